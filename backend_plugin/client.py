@@ -16,12 +16,12 @@ from backend_plugin.connection import (
     SERVER,
     TOKEN,
     Address,
-    NoServer,
-    NotAnswered,
     NotFound,
+    RequestFailed,
     Server,
-    TokenRefused,
-    connected,
+    ServerNotFound,
+    TokenRejected,
+    open_channel,
 )
 from kfpytorch_idl.v1 import people_pb2 as wire
 
@@ -29,20 +29,20 @@ __all__ = (
     "SERVER",
     "TOKEN",
     "Address",
-    "Lines",
-    "NoServer",
-    "NotAnswered",
+    "LogOptions",
     "NotFound",
+    "RequestFailed",
     "Server",
-    "TokenRefused",
+    "ServerNotFound",
+    "TokenRejected",
     "cancel_job",
-    "connected",
+    "check_health",
     "drain_node",
     "get_job",
-    "health",
     "list_jobs",
     "list_nodes",
     "lose_node",
+    "open_channel",
     "read_log_parts",
     "read_logs",
     "restore_node",
@@ -62,7 +62,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lines:
+class LogOptions:
     """The selection of log lines of a job."""
 
     follow: bool = False
@@ -88,7 +88,7 @@ def list_jobs(
         server: The server to call.
     """
     request = wire.ListJobsRequest(namespace=namespace, living=living, details=details)
-    parts = _stream("ListJobs", request, wire.ListJobsResponse, server)
+    parts = _call_streaming("ListJobs", request, wire.ListJobsResponse, server)
     return [job for part in parts for job in part.jobs]
 
 
@@ -103,7 +103,7 @@ def get_job(name: str, *, namespace: str | None = None, server: Address = None) 
     Raises:
         NotFound: If the job does not exist.
     """
-    return _ask("GetJob", wire.GetJobRequest(name=name, namespace=namespace), wire.Job, server)
+    return _call_unary("GetJob", wire.GetJobRequest(name=name, namespace=namespace), wire.Job, server)
 
 
 def watch_jobs(
@@ -120,20 +120,20 @@ def watch_jobs(
     the shutdown of the interpreter.
     """
     request = wire.WatchJobsRequest(name=name, namespace=namespace, living=living, details=details)
-    return _stream("WatchJobs", request, wire.JobChange, server)
+    return _call_streaming("WatchJobs", request, wire.JobChange, server)
 
 
 def read_logs(
-    name: str, wanted: Lines | None = None, *, namespace: str | None = None, server: Address = None
+    name: str, wanted: LogOptions | None = None, *, namespace: str | None = None, server: Address = None
 ) -> Iterator[wire.LogLine]:
     """Yield the log lines of a job's replicas in the order of their times."""
-    with closing(read_log_parts(name, wanted or Lines(), namespace=namespace, server=server)) as parts:
+    with closing(read_log_parts(name, wanted or LogOptions(), namespace=namespace, server=server)) as parts:
         for part in parts:
             yield from part.lines
 
 
 def read_log_parts(
-    name: str, wanted: Lines, *, namespace: str | None = None, server: Address = None
+    name: str, wanted: LogOptions, *, namespace: str | None = None, server: Address = None
 ) -> Generator[wire.LogLines, None, None]:
     """Yield the log lines in the batches that the server sends."""
     request = wire.ReadLogsRequest(
@@ -145,7 +145,7 @@ def read_log_parts(
         replica=wanted.replica,
         previous=wanted.previous,
     )
-    return _stream("ReadLogs", request, wire.LogLines, server)
+    return _call_streaming("ReadLogs", request, wire.LogLines, server)
 
 
 def cancel_job(
@@ -153,10 +153,10 @@ def cancel_job(
 ) -> wire.CancelJobResponse:
     """End a job: Flyte receives a permanent failure with the reason and starts no other attempt."""
     request = wire.CancelJobRequest(name=name, namespace=namespace, reason=reason)
-    return _ask("CancelJob", request, wire.CancelJobResponse, server)
+    return _call_unary("CancelJob", request, wire.CancelJobResponse, server)
 
 
-def health(service: str = "", *, server: Address = None) -> str:
+def check_health(service: str = "", *, server: Address = None) -> str:
     """Return the status of a server from gRPC's health service.
 
     Args:
@@ -164,14 +164,14 @@ def health(service: str = "", *, server: Address = None) -> str:
         server: The server to call.
 
     Raises:
-        NotAnswered: If the server does not respond.
+        RequestFailed: If the server does not respond.
     """
     from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
-    with connected(server) as (channel, metadata):
+    with open_channel(server) as (channel, metadata):
         call = channel.unary_unary(
             "/grpc.health.v1.Health/Check",
-            request_serializer=_serialized,
+            request_serializer=_serialize,
             response_deserializer=HealthCheckResponse.FromString,
         )
         answer = call(HealthCheckRequest(service=service), metadata=metadata, timeout=_PROBE)
@@ -180,49 +180,49 @@ def health(service: str = "", *, server: Address = None) -> str:
 
 def list_nodes(*, server: Address = None) -> list[wire.Node]:
     """Return the nodes of an embedded cluster."""
-    return list(_ask("ListNodes", wire.ListNodesRequest(), wire.ListNodesResponse, server).nodes)
+    return list(_call_unary("ListNodes", wire.ListNodesRequest(), wire.ListNodesResponse, server).nodes)
 
 
 def lose_node(name: str, *, server: Address = None) -> wire.Node:
     """Kill all processes of a node, as in a power failure."""
-    return _set(name, wire.NODE_STATE_LOST, server)
+    return _set_node_state(name, wire.NODE_STATE_LOST, server)
 
 
 def drain_node(name: str, *, server: Address = None) -> wire.Node:
     """Move the pods off a node and schedule no others there."""
-    return _set(name, wire.NODE_STATE_DRAINED, server)
+    return _set_node_state(name, wire.NODE_STATE_DRAINED, server)
 
 
 def restore_node(name: str, *, server: Address = None) -> wire.Node:
     """Make a node schedulable again."""
-    return _set(name, wire.NODE_STATE_READY, server)
+    return _set_node_state(name, wire.NODE_STATE_READY, server)
 
 
-def _set(name: str, state: "wire.NodeState", server: Address) -> wire.Node:
-    return _ask("SetNode", wire.SetNodeRequest(name=name, state=state), wire.Node, server)
+def _set_node_state(name: str, state: "wire.NodeState", server: Address) -> wire.Node:
+    return _call_unary("SetNode", wire.SetNodeRequest(name=name, state=state), wire.Node, server)
 
 
 # ---- calls
 
 
-def _ask(method: str, request: Message, answer: type[Answer], server: Address) -> Answer:
-    with connected(server) as (channel, metadata):
+def _call_unary(method: str, request: Message, answer: type[Answer], server: Address) -> Answer:
+    with open_channel(server) as (channel, metadata):
         call = channel.unary_unary(
             f"/{_SERVICE}/{method}",
-            request_serializer=_serialized,
+            request_serializer=_serialize,
             response_deserializer=answer.FromString,
         )
         said: Answer = call(request, metadata=metadata, timeout=_PATIENCE)
         return said
 
 
-def _stream(
+def _call_streaming(
     method: str, request: Message, answer: type[Answer], server: Address
 ) -> Generator[Answer, None, None]:
-    with connected(server) as (channel, metadata):
+    with open_channel(server) as (channel, metadata):
         call: Any = channel.unary_stream(
             f"/{_SERVICE}/{method}",
-            request_serializer=_serialized,
+            request_serializer=_serialize,
             response_deserializer=answer.FromString,
         )(request, metadata=metadata)
         try:
@@ -231,5 +231,5 @@ def _stream(
             call.cancel()
 
 
-def _serialized(message: Message) -> bytes:
+def _serialize(message: Message) -> bytes:
     return message.SerializeToString()

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from backend_plugin.core.errors import BackendError
-from backend_plugin.shell import discovery, small_files, tls_diagnosis
-from backend_plugin.shell.tls_diagnosis import Diagnosis, Failure
+from backend_plugin.shell import bounded_read, server_file, tls_diagnosis
+from backend_plugin.shell.tls_diagnosis import Diagnosis, TlsFailure
 
 if TYPE_CHECKING:
     import grpc
@@ -57,32 +57,32 @@ Address: TypeAlias = Server | str | None
 """A server, its address, or None for the default server."""
 
 
-class NotAnswered(BackendError):
+class RequestFailed(BackendError):
     """The error that a request has no result; the message contains the reason and the remedy."""
 
 
-class NoServer(NotAnswered):
+class ServerNotFound(RequestFailed):
     """The error that no server runs or is reachable."""
 
 
-class TokenRefused(NotAnswered):
+class TokenRejected(RequestFailed):
     """The error that the server does not accept the token, or that the token is malformed."""
 
 
-class NotFound(NotAnswered):
+class NotFound(RequestFailed):
     """The error that no job has the name; the message contains similar names."""
 
 
 @contextmanager
-def connected(server: Address) -> Iterator[tuple["grpc.Channel", Metadata]]:
+def open_channel(server: Address) -> Iterator[tuple["grpc.Channel", Metadata]]:
     """Yield a channel to the server and the metadata of each call.
 
     Raises:
-        NotAnswered: If the connection or a call within the context fails.
+        RequestFailed: If the connection or a call within the context fails.
     """
     import grpc
 
-    found = find(server)
+    found = find_server(server)
     metadata = (("authorization", f"Bearer {found.token}"),) if found.token else ()
     # Proxy variables of the environment do not apply to a server that the user names.
     options: list[tuple[str, int | str]] = [
@@ -94,7 +94,7 @@ def connected(server: Address) -> Iterator[tuple["grpc.Channel", Metadata]]:
     endpoint = str(found.address)
     if endpoint.startswith(tls_diagnosis.TLS):
         target = endpoint.removeprefix(tls_diagnosis.TLS)
-        channel = grpc.secure_channel(target, _credentials(found), options=options)
+        channel = grpc.secure_channel(target, _build_credentials(found), options=options)
     else:
         channel = grpc.insecure_channel(endpoint, options=options)
     with channel:
@@ -109,40 +109,42 @@ def is_address(text: str) -> bool:
     return (
         Path(text).is_dir()
         or "/" in text.removeprefix(tls_diagnosis.TLS)
-        or tls_diagnosis.parse(text) is not None
+        or tls_diagnosis.parse_endpoint(text) is not None
     )
 
 
-def find(server: Address) -> Server:
+def find_server(server: Address) -> Server:
     """Return the server to call, with its address and all credentials.
 
     Raises:
-        NoServer: If no server is named and none runs.
+        ServerNotFound: If no server is named and none runs.
     """
     given = server if isinstance(server, Server) else Server(address=server)
     named = given.address or os.environ.get(SERVER)
     is_state = named is not None and Path(named).is_dir()
-    state = Path(named) if named is not None and is_state else discovery.state_directory(os.environ)
-    told = discovery.read(state)
+    state = Path(named) if named is not None and is_state else server_file.get_state_directory(os.environ)
+    told = server_file.read(state)
     if named is not None and not is_state:
         if told is None or told.endpoint != named:
             return _with_tls(_with_environment(replace(given, address=named)))
         # The local server by its address: its token and certificate still apply.
-        return _with_local(replace(given, token=given.token or _word(os.environ.get(TOKEN, ""), TOKEN)), told)
-    where = discovery.file(state)
+        return _with_local(
+            replace(given, token=given.token or _parse_token(os.environ.get(TOKEN, ""), TOKEN)), told
+        )
+    where = server_file.get_path(state)
     if told is None:
-        raise NoServer(
+        raise ServerNotFound(
             f"no server runs here ({where} lists none); {_START}\n"
             f"  or name one: --server HOST:PORT, or {SERVER} in the environment"
         )
-    if not discovery.is_alive(told):
-        raise NoServer(f"the server in {where} has stopped: there is no process {told.pid}; {_START}")
+    if not server_file.is_alive(told):
+        raise ServerNotFound(f"the server in {where} has stopped: there is no process {told.pid}; {_START}")
     return _with_local(given, told)
 
 
 def _with_environment(given: Server) -> Server:
     files = {name: getattr(given, name) or os.environ.get(variable, "") for name, variable in FILES.items()}
-    token = _word(given.token, "--token") or _word(os.environ.get(TOKEN, ""), TOKEN)
+    token = _parse_token(given.token, "--token") or _parse_token(os.environ.get(TOKEN, ""), TOKEN)
     return replace(given, token=token, **files)
 
 
@@ -150,7 +152,7 @@ def _with_tls(given: Server) -> Server:
     """Return the server with the scheme for TLS if a file for TLS is set."""
     for one, other in (("cert", "key"), ("key", "cert")):
         if getattr(given, one) and not getattr(given, other):
-            raise NotAnswered(
+            raise RequestFailed(
                 f"--{one} {getattr(given, one)} has no effect without --{other}; "
                 f"write --{other} FILE, or set {FILES[other]}"
             )
@@ -160,65 +162,67 @@ def _with_tls(given: Server) -> Server:
     return given
 
 
-def _with_local(given: Server, told: discovery.Server) -> Server:
+def _with_local(given: Server, told: server_file.ServerInfo) -> Server:
     """Return the server of this machine with the credentials in its file; those of the caller win."""
-    token = _word(given.token, "--token") or told.token
+    token = _parse_token(given.token, "--token") or told.token
     if not token and told.token_file:
-        said = _content(told.token_file, f"the token of {told.endpoint}").decode(errors="replace")
-        token = _word(said, told.token_file)
+        said = _read_file(told.token_file, f"the token of {told.endpoint}").decode(errors="replace")
+        token = _parse_token(said, told.token_file)
     return _with_tls(replace(given, address=told.endpoint, token=token, ca=given.ca or told.roots))
 
 
-def _credentials(found: Server) -> "grpc.ChannelCredentials":
+def _build_credentials(found: Server) -> "grpc.ChannelCredentials":
     import grpc
 
     what = {"ca": "the certificate of", "cert": "the certificate for", "key": "the key for"}
     read = {
-        name: _content(file, f"{text} {found.address}")
+        name: _read_file(file, f"{text} {found.address}")
         for name, text in what.items()
         if (file := getattr(found, name))
     }
     return grpc.ssl_channel_credentials(read.get("ca"), read.get("key"), read.get("cert"))
 
 
-def _content(file: str, what: str) -> bytes:
+def _read_file(file: str, what: str) -> bytes:
     try:
-        return small_files.read(Path(file), small_files.LONGEST_SECRET)
+        return bounded_read.read_file(Path(file), bounded_read.LONGEST_SECRET)
     except OSError as error:
-        raise NotAnswered(f"{what} cannot be read: {file}: {error.strerror}") from error
+        raise RequestFailed(f"{what} cannot be read: {file}: {error.strerror}") from error
 
 
-def _word(said: str, where: str) -> str:
+def _parse_token(said: str, where: str) -> str:
     """Return a token without a trailing newline."""
     token = said.strip()
     if not (token.isascii() and token.isprintable()):
-        raise TokenRefused(f"{where} does not contain a token: a token has only printable ASCII characters")
+        raise TokenRejected(f"{where} does not contain a token: a token has only printable ASCII characters")
     return token
 
 
 # ---- errors
 
 
-def _explain(error: "grpc.RpcError", found: Server) -> NotAnswered:
+def _explain(error: "grpc.RpcError", found: Server) -> RequestFailed:
     """Return the exception that explains a gRPC error."""
     call: Any = error
     code, details = call.code().name, call.details() or ""
     endpoint = found.address
     if code == "UNAUTHENTICATED":
-        where = discovery.file(discovery.state_directory(os.environ))
-        return TokenRefused(
+        where = server_file.get_path(server_file.get_state_directory(os.environ))
+        return TokenRejected(
             f"the server at {endpoint} rejects the token; the user who started it finds it in {where}, "
             f"other users pass --token or set {TOKEN}"
         )
     if code == "UNAVAILABLE" and (reason := _explain_connection(found, details)):
-        return NoServer(reason)
+        return ServerNotFound(reason)
     if code == "UNIMPLEMENTED" and details == _NO_METHOD:
-        return NotAnswered(f"the server at {endpoint} does not support this call; is it of another release?")
+        return RequestFailed(
+            f"the server at {endpoint} does not support this call; is it of another release?"
+        )
     if code == "NOT_FOUND":
         return NotFound(details)
     if code in _EXPLAINED:
-        return NotAnswered(details)
-    return NotAnswered(f"the server at {endpoint} returned {code}: {details}")
+        return RequestFailed(details)
+    return RequestFailed(f"the server at {endpoint} returned {code}: {details}")
 
 
 def _explain_connection(found: Server, details: str) -> str | None:
@@ -227,7 +231,7 @@ def _explain_connection(found: Server, details: str) -> str | None:
     otherwise = f"no server answers at {address}; {_START}" if _NO_CONNECTION in details else None
     if "/" in address.removeprefix(tls_diagnosis.TLS):  # Another scheme of gRPC, such as dns:///host:port.
         return otherwise
-    end = tls_diagnosis.parse(
+    end = tls_diagnosis.parse_endpoint(
         address, ca=found.ca, cert=found.cert, key=found.key, server_name=found.server_name
     )
     if end is None:
@@ -236,35 +240,35 @@ def _explain_connection(found: Server, details: str) -> str | None:
     if known is None:
         return otherwise
     return _explain_certificate(known, address, end) or {
-        Failure.UNKNOWN_HOST: f"the DNS has no host {end.host}; write the name or address of the server",
-        Failure.TIMEOUT: f"{address} accepts no connection within {tls_diagnosis.SECONDS:g} s; "
+        TlsFailure.UNKNOWN_HOST: f"the DNS has no host {end.host}; write the name or address of the server",
+        TlsFailure.TIMEOUT: f"{address} accepts no connection within {tls_diagnosis.SECONDS:g} s; "
         "see that the address is right, and that no firewall or NetworkPolicy is in between",
-        Failure.NEEDS_TLS: f"the server at {address} uses TLS, and the address does not; "
+        TlsFailure.NEEDS_TLS: f"the server at {address} uses TLS, and the address does not; "
         f"write --server {tls_diagnosis.TLS}{end}",
-        Failure.NO_TLS: f"the server at {end} does not use TLS, and the call does; "
+        TlsFailure.NO_TLS: f"the server at {end} does not use TLS, and the call does; "
         f"write --server {end}, without --ca and --cert",
     }.get(known.failure, otherwise)
 
 
 def _explain_certificate(known: Diagnosis, address: str, end: tls_diagnosis.Endpoint) -> str | None:
-    if known.failure is Failure.WRONG_NAME:
+    if known.failure is TlsFailure.WRONG_NAME:
         usable = next((each for each in known.names if "*" not in each), "NAME")
         return (
             f"the certificate of {address} is for {', '.join(known.names) or 'no name'}, and not for "
             f"{end.server_name or end.host}; write --server-name {usable}, or issue it for this name, too"
         )
-    if known.failure is Failure.CLIENT_CERTIFICATE and end.cert:
+    if known.failure is TlsFailure.CLIENT_CERTIFICATE and end.cert:
         return (
             f"the server at {address} does not accept the certificate in {end.cert}; "
             "use one of the authority in the server's setting tls.client-ca"
         )
     return {
-        Failure.UNTRUSTED: f"the certificate of {address} is of an authority that is not trusted "
+        TlsFailure.UNTRUSTED: f"the certificate of {address} is of an authority that is not trusted "
         f"({known.detail}); name the file of its authority: --ca FILE, or set {FILES['ca']}",
-        Failure.EXPIRED: f"the certificate of {address} is not valid now ({known.detail}); "
+        TlsFailure.EXPIRED: f"the certificate of {address} is not valid now ({known.detail}); "
         "renew it, and see that the clock of this machine is right",
-        Failure.CLIENT_CERTIFICATE: f"the server at {address} requires a certificate of its clients; "
+        TlsFailure.CLIENT_CERTIFICATE: f"the server at {address} requires a certificate of its clients; "
         f"write --cert FILE --key FILE, or set {FILES['cert']} and {FILES['key']}",
-        Failure.UNUSABLE_FILE: f"{known.file} cannot be used for TLS: {known.detail}; "
+        TlsFailure.UNUSABLE_FILE: f"{known.file} cannot be used for TLS: {known.detail}; "
         "name a PEM file, and for --cert the key that belongs to it",
     }.get(known.failure)

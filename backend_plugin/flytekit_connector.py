@@ -22,10 +22,10 @@ from flytekit.extend.backend.base_connector import (
     ResourceMeta,
 )
 
-from backend_plugin.cli import clusters, serve_settings, serving
+from backend_plugin.cli import clusters, serve_settings, server_assembly
 from backend_plugin.cli.serve_settings import Configuration
 from backend_plugin.core.errors import BackendError
-from backend_plugin.shell import service
+from backend_plugin.shell import connector_handlers, connector_service
 from backend_plugin.shell.settings import ClusterKind
 
 T = TypeVar("T")
@@ -46,27 +46,27 @@ _NOT_OURS: Final = (
 )
 
 
-class NotHere(BackendError):
+class ConnectorUnavailable(BackendError):
     """The error that an operation is not safe or not possible within flytekit's server."""
 
 
-class _Aborted(Exception):
+class _CallAborted(Exception):
     """The error status of a call; flytekit returns it to the caller as INTERNAL, with this text."""
 
 
-class _Context:
-    """The call context for `TaskService` within flytekit's server; it can only abort the call."""
+class _CallContext:
+    """The call context for `ConnectorService` within flytekit's server; it can only abort the call."""
 
     async def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
         """Raise the exception that ends the call with an error."""
-        raise _Aborted(f"{code.name}: {details}")
+        raise _CallAborted(f"{code.name}: {details}")
 
 
-_CONTEXT: Final = cast("service.Context", _Context())
+_CONTEXT: Final = cast("connector_service.Context", _CallContext())
 
 
 @dataclass
-class Reference(ResourceMeta):  # type: ignore[misc]  # flytekit has no types.
+class TaskReference(ResourceMeta):  # type: ignore[misc]  # flytekit has no types.
     """The resource metadata that the server returns to Flyte for a task, unchanged."""
 
     data: bytes
@@ -76,13 +76,13 @@ class Reference(ResourceMeta):  # type: ignore[misc]  # flytekit has no types.
         return self.data
 
     @classmethod
-    def decode(cls, data: bytes) -> "Reference":
+    def decode(cls, data: bytes) -> "TaskReference":
         """Return the reference for bytes that Flyte sends back."""
         return cls(data)
 
 
 @dataclass
-class _Answered(Resource):  # type: ignore[misc]
+class _CompleteResource(Resource):  # type: ignore[misc]
     """A resource that keeps all fields of the server's response, not only those of flytekit's class."""
 
     message_: admin.Resource | None = None
@@ -92,42 +92,42 @@ class _Answered(Resource):  # type: ignore[misc]
         return self.message_
 
 
-class Host:
+class ServerHost:
     """The server's parts in the event loop of another server, from the first call until that loop ends."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
-        self._begun: asyncio.Future[service.TaskService] | None = None
+        self._begun: asyncio.Future[connector_service.ConnectorService] | None = None
         self._life: asyncio.Task[None] | None = None
 
-    async def tasks(self) -> service.TaskService:
+    async def get_connector_service(self) -> connector_service.ConnectorService:
         """Return the task service; the first call starts it, and a call after a failure starts it again."""
         if self._begun is None:
             self._begun = asyncio.get_running_loop().create_future()
-            self._life = asyncio.ensure_future(self._live(self._begun))
-            self._life.add_done_callback(self._ended)
+            self._life = asyncio.ensure_future(self._run_server(self._begun))
+            self._life.add_done_callback(self._on_server_exit)
         return await asyncio.shield(self._begun)
 
-    async def _live(self, begun: "asyncio.Future[service.TaskService]") -> None:
+    async def _run_server(self, begun: "asyncio.Future[connector_service.ConnectorService]") -> None:
         async with AsyncExitStack() as stack:
             try:
-                here = await clusters.opened(stack, self._configuration)
+                here = await clusters.open_cluster(stack, self._configuration)
             except BackendError as error:
                 begun.set_exception(error)
                 return
-            parts = serving.assembled(here, self._configuration.server.settings)
+            parts = server_assembly.assemble_server(here, self._configuration.server.settings)
             begun.set_result(parts.tasks)
             try:
                 await parts.run()
             finally:
                 # flytekit's event loop has cancelled the parts, and pending deletions are not stored
                 # elsewhere.
-                await parts.orders.finish("delete", serving.SETTLE_SECONDS)
+                await parts.orders.resubmit("delete", server_assembly.SETTLE_SECONDS)
 
-    def _ended(self, life: "asyncio.Task[None]") -> None:
+    def _on_server_exit(self, life: "asyncio.Task[None]") -> None:
         begun, self._begun = self._begun, None
         if begun is not None and not begun.done():
-            begun.set_exception(NotHere("the connector stopped before it had started"))
+            begun.set_exception(ConnectorUnavailable("the connector stopped before it had started"))
         if not life.cancelled() and (error := life.exception()) is not None:
             _LOG.error("an internal error stopped the background work of the connector", exc_info=error)
 
@@ -135,11 +135,13 @@ class Host:
 class Connector(AsyncConnectorBase):  # type: ignore[misc]
     """The connector for one version of task type `pytorch`."""
 
-    name = service.NAME
+    name = connector_handlers.NAME
 
-    def __init__(self, host: Host, version: int) -> None:
+    def __init__(self, host: ServerHost, version: int) -> None:
         super().__init__(
-            metadata_type=Reference, task_type_name=service.TASK_TYPES[0], task_type_version=version
+            metadata_type=TaskReference,
+            task_type_name=connector_handlers.TASK_TYPES[0],
+            task_type_version=version,
         )
         self._host = host
 
@@ -149,7 +151,7 @@ class Connector(AsyncConnectorBase):  # type: ignore[misc]
         output_prefix: str,
         task_execution_metadata: Any = None,
         **_: Any,
-    ) -> Reference:
+    ) -> TaskReference:
         """Create the job."""
         metadata = task_execution_metadata.to_flyte_idl() if task_execution_metadata else None
         request = admin.CreateTaskRequest(
@@ -157,38 +159,38 @@ class Connector(AsyncConnectorBase):  # type: ignore[misc]
             output_prefix=output_prefix,
             task_execution_metadata=metadata,
         )
-        tasks = await self._host.tasks()
-        return Reference((await tasks.create_task(request.SerializeToString(), _CONTEXT)).resource_meta)
+        tasks = await self._host.get_connector_service()
+        return TaskReference((await tasks.create_task(request.SerializeToString(), _CONTEXT)).resource_meta)
 
-    async def get(self, resource_meta: Reference, **_: Any) -> Resource:
+    async def get(self, resource_meta: TaskReference, **_: Any) -> Resource:
         """Return the phase, message and log links of the job."""
-        tasks = await self._host.tasks()
+        tasks = await self._host.get_connector_service()
         request = admin.GetTaskRequest(resource_meta=resource_meta.data)
         said = admin.GetTaskResponse.FromString(await tasks.get_task(request, _CONTEXT)).resource
-        return _Answered(phase=said.phase, message=said.message, message_=said)
+        return _CompleteResource(phase=said.phase, message=said.message, message_=said)
 
-    async def delete(self, resource_meta: Reference, **_: Any) -> None:
+    async def delete(self, resource_meta: TaskReference, **_: Any) -> None:
         """Schedule the deletion of the job."""
-        tasks = await self._host.tasks()
+        tasks = await self._host.get_connector_service()
         await tasks.delete_task(admin.DeleteTaskRequest(resource_meta=resource_meta.data), _CONTEXT)
 
-    async def get_metrics(self, resource_meta: Reference, **_: Any) -> admin.GetTaskMetricsResponse:
+    async def get_metrics(self, resource_meta: TaskReference, **_: Any) -> admin.GetTaskMetricsResponse:
         """Return the metrics of the job."""
-        tasks = await self._host.tasks()
+        tasks = await self._host.get_connector_service()
         request = admin.GetTaskMetricsRequest(resource_meta=resource_meta.data)
         return await tasks.get_task_metrics(request, _CONTEXT)
 
 
-def register(configuration: Configuration) -> None:
+def register_connectors(configuration: Configuration) -> None:
     """Register the connectors with flytekit's server.
 
     Raises:
-        NotHere: If the cluster is embedded and `open_to_all` is not set. Each client that can reach the
-            server could then run commands as this user.
+        ConnectorUnavailable: If the cluster is embedded and `open_to_all` is not set. Each client that can
+            reach the server could then run commands as this user.
     """
     is_embedded = configuration.server.settings.cluster is ClusterKind.EMBEDDED
     if is_embedded and not configuration.server.settings.open_to_all:
-        raise NotHere(
+        raise ConnectorUnavailable(
             "pyflyte serve connector listens on all addresses without authentication, and each client of an "
             "embedded cluster can run commands as this user; use kfpytorch serve, or set "
             "KFPYTORCH_OPEN_TO_ALL=true if no other user can reach the port"
@@ -196,9 +198,9 @@ def register(configuration: Configuration) -> None:
     for key, source in configuration.server.sources.items():
         if key.startswith(_NOT_OURS):
             _LOG.warning("%s has no effect here: flytekit's server has its own setting (%s)", key, source)
-    host = Host(configuration)
-    for version in service.VERSIONS:
+    host = ServerHost(configuration)
+    for version in connector_handlers.VERSIONS:
         ConnectorRegistry.register(Connector(host, version))
 
 
-register(serve_settings.read(os.environ.get("KFPYTORCH_SETTINGS"), {}))
+register_connectors(serve_settings.read_configuration(os.environ.get("KFPYTORCH_SETTINGS"), {}))

@@ -38,7 +38,7 @@ class Frame:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Raised:
+class RaisedException:
     """An exception of a traceback."""
 
     exception: str
@@ -73,7 +73,7 @@ class Failure:
     """The message of the exception; without an exception, the last output of the process."""
     frames: tuple[Frame, ...] = ()
     """The frames, innermost last."""
-    chain: tuple[Raised, ...] = ()
+    chain: tuple[RaisedException, ...] = ()
     """The exceptions that led to this one, the earliest first."""
     collective: str = ""
     """The function of torch.distributed that the rank had called, such as ``all_reduce``."""
@@ -117,7 +117,7 @@ _PEER_EXCEPTIONS: Final = frozenset(
 )  # fmt: skip
 
 
-def is_consequence(failure: Failure | Raised) -> bool:
+def is_consequence(failure: Failure | RaisedException) -> bool:
     """True if a failure is only a consequence of a peer's failure, such as a lost connection."""
     name = failure.exception.rpartition(".")[2]
     # A DataLoader reraises in torch an exception that the user's code raised in a worker.
@@ -127,7 +127,7 @@ def is_consequence(failure: Failure | Raised) -> bool:
     )
 
 
-def find_wrapped_consequence(failure: Failure) -> Raised | None:
+def find_wrapped_consequence(failure: Failure) -> RaisedException | None:
     """Return the latest exception that led to `failure` and is a consequence of a peer's failure, or None."""
     return next((each for each in reversed(failure.chain) if is_consequence(each)), None)
 
@@ -138,7 +138,7 @@ def _has_any(phrases: Sequence[str], text: str) -> bool:
     return any(phrase in lowered for phrase in phrases)
 
 
-def root_cause(failures: Iterable[Failure]) -> Failure:
+def select_root_cause(failures: Iterable[Failure]) -> Failure:
     """Return the failure that the others follow from.
 
     A process that ended without an exception comes first, because no error of a peer causes that. Then
@@ -147,14 +147,14 @@ def root_cause(failures: Iterable[Failure]) -> Failure:
     Raises:
         ValueError: `failures` is empty.
     """
-    return min(failures, key=_order)
+    return min(failures, key=_compute_order)
 
 
 # A rank with a timeout closes its connections, so its peers may report the loss first (nanoseconds).
 _CLOSES: Final = 10**9
 
 
-def _order(failure: Failure) -> tuple[int, int]:
+def _compute_order(failure: Failure) -> tuple[int, int]:
     if failure.stopped:
         return 3, failure.time_ns
     if not failure.exception:
@@ -212,7 +212,7 @@ _ENDED: Final = re.compile(
 )
 
 
-def _said(failure: Failure) -> str:
+def _get_evidence(failure: Failure) -> str:
     """Return the text that shows the cause: the exception, or the end in the last output."""
     if failure.exception:
         return f"{failure.exception} {failure.message}"
@@ -242,9 +242,9 @@ _LOST_PROCESS: Final = re.compile(
 )
 
 
-def _signal_within(failure: Failure) -> str:
+def _find_inner_signal(failure: Failure) -> str:
     """Return the signal that ended a process which the failed one had started, or an empty string."""
-    said = _said(failure)
+    said = _get_evidence(failure)
     text = failure.traceback if _LOST_PROCESS.search(said) else said
     worker, process = (each.search(text) for each in _OWN_PROCESS)
     if worker is not None:
@@ -258,18 +258,18 @@ def _signal_within(failure: Failure) -> str:
 
 def is_unexplained(failure: Failure) -> bool:
     """True if the failure reports the loss of a process that it had started without a cause."""
-    return _LOST_PROCESS.search(_said(failure)) is not None and not _signal_within(failure)
+    return _LOST_PROCESS.search(_get_evidence(failure)) is not None and not _find_inner_signal(failure)
 
 
 def classify(failure: Failure) -> Cause:
     """Return the cause of a failure; causes that only a cluster can observe are not guessed."""
-    said = _said(failure)
+    said = _get_evidence(failure)
     for words, cause in _BY_WORDS:
         if words(said):
             return cause
-    if "SIGKILL" in (failure.signal, _signal_within(failure)):
+    if "SIGKILL" in (failure.signal, _find_inner_signal(failure)):
         return Cause.OOM_HOST
-    if failure.exception == "NobodyCame" or is_timeout(failure):
+    if failure.exception == "RendezvousFailed" or is_timeout(failure):
         return Cause.HANG
     if failure.signal == "SIGTERM":
         return Cause.PREEMPTED
@@ -321,15 +321,15 @@ _UNEXPLAINED: Final = (
 )
 
 
-def remedy(failure: Failure) -> str:
+def get_remedy(failure: Failure) -> str:
     """Return a sentence on what to do, or an empty string."""
     cause = classify(failure)
-    if cause is Cause.OOM_HOST and _is_refused_memory(_said(failure)):
+    if cause is Cause.OOM_HOST and _is_refused_memory(_get_evidence(failure)):
         return _REFUSED  # The process was not killed.
     if cause is not Cause.USER_ERROR:
         return REMEDIES[cause]
     if is_unexplained(failure):
         return _UNEXPLAINED
-    if failure.exception in ("EarlyExit", "CollectiveMismatch") or MISMATCH.search(_said(failure)):
+    if failure.exception in ("EarlyExit", "CollectiveMismatch") or MISMATCH.search(_get_evidence(failure)):
         return _SAME_COLLECTIVES
-    return _CRASHES.get(failure.signal) or _CRASHES_WITHIN.get(_signal_within(failure), "")
+    return _CRASHES.get(failure.signal) or _CRASHES_WITHIN.get(_find_inner_signal(failure), "")

@@ -11,14 +11,14 @@ from typing import Any, Final
 _NAMESPACE: Final = vars(ModuleType)["__dict__"].__get__
 
 
-def get_loaded(name: str) -> Any:
+def find_loaded(name: str) -> Any:
     """Return the module `name` if it is loaded; None if it is absent, or lazy and not loaded."""
     module = sys.modules.get(name)
     # A lazy module of importlib has a different class until it is loaded.
     return module if type(module) is ModuleType else None
 
 
-def list_files() -> dict[str, str]:
+def list_source_files() -> dict[str, str]:
     """Return the source file of each module that has one, by module name.
 
     An entry with a key that differs from the module's name is skipped. ``sys.modules`` contains extension

@@ -17,7 +17,7 @@ def list_sockets() -> list[Path]:
     return sorted(path for path in found if _is_own(path))
 
 
-def ask(path: Path, timeout: float) -> str | None:
+def request_positions(path: Path, timeout: float) -> str | None:
     """Return the positions of the ranks of a run, one per line; None if the run does not reply.
 
     Args:

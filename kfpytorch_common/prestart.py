@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from kfpytorch_common.forkserver.client import Server
+    from kfpytorch_common.forkserver.client import ForkServer
 
 PRELOAD: Final = (
     "torch",
@@ -37,10 +37,10 @@ _COMPILER: Final = "torch._dynamo"
 _MOST_FILES: Final = 100
 _ENVIRONMENT: Final = frozenset({"environ", "putenv", "load_dotenv"})
 
-_started: "Server | None" = None
+_started: "ForkServer | None" = None
 
 
-def take() -> "Server | None":
+def claim_server() -> "ForkServer | None":
     """Return the server that was started early, if any, and give up ownership of it."""
     global _started
     server, _started = _started, None
@@ -51,7 +51,7 @@ def start() -> None:
     """Do nothing; the entry point requires a function, and importing the module does the work."""
 
 
-def script_of(argv: Sequence[str]) -> Path | None:
+def find_script(argv: Sequence[str]) -> Path | None:
     """Return the script that ``pyflyte run SCRIPT …`` runs on this machine, or None."""
     if not argv or Path(argv[0]).name != "pyflyte" or "run" not in argv:
         return None
@@ -65,7 +65,7 @@ def script_of(argv: Sequence[str]) -> Path | None:
     return None
 
 
-class Needs(NamedTuple):
+class ScriptImports(NamedTuple):
     """Imports of a script, derived from its text."""
 
     compiler: bool = False
@@ -74,7 +74,7 @@ class Needs(NamedTuple):
     """True if loading the script imports torch."""
 
 
-def needs_of(script: Path) -> Needs:
+def read_script_imports(script: Path) -> ScriptImports:
     """Read a script, and the modules next to it that it imports."""
     compiler = torch_at_top = changes_environment = False
     waiting, seen = [(script, True)], {script}
@@ -82,7 +82,7 @@ def needs_of(script: Path) -> Needs:
         file, loaded_at_once = waiting.pop()
         text = file.read_bytes()
         compiler = compiler or any(name in text for name in _DATA_PARALLEL)
-        imports, changes = _read(text)
+        imports, changes = _parse_imports(text)
         # The texts do not show in which order a script and its modules change the environment.
         changes_environment = changes_environment or (changes and loaded_at_once and file != script)
         for name, at_top in imports:
@@ -93,10 +93,10 @@ def needs_of(script: Path) -> Needs:
                 if path not in seen and len(seen) < _MOST_FILES and path.is_file():
                     seen.add(path)
                     waiting.append((path, at_once))
-    return Needs(compiler, torch_at_top and not changes_environment)
+    return ScriptImports(compiler, torch_at_top and not changes_environment)
 
 
-def _read(text: bytes) -> tuple[list[tuple[str, bool]], bool]:
+def _parse_imports(text: bytes) -> tuple[list[tuple[str, bool]], bool]:
     """Return the imports of a file and whether it changes the environment.
 
     Each import has a flag: True if loading the file runs it. The flag is False after a statement that may
@@ -106,11 +106,11 @@ def _read(text: bytes) -> tuple[list[tuple[str, bool]], bool]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return [], False  # Loading the file raises the error.
-    change = next((number for number, node in enumerate(tree.body) if _touches_environment(node)), None)
-    return list(_imports(tree, {id(node) for node in tree.body[:change]})), change is not None
+    change = next((number for number, node in enumerate(tree.body) if _can_change_environment(node)), None)
+    return list(_iter_imports(tree, {id(node) for node in tree.body[:change]})), change is not None
 
 
-def _imports(tree: ast.Module, at_top: set[int]) -> Iterator[tuple[str, bool]]:
+def _iter_imports(tree: ast.Module, at_top: set[int]) -> Iterator[tuple[str, bool]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((each.name, id(node) in at_top) for each in node.names)
@@ -119,7 +119,7 @@ def _imports(tree: ast.Module, at_top: set[int]) -> Iterator[tuple[str, bool]]:
             yield from ((f"{node.module}.{each.name}", id(node) in at_top) for each in node.names)
 
 
-def _touches_environment(node: ast.stmt) -> bool:
+def _can_change_environment(node: ast.stmt) -> bool:
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return False
     if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -128,24 +128,24 @@ def _touches_environment(node: ast.stmt) -> bool:
     return any(getattr(part, "attr", getattr(part, "id", None)) in _ENVIRONMENT for part in parts)
 
 
-def _wanted() -> Needs | None:
+def _decide_prestart() -> ScriptImports | None:
     if os.environ.get("FLYTE_KFPYTORCH_PRESTART") == "0" or sys.platform != "linux":
         return None
-    script = script_of(sys.argv)
+    script = find_script(sys.argv)
     if script is None or threading.active_count() > 1:
         return None
     try:
-        return needs_of(script) if b"kfpytorch" in script.read_bytes() else None
+        return read_script_imports(script) if b"kfpytorch" in script.read_bytes() else None
     except OSError:
         return None
 
 
-def _start(needs: Needs) -> "Server":
-    from kfpytorch_common.forkserver.client import start_forked
-    from kfpytorch_common.held_signals import held
+def _start_server(needs: ScriptImports) -> "ForkServer":
+    from kfpytorch_common.deferred_signals import defer_signals
+    from kfpytorch_common.forkserver.client import start_forked_server
 
     # While torch's native code loads, it drops an exception of a signal handler, and Ctrl-C would be lost.
-    with held(signal.SIGINT, signal.SIGTERM) as signals:
+    with defer_signals(signal.SIGINT, signal.SIGTERM) as signals:
         if needs.torch_at_top:
             # This process imports torch anyway; the fork then gets it at no cost.
             gc.disable()  # The collector would repeatedly scan all new objects.
@@ -153,11 +153,11 @@ def _start(needs: Needs) -> "Server":
                 importlib.import_module("torch")
             gc.freeze()
             gc.enable()
-        server = start_forked((*PRELOAD, _COMPILER) if needs.compiler else PRELOAD)
+        server = start_forked_server((*PRELOAD, _COMPILER) if needs.compiler else PRELOAD)
         signals.deliver()
     return server
 
 
-_needs = _wanted()
+_needs = _decide_prestart()
 if _needs is not None:
-    _started = _start(_needs)
+    _started = _start_server(_needs)

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from kfpytorch_common.causes import Frame, Raised
+from kfpytorch_common.causes import Frame, RaisedException
 
 # torch._utils.ExceptionWrapper.reraise
 _CAUGHT: Final = re.compile(
@@ -24,17 +24,18 @@ _FRAME: Final = re.compile(
 _RAISED: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]{0,200})(?:: (?P<said>[\s\S]*)|:)?$")
 
 
-def chain(text: str) -> list[Raised]:
+def parse_chain(text: str) -> list[RaisedException]:
     """Return the exceptions of a formatted traceback, in the order in which they were raised."""
     parts = _JOINT.split(text)
     handled = [joint is not None for joint in parts[1::2]]
     found = [
-        _raised(part, handled=while_) for part, while_ in zip(parts[::2], [*handled, False], strict=True)
+        _parse_exception(part, handled=while_)
+        for part, while_ in zip(parts[::2], [*handled, False], strict=True)
     ]
     return [each for each in found if each is not None]
 
 
-def caught_elsewhere(message: str) -> list[Raised]:
+def parse_remote_chain(message: str) -> list[RaisedException]:
     """Return the exceptions that torch caught in another process or thread, if `message` contains them.
 
     The message of the last one contains the place, such as "(in DataLoader worker process 0)".
@@ -42,13 +43,13 @@ def caught_elsewhere(message: str) -> list[Raised]:
     found = _CAUGHT.search(message)
     if found is None:
         return []
-    *earlier, last = chain(message[found.end() :]) or [Raised(exception="", message="")]
+    *earlier, last = parse_chain(message[found.end() :]) or [RaisedException(exception="", message="")]
     if not last.exception:
         return []
     return [*earlier, replace(last, message=f"{last.message} ({found[1]})".lstrip())]
 
 
-def _raised(text: str, *, handled: bool) -> Raised | None:
+def _parse_exception(text: str, *, handled: bool) -> RaisedException | None:
     lines = text.removeprefix(_HEAD).splitlines(keepends=True)
     start = next((number for number, line in enumerate(lines) if line[:1].strip()), None)
     if start is None:
@@ -65,6 +66,6 @@ def _raised(text: str, *, handled: bool) -> Raised | None:
         )
         for each in _FRAME.finditer("".join(lines[:start]))
     )
-    return Raised(
+    return RaisedException(
         exception=known["name"], message=(known["said"] or "").strip(), frames=frames, handled=handled
     )

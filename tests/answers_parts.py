@@ -2,7 +2,7 @@
 
 import generated
 
-from backend_plugin.kube.answers import TABLE
+from backend_plugin.kube.api_errors import TABLE
 
 
 def of_table() -> str:

@@ -7,13 +7,13 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
 
 from backend_plugin.core import custom
-from backend_plugin.core.errors import gathered
-from backend_plugin.core.job import Run, TrainingJob
+from backend_plugin.core.errors import collect_problems
+from backend_plugin.core.job import Attempt, TrainingJob
 
 CONTAINER = {"image": "image:1", "args": ["pyflyte-execute"]}
 
 
-def a_run(**said: Any) -> Run:
+def a_run(**said: Any) -> Attempt:
     defaults = {
         "output_prefix": "s3://bucket/metadata/propeller/project-development-f1/n0/data/0",
         "project": "project",
@@ -27,7 +27,7 @@ def a_run(**said: Any) -> Run:
         "task_version": "v1",
         "namespace": "project-development",
     }
-    return Run(**{**defaults, **said})
+    return Attempt(**{**defaults, **said})
 
 
 def a_template(said_in_custom: Mapping[str, Any], **said: Any) -> TaskTemplate:
@@ -37,5 +37,5 @@ def a_template(said_in_custom: Mapping[str, Any], **said: Any) -> TaskTemplate:
 
 
 def decoded(said_in_custom: Mapping[str, Any], **said: Any) -> TrainingJob:
-    with gathered() as problems:
+    with collect_problems() as problems:
         return custom.decode(a_template(said_in_custom, **said), a_run(), problems)

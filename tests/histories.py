@@ -108,7 +108,7 @@ class Moment:
     seen: dict[str, Any]
     now: datetime
     job_ended: str
-    """``Succeeded``, ``Failed``, ``gone`` or empty."""
+    """``NodeSucceeded``, ``Failed``, ``gone`` or empty."""
     blamed: frozenset[str]
     """The causes of failed replicas until now: ``user``, ``infra``."""
     outlived: bool

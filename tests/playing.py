@@ -13,16 +13,16 @@ from typing import Any
 
 from stored_world import BEGAN, NAMESPACE, World
 
-from backend_plugin.core.errors import Refused
+from backend_plugin.core.errors import RequestRejected
 from backend_plugin.embedded.controller import (
     CreatePod,
     CreateService,
     DeleteJob,
     DeletePod,
     DeleteService,
-    Seen,
-    created,
+    JobSnapshot,
     reconcile,
+    with_created_condition,
 )
 
 Step = Mapping[str, Any]
@@ -130,7 +130,7 @@ def _explored(world: World, passes: Passes) -> tuple[list[World], list[World]]:
 
 def _passes(world: World) -> list[World]:
     assert world.job is not None
-    cached = world.cached or created(world.job, world.now)
+    cached = world.cached or with_created_condition(world.job, world.now)
     has_order = len(world.job["spec"]["pytorchReplicaSpecs"]) > 1
     return [_pass(world, cached, order) for order in (ORDERS if has_order else ORDERS[:1])]
 
@@ -150,12 +150,12 @@ def _pass(world: World, cached: Mapping[str, Any], order: Sequence[str], *, is_l
         then.cached = world.cached
     pods, services = list(then.pods.values()), list(then.services.values())
     wanted = reconcile(
-        Seen(job=cached, pods=pods, services=services, now=then.now), upstream=True, order=order
+        JobSnapshot(job=cached, pods=pods, services=services, now=then.now), upstream=True, order=order
     )
     try:
         for action in wanted.actions:
             _act(then, action)
-    except Refused:
+    except RequestRejected:
         then.is_retrying = True
         return then
     if wanted.status is not None and then.job is not None and not is_late:

@@ -9,14 +9,20 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from backend_plugin.core.errors import Refused
-from backend_plugin.embedded.admission import admit, admit_pod, admit_service, admit_update, merge_patch
-from backend_plugin.embedded.admission.refusal import WEBHOOK
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.embedded.admission import (
+    admit_job,
+    admit_job_update,
+    admit_pod,
+    admit_service,
+    merge_patch,
+)
+from backend_plugin.embedded.admission.api_errors import WEBHOOK
 
 BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 NAMESPACE = "ns"
 ENDED = ("Succeeded", "Failed")
-AWAY = Refused(
+AWAY = RequestRejected(
     500,
     "InternalError",
     f'Internal error occurred: failed calling webhook "{WEBHOOK}": failed to call webhook: Post'
@@ -103,7 +109,7 @@ class World:
 
     def _make_job(self) -> None:
         with self._webhook():
-            admitted = admit(self.spec, upstream=self.is_upstream)
+            admitted = admit_job(self.spec, upstream=self.is_upstream)
         self.job = {**admitted, "metadata": {**admitted["metadata"], **self._identity()}}
         self.uid = self.job["metadata"]["uid"]
         self.is_awake, self.cached = True, None
@@ -133,9 +139,9 @@ class World:
     def _patch_job(self, patch: Manifest) -> None:
         if self.job is None:
             name = self.spec["metadata"]["name"]
-            raise Refused(404, "NotFound", f'pytorchjobs.kubeflow.org "{name}" not found')
+            raise RequestRejected(404, "NotFound", f'pytorchjobs.kubeflow.org "{name}" not found')
         with self._webhook():
-            admitted = admit_update(self.job, merge_patch(self.job, patch), upstream=self.is_upstream)
+            admitted = admit_job_update(self.job, merge_patch(self.job, patch), upstream=self.is_upstream)
         self._put_job(admitted)
 
     @contextmanager
@@ -143,7 +149,7 @@ class World:
         """Apply the operator's webhook after all other checks. The call fails while the operator is away."""
         try:
             yield
-        except Refused as refusal:
+        except RequestRejected as refusal:
             if not self.is_away or WEBHOOK not in refusal.message:
                 raise
         if self.is_away:
@@ -152,7 +158,7 @@ class World:
     def _ask(self, what: str, do: Any) -> None:
         try:
             do()
-        except Refused as refusal:
+        except RequestRejected as refusal:
             said = {"what": what, "code": refusal.code, "reason": refusal.reason, "message": refusal.message}
             self.refused += (said,)
 
@@ -231,12 +237,12 @@ class World:
     def create_pod(self, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]
         if name in self.pods:
-            raise Refused(409, "AlreadyExists", f'pods "{name}" already exists')
+            raise RequestRejected(409, "AlreadyExists", f'pods "{name}" already exists')
         if manifest["spec"].get("priorityClassName"):
-            raise Refused(403, "Forbidden", "no PriorityClass with that name was found")
+            raise RequestRejected(403, "Forbidden", "no PriorityClass with that name was found")
         is_used = [self.is_quota_late or pod["status"]["phase"] not in ENDED for pod in self.pods.values()]
         if self.most_pods is not None and sum(is_used) >= self.most_pods:
-            raise Refused(403, "Forbidden", "exceeded quota")
+            raise RequestRejected(403, "Forbidden", "exceeded quota")
         admitted = admit_pod(manifest)
         self.incarnations[name] = self.incarnations.get(name, 0) + 1
         self._put_pod({**admitted, "metadata": {**admitted["metadata"], **self._identity()}})
@@ -256,7 +262,7 @@ class World:
     def create_service(self, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]
         if name in self.services:
-            raise Refused(409, "AlreadyExists", f'services "{name}" already exists')
+            raise RequestRejected(409, "AlreadyExists", f'services "{name}" already exists')
         self.services[name] = admit_service(manifest)
         self.is_awake = True
 
@@ -377,4 +383,4 @@ def _check_containers(pod: Manifest, status: Manifest) -> None:
             wrong.append(f"{path}: Forbidden: may not be transitioned to non-terminated state")
     if wrong:
         said = wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]"
-        raise Refused(422, "Invalid", f'Pod "{pod["metadata"]["name"]}" is invalid: {said}')
+        raise RequestRejected(422, "Invalid", f'Pod "{pod["metadata"]["name"]}" is invalid: {said}')

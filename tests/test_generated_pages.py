@@ -12,7 +12,7 @@ import pytest
 import timeouts_parts
 import wire_parts
 
-from backend_plugin.core.task_phase import Phase
+from backend_plugin.core.verdict import Phase
 
 DOCS = Path(__file__).parent.parent / "docs"
 CLASSES = ("RunPolicy", "Master", "Worker", "PyTorch", "Elastic", "Gang", "TrainJob")

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from backend_plugin.core import deaths
-from backend_plugin.core.task_phase import is_worth_a_retry
+from backend_plugin.core import terminations
+from backend_plugin.core.verdict import is_retryable
 from flytekitplugins.kfpytorch import CleanPodPolicy, RestartPolicy
 from kfpytorch_common.causes import CLUSTER_REMEDIES, REMEDIES, Cause
 
@@ -39,7 +39,7 @@ def test_every_cause_is_listed_with_what_is_done_about_it() -> None:
     assert tables("causes.md", "In a cluster") == [
         [
             cause.value,
-            "yes" if is_worth_a_retry(cause) else "no",
+            "yes" if is_retryable(cause) else "no",
             remedies.get(cause, "none").replace("`", ""),
         ]
         for cause in Cause
@@ -49,16 +49,16 @@ def test_every_cause_is_listed_with_what_is_done_about_it() -> None:
 def test_every_end_of_a_pod_is_listed_with_its_cause() -> None:
     rows = tables("causes.md", "Ends of pods")
     words = {
-        "DisruptionTarget": deaths.DISRUPTIONS,
-        "reason of the pod": deaths.POD_REASONS,
-        "reason of the container": deaths.CONTAINER_REASONS,
+        "DisruptionTarget": terminations.DISRUPTIONS,
+        "reason of the pod": terminations.POD_REASONS,
+        "reason of the container": terminations.CONTAINER_REASONS,
     }
     assert [row for row in rows if row[0] != "exit code"] == [
         [said_by, word, cause.value] for said_by, table in words.items() for word, cause in table.items()
     ]
     codes = {int(row[1]): row[2] for row in rows if row[0] == "exit code"}
-    assert codes == {code: deaths.cause_of_exit(code, {}).value for code in codes}
-    assert codes.keys() >= deaths.EXIT_CODES.keys()
+    assert codes == {code: terminations.classify_exit_code(code, {}).value for code in codes}
+    assert codes.keys() >= terminations.EXIT_CODES.keys()
 
 
 def test_every_variable_is_listed() -> None:

@@ -6,25 +6,25 @@ from pathlib import Path
 from typing import Any
 
 from backend_plugin.cli import serve, serve_check
-from backend_plugin.core.settings import kinds as platform
-from backend_plugin.shell.metrics import Gauge, Histogram, Metrics, Tally
-from backend_plugin.shell.settings import Sources, kinds, read
-from backend_plugin.shell.settings.reading import KEYS, flag_of, variable_of
+from backend_plugin.core.settings import value_parsers as platform
+from backend_plugin.shell.metrics import CounterMetric, Gauge, Histogram, Metrics
+from backend_plugin.shell.settings import SettingsSources, load_settings, value_parsers
+from backend_plugin.shell.settings.loader import KEYS, get_flag, get_variable
 
 PAGE = (Path(__file__).parent.parent / "docs/reference/server.md").read_text()
 TYPES = {
-    kinds.boolean: "true or false",
-    kinds.namespace_template: "template",
-    kinds.path: "path",
-    kinds.prefixes: "places",
-    kinds.several: "names",
-    kinds.size: "bytes",
-    kinds.texts: "texts by name",
+    value_parsers.parse_boolean: "true or false",
+    value_parsers.parse_namespace_template: "template",
+    value_parsers.parse_path: "path",
+    value_parsers.parse_prefixes: "places",
+    value_parsers.parse_list: "names",
+    value_parsers.parse_size: "bytes",
+    value_parsers.parse_text_map: "texts by name",
     platform.duration: "duration",
     platform.quantity: "quantity",
     platform.text: "text",
 }
-DEFAULTS = read(Sources()).settings
+DEFAULTS = load_settings(SettingsSources()).settings
 FLAGS = {option for parameter in serve.command.params for option in parameter.opts}
 MEBIBYTE = 2**20
 
@@ -47,7 +47,7 @@ def type_of(reader: Any) -> str:
 
 def default_of(key: str) -> str:
     """Return the default as text for the page, or an empty text for an empty default."""
-    value = serve_check._value(DEFAULTS, key)
+    value = serve_check._get_value(DEFAULTS, key)
     if key == "embedded.code":
         assert value == str(Path.cwd())
         return "`.`"
@@ -71,13 +71,13 @@ def written(value: Any) -> str:
 def test_every_setting_of_a_server_is_listed() -> None:
     expected = []
     for key, reader in KEYS.items():
-        flag = f"`{flag_of(key)}`" if flag_of(key) in FLAGS else ""
-        expected.append([f"`{key}`", f"`{variable_of(key)}`", flag, type_of(reader), default_of(key)])
+        flag = f"`{get_flag(key)}`" if get_flag(key) in FLAGS else ""
+        expected.append([f"`{key}`", f"`{get_variable(key)}`", flag, type_of(reader), default_of(key)])
     assert table("Settings", 5) == expected
 
 
 def test_every_flag_is_of_a_setting_or_listed_apart() -> None:
-    of_settings = {flag_of(key) for key in KEYS}
+    of_settings = {get_flag(key) for key in KEYS}
     apart = {
         name for row in table("Flags that are no settings", 1) for name in re.findall(r"-[\w-]+", row[0])
     }
@@ -90,10 +90,10 @@ def test_every_metric_is_listed() -> None:
     assert all(row[3] for row in table("Metrics", 4)), "each has a unit"
 
 
-def metric(part: Tally | Histogram | Gauge) -> str:
-    return f"kfpytorch_{part.name}{'_total' if isinstance(part, Tally) else ''}"
+def metric(part: CounterMetric | Histogram | Gauge) -> str:
+    return f"kfpytorch_{part.name}{'_total' if isinstance(part, CounterMetric) else ''}"
 
 
-def kind_and_labels(part: Tally | Histogram | Gauge) -> tuple[str, str]:
-    kind = {Tally: "counter", Histogram: "histogram", Gauge: "gauge"}[type(part)]
+def kind_and_labels(part: CounterMetric | Histogram | Gauge) -> tuple[str, str]:
+    kind = {CounterMetric: "counter", Histogram: "histogram", Gauge: "gauge"}[type(part)]
     return kind, ", ".join(f"`{label}`" for label in part.labels)

@@ -10,32 +10,32 @@ import msgspec
 import pytest
 
 from backend_plugin.core.quantity import Quantity
-from backend_plugin.core.settings import PodSecurityMode, Settings, TaskResources, kinds, reading
+from backend_plugin.core.settings import PodSecurityMode, Settings, TaskResources, loader, value_parsers
 
 PAGE = (Path(__file__).parent.parent / "docs/reference/settings.md").read_text()
 TYPES = {
-    kinds.boolean: "true or false",
-    kinds.causes: "causes by exit code",
-    kinds.durations_by_cause: "durations by cause",
-    kinds.duration: "duration",
-    kinds.log_templates: "log templates",
-    kinds.log_templates_by_name: "log templates by name",
-    kinds.affinity: "as in a pod",
-    kinds.dns_config: "as in a pod",
-    kinds.pod_security_context: "as in a pod",
-    kinds.pod_security_mode: "`off`, `warn` or `refuse`",
-    kinds.pod_security_modes: "modes by namespace",
-    kinds.security_context: "as in a pod",
-    kinds.names: "names",
-    kinds.pull_policy: "`Always`, `Never` or `IfNotPresent`",
-    kinds.quantities: "quantities by resource",
-    kinds.quantity: "quantity",
-    kinds.requirement: "node selector requirement",
-    kinds.text: "text",
-    kinds.texts: "texts by name",
-    kinds.toleration: "toleration",
-    kinds.tolerations: "tolerations",
-    kinds.tolerations_by_resource: "tolerations by resource",
+    value_parsers.boolean: "true or false",
+    value_parsers.causes_by_exit_code: "causes by exit code",
+    value_parsers.durations_by_cause: "durations by cause",
+    value_parsers.duration: "duration",
+    value_parsers.log_templates: "log templates",
+    value_parsers.log_templates_by_name: "log templates by name",
+    value_parsers.affinity: "as in a pod",
+    value_parsers.dns_config: "as in a pod",
+    value_parsers.pod_security_context: "as in a pod",
+    value_parsers.pod_security_mode: "`off`, `warn` or `refuse`",
+    value_parsers.pod_security_modes: "modes by namespace",
+    value_parsers.security_context: "as in a pod",
+    value_parsers.names: "names",
+    value_parsers.pull_policy: "`Always`, `Never` or `IfNotPresent`",
+    value_parsers.quantities: "quantities by resource",
+    value_parsers.quantity: "quantity",
+    value_parsers.requirement: "node selector requirement",
+    value_parsers.text: "text",
+    value_parsers.text_map: "texts by name",
+    value_parsers.toleration: "toleration",
+    value_parsers.tolerations: "tolerations",
+    value_parsers.tolerations_by_resource: "tolerations by resource",
 }
 UNSAID = ("", None, (), {}, timedelta(0))
 DEFAULTS = Settings()
@@ -57,11 +57,11 @@ def rows(readers: Mapping[str, Any], defaults: object) -> list[list[str]]:
 
 
 def type_of(reader: Any) -> str:
-    return "sections by name" if isinstance(reader, reading._ByName) else TYPES[reader]
+    return "sections by name" if isinstance(reader, loader._NamedSections) else TYPES[reader]
 
 
 def field_of(key: str) -> str:
-    return reading._GRACES.get(key, key.replace("-", "_"))
+    return loader._GRACES.get(key, key.replace("-", "_"))
 
 
 def written(value: Any) -> str:
@@ -81,10 +81,10 @@ def written(value: Any) -> str:
 
 
 def test_every_setting_of_flyte_is_listed() -> None:
-    flytes = {key: reader for key, reader in reading._FLYTES.items() if key != "default-env-vars-from-env"}
-    looked_up = [["`default-env-vars-from-env`", TYPES[kinds.texts], ""]]
+    flytes = {key: reader for key, reader in loader._FLYTES.items() if key != "default-env-vars-from-env"}
+    looked_up = [["`default-env-vars-from-env`", TYPES[value_parsers.text_map], ""]]
     expected = rows(flytes, DEFAULTS) + looked_up
-    graces = rows(dict.fromkeys(reading._GRACES, kinds.duration), DEFAULTS.judging)
+    graces = rows(dict.fromkeys(loader._GRACES, value_parsers.duration), DEFAULTS.judging)
     assert sorted(table("Flyte's section")) == sorted(expected + graces)
 
 
@@ -100,7 +100,7 @@ def test_every_setting_of_flyte_is_listed() -> None:
     ],
 )
 def test_every_setting_of_ours_is_listed(path: str, defaults: object) -> None:
-    readers: Any = reading._ALL
+    readers: Any = loader._ALL
     for key in path.split("."):
         readers = readers[key]
     assert table(f"`{path}`") == rows(readers, defaults)
@@ -108,9 +108,9 @@ def test_every_setting_of_ours_is_listed(path: str, defaults: object) -> None:
 
 def test_every_setting_that_means_nothing_is_listed() -> None:
     text = PAGE.partition("\n## What means nothing here\n")[2].partition("\n## ")[0]
-    assert set(re.findall(r"`([a-z-]+)`", text)) == reading._OF_OTHERS
+    assert set(re.findall(r"`([a-z-]+)`", text)) == loader._OF_OTHERS
 
 
 def test_every_key_of_a_log_template_is_listed() -> None:
-    keys = [field.encode_name for field in msgspec.structs.fields(kinds._LogTemplate)]
+    keys = [field.encode_name for field in msgspec.structs.fields(value_parsers._LogTemplate)]
     assert [row[0] for row in table("Log templates")] == [f"`{key}`" for key in keys if key != "scheme"]

@@ -8,20 +8,27 @@ from itertools import pairwise
 
 from generated import code, table
 
-from backend_plugin.core import judgement, wording
-from backend_plugin.core.settings import judging, reading
-from backend_plugin.kube import api, connection, course
+from backend_plugin.core import messages, verdict_rules
+from backend_plugin.core.settings import judging, loader
+from backend_plugin.kube import api_client, connection, list_watch
 from backend_plugin.kube.options import KubernetesOptions
-from backend_plugin.shell import endings, keeper, orders, orphans, service
+from backend_plugin.shell import (
+    background_operations,
+    connector_service,
+    job_deleter,
+    orphans,
+    output_collector,
+    reconciler,
+)
 
-KEYS = {field: key for key, field in reading._GRACES.items()}
+KEYS = {field: key for key, field in loader._GRACES.items()}
 KUBERNETES = KubernetesOptions()
 
 # Timeouts that no setting changes.
 FIXED = [
-    (service._CREATE_SECONDS, "CreateTask", "then it returns UNAVAILABLE, and Flyte may retry it"),
+    (connector_service._CREATE_SECONDS, "CreateTask", "then it returns UNAVAILABLE, and Flyte may retry it"),
     (
-        keeper.DELETE_CALL,
+        job_deleter.DELETE_CALL,
         "DeleteTask waits for the deletion",
         "then the call returns, and the deletion continues in the background",
     ),
@@ -30,25 +37,37 @@ FIXED = [
         "one request to the API server, with its retries",
         "then the request fails",
     ),
-    (api._ATTEMPT, "one attempt of a request", "then another connection is tried"),
+    (api_client._ATTEMPT, "one attempt of a request", "then another connection is tried"),
     (KUBERNETES.silence, "a watch without a byte", "then it is started again from the last version"),
-    (course._LONGEST_PAUSE, "the longest pause between two attempts to list or watch", ""),
+    (list_watch._LONGEST_PAUSE, "the longest pause between two attempts to list or watch", ""),
     (connection._RELOAD, "interval between reads of the credentials", ""),
-    (keeper.ROUND, "interval between checks of a job that Flyte does not poll", "a time limit can end it"),
-    (judgement._NEWS, "a failed job waits for the state of its pods", "then the operator's message is used"),
-    (endings._PAUSE, "interval between reads of error files and outputs of an ended job", "three times"),
     (
-        endings.PATIENCE,
+        reconciler.ROUND,
+        "interval between checks of a job that Flyte does not poll",
+        "a time limit can end it",
+    ),
+    (
+        verdict_rules._NEWS,
+        "a failed job waits for the state of its pods",
+        "then the operator's message is used",
+    ),
+    (
+        output_collector._PAUSE,
+        "interval between reads of error files and outputs of an ended job",
+        "three times",
+    ),
+    (
+        output_collector.PATIENCE,
         "reads from a store that does not respond",
         "then only the Kubernetes objects determine the phase",
     ),
     (
-        orders.LONGEST_PAUSE,
+        background_operations.LONGEST_PAUSE,
         "the longest pause before a background operation is retried",
         "it is retried without limit",
     ),
     (
-        keeper.REMEMBERED,
+        reconciler.REMEMBERED,
         "a job that is gone is remembered",
         "and one that was given up before it began is kept",
     ),
@@ -58,8 +77,8 @@ FIXED = [
 
 def of_settings() -> str:
     """Return a table of the timeouts that a platform may set, with default and docstring."""
-    said = docstrings(judging.Judging)
-    defaults = judging.Judging()
+    said = docstrings(judging.JudgingSettings)
+    defaults = judging.JudgingSettings()
     times = [field.name for field in fields(defaults) if isinstance(getattr(defaults, field.name), timedelta)]
     return table(
         ["setting", "default", ""],
@@ -71,7 +90,7 @@ def of_settings() -> str:
 
 
 def default(value: timedelta) -> str:
-    return wording.duration(value) if value else "0"
+    return messages.format_duration(value) if value else "0"
 
 
 def docstrings(kind: type) -> dict[str, str]:
@@ -91,4 +110,4 @@ def of_server() -> str:
 
 
 def lasting(value: float | timedelta) -> str:
-    return wording.duration(value if isinstance(value, timedelta) else timedelta(seconds=value))
+    return messages.format_duration(value if isinstance(value, timedelta) else timedelta(seconds=value))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import rich_click as click
 from google.protobuf.message import Message
 
-from backend_plugin.cli import ends, lines
+from backend_plugin.cli import command_errors, json_lines
 
 if TYPE_CHECKING:
     from backend_plugin.connection import Server
@@ -100,30 +100,32 @@ def output_option(human: str) -> Callable[[Command], Command]:
     )
 
 
-def duration(_: click.Context, __: click.Parameter, said: str) -> timedelta:
+def parse_duration(_: click.Context, __: click.Parameter, said: str) -> timedelta:
     """Parse a duration, as a callback of `click.option`."""
-    from backend_plugin.core.settings import kinds
+    from backend_plugin.core.settings import value_parsers
 
     try:
-        return kinds.duration(said)
-    except kinds.Wrong as wrong:
+        return value_parsers.duration(said)
+    except value_parsers.InvalidSettingValue as wrong:
         raise click.BadParameter(f"{said!r} {wrong.message}; {wrong.remedy}") from wrong
 
 
 @contextmanager
-def answered() -> Iterator[None]:
+def exit_on_error() -> Iterator[None]:
     """Handle a failed request, an interrupt and a closed stdout with the usual exit codes."""
     # Otherwise gRPC logs closed connections to stderr.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    from backend_plugin.client import NotAnswered
+    from backend_plugin.client import RequestFailed
 
     try:
         yield
         sys.stdout.flush()
-    except NotAnswered as error:
-        ends.refuse(error)
+    except RequestFailed as error:
+        command_errors.exit_with_error(error)
     except UnicodeEncodeError as error:
-        ends.refuse(ends.Misused(f"{error.object!r} is not text; write a name in UTF-8"))
+        command_errors.exit_with_error(
+            command_errors.Misused(f"{error.object!r} is not text; write a name in UTF-8")
+        )
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:
@@ -132,35 +134,35 @@ def answered() -> Iterator[None]:
         sys.exit(128 + signal.SIGPIPE)
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line and flush stdout."""
     click.echo(text)
     sys.stdout.flush()
 
 
-def say_json(value: Any) -> None:
+def print_json_line(value: Any) -> None:
     """Print one value as JSON on one line, and flush stdout."""
-    sys.stdout.buffer.write(lines.as_json(value) + b"\n")
+    sys.stdout.buffer.write(json_lines.encode_json(value) + b"\n")
     sys.stdout.buffer.flush()
 
 
-def plain(message: Message) -> Mapping[str, Any]:
+def encode_message(message: Message) -> Mapping[str, Any]:
     """Return a message as JSON values for scripts: it contains every field, and null for unset ones."""
-    return {field.name: _plain(message, field) for field in message.DESCRIPTOR.fields}
+    return {field.name: _encode_field(message, field) for field in message.DESCRIPTOR.fields}
 
 
-def _plain(message: Message, field: Any) -> Any:
+def _encode_field(message: Message, field: Any) -> Any:
     value = getattr(message, field.name)
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return dict(value)
     if hasattr(value, "append"):
-        return [_single(each, field) for each in value]
+        return [_encode_value(each, field) for each in value]
     if field.has_presence and not message.HasField(field.name):
         return None
-    return _single(value, field)
+    return _encode_value(value, field)
 
 
-def _single(value: Any, field: Any) -> Any:
+def _encode_value(value: Any, field: Any) -> Any:
     if field.enum_type is not None:
         name = str(field.enum_type.values_by_number[value].name)
         return name.removeprefix("NODE_STATE_").lower()
@@ -168,4 +170,4 @@ def _single(value: Any, field: Any) -> Any:
         return value
     if value.DESCRIPTOR.full_name == "google.protobuf.Timestamp":
         return value.ToJsonString()  # type: ignore[attr-defined]
-    return plain(value)
+    return encode_message(value)

@@ -6,7 +6,7 @@ import msgspec
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, lines
+from backend_plugin.cli import asking, json_lines
 
 _HELP: Final = """Cancel JOB permanently. Flyte receives a failure with the reason, and does not retry.
 
@@ -25,7 +25,7 @@ JOB is a job name, the beginning of one, or the name of a Flyte execution.
 @asking.output_option("text")
 def command(**said: Any) -> None:
     """Run ``kfpytorch cancel``."""
-    with asking.answered():
+    with asking.exit_on_error():
         done = client.cancel_job(
             said["job"],
             reason=said["reason"],
@@ -33,7 +33,7 @@ def command(**said: Any) -> None:
             server=asking.read_server(said, said["server"]),
         )
         if said["output"] == "json":
-            click.echo(msgspec.json.format(lines.as_json(asking.plain(done)), indent=2))
+            click.echo(msgspec.json.format(json_lines.encode_json(asking.encode_message(done)), indent=2))
         elif done.was_over:
             click.echo(f"{done.job.name} has ended already: {done.job.flyte.phase}")
         else:

@@ -14,7 +14,7 @@ _NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _PATTERN: Final = frozenset("*?[")
 
 
-def reached_options(where: str = "") -> Callable[[Command], Command]:
+def connection_options(where: str = "") -> Callable[[Command], Command]:
     """Add ``--kubeconfig`` and ``--context``; `where` is a prefix of the help text."""
     kubeconfig = click.option(
         "--kubeconfig",
@@ -47,7 +47,7 @@ def place_options(namespace_default: str) -> Callable[[Command], Command]:
             "--namespace",
             "-n",
             metavar="NAME",
-            callback=namespace,
+            callback=parse_namespace,
             help=f"The namespace of the job. Default: {namespace_default}.",
         ),
     )
@@ -65,12 +65,12 @@ def read_place(said: Mapping[str, Any]) -> Mapping[str, str]:
     return {key: said[key] for key in ("project", "domain", "namespace") if said[key]}
 
 
-def flags(said: Mapping[str, Any]) -> Mapping[str, Any]:
+def build_flags(said: Mapping[str, Any]) -> Mapping[str, Any]:
     """Convert the values of these options to settings."""
     return {"cluster": "kubernetes", **{key: said[name] for name, key in KEYS.items()}}
 
 
-def namespace(_: click.Context, __: click.Parameter, said: str | None) -> str | None:
+def parse_namespace(_: click.Context, __: click.Parameter, said: str | None) -> str | None:
     """Validate the value of ``--namespace``, as a callback of `click.option`."""
     if said is not None and not _NAMESPACE.fullmatch(said):
         near = re.sub(r"[^a-z0-9]+", "-", said.lower()).strip("-")[:63].strip("-")
@@ -82,9 +82,11 @@ def namespace(_: click.Context, __: click.Parameter, said: str | None) -> str | 
     return said
 
 
-def namespaces(context: click.Context, parameter: click.Parameter, said: tuple[str, ...]) -> tuple[str, ...]:
+def parse_namespaces(
+    context: click.Context, parameter: click.Parameter, said: tuple[str, ...]
+) -> tuple[str, ...]:
     """Validate several namespaces; each may be a pattern."""
     for each in said:
         if not _PATTERN & set(each):
-            namespace(context, parameter, each)
+            parse_namespace(context, parameter, each)
     return said

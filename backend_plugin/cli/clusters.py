@@ -14,42 +14,42 @@ from backend_plugin.core.errors import BackendError
 from backend_plugin.core.settings import Settings
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.kube.options import KubernetesOptions
-from backend_plugin.shell import discovery, small_files
+from backend_plugin.shell import bounded_read, server_file
+from backend_plugin.shell.capabilities_cache import CapabilitySource
 from backend_plugin.shell.cluster import Cluster
-from backend_plugin.shell.findings import Looks
+from backend_plugin.shell.job_service import NodeOperations
 from backend_plugin.shell.orphans import Executions
-from backend_plugin.shell.people import Nodes
-from backend_plugin.shell.settings import ClusterKind, Embedded, ServerSettings
-from backend_plugin.shell.sight import Sight
+from backend_plugin.shell.settings import ClusterKind, EmbeddedSettings, ServerSettings
+from backend_plugin.shell.watch_status import WatchStatus
 
 _LOG: Final = logging.getLogger("kfpytorch")
 _GPU: Final = "nvidia.com/gpu"
 _PATTERN: Final = frozenset("*?[")
 
 
-def _now() -> datetime:
+def _get_utc_now() -> datetime:
     return datetime.now(timezone.utc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class OpenedCluster:
     """An open cluster and its interfaces."""
 
     cluster: Cluster
     platform: Settings
-    nodes: Nodes | None = None
+    nodes: NodeOperations | None = None
     """The nodes of an embedded cluster, which commands can change; None for a Kubernetes cluster."""
     executions: Executions | None = None
     """Access to Flyte's workflow objects; None for an embedded cluster."""
-    looks: Looks | None = None
+    looks: CapabilitySource | None = None
     """Reads the capabilities for gangs; None for an embedded cluster."""
-    sight: Sight | None = None
+    sight: WatchStatus | None = None
     """The status of the watches; None for an embedded cluster, which has none."""
-    now: Callable[[], datetime] = _now
+    now: Callable[[], datetime] = _get_utc_now
     """Returns the time of the cluster's clock."""
 
 
-async def opened(stack: AsyncExitStack, configuration: Configuration) -> Opened:
+async def open_cluster(stack: AsyncExitStack, configuration: Configuration) -> OpenedCluster:
     """Open the cluster that the settings specify; `stack` closes it.
 
     Raises:
@@ -59,41 +59,43 @@ async def opened(stack: AsyncExitStack, configuration: Configuration) -> Opened:
     if said.cluster is ClusterKind.KUBERNETES:
         from backend_plugin.kube.cluster import KubernetesCluster
 
-        kubernetes = await KubernetesCluster.open(kubernetes_options(said))
+        kubernetes = await KubernetesCluster.open(build_kubernetes_options(said))
         stack.push_async_callback(kubernetes.close)
-        return Opened(
+        return OpenedCluster(
             cluster=kubernetes,
             platform=platform,
             executions=kubernetes,
             looks=kubernetes.looking,
             sight=kubernetes.sight,
-            now=kubernetes.clock.now,
+            now=kubernetes.clock.get_current_time,
         )
     from backend_plugin.embedded.cluster import EmbeddedCluster
 
-    embedded = await EmbeddedCluster.open(said.state, embedded_options(said.embedded))
+    embedded = await EmbeddedCluster.open(said.state, build_embedded_options(said.embedded))
     stack.push_async_callback(embedded.close)
-    return Opened(cluster=embedded, platform=emulated.platform(platform, said.state), nodes=embedded)
+    return OpenedCluster(
+        cluster=embedded, platform=emulated.with_embedded_defaults(platform, said.state), nodes=embedded
+    )
 
 
-def tell(stack: AsyncExitStack, said: ServerSettings, reached: discovery.Server) -> None:
+def publish_server(stack: AsyncExitStack, said: ServerSettings, reached: server_file.ServerInfo) -> None:
     """Write the file by which this user's commands find the server, and remove it when `stack` ends.
 
     Raises:
-        CannotSay: If the cluster is embedded and the file cannot be written to its state directory.
+        ServerFileError: If the cluster is embedded and the file cannot be written to its state directory.
     """
     try:
-        discovery.write(said.state, reached)
-    except discovery.CannotSay as error:
+        server_file.write(said.state, reached)
+    except server_file.ServerFileError as error:
         # In a pod the file is not needed, and often no directory is writable.
         if said.cluster is ClusterKind.EMBEDDED:
             raise
         _LOG.info("%s; or set --token-file, with which commands can call this server from elsewhere", error)
         return
-    stack.callback(discovery.withdraw, said.state, reached)
+    stack.callback(server_file.delete_if_own, said.state, reached)
 
 
-def reachable(said: ServerSettings) -> None:
+def require_credentials(said: ServerSettings) -> None:
     """Check that credentials for a Kubernetes cluster are configured, without a connection.
 
     Raises:
@@ -102,15 +104,15 @@ def reachable(said: ServerSettings) -> None:
     if said.cluster is ClusterKind.KUBERNETES:
         from backend_plugin.kube import credentials
 
-        asyncio.run(credentials.choose(kubernetes_options(said)).load())
+        asyncio.run(credentials.select_credentials(build_kubernetes_options(said)).load())
 
 
-def named_namespaces(said: ServerSettings) -> tuple[str, ...]:
+def list_named_namespaces(said: ServerSettings) -> tuple[str, ...]:
     """Return the namespaces of the settings that are not patterns."""
     return tuple(each for each in said.namespaces if not _PATTERN & set(each))
 
 
-def kubernetes_options(said: ServerSettings) -> KubernetesOptions:
+def build_kubernetes_options(said: ServerSettings) -> KubernetesOptions:
     """Return the options of a Kubernetes cluster. If a namespace is a pattern, all namespaces are watched."""
     several = any(_PATTERN & set(namespace) for namespace in said.namespaces)
     return KubernetesOptions(
@@ -124,7 +126,7 @@ class UnusableTemplates(BackendError):
     """The PodTemplates are neither in a directory nor in a readable regular file of limited size."""
 
 
-def embedded_options(said: Embedded) -> EmbeddedOptions:
+def build_embedded_options(said: EmbeddedSettings) -> EmbeddedOptions:
     """Return the options of an embedded cluster.
 
     Raises:
@@ -132,7 +134,7 @@ def embedded_options(said: Embedded) -> EmbeddedOptions:
     """
     if said.pod_templates is not None and not said.pod_templates.is_dir():
         try:
-            small_files.read(said.pod_templates)
+            bounded_read.read_file(said.pod_templates)
         except OSError as error:
             raise UnusableTemplates(f"{said.pod_templates}: {error.strerror}") from error
     has = {"cpu": said.cpus, "memory": said.memory}

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, commands, demo_task, ends, tables
-from backend_plugin.shell import discovery, stop_signals
+from backend_plugin.cli import asking, command_errors, commands, demo_tasks, tables
+from backend_plugin.shell import server_file, stop_signals
 
 if TYPE_CHECKING:
-    from backend_plugin.cli.python_file import Found
-    from backend_plugin.cli.road import End, Shown
+    from backend_plugin.cli.propeller_emulator import End, ReportedPhase
+    from backend_plugin.cli.python_file import LoadedTask
 
 _HELP: Final = """Run a task on this machine, from its Python file to its outputs.
 
@@ -57,91 +57,93 @@ _FAILED: Final = 1
 def command(**said: Any) -> None:
     """Run ``kfpytorch demo``."""
     with (
-        asking.answered(),
+        asking.exit_on_error(),
         stop_signals.exit_on_signals(),
         tempfile.TemporaryDirectory(prefix="kfpytorch-demo-") as folder,
     ):
         try:
             if said["file"] is None:
-                _own(Path(folder))
-            elif not _one(Path(folder), said):
+                _run_demo_tasks(Path(folder))
+            elif not _run_user_task(Path(folder), said):
                 sys.exit(_FAILED)
-        except ends.Unreadable as error:
-            ends.refuse(error)
+        except command_errors.InvalidInput as error:
+            command_errors.exit_with_error(error)
 
 
 # ---- output
 
 
-def _own(folder: Path) -> None:
+def _run_demo_tasks(folder: Path) -> None:
     """Run the demo's own tasks, one that succeeds and one that fails, and the commands that show them."""
     if importlib.util.find_spec("torch") is None:
-        raise ends.Unreadable("the demo needs torch, which is not installed; run: pip install torch")
+        raise command_errors.InvalidInput(
+            "the demo needs torch, which is not installed; run: pip install torch"
+        )
     code = folder / "code"
     code.mkdir()
-    path = code / f"{demo_task.NAME}.py"
-    path.write_text(demo_task.SOURCE, encoding="utf-8")
-    learn, read_shards = (_found(path, name, None) for name in ("learn", "read_shards"))
-    with _server(folder, code) as state:
-        _title("1. A task that trains: Elastic, two nodes with two ranks each")
-        _walk(str(state), folder / "store", learn, _Asked("demo1", {}))
-        _title("2. A task that fails: PyTorch, a master and a worker; rank 1 raises, and rank 0 waits")
-        _walk(str(state), folder / "store", read_shards, _Asked("demo2", {}))
-        _title("3. Commands that query the server")
+    path = code / f"{demo_tasks.NAME}.py"
+    path.write_text(demo_tasks.SOURCE, encoding="utf-8")
+    learn, read_shards = (_load_task(path, name, None) for name in ("learn", "read_shards"))
+    with _run_server(folder, code) as state:
+        _print_title("1. A task that trains: Elastic, two nodes with two ranks each")
+        _run_execution(str(state), folder / "store", learn, _DemoExecution("demo1", {}))
+        _print_title("2. A task that fails: PyTorch, a master and a worker; rank 1 raises, and rank 0 waits")
+        _run_execution(str(state), folder / "store", read_shards, _DemoExecution("demo2", {}))
+        _print_title("3. Commands that query the server")
         if not sys.stdout.isatty():
             os.environ.setdefault("COLUMNS", str(_WIDTH))
         for typed in (("jobs",), ("logs", "demo1", "--rank", "0")):
-            asking.say(f"$ kfpytorch {' '.join(typed)}")
+            asking.print_line(f"$ kfpytorch {' '.join(typed)}")
             commands.kfpytorch.main([*typed, "--server", str(state)], standalone_mode=False)
 
 
-def _one(folder: Path, said: Mapping[str, Any]) -> bool:
+def _run_user_task(folder: Path, said: Mapping[str, Any]) -> bool:
     """Run a task of the user; return True if it succeeded."""
-    found, inputs = _found(Path(said["file"]), said["task"], said["image"]), _pairs(said["inputs"])
+    found, inputs = _load_task(Path(said["file"]), said["task"], said["image"]), _parse_pairs(said["inputs"])
     execution = f"demo-{folder.name.rpartition('-')[2]}".lower().replace("_", "x")
     with ExitStack() as stack:
         server = asking.read_server(said, said["server"])
         if server.address is None and not said["running"]:
-            server = client.Server(address=str(stack.enter_context(_server(folder, found.root))))
-        _title(found.template.id.name)
-        return _walk(server, folder / "store", found, _Asked(execution, inputs))
+            server = client.Server(address=str(stack.enter_context(_run_server(folder, found.root))))
+        _print_title(found.template.id.name)
+        return _run_execution(server, folder / "store", found, _DemoExecution(execution, inputs))
 
 
-class _Asked(NamedTuple):
+class _DemoExecution(NamedTuple):
     """An execution of a task."""
 
     execution: str
     inputs: Mapping[str, str]
 
 
-def _walk(server: client.Address, store: Path, found: "Found", asked: _Asked) -> bool:
+def _run_execution(server: client.Address, store: Path, found: "LoadedTask", asked: _DemoExecution) -> bool:
     """Print the phases of an execution; return True if it succeeded."""
-    from backend_plugin.cli import road
+    from backend_plugin.cli import propeller_emulator
 
-    node = road.Node(
+    node = propeller_emulator.TaskNode(
         template=found.template,
-        inputs=found.inputs(asked.inputs),
+        inputs=found.encode_inputs(asked.inputs),
         store=store,
         execution=asked.execution,
     )
     began, end, links = time.monotonic(), None, set[tuple[str, str]]()
     with (
-        client.connected(server) as (channel, metadata),
-        closing(road.Road(channel, metadata).walk(node)) as walk,
+        client.open_channel(server) as (channel, metadata),
+        closing(propeller_emulator.PropellerEmulator(channel, metadata).run_node(node)) as walk,
     ):
         for seen in walk:
-            if isinstance(seen, road.Shown):
-                job = _job(server, asked.execution) if seen.phase == "QUEUED" else ""
+            if isinstance(seen, propeller_emulator.ReportedPhase):
+                job = _format_job(server, asked.execution) if seen.phase == "QUEUED" else ""
                 _print_phase(seen, job, [link for link in seen.logs if link not in links])
                 links |= set(seen.logs)
             else:
                 end = seen
                 _print_end(seen, found)
-    asking.say(f"  ({time.monotonic() - began:.0f} s)")
-    return isinstance(end, road.Succeeded)
+    asking.print_line(f"  ({time.monotonic() - began:.0f} s)")
+    return isinstance(end, propeller_emulator.NodeSucceeded)
 
 
-def _job(server: client.Address, execution: str) -> str:
+def _format_job(server: client.Address, execution: str) -> str:
     try:
         job = client.get_job(execution, server=server)
     except client.NotFound:  # The create request was rejected; the next phase contains the reason.
@@ -149,33 +151,33 @@ def _job(server: client.Address, execution: str) -> str:
     return f"job {job.name} in namespace {job.namespace}"
 
 
-def _print_phase(seen: "Shown", message: str, links: Sequence[tuple[str, str]]) -> None:
+def _print_phase(seen: "ReportedPhase", message: str, links: Sequence[tuple[str, str]]) -> None:
     said = (seen.message or message).splitlines()
-    _print(seen.phase, [*said, *(f"{name}: {uri}" for name, uri in links)])
+    _print_entry(seen.phase, [*said, *(f"{name}: {uri}" for name, uri in links)])
 
 
-def _print_end(end: "End", found: "Found") -> None:
-    from backend_plugin.cli import road
+def _print_end(end: "End", found: "LoadedTask") -> None:
+    from backend_plugin.cli import propeller_emulator
 
-    if isinstance(end, road.Succeeded):
-        outputs = found.outputs(end.outputs)
-        _print("SUCCEEDED", [f"{name} = {value!r}" for name, value in outputs.items()])
+    if isinstance(end, propeller_emulator.NodeSucceeded):
+        outputs = found.decode_outputs(end.outputs)
+        _print_entry("SUCCEEDED", [f"{name} = {value!r}" for name, value in outputs.items()])
     else:
-        _print("FAILED", [end.code, *end.message.splitlines()])
+        _print_entry("FAILED", [end.code, *end.message.splitlines()])
 
 
-def _print(word: str, said: Sequence[str]) -> None:
+def _print_entry(word: str, said: Sequence[str]) -> None:
     """Print a label and its text, wrapped to the width of the page."""
-    lines = [part for line in said for part in _wrapped(line)]
+    lines = [part for line in said for part in _wrap_line(line)]
     label = word.ljust(_INDENT - 2)
-    if colour := tables.colour_of(word) if tables.coloured() else None:
+    if colour := tables.get_colour(word) if tables.is_coloured() else None:
         label = click.style(label, fg=colour)
-    asking.say(f"  {label}{lines[0]}" if lines else f"  {label}".rstrip())
+    asking.print_line(f"  {label}{lines[0]}" if lines else f"  {label}".rstrip())
     for line in lines[1:]:
-        asking.say(" " * _INDENT + line)
+        asking.print_line(" " * _INDENT + line)
 
 
-def _wrapped(line: str) -> Sequence[str]:
+def _wrap_line(line: str) -> Sequence[str]:
     """Wrap a line; a line with a URL stays whole, so that it can be copied."""
     if "://" in line:
         return [line]
@@ -185,28 +187,28 @@ def _wrapped(line: str) -> Sequence[str]:
     )
 
 
-def _title(text: str) -> None:
-    asking.say("\n" + click.style(text, bold=True))
+def _print_title(text: str) -> None:
+    asking.print_line("\n" + click.style(text, bold=True))
 
 
 # ---- input
 
 
-def _found(path: Path, task: str | None, image: str | None) -> "Found":
+def _load_task(path: Path, task: str | None, image: str | None) -> "LoadedTask":
     if path.suffix != ".py" or not path.is_file():
-        raise ends.Misused(f"{path}: is not a Python file; name a .py file with a @task")
+        raise command_errors.Misused(f"{path}: is not a Python file; name a .py file with a @task")
     before = signal.getsignal(signal.SIGINT)
     from backend_plugin.cli import python_file
 
     # flytekit exits the process on Ctrl-C, but the demo has to abort its task first.
     signal.signal(signal.SIGINT, before)
-    return python_file.found(path, task, image=image)
+    return python_file.load_task(path, task, image=image)
 
 
-def _pairs(inputs: Sequence[str]) -> Mapping[str, str]:
+def _parse_pairs(inputs: Sequence[str]) -> Mapping[str, str]:
     pairs = [pair.partition("=") for pair in inputs]
     if bare := [name for name, equals, _ in pairs if not equals]:
-        raise ends.Misused(f"--input {bare[0]}: has no value; write --input {bare[0]}=VALUE")
+        raise command_errors.Misused(f"--input {bare[0]}: has no value; write --input {bare[0]}=VALUE")
     return {name: value for name, _, value in pairs}
 
 
@@ -214,12 +216,12 @@ def _pairs(inputs: Sequence[str]) -> Mapping[str, str]:
 
 
 @contextmanager
-def _server(folder: Path, code: Path) -> Iterator[Path]:
+def _run_server(folder: Path, code: Path) -> Iterator[Path]:
     """Run a server and yield its state directory. The server and its jobs end with the block."""
     state, log = folder / "state", folder / "server.log"
     state.mkdir()
     options = ["--cluster", "embedded", "--port", "0", "--state", str(state), "--code", str(code)]
-    asking.say("$ kfpytorch serve --cluster embedded")
+    asking.print_line("$ kfpytorch serve --cluster embedded")
     with log.open("wb") as out:
         server = subprocess.Popen(
             [sys.executable, "-c", "from backend_plugin.cli import main; main()", "serve", *options],
@@ -230,26 +232,26 @@ def _server(folder: Path, code: Path) -> Iterator[Path]:
             start_new_session=True,
         )
     try:
-        _wait(server, state, log)
+        _wait_until_started(server, state, log)
         yield state
     finally:
-        _stop(server)
+        _stop_server(server)
 
 
-def _wait(server: "subprocess.Popen[Any]", state: Path, log: Path) -> None:
+def _wait_until_started(server: "subprocess.Popen[Any]", state: Path, log: Path) -> None:
     began = time.monotonic()
-    while discovery.read(state) is None:
+    while server_file.read(state) is None:
         if server.poll() is not None or time.monotonic() - began > _START_SECONDS:
             told = log.read_text(errors="replace").splitlines()[-_TAIL:]
-            raise ends.Unreadable(
+            raise command_errors.InvalidInput(
                 "\n  ".join(["the server did not start; the last lines of its log:", *told])
             )
         time.sleep(_LOOK_SECONDS)
     nodes = client.list_nodes(server=str(state))
-    asking.say(f"  {len(nodes)} nodes, emulated on this machine")
+    asking.print_line(f"  {len(nodes)} nodes, emulated on this machine")
 
 
-def _stop(server: "subprocess.Popen[Any]") -> None:
+def _stop_server(server: "subprocess.Popen[Any]") -> None:
     server.terminate()
     try:
         server.wait(_STOP_SECONDS)

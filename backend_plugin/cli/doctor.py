@@ -15,10 +15,10 @@ import rich_click as click
 from backend_plugin.cli import (
     asking,
     cluster_options,
-    ends,
-    lines,
-    offline,
+    command_errors,
+    json_lines,
     release,
+    sample_attempt,
     serve_settings,
     tables,
     task_options,
@@ -29,8 +29,8 @@ from backend_plugin.core.errors import BackendError, InvalidSettings
 if TYPE_CHECKING:
     from backend_plugin.connection import Server
     from backend_plugin.doctor.check import Finding
+    from backend_plugin.doctor.fact_collector import DoctorRequest
     from backend_plugin.doctor.facts import Facts
-    from backend_plugin.doctor.gathering import Wish
     from backend_plugin.kube.options import KubernetesOptions
     from backend_plugin.shell.settings import ServerSettings
 
@@ -86,10 +86,10 @@ _NAMESPACE: Final = "default"
     metavar="DURATION",
     default="5m",
     show_default=True,
-    callback=asking.duration,
+    callback=asking.parse_duration,
     help="The time limit of --burn-in, the start of its pods included.",
 )
-@cluster_options.reached_options()
+@cluster_options.connection_options()
 @asking.output_option("text")
 def command(**said: Any) -> None:
     """Run ``kfpytorch doctor``."""
@@ -98,37 +98,37 @@ def command(**said: Any) -> None:
             "--burn-in runs on the replicas of a task; write: kfpytorch doctor FILE TASK --burn-in"
         )
     logging.getLogger("backend_plugin").addHandler(logging.NullHandler())  # Errors are printed once, below.
-    with asking.answered():
+    with asking.exit_on_error():
         try:
-            options, wish = _wanted(said)
+            options, wish = _build_request(said)
         except InvalidSettings as refusal:
-            ends.refuse_all(refusal.problems)
-        except (ends.Unreadable, BackendError) as error:
-            ends.refuse(error)
+            command_errors.exit_with_problems(refusal.problems)
+        except (command_errors.InvalidInput, BackendError) as error:
+            command_errors.exit_with_error(error)
         limit = said["burn_in_timeout"] if said["burn_in"] else None
         told: list[int] = []
         try:
-            facts, burned = asyncio.run(_gathered(options, wish, limit, told))
+            facts, burned = asyncio.run(_collect_facts(options, wish, limit, told))
         except asyncio.CancelledError:
             sys.exit(128 + told[0])
-        sys.exit(_told(facts, burned, said["output"]))
+        sys.exit(_print_report(facts, burned, said["output"]))
 
 
-def _wanted(said: Mapping[str, Any]) -> tuple["KubernetesOptions", "Wish"]:
+def _build_request(said: Mapping[str, Any]) -> tuple["KubernetesOptions", "DoctorRequest"]:
     """Return the options of the cluster, and the task to check."""
     from backend_plugin.cli import clusters
-    from backend_plugin.doctor import probe
+    from backend_plugin.doctor import sample_task
     from backend_plugin.doctor.burn_in import job
-    from backend_plugin.doctor.gathering import Wish
+    from backend_plugin.doctor.fact_collector import DoctorRequest
 
-    configuration = serve_settings.read(said["settings"], cluster_options.flags(said))
+    configuration = serve_settings.read_configuration(said["settings"], cluster_options.build_flags(said))
     server = configuration.server.settings
     named = cluster_options.read_place(said)
-    place = offline.Place(**(named or {"namespace": _NAMESPACE}))
-    template, run = task_options.read(said, place, probe.template())
-    run = job.run_of(run, secrets.token_hex(8)) if said["burn_in"] else run
+    place = sample_attempt.Place(**(named or {"namespace": _NAMESPACE}))
+    template, run = task_options.read(said, place, sample_task.build_template())
+    run = job.build_attempt(run, secrets.token_hex(8)) if said["burn_in"] else run
     concrete = [each for each in server.output_prefixes if not _WILD & set(each)]
-    wish = Wish(
+    wish = DoctorRequest(
         template=template,
         run=replace(run, service_account=said["service_account"]),
         named=bool(said["file"]),
@@ -139,7 +139,7 @@ def _wanted(said: Mapping[str, Any]) -> tuple["KubernetesOptions", "Wish"]:
         release=release.read_version(),
         connector=_connector(said, server),
     )
-    return clusters.kubernetes_options(server), wish
+    return clusters.build_kubernetes_options(server), wish
 
 
 def _connector(said: Mapping[str, Any], settings: "ServerSettings") -> "Server | None":
@@ -157,28 +157,28 @@ def _connector(said: Mapping[str, Any], settings: "ServerSettings") -> "Server |
     return replace(server, ca=str(file))
 
 
-async def _gathered(
-    options: "KubernetesOptions", wish: "Wish", limit: timedelta | None, told: list[int]
+async def _collect_facts(
+    options: "KubernetesOptions", wish: "DoctorRequest", limit: timedelta | None, told: list[int]
 ) -> tuple["Facts", Sequence["Finding"]]:
     """Return the facts, and the findings of a burn-in if `limit` is given."""
-    from backend_plugin.doctor.gathering import gathered
+    from backend_plugin.doctor.fact_collector import collect_facts
 
-    facts = await gathered(options, wish)
-    return facts, await _burned_in(options, facts, limit, told) if limit else ()
+    facts = await collect_facts(options, wish)
+    return facts, await _run_burn_in(options, facts, limit, told) if limit else ()
 
 
-async def _burned_in(
+async def _run_burn_in(
     options: "KubernetesOptions", facts: "Facts", limit: timedelta, told: list[int]
 ) -> Sequence["Finding"]:
     """Run the burn-in. A signal cancels it, and its job is deleted then too."""
-    from backend_plugin.doctor.burn_in import running
+    from backend_plugin.doctor.burn_in import runner
     from backend_plugin.shell import stop_signals
 
     this = asyncio.ensure_future(
-        running.burned_in(
+        runner.run_burn_in(
             options,
             facts,
-            running.Limits(
+            runner.BurnInLimits(
                 seconds=max(1, round(limit.total_seconds())),
                 say=lambda line: click.echo(f"burn-in: {line}", err=True),
                 is_told=lambda: bool(told),
@@ -186,31 +186,36 @@ async def _burned_in(
         )
     )
 
-    def end(number: int) -> None:
+    def on_signal(number: int) -> None:
         told.append(number)
         this.cancel()
 
     for number in stop_signals.list_stop_signals():
-        asyncio.get_running_loop().add_signal_handler(number, end, number)
+        asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
     return await this
 
 
-def _told(facts: "Facts", burned: Sequence["Finding"], form: str) -> int:
+def _print_report(facts: "Facts", burned: Sequence["Finding"], form: str) -> int:
     """Print the report and return the exit code."""
-    from backend_plugin.doctor import about, verdict
+    from backend_plugin.doctor import run_checks, summary
 
-    found = verdict.in_order([*verdict.findings(facts), *burned])
-    code, left = verdict.exit_code(found), verdict.left_out(facts)
+    found = run_checks.sort_findings([*run_checks.list_findings(facts), *burned])
+    code, left = run_checks.get_exit_code(found), run_checks.list_skipped_checks(facts)
     if form == "json":
-        findings = [*map(_plain, found)]
-        said = {"about": about.lines(facts), "findings": findings, "not_checked": left, "exit_code": code}
-        click.echo(msgspec.json.format(lines.as_json(said), indent=2))
+        findings = [*map(_encode_finding, found)]
+        said = {
+            "about": summary.build_lines(facts),
+            "findings": findings,
+            "not_checked": left,
+            "exit_code": code,
+        }
+        click.echo(msgspec.json.format(json_lines.encode_json(said), indent=2))
     else:
-        _print(about.lines(facts), found, len(left))
+        _print_text(summary.build_lines(facts), found, len(left))
     return code
 
 
-def _plain(finding: "Finding") -> Mapping[str, str]:
+def _encode_finding(finding: "Finding") -> Mapping[str, str]:
     return {
         "id": finding.id,
         "level": finding.level.value,
@@ -219,18 +224,18 @@ def _plain(finding: "Finding") -> Mapping[str, str]:
     }
 
 
-def _print(about: Mapping[str, str], found: Sequence["Finding"], left: int) -> None:
-    from backend_plugin.doctor.check import Level
-    from backend_plugin.doctor.table import CHECKS
+def _print_text(about: Mapping[str, str], found: Sequence["Finding"], left: int) -> None:
+    from backend_plugin.doctor.check import Severity
+    from backend_plugin.doctor.registry import CHECKS
 
     width = max(map(len, about))
     for key, text in about.items():
         click.echo(printable.escape(f"{key:<{width}}  {text}"))
     click.echo()
     for each in found:
-        colour = _COLOURS[each.level.value] if tables.coloured() else None
+        colour = _COLOURS[each.level.value] if tables.is_coloured() else None
         click.echo(f"{click.style(each.level.value, fg=colour) if colour else each.level.value}  {each.id}")
         click.echo(printable.escape(f"  {each.sentence}\n  remedy: {each.remedy}"))
-    counts = {level: sum(each.level is level for each in found) for level in Level}
+    counts = {level: sum(each.level is level for each in found) for level in Severity}
     told = ", ".join(f"{count} {level.value}" for level, count in counts.items() if count)
     click.echo(f"{len(CHECKS) - left} of {len(CHECKS)} checks made: {told or 'no problems found'}")

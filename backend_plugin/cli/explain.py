@@ -1,6 +1,6 @@
 """``kfpytorch explain``: prints the verdict on a job, from files that kubectl wrote.
 
-`observation` converts the files to the input of `judge`.
+`observed_files` converts the files to the input of `judge`.
 """
 
 import sys
@@ -12,13 +12,20 @@ from typing import Any, Final
 import msgspec
 import rich_click as click
 
-from backend_plugin.cli import cluster_options, ends, files, lines, observation, requests
+from backend_plugin.cli import (
+    cluster_options,
+    command_errors,
+    input_files,
+    json_lines,
+    observed_files,
+    render_requests,
+)
 from backend_plugin.core import custom, printable, reading
 from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidSettings
+from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.pipeline import judge
-from backend_plugin.core.rules import Rules
-from backend_plugin.core.task_phase import Phase, TaskPhase
+from backend_plugin.core.verdict import Phase, Verdict
 
 _COLOURS: Final = {Phase.SUCCEEDED: "green", Phase.FAILED: "red", Phase.RETRYABLE_FAILED: "red"}
 
@@ -46,43 +53,43 @@ file - is stdin.
 def command(**said: Any) -> None:
     """Run ``kfpytorch explain``."""
     if said["batch"]:
-        ends.refuse_beside_batch()
-        lines.answer_all(answer, sys.stdin.buffer, sys.stdout.buffer)
+        command_errors.require_batch_alone()
+        json_lines.reply_to_all(judge_request, sys.stdin.buffer, sys.stdout.buffer)
         return
     if not said["files"]:
         raise click.UsageError(
             "no file is given; run: kubectl get pytorchjobs,pods,events -o yaml | kfpytorch explain -"
         )
-    now = datetime.now(timezone.utc) if said["now"] is None else reading.parse_moment(said["now"])
+    now = datetime.now(timezone.utc) if said["now"] is None else reading.parse_time(said["now"])
     if now is None:
         raise click.UsageError(f"--now {said['now']} is not an RFC 3339 time; write 2026-01-31T12:00:00Z")
     try:
-        rules = _rules(files.settings(said["settings"]))
-        seen = observation.of_files(said["files"], job=said["job"], outputs=said["outputs"])
+        rules = _build_judging_context(input_files.read_settings(said["settings"]))
+        seen = observed_files.read_files(said["files"], job=said["job"], outputs=said["outputs"])
     except InvalidSettings as refusal:
-        ends.refuse_all(refusal.problems)
-    except ends.Unreadable as error:
-        ends.refuse(error)
-    _print(judge(seen, rules, now), said["output"])
+        command_errors.exit_with_problems(refusal.problems)
+    except command_errors.InvalidInput as error:
+        command_errors.exit_with_error(error)
+    _print_verdict(judge(seen, rules, now), said["output"])
 
 
-def answer(request: Mapping[str, Any]) -> Mapping[str, Any]:
+def judge_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the verdict for one line of a batch; without ``now``, use the current time."""
-    now = reading.moment(request, "now") or datetime.now(timezone.utc)
-    rules = _rules(requests.settings_of(request))
+    now = reading.get_time(request, "now") or datetime.now(timezone.utc)
+    rules = _build_judging_context(render_requests.read_settings(request))
     if request.get("template") is not None:
-        template, run = requests.asked(request)
+        template, run = render_requests.read_task(request)
         # Problems of the task are ignored, because its job exists.
         deadlines = custom.decode(template, run, []).deadlines
         rules = replace(rules, run=run, task_config=dict(template.config), deadlines=deadlines)
-    return _plain(judge(observation.of_request(request), rules, now))
+    return _encode_verdict(judge(observed_files.read_request(request), rules, now))
 
 
-def _rules(settings: platform.Settings) -> Rules:
-    return Rules(judging=settings.judging, logs=settings.logs)
+def _build_judging_context(settings: platform.Settings) -> JudgingContext:
+    return JudgingContext(judging=settings.judging, logs=settings.logs)
 
 
-def _plain(verdict: TaskPhase) -> Mapping[str, Any]:
+def _encode_verdict(verdict: Verdict) -> Mapping[str, Any]:
     return {
         "phase": verdict.phase.value,
         "reason": verdict.reason,
@@ -93,9 +100,9 @@ def _plain(verdict: TaskPhase) -> Mapping[str, Any]:
     }
 
 
-def _print(verdict: TaskPhase, form: str) -> None:
+def _print_verdict(verdict: Verdict, form: str) -> None:
     if form == "json":
-        click.echo(msgspec.json.format(lines.as_json(_plain(verdict)), indent=2))
+        click.echo(msgspec.json.format(json_lines.encode_json(_encode_verdict(verdict)), indent=2))
         return
     cause = f", {verdict.cause.value}" if verdict.cause else ""
     click.secho(f"{verdict.phase.value} ({verdict.reason}{cause})", fg=_COLOURS.get(verdict.phase), bold=True)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import rich_click as click
 
-from backend_plugin.cli import asking, cluster_options, ends, lines, serve_settings, tables
+from backend_plugin.cli import asking, cluster_options, command_errors, json_lines, serve_settings, tables
 from backend_plugin.core import printable
 from backend_plugin.core.errors import BackendError, InvalidSettings
 
 if TYPE_CHECKING:
-    from backend_plugin.shell.orphans import Found, Orphanage, Suspect
+    from backend_plugin.shell.orphans import OrphanCandidate, OrphanFinder, OrphanScan
     from backend_plugin.shell.settings import ServerSettings
 
 _HELP: Final = """Print the jobs of a Kubernetes cluster whose execution is gone; with --delete, delete them.
@@ -38,10 +38,10 @@ _UNCLEAR: Final = "cannot determine if {jobs} jobs without an owner are orphans:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
+class _JobResult:
     """The result for one job."""
 
-    suspect: "Suspect"
+    suspect: "OrphanCandidate"
     result: str
     """``orphan``, ``deleted``, ``kept`` or ``failed``."""
     message: str = ""
@@ -54,7 +54,7 @@ class _Row:
     metavar="DURATION",
     default="1h",
     show_default=True,
-    callback=asking.duration,
+    callback=asking.parse_duration,
     help="Keep jobs that were created or ended less than this long ago.",
 )
 @click.option(
@@ -62,7 +62,7 @@ class _Row:
     metavar="DURATION",
     default="10s",
     show_default=True,
-    callback=asking.duration,
+    callback=asking.parse_duration,
     help="Time between the two scans of --delete.",
 )
 @click.option(
@@ -70,85 +70,93 @@ class _Row:
     "-n",
     metavar="NAME",
     multiple=True,
-    callback=cluster_options.namespaces,
+    callback=cluster_options.parse_namespaces,
     help="Only jobs of these namespaces.",
 )
 @cluster_options.settings_option("server")
-@cluster_options.reached_options()
+@cluster_options.connection_options()
 @asking.output_option("table")
 def command(**said: Any) -> None:
     """Run ``kfpytorch gc``."""
     logging.getLogger("backend_plugin").addHandler(logging.NullHandler())  # Errors are printed once, below.
-    flags = {**cluster_options.flags(said), "namespaces": said["namespace"]}
-    with asking.answered():
+    flags = {**cluster_options.build_flags(said), "namespaces": said["namespace"]}
+    with asking.exit_on_error():
         try:
-            settings = serve_settings.read(said["settings"], flags).server.settings
-            done = asyncio.run(_collected(settings, said))
+            settings = serve_settings.read_configuration(said["settings"], flags).server.settings
+            done = asyncio.run(_collect_orphans(settings, said))
         except InvalidSettings as refusal:
-            ends.refuse_all(refusal.problems)
-        except (ends.Unreadable, BackendError) as error:
-            ends.refuse(error)
-        _print(done, said)
+            command_errors.exit_with_problems(refusal.problems)
+        except (command_errors.InvalidInput, BackendError) as error:
+            command_errors.exit_with_error(error)
+        _print_results(done, said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Done:
-    found: "Found"
-    rows: Sequence[_Row]
+class _ScanResult:
+    found: "OrphanScan"
+    rows: Sequence[_JobResult]
     at: datetime
     """The time of the cluster's clock."""
 
 
-async def _collected(settings: "ServerSettings", said: dict[str, Any]) -> _Done:
+async def _collect_orphans(settings: "ServerSettings", said: dict[str, Any]) -> _ScanResult:
     """Scan for orphans; with ``--delete``, scan again after a pause and delete those found twice."""
     from backend_plugin.cli import clusters
     from backend_plugin.kube.cluster import KubernetesCluster
-    from backend_plugin.shell.allowed import Allowed
-    from backend_plugin.shell.orphans import Orphanage
-    from backend_plugin.shell.prefixes import Prefixes
+    from backend_plugin.shell.allowlist import Allowlist
+    from backend_plugin.shell.orphans import OrphanFinder
+    from backend_plugin.shell.output_prefixes import OutputPrefixes
 
-    cluster = await KubernetesCluster.open(clusters.kubernetes_options(settings))
+    cluster = await KubernetesCluster.open(clusters.build_kubernetes_options(settings))
     try:
-        orphanage = Orphanage(
+        orphanage = OrphanFinder(
             cluster=cluster,
             executions=cluster,
-            allowed=Allowed(
-                prefixes=Prefixes(settings.output_prefixes),
+            allowed=Allowlist(
+                prefixes=OutputPrefixes(settings.output_prefixes),
                 namespaces=settings.namespaces,
                 refused=settings.refused_namespaces,
             ),
-            now=cluster.clock.now,
+            now=cluster.clock.get_current_time,
             least_age=said["older_than"],
         )
-        found = await orphanage.look()
+        found = await orphanage.scan()
         if not (said["delete"] and found.orphans):
-            rows = [_Row(suspect=each, result="orphan") for each in found.orphans]
-            return _Done(found=found, rows=rows, at=cluster.clock.now())
+            rows = [_JobResult(suspect=each, result="orphan") for each in found.orphans]
+            return _ScanResult(found=found, rows=rows, at=cluster.clock.get_current_time())
         await asyncio.sleep(said["again_after"].total_seconds())
-        still = await orphanage.look()
+        still = await orphanage.scan()
         uids = {each.job.uid for each in still.orphans}
-        rows = [await _deleted(orphanage, each, is_still=each.job.uid in uids) for each in found.orphans]
-        return _Done(found=still, rows=rows, at=cluster.clock.now())
+        rows = [
+            await _delete_orphan(orphanage, each, is_still=each.job.uid in uids) for each in found.orphans
+        ]
+        return _ScanResult(found=still, rows=rows, at=cluster.clock.get_current_time())
     finally:
         await cluster.close()
 
 
-async def _deleted(orphanage: "Orphanage", suspect: "Suspect", *, is_still: bool) -> _Row:
+async def _delete_orphan(
+    orphanage: "OrphanFinder", suspect: "OrphanCandidate", *, is_still: bool
+) -> _JobResult:
     try:
-        if is_still and await orphanage.delete(suspect):
-            return _Row(suspect=suspect, result="deleted")
+        if is_still and await orphanage.delete_orphan(suspect):
+            return _JobResult(suspect=suspect, result="deleted")
     except BackendError as trouble:
-        return _Row(suspect=suspect, result="failed", message=str(trouble))
-    return _Row(
+        return _JobResult(suspect=suspect, result="failed", message=str(trouble))
+    return _JobResult(
         suspect=suspect, result="kept", message="the second scan did not confirm that it is an orphan"
     )
 
 
-def _print(done: _Done, said: dict[str, Any]) -> None:
+def _print_results(done: _ScanResult, said: dict[str, Any]) -> None:
     if said["output"] == "json":
-        click.echo(msgspec.json.format(lines.as_json([_plain(row) for row in done.rows]), indent=2))
+        click.echo(
+            msgspec.json.format(json_lines.encode_json([_encode_row(row) for row in done.rows]), indent=2)
+        )
     elif done.rows:
-        click.echo("\n".join(tables.table(_HEADER, [_cells(row, done.at) for row in done.rows])))
+        click.echo(
+            "\n".join(tables.format_table(_HEADER, [_format_cells(row, done.at) for row in done.rows]))
+        )
     else:
         click.echo("there are no orphans", err=True)
     if done.rows and not said["delete"]:
@@ -159,14 +167,21 @@ def _print(done: _Done, said: dict[str, Any]) -> None:
         sys.exit(_FAILED)
 
 
-def _cells(row: _Row, now: datetime) -> tuple[str, ...]:
+def _format_cells(row: _JobResult, now: datetime) -> tuple[str, ...]:
     job, run = row.suspect.job, row.suspect.run
     whose = (run.execution, run.node_id or "-", str(run.attempt))
     result = f"{row.result}: {row.message}" if row.message else row.result
-    return (job.namespace, job.name, *whose, _state(row.suspect), tables.age(job.created, now), result)
+    return (
+        job.namespace,
+        job.name,
+        *whose,
+        _get_state(row.suspect),
+        tables.format_age(job.created, now),
+        result,
+    )
 
 
-def _plain(row: _Row) -> dict[str, Any]:
+def _encode_row(row: _JobResult) -> dict[str, Any]:
     job, run = row.suspect.job, row.suspect.run
     return {
         "namespace": job.namespace,
@@ -177,13 +192,13 @@ def _plain(row: _Row) -> dict[str, Any]:
         "execution": run.execution,
         "node_id": run.node_id,
         "attempt": run.attempt,
-        "state": _state(row.suspect),
+        "state": _get_state(row.suspect),
         "created": None if job.created is None else f"{job.created:%Y-%m-%dT%H:%M:%SZ}",
         "result": row.result,
         "message": row.message or None,
     }
 
 
-def _state(suspect: "Suspect") -> str:
+def _get_state(suspect: "OrphanCandidate") -> str:
     there = {each.type for each in suspect.job.conditions if each.true}
     return next((each for each in _STATES if each in there), "-")

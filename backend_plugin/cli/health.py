@@ -27,7 +27,7 @@ _HELP = """Check that a server is ready: the exit code is 0 if it is, and 1 if i
 def command(**said: Any) -> None:
     """Run ``kfpytorch health``."""
     server = asking.read_server(said, said["server"])
-    with asking.answered():
-        status = client.health(said["service"], server=server)
-        asking.say(status)
+    with asking.exit_on_error():
+        status = client.check_health(said["service"], server=server)
+        asking.print_line(status)
     sys.exit(0 if status == client.SERVING else 1)

@@ -10,7 +10,7 @@ import msgspec
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, lines, tables
+from backend_plugin.cli import asking, json_lines, tables
 from backend_plugin.core import printable
 
 if TYPE_CHECKING:
@@ -38,74 +38,76 @@ _FAILED: Final = 1
 @asking.output_option("table")
 def command(**said: Any) -> None:
     """Run ``kfpytorch jobs``."""
-    with asking.answered():
+    with asking.exit_on_error():
         if said["watch"]:
-            _watch(said)
+            _print_changes(said)
         elif said["job"]:
-            _print_one(client.get_job(said["job"], **_where(said)), said["output"])
+            _print_job(client.get_job(said["job"], **_get_request_options(said)), said["output"])
         else:
-            _print_all(client.list_jobs(living=said["living"], **_which(said)), said["output"])
+            _print_jobs(client.list_jobs(living=said["living"], **_build_list_options(said)), said["output"])
 
 
-def _where(said: Mapping[str, Any]) -> dict[str, Any]:
+def _get_request_options(said: Mapping[str, Any]) -> dict[str, Any]:
     return {"namespace": said["namespace"], "server": asking.read_server(said, said["server"])}
 
 
-def _which(said: Mapping[str, Any]) -> dict[str, Any]:
+def _build_list_options(said: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a query for several jobs; only JSON contains replicas and events."""
-    return {**_where(said), "details": said["output"] == "json"}
+    return {**_get_request_options(said), "details": said["output"] == "json"}
 
 
 # ---- list
 
 
-def _print_all(jobs: Sequence["wire.Job"], form: str) -> None:
+def _print_jobs(jobs: Sequence["wire.Job"], form: str) -> None:
     if form == "json":
-        _print_json([asking.plain(job) for job in jobs])
+        _print_json([asking.encode_message(job) for job in jobs])
         return
     if not jobs:
         click.echo("there are no jobs", err=True)
         return
     now = datetime.now(timezone.utc)
-    click.echo("\n".join(tables.table(_HEADER, [_row(job, now) for job in jobs])))
+    click.echo("\n".join(tables.format_table(_HEADER, [_format_row(job, now) for job in jobs])))
 
 
-def _row(job: "wire.Job", now: datetime) -> tuple[str, ...]:
+def _format_row(job: "wire.Job", now: datetime) -> tuple[str, ...]:
     return (
         job.name,
         job.flyte.phase,
         f"{job.ready}/{job.total}",
-        tables.age(tables.moment_of(job, "created"), now),
+        tables.format_age(tables.get_time(job, "created"), now),
         job.flyte.message,
     )
 
 
 def _print_json(value: Any) -> None:
-    click.echo(msgspec.json.format(lines.as_json(value), indent=2))
+    click.echo(msgspec.json.format(json_lines.encode_json(value), indent=2))
 
 
 # ---- watch
 
 
-def _say_change(change: "wire.JobChange", kind: str, columns: tables.Columns, output: str) -> None:
+def _print_change(change: "wire.JobChange", kind: str, columns: tables.Columns, output: str) -> None:
     if output == "json":
-        asking.say_json({"change": kind, **asking.plain(getattr(change, kind))})
+        asking.print_json_line({"change": kind, **asking.encode_message(getattr(change, kind))})
     elif kind == "job":
-        asking.say(columns.row(_row(change.job, datetime.now(timezone.utc))))
+        asking.print_line(columns.format_row(_format_row(change.job, datetime.now(timezone.utc))))
     else:
-        asking.say(columns.row((change.gone.name, "-", "-", "-", "is gone")))
+        asking.print_line(columns.format_row((change.gone.name, "-", "-", "-", "is gone")))
 
 
-def _watch(said: Mapping[str, Any]) -> None:
+def _print_changes(said: Mapping[str, Any]) -> None:
     last: wire.Job | None = None
     columns = tables.Columns(_HEADER)
-    with closing(client.watch_jobs(said["job"], living=said["living"], **_which(said))) as changes:
+    with closing(
+        client.watch_jobs(said["job"], living=said["living"], **_build_list_options(said))
+    ) as changes:
         for change in changes:
             if last is None and said["output"] != "json":
-                asking.say(columns.header())
+                asking.print_line(columns.format_header())
             kind = str(change.WhichOneof("change"))
             last = getattr(change, kind)
-            _say_change(change, kind, columns, said["output"])
+            _print_change(change, kind, columns, said["output"])
     # Only the watch of a single job ends.
     if last is not None and last.flyte.phase != "SUCCEEDED":
         sys.exit(_FAILED)
@@ -114,15 +116,25 @@ def _watch(said: Mapping[str, Any]) -> None:
 # ---- one job
 
 
-def _print_one(job: "wire.Job", form: str) -> None:
+def _print_job(job: "wire.Job", form: str) -> None:
     if form == "json":
-        _print_json(asking.plain(job))
+        _print_json(asking.encode_message(job))
         return
     now = datetime.now(timezone.utc)
-    click.echo("\n".join([*_head(job, now), *_verdict(job.flyte), "", *_replicas(job), *_events(job)]))
+    click.echo(
+        "\n".join(
+            [
+                *_format_head(job, now),
+                *_format_verdict(job.flyte),
+                "",
+                *_format_replicas(job),
+                *_format_events(job),
+            ]
+        )
+    )
 
 
-def _head(job: "wire.Job", now: datetime) -> list[str]:
+def _format_head(job: "wire.Job", now: datetime) -> list[str]:
     whose = job.origin
     said = [f"{job.namespace}/{job.name}"]
     if whose.execution:
@@ -130,15 +142,15 @@ def _head(job: "wire.Job", now: datetime) -> list[str]:
             f"  {whose.task}, node {whose.node_id} of execution {whose.execution} "
             f"({whose.project}, {whose.domain}), attempt {whose.attempt}"
         )
-    ended = tables.moment_of(job, "ended")
-    times = f"made {tables.age(tables.moment_of(job, 'created'), now)} ago"
-    said.append(f"  {times}" + (f", ended {tables.age(ended, now)} ago" if ended else ""))
+    ended = tables.get_time(job, "ended")
+    times = f"made {tables.format_age(tables.get_time(job, 'created'), now)} ago"
+    said.append(f"  {times}" + (f", ended {tables.format_age(ended, now)} ago" if ended else ""))
     return said
 
 
-def _verdict(flyte: "wire.Verdict") -> list[str]:
+def _format_verdict(flyte: "wire.Verdict") -> list[str]:
     cause = f", {flyte.cause}" if flyte.cause else ""
-    colour = tables.colour_of(flyte.phase) if tables.coloured() else None
+    colour = tables.get_colour(flyte.phase) if tables.is_coloured() else None
     said = [click.style(f"{flyte.phase} ({flyte.reason}{cause})", fg=colour, bold=True)]
     said += [f"  {line}" for line in printable.escape(flyte.message).splitlines()]
     if flyte.phase in ("FAILED", "RETRYABLE_FAILED"):
@@ -159,36 +171,36 @@ _REPLICA_HEADER: Final = (
 )
 
 
-def _replicas(job: "wire.Job") -> list[str]:
+def _format_replicas(job: "wire.Job") -> list[str]:
     rows = [
         (
             f"{each.role}-{each.index}",
-            _ranks(each),
+            _format_ranks(each),
             each.phase or "-",
             each.node or "-",
             str(each.restarts),
             str(each.exit_code) if each.HasField("exit_code") else "-",
-            tables.clock(tables.moment_of(each, "started")),
-            tables.clock(tables.moment_of(each, "ended")),
+            tables.format_clock(tables.get_time(each, "started")),
+            tables.format_clock(tables.get_time(each, "ended")),
             each.reason,
         )
         for each in job.replicas
     ]
-    return tables.table(_REPLICA_HEADER, rows) if rows else ["the job has no pods"]
+    return tables.format_table(_REPLICA_HEADER, rows) if rows else ["the job has no pods"]
 
 
-def _ranks(replica: "wire.Replica") -> str:
+def _format_ranks(replica: "wire.Replica") -> str:
     if not replica.HasField("first_rank"):
         return "-"
     last = replica.first_rank + replica.ranks - 1
     return str(last) if replica.ranks == 1 else f"{replica.first_rank}-{last}"
 
 
-def _events(job: "wire.Job") -> list[str]:
+def _format_events(job: "wire.Job") -> list[str]:
     said = [
-        f"  {tables.clock(tables.moment_of(each, 'at'))}  {each.reason}  "
+        f"  {tables.format_clock(tables.get_time(each, 'at'))}  {each.reason}  "
         f"{each.name.removeprefix(job.name).lstrip('-') or 'job'}: "
-        f"{tables.shortened(printable.escape(each.message), None)}"
+        f"{tables.shorten(printable.escape(each.message), None)}"
         for each in job.events
     ]
     return ["", "events", *said] if said else []

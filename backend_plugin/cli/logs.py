@@ -10,7 +10,7 @@ import rich_click as click
 
 from backend_plugin import client
 from backend_plugin.cli import asking, tables
-from kfpytorch_common.lines import plain
+from kfpytorch_common.output_lines import format_plain
 
 if TYPE_CHECKING:
     from kfpytorch_idl.v1 import people_pb2 as wire
@@ -43,40 +43,40 @@ _NUMBER: Final = re.compile(r"\d+$")
 @asking.output_option("text")
 def command(**said: Any) -> None:
     """Run ``kfpytorch logs``."""
-    wanted = client.Lines(
+    wanted = client.LogOptions(
         **{key: said[key] for key in ("follow", "tail", "rank", "replica", "previous")},
     )
-    with asking.answered():
+    with asking.exit_on_error():
         server = asking.read_server(said, said["server"])
         read = client.read_log_parts(said["job"], wanted, namespace=said["namespace"], server=server)
         said_nothing = True
         with closing(read) as parts:
             for part in parts:
                 said_nothing = False
-                sys.stdout.buffer.write(b"".join(_written(part.lines, said)))
+                sys.stdout.buffer.write(b"".join(_format_lines(part.lines, said)))
                 sys.stdout.buffer.flush()
         if said_nothing:
             click.echo("there is no output, or it was deleted with the pods", err=True)
 
 
-def _written(part: Iterable["wire.LogLine"], said: Mapping[str, Any]) -> Iterable[bytes]:
+def _format_lines(part: Iterable["wire.LogLine"], said: Mapping[str, Any]) -> Iterable[bytes]:
     if said["output"] == "json":
-        from backend_plugin.cli.lines import as_json
+        from backend_plugin.cli.json_lines import encode_json
 
-        return (as_json(asking.plain(line)) + b"\n" for line in part)
-    coloured = tables.coloured()
-    return (_line(line, coloured=coloured, timed=said["timestamps"]) for line in part)
+        return (encode_json(asking.encode_message(line)) + b"\n" for line in part)
+    coloured = tables.is_coloured()
+    return (_format_line(line, coloured=coloured, timed=said["timestamps"]) for line in part)
 
 
-def _line(line: "wire.LogLine", *, coloured: bool, timed: bool) -> bytes:
+def _format_line(line: "wire.LogLine", *, coloured: bool, timed: bool) -> bytes:
     name = f"[{line.replica}]"
-    prefix = click.style(name, fg=colour_of(line.replica)) if coloured else name
+    prefix = click.style(name, fg=get_colour(line.replica)) if coloured else name
     time = f"{line.time} " if timed else ""
-    text = plain(line.text.encode(errors="replace")).decode(errors="replace").translate(_CONTROL)
+    text = format_plain(line.text.encode(errors="replace")).decode(errors="replace").translate(_CONTROL)
     return f"{prefix} {time}{text}\n".encode()
 
 
-def colour_of(replica: str) -> str:
+def get_colour(replica: str) -> str:
     """Return the colour of a replica; neighbours have different colours."""
     number = _NUMBER.search(replica)
     place = int(number[0]) if number else 0

@@ -7,7 +7,7 @@ import msgspec
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, lines, tables
+from backend_plugin.cli import asking, json_lines, tables
 
 if TYPE_CHECKING:
     from kfpytorch_idl.v1 import people_pb2 as wire
@@ -36,22 +36,26 @@ def command(**said: Any) -> None:
     if said["change"] and not said["node"]:
         raise click.UsageError(f"no node is given; run: kfpytorch nodes {said['change']} NAME")
     server = asking.read_server(said, said["server"])
-    with asking.answered():
+    with asking.exit_on_error():
         if said["change"]:
             nodes = [_CHANGES[said["change"]](said["node"], server=server)]
         else:
             nodes = client.list_nodes(server=server)
-        _print(nodes, said["output"])
+        _print_nodes(nodes, said["output"])
 
 
-def _print(nodes: Sequence["wire.Node"], form: str) -> None:
+def _print_nodes(nodes: Sequence["wire.Node"], form: str) -> None:
     if form == "json":
-        click.echo(msgspec.json.format(lines.as_json([asking.plain(node) for node in nodes]), indent=2))
+        click.echo(
+            msgspec.json.format(
+                json_lines.encode_json([asking.encode_message(node) for node in nodes]), indent=2
+            )
+        )
         return
-    click.echo("\n".join(tables.table(_HEADER, [_row(node) for node in nodes])))
+    click.echo("\n".join(tables.format_table(_HEADER, [_format_row(node) for node in nodes])))
 
 
-def _row(node: "wire.Node") -> tuple[str, ...]:
-    state = str(asking.plain(node)["state"])
+def _format_row(node: "wire.Node") -> tuple[str, ...]:
+    state = str(asking.encode_message(node)["state"])
     has = [node.allocatable.get(name, "-") for name in _RESOURCES]
     return (node.name, state, *has, ", ".join(pod.rpartition("/")[2] for pod in node.pods) or "-")

@@ -26,25 +26,25 @@ from flytekit.core.workflow import WorkflowBase
 from flytekit.models import literals
 from flytekit.tools.translator import get_serializable
 
-from backend_plugin.cli.ends import Misused, Unreadable
-from backend_plugin.cli.sources import chosen
+from backend_plugin.cli.command_errors import InvalidInput, Misused
+from backend_plugin.cli.task_files import select_task
 
 _VERSION: Final = "example"
 _STDOUT: Final = 1
 _STDERR: Final = 2
 
 
-def template(path: Path, task: str | None, *, image: str | None) -> TaskTemplate:
+def load_template(path: Path, task: str | None, *, image: str | None) -> TaskTemplate:
     """Return the task of that name in the file; its serialization is reproducible.
 
     Raises:
-        Unreadable: If the file cannot be imported, or has no such task.
+        InvalidInput: If the file cannot be imported, or has no such task.
     """
-    return found(path, task, image=image).template
+    return load_task(path, task, image=image).template
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class LoadedTask:
     """A task of a file, with conversions of its inputs and outputs."""
 
     template: TaskTemplate
@@ -52,19 +52,19 @@ class Found:
     root: Path
     """The directory from which its module is imported."""
 
-    def inputs(self, said: Mapping[str, str]) -> LiteralMap:
+    def encode_inputs(self, said: Mapping[str, str]) -> LiteralMap:
         """Return the content of `inputs.pb` from texts and the function's defaults.
 
         A text is JSON, unless the type of the input is str.
 
         Raises:
-            Unreadable: If an input is unknown, has no value, or its text is invalid for its type.
+            InvalidInput: If an input is unknown, has no value, or its text is invalid for its type.
         """
         context = FlyteContextManager.current_context()
         declared = self.task.python_interface.inputs_with_defaults
         if unknown := set(said) - set(declared):
             raise Misused(f"{self.task.name} has no input {', '.join(sorted(unknown))}")
-        values = {name: _value(name, said.get(name), typed) for name, typed in declared.items()}
+        values = {name: _parse_value(name, said.get(name), typed) for name, typed in declared.items()}
         types = self.task.python_interface.inputs
         try:
             written: LiteralMap = TypeEngine.dict_to_literal_map(context, values, types).to_flyte_idl()
@@ -72,7 +72,7 @@ class Found:
             raise Misused(f"{self.task.name} does not take {dict(said)}: {error}") from error
         return written
 
-    def outputs(self, written: LiteralMap) -> Mapping[str, object]:
+    def decode_outputs(self, written: LiteralMap) -> Mapping[str, object]:
         """Convert the content of `outputs.pb` to Python values."""
         context = FlyteContextManager.current_context()
         read = literals.LiteralMap.from_flyte_idl(written)
@@ -82,31 +82,31 @@ class Found:
         return values
 
 
-def found(path: Path, task: str | None, *, image: str | None) -> Found:
+def load_task(path: Path, task: str | None, *, image: str | None) -> LoadedTask:
     """Return the task of that name in the file.
 
     The name is that of the task, in full or its last parts, or that of its variable. The output of the import
     goes to stderr.
 
     Raises:
-        Unreadable: If the file cannot be imported, or has no such task.
+        InvalidInput: If the file cannot be imported, or has no such task.
     """
-    with _stdout_to_stderr():
-        known = vars(_imported(path))
+    with _redirect_stdout():
+        known = vars(_import_file(path))
         named = known.get(task or "")
         if isinstance(named, WorkflowBase):
             raise Misused(f"{path}: {task} is a workflow; name one of its tasks")
         tasks = {
-            each.name: lambda each=each: Found(
-                template=_serialized(each, image), task=each, root=module_of(path)[0]
+            each.name: lambda each=each: LoadedTask(
+                template=_serialize_task(each, image), task=each, root=split_module_path(path)[0]
             )
             for each in known.values()
             if isinstance(each, PythonTask)
         }
-        return chosen(tasks, named.name if isinstance(named, PythonTask) else task, str(path))()
+        return select_task(tasks, named.name if isinstance(named, PythonTask) else task, str(path))()
 
 
-def _value(name: str, said: str | None, typed: tuple[type, object]) -> object:
+def _parse_value(name: str, said: str | None, typed: tuple[type, object]) -> object:
     wanted, default = typed
     if said is None:
         if default is None:
@@ -123,7 +123,7 @@ def _value(name: str, said: str | None, typed: tuple[type, object]) -> object:
 
 
 @contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
+def _redirect_stdout() -> Iterator[None]:
     """Redirect the file descriptor of stdout too, because child processes of an import inherit it."""
     kept = os.dup(_STDOUT)
     os.dup2(_STDERR, _STDOUT)
@@ -135,7 +135,7 @@ def _stdout_to_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-def module_of(path: Path) -> tuple[Path, list[str]]:
+def split_module_path(path: Path) -> tuple[Path, list[str]]:
     """Return the first parent directory that is not a package, and the parts of the module name below it."""
     root, parts = path.resolve().parent, [path.stem]
     while (root / "__init__.py").is_file():
@@ -143,23 +143,23 @@ def module_of(path: Path) -> tuple[Path, list[str]]:
     return root, parts
 
 
-def _imported(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     """Import the file under the module name that pyflyte would use."""
-    root, parts = module_of(path)
+    root, parts = split_module_path(path)
     # As with pyflyte and its pods, modules in the working directory can be imported too.
     sys.path[:0] = [str(root), str(Path.cwd())]
     try:
         module = importlib.import_module(".".join(parts))
     except (Exception, SystemExit) as error:  # The code of the author can raise any exception.
-        raise Unreadable(f"{path} cannot be imported: {_told(error, root)}") from error
+        raise InvalidInput(f"{path} cannot be imported: {_format_error(error, root)}") from error
     if not path.samefile(module.__file__ or os.devnull):
-        raise Unreadable(
+        raise InvalidInput(
             f"{path}: Python imports another module with the name {module.__name__}; rename the file"
         )
     return module
 
 
-def _told(error: BaseException, root: Path) -> str:
+def _format_error(error: BaseException, root: Path) -> str:
     """Return the error, and its location in the files of the author."""
     said = f"{type(error).__name__}: {error}"
     if isinstance(error, ModuleNotFoundError) and "." not in str(error.name):
@@ -172,9 +172,9 @@ def _told(error: BaseException, root: Path) -> str:
     return f"{said}\n  at {Path(own[-1].filename).relative_to(root)}:{own[-1].lineno}" if own else said
 
 
-def _serialized(task: PythonTask, image: str | None) -> TaskTemplate:
+def _serialize_task(task: PythonTask, image: str | None) -> TaskTemplate:
     settings = SerializationSettings(
-        project="project", domain="development", version=_VERSION, image_config=_images(image)
+        project="project", domain="development", version=_VERSION, image_config=_build_image_config(image)
     )
     context = FlyteContextManager.current_context()
     # During an execution flytekit only names the image of an ImageSpec, and does not build it.
@@ -183,17 +183,19 @@ def _serialized(task: PythonTask, image: str | None) -> TaskTemplate:
         try:
             spec = get_serializable(OrderedDict(), settings, task)
         except Exception as error:  # flytekit and the types of the author can raise any exception.
-            raise Unreadable(f"{task.name} cannot be serialized: {type(error).__name__}: {error}") from error
+            raise InvalidInput(
+                f"{task.name} cannot be serialized: {type(error).__name__}: {error}"
+            ) from error
     written: TaskTemplate = spec.template.to_flyte_idl()
     return written
 
 
-def _images(name: str | None) -> ImageConfig:
+def _build_image_config(name: str | None) -> ImageConfig:
     if name is None:
         return ImageConfig.auto_default_image()
     try:
         return ImageConfig(default_image=Image.look_up_image_info("default", name))
     except (AssertionError, ValueError) as error:
-        raise Unreadable(
+        raise InvalidInput(
             f"--image {name}: is not the name of an image; write it with its tag: {name}:1"
         ) from error

@@ -1,4 +1,4 @@
-"""``kfpytorch render``: prints the manifests of a task; `sources` reads the task from a file."""
+"""``kfpytorch render``: prints the manifests of a task; `task_files` reads the task from a file."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,15 @@ from typing import Any, Final
 import msgspec
 import rich_click as click
 
-from backend_plugin.cli import cluster_options, ends, files, lines, offline, requests, task_options
+from backend_plugin.cli import (
+    cluster_options,
+    command_errors,
+    input_files,
+    json_lines,
+    render_requests,
+    sample_attempt,
+    task_options,
+)
 from backend_plugin.core.errors import InvalidSettings, InvalidTask
 from backend_plugin.core.job import Plan
 from backend_plugin.core.pipeline import plan
@@ -49,59 +57,62 @@ _OF_DRY_RUN: Final = tuple(cluster_options.KEYS)
     default=None,
     help="Send the manifests to a cluster as a dry run, and print them as it would store them.",
 )
-@cluster_options.reached_options("For --dry-run. ")
+@cluster_options.connection_options("For --dry-run. ")
 @click.option("--batch", is_flag=True, help="Read requests from stdin, one JSON object per line.")
 def command(**said: Any) -> None:
     """Run ``kfpytorch render``."""
     if said["batch"]:
-        ends.refuse_beside_batch()
-        lines.answer_all(requests.render, sys.stdin.buffer, sys.stdout.buffer)
+        command_errors.require_batch_alone()
+        json_lines.reply_to_all(render_requests.render_manifests, sys.stdin.buffer, sys.stdout.buffer)
         return
     if not said["dry_run"] and (astray := [each for each in _OF_DRY_RUN if said[each] is not None]):
         raise click.UsageError(f"--{astray[0]} has no effect without --dry-run")
     if not said["file"]:
         raise click.UsageError("the file is missing; write: kfpytorch render FILE TASK")
     try:
-        planned = _rendered(said)
+        planned = _build_plan(said)
     except (InvalidTask, InvalidSettings) as refusal:
-        ends.refuse_all(refusal.problems)
-    except ends.Unreadable as error:
-        ends.refuse(error)
+        command_errors.exit_with_problems(refusal.problems)
+    except command_errors.InvalidInput as error:
+        command_errors.exit_with_error(error)
     else:
-        _explain(planned, reasons=planned.reasons if said["explain"] else ())
-        _print(planned.manifests, said["output"])
+        _print_reasons(planned, reasons=planned.reasons if said["explain"] else ())
+        _print_manifests(planned.manifests, said["output"])
 
 
-def _rendered(said: Mapping[str, Any]) -> Plan:
-    settings, pod_templates = files.settings(said["settings"]), files.pod_templates(said["pods"])
-    template, run = task_options.read(said, offline.Place(**cluster_options.read_place(said)))
-    found = files.findings(said["findings"])
+def _build_plan(said: Mapping[str, Any]) -> Plan:
+    settings, pod_templates = (
+        input_files.read_settings(said["settings"]),
+        input_files.read_pod_templates(said["pods"]),
+    )
+    template, run = task_options.read(said, sample_attempt.Place(**cluster_options.read_place(said)))
+    found = input_files.read_capabilities(said["findings"])
     if said["dry_run"]:
-        from backend_plugin.cli import render_server
+        from backend_plugin.cli import render_dry_run
 
-        return render_server.rendered(said, (template, run), settings, (pod_templates, found))
+        return render_dry_run.build_plan(said, (template, run), settings, (pod_templates, found))
     return plan(template, run, settings, pod_templates, found)
 
 
-def _explain(planned: Plan, *, reasons: Sequence[str]) -> None:
+def _print_reasons(planned: Plan, *, reasons: Sequence[str]) -> None:
     for line in (*(f"warning: {each}" for each in planned.warnings), *reasons):
         click.echo(line, err=True)
 
 
-def _print(manifests: tuple[Manifest, ...], form: str) -> None:
+def _print_manifests(manifests: tuple[Manifest, ...], form: str) -> None:
     # Bytes are the same in every locale.
-    click.echo(_as_json(manifests) if form == "json" else _as_yaml(manifests), nl=False)
+    click.echo(_encode_json(manifests) if form == "json" else _encode_yaml(manifests), nl=False)
 
 
-def _as_json(manifests: tuple[Manifest, ...]) -> bytes:
-    return msgspec.json.format(lines.as_json(manifests), indent=2) + b"\n"
+def _encode_json(manifests: tuple[Manifest, ...]) -> bytes:
+    return msgspec.json.format(json_lines.encode_json(manifests), indent=2) + b"\n"
 
 
-def _as_yaml(manifests: tuple[Manifest, ...]) -> bytes:
+def _encode_yaml(manifests: tuple[Manifest, ...]) -> bytes:
     import yaml
 
     # JSON removes shared values, so that the YAML contains no anchors.
-    plain = msgspec.json.decode(lines.as_json(manifests))
+    plain = msgspec.json.decode(json_lines.encode_json(manifests))
     written: bytes = yaml.safe_dump_all(
         plain, sort_keys=True, width=110, allow_unicode=True, explicit_start=True, encoding="utf-8"
     )

@@ -1,6 +1,6 @@
 """``kfpytorch serve``: the server that FlytePropeller calls.
 
-`serving` builds the parts, `serve_settings` reads their settings, and `serve_check` prints the settings.
+`server_assembly` builds the parts, `serve_settings` reads their settings, and `serve_check` prints them.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import rich_click as click
 
-from backend_plugin.cli import cluster_options, ends, serve_check, serve_settings
+from backend_plugin.cli import cluster_options, command_errors, serve_check, serve_settings
 from backend_plugin.cli.serve_settings import Configuration
 from backend_plugin.core.errors import BackendError, InvalidSettings
 
@@ -90,49 +90,54 @@ environment variable (KFPYTORCH_PORT). Options take precedence over variables, a
 @click.option(
     "--pod-templates", metavar="PATH", help="YAML file with PodTemplates, or a directory of such files."
 )
-@cluster_options.reached_options("With --cluster kubernetes. ")
+@cluster_options.connection_options("With --cluster kubernetes. ")
 @click.option("--check", is_flag=True, help="Print the effective settings and their problems, and exit.")
 @click.option(
     "--output", "-o", type=click.Choice(["text", "json"]), default="text", help="Output format of --check."
 )
 def command(settings: str | None, check: bool, output: str, **typed: Any) -> None:  # noqa: FBT001 - click's signature
     """Run ``kfpytorch serve``."""
-    flags = serve_settings.flags(typed)
+    flags = serve_settings.build_flags(typed)
     if check:
-        sys.exit(serve_check.check(settings, flags, output))
+        sys.exit(serve_check.print_report(settings, flags, output))
     try:
-        asyncio.run(_serve(serve_settings.read(settings, flags)))
+        asyncio.run(_run_server(serve_settings.read_configuration(settings, flags)))
     except InvalidSettings as refusal:
-        ends.refuse_all(refusal.problems)
-    except (ends.Unreadable, BackendError) as error:
-        ends.refuse(error)
+        command_errors.exit_with_problems(refusal.problems)
+    except (command_errors.InvalidInput, BackendError) as error:
+        command_errors.exit_with_error(error)
     except KeyboardInterrupt:  # Interrupted before it listens; later a signal starts a drain.
         sys.exit(128 + signal.SIGINT)
 
 
-async def _serve(configuration: Configuration) -> None:
+async def _run_server(configuration: Configuration) -> None:
     """Start the server, run it until it is stopped, and clean up."""
-    from backend_plugin.cli import clusters, serving
-    from backend_plugin.shell import allocator, discovery, garbage, logs, metrics, tracing
-    from backend_plugin.shell.server import Server
+    from backend_plugin.cli import clusters, server_assembly
+    from backend_plugin.shell import allocator, gc_tuning, logging_setup, metrics, server_file, tracing
+    from backend_plugin.shell.server import GrpcServer
 
     said = configuration.server.settings
     allocator.limit_kept_memory(os.environ)
-    logs.set_up(said.log_level, said.log_format)
+    logging_setup.configure_logging(said.log_level, said.log_format)
     async with AsyncExitStack() as stack:
-        token = serving.token_of(said)
-        here = await clusters.opened(stack, configuration)
-        parts = serving.assembled(here, said)
+        token = server_assembly.get_token(said)
+        here = await clusters.open_cluster(stack, configuration)
+        parts = server_assembly.assemble_server(here, said)
         if said.metrics_port is not None:
-            port = stack.enter_context(metrics.shown(parts.metrics, said.metrics_host, said.metrics_port))
+            port = stack.enter_context(
+                metrics.serve_metrics(parts.metrics, said.metrics_host, said.metrics_port)
+            )
             _LOG.info("metrics at http://%s:%d/metrics", said.metrics_host, port)
-        interceptors = stack.enter_context(tracing.traced(os.environ))
-        server = Server(serving.fronts(parts, said, token), serving.options(said, interceptors))
+        interceptors = stack.enter_context(tracing.open_tracing(os.environ))
+        server = GrpcServer(
+            server_assembly.build_middleware(parts, said, token),
+            server_assembly.build_server_options(said, interceptors),
+        )
 
-        def started(port: int) -> None:
+        def on_started(port: int) -> None:
             host = f"[{said.host}]" if ":" in said.host else said.host
             scheme, roots = ("grpcs://", str(said.tls.certificate)) if said.tls else ("", "")
-            reached = discovery.Server(
+            reached = server_file.ServerInfo(
                 endpoint=f"{scheme}{host}:{port}",
                 token="" if said.token_file else token,
                 token_file=str(said.token_file or ""),
@@ -140,16 +145,16 @@ async def _serve(configuration: Configuration) -> None:
                 roots=roots,
             )
             _LOG.info("listening at %s", reached.endpoint)
-            clusters.tell(stack, said, reached)
+            clusters.publish_server(stack, said, reached)
 
-        stack.callback(asyncio.create_task(garbage.look_seldom(parts.cache.ready)).cancel)
+        stack.callback(asyncio.create_task(gc_tuning.tune_collector(parts.cache.ready)).cancel)
         stack.callback(asyncio.create_task(allocator.trim_regularly()).cancel)
-        async with _beside(parts.run(), server.stop):
-            await server.run(parts.cache.ready, started, parts.settle)
+        async with _run_beside(parts.run(), server.stop):
+            await server.run(parts.cache.ready, on_started, parts.drain)
 
 
 @asynccontextmanager
-async def _beside(life: Coroutine[Any, Any, None], stop: Callable[[], None]) -> AsyncIterator[None]:
+async def _run_beside(life: Coroutine[Any, Any, None], stop: Callable[[], None]) -> AsyncIterator[None]:
     """Run the background tasks beside the block; if they end, stop the server and raise their error."""
     task = asyncio.ensure_future(life)
     task.add_done_callback(lambda _: stop())

@@ -13,51 +13,51 @@ from typing import Any, Final
 import msgspec
 import rich_click as click
 
-from backend_plugin.cli import ends, lines, serve_platform, serve_settings
+from backend_plugin.cli import command_errors, json_lines, serve_platform, serve_settings
 from backend_plugin.core import printable
 from backend_plugin.core.errors import BackendError, InvalidSettings, Problem
 from backend_plugin.core.quantity import Quantity
 from backend_plugin.embedded.state_lock import find_foreign_files
-from backend_plugin.shell import credentials, discovery, tracing
+from backend_plugin.shell import credentials, server_file, tracing
 from backend_plugin.shell.credentials import KeyRing, Token
-from backend_plugin.shell.prefixes import STORES, Prefixes
-from backend_plugin.shell.server import not_bound
-from backend_plugin.shell.settings import ClusterKind, Flags, InForce, ServerSettings
-from backend_plugin.shell.settings.reading import KEYS
+from backend_plugin.shell.output_prefixes import STORES, OutputPrefixes
+from backend_plugin.shell.server import find_bind_error
+from backend_plugin.shell.settings import ClusterKind, EffectiveSettings, Flags, ServerSettings
+from backend_plugin.shell.settings.loader import KEYS
 
 _DEFAULT: Final = "default"
 _SECTIONS: Final = ("tls", "embedded", "kubernetes")
 
 
-def check(file: str | None, flags: Flags, form: str) -> int:
+def print_report(file: str | None, flags: Flags, form: str) -> int:
     """Print the report; return 0 if a server would start with these settings."""
-    told: InForce | None = None
+    told: EffectiveSettings | None = None
     settings: Mapping[str, tuple[Any, str]] = {}
     try:
-        configuration = serve_settings.read(file, flags)
+        configuration = serve_settings.read_configuration(file, flags)
     except InvalidSettings as refusal:
         problems: Sequence[Problem] = refusal.problems
-    except ends.Unreadable as error:
-        ends.refuse(error)
+    except command_errors.InvalidInput as error:
+        command_errors.exit_with_error(error)
     else:
         told = configuration.server
-        problems = [*_problems(told)]
+        problems = [*_iter_problems(told)]
         section = configuration.section
-        of_platform = serve_platform.report(configuration.platform, section, file or "", _DEFAULT)
-        settings = {**_in_force(told), **of_platform}
-    notes = [*_notes(told.settings)] if told else []
+        of_platform = serve_platform.build_report(configuration.platform, section, file or "", _DEFAULT)
+        settings = {**_get_effective_settings(told), **of_platform}
+    notes = [*_iter_notes(told.settings)] if told else []
     if form == "json":
         _print_json(settings, problems, notes)
     else:
-        _print(settings, problems, notes)
-    return ends.exit_code(problems)
+        _print_text(settings, problems, notes)
+    return command_errors.exit_code(problems)
 
 
-def _in_force(told: InForce) -> Mapping[str, tuple[Any, str]]:
-    return {key: (_value(told.settings, key), told.sources.get(key, _DEFAULT)) for key in KEYS}
+def _get_effective_settings(told: EffectiveSettings) -> Mapping[str, tuple[Any, str]]:
+    return {key: (_get_value(told.settings, key), told.sources.get(key, _DEFAULT)) for key in KEYS}
 
 
-def _value(settings: ServerSettings, key: str) -> Any:
+def _get_value(settings: ServerSettings, key: str) -> Any:
     """Return the value of a key as JSON, or None if it is not set."""
     part, _, rest = key.replace("-", "_").partition(".")
     found = getattr(getattr(settings, part), rest, None) if part in _SECTIONS else None
@@ -70,59 +70,63 @@ def _value(settings: ServerSettings, key: str) -> Any:
     return str(found) if isinstance(found, Path) else msgspec.to_builtins(found, enc_hook=str)
 
 
-def _problems(told: InForce) -> Iterator[Problem]:
+def _iter_problems(told: EffectiveSettings) -> Iterator[Problem]:
     from backend_plugin.cli import clusters
-    from backend_plugin.embedded import templates
+    from backend_plugin.embedded import pod_templates
 
     said = told.settings
     for key, attempt in (
-        ("tls.certificate", lambda: said.tls and credentials.server_credentials(said.tls)),
-        ("token-file", lambda: said.token_file and Token.in_file(said.token_file)),
+        ("tls.certificate", lambda: said.tls and credentials.build_server_credentials(said.tls)),
+        ("token-file", lambda: said.token_file and Token.from_file(said.token_file)),
         (
             "signing-keys-file",
             lambda: (
                 said.signing_keys_file
-                and KeyRing.in_file(said.signing_keys_file, accepts_unsigned=said.accept_unsigned)
+                and KeyRing.from_file(said.signing_keys_file, accepts_unsigned=said.accept_unsigned)
             ),
         ),
         (
             "embedded.pod-templates",
-            lambda: templates.read(clusters.embedded_options(said.embedded).pod_templates),
+            lambda: pod_templates.read_templates(
+                clusters.build_embedded_options(said.embedded).pod_templates
+            ),
         ),
-        ("kubernetes.kubeconfig", lambda: clusters.reachable(said)),
+        ("kubernetes.kubeconfig", lambda: clusters.require_credentials(said)),
     ):
         try:
             attempt()
         except BackendError as error:
-            yield _problem(
+            yield _build_problem(
                 told, key, str(error), "name files that this user can read, with the expected content"
             )
-    if why_not := _unusable(said.state) or _foreign(said):
-        yield _problem(told, "state", why_not, "name another directory")
-    if why_not := _taken(said):
-        yield _problem(
+    if why_not := _find_directory_problem(said.state) or _find_state_problem(said):
+        yield _build_problem(told, "state", why_not, "name another directory")
+    if why_not := _find_port_problem(said):
+        yield _build_problem(
             told,
             "port",
             why_not,
             "stop the process that listens there, or set another port, or 0 for a free one",
         )
-    for scheme, package in _missing(said):
+    for scheme, package in _iter_missing_packages(said):
         if "output-prefixes" in told.sources:
-            yield _problem(told, "output-prefixes", f"{scheme}:// needs {package}", f"pip install {package}")
+            yield _build_problem(
+                told, "output-prefixes", f"{scheme}:// needs {package}", f"pip install {package}"
+            )
     try:
-        with tracing.traced(os.environ):
+        with tracing.open_tracing(os.environ):
             pass
-    except tracing.CannotTrace as error:
+    except tracing.TracingUnavailable as error:
         yield Problem(field="OTEL_*", value="", message=str(error), remedy="see OpenTelemetry's variables")
 
 
-def _problem(told: InForce, key: str, message: str, remedy: str) -> Problem:
+def _build_problem(told: EffectiveSettings, key: str, message: str, remedy: str) -> Problem:
     return Problem(
-        field=f"server.{key}", value=str(_value(told.settings, key)), message=message, remedy=remedy
+        field=f"server.{key}", value=str(_get_value(told.settings, key)), message=message, remedy=remedy
     )
 
 
-def _unusable(directory: Path) -> str | None:
+def _find_directory_problem(directory: Path) -> str | None:
     """Return why the directory cannot hold state, or None."""
     there = next(each for each in (directory, *directory.parents) if each.exists())
     if not there.is_dir():
@@ -132,40 +136,40 @@ def _unusable(directory: Path) -> str | None:
     )
 
 
-def _foreign(said: ServerSettings) -> str | None:
+def _find_state_problem(said: ServerSettings) -> str | None:
     """Return why an embedded cluster would not use the state directory."""
     return find_foreign_files(said.state) if said.cluster is ClusterKind.EMBEDDED else None
 
 
-def _taken(said: ServerSettings) -> str | None:
+def _find_port_problem(said: ServerSettings) -> str | None:
     """Return why the port is not available, or None. A running server with the same state is replaced."""
-    here = discovery.read(said.state)
-    if said.port == 0 or (here and discovery.is_alive(here) and here.endpoint.endswith(f":{said.port}")):
+    here = server_file.read(said.state)
+    if said.port == 0 or (here and server_file.is_alive(here) and here.endpoint.endswith(f":{said.port}")):
         return None
-    why_not = not_bound(said.host, said.port)
+    why_not = find_bind_error(said.host, said.port)
     return f"cannot listen on this port: {why_not}" if why_not else None
 
 
-def _missing(said: ServerSettings) -> Iterator[tuple[str, str]]:
-    for scheme in sorted(Prefixes(said.output_prefixes).schemes - {"file"}):
+def _iter_missing_packages(said: ServerSettings) -> Iterator[tuple[str, str]]:
+    for scheme in sorted(OutputPrefixes(said.output_prefixes).schemes - {"file"}):
         if find_spec(STORES[scheme]) is None:
             yield scheme, STORES[scheme]
 
 
-def _notes(said: ServerSettings) -> Iterator[str]:
-    for scheme, package in _missing(said):
+def _iter_notes(said: ServerSettings) -> Iterator[str]:
+    for scheme, package in _iter_missing_packages(said):
         yield f"{scheme}:// cannot be read: {package} is not installed"
-    here = discovery.read(said.state)
-    if here is not None and discovery.is_alive(here):
+    here = server_file.read(said.state)
+    if here is not None and server_file.is_alive(here):
         yield f"a server with this state directory is running: {here.endpoint}, process {here.pid}"
 
 
-def _print(
+def _print_text(
     settings: Mapping[str, tuple[Any, str]], problems: Sequence[Problem], notes: Sequence[str]
 ) -> None:
     width = max(map(len, settings), default=0)
     for key, (value, source) in settings.items():
-        shown = "" if value in (None, [], {}) else value if isinstance(value, str) else _json(value)
+        shown = "" if value in (None, [], {}) else value if isinstance(value, str) else _encode_json(value)
         line = f"{key:<{width}}  {shown}  ({source})"
         click.echo(printable.escape(line).rstrip())
     for note in notes:
@@ -175,8 +179,8 @@ def _print(
         click.echo(printable.escape(text), err=True)
 
 
-def _json(value: Any) -> str:
-    return lines.as_json(value).decode()
+def _encode_json(value: Any) -> str:
+    return json_lines.encode_json(value).decode()
 
 
 def _print_json(
@@ -191,4 +195,4 @@ def _print_json(
         ],
         "notes": notes,
     }
-    click.echo(msgspec.json.format(lines.as_json(said), indent=2))
+    click.echo(msgspec.json.format(json_lines.encode_json(said), indent=2))

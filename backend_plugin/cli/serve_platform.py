@@ -9,13 +9,13 @@ from typing import Any, Final
 import msgspec
 
 from backend_plugin.core.quantity import Quantity
-from backend_plugin.core.settings import Settings, reading
+from backend_plugin.core.settings import Settings, loader
 
 _SECTION: Final = "plugins.k8s."
 """The prefix of the keys in a file, which has the platform settings beside those of the server."""
 
 
-def report(
+def build_report(
     settings: Settings, section: Mapping[str, Any], file: str, default: str
 ) -> Mapping[str, tuple[Any, str]]:
     """Return the value and the source of each platform setting, by its key.
@@ -27,20 +27,23 @@ def report(
         default: The source of the other keys.
     """
     return {
-        f"{_SECTION}{key}": (_value(settings, section, key), file if _find(section, key) else default)
-        for key in (*reading.keys(), *_named(section))
+        f"{_SECTION}{key}": (
+            _get_value(settings, section, key),
+            file if _find_value(section, key) else default,
+        )
+        for key in (*loader.keys(), *_iter_names(section))
     }
 
 
-def _named(section: Mapping[str, Any]) -> Iterator[str]:
+def _iter_names(section: Mapping[str, Any]) -> Iterator[str]:
     """Yield the keys of the sections by project, namespace and scheduler, which override general settings."""
-    for path in reading.named_sections():
-        for name, inner in (_find(section, path) or {}).items():
+    for path in loader.named_sections():
+        for name, inner in (_find_value(section, path) or {}).items():
             for key in inner if isinstance(inner, Mapping) else ():
                 yield f"{path}.{name}.{key}"
 
 
-def _find(section: Mapping[str, Any], key: str) -> Any:
+def _find_value(section: Mapping[str, Any], key: str) -> Any:
     """Return the value of a key in the file, or None."""
     parts: Sequence[str] = key.split(".")
     found: Any = section
@@ -53,28 +56,28 @@ def _find(section: Mapping[str, Any], key: str) -> Any:
     return None if parts or found in (None, {}, []) else found
 
 
-def _value(settings: Settings, section: Mapping[str, Any], key: str) -> Any:
-    field = reading.field_of(key)
+def _get_value(settings: Settings, section: Mapping[str, Any], key: str) -> Any:
+    field = loader.field_of(key)
     found: Any = settings
     for part in field.split("."):
         found = getattr(found, part, None)
-    return _as_json(_find(section, key) if found is None else found)
+    return _encode_value(_find_value(section, key) if found is None else found)
 
 
-def _as_text(value: Quantity | timedelta | enum.Enum) -> str:
+def _format_value(value: Quantity | timedelta | enum.Enum) -> str:
     if isinstance(value, Quantity):
         return value.text
     return str(value.value) if isinstance(value, enum.Enum) else f"{value.total_seconds():g}s"
 
 
-def _as_json(value: Any) -> Any:
+def _encode_value(value: Any) -> Any:
     if isinstance(value, Quantity | timedelta | enum.Enum):
-        return _as_text(value)
+        return _format_value(value)
     if isinstance(value, Mapping):
-        return {str(_as_json(key)): _as_json(each) for key, each in value.items()}
+        return {str(_encode_value(key)): _encode_value(each) for key, each in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-        return {name.replace("_", "-"): _as_json(each) for name, each in fields.items()}
+        return {name.replace("_", "-"): _encode_value(each) for name, each in fields.items()}
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         return msgspec.to_builtins(value, enc_hook=str)
-    return [_as_json(each) for each in value]
+    return [_encode_value(each) for each in value]

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from backend_plugin.cli import files
-from backend_plugin.cli.ends import Unreadable
+from backend_plugin.cli import input_files
+from backend_plugin.cli.command_errors import InvalidInput
 from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidSettings, Problem
 from backend_plugin.shell import settings as server
-from backend_plugin.shell.settings import Flags, InForce
-from backend_plugin.shell.settings.reading import KEYS, flag_of
+from backend_plugin.shell.settings import EffectiveSettings, Flags
+from backend_plugin.shell.settings.loader import KEYS, get_flag
 
 T = TypeVar("T")
 
@@ -23,32 +23,32 @@ T = TypeVar("T")
 class Configuration:
     """The settings of a server and of the platform."""
 
-    server: InForce
+    server: EffectiveSettings
     platform: platform.Settings
     section: Mapping[str, Any]
     """The platform settings in the file."""
 
 
-def read(file: str | None, flags: Flags) -> Configuration:
+def read_configuration(file: str | None, flags: Flags) -> Configuration:
     """Return the effective settings.
 
     Raises:
-        Unreadable: If the file cannot be read, or is not a mapping.
+        InvalidInput: If the file cannot be read, or is not a mapping.
         InvalidSettings: If a setting is invalid; with every problem of both parts.
     """
-    document = {} if file is None else _document(file)
-    section = document.pop(files.SERVER_SECTION, None) or {}
-    sources = server.Sources(section=section, file=file or "", environ=os.environ, flags=flags)
+    document = {} if file is None else _read_document(file)
+    section = document.pop(input_files.SERVER_SECTION, None) or {}
+    sources = server.SettingsSources(section=section, file=file or "", environ=os.environ, flags=flags)
     problems: list[Problem] = []
-    ours = _or_problems(lambda: server.read(sources), problems)
-    flyte_section = files.section(document, file or "")
-    flytes = _or_problems(lambda: platform.read(flyte_section, os.environ), problems)
+    ours = _collect_problems(lambda: server.load_settings(sources), problems)
+    flyte_section = input_files.get_plugin_section(document, file or "")
+    flytes = _collect_problems(lambda: platform.read(flyte_section, os.environ), problems)
     if ours is None or flytes is None:
         raise InvalidSettings(*problems)
     return Configuration(server=ours, platform=flytes, section=flyte_section)
 
 
-def _or_problems(read: Callable[[], T], problems: list[Problem]) -> T | None:
+def _collect_problems(read: Callable[[], T], problems: list[Problem]) -> T | None:
     try:
         return read()
     except InvalidSettings as refusal:
@@ -56,14 +56,14 @@ def _or_problems(read: Callable[[], T], problems: list[Problem]) -> T | None:
         return None
 
 
-def _document(file: str) -> dict[str, Any]:
-    said = files.only_document(file)
+def _read_document(file: str) -> dict[str, Any]:
+    said = input_files.read_document(file)
     if not isinstance(said, Mapping):
-        raise Unreadable(f"settings {file}: is not a mapping; write a section server, and Flyte's plugins")
+        raise InvalidInput(f"settings {file}: is not a mapping; write a section server, and Flyte's plugins")
     return dict(said)
 
 
-def flags(typed: Mapping[str, Any]) -> Flags:
+def build_flags(typed: Mapping[str, Any]) -> Flags:
     """Map options to settings: ``tls_key`` to ``tls.key``, ``nodes`` to ``embedded.nodes``."""
-    keys = {flag_of(key).lstrip("-").replace("-", "_"): key for key in KEYS}
+    keys = {get_flag(key).lstrip("-").replace("-", "_"): key for key in KEYS}
     return {keys[name]: value for name, value in typed.items()}

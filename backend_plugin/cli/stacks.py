@@ -25,13 +25,13 @@ _PATIENCE = 5.0
 @click.argument("process", type=int, required=False)
 def command(process: int | None) -> None:
     """Print the stacks of the local runs."""
-    answers = [positions.ask(path, _PATIENCE) for path in positions.list_sockets()]
-    shown = [text for text in answers if text and process in (None, _process(text))]
+    answers = [positions.request_positions(path, _PATIENCE) for path in positions.list_sockets()]
+    shown = [text for text in answers if text and process in (None, _parse_process(text))]
     if not shown:
         sys.exit(f"there is no run{'' if process is None else f' of process {process}'} on this machine")
     click.echo("\n".join(shown), nl=False)
 
 
-def _process(text: str) -> int | None:
+def _parse_process(text: str) -> int | None:
     found = re.match(r"process (\d{1,9})\b", text)
     return int(found[1]) if found else None

@@ -36,29 +36,29 @@ class Columns:
         self._widths = [len(name) for name in header]
         self._edge = shutil.get_terminal_size().columns if _has_edge() else None
 
-    def header(self) -> str:
+    def format_header(self) -> str:
         """Return the header row."""
-        return self._row(self._header, plainly=True)
+        return self._format_row(self._header, plainly=True)
 
-    def fit(self, rows: Iterable[Sequence[str]]) -> None:
+    def fit_rows(self, rows: Iterable[Sequence[str]]) -> None:
         """Widen the columns for these rows."""
         for row in rows:
             self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
 
-    def row(self, row: Sequence[str]) -> str:
+    def format_row(self, row: Sequence[str]) -> str:
         """Return a row with coloured state words."""
         safe = [printable.escape(cell) for cell in row]
-        self.fit([safe])
-        return self._row(safe, plainly=False)
+        self.fit_rows([safe])
+        return self._format_row(safe, plainly=False)
 
-    def _row(self, row: Sequence[str], *, plainly: bool) -> str:
+    def _format_row(self, row: Sequence[str], *, plainly: bool) -> str:
         cells = [cell.ljust(width) for cell, width in zip(row[:-1], self._widths[:-1], strict=True)]
         room = None
         if self._edge is not None:
             room = max(_NARROWEST, self._edge - sum(len(cell) + len(_GAP) for cell in cells))
-        cells.append(shortened(row[-1], room))
+        cells.append(shorten(row[-1], room))
         if not plainly:
-            cells = [_coloured(cell) for cell in cells]
+            cells = [_colour_cell(cell) for cell in cells]
         return _GAP.join(cells).rstrip()
 
 
@@ -67,35 +67,35 @@ def _has_edge() -> bool:
     return sys.stdout.isatty() or "COLUMNS" in os.environ
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines of a whole table."""
     columns = Columns(header)
-    columns.fit([printable.escape(cell) for cell in row] for row in rows)
-    return [columns.header(), *(columns.row(row) for row in rows)]
+    columns.fit_rows([printable.escape(cell) for cell in row] for row in rows)
+    return [columns.format_header(), *(columns.format_row(row) for row in rows)]
 
 
-def shortened(text: str, room: int | None) -> str:
+def shorten(text: str, room: int | None) -> str:
     """Return the first line, shortened to `room` characters if `room` is given."""
     first = text.partition("\n")[0]
     return first if room is None or len(first) <= room else first[: room - 1].rstrip() + "…"
 
 
-def coloured() -> bool:
+def is_coloured() -> bool:
     """True if stdout is a terminal and NO_COLOR is not set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def colour_of(word: str) -> str | None:
+def get_colour(word: str) -> str | None:
     """Return the colour of a state word, or None."""
     return _COLOURS.get(word)
 
 
-def _coloured(cell: str) -> str:
-    colour = colour_of(cell.rstrip()) if coloured() else None
+def _colour_cell(cell: str) -> str:
+    colour = get_colour(cell.rstrip()) if is_coloured() else None
     return click.style(cell, fg=colour) if colour else cell
 
 
-def age(moment: datetime | None, now: datetime) -> str:
+def format_age(moment: datetime | None, now: datetime) -> str:
     """Return the age in kubectl's format: 45s, 3m, 2h, 5d."""
     if moment is None:
         return "-"
@@ -106,7 +106,7 @@ def age(moment: datetime | None, now: datetime) -> str:
     return f"{seconds // 86_400}d"
 
 
-def moment_of(message: Any, field: str) -> datetime | None:
+def get_time(message: Any, field: str) -> datetime | None:
     """Return a timestamp field of a message, or None if it is not set."""
     if not message.HasField(field):
         return None
@@ -114,6 +114,6 @@ def moment_of(message: Any, field: str) -> datetime | None:
     return found
 
 
-def clock(moment: datetime | None) -> str:
+def format_clock(moment: datetime | None) -> str:
     """Return the local time of day."""
     return "-" if moment is None else f"{moment.astimezone():%H:%M:%S}"

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 import rich_click as click
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
-from backend_plugin.cli import offline, sources
-from backend_plugin.core.job import Run
+from backend_plugin.cli import sample_attempt, task_files
+from backend_plugin.core.job import Attempt
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -27,8 +27,8 @@ def add(command: Command) -> Command:
 
 
 def read(
-    said: Mapping[str, Any], place: offline.Place, default: TaskTemplate | None = None
-) -> tuple[TaskTemplate, Run]:
+    said: Mapping[str, Any], place: sample_attempt.Place, default: TaskTemplate | None = None
+) -> tuple[TaskTemplate, Attempt]:
     """Return the task as a connector would receive it, and the example attempt.
 
     Args:
@@ -37,9 +37,11 @@ def read(
         default: The task if no file is named.
 
     Raises:
-        Unreadable: If there is no such file, task or input.
+        InvalidInput: If there is no such file, task or input.
     """
     named = default is None or said["file"]
-    template = sources.template(said["file"], said["task"], image=said["image"]) if named else default
+    template = task_files.load_template(said["file"], said["task"], image=said["image"]) if named else default
     assert template is not None  # noqa: S101 - for mypy: one of the two is given.
-    return offline.attempt(template, offline.inputs_of(said["inputs"], template), place)
+    return sample_attempt.build_attempt(
+        template, sample_attempt.parse_inputs(said["inputs"], template), place
+    )

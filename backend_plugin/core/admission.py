@@ -12,7 +12,7 @@ _RESUMED: Final = 2
 """The generation of a job that was created suspended, and whose spec has changed once since."""
 
 
-def is_first(job: Job, pods: Sequence[Pod]) -> bool:
+def is_first_admission(job: Job, pods: Sequence[Pod]) -> bool:
     """True if the job was created suspended and resumed once, and no pod has been replaced since."""
     if job.started is None or job.generation != _RESUMED:
         return False

@@ -3,32 +3,32 @@
 from typing import TypeAlias
 
 from backend_plugin.core.errors import BackendError
-from backend_plugin.core.job import Run
+from backend_plugin.core.job import Attempt
 
 Node: TypeAlias = tuple[str, str, str, str, str, str]
 """Namespace, project, domain, execution, node id, and the directory that all attempts write to."""
 
 
-class Superseded(BackendError):
+class AttemptSuperseded(BackendError):
     """A later attempt of the same Flyte node has begun, so Flyte does not wait for this one."""
 
 
-def is_earlier(run: Run, than: Run) -> bool:
+def is_earlier(run: Attempt, than: Attempt) -> bool:
     """True if `run` is an earlier attempt than `than`, of the same Flyte node."""
-    return run.attempt < than.attempt and node(run) == node(than)
+    return run.attempt < than.attempt and get_flyte_node(run) == get_flyte_node(than)
 
 
-def superseded(run: Run, by: Run) -> Superseded:
+def build_superseded_error(run: Attempt, by: Attempt) -> AttemptSuperseded:
     """Return the error for a request about `run` after the later attempt `by` has begun.
 
     A client that still requests `run` starts the next attempt after this failure, and so reaches `by`.
     """
-    return Superseded(
+    return AttemptSuperseded(
         f"attempt {run.attempt} of {run.execution}/{run.node_id} is over: attempt {by.attempt} has begun"
     )
 
 
-def node(run: Run) -> Node:
+def get_flyte_node(run: Attempt) -> Node:
     """Return the identity of the Flyte node of an attempt.
 
     Nodes of sub-workflows share a node id but not a directory. The directory alone is not sufficient: the

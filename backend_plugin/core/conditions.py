@@ -5,7 +5,17 @@ from datetime import datetime
 
 import msgspec
 
-from backend_plugin.core.reading import entries, moment, number, section, shared, text, texts, word, words
+from backend_plugin.core.reading import (
+    get_bounded_text,
+    get_int,
+    get_interned,
+    get_mapping,
+    get_mappings,
+    get_text,
+    get_text_map,
+    get_time,
+    intern_text,
+)
 from backend_plugin.core.values import Manifest
 
 
@@ -20,7 +30,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`lastTransitionTime`."""
 
 
-class Limit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class QueueLimit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A reason why a queue does not admit a pod group, with the quantities of each resource as written."""
 
     reason: str = ""
@@ -51,7 +61,7 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     conditions: tuple[Condition, ...] = ()
     checks: tuple[Condition, ...] = ()
     """Kueue's admission checks, by name; true once the check is ready."""
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[QueueLimit, ...] = ()
     ahead: int | None = None
     """The number of groups that its queue admits before it; None if unknown."""
 
@@ -60,55 +70,57 @@ def read_conditions(status: Manifest) -> tuple[Condition, ...]:
     """Return the conditions of a status of any kind."""
     return tuple(
         Condition(
-            type=word(each, "type"),
+            type=get_interned(each, "type"),
             true=each.get("status") in ("True", True),  # Unquoted in YAML it is a boolean.
-            reason=word(each, "reason"),
-            message=words(each, "message"),
-            since=moment(each, "lastTransitionTime"),
+            reason=get_interned(each, "reason"),
+            message=get_bounded_text(each, "message"),
+            since=get_time(each, "lastTransitionTime"),
         )
-        for each in entries(status, "conditions")
+        for each in get_mappings(status, "conditions")
     )
 
 
 def read_pod_group(manifest: Manifest) -> PodGroup:
     """Return the record of a PodGroup of any scheduler, or of a Kueue Workload."""
-    metadata, spec, status = (section(manifest, key) for key in ("metadata", "spec", "status"))
-    reasons = [why for each in entries(status, "schedulingConditions") for why in entries(each, "reasons")]
+    metadata, spec, status = (get_mapping(manifest, key) for key in ("metadata", "spec", "status"))
+    reasons = [
+        why for each in get_mappings(status, "schedulingConditions") for why in get_mappings(each, "reasons")
+    ]
     return PodGroup(
-        kind=text(manifest, "kind") or "PodGroup",
-        api=shared(text(manifest, "apiVersion").rpartition("/")[0]),
-        name=text(metadata, "name"),
-        namespace=shared(text(metadata, "namespace")),
-        uid=text(metadata, "uid"),
-        queue=text(spec, "queueName") or text(spec, "queue"),
-        priority=number(spec, "priority") or 0,
+        kind=get_text(manifest, "kind") or "PodGroup",
+        api=intern_text(get_text(manifest, "apiVersion").rpartition("/")[0]),
+        name=get_text(metadata, "name"),
+        namespace=intern_text(get_text(metadata, "namespace")),
+        uid=get_text(metadata, "uid"),
+        queue=get_text(spec, "queueName") or get_text(spec, "queue"),
+        priority=get_int(spec, "priority") or 0,
         active=spec.get("active") is not False,
-        phase=word(status, "phase"),
-        created=moment(metadata, "creationTimestamp"),
+        phase=get_interned(status, "phase"),
+        created=get_time(metadata, "creationTimestamp"),
         conditions=read_conditions(status),
-        checks=tuple(map(_check, entries(status, "admissionChecks"))),
-        limits=tuple(map(_limit, reasons)),
+        checks=tuple(map(_read_admission_check, get_mappings(status, "admissionChecks"))),
+        limits=tuple(map(_read_queue_limit, reasons)),
     )
 
 
-def _check(said: Manifest) -> Condition:
-    state = word(said, "state")
+def _read_admission_check(said: Manifest) -> Condition:
+    state = get_interned(said, "state")
     return Condition(
-        type=word(said, "name"),
+        type=get_interned(said, "name"),
         true=state == "Ready",
         reason=state,
-        message=words(said, "message"),
-        since=moment(said, "lastTransitionTime"),
+        message=get_bounded_text(said, "message"),
+        since=get_time(said, "lastTransitionTime"),
     )
 
 
-def _limit(why: Manifest) -> Limit:
-    said = section(why, "details", "queueDetails")
-    return Limit(
-        reason=text(why, "reason"),
-        message=words(why, "message"),
-        queue=text(said, "name"),
-        asked=texts(said, "podGroupRequestedResources"),
-        used=texts(said, "queueAllocatedResources"),
-        limit=texts(said, "queueResourceLimits"),
+def _read_queue_limit(why: Manifest) -> QueueLimit:
+    said = get_mapping(why, "details", "queueDetails")
+    return QueueLimit(
+        reason=get_text(why, "reason"),
+        message=get_bounded_text(why, "message"),
+        queue=get_text(said, "name"),
+        asked=get_text_map(said, "podGroupRequestedResources"),
+        used=get_text_map(said, "queueAllocatedResources"),
+        limit=get_text_map(said, "queueResourceLimits"),
     )

@@ -12,9 +12,16 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from flyteidl.plugins import pytorch_pb2 as version_0
 from flyteidl.plugins.kubeflow import pytorch_pb2 as version_1
 
-from backend_plugin.core import extension, protojson, replicas, task_sizes
+from backend_plugin.core import extension, protojson, replica_specs, task_sizes
 from backend_plugin.core.errors import InvalidTask, Problem
-from backend_plugin.core.job import ElasticPolicy, ReplicaGroup, Role, Run, RunPolicy, TrainingJob
+from backend_plugin.core.job import (
+    Attempt,
+    ElasticPolicy,
+    JobRunPolicy,
+    ReplicaGroup,
+    ReplicaRole,
+    TrainingJob,
+)
 from backend_plugin.core.values import Manifest
 
 TASK_TYPE: Final = "pytorch"
@@ -32,17 +39,17 @@ _OF_REPLICAS: Final = {*_OF_VERSION_0, *_OF_VERSION_1, "elasticConfig", "elastic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
+class _ParsedCustom:
     """The content of a custom, independent of its layout."""
 
     groups: tuple[ReplicaGroup, ...]
     """The master first. Includes groups without replicas and the master of an elastic job."""
     elastic: Any
     """flyteidl's ElasticConfig, or None."""
-    run_policy: RunPolicy
+    run_policy: JobRunPolicy
 
 
-def decode(template: TaskTemplate, run: Run, problems: list[Problem]) -> TrainingJob:
+def decode(template: TaskTemplate, run: Attempt, problems: list[Problem]) -> TrainingJob:
     """Read the job of a task template, without its pods.
 
     Args:
@@ -53,17 +60,17 @@ def decode(template: TaskTemplate, run: Run, problems: list[Problem]) -> Trainin
     Raises:
         InvalidTask: If the custom is larger than the limit.
     """
-    if too_large := task_sizes.check("custom", template.custom.ByteSize(), task_sizes.CUSTOM_BYTES):
+    if too_large := task_sizes.check_size("custom", template.custom.ByteSize(), task_sizes.CUSTOM_BYTES):
         raise InvalidTask(*too_large)
-    custom = protojson.as_json(template.custom)
-    said = _layout(template, custom, problems)(custom, problems)
+    custom = protojson.decode_struct(template.custom)
+    said = _select_layout_reader(template, custom, problems)(custom, problems)
     extended = extension.decode(custom.get(extension.KEY), problems)
-    elastic = None if said.elastic is None else _elastic_policy(said.elastic)
-    groups = _placed(said, extended)
+    elastic = None if said.elastic is None else _build_elastic_policy(said.elastic)
+    groups = _build_replica_groups(said, extended)
     if said.elastic is not None:
-        problems += replicas.elastic_problems(said.elastic, said.groups[1].replicas)
-    problems += replicas.gang_problems(extended.gang, groups, elastic)
-    if elastic and Role.MASTER in extended.placements:
+        problems += replica_specs.check_elastic(said.elastic, said.groups[1].replicas)
+    problems += replica_specs.check_gang(extended.gang, groups, elastic)
+    if elastic and ReplicaRole.MASTER in extended.placements:
         remedy = "set it for the worker"
         problems.append(_problem(f"{extension.KEY}.master", "{...}", "an elastic job has no master", remedy))
     return TrainingJob(
@@ -78,24 +85,26 @@ def decode(template: TaskTemplate, run: Run, problems: list[Problem]) -> Trainin
     )
 
 
-_Layout = Callable[[Manifest, list[Problem]], _Said]
+_Layout = Callable[[Manifest, list[Problem]], _ParsedCustom]
 
 
-def _layout(template: TaskTemplate, custom: Manifest, problems: list[Problem]) -> _Layout:
+def _select_layout_reader(template: TaskTemplate, custom: Manifest, problems: list[Problem]) -> _Layout:
     """Return the reader for the layout of the custom; add problems for a wrong type, version or key."""
     if template.type != TASK_TYPE:
         remedy = f"let Flyte run it without this backend, which runs only tasks of type {TASK_TYPE}"
-        problems.append(_outside("type", template.type, "is not a task type of this backend", remedy))
+        problems.append(_field_problem("type", template.type, "is not a task type of this backend", remedy))
     version = template.task_type_version
     if version not in _LAYOUTS:
         remedy = "register the task with a plugin that writes version 1"
         problems.append(
-            _outside("taskTypeVersion", version, "is a layout that this backend does not support", remedy)
+            _field_problem(
+                "taskTypeVersion", version, "is a layout that this backend does not support", remedy
+            )
         )
         return _LAYOUTS[1]
     if not custom.keys() & _OF_REPLICAS and template.type == TASK_TYPE:
         remedy = "register the task again, with a task_config"
-        problems.append(_outside("custom", custom, "contains no replicas", remedy))
+        problems.append(_field_problem("custom", custom, "contains no replicas", remedy))
     foreign = _OF_VERSION_1 if version == 0 else _OF_VERSION_0
     for key in custom.keys() & set(foreign):
         remedy = (
@@ -106,47 +115,49 @@ def _layout(template: TaskTemplate, custom: Manifest, problems: list[Problem]) -
     return _LAYOUTS[version]
 
 
-def _read_version_0(custom: Manifest, problems: list[Problem]) -> _Said:
+def _read_version_0(custom: Manifest, problems: list[Problem]) -> _ParsedCustom:
     message = version_0.DistributedPyTorchTrainingTask()
-    problems += protojson.parse(custom, message, "custom")
-    problems += replicas.count_problems(message.workers, "custom.workers")
-    return _Said(
+    problems += protojson.parse_message(custom, message, "custom")
+    problems += replica_specs.check_replica_count(message.workers, "custom.workers")
+    return _ParsedCustom(
         groups=(
-            ReplicaGroup(role=Role.MASTER, replicas=1, restart_policy="Never"),
-            ReplicaGroup(role=Role.WORKER, replicas=message.workers, restart_policy="Never"),
+            ReplicaGroup(role=ReplicaRole.MASTER, replicas=1, restart_policy="Never"),
+            ReplicaGroup(role=ReplicaRole.WORKER, replicas=message.workers, restart_policy="Never"),
         ),
         elastic=message.elastic_config if message.HasField("elastic_config") else None,
-        run_policy=RunPolicy(),
+        run_policy=JobRunPolicy(),
     )
 
 
-def _read_version_1(custom: Manifest, problems: list[Problem]) -> _Said:
+def _read_version_1(custom: Manifest, problems: list[Problem]) -> _ParsedCustom:
     message = version_1.DistributedPyTorchTrainingTask()
-    problems += protojson.parse(custom, message, "custom")
-    return _Said(
+    problems += protojson.parse_message(custom, message, "custom")
+    return _ParsedCustom(
         groups=(
-            replicas.read(Role.MASTER, message.master_replicas, problems),
-            replicas.read(Role.WORKER, message.worker_replicas, problems),
+            replica_specs.read(ReplicaRole.MASTER, message.master_replicas, problems),
+            replica_specs.read(ReplicaRole.WORKER, message.worker_replicas, problems),
         ),
         elastic=message.elastic_config if message.HasField("elastic_config") else None,
-        run_policy=replicas.run_policy(message.run_policy, problems),
+        run_policy=replica_specs.read_run_policy(message.run_policy, problems),
     )
 
 
 _LAYOUTS: Final[Mapping[int, _Layout]] = {0: _read_version_0, 1: _read_version_1}
 
 
-def _placed(said: _Said, extended: extension.Extension) -> tuple[ReplicaGroup, ...]:
+def _build_replica_groups(said: _ParsedCustom, extended: extension.Extension) -> tuple[ReplicaGroup, ...]:
     """Return the groups that have replicas, with the placement of their role."""
     groups = said.groups
     if said.elastic:
         groups = tuple(replace(group, processes=said.elastic.nproc_per_node) for group in said.groups[1:])
     return tuple(
-        replicas.placed(group, extended.placements.get(group.role)) for group in groups if group.replicas > 0
+        replica_specs.with_placement(group, extended.placements.get(group.role))
+        for group in groups
+        if group.replicas > 0
     )
 
 
-def _elastic_policy(elastic: Any) -> ElasticPolicy:
+def _build_elastic_policy(elastic: Any) -> ElasticPolicy:
     return ElasticPolicy(
         min_replicas=elastic.min_replicas,
         max_replicas=elastic.max_replicas,
@@ -157,8 +168,8 @@ def _elastic_policy(elastic: Any) -> ElasticPolicy:
 
 
 def _problem(key: str, value: object, message: str, remedy: str) -> Problem:
-    return _outside(f"custom.{key}", value, message, remedy)
+    return _field_problem(f"custom.{key}", value, message, remedy)
 
 
-def _outside(field: str, value: object, message: str, remedy: str) -> Problem:
-    return Problem(field=field, value=protojson.shown(value), message=message, remedy=remedy)
+def _field_problem(field: str, value: object, message: str, remedy: str) -> Problem:
+    return Problem(field=field, value=protojson.format_value(value), message=message, remedy=remedy)

@@ -15,7 +15,7 @@ from backend_plugin.core.values import Manifest
 _KEPT: Final = 100_000
 
 
-def document(data: bytes) -> Manifest:
+def decode_document(data: bytes) -> Manifest:
     """Return an ErrorDocument as JSON for `error_files.read_error_file`.
 
     Bytes that cannot be parsed also give an error file, because the worker did fail.
@@ -23,7 +23,7 @@ def document(data: bytes) -> Manifest:
     try:
         written = ErrorDocument.FromString(data)
     except DecodeError:
-        return unread("cannot be read: it is not an ErrorDocument")
+        return build_unreadable_document("cannot be read: it is not an ErrorDocument")
     error = written.error
     if len(error.message) > 2 * _KEPT:
         error.message = f"{error.message[:_KEPT]}\n...\n{error.message[-_KEPT:]}"
@@ -34,6 +34,6 @@ def document(data: bytes) -> Manifest:
         return json_format.MessageToDict(written)
 
 
-def unread(why: str) -> Manifest:
+def build_unreadable_document(why: str) -> Manifest:
     """Return an error file with only a message that states why it cannot be read."""
     return {"error": {"message": f"an error file that {why}"}}

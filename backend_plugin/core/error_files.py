@@ -1,10 +1,10 @@
-"""Records of error files, with a reader that never raises. `shell.outcome` downloads the files."""
+"""Records of error files, with a reader that never raises. `shell.output_reader` downloads the files."""
 
 from datetime import datetime
 
 import msgspec
 
-from backend_plugin.core.reading import decimals_ns, moment, section, text
+from backend_plugin.core.reading import get_mapping, get_text, get_time, parse_subsecond_ns
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.causes import Cause, Failure
 
@@ -33,15 +33,17 @@ def read_error_file(said: Manifest) -> ErrorFile:
 
     The document may be below the key ``document``, next to the ``path`` of the file.
     """
-    error = section(said, "document", "error") or section(said, "error") or said
-    at = moment(error, "timestamp") or moment(said, "modified")
+    error = get_mapping(said, "document", "error") or get_mapping(said, "error") or said
+    at = get_time(error, "timestamp") or get_time(said, "modified")
     return ErrorFile(
-        path=text(said, "path"),
-        worker=text(error, "worker"),
-        code=text(error, "code"),
-        message=text(error, "message"),
+        path=get_text(said, "path"),
+        worker=get_text(error, "worker"),
+        code=get_text(error, "code"),
+        message=get_text(error, "message"),
         recoverable=error.get("kind") in ("RECOVERABLE", 1, "1"),
         system=error.get("origin") in ("SYSTEM", 2, "2"),
         at=at,
-        time_ns=0 if at is None else int(at.timestamp()) * 10**9 + decimals_ns(text(error, "timestamp")),
+        time_ns=0
+        if at is None
+        else int(at.timestamp()) * 10**9 + parse_subsecond_ns(get_text(error, "timestamp")),
     )

@@ -67,7 +67,7 @@ class Problems(list[Problem]):
 
 
 @contextmanager
-def gathered() -> Iterator[list[Problem]]:
+def collect_problems() -> Iterator[list[Problem]]:
     """Collect the problems of several stages, so that one error reports all of them.
 
     Yields:
@@ -94,7 +94,7 @@ class InvalidSettings(BackendError):
         self.problems = problems
 
 
-class Refused(BackendError):
+class RequestRejected(BackendError):
     """The API server rejects the request permanently, with HTTP status 400, 403, 404, 413 or 422.
 
     Args:

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from backend_plugin.core import protojson
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import Gang, Placement, Role, TrainJobOptions
+from backend_plugin.core.job import GangOptions, Placement, ReplicaRole, TrainJobOptions
 from backend_plugin.core.values import JsonValue, Manifest
 from kfpytorch_common import labels
 from kfpytorch_idl.v1 import task_pb2
@@ -30,8 +30,8 @@ _POSITIVE: Final = ("min_member", "queue_timeout_seconds", "pending_timeout_seco
 class Extension:
     """The content of the key; every part is optional."""
 
-    placements: Mapping[Role, Placement] = field(default_factory=dict)
-    gang: Gang | None = None
+    placements: Mapping[ReplicaRole, Placement] = field(default_factory=dict)
+    gang: GangOptions | None = None
     train_job: TrainJobOptions | None = None
 
 
@@ -45,49 +45,51 @@ def decode(said: JsonValue, problems: list[Problem]) -> Extension:
         )
         return Extension()
     message = task_pb2.TaskExtension()
-    problems += protojson.parse(said, message, _PATH)
+    problems += protojson.parse_message(said, message, _PATH)
     if message.HasField("version") and not 1 <= message.version <= VERSION:
         remedy = f"use a backend that supports it; this one supports {VERSION}"
         problems.append(_problem(".version", message.version, "is a layout of another release", remedy))
-    problems += _contradictions(message)
+    problems += _check_extension(message)
     return Extension(
         placements={
-            role: _placement(part)
+            role: _decode_placement(part)
             for role, name, part in (
-                (Role.MASTER, "master", message.master),
-                (Role.WORKER, "worker", message.worker),
+                (ReplicaRole.MASTER, "master", message.master),
+                (ReplicaRole.WORKER, "worker", message.worker),
             )
             if message.HasField(name)
         },
-        gang=Gang(**_said(message.gang)) if message.HasField("gang") else None,
-        train_job=TrainJobOptions(**_said(message.train_job)) if message.HasField("train_job") else None,
+        gang=GangOptions(**_read_set_fields(message.gang)) if message.HasField("gang") else None,
+        train_job=TrainJobOptions(**_read_set_fields(message.train_job))
+        if message.HasField("train_job")
+        else None,
     )
 
 
-def _placement(role: task_pb2.Role) -> Placement:
+def _decode_placement(role: task_pb2.Role) -> Placement:
     return Placement(
         node_selector=dict(role.node_selector),
-        tolerations=tuple(_toleration(toleration) for toleration in role.tolerations),
-        pod_template=protojson.as_json(role.pod_template) if role.HasField("pod_template") else None,
+        tolerations=tuple(_decode_toleration(toleration) for toleration in role.tolerations),
+        pod_template=protojson.decode_struct(role.pod_template) if role.HasField("pod_template") else None,
         priority_class_name=role.priority_class_name if role.HasField("priority_class_name") else None,
     )
 
 
-def _toleration(toleration: task_pb2.Toleration) -> Manifest:
-    said = _said(toleration)
+def _decode_toleration(toleration: task_pb2.Toleration) -> Manifest:
+    said = _read_set_fields(toleration)
     seconds = said.pop("toleration_seconds", None)
     return said if seconds is None else {**said, "tolerationSeconds": seconds}
 
 
-def _said(message: Message) -> dict[str, Any]:
+def _read_set_fields(message: Message) -> dict[str, Any]:
     return {item.name: value for item, value in message.ListFields()}
 
 
-def _contradictions(message: task_pb2.TaskExtension) -> Iterator[Problem]:
+def _check_extension(message: task_pb2.TaskExtension) -> Iterator[Problem]:
     for name, role in (("master", message.master), ("worker", message.worker)):
         for index, toleration in enumerate(role.tolerations):
-            yield from _bad_toleration(toleration, f".{name}.tolerations[{index}]")
-        yield from _bad_labels(role.node_selector, f".{name}.nodeSelector")
+            yield from _check_toleration(toleration, f".{name}.tolerations[{index}]")
+        yield from _check_labels(role.node_selector, f".{name}.nodeSelector")
     for name, part in (("master", message.master), ("worker", message.worker), ("gang", message.gang)):
         if part.HasField("priority_class_name") and not labels.is_subdomain(part.priority_class_name):
             remedy = f"write {labels.SUBDOMAIN}"
@@ -100,10 +102,10 @@ def _contradictions(message: task_pb2.TaskExtension) -> Iterator[Problem]:
             yield _problem(f".gang.{key}", getattr(message.gang, name), "is less than 1", remedy)
     kind = message.train_job.runtime_kind
     if kind and kind not in _RUNTIME_KINDS:
-        yield _one_of(".trainJob.runtimeKind", kind, _RUNTIME_KINDS)
+        yield _choice_problem(".trainJob.runtimeKind", kind, _RUNTIME_KINDS)
 
 
-def _bad_labels(said: Mapping[str, str], path: str) -> Iterator[Problem]:
+def _check_labels(said: Mapping[str, str], path: str) -> Iterator[Problem]:
     for key, value in sorted(said.items()):
         if not labels.is_key(key):
             yield _problem(path, key, "is not a label name", f"write {labels.KEY}")
@@ -111,11 +113,11 @@ def _bad_labels(said: Mapping[str, str], path: str) -> Iterator[Problem]:
             yield _problem(f"{path}.{key}", value, "is not a label value", f"write {labels.VALUE}")
 
 
-def _bad_toleration(toleration: task_pb2.Toleration, path: str) -> Iterator[Problem]:
+def _check_toleration(toleration: task_pb2.Toleration, path: str) -> Iterator[Problem]:
     if toleration.operator and toleration.operator not in _OPERATORS:
-        yield _one_of(f"{path}.operator", toleration.operator, _OPERATORS)
+        yield _choice_problem(f"{path}.operator", toleration.operator, _OPERATORS)
     if toleration.effect and toleration.effect not in _EFFECTS:
-        yield _one_of(f"{path}.effect", toleration.effect, _EFFECTS)
+        yield _choice_problem(f"{path}.effect", toleration.effect, _EFFECTS)
     if toleration.operator == "Exists" and toleration.value:
         remedy = "leave value out, or write operator Equal"
         yield _problem(f"{path}.value", toleration.value, "is not used with operator Exists", remedy)
@@ -124,9 +126,9 @@ def _bad_toleration(toleration: task_pb2.Toleration, path: str) -> Iterator[Prob
         yield _problem(f"{path}.key", toleration.key, "names no taint", remedy)
 
 
-def _one_of(path: str, value: str, allowed: tuple[str, ...]) -> Problem:
+def _choice_problem(path: str, value: str, allowed: tuple[str, ...]) -> Problem:
     return _problem(path, value, "is not one of its values", f"write one of {', '.join(allowed)}")
 
 
 def _problem(path: str, value: object, message: str, remedy: str) -> Problem:
-    return Problem(field=_PATH + path, value=protojson.shown(value), message=message, remedy=remedy)
+    return Problem(field=_PATH + path, value=protojson.format_value(value), message=message, remedy=remedy)

@@ -22,7 +22,7 @@ class OwnerReference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Attempt:
     """An attempt of a Flyte node in an execution, with its task and its output prefix."""
 
     output_prefix: str
@@ -50,12 +50,12 @@ class Run:
     """The field of Flyte's request; FlytePropeller does not set it yet."""
 
     @property
-    def interruptible(self) -> bool:
+    def is_interruptible(self) -> bool:
         """True if this attempt may be preempted; FlytePropeller sets a label for it."""
         return self.preemptible or self.labels.get("interruptible") == "true"
 
 
-class Role(enum.Enum):
+class ReplicaRole(enum.Enum):
     """A replica role, with the operator's name for it."""
 
     MASTER = "Master"
@@ -88,7 +88,7 @@ class Placement:
 class ReplicaGroup:
     """The replicas of one role, which all have the same settings."""
 
-    role: Role
+    role: ReplicaRole
     replicas: int
     restart_policy: str
     """``Never``, ``OnFailure`` or ``Always``."""
@@ -112,7 +112,7 @@ class ElasticPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunPolicy:
+class JobRunPolicy:
     """The operator's run policy for a job."""
 
     clean_pod_policy: str = "None"
@@ -123,7 +123,7 @@ class RunPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gang:
+class GangOptions:
     """The author's gang options; None leaves a value to the platform's settings."""
 
     scheduler: str | None = None
@@ -146,20 +146,20 @@ class TrainJobOptions:
 class TrainingJob:
     """A distributed training, independent of the dialect."""
 
-    run: Run
+    run: Attempt
     groups: tuple[ReplicaGroup, ...]
     """The master first; only workers if elastic. Never empty, and each group has at least one replica."""
     nproc_per_node: int | None = None
     """The number of processes that each replica's agent starts; None leaves it to the replica."""
     elastic: ElasticPolicy | None = None
-    run_policy: RunPolicy = field(default_factory=RunPolicy)
-    gang: Gang | None = None
+    run_policy: JobRunPolicy = field(default_factory=JobRunPolicy)
+    gang: GangOptions | None = None
     train_job: TrainJobOptions | None = None
 
     @property
     def deadlines(self) -> "Deadlines":
         """The author's time limits, which the server enforces because the operator does not."""
-        gang = self.gang or Gang()
+        gang = self.gang or GangOptions()
         return Deadlines(
             active_seconds=self.run_policy.active_deadline_seconds,
             queue_seconds=gang.queue_timeout_seconds,

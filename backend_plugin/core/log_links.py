@@ -9,9 +9,9 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from backend_plugin.core.job import TRAINER, Run
+from backend_plugin.core.job import TRAINER, Attempt
 from backend_plugin.core.observed import Job, Pod
-from backend_plugin.core.settings.logs import Logs, LogTemplate
+from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
 
 class LogLink(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -24,65 +24,65 @@ class LogLink(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     hide_once_finished: bool = False
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class LinkContext(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Values for template variables that do not come from objects of the cluster."""
 
     now: datetime
-    run: Run | None = None
+    run: Attempt | None = None
     task_config: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class LogLinkTarget(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The target of a log link: one replica, or the job as a whole."""
 
     job: Job
-    about: About
+    about: LinkContext
     name: str = ""
     """``worker-0 (rank 1)``; empty for the job as a whole."""
     pod_name: str = ""
     pod: Pod | None = None
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> Attempt | None:
         """The attempt of the job, if known."""
         return self.about.run
 
 
-def _rfc3339(moment: datetime | None) -> str:
+def _format_rfc3339(moment: datetime | None) -> str:
     return "" if moment is None else moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _unix(moment: datetime | None) -> str:
+def _format_unix_time(moment: datetime | None) -> str:
     return "" if moment is None else str(int(moment.timestamp()))
 
 
-def _container_id(place: Place) -> str:
+def _get_container_id(place: LogLinkTarget) -> str:
     container = place.pod.primary if place.pod else None
     return container.id.rpartition("://")[2] if container else ""
 
 
-def _finished(place: Place) -> datetime:
+def _get_finish_time(place: LogLinkTarget) -> datetime:
     return place.job.completed or place.about.now
 
 
-_OF_POD: Final[Mapping[str, Callable[[Place], str]]] = {
+_OF_POD: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
     "podname": lambda place: place.pod_name,
     "poduid": lambda place: place.pod.uid if place.pod else "",
-    "containerid": _container_id,
+    "containerid": _get_container_id,
     "hostname": lambda place: place.pod.hostname if place.pod else "",
     "nodename": lambda place: place.pod.node if place.pod else "",
     "logname": lambda place: place.name,
 }
 """Variables of a pod; a template with one of them gives one link per replica, others one per job."""
 
-VARIABLES: Final[Mapping[str, Callable[[Place], str]]] = {
+VARIABLES: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
     **_OF_POD,
     "namespace": lambda place: place.job.namespace,
     "containername": lambda _: TRAINER,
-    "podrfc3339starttime": lambda place: _rfc3339(place.job.created),
-    "podrfc3339finishtime": lambda place: _rfc3339(_finished(place)),
-    "podunixstarttime": lambda place: _unix(place.job.created),
-    "podunixfinishtime": lambda place: _unix(_finished(place)),
+    "podrfc3339starttime": lambda place: _format_rfc3339(place.job.created),
+    "podrfc3339finishtime": lambda place: _format_rfc3339(_get_finish_time(place)),
+    "podunixstarttime": lambda place: _format_unix_time(place.job.created),
+    "podunixfinishtime": lambda place: _format_unix_time(_get_finish_time(place)),
     "taskid": lambda place: place.run.task_name if place.run else "",
     "taskversion": lambda place: place.run.task_version if place.run else "",
     "taskproject": lambda place: place.run.task_project if place.run else "",
@@ -108,22 +108,24 @@ _STACKDRIVER: Final = (
 )
 
 
-Piece: TypeAlias = Callable[[Place], str]
+Piece: TypeAlias = Callable[[LogLinkTarget], str]
 
 
 @lru_cache(maxsize=64)
-def _parsed(template: str) -> tuple[tuple[tuple[str, Piece], ...], str, bool]:
+def _parse_template(template: str) -> tuple[tuple[tuple[str, Piece], ...], str, bool]:
     """Parse a template.
 
     Returns:
         Pairs of text and variable, the text after the last variable, and whether it needs a replica.
     """
     pieces = _VARIABLE.split(template)
-    filled = tuple((before, _value(name)) for before, name in zip(pieces[:-1:2], pieces[1::2], strict=True))
+    filled = tuple(
+        (before, _get_variable(name)) for before, name in zip(pieces[:-1:2], pieces[1::2], strict=True)
+    )
     return filled, pieces[-1], any(name.lower() in _OF_POD for name in pieces[1::2])
 
 
-def _value(name: str) -> Piece:
+def _get_variable(name: str) -> Piece:
     """Return the function for the value of a variable; an unknown one stays unchanged, as in Flyte."""
     known = VARIABLES.get(name.lower())
     if known is not None:
@@ -134,12 +136,14 @@ def _value(name: str) -> Piece:
     return lambda _: "{{ ." + name + " }}"
 
 
-def _fill(pieces: tuple[tuple[str, Piece], ...], after: str, place: Place) -> str:
+def _fill_template(pieces: tuple[tuple[str, Piece], ...], after: str, place: LogLinkTarget) -> str:
     return "".join([before + value(place) for before, value in pieces]) + after
 
 
 @lru_cache(maxsize=16)
-def _flytes_own(enabled: tuple[bool, bool, bool], uris: tuple[str, str, str]) -> tuple[LogTemplate, ...]:
+def _build_builtin_templates(
+    enabled: tuple[bool, bool, bool], uris: tuple[str, str, str]
+) -> tuple[LogTemplate, ...]:
     names = ("Kubernetes Logs", "Cloudwatch Logs", "Stackdriver Logs")
     formats = ("UNKNOWN", "UNKNOWN", "JSON")
     return tuple(
@@ -149,13 +153,13 @@ def _flytes_own(enabled: tuple[bool, bool, bool], uris: tuple[str, str, str]) ->
     )
 
 
-def templates(logs: Logs, task_config: Mapping[str, str]) -> tuple[LogTemplate, ...]:
+def select_templates(logs: LogLinkSettings, task_config: Mapping[str, str]) -> tuple[LogTemplate, ...]:
     """Return the templates that apply to a task; Flyte's three built-in ones come first."""
     if not task_config and not (
         logs.kubernetes_enabled or logs.cloudwatch_enabled or logs.stackdriver_enabled
     ):
         return logs.templates
-    own = _flytes_own(
+    own = _build_builtin_templates(
         (logs.kubernetes_enabled, logs.cloudwatch_enabled, logs.stackdriver_enabled),
         (
             logs.kubernetes_template_uri or logs.kubernetes_url + _KUBERNETES,
@@ -169,26 +173,31 @@ def templates(logs: Logs, task_config: Mapping[str, str]) -> tuple[LogTemplate, 
     return (*own, *logs.templates, *dynamic)
 
 
-def links(job: Job | None, pods: Iterable[Pod], logs: Logs, about: About) -> tuple[LogLink, ...]:
+def build_links(
+    job: Job | None, pods: Iterable[Pod], logs: LogLinkSettings, about: LinkContext
+) -> tuple[LogLink, ...]:
     """Return the log links of a job: first those of the whole job, then by template and replica."""
-    known = templates(logs, about.task_config)
+    known = select_templates(logs, about.task_config)
     if not known or job is None:
         return ()
     by_replica = {(pod.role, pod.index): pod for pod in pods}
     whole: list[LogLink] = []
     single: list[LogLink] = []
-    places = _places(job, by_replica, about)
-    whole_job = Place(job=job, about=about)
+    places = _list_targets(job, by_replica, about)
+    whole_job = LogLinkTarget(job=job, about=about)
     for template in known:
         label = template.display_name or template.name
         for uri in (*template.template_uris, *template.dynamic_template_uris):
-            pieces, after, is_of_pod = _parsed(uri)
+            pieces, after, is_of_pod = _parse_template(uri)
             if is_of_pod:
                 single += [
-                    _link(template, f"{label} {place.name}", _fill(pieces, after, place)) for place in places
+                    _build_link(template, f"{label} {place.name}", _fill_template(pieces, after, place))
+                    for place in places
                 ]
             else:
-                whole.append(_link(template, f"{label} (all replicas)", _fill(pieces, after, whole_job)))
+                whole.append(
+                    _build_link(template, f"{label} (all replicas)", _fill_template(pieces, after, whole_job))
+                )
     return (*whole, *single)
 
 
@@ -196,14 +205,16 @@ def links(job: Job | None, pods: Iterable[Pod], logs: Logs, about: About) -> tup
 _MOST_PLACES: Final = 512
 
 
-def _places(job: Job, by_replica: Mapping[tuple[str, int], Pod], about: About) -> list[Place]:
+def _list_targets(
+    job: Job, by_replica: Mapping[tuple[str, int], Pod], about: LinkContext
+) -> list[LogLinkTarget]:
     replicas = ((group.role, index) for group in job.groups for index in range(group.replicas))
     masters = next((group.replicas for group in job.groups if group.role == "master"), 0)
     return [
-        Place(
+        LogLinkTarget(
             job=job,
             about=about,
-            name=replica_name(job, role, index, masters),
+            name=format_replica_name(job, role, index, masters),
             pod_name=f"{job.name}-{role}-{index}",
             pod=by_replica.get((role, index)),
         )
@@ -211,7 +222,7 @@ def _places(job: Job, by_replica: Mapping[tuple[str, int], Pod], about: About) -
     ]
 
 
-def replica_name(job: Job, role: str, index: int, masters: int) -> str:
+def format_replica_name(job: Job, role: str, index: int, masters: int) -> str:
     """Return ``worker-0 (ranks 8-15)``, or ``worker-0`` if a rendezvous assigns the ranks."""
     if job.elastic or job.nproc_per_node is None or job.nproc_per_node < 1:
         return f"{role}-{index}"
@@ -221,7 +232,7 @@ def replica_name(job: Job, role: str, index: int, masters: int) -> str:
     return f"{role}-{index} ({ranks})"
 
 
-def _link(template: LogTemplate, name: str, uri: str) -> LogLink:
+def _build_link(template: LogTemplate, name: str, uri: str) -> LogLink:
     return LogLink(
         name=name,
         uri=uri,

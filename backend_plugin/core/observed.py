@@ -16,15 +16,15 @@ from backend_plugin.core.conditions import read_pod_group as read_pod_group
 from backend_plugin.core.error_files import ErrorFile, read_error_file
 from backend_plugin.core.job import TRAINER
 from backend_plugin.core.reading import (
-    entries,
-    moment,
-    number,
-    section,
-    shared,
-    text,
-    texts,
-    word,
-    words,
+    get_bounded_text,
+    get_int,
+    get_interned,
+    get_mapping,
+    get_mappings,
+    get_text,
+    get_text_map,
+    get_time,
+    intern_text,
 )
 from backend_plugin.core.values import Manifest
 
@@ -39,7 +39,7 @@ PLACE: Final = "kfpytorch.flyte.org/place"
 """The label of a placeholder pod that contains the replica role in lower case."""
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The replicas of one role in the spec of a job."""
 
     role: str
@@ -59,7 +59,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     generation: int | None = None
     """The number of versions of its spec."""
     deleting: bool = False
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ReplicaSpec, ...] = ()
     """The master first."""
     elastic: bool = False
     scales: bool = False
@@ -78,7 +78,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
-    def end(self) -> Condition | None:
+    def end_condition(self) -> Condition | None:
         """The condition that reports its end; None before."""
         return next((each for each in self.conditions if each.true and each.type in _ENDS), None)
 
@@ -88,7 +88,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return sum(group.replicas for group in self.groups)
 
 
-class Termination(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ContainerTermination(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The end of one container run."""
 
     exit_code: int | None
@@ -109,13 +109,13 @@ class Container(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The reason of the waiting state; empty if it does not wait."""
     waiting_message: str = ""
     running_since: datetime | None = None
-    ended: Termination | None = None
-    last: Termination | None = None
+    ended: ContainerTermination | None = None
+    last: ContainerTermination | None = None
     """The end of its previous run, if there was one."""
     restarts: int = 0
 
     @property
-    def ever_started(self) -> bool:
+    def has_started(self) -> bool:
         """True if it runs or has run."""
         return bool(self.running_since or self.ended or self.last or self.restarts)
 
@@ -162,7 +162,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.containers[0] if self.containers else None
 
     @property
-    def placed(self) -> bool:
+    def is_bound(self) -> bool:
         """True if it is bound to a Kubernetes node."""
         return bool(self.node) or (self.scheduled is not None and self.scheduled.true)
 
@@ -212,52 +212,52 @@ def read_observed(said: Manifest) -> Observed:
     outputs = said.get("outputs")
     return Observed(
         job=read_job(job) if isinstance(job, Mapping) and job else None,
-        pods=tuple(read_pod(each) for each in entries(said, "pods")),
-        events=tuple(read_event(each) for each in entries(said, "events")),
-        pod_groups=tuple(read_pod_group(each) for each in entries(said, "pod_groups")),
-        error_files=tuple(read_error_file(each) for each in entries(said, "error_files")),
+        pods=tuple(read_pod(each) for each in get_mappings(said, "pods")),
+        events=tuple(read_event(each) for each in get_mappings(said, "events")),
+        pod_groups=tuple(read_pod_group(each) for each in get_mappings(said, "pod_groups")),
+        error_files=tuple(read_error_file(each) for each in get_mappings(said, "error_files")),
         outputs=outputs if isinstance(outputs, bool) else None,
     )
 
 
 def read_job(manifest: Manifest) -> Job:
     """Read a PyTorchJob as the API server returns it."""
-    metadata, spec = section(manifest, "metadata"), section(manifest, "spec")
+    metadata, spec = get_mapping(manifest, "metadata"), get_mapping(manifest, "spec")
     status, policy, elastic = (
-        section(manifest, "status"),
-        section(spec, "runPolicy"),
-        section(spec, "elasticPolicy"),
+        get_mapping(manifest, "status"),
+        get_mapping(spec, "runPolicy"),
+        get_mapping(spec, "elasticPolicy"),
     )
-    deadline = number(policy, "activeDeadlineSeconds")
+    deadline = get_int(policy, "activeDeadlineSeconds")
     return Job(
-        name=word(metadata, "name"),
-        namespace=word(metadata, "namespace"),
-        uid=word(metadata, "uid"),
-        created=moment(metadata, "creationTimestamp"),
-        generation=number(metadata, "generation"),
+        name=get_interned(metadata, "name"),
+        namespace=get_interned(metadata, "namespace"),
+        uid=get_interned(metadata, "uid"),
+        created=get_time(metadata, "creationTimestamp"),
+        generation=get_int(metadata, "generation"),
         deleting=bool(metadata.get("deletionTimestamp")),
-        groups=_groups(section(spec, "pytorchReplicaSpecs")),
+        groups=_read_replica_specs(get_mapping(spec, "pytorchReplicaSpecs")),
         elastic=bool(elastic),
-        scales=number(elastic, "minReplicas") != number(elastic, "maxReplicas"),
-        nproc_per_node=number(spec, "nprocPerNode") or number(elastic, "nProcPerNode"),
-        clean_pod_policy=word(policy, "cleanPodPolicy"),
+        scales=get_int(elastic, "minReplicas") != get_int(elastic, "maxReplicas"),
+        nproc_per_node=get_int(spec, "nprocPerNode") or get_int(elastic, "nProcPerNode"),
+        clean_pod_policy=get_interned(policy, "cleanPodPolicy"),
         active_deadline=None if deadline is None or deadline < 0 else timedelta(seconds=deadline),
         conditions=read_conditions(status),
-        started=moment(status, "startTime"),
-        completed=moment(status, "completionTime"),
-        expires=number(policy, "ttlSecondsAfterFinished") is not None,
-        owned=bool(entries(metadata, "ownerReferences")),
-        annotations=texts(metadata, "annotations"),
+        started=get_time(status, "startTime"),
+        completed=get_time(status, "completionTime"),
+        expires=get_int(policy, "ttlSecondsAfterFinished") is not None,
+        owned=bool(get_mappings(metadata, "ownerReferences")),
+        annotations=get_text_map(metadata, "annotations"),
     )
 
 
-def _groups(specs: Manifest) -> tuple[Group, ...]:
-    said = {role.lower(): section(specs, role) for role in specs}
+def _read_replica_specs(specs: Manifest) -> tuple[ReplicaSpec, ...]:
+    said = {role.lower(): get_mapping(specs, role) for role in specs}
     return tuple(
-        Group(
+        ReplicaSpec(
             role=role,
-            replicas=_replicas(said[role]),
-            restarts=text(said[role], "restartPolicy") in ("Always", "ExitCode", "OnFailure"),
+            replicas=_read_replica_count(said[role]),
+            restarts=get_text(said[role], "restartPolicy") in ("Always", "ExitCode", "OnFailure"),
         )
         for role in ("master", "worker")
         if role in said
@@ -268,98 +268,98 @@ def _groups(specs: Manifest) -> tuple[Group, ...]:
 _MOST_REPLICAS: Final = 100_000
 
 
-def _replicas(spec: Manifest) -> int:
-    said = number(spec, "replicas")
+def _read_replica_count(spec: Manifest) -> int:
+    said = get_int(spec, "replicas")
     return 1 if said is None else max(0, min(said, _MOST_REPLICAS))
 
 
 def read_pod(manifest: Manifest) -> Pod:
     """Read a pod as the API server returns it."""
-    metadata, spec, status = (section(manifest, key) for key in ("metadata", "spec", "status"))
-    labels = section(metadata, "labels")
-    name = word(metadata, "name")
+    metadata, spec, status = (get_mapping(manifest, key) for key in ("metadata", "spec", "status"))
+    labels = get_mapping(metadata, "labels")
+    name = get_interned(metadata, "name")
     by_type = {condition.type: condition for condition in read_conditions(status)}
     disrupted = by_type.get("DisruptionTarget")
     return Pod(
         name=name,
-        uid=text(metadata, "uid"),
-        job_name=word(labels, JOB_NAME) or word(labels, PLACE_OF),
-        owners=tuple(word(each, "uid") for each in entries(metadata, "ownerReferences")),
-        role=shared(text(labels, _LABEL + "replica-type").lower()),
-        index=max(0, number(labels, _LABEL + "replica-index") or 0),
-        place=word(labels, PLACE),
-        created=moment(metadata, "creationTimestamp"),
-        deleted=_ordered(metadata),
-        node=word(spec, "nodeName"),
-        hostname=word(spec, "hostname") or name,
-        phase=word(status, "phase"),
-        reason=word(status, "reason"),
-        message=words(status, "message"),
-        started=moment(status, "startTime"),
+        uid=get_text(metadata, "uid"),
+        job_name=get_interned(labels, JOB_NAME) or get_interned(labels, PLACE_OF),
+        owners=tuple(get_interned(each, "uid") for each in get_mappings(metadata, "ownerReferences")),
+        role=intern_text(get_text(labels, _LABEL + "replica-type").lower()),
+        index=max(0, get_int(labels, _LABEL + "replica-index") or 0),
+        place=get_interned(labels, PLACE),
+        created=get_time(metadata, "creationTimestamp"),
+        deleted=_compute_deletion_time(metadata),
+        node=get_interned(spec, "nodeName"),
+        hostname=get_interned(spec, "hostname") or name,
+        phase=get_interned(status, "phase"),
+        reason=get_interned(status, "reason"),
+        message=get_bounded_text(status, "message"),
+        started=get_time(status, "startTime"),
         scheduled=by_type.get("PodScheduled"),
         # The condition stays with the status False after a drain that was cancelled.
         disrupted=disrupted if disrupted is not None and disrupted.true else None,
         ready=by_type.get("Ready"),
-        containers=tuple(_container(each) for each in entries(status, "containerStatuses")),
+        containers=tuple(_read_container(each) for each in get_mappings(status, "containerStatuses")),
         init_containers=tuple(
-            _container(each, init=True) for each in entries(status, "initContainerStatuses")
+            _read_container(each, init=True) for each in get_mappings(status, "initContainerStatuses")
         ),
     )
 
 
-def _ordered(metadata: Manifest) -> datetime | None:
+def _compute_deletion_time(metadata: Manifest) -> datetime | None:
     # The deletionTimestamp of a pod is the end of its grace period.
-    at = moment(metadata, "deletionTimestamp")
-    grace = timedelta(seconds=max(0, number(metadata, "deletionGracePeriodSeconds") or 0))
+    at = get_time(metadata, "deletionTimestamp")
+    grace = timedelta(seconds=max(0, get_int(metadata, "deletionGracePeriodSeconds") or 0))
     return at - grace if at is not None and at - _EPOCH > grace else at
 
 
-def _container(said: Manifest, *, init: bool = False) -> Container:
-    state = section(said, "state")
-    running, waiting = section(state, "running"), section(state, "waiting")
+def _read_container(said: Manifest, *, init: bool = False) -> Container:
+    state = get_mapping(said, "state")
+    running, waiting = get_mapping(state, "running"), get_mapping(state, "waiting")
     return Container(
-        name=word(said, "name"),
-        image=word(said, "image"),
-        id=text(said, "containerID"),
+        name=get_interned(said, "name"),
+        image=get_interned(said, "image"),
+        id=get_text(said, "containerID"),
         init=init,
-        waiting=word(waiting, "reason"),
-        waiting_message=words(waiting, "message"),
-        running_since=moment(running, "startedAt"),
-        ended=_termination(state),
-        last=_termination(section(said, "lastState")),
-        restarts=max(0, number(said, "restartCount") or 0),
+        waiting=get_interned(waiting, "reason"),
+        waiting_message=get_bounded_text(waiting, "message"),
+        running_since=get_time(running, "startedAt"),
+        ended=_read_termination(state),
+        last=_read_termination(get_mapping(said, "lastState")),
+        restarts=max(0, get_int(said, "restartCount") or 0),
     )
 
 
-def _termination(state: Manifest) -> Termination | None:
+def _read_termination(state: Manifest) -> ContainerTermination | None:
     said = state.get("terminated")
     if not isinstance(said, Mapping):
         return None
-    return Termination(
-        exit_code=number(said, "exitCode"),
-        reason=word(said, "reason"),
-        message=words(said, "message"),
-        started=moment(said, "startedAt"),
-        finished=moment(said, "finishedAt"),
+    return ContainerTermination(
+        exit_code=get_int(said, "exitCode"),
+        reason=get_interned(said, "reason"),
+        message=get_bounded_text(said, "message"),
+        started=get_time(said, "startedAt"),
+        finished=get_time(said, "finishedAt"),
     )
 
 
 def read_event(manifest: Manifest) -> Event:
     """Read an event of core/v1 or of events.k8s.io/v1."""
-    about = section(manifest, "involvedObject") or section(manifest, "regarding")
+    about = get_mapping(manifest, "involvedObject") or get_mapping(manifest, "regarding")
     at = (
-        moment(manifest, "lastTimestamp")
-        or moment(section(manifest, "series"), "lastObservedTime")
-        or moment(manifest, "eventTime")
-        or moment(section(manifest, "metadata"), "creationTimestamp")
+        get_time(manifest, "lastTimestamp")
+        or get_time(get_mapping(manifest, "series"), "lastObservedTime")
+        or get_time(manifest, "eventTime")
+        or get_time(get_mapping(manifest, "metadata"), "creationTimestamp")
     )
     return Event(
-        reason=text(manifest, "reason"),
-        action=word(manifest, "action"),
-        message=words(manifest, "message") or words(manifest, "note"),
-        kind=text(about, "kind"),
-        name=text(about, "name"),
-        warning=text(manifest, "type") == "Warning",
+        reason=get_text(manifest, "reason"),
+        action=get_interned(manifest, "action"),
+        message=get_bounded_text(manifest, "message") or get_bounded_text(manifest, "note"),
+        kind=get_text(about, "kind"),
+        name=get_text(about, "name"),
+        warning=get_text(manifest, "type") == "Warning",
         at=at,
-        repeated=bool(section(manifest, "series")),
+        repeated=bool(get_mapping(manifest, "series")),
     )

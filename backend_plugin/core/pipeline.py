@@ -7,30 +7,30 @@ from typing import Final
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from msgspec import structs
 
-from backend_plugin.core import custom, judgement, log_links, scheduling, status, turns, wording
-from backend_plugin.core.errors import gathered
-from backend_plugin.core.job import Plan, Run
-from backend_plugin.core.log_links import About
+from backend_plugin.core import custom, job_events, log_links, messages, scheduling, status, verdict_rules
+from backend_plugin.core.errors import collect_problems
+from backend_plugin.core.job import Attempt, Plan
+from backend_plugin.core.job_events import JobEventDecision
+from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.log_links import LinkContext
 from backend_plugin.core.manifest import pod, pytorchjob
-from backend_plugin.core.manifest.metadata import job_metadata
+from backend_plugin.core.manifest.object_metadata import build_job_metadata
 from backend_plugin.core.observed import Observed
-from backend_plugin.core.rules import Rules
-from backend_plugin.core.scheduling import missing_gang, selection, wishes
-from backend_plugin.core.scheduling.findings import NOTHING, Findings
+from backend_plugin.core.scheduling import gang_options, missing_gang, selection
+from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.settings import Settings
-from backend_plugin.core.task_phase import TaskPhase
-from backend_plugin.core.turns import Turn
 from backend_plugin.core.values import Manifest
+from backend_plugin.core.verdict import Verdict
 
 _HORIZONS: Final = (timedelta(minutes=10), timedelta(seconds=20))
 
 
 def plan(
     template: TaskTemplate,
-    run: Run,
+    run: Attempt,
     settings: Settings,
     pod_templates: Sequence[Manifest] = (),
-    found: Findings = NOTHING,
+    found: Capabilities = NOTHING,
 ) -> Plan:
     """Return all manifests that an attempt needs, without any request to the cluster.
 
@@ -45,13 +45,15 @@ def plan(
         InvalidTask: If the task is invalid; it contains all problems.
     """
     request = pod.PodRequest(template=template, run=run, settings=settings, pod_templates=pod_templates)
-    with gathered() as problems:
+    with collect_problems() as problems:
         job = custom.decode(template, run, problems)
-        chosen = selection.select(settings.kfpytorch.gang, job, found)
-        problems.extend([*chosen.problems, *wishes.problems(job, chosen.gang)])
-        pods = pod.pod_templates(request, job.groups)
-    manifest = pytorchjob.build(job, settings, job_metadata(template, run, job.deadlines, pods[0]), pods)
-    manifests = scheduling.manifests(job, manifest, chosen.gang, found)
+        chosen = selection.select_scheduler(settings.kfpytorch.gang, job, found)
+        problems.extend([*chosen.problems, *gang_options.check_gang_options(job, chosen.gang)])
+        pods = pod.build_pod_templates(request, job.groups)
+    manifest = pytorchjob.build(
+        job, settings, build_job_metadata(template, run, job.deadlines, pods[0]), pods
+    )
+    manifests = scheduling.build_manifests(job, manifest, chosen.gang, found)
     warnings = [
         *pod.find_warnings(request, job.groups),
         *missing_gang.find_warnings(job, manifest, chosen.gang, found),
@@ -59,24 +61,24 @@ def plan(
     return Plan(manifests=tuple(manifests), warnings=tuple(map(str, warnings)), reasons=tuple(chosen.reasons))
 
 
-def judge(observed: Observed, rules: Rules, now: datetime) -> TaskPhase:
+def judge(observed: Observed, rules: JudgingContext, now: datetime) -> Verdict:
     """Return the verdict, with phase, message and log links, for the observed state of a job."""
-    seen = status.read(observed, rules.judging.exit_codes)
-    verdict = judgement.from_status(seen, rules.judging, rules.deadlines, now)
-    about = About(now=now, run=rules.run, task_config=rules.task_config)
-    links = log_links.links(seen.job, seen.pods, rules.logs, about)
-    aloud = judgement.notes(seen, rules.judging, now)
-    return structs.replace(verdict, logs=links, info=wording.info(seen, verdict.cause, aloud))
+    seen = status.compute_status(observed, rules.judging.exit_codes)
+    verdict = verdict_rules.judge_status(seen, rules.judging, rules.deadlines, now)
+    about = LinkContext(now=now, run=rules.run, task_config=rules.task_config)
+    links = log_links.build_links(seen.job, seen.pods, rules.logs, about)
+    aloud = verdict_rules.list_reportable_warnings(seen, rules.judging, now)
+    return structs.replace(verdict, logs=links, info=messages.build_custom_info(seen, verdict.cause, aloud))
 
 
-def turn(observed: Observed, rules: Rules, now: datetime) -> Turn | None:
+def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -> JobEventDecision | None:
     """Return the change of a job that has run: it waits for resources again, or runs again."""
-    seen = status.read(observed, rules.judging.exit_codes)
-    verdict = judgement.from_status(seen, rules.judging, rules.deadlines, now)
-    return turns.of(seen, observed.events, verdict, rules.judging, now)
+    seen = status.compute_status(observed, rules.judging.exit_codes)
+    verdict = verdict_rules.judge_status(seen, rules.judging, rules.deadlines, now)
+    return job_events.decide_event(seen, observed.events, verdict, rules.judging, now)
 
 
-def lasting(observed: Observed, rules: Rules, now: datetime) -> tuple[TaskPhase, datetime]:
+def judge_with_expiry(observed: Observed, rules: JudgingContext, now: datetime) -> tuple[Verdict, datetime]:
     """Return the verdict, and the time until which it is valid if the observed state does not change.
 
     Time alone changes a verdict at most once: an exceeded limit stays exceeded. So a verdict that is the same

@@ -21,7 +21,7 @@ def escape(text: str) -> str:
     r"""Return the text with unsafe characters as ``\x1b`` or ``\u202e``; a tab or a newline stays."""
     if _UNSAFE.search(text) is None:
         return text
-    return _UNSAFE.sub(_escaped, text.replace("\r\n", "\n"))
+    return _UNSAFE.sub(_escape_character, text.replace("\r\n", "\n"))
 
 
 def escape_json(document: str) -> str:
@@ -29,7 +29,7 @@ def escape_json(document: str) -> str:
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", document)
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_character(match: re.Match[str]) -> str:
     code = ord(match[0])
     return f"\\x{code:02x}" if code <= _LAST_OF_TWO else f"\\u{code:04x}"
 

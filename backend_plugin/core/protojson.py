@@ -44,7 +44,7 @@ _WRONG: Final = {
 _SMALL: Final = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
 
 
-def as_json(struct: Struct, *, whole: bool = False) -> dict[str, JsonValue]:
+def decode_struct(struct: Struct, *, whole: bool = False) -> dict[str, JsonValue]:
     """Return a Struct as plain JSON values, with sorted keys.
 
     Args:
@@ -55,52 +55,52 @@ def as_json(struct: Struct, *, whole: bool = False) -> dict[str, JsonValue]:
     # Look up each key: the items view of a protobuf map is slow. Most values are strings.
     for key in sorted(fields):
         value = fields[key]
-        plain = value.string_value or _plain(value, whole=whole)
+        plain = value.string_value or _decode_value(value, whole=whole)
         if plain is not None or not whole:
             found[key] = plain
     return found
 
 
-def _plain(value: Value, *, whole: bool) -> JsonValue:
+def _decode_value(value: Value, *, whole: bool) -> JsonValue:
     kind = value.WhichOneof("kind")
     if kind == "struct_value":
-        return as_json(value.struct_value, whole=whole)
+        return decode_struct(value.struct_value, whole=whole)
     if kind == "list_value":
-        return [item.string_value or _plain(item, whole=whole) for item in value.list_value.values]
+        return [item.string_value or _decode_value(item, whole=whole) for item in value.list_value.values]
     if kind is None or kind == "null_value":
         return None
     plain: JsonValue = getattr(value, kind)
     return int(plain) if whole and isinstance(plain, float) and plain.is_integer() else plain
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value as JSON text of at most 80 characters."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 
 
-def parse(value: Manifest, message: Message, path: str) -> list[Problem]:
+def parse_message(value: Manifest, message: Message, path: str) -> list[Problem]:
     """Read `value` into `message` and return a problem, with a path below `path`, for each invalid part."""
     problems = Problems()
-    known, seen = _fields(message.DESCRIPTOR), set()
+    known, seen = _describe_fields(message.DESCRIPTOR), set()
     for key, item in value.items():
         if (field := known.get(key)) is None or item is None:
             continue  # A null means that the field is not set, as in protobuf.
         if field.name in seen:
-            problems.append(_twice(item, f"{path}.{key}"))
+            problems.append(_duplicate_key_problem(item, f"{path}.{key}"))
             continue
         seen.add(field.name)
-        if (plain := _plainly(item, field)) is not None:
+        if (plain := _convert_scalar(item, field)) is not None:
             setattr(message, field.name, plain)
         else:
-            problems += _read(item, field, message, (path, key))
+            problems += _parse_field(item, field, message, (path, key))
     return problems
 
 
-def _twice(item: JsonValue, path: str) -> Problem:
+def _duplicate_key_problem(item: JsonValue, path: str) -> Problem:
     return Problem(
         field=path,
-        value=shown(item),
+        value=format_value(item),
         message="is set twice, in camel and in snake case",
         remedy="leave one of the two out",
     )
@@ -121,12 +121,14 @@ class _Field:
 
 
 @lru_cache(maxsize=64)
-def _fields(descriptor: Descriptor) -> Mapping[str, _Field]:
+def _describe_fields(descriptor: Descriptor) -> Mapping[str, _Field]:
     """Return the fields of a message by their snake case and their camel case names."""
-    return {name: _field(field) for field in descriptor.fields for name in (field.name, field.json_name)}
+    return {
+        name: _describe_field(field) for field in descriptor.fields for name in (field.name, field.json_name)
+    }
 
 
-def _field(field: FieldDescriptor) -> _Field:
+def _describe_field(field: FieldDescriptor) -> _Field:
     kind, values = field.message_type, field.enum_type
     # The newest protobuf versions deprecate `label`, and the oldest ones do not have `is_repeated`.
     descriptor: Any = field
@@ -141,37 +143,39 @@ def _field(field: FieldDescriptor) -> _Field:
     )
 
 
-def _read(item: JsonValue, field: _Field, message: Message, where: tuple[str, str]) -> Sequence[Problem]:
+def _parse_field(
+    item: JsonValue, field: _Field, message: Message, where: tuple[str, str]
+) -> Sequence[Problem]:
     path, key = where
     if field.has_parts and not field.is_repeated and isinstance(item, dict):
         part = getattr(message, field.name)
         part.SetInParent()
-        return parse(item, part, f"{path}.{key}")
-    if field.has_parts and field.is_repeated and _are_parts(item):
-        return _read_parts(item, getattr(message, field.name), f"{path}.{key}")
+        return parse_message(item, part, f"{path}.{key}")
+    if field.has_parts and field.is_repeated and _is_object_list(item):
+        return _parse_objects(item, getattr(message, field.name), f"{path}.{key}")
     try:
         ParseDict({key: item}, message)
     except _UNPARSED:
         message.ClearField(field.name)
-        return [_wrong(item, field, f"{path}.{key}")]
+        return [_type_problem(item, field, f"{path}.{key}")]
     return ()
 
 
-def _read_parts(items: Sequence[Manifest], parts: Any, path: str) -> list[Problem]:
+def _parse_objects(items: Sequence[Manifest], parts: Any, path: str) -> list[Problem]:
     found = Problems()
     for index, item in enumerate(items):
-        problems = parse(item, parts.add(), f"{path}[{index}]")
+        problems = parse_message(item, parts.add(), f"{path}[{index}]")
         if problems:
             del parts[-1]
         found += problems
     return found
 
 
-def _are_parts(item: JsonValue) -> TypeGuard[Sequence[Manifest]]:
+def _is_object_list(item: JsonValue) -> TypeGuard[Sequence[Manifest]]:
     return isinstance(item, list) and all(isinstance(part, dict) for part in item)
 
 
-def _plainly(item: JsonValue, field: _Field) -> str | int | None:
+def _convert_scalar(item: JsonValue, field: _Field) -> str | int | None:
     """Convert a common value without the parser; return None if the value needs the parser."""
     if field.is_repeated:
         return None
@@ -183,11 +187,11 @@ def _plainly(item: JsonValue, field: _Field) -> str | int | None:
     return int(item) if -_INT32 <= item < _INT32 and item.is_integer() else None
 
 
-def _wrong(item: JsonValue, field: _Field, path: str) -> Problem:
+def _type_problem(item: JsonValue, field: _Field, path: str) -> Problem:
     message, remedy = _WRONG[field.cpp_type]
     return Problem(
         field=path,
-        value=shown(item),
+        value=format_value(item),
         message=message.format(bits=32 if field.cpp_type in _SMALL else 64),
         remedy=remedy.format(names=", ".join(field.numbers)),
     )

@@ -24,7 +24,7 @@ _SHORT: Final = 18
 _SHORT_BINARY: Final = 14
 
 
-class NotAQuantity(ValueError):
+class InvalidQuantity(ValueError):
     """The text is not a valid Kubernetes quantity."""
 
 
@@ -57,50 +57,52 @@ def parse(text: str) -> Quantity:
     """Parse a quantity such as ``2``, ``0.5``, ``500m``, ``16Gi`` or ``1e3``.
 
     Raises:
-        NotAQuantity: If the text is invalid or longer than 60 characters.
+        InvalidQuantity: If the text is invalid or longer than 60 characters.
     """
     match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
-        raise NotAQuantity(text)
+        raise InvalidQuantity(text)
     whole, part = match["whole"].lstrip("0") or "0", match["part"] or ""
     number, parts = int(match["sign"] + whole + part), 10 ** len(part)
     if match["suffix"] in _BINARY:
         power = _BINARY[match["suffix"]]
-        nano = _from_zero(number * 2**power * _NANO, parts)
-        return _binary(text, nano, whole + "." * bool(part), power)
+        nano = _divide_away_from_zero(number * 2**power * _NANO, parts)
+        return _build_binary(text, nano, whole + "." * bool(part), power)
     power = int(match["exponent"]) if match["exponent"] else _DECIMAL[match["suffix"] or ""]
-    nano = _from_zero(number * _NANO * 10 ** max(power, 0), parts * 10 ** max(-power, 0))
-    if _is_in_order(whole + part, power - len(part)):
+    nano = _divide_away_from_zero(number * _NANO * 10 ** max(power, 0), parts * 10 ** max(-power, 0))
+    if _is_canonical(whole + part, power - len(part)):
         return Quantity(nano, text)
-    return Quantity(nano, _decimal_text(nano, exponential=match["exponent"] is not None))
+    return Quantity(nano, _format_decimal(nano, exponential=match["exponent"] is not None))
 
 
-def total(amounts: Iterable[Quantity]) -> Quantity:
+def add_quantities(amounts: Iterable[Quantity]) -> Quantity:
     """Return the sum, with a binary suffix if one of the amounts has one."""
     found = [*amounts]
-    return _of(sum(each.nano for each in found), binary=any(each.text.endswith("i") for each in found))
+    return _build_quantity(
+        sum(each.nano for each in found), binary=any(each.text.endswith("i") for each in found)
+    )
 
 
-def multiple(count: int, amount: Quantity) -> Quantity:
+def multiply_quantity(count: int, amount: Quantity) -> Quantity:
     """Return `count` times the amount."""
-    return _of(count * amount.nano, binary=amount.text.endswith("i"))
+    return _build_quantity(count * amount.nano, binary=amount.text.endswith("i"))
 
 
-def difference(one: Quantity, other: Quantity) -> Quantity:
+def subtract_quantity(one: Quantity, other: Quantity) -> Quantity:
     """Return `one` minus `other`, which may be negative."""
-    return _of(one.nano - other.nano, binary=one.text.endswith("i") or other.text.endswith("i"))
+    return _build_quantity(one.nano - other.nano, binary=one.text.endswith("i") or other.text.endswith("i"))
 
 
-def in_bytes(amount: Quantity) -> Quantity:
+def with_binary_suffix(amount: Quantity) -> Quantity:
     """Return the same amount with a binary suffix."""
-    return _of(amount.nano, binary=True)
+    return _build_quantity(amount.nano, binary=True)
 
 
-def _of(nano: int, *, binary: bool) -> Quantity:
-    return Quantity(nano, _binary_text(nano) if binary else _decimal_text(nano))
+def _build_quantity(nano: int, *, binary: bool) -> Quantity:
+    return Quantity(nano, _format_binary(nano) if binary else _format_decimal(nano))
 
 
-def _is_in_order(digits: str, power: int) -> bool:
+def _is_canonical(digits: str, power: int) -> bool:
     return (
         len(digits) <= _SHORT
         and power in range(-9, 100, 3)
@@ -109,20 +111,20 @@ def _is_in_order(digits: str, power: int) -> bool:
     )
 
 
-def _binary(text: str, nano: int, digits: str, power: int) -> Quantity:
+def _build_binary(text: str, nano: int, digits: str, power: int) -> Quantity:
     nano = max(min(nano, _MOST_BYTES), -_MOST_BYTES)
     # Kubernetes checks only the last three bits: if one of them is set, it keeps the text.
     if digits.isdigit() and int(digits) % 8 and len(digits) + power * 3 // 10 <= _SHORT_BINARY:
         return Quantity(nano, text)
-    return Quantity(nano, _binary_text(nano))
+    return Quantity(nano, _format_binary(nano))
 
 
-def _from_zero(number: int, parts: int) -> int:
+def _divide_away_from_zero(number: int, parts: int) -> int:
     """Divide and round away from zero, so that a small quantity does not become zero."""
     return -(-number // parts) if number >= 0 else number // parts
 
 
-def _decimal_text(nano: int, *, exponential: bool = False) -> str:
+def _format_decimal(nano: int, *, exponential: bool = False) -> str:
     if nano == 0:
         return "0"
     mantissa, exponent = nano, -9
@@ -133,11 +135,11 @@ def _decimal_text(nano: int, *, exponential: bool = False) -> str:
     return f"{mantissa}{_DECIMAL_NAMES[exponent]}"
 
 
-def _binary_text(nano: int) -> str:
+def _format_binary(nano: int) -> str:
     mantissa, rest = divmod(nano, _NANO)
     # Small and fractional amounts get a decimal suffix, so that they stay exact.
     if rest or -1024 < mantissa < 1024:
-        return _decimal_text(nano)
+        return _format_decimal(nano)
     power = 0
     while mantissa % 1024 == 0 and power < len(_BINARY):
         mantissa, power = mantissa // 1024, power + 1

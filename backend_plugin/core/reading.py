@@ -21,42 +21,42 @@ _TIME: Final = re.compile(
 )
 
 
-def section(value: JsonValue, *keys: str) -> Manifest:
+def get_mapping(value: JsonValue, *keys: str) -> Manifest:
     """Return the mapping at the path `keys`, or an empty one."""
     for key in keys:
         value = value.get(key) if isinstance(value, _MAPPINGS) else None
     return value if isinstance(value, _MAPPINGS) else NOTHING
 
 
-def entries(value: Manifest, key: str) -> list[Manifest]:
+def get_mappings(value: Manifest, key: str) -> list[Manifest]:
     """Return the mappings in the list under `key`, without its other elements."""
     found = value.get(key)
     return [each for each in found if isinstance(each, _MAPPINGS)] if isinstance(found, list | tuple) else []
 
 
-def text(value: Manifest, key: str) -> str:
+def get_text(value: Manifest, key: str) -> str:
     """Return the string under `key`, or an empty one."""
     found = value.get(key)
     return found if isinstance(found, str) else ""
 
 
-def word(value: Manifest, key: str) -> str:
+def get_interned(value: Manifest, key: str) -> str:
     """Return the string under `key`, interned because many objects have the same value."""
-    return shared(text(value, key))
+    return intern_text(get_text(value, key))
 
 
 @lru_cache(maxsize=8_192)
-def shared(said: str) -> str:
+def intern_text(said: str) -> str:
     """Return one object for equal texts, so that thousands of records share its memory."""
     return said
 
 
-def words(value: Manifest, key: str) -> str:
+def get_bounded_text(value: Manifest, key: str) -> str:
     """Return the first 4,000 characters of the string under `key`, which limits the time of a search."""
-    return text(value, key)[:_LONGEST]
+    return get_text(value, key)[:_LONGEST]
 
 
-def number(value: Manifest, key: str) -> int | None:
+def get_int(value: Manifest, key: str) -> int | None:
     """Return the whole number under `key`, which may be written as a float or as text."""
     found = value.get(key)
     if isinstance(found, bool) or not isinstance(found, int | float | str):
@@ -68,23 +68,23 @@ def number(value: Manifest, key: str) -> int | None:
     return max(-_LARGEST, min(_LARGEST, whole))
 
 
-def texts(value: Manifest, key: str) -> Mapping[str, str]:
+def get_text_map(value: Manifest, key: str) -> Mapping[str, str]:
     """Return the mapping under `key` without values that are not strings; its keys are interned."""
     found = value.get(key)
     if not isinstance(found, _MAPPINGS):
         return {}
-    return {shared(name): said for name, said in found.items() if isinstance(said, str)}
+    return {intern_text(name): said for name, said in found.items() if isinstance(said, str)}
 
 
-def moment(value: Manifest, key: str) -> datetime | None:
+def get_time(value: Manifest, key: str) -> datetime | None:
     """Return the RFC 3339 time under `key`; a time without a zone is in UTC."""
     found = value.get(key)
-    return parse_moment(found) if isinstance(found, str) else None
+    return parse_time(found) if isinstance(found, str) else None
 
 
 # The objects of a job contain the same times, and each update repeats them.
 @lru_cache(maxsize=8_192)
-def parse_moment(said: str) -> datetime | None:
+def parse_time(said: str) -> datetime | None:
     """Parse an RFC 3339 time with any number of decimals; return it in UTC, or None if invalid."""
     match = _TIME.fullmatch(said.strip())
     if match is None:
@@ -100,15 +100,15 @@ def parse_moment(said: str) -> datetime | None:
         return None
 
 
-def decimals_ns(said: str) -> int:
+def parse_subsecond_ns(said: str) -> int:
     """Return the nanoseconds within the second of an RFC 3339 time; 0 if the text is not one."""
     match = _TIME.fullmatch(said.strip())
     return int(f"{(match.group(3) or '')[:9]:0<9}") if match else 0
 
 
-def in_order(said: str) -> str:
+def format_sortable_time(said: str) -> str:
     """Return an RFC 3339 time as text that sorts by time: in UTC, without a zone. Other text is unchanged."""
     if said.endswith("Z"):
         return said[:-1]
-    moment = parse_moment(said)
-    return said if moment is None else f"{moment:%Y-%m-%dT%H:%M:%S}.{decimals_ns(said):09d}"
+    moment = parse_time(said)
+    return said if moment is None else f"{moment:%Y-%m-%dT%H:%M:%S}.{parse_subsecond_ns(said):09d}"

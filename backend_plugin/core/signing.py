@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from backend_plugin.core import origin
+from backend_plugin.core import task_annotation
 from backend_plugin.core.manifest import names
-from backend_plugin.core.reading import section, text, texts
+from backend_plugin.core.reading import get_mapping, get_text, get_text_map
 from backend_plugin.core.values import Manifest
 
 SIGNATURE_BYTES: Final = 32
@@ -28,19 +28,19 @@ class SigningKeys:
 
     def sign(self, purpose: bytes, *parts: bytes) -> bytes:
         """Return the signature of a list of byte strings."""
-        return hmac.digest(self.keys[0], _joined(purpose, *parts), _HASH)
+        return hmac.digest(self.keys[0], _encode_parts(purpose, *parts), _HASH)
 
     def verify(self, signature: bytes, purpose: bytes, *parts: bytes) -> bool:
         """True if one of the keys made the signature."""
-        message = _joined(purpose, *parts)
+        message = _encode_parts(purpose, *parts)
         return any(hmac.compare_digest(hmac.digest(key, message, _HASH), signature) for key in self.keys)
 
 
 def sign_job(manifest: Manifest, keys: SigningKeys) -> Manifest:
     """Return the job with an annotation that signs its attempt and output prefix."""
-    metadata = section(manifest, "metadata")
-    annotations = texts(metadata, "annotations")
-    parts = _parts(text(metadata, "namespace"), text(metadata, "name"), annotations)
+    metadata = get_mapping(manifest, "metadata")
+    annotations = get_text_map(metadata, "annotations")
+    parts = _list_signed_parts(get_text(metadata, "namespace"), get_text(metadata, "name"), annotations)
     signed = {**annotations, ANNOTATION: keys.sign(_JOB, *parts).hex()}
     return {**manifest, "metadata": {**metadata, "annotations": signed}}
 
@@ -57,14 +57,14 @@ def is_job_authentic(namespace: str, name: str, annotations: Mapping[str, str], 
         written = bytes.fromhex(signature)
     except ValueError:
         return False
-    return keys.verify(written, _JOB, *_parts(namespace, name, annotations))
+    return keys.verify(written, _JOB, *_list_signed_parts(namespace, name, annotations))
 
 
-def _parts(namespace: str, name: str, annotations: Mapping[str, str]) -> tuple[bytes, ...]:
-    proven = (annotations.get(key, "") for key in (names.OUTPUT_PREFIX, origin.ANNOTATION))
+def _list_signed_parts(namespace: str, name: str, annotations: Mapping[str, str]) -> tuple[bytes, ...]:
+    proven = (annotations.get(key, "") for key in (names.OUTPUT_PREFIX, task_annotation.ANNOTATION))
     return tuple(each.encode(errors="replace") for each in (namespace, name, *proven))
 
 
-def _joined(*parts: bytes) -> bytes:
+def _encode_parts(*parts: bytes) -> bytes:
     """Return the parts in one byte string, each after its length, so that the result is unambiguous."""
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)

@@ -1,4 +1,4 @@
-"""Conversion of the observed state of a job to a `JobStatus`. `judgement` derives the verdict from it."""
+"""Conversion of the observed state of a job to a `JobStatus`. `verdict_rules` derives the verdict from it."""
 
 import enum
 from collections import Counter
@@ -8,16 +8,24 @@ from datetime import datetime
 import msgspec
 from msgspec import structs
 
-from backend_plugin.core import admission, blame, deaths, notes, shortage, waiting
-from backend_plugin.core.deaths import Death
+from backend_plugin.core import (
+    admission,
+    job_warnings,
+    pending_reasons,
+    replica_pods,
+    root_cause,
+    shortage_message,
+    terminations,
+)
 from backend_plugin.core.error_files import ErrorFile
-from backend_plugin.core.observed import Condition, Event, Job, Observed, Pod, is_replica
-from backend_plugin.core.scheduling import asks
-from backend_plugin.core.waits import Note, Stage, Wait
+from backend_plugin.core.observed import Condition, Event, Job, Observed, Pod
+from backend_plugin.core.pending import JobWarning, PendingReason, PendingStage
+from backend_plugin.core.scheduling import gang_annotation
+from backend_plugin.core.terminations import ReplicaTermination
 from kfpytorch_common.causes import Cause
 
 
-class State(enum.Enum):
+class JobState(enum.Enum):
     """The state of a job, from its conditions, or from other observed state if it does not have any."""
 
     UNSEEN = "unseen"
@@ -37,15 +45,15 @@ class State(enum.Enum):
     """The job does not exist (any more): deleted by a client, or after its time to live."""
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """True if the job has ended or is being deleted."""
-        return self in (State.SUCCEEDED, State.FAILED, State.DELETED, State.GONE)
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.DELETED, JobState.GONE)
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The status of a job at one moment."""
 
-    state: State
+    state: JobState
     job: Job | None
     pods: tuple[Pod, ...] = ()
     """The pods of its replicas: the master first, then by index."""
@@ -66,10 +74,10 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The replicas with a pod that was created after the first full set."""
     enough: bool = True
     """True unless a pod of the first full set, which the training requires, has never run."""
-    waits: tuple[Wait, ...] = ()
-    notes: tuple[Note, ...] = ()
+    waits: tuple[PendingReason, ...] = ()
+    notes: tuple[JobWarning, ...] = ()
     """The job warnings."""
-    death: Death | None = None
+    death: ReplicaTermination | None = None
     """The root cause, once the job has ended."""
     dead: int = 0
     """The number of replicas that failed."""
@@ -80,69 +88,62 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """True while its error files and outputs are being read."""
 
 
-def read(observed: Observed, exit_codes: Mapping[int, Cause]) -> JobStatus:
+def compute_status(observed: Observed, exit_codes: Mapping[int, Cause]) -> JobStatus:
     """Return the status of a job, which depends only on the arguments and not on the time."""
     job = observed.job
-    pods = _own(observed)
+    pods = replica_pods.list_replica_pods(observed)
     if job is None:
-        return _ended(observed, _of_gone(observed), pods, exit_codes)
-    by_type = _by_type(job)
-    state = _state(job, by_type, observed)
-    if state.is_over:
-        return _ended(observed, state, pods, exit_codes)
-    return _living(observed, by_type, state, pods, exit_codes)
+        return _build_final_status(observed, _compute_missing_job_state(observed), pods, exit_codes)
+    by_type = _index_conditions(job)
+    state = _compute_state(job, by_type, observed)
+    if state.is_finished:
+        return _build_final_status(observed, state, pods, exit_codes)
+    return _build_active_status(observed, by_type, state, pods, exit_codes)
 
 
-def _of_gone(observed: Observed) -> State:
+def _compute_missing_job_state(observed: Observed) -> JobState:
     """Return the state of a job that does not exist, from the operator's event about its end.
 
     Events outlive the job by an hour, and its time to live may be zero.
     """
-    end = _remembered(observed)
+    end = _find_final_condition(observed)
     if end is None:
-        return State.GONE
+        return JobState.GONE
     done = end.type == "Succeeded" and observed.outputs is not False
-    return State.SUCCEEDED if done else State.FAILED if end.type == "Failed" else State.GONE
+    return JobState.SUCCEEDED if done else JobState.FAILED if end.type == "Failed" else JobState.GONE
 
 
-def _by_type(job: Job) -> Mapping[str, Condition]:
+def _index_conditions(job: Job) -> Mapping[str, Condition]:
     return {condition.type: condition for condition in job.conditions}
 
 
-def _own(observed: Observed) -> tuple[Pod, ...]:
-    """Return the pods of the job's replicas in order, without unrelated and placeholder pods."""
-    job = observed.job
-    own = [pod for pod in observed.pods if pod.role and (job is None or is_replica(pod, job))]
-    return tuple(sorted(own, key=lambda pod: (pod.role, pod.index, pod.name)))
-
-
-def _state(job: Job, by_type: Mapping[str, Condition], observed: Observed) -> State:
+def _compute_state(job: Job, by_type: Mapping[str, Condition], observed: Observed) -> JobState:
     true = {kind for kind, condition in by_type.items() if condition.true}
     # An elastic job may have both conditions if one replica succeeded and one failed. Outputs show a success.
     if "Succeeded" in true and ("Failed" not in true or observed.outputs):
-        return State.SUCCEEDED
+        return JobState.SUCCEEDED
     for kind, state in _BY_CONDITION:
-        if kind in true and (state is State.FAILED or not job.deleting):
+        if kind in true and (state is JobState.FAILED or not job.deleting):
             return state
     if job.deleting:
-        return State.DELETED
+        return JobState.DELETED
     if not by_type and job.started is None:
-        return State.UNSEEN
-    return State.CREATED if job.started is None else State.ADMITTED
+        return JobState.UNSEEN
+    return JobState.CREATED if job.started is None else JobState.ADMITTED
 
 
 _BY_CONDITION = (
-    ("Failed", State.FAILED),
-    ("Suspended", State.SUSPENDED),  # The operator leaves Restarting as it is when it suspends.
-    ("Restarting", State.RESTARTING),
-    ("Running", State.RUNNING),
+    ("Failed", JobState.FAILED),
+    ("Suspended", JobState.SUSPENDED),  # The operator leaves Restarting as it is when it suspends.
+    ("Restarting", JobState.RESTARTING),
+    ("Running", JobState.RUNNING),
 )
 
 
-def _living(
+def _build_active_status(
     observed: Observed,
     by_type: Mapping[str, Condition],
-    state: State,
+    state: JobState,
     pods: tuple[Pod, ...],
     exit_codes: Mapping[int, Cause],
 ) -> JobStatus:
@@ -155,10 +156,10 @@ def _living(
     replaced = []
     for pod in pods:
         present += pod.deleted is None
-        ready += _is_ready(pod)
-        if _is_replacement(pod, job):
+        ready += replica_pods.is_ready(pod)
+        if replica_pods.is_replacement(pod, job):
             replaced.append(pod.replica)
-        elif pod.phase in ("Pending", "") and not suspended and _is_first(pod, job):
+        elif pod.phase in ("Pending", "") and not suspended and replica_pods.has_never_run(pod, job):
             yet_to_run = True
     missing = job.started is not None and present < job.replicas
     return JobStatus(
@@ -170,136 +171,124 @@ def _living(
         condition=by_type.get(_WORDS.get(state, "")),
         has_run=has_run,
         has_been_suspended=suspended,
-        admitted_once=suspended and not has_run and admission.is_first(job, pods),
-        has_been_held=_has_been_held(observed, pods),
+        admitted_once=suspended and not has_run and admission.is_first_admission(job, pods),
+        has_been_held=replica_pods.has_been_held(observed, pods),
         missing=missing,
         replaced=tuple(replaced),
         enough=not yet_to_run or job.scales or missing or bool(replaced),
-        waits=_waits(observed, pods, state, exit_codes),
-        notes=notes.notes(observed, pods),
+        waits=_list_pending_reasons(observed, pods, state, exit_codes),
+        notes=job_warnings.list_warnings(observed, pods),
         outputs=observed.outputs,
     )
 
 
 _WORDS = {
-    State.CREATED: "Created",
-    State.ADMITTED: "Created",
-    State.SUSPENDED: "Suspended",
-    State.RESTARTING: "Restarting",
-    State.RUNNING: "Running",
-    State.SUCCEEDED: "Succeeded",
-    State.FAILED: "Failed",
+    JobState.CREATED: "Created",
+    JobState.ADMITTED: "Created",
+    JobState.SUSPENDED: "Suspended",
+    JobState.RESTARTING: "Restarting",
+    JobState.RUNNING: "Running",
+    JobState.SUCCEEDED: "Succeeded",
+    JobState.FAILED: "Failed",
 }
 
 
-def _is_ready(pod: Pod) -> bool:
-    return pod.phase == "Running" and pod.deleted is None and (pod.ready is None or pod.ready.true)
-
-
-def _is_replacement(pod: Pod, job: Job) -> bool:
-    """True if the pod was created after the first full set, to replace a failed or deleted pod."""
-    return job.started is not None and pod.created is not None and pod.created > job.started
-
-
-def _is_first(pod: Pod, job: Job) -> bool:
-    """True if the pod is of the first set and has never run; False if a missing time leaves that open."""
-    if pod.deleted is not None or pod.created is None or job.started is None:
-        return False
-    return not any(container.ever_started for container in pod.containers)
-
-
-def _has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:
-    return (
-        any(group.phase or group.conditions for group in observed.pod_groups)
-        # A placeholder is placed before its replica.
-        or any(pod.scheduled is not None for pod in pods)
-        or any(pod.scheduled is not None for pod in observed.pods if pod.place)
-        or any(event.warning and event.reason.startswith("FailedCreate") for event in observed.events)
-    )
-
-
-def _waits(
-    observed: Observed, pods: tuple[Pod, ...], state: State, exit_codes: Mapping[int, Cause]
-) -> tuple[Wait, ...]:
-    of_pods = waiting.of_pods(observed, pods, exit_codes)
-    if not of_pods and state in (State.RUNNING, State.RESTARTING):
+def _list_pending_reasons(
+    observed: Observed, pods: tuple[Pod, ...], state: JobState, exit_codes: Mapping[int, Cause]
+) -> tuple[PendingReason, ...]:
+    of_pods = pending_reasons.list_replica_reasons(observed, pods, exit_codes)
+    if not of_pods and state in (JobState.RUNNING, JobState.RESTARTING):
         # The status of a pod group may be outdated while the job runs. A failed pod creation still applies.
-        return tuple(waiting.refusals(observed, pods))
-    of_job = waiting.of_job(observed, pods, exit_codes)
+        return tuple(pending_reasons.list_creation_failures(observed, pods))
+    of_job = pending_reasons.list_job_reasons(observed, pods, exit_codes)
     if any(wait.whole for wait in of_job):
         # The gang has a reason, so omit pods for which no reason is reported.
         of_pods = [wait for wait in of_pods if wait.reason]
     if any(wait.whole for wait in of_pods):
         # A message about missing members may precede their creation. A shortage applies to the whole gang.
         of_pods = [wait for wait in of_pods if not wait.follows]
-    asked = asks.of(observed.job.annotations) if observed.job is not None else asks.NOBODY
-    placed = Counter(pod.role for pod in pods if pod.placed and pod.phase not in ("Succeeded", "Failed"))
-    dated = waiting.with_report_times([*of_job, *of_pods], observed.events)
-    told = (structs.replace(wait, said=shortage.sentence(wait, asked, placed)) for wait in dated)
-    return tuple(waiting.merged(told))
+    asked = (
+        gang_annotation.read_gang_summary(observed.job.annotations)
+        if observed.job is not None
+        else gang_annotation.NOBODY
+    )
+    placed = Counter(pod.role for pod in pods if pod.is_bound and pod.phase not in ("Succeeded", "Failed"))
+    dated = pending_reasons.with_report_times([*of_job, *of_pods], observed.events)
+    told = (
+        structs.replace(wait, said=shortage_message.format_sentence(wait, asked, placed)) for wait in dated
+    )
+    return tuple(pending_reasons.merge_reasons(told))
 
 
-def _ended(
-    observed: Observed, state: State, pods: tuple[Pod, ...], exit_codes: Mapping[int, Cause]
+def _build_final_status(
+    observed: Observed, state: JobState, pods: tuple[Pod, ...], exit_codes: Mapping[int, Cause]
 ) -> JobStatus:
     job = observed.job
-    by_type = _by_type(job) if job else {}
-    condition = by_type.get(_WORDS.get(state, "")) if job else _remembered(observed)
+    by_type = _index_conditions(job) if job else {}
+    condition = by_type.get(_WORDS.get(state, "")) if job else _find_final_condition(observed)
     ended = (job.completed if job else None) or (condition.since if condition else None)
-    certain, unsettled = blame.counting(_files(observed, state, pods, ended), pods)
+    certain, unsettled = root_cause.split_error_files(_select_error_files(observed, state, pods, ended), pods)
     # If the job has done its work, later terminations of pods do not matter.
-    if state is State.SUCCEEDED or (state in (State.GONE, State.DELETED) and observed.outputs):
-        told = blame.of_files([*certain, *unsettled], pods, exit_codes)
+    if state is JobState.SUCCEEDED or (state in (JobState.GONE, JobState.DELETED) and observed.outputs):
+        told = root_cause.list_file_terminations([*certain, *unsettled], pods, exit_codes)
     else:
-        told = _told(observed, pods, condition, exit_codes)
-        if _is_among(pods, job, condition) and not blame.has_cause(told, ended):
-            told = _told(observed, tuple(map(_untold, pods)), condition, exit_codes)
+        told = _list_terminations(observed, pods, condition, exit_codes)
+        if _has_ending_pod(pods, job, condition) and not root_cause.has_root_cause(told, ended):
+            told = _list_terminations(
+                observed, tuple(map(_without_deletion_time, pods)), condition, exit_codes
+            )
     return JobStatus(
         state=state,
         job=job,
         pods=pods,
         total=job.replicas if job else len(pods),
-        ready=sum(_is_ready(pod) for pod in pods),
+        ready=sum(replica_pods.is_ready(pod) for pod in pods),
         condition=condition,
         has_run=True,
-        replaced=tuple(pod.replica for pod in pods if job is not None and _is_replacement(pod, job)),
-        death=blame.with_early_exits(blame.first(told, ended), pods, job.replicas if job else len(pods)),
+        replaced=tuple(
+            pod.replica for pod in pods if job is not None and replica_pods.is_replacement(pod, job)
+        ),
+        death=root_cause.with_early_exits(
+            root_cause.select_root_cause(told, ended), pods, job.replicas if job else len(pods)
+        ),
         dead=len({death.failure.replica for death in told}),
-        unsettled=state is State.SUCCEEDED and bool(unsettled) and not certain,
+        unsettled=state is JobState.SUCCEEDED and bool(unsettled) and not certain,
         outputs=observed.outputs,
         looking=observed.looking,
     )
 
 
-def _files(
-    observed: Observed, state: State, pods: tuple[Pod, ...], ended: datetime | None
+def _select_error_files(
+    observed: Observed, state: JobState, pods: tuple[Pod, ...], ended: datetime | None
 ) -> Sequence[ErrorFile]:
     job = observed.job
-    if state is not State.SUCCEEDED or job is None:
+    if state is not JobState.SUCCEEDED or job is None:
         return observed.error_files
     present = {name for pod in pods for name in (pod.name, pod.replica)}
     return [
         file
         for file in observed.error_files
-        if file.worker in present or not blame.surely_well(file, job, ended)
+        if file.worker in present or not root_cause.is_recovery_implied(file, job, ended)
     ]
 
 
-def _told(
+def _list_terminations(
     observed: Observed, pods: tuple[Pod, ...], condition: Condition | None, exit_codes: Mapping[int, Cause]
-) -> list[Death]:
+) -> list[ReplicaTermination]:
     """Return all terminations that may have ended the job."""
     job = observed.job
     ended = (job.completed if job else None) or (condition.since if condition else None)
-    told_in_full = [_in_full(pod, observed.events) for pod in pods]
+    told_in_full = [_with_full_message(pod, observed.events) for pod in pods]
     ends = [
-        each for each in deaths.of_pods(told_in_full, exit_codes) if not _is_cleaned(each, job, condition)
+        each
+        for each in terminations.list_pod_terminations(told_in_full, exit_codes)
+        if not _is_cleanup_termination(each, job, condition)
     ]
-    ends += blame.of_events(observed.events, pods, ended, exit_codes)
-    return _of_failure(observed, pods, ends, exit_codes)
+    ends += root_cause.list_event_terminations(observed.events, pods, ended, exit_codes)
+    return _list_failure_terminations(observed, pods, ends, exit_codes)
 
 
-def _is_among(pods: Sequence[Pod], job: Job | None, condition: Condition | None) -> bool:
+def _has_ending_pod(pods: Sequence[Pod], job: Job | None, condition: Condition | None) -> bool:
     """True if one of these pods must have ended the job, although the operator deletes all of them."""
     if job is None or condition is None or job.clean_pod_policy != "All":
         return False
@@ -307,36 +296,45 @@ def _is_among(pods: Sequence[Pod], job: Job | None, condition: Condition | None)
     return len(pods) >= job.replicas and not by_limit
 
 
-def _untold(pod: Pod) -> Pod:
+def _without_deletion_time(pod: Pod) -> Pod:
     """Return the pod without its deletion time if its exit code shows that it failed before.
 
     The end of the pod may appear to be later, because the clock of its Kubernetes node may be ahead.
     """
-    return structs.replace(pod, deleted=None) if deaths.ended_by_itself(pod) else pod
+    return structs.replace(pod, deleted=None) if terminations.has_failed_by_itself(pod) else pod
 
 
-def _of_failure(
-    observed: Observed, pods: tuple[Pod, ...], ends: Sequence[Death], exit_codes: Mapping[int, Cause]
-) -> list[Death]:
+def _list_failure_terminations(
+    observed: Observed,
+    pods: tuple[Pod, ...],
+    ends: Sequence[ReplicaTermination],
+    exit_codes: Mapping[int, Cause],
+) -> list[ReplicaTermination]:
     """Return the terminations that may have ended the job.
 
     Failures before a restart of the worker count only if all others are stops, and the backoff limit ended
     the job.
     """
-    over = [each for each in observed.error_files if blame.is_over(each, pods)]
+    over = [each for each in observed.error_files if root_cause.has_writer_restarted(each, pods)]
     since = [each for each in observed.error_files if each not in over]
-    told = blame.told(ends, blame.of_files(since, pods, exit_codes))
+    told = root_cause.merge_terminations(ends, root_cause.list_file_terminations(since, pods, exit_codes))
     if not all(death.failure.stopped and death.ordered for death in told):
         return told
-    failed = _by_type(observed.job).get("Failed") if observed.job else None
+    failed = _index_conditions(observed.job).get("Failed") if observed.job else None
     said = failed.message if failed is not None else ""
     if "deadline" in said:
         return told
-    restarts = deaths.of_restarts(pods, exit_codes) if "backoff limit" in said else []
-    return blame.told(restarts, blame.of_files(blame.near(over, restarts), pods, exit_codes)) or told
+    restarts = terminations.list_restart_terminations(pods, exit_codes) if "backoff limit" in said else []
+    return (
+        root_cause.merge_terminations(
+            restarts,
+            root_cause.list_file_terminations(root_cause.select_near_files(over, restarts), pods, exit_codes),
+        )
+        or told
+    )
 
 
-def _in_full(pod: Pod, events: Sequence[Event]) -> Pod:
+def _with_full_message(pod: Pod, events: Sequence[Event]) -> Pod:
     """Return the pod with its full message from an event, if the message in its status is truncated."""
     said = pod.message.strip()
     if not (pod.reason and said):
@@ -347,7 +345,7 @@ def _in_full(pod: Pod, events: Sequence[Event]) -> Pod:
     return structs.replace(pod, message=whole[-1][whole[-1].index(said) :]) if whole else pod
 
 
-def _remembered(observed: Observed) -> Condition | None:
+def _find_final_condition(observed: Observed) -> Condition | None:
     """Return the final condition of a job that does not exist, from the events of the operator."""
     for reason, kind in (("PyTorchJobSucceeded", "Succeeded"), ("PyTorchJobFailed", "Failed")):
         found = [event for event in observed.events if event.reason == reason]
@@ -357,7 +355,7 @@ def _remembered(observed: Observed) -> Condition | None:
     return None
 
 
-def _is_cleaned(death: Death, job: Job | None, condition: Condition | None) -> bool:
+def _is_cleanup_termination(death: ReplicaTermination, job: Job | None, condition: Condition | None) -> bool:
     """True if the operator deletes this replica after another termination has ended the job."""
     if job is None or condition is None or not (death.failure.stopped and death.ordered):
         return False
@@ -367,17 +365,17 @@ def _is_cleaned(death: Death, job: Job | None, condition: Condition | None) -> b
     return death.at is None or ended is None or death.at > ended or (removes and death.at >= ended)
 
 
-def worst(status: JobStatus) -> Wait | None:
+def find_first_reason(status: JobStatus) -> PendingReason | None:
     """Return the pending reason to report first, or None: the earliest stage, then problems first."""
     return status.waits[0] if status.waits else None
 
 
-def held(status: JobStatus) -> list[Wait]:
+def list_unbound_reasons(status: JobStatus) -> list[PendingReason]:
     """Return the pending reasons of replicas that are not bound to a Kubernetes node."""
-    return [wait for wait in status.waits if wait.stage <= Stage.UNPLACED]
+    return [wait for wait in status.waits if wait.stage <= PendingStage.UNPLACED]
 
 
-def first_container(status: JobStatus) -> datetime | None:
+def find_run_start(status: JobStatus) -> datetime | None:
     """Return the time at which the job began to run: the earliest known start of a container."""
     began = [
         moment

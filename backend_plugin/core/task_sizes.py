@@ -8,7 +8,7 @@ CUSTOM_BYTES: Final = 256 * 2**10
 """The size limit of `custom`; this project's plugin writes a few kilobytes."""
 
 
-def check(field: str, size: int, limit: int) -> list[Problem]:
+def check_size(field: str, size: int, limit: int) -> list[Problem]:
     """Return a problem if the part is larger than `limit` bytes, otherwise an empty list."""
     if size <= limit:
         return []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from backend_plugin.doctor.facts import Facts, Subject
 
 
-class Level(enum.Enum):
+class Severity(enum.Enum):
     """The severity of a finding; the members are in descending order."""
 
     ERROR = "error"
@@ -21,7 +21,7 @@ class Level(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Violation:
     """A violation that a check yields."""
 
     sentence: str
@@ -38,10 +38,10 @@ class Check:
 
     id: str
     """Stable identifier; scripts depend on it."""
-    level: Level
+    level: Severity
     proves: str
     """The condition that holds if the check yields no violation."""
-    judge: Callable[[Facts], Iterable[Found]]
+    judge: Callable[[Facts], Iterable[Violation]]
     needs: tuple[Subject, ...] = ()
     """The subjects that must have been observed."""
 
@@ -51,6 +51,6 @@ class Finding:
     """A reported result of a check."""
 
     id: str
-    level: Level
+    level: Severity
     sentence: str
     remedy: str

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from backend_plugin.core.reading import entries, number, section, text
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.facts import Facts, Subject
 
@@ -21,103 +21,106 @@ _OF_CHARTS: Final = "1.16.0"
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:[-+].*)?")
 
 
-def name(manifest: Manifest) -> str:
+def get_name(manifest: Manifest) -> str:
     """Return the name of any object."""
-    return text(section(manifest, "metadata"), "name")
+    return get_text(get_mapping(manifest, "metadata"), "name")
 
 
-def namespace(manifest: Manifest) -> str:
+def get_namespace(manifest: Manifest) -> str:
     """Return the namespace of any object."""
-    return text(section(manifest, "metadata"), "namespace")
+    return get_text(get_mapping(manifest, "metadata"), "namespace")
 
 
-def operators(facts: Facts) -> Sequence[Manifest]:
+def list_operators(facts: Facts) -> Sequence[Manifest]:
     """Return the Deployments that run the training operator."""
     return [
-        each for each in facts.of(Subject.DEPLOYMENTS) if name(each) == _OPERATOR or runs(each, _OPERATOR)
+        each
+        for each in facts.get_objects(Subject.DEPLOYMENTS)
+        if get_name(each) == _OPERATOR or has_program(each, _OPERATOR)
     ]
 
 
-def connectors(facts: Facts) -> Sequence[Manifest]:
+def list_connectors(facts: Facts) -> Sequence[Manifest]:
     """Return the Deployments that run this connector."""
     return [
         each
-        for each in facts.of(Subject.DEPLOYMENTS)
-        if text(section(each, "metadata", "labels"), _NAME) == _CONNECTOR or runs(each, _CONNECTOR)
+        for each in facts.get_objects(Subject.DEPLOYMENTS)
+        if get_text(get_mapping(each, "metadata", "labels"), _NAME) == _CONNECTOR
+        or has_program(each, _CONNECTOR)
     ]
 
 
-def propellers(facts: Facts) -> Sequence[Manifest]:
+def list_propellers(facts: Facts) -> Sequence[Manifest]:
     """Return the Deployments that run FlytePropeller, alone or as part of flyte-binary."""
-    return [each for each in facts.of(Subject.DEPLOYMENTS) if propeller_image(each)]
+    return [each for each in facts.get_objects(Subject.DEPLOYMENTS) if find_propeller_image(each)]
 
 
-def propeller_image(deployment: Manifest) -> str:
+def find_propeller_image(deployment: Manifest) -> str:
     """Return the image that runs FlytePropeller, or an empty string."""
-    for each in containers(deployment):
-        image = text(each, "image")
-        is_webhook = _WEBHOOK in (*_words(each, "command"), *_words(each, "args"))
-        if any(program in image_name(image) for program in _FLYTE) and not is_webhook:
+    for each in list_containers(deployment):
+        image = get_text(each, "image")
+        is_webhook = _WEBHOOK in (*_iter_words(each, "command"), *_iter_words(each, "args"))
+        if any(program in parse_image_name(image) for program in _FLYTE) and not is_webhook:
             return image
     return ""
 
 
-def release(deployment: Manifest) -> str:
+def get_release(deployment: Manifest) -> str:
     """Return the version label of a Deployment, or an empty string."""
-    return text(section(deployment, "metadata", "labels"), _RELEASE)
+    return get_text(get_mapping(deployment, "metadata", "labels"), _RELEASE)
 
 
-def runs(deployment: Manifest, program: str) -> bool:
+def has_program(deployment: Manifest, program: str) -> bool:
     """True if the name of one of the images contains `program`."""
-    return any(program in image_name(text(each, "image")) for each in containers(deployment))
+    return any(program in parse_image_name(get_text(each, "image")) for each in list_containers(deployment))
 
 
-def containers(deployment: Manifest) -> Sequence[Manifest]:
+def list_containers(deployment: Manifest) -> Sequence[Manifest]:
     """Return the containers of the pod template."""
-    return entries(section(deployment, "spec", "template", "spec"), "containers")
+    return get_mappings(get_mapping(deployment, "spec", "template", "spec"), "containers")
 
 
-def image_name(image: str) -> str:
+def parse_image_name(image: str) -> str:
     """Return the last part of an image's name, without tag and digest."""
     return image.rpartition("/")[2].partition("@")[0].partition(":")[0]
 
 
-def version(deployment: Manifest) -> tuple[int, int, int] | None:
+def find_version(deployment: Manifest) -> tuple[int, int, int] | None:
     """Return the version in an image tag, else in the version label, or None if neither has one."""
-    tags = [tag(text(each, "image")) for each in containers(deployment)]
-    for said in (*tags, release(deployment)):
+    tags = [parse_tag(get_text(each, "image")) for each in list_containers(deployment)]
+    for said in (*tags, get_release(deployment)):
         if found := _VERSION.fullmatch(said):
             return int(found[1]), int(found[2]), int(found[3] or 0)
     return None
 
 
-def flyte_version(deployment: Manifest) -> tuple[int, int, int] | None:
+def find_flyte_version(deployment: Manifest) -> tuple[int, int, int] | None:
     """Return the version of FlytePropeller, or None if it is not known with its patch number.
 
     The tag of its own image comes first, not one of a sidecar. A tag such as `1.16` is not precise enough.
     """
-    label = release(deployment)
-    for said in (tag(propeller_image(deployment)), label if label != _OF_CHARTS else ""):
+    label = get_release(deployment)
+    for said in (parse_tag(find_propeller_image(deployment)), label if label != _OF_CHARTS else ""):
         if (found := _VERSION.fullmatch(said)) and found[3]:
             return int(found[1]), int(found[2]), int(found[3])
     return None
 
 
-def tag(image: str) -> str:
+def parse_tag(image: str) -> str:
     """Return the tag of an image's name, or an empty string."""
     return image.partition("@")[0].rpartition("/")[2].partition(":")[2]
 
 
 def is_ready(deployment: Manifest) -> bool:
     """True if at least one pod is available; false for a Deployment with zero replicas."""
-    return (number(section(deployment, "status"), "availableReplicas") or 0) > 0
+    return (get_int(get_mapping(deployment, "status"), "availableReplicas") or 0) > 0
 
 
-def flag(deployment: Manifest, option: str) -> Sequence[str]:
+def list_flag_values(deployment: Manifest, option: str) -> Sequence[str]:
     """Return the values of an option in the commands and arguments: ``--name=value`` or ``--name value``."""
     found = []
-    for container in containers(deployment):
-        words = [*_words(container, "command"), *_words(container, "args")]
+    for container in list_containers(deployment):
+        words = [*_iter_words(container, "command"), *_iter_words(container, "args")]
         for at, word in enumerate(words):
             if word.startswith(f"--{option}="):
                 found.append(word.partition("=")[2])
@@ -126,11 +129,11 @@ def flag(deployment: Manifest, option: str) -> Sequence[str]:
     return found
 
 
-def _words(container: Manifest, key: str) -> Iterator[str]:
+def _iter_words(container: Manifest, key: str) -> Iterator[str]:
     said = container.get(key)
     yield from (each for each in said if isinstance(each, str)) if isinstance(said, list | tuple) else ()
 
 
-def told(deployment: Manifest) -> str:
+def format_kubectl_name(deployment: Manifest) -> str:
     """Return the arguments by which kubectl finds the Deployment."""
-    return f"deployment/{name(deployment)} -n {namespace(deployment)}"
+    return f"deployment/{get_name(deployment)} -n {get_namespace(deployment)}"

@@ -4,31 +4,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from backend_plugin.core.job import Plan
-from backend_plugin.core.scheduling.findings import NOTHING, Findings
+from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.values import Manifest
-from backend_plugin.doctor.asking import Asking
-from backend_plugin.doctor.facts import Reply, Subject
-from backend_plugin.doctor.looks import Look
+from backend_plugin.doctor.cluster_reader import ClusterReader
+from backend_plugin.doctor.facts import DryRunReply, Subject
+from backend_plugin.doctor.queries import Query
 from backend_plugin.kube import credentials
-from backend_plugin.kube.api import Api
-from backend_plugin.kube.cluster import resource_of
+from backend_plugin.kube.api_client import ApiClient
+from backend_plugin.kube.api_resources import POD_TEMPLATES
+from backend_plugin.kube.capability_discovery import CapabilityDiscovery
+from backend_plugin.kube.cluster import get_resource
 from backend_plugin.kube.connection import Connection
-from backend_plugin.kube.findings import Looking
-from backend_plugin.kube.kinds import POD_TEMPLATES
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import Permissions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class DryRunResult:
     """A manifest and the reply of the API server."""
 
     sent: Manifest
-    reply: Reply
+    reply: DryRunReply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class PlanTarget:
     """The namespaces for which a task is planned."""
 
     namespace: str
@@ -38,28 +38,33 @@ class Places:
     """True if the plan depends on the cluster's capabilities for gangs."""
 
 
-async def attempts(
-    options: KubernetesOptions, places: Places, planned: Callable[[Sequence[Manifest], Findings], Plan]
-) -> tuple[Plan, Sequence[Attempt]]:
+async def run_dry_runs(
+    options: KubernetesOptions,
+    places: PlanTarget,
+    planned: Callable[[Sequence[Manifest], Capabilities], Plan],
+) -> tuple[Plan, Sequence[DryRunResult]]:
     """Return the plan for the cluster's PodTemplates and capabilities, and a dry run of each manifest.
 
     Raises:
         BackendError: If a request fails or is forbidden, and the errors that `planned` raises.
     """
-    connection = Connection(credentials.choose(options))
+    connection = Connection(credentials.select_credentials(options))
     try:
         await connection.open()
-        api = Api(connection, options.patience)
-        asking = Asking(api, {})
+        api = ApiClient(connection, options.patience)
+        asking = ClusterReader(api, {})
         namespaces = tuple(dict.fromkeys((places.namespace, places.templates)))
-        look = Look(subject=Subject.TEMPLATES, resource=POD_TEMPLATES, namespaces=namespaces)
-        templates = [{**each, "kind": "PodTemplate"} for each in await asking.look(look) or ()]
+        look = Query(subject=Subject.TEMPLATES, resource=POD_TEMPLATES, namespaces=namespaces)
+        templates = [{**each, "kind": "PodTemplate"} for each in await asking.read_objects(look) or ()]
         found = NOTHING
         if places.has_gangs:
-            found = await Looking(api, Permissions(), options).look(places.namespace)
+            found = await CapabilityDiscovery(api, Permissions(), options).fetch_capabilities(
+                places.namespace
+            )
         plan = planned(templates, found)
         return plan, [
-            Attempt(sent=each, reply=await asking.trial(resource_of(each), each)) for each in plan.manifests
+            DryRunResult(sent=each, reply=await asking.dry_run_create(get_resource(each), each))
+            for each in plan.manifests
         ]
     finally:
         await connection.close()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.scheduling.platform import Ganging
+from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
 
@@ -64,7 +64,7 @@ class Permission:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unseen:
+class ReadFailure:
     """The reason why an object could not be read."""
 
     reason: str
@@ -76,7 +76,7 @@ class Unseen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lacking:
+class MissingPermissions:
     """The missing permissions of a connector's ServiceAccount."""
 
     namespace: str
@@ -85,7 +85,7 @@ class Lacking:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class DryRunReply:
     """The reply of the API server to a dry run."""
 
     stored: Manifest | None = None
@@ -108,7 +108,7 @@ class RolePods:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class PlannedTask:
     """The planned task."""
 
     name: str = ""
@@ -124,7 +124,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class ProbeResult:
     """The result of an access test of a store or a connector."""
 
     what: str
@@ -143,7 +143,7 @@ class Facts:
     namespace: str
     flyte_namespace: str = "flyte"
     settings: Settings = field(default_factory=Settings)
-    gang: Ganging = field(default_factory=Ganging)
+    gang: GangSettings = field(default_factory=GangSettings)
     """The gang settings that would apply to the job, derived from the settings and the cluster."""
     gang_reasons: Sequence[str] = ()
     gang_problems: Sequence[Problem] = ()
@@ -159,21 +159,21 @@ class Facts:
     now: datetime = datetime(1970, 1, 1, tzinfo=timezone.utc)
     """The time of the cluster's clock."""
     seen: Mapping[Subject, Sequence[Manifest]] = field(default_factory=dict)
-    unseen: Mapping[Subject, Unseen] = field(default_factory=dict)
+    unseen: Mapping[Subject, ReadFailure] = field(default_factory=dict)
     """The subjects that could not be observed, each with the reason."""
-    task: Task = field(default_factory=Task)
-    job_reply: Reply = field(default_factory=Reply)
-    invalid_reply: Reply = field(default_factory=Reply)
-    pod_replies: Mapping[str, Reply] = field(default_factory=dict)
+    task: PlannedTask = field(default_factory=PlannedTask)
+    job_reply: DryRunReply = field(default_factory=DryRunReply)
+    invalid_reply: DryRunReply = field(default_factory=DryRunReply)
+    pod_replies: Mapping[str, DryRunReply] = field(default_factory=dict)
     """The replies to dry runs of pods, by replica role."""
-    lacking: Sequence[Lacking] = ()
+    lacking: Sequence[MissingPermissions] = ()
     """The ServiceAccounts of connectors that lack permissions."""
     release: str = ""
     """The release of this program; empty if it is not known."""
-    stores: Sequence[Tried] = ()
-    connector: Tried | None = None
+    stores: Sequence[ProbeResult] = ()
+    connector: ProbeResult | None = None
     """None if no connector was specified."""
 
-    def of(self, subject: Subject) -> Sequence[Manifest]:
+    def get_objects(self, subject: Subject) -> Sequence[Manifest]:
         """Return the objects of a subject; empty if the subject was not observed."""
         return self.seen.get(subject, ())

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, NamedTuple
 
-from backend_plugin.core.reading import moment, number, section, text, texts
+from backend_plugin.core.reading import get_int, get_mapping, get_text, get_text_map, get_time
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.controller.objects import JOB_NAME
-from backend_plugin.embedded.objects import Key, key_of, label_of, stamp, uid_of
+from backend_plugin.embedded.objects import Key, format_time, get_key, get_label, get_uid
 from backend_plugin.embedded.store import Clock, Store
 
 SCHEDULER: Final = "default-scheduler"
@@ -20,7 +20,7 @@ OPERATOR: Final = "pytorchjob-controller"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saying:
+class EventMessage:
     """The content of an event."""
 
     reason: str
@@ -31,7 +31,7 @@ class Saying:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class EventRetention:
     """The retention of events."""
 
     age: timedelta = timedelta(hours=1)
@@ -40,7 +40,7 @@ class Limits:
     """The maximum number of events for one job and its pods; older ones are deleted."""
 
 
-class _Same(NamedTuple):
+class _EventKey(NamedTuple):
     """The fields that identify equal events. Equal events are stored once, with a count."""
 
     about: str
@@ -49,24 +49,24 @@ class _Same(NamedTuple):
     message: str
 
 
-class _Job(NamedTuple):
+class _JobKey(NamedTuple):
     namespace: str
     name: str
 
 
-class Recorder:
+class EventRecorder:
     """Records events in a store, and deletes old ones."""
 
-    def __init__(self, store: Store, limits: Limits, clock: Clock) -> None:
+    def __init__(self, store: Store, limits: EventRetention, clock: Clock) -> None:
         self._store = store
         self._limits = limits
         self._clock = clock
-        self._jobs: dict[_Job, dict[_Same, Key]] = {}
+        self._jobs: dict[_JobKey, dict[_EventKey, Key]] = {}
         """The events of each job, ordered by their last timestamp, oldest first."""
-        for event in sorted(store.all("Event"), key=lambda event: text(event, "lastTimestamp")):
-            self._jobs.setdefault(_job(event), {})[_same(event)] = key_of(event)
+        for event in sorted(store.list_objects("Event"), key=lambda event: get_text(event, "lastTimestamp")):
+            self._jobs.setdefault(_get_job_key(event), {})[_get_event_key(event)] = get_key(event)
 
-    def say(self, about: Manifest, saying: Saying) -> None:
+    def emit(self, about: Manifest, saying: EventMessage) -> None:
         """Record an event about an object."""
         body = {
             "reason": saying.reason,
@@ -78,19 +78,19 @@ class Recorder:
 
     def record(self, about: Manifest, body: Manifest) -> None:
         """Record a core/v1 event about an object. The recorder sets its metadata, times and count."""
-        now = stamp(self._clock())
-        event = _complete(about, body, now)
-        events = self._jobs.setdefault(_job(event), {})
-        same = _same(event)
+        now = format_time(self._clock())
+        event = _build_event(about, body, now)
+        events = self._jobs.setdefault(_get_job_key(event), {})
+        same = _get_event_key(event)
         known = self._store.get(events[same]) if same in events else None
         if known is None:
-            events[same] = key_of(self._store.create(event))
+            events[same] = get_key(self._store.create(event))
         else:
-            count = (number(known, "count") or 1) + 1
+            count = (get_int(known, "count") or 1) + 1
             self._store.update({**known, "count": count, "lastTimestamp": now})
             events[same] = events.pop(same)
         while len(events) > self._limits.per_job:
-            self._forget(events, next(iter(events)))
+            self._remove_event(events, next(iter(events)))
 
     def expire(self) -> None:
         """Delete the events that are older than the limit."""
@@ -98,22 +98,22 @@ class Recorder:
         for job, events in tuple(self._jobs.items()):
             for same, key in tuple(events.items()):
                 event = self._store.get(key)
-                said = None if event is None else moment(event, "lastTimestamp")
+                said = None if event is None else get_time(event, "lastTimestamp")
                 if said is not None and said >= before:
                     break
-                self._forget(events, same)
+                self._remove_event(events, same)
             if not events:
                 del self._jobs[job]
 
-    def _forget(self, events: dict[_Same, Key], same: _Same) -> None:
+    def _remove_event(self, events: dict[_EventKey, Key], same: _EventKey) -> None:
         event = self._store.get(events.pop(same))
         if event is not None:
-            self._store.remove(uid_of(event))
+            self._store.remove(get_uid(event))
 
 
-def _complete(about: Manifest, body: Manifest, now: str) -> Manifest:
-    key = key_of(about)
-    labels: Mapping[str, str] = texts(section(about, "metadata"), "labels")
+def _build_event(about: Manifest, body: Manifest, now: str) -> Manifest:
+    key = get_key(about)
+    labels: Mapping[str, str] = get_text_map(get_mapping(about, "metadata"), "labels")
     if key.kind == "PyTorchJob":
         labels = {**labels, JOB_NAME: key.name}  # Pods have the same label.
     return {
@@ -126,11 +126,11 @@ def _complete(about: Manifest, body: Manifest, now: str) -> Manifest:
             "labels": dict(labels),
         },
         "involvedObject": {
-            "apiVersion": text(about, "apiVersion"),
+            "apiVersion": get_text(about, "apiVersion"),
             "kind": key.kind,
             "namespace": key.namespace,
             "name": key.name,
-            "uid": uid_of(about),
+            "uid": get_uid(about),
         },
         "firstTimestamp": now,
         "lastTimestamp": now,
@@ -143,10 +143,10 @@ def _complete(about: Manifest, body: Manifest, now: str) -> Manifest:
 _OURS: Final[Sequence[str]] = ("apiVersion", "kind", "metadata", "firstTimestamp", "lastTimestamp", "count")
 
 
-def _job(event: Manifest) -> _Job:
-    return _Job(text(section(event, "metadata"), "namespace"), label_of(event, JOB_NAME))
+def _get_job_key(event: Manifest) -> _JobKey:
+    return _JobKey(get_text(get_mapping(event, "metadata"), "namespace"), get_label(event, JOB_NAME))
 
 
-def _same(event: Manifest) -> _Same:
-    about = text(section(event, "involvedObject"), "uid")
-    return _Same(about, text(event, "type"), text(event, "reason"), text(event, "message"))
+def _get_event_key(event: Manifest) -> _EventKey:
+    about = get_text(get_mapping(event, "involvedObject"), "uid")
+    return _EventKey(about, get_text(event, "type"), get_text(event, "reason"), get_text(event, "message"))

@@ -14,7 +14,7 @@ _RESERVE: Final = 64
 """Descriptors that are reserved for client connections and for the server's own files."""
 
 
-def lift() -> int:
+def raise_limit() -> int:
     """Raise the soft limit of open files to the hard limit, and return the previous soft limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST if hard == resource.RLIM_INFINITY else hard
@@ -26,7 +26,7 @@ def lift() -> int:
     return soft
 
 
-def require_room() -> None:
+def require_descriptors() -> None:
     """Raise OSError if one more pod would leave too few descriptors for clients."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     # The system assigns the lowest free number to a new descriptor.

@@ -15,11 +15,11 @@ import msgspec
 
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import file_limit, pod_logs, pod_status
-from backend_plugin.embedded.kubelet_options import KubeletOptions, Machine
-from backend_plugin.embedded.leftovers import kill_leftovers
-from backend_plugin.embedded.objects import has_begun, is_ended, uid_of
+from backend_plugin.embedded.kubelet_options import HostInfo, KubeletOptions
+from backend_plugin.embedded.leftover_processes import kill_leftovers
+from backend_plugin.embedded.objects import get_uid, has_started, is_ended
 from backend_plugin.embedded.pod_directory import PodDirectory
-from backend_plugin.embedded.pod_launch import Place, launch
+from backend_plugin.embedded.pod_launch import PodPaths, build_launch
 from backend_plugin.embedded.pod_record import LogSource, PodRecord
 from backend_plugin.embedded.pod_status import PodState
 from backend_plugin.embedded.shim import layout
@@ -31,18 +31,18 @@ _AGAIN = 1.0
 """Seconds before a failed read is retried, for example after too many open files."""
 
 
-class Report(Protocol):
+class PodStatusListener(Protocol):
     """A listener for changes of pods."""
 
-    def status(self, uid: str, status: Manifest) -> None:
+    def on_status(self, uid: str, status: Manifest) -> None:
         """Handle a new status of a pod."""
 
-    def gone(self, uid: str) -> None:
+    def on_terminated(self, uid: str) -> None:
         """Handle the end of the last process of a terminating pod."""
 
 
 @contextlib.contextmanager
-def _told(directory: PodDirectory) -> Iterator[None]:
+def _log_os_errors(directory: PodDirectory) -> Iterator[None]:
     """Log an OSError about the files of one pod, so that the other pods are still processed."""
     try:
         yield
@@ -59,10 +59,10 @@ class Kubelet:
         report: The listener. The event loop calls it, so it is never called during a call to the kubelet.
     """
 
-    def __init__(self, root: Path, options: KubeletOptions, report: Report) -> None:
-        self._root = Path(_abspath(root))
-        self._options = _absolute(options)
-        self._machine = Machine.this(options.pass_env)
+    def __init__(self, root: Path, options: KubeletOptions, report: PodStatusListener) -> None:
+        self._root = Path(_get_absolute_path(root))
+        self._options = _with_absolute_paths(options)
+        self._machine = HostInfo.from_host(options.pass_env)
         self._report = report
         self._pods: dict[str, PodRecord] = {}
         self._swept: frozenset[str] = frozenset()
@@ -70,95 +70,97 @@ class Kubelet:
         # Shims read this pipe until its end, which comes when this process ends.
         self._lifeline: tuple[int, ...] = () if options.durable else os.pipe()
 
-    async def run(self, pod: Manifest) -> None:
+    async def start_pod(self, pod: Manifest) -> None:
         """Start a bound pod, unless this or an earlier server has started it already.
 
         Raises:
             OSError: If the machine cannot start another pod now. The caller may retry.
         """
-        uid = uid_of(pod)
+        uid = get_uid(pod)
         if uid in self._pods:
             return
-        self._pods[uid] = record = self._record(pod, PodDirectory.of(self._root, uid))
+        self._pods[uid] = record = self._create_record(pod, PodDirectory.from_uid(self._root, uid))
         try:
-            self._begin(record)
+            self._start_or_attach(record)
         except OSError:
             del self._pods[uid]
             raise
         await asyncio.sleep(0)
 
-    async def adopt(self, pods: Sequence[Manifest]) -> Sequence[str]:
+    async def adopt_pods(self, pods: Sequence[Manifest]) -> Sequence[str]:
         """Take over these pods from an earlier server, and remove the directories of all other pods.
 
         Returns:
             The uids of pods that cannot be taken over now, because of an OSError.
         """
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._sweep(pods)
-        known, failed = set(map(uid_of, pods)), []
-        for directory in PodDirectory.all(self._root):
+        self._kill_leftovers(pods)
+        known, failed = set(map(get_uid, pods)), []
+        for directory in PodDirectory.list_all(self._root):
             if directory.path.name not in known:
-                await self.forget(directory.path.name)
+                await self.remove_pod(directory.path.name)
         for pod in pods:
-            failed.append(uid_of(pod))
-            directory = PodDirectory.of(self._root, uid_of(pod))
-            with _told(directory):
-                await self._adopt(pod, directory)
+            failed.append(get_uid(pod))
+            directory = PodDirectory.from_uid(self._root, get_uid(pod))
+            with _log_os_errors(directory):
+                await self._adopt_pod(pod, directory)
                 failed.pop()
         self._swept = frozenset()
         return failed
 
-    async def _adopt(self, pod: Manifest, directory: PodDirectory) -> None:
+    async def _adopt_pod(self, pod: Manifest, directory: PodDirectory) -> None:
         if not is_ended(pod):
-            await self.run(pod)
+            await self.start_pod(pod)
         elif directory.exists:  # The earlier server may have ended just after the node of the pod failed.
-            self._pods[uid_of(pod)] = ended = self._record(pod, directory)
-            self._end_silently(ended)
+            self._pods[get_uid(pod)] = ended = self._create_record(pod, directory)
+            self._kill_silently(ended)
 
-    def _sweep(self, pods: Sequence[Manifest]) -> None:
+    def _kill_leftovers(self, pods: Sequence[Manifest]) -> None:
         """Kill the remaining processes of all pods with a dead shim, in one scan of all processes."""
-        lost = {uid_of(pod) for pod in pods if has_begun(pod) and not is_ended(pod)}
-        for directory in PodDirectory.all(self._root):
+        lost = {get_uid(pod) for pod in pods if has_started(pod) and not is_ended(pod)}
+        for directory in PodDirectory.list_all(self._root):
             lost.discard(directory.path.name)
-            with _told(directory):
+            with _log_os_errors(directory):
                 if directory.is_lost:
                     lost.add(directory.path.name)
         if lost:
             kill_leftovers(lost)
         self._swept = frozenset(lost)
 
-    async def terminate(self, uid: str, grace: float) -> None:
+    async def terminate_pod(self, uid: str, grace: float) -> None:
         """End a pod within `grace` seconds. The listener receives its last status, then `gone`."""
         pod = self._pods.get(uid)
         if pod is None or pod.is_ended.is_set():
-            _soon(self._report.gone, uid)
+            _call_soon(self._report.on_terminated, uid)
             return
         pod.is_terminating = True
         pod.orders.terminate(grace)
 
-    def lose(self, uids: Sequence[str]) -> None:
+    def kill_pods(self, uids: Sequence[str]) -> None:
         """Kill these pods because their node has failed. The listener receives nothing more about them."""
         for pod in [self._pods[uid] for uid in uids if uid in self._pods]:
             pod.is_silent = True
-            pod.orders.lose()
+            pod.orders.kill()
 
-    def log(self, uid: str, request: LogRequest) -> AsyncIterator[LogLine]:
+    def read_log(self, uid: str, request: LogRequest) -> AsyncIterator[LogLine]:
         """Return the log lines of a container; empty if the pod does not exist."""
-        return pod_logs.read(LogSource(PodDirectory.of(self._root, uid), self._pods.get(uid)), request)
+        return pod_logs.read_lines(
+            LogSource(PodDirectory.from_uid(self._root, uid), self._pods.get(uid)), request
+        )
 
-    async def forget(self, uid: str) -> None:
+    async def remove_pod(self, uid: str) -> None:
         """Remove the files of a pod. If the pod still runs, kill it first."""
         try:
-            directory = PodDirectory.of(self._root, uid)
+            directory = PodDirectory.from_uid(self._root, uid)
         except ValueError:  # A pod cannot have this uid.
             return
-        with _told(directory):
+        with _log_os_errors(directory):
             if uid not in self._pods and directory.exists:  # An earlier server has started it.
-                self._pods[uid] = self._record({"metadata": {"uid": uid}}, directory)
-                self._end_silently(self._pods[uid])
+                self._pods[uid] = self._create_record({"metadata": {"uid": uid}}, directory)
+                self._kill_silently(self._pods[uid])
         if uid in self._pods:
-            self.lose([uid])
-            await self._until_ended([self._pods[uid]])
+            self.kill_pods([uid])
+            await self._wait_until_ended([self._pods[uid]])
             del self._pods[uid]
         await asyncio.to_thread(directory.remove)
 
@@ -168,16 +170,16 @@ class Kubelet:
         for pod in pods:
             pod.is_silent = True
             if self._options.durable:
-                self._leave(pod)
+                self._release_pod(pod)
             else:
-                pod.orders.lose()
+                pod.orders.kill()
         for fd in self._lifeline:
             os.close(fd)
         self._lifeline = ()
-        await self._until_ended(pods)
+        await self._wait_until_ended(pods)
         self._pods = {}
 
-    async def _until_ended(self, pods: Sequence[PodRecord]) -> None:
+    async def _wait_until_ended(self, pods: Sequence[PodRecord]) -> None:
         """Wait for the end of pods. Release a pod that does not end because a process cannot be killed."""
         waits = [asyncio.create_task(pod.is_ended.wait()) for pod in pods]
         if waits:
@@ -185,36 +187,36 @@ class Kubelet:
         for pod in pods:
             if not pod.is_ended.is_set():
                 _LOG.error("%s does not end: one of its processes cannot be killed", pod.directory.path)
-                self._leave(pod)
+                self._release_pod(pod)
 
-    def _record(self, manifest: Manifest, directory: PodDirectory) -> PodRecord:
-        return PodRecord(manifest, directory, self._options.shim_patience, self._abandon)
+    def _create_record(self, manifest: Manifest, directory: PodDirectory) -> PodRecord:
+        return PodRecord(manifest, directory, self._options.shim_patience, self._abandon_pod)
 
-    def _begin(self, pod: PodRecord) -> None:
+    def _start_or_attach(self, pod: PodRecord) -> None:
         """Start a pod, attach to its running shim, or determine how it ended."""
-        if not pod.directory.exists and has_begun(pod.manifest):
+        if not pod.directory.exists and has_started(pod.manifest):
             _LOG.warning("the files of %s are gone", pod.uid)
-            pod.last = self._lost(pod, None)
-            self._finish(pod)
+            pod.last = self._conclude_lost_pod(pod, None)
+            self._finish_pod(pod)
             return
-        pod.directory.make()
-        with pod.directory.claim() as lock:
-            state = pod.directory.state()
+        pod.directory.create()
+        with pod.directory.acquire_lock() as lock:
+            state = pod.directory.read_state()
             if lock is None:
-                pod.shim = pod.directory.attach()
+                pod.shim = pod.directory.attach_shim()
             elif state is None:
-                file_limit.require_room()
-                place = Place(str(pod.directory.path), pod.directory.temporary())
-                pod.directory.write(launch(pod.manifest, place, self._options, self._machine))
+                file_limit.require_descriptors()
+                place = PodPaths(str(pod.directory.path), pod.directory.ensure_tmpdir())
+                pod.directory.write_launch(build_launch(pod.manifest, place, self._options, self._machine))
                 self._swept -= {pod.uid}
-                pod.shim = pod.directory.start(lock, self._lifeline[0] if self._lifeline else -1)
+                pod.shim = pod.directory.start_shim(lock, self._lifeline[0] if self._lifeline else -1)
         if pod.shim is None:
-            self._end(pod)
+            self._on_shim_exit(pod)
             return
-        self._open_gate(pod)
-        self._follow(pod)
+        self._open_gate_if_ready(pod)
+        self._watch_shim(pod)
 
-    def _read(self, pod: PodRecord) -> None:
+    def _on_wake(self, pod: PodRecord) -> None:
         assert pod.shim is not None, "only pods with a shim are read"  # noqa: S101 - for the type checker.
         try:
             news = os.read(pod.shim.wake, _CHUNK)
@@ -222,122 +224,122 @@ class Kubelet:
             return
         try:
             if not news:
-                self._end(pod)
+                self._on_shim_exit(pod)
             elif layout.NEWS_STATE in news:
-                self._look(pod)
+                self._read_state(pod)
         except OSError as error:
-            self._put_off(pod, error)
-        pod.wake()
+            self._retry_later(pod, error)
+        pod.wake_followers()
 
-    def _put_off(self, pod: PodRecord, error: OSError) -> None:
+    def _retry_later(self, pod: PodRecord, error: OSError) -> None:
         """Stop reading from the shim of a pod, and retry after `_AGAIN` seconds."""
         _LOG.warning("cannot read %s now: %s", pod.directory.path, error)
         loop = asyncio.get_running_loop()
         if pod.shim is not None:
             loop.remove_reader(pod.shim.wake)
-            loop.call_later(_AGAIN, self._follow, pod)
+            loop.call_later(_AGAIN, self._watch_shim, pod)
 
-    def _follow(self, pod: PodRecord) -> None:
+    def _watch_shim(self, pod: PodRecord) -> None:
         if pod.shim is None:
             return
-        asyncio.get_running_loop().add_reader(pod.shim.wake, self._read, pod)
+        asyncio.get_running_loop().add_reader(pod.shim.wake, self._on_wake, pod)
         try:
-            self._look(pod)
+            self._read_state(pod)
         except OSError as error:
-            self._put_off(pod, error)
+            self._retry_later(pod, error)
 
-    def _look(self, pod: PodRecord) -> None:
-        state = pod.directory.state()
+    def _read_state(self, pod: PodRecord) -> None:
+        state = pod.directory.read_state()
         if state is None or state == pod.last:
             return
-        let_in, pod.last = pod.lets_in, state
+        let_in, pod.last = pod.is_gate_open, state
         if not state.final:  # A final state is reported when the shim has ended, too.
-            self._tell(pod)
-        if pod.is_master and pod.lets_in is not let_in:
-            self._move_gates(pod)
+            self._report_status(pod)
+        if pod.is_master and pod.is_gate_open is not let_in:
+            self._update_gates(pod)
 
-    def _end(self, pod: PodRecord) -> None:
+    def _on_shim_exit(self, pod: PodRecord) -> None:
         """Handle the end of a shim. Raise OSError, without an effect, if its state cannot be read."""
-        state = pod.directory.state()
+        state = pod.directory.read_state()
         if state is None or not state.final:
-            why = pod.directory.complaints() or "killed"
+            why = pod.directory.read_error_output() or "killed"
             _LOG.warning("the shim of %s has died: %s", pod.directory.path, why)
-            state = self._lost(pod, state)
+            state = self._conclude_lost_pod(pod, state)
         pod.last = state
-        self._let_go(pod)
-        self._finish(pod)
+        self._close_shim(pod)
+        self._finish_pod(pod)
 
-    def _abandon(self, pod: PodRecord) -> None:
+    def _abandon_pod(self, pod: PodRecord) -> None:
         """Give up a pod with a shim that survived SIGKILL: it waits for a disk and does nothing more."""
         if pod.shim is not None and pod.shim.process is not None:
             pod.shim.process.returncode = -signal.SIGKILL  # `wait` then returns immediately.
-        self._end(pod)
+        self._on_shim_exit(pod)
 
-    def _lost(self, pod: PodRecord, state: PodState | None) -> PodState:
+    def _conclude_lost_pod(self, pod: PodRecord, state: PodState | None) -> PodState:
         """Kill the remaining processes of a pod without a shim, and write its final state."""
         if pod.uid not in self._swept:
             kill_leftovers([pod.uid])
-        lost = pod_status.lost(pod.manifest, state, time.time())
+        lost = pod_status.build_lost_state(pod.manifest, state, time.time())
         # If the disk is full, the loss is still reported. The next server finds no shim and derives the same
         # state.
         with contextlib.suppress(OSError):
-            pod.directory.conclude(msgspec.json.encode(lost))
+            pod.directory.write_final_state(msgspec.json.encode(lost))
         return lost
 
-    def _finish(self, pod: PodRecord) -> None:
+    def _finish_pod(self, pod: PodRecord) -> None:
         pod.orders.close()
         pod.is_ended.set()
-        pod.wake()
-        self._tell(pod)
+        pod.wake_followers()
+        self._report_status(pod)
         if pod.is_master:
-            self._move_gates(pod)
+            self._update_gates(pod)
         if pod.is_terminating and not pod.is_silent:
-            _soon(self._report.gone, pod.uid)
+            _call_soon(self._report.on_terminated, pod.uid)
 
-    def _tell(self, pod: PodRecord) -> None:
+    def _report_status(self, pod: PodRecord) -> None:
         if pod.is_silent or pod.last is None:
             return
-        status = pod_status.status(pod.manifest, pod.last, pod.status, time.time())
+        status = pod_status.build_status(pod.manifest, pod.last, pod.status, time.time())
         if status != pod.status:
             pod.status = status
-            _soon(self._report.status, pod.uid, status)
+            _call_soon(self._report.on_status, pod.uid, status)
 
-    def _move_gates(self, master: PodRecord) -> None:
+    def _update_gates(self, master: PodRecord) -> None:
         for pod in self._pods.values():
             if pod.is_gated and pod.job == master.job:
-                pod.move_gate(master)
+                pod.send_gate(master)
 
-    def _open_gate(self, pod: PodRecord) -> None:
+    def _open_gate_if_ready(self, pod: PodRecord) -> None:
         for master in self._pods.values():
-            if pod.is_gated and master.is_master and master.lets_in and master.job == pod.job:
-                pod.move_gate(master)
+            if pod.is_gated and master.is_master and master.is_gate_open and master.job == pod.job:
+                pod.send_gate(master)
 
-    def _end_silently(self, pod: PodRecord) -> None:
+    def _kill_silently(self, pod: PodRecord) -> None:
         """Kill a pod that has already ended or is being removed, without reports."""
         pod.is_silent = True
-        pod.directory.make()
-        pod.shim = pod.directory.attach()
+        pod.directory.create()
+        pod.shim = pod.directory.attach_shim()
         if pod.shim is None:
-            state = pod.directory.state()
+            state = pod.directory.read_state()
             # A pod with a final state has no processes.
             if pod.uid not in self._swept and (state is None or not state.final):
                 kill_leftovers([pod.uid])
             pod.orders.close()
             pod.is_ended.set()
             return
-        asyncio.get_running_loop().add_reader(pod.shim.wake, self._read, pod)
-        pod.orders.lose()
+        asyncio.get_running_loop().add_reader(pod.shim.wake, self._on_wake, pod)
+        pod.orders.kill()
 
-    def _leave(self, pod: PodRecord) -> None:
+    def _release_pod(self, pod: PodRecord) -> None:
         if pod.shim is not None and pod.shim.process is not None and not pod.is_ended.is_set():
             # The shim keeps running; prevent the ResourceWarning of Popen.
             pod.shim.process.returncode = 0
-        self._let_go(pod)
+        self._close_shim(pod)
         pod.orders.close()
         pod.is_ended.set()
-        pod.wake()
+        pod.wake_followers()
 
-    def _let_go(self, pod: PodRecord) -> None:
+    def _close_shim(self, pod: PodRecord) -> None:
         if pod.shim is None:
             return
         asyncio.get_running_loop().remove_reader(pod.shim.wake)
@@ -347,16 +349,18 @@ class Kubelet:
         pod.shim = None
 
 
-def _soon(tell: Callable[..., None], *what: object) -> None:
+def _call_soon(tell: Callable[..., None], *what: object) -> None:
     """Call a method of the listener from the event loop."""
     asyncio.get_running_loop().call_soon(tell, *what)
 
 
-def _absolute(options: KubeletOptions) -> KubeletOptions:
-    images = {pattern: venv if venv == "." else _abspath(venv) for pattern, venv in options.images.items()}
-    return dataclasses.replace(options, code=Path(_abspath(options.code)), images=images)
+def _with_absolute_paths(options: KubeletOptions) -> KubeletOptions:
+    images = {
+        pattern: venv if venv == "." else _get_absolute_path(venv) for pattern, venv in options.images.items()
+    }
+    return dataclasses.replace(options, code=Path(_get_absolute_path(options.code)), images=images)
 
 
-def _abspath(path: str | Path) -> str:
+def _get_absolute_path(path: str | Path) -> str:
     """Make a path absolute without resolving links: a virtual environment may contain them."""
     return os.path.abspath(path)  # noqa: PTH100 - pathlib resolves links.

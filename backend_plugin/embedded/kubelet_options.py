@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kfpytorch_common.environment import LOOPBACK_INTERFACE
+from kfpytorch_common.operator_env import LOOPBACK_INTERFACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackOff:
+class RestartBackoff:
     """The delay before a container is restarted, in seconds, with the kubelet's defaults.
 
     The first restart has no delay. Later delays start at `first` and double up to `most`.
@@ -49,7 +49,7 @@ class KubeletOptions:
     """Pods keep running when the server stops."""
     pass_env: Sequence[str] = ()
     """Patterns of additional environment variables that pods inherit from the server."""
-    back_off: BackOff = field(default_factory=BackOff)
+    back_off: RestartBackoff = field(default_factory=RestartBackoff)
     logs: LogLimits = field(default_factory=LogLimits)
     open_files: int | None = None
     """The limit on open files of each process of a pod; None means the limit of the server."""
@@ -66,7 +66,7 @@ class KubeletOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class HostInfo:
     """The properties of this machine that pods see."""
 
     environment: Mapping[str, str]
@@ -81,23 +81,23 @@ class Machine:
     """The directory in which psutil is installed; empty if it is not installed."""
 
     @classmethod
-    def this(cls, pass_env: Sequence[str] = ()) -> "Machine":
+    def from_host(cls, pass_env: Sequence[str] = ()) -> "HostInfo":
         """Return the properties of this machine.
 
         Args:
             pass_env: Patterns of additional environment variables that pods inherit.
         """
         return cls(
-            environment=inherited(os.environ, pass_env),
+            environment=select_inherited_variables(os.environ, pass_env),
             prefix=sys.prefix,
             loopback=LOOPBACK_INTERFACE,
             cpus=os.cpu_count() or 1,
-            psutil=_psutil(),
+            psutil=_find_psutil(),
             memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         )
 
 
-def inherited(environment: Mapping[str, str], further: Sequence[str]) -> Mapping[str, str]:
+def select_inherited_variables(environment: Mapping[str, str], further: Sequence[str]) -> Mapping[str, str]:
     """Return the variables for paths, locale and certificates, and those that match the patterns."""
     patterns = (*_PASSED, *further)
     return {
@@ -113,6 +113,6 @@ _PASSED: Final = (
 )  # fmt: skip
 
 
-def _psutil() -> str:
+def _find_psutil() -> str:
     found = importlib.util.find_spec("psutil")
     return str(Path(found.origin).parent.parent) if found and found.origin else ""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from backend_plugin.core.reading import entries, section, text, texts
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
@@ -28,7 +28,7 @@ class Requirement:
     operator: str
     values: Sequence[str] = ()
 
-    def holds(self, labels: Mapping[str, str]) -> bool:
+    def is_match(self, labels: Mapping[str, str]) -> bool:
         """True if a node with these labels matches."""
         test = _OPERATORS.get(self.operator)
         return test is not None and test(labels.get(self.key), self.values)
@@ -42,25 +42,25 @@ def _is_not_in(label: str | None, values: Sequence[str]) -> bool:
     return not _is_in(label, values)
 
 
-def _is_there(label: str | None, _: Sequence[str]) -> bool:
+def _is_present(label: str | None, _: Sequence[str]) -> bool:
     return label is not None
 
 
-def _is_not_there(label: str | None, _: Sequence[str]) -> bool:
+def _is_absent(label: str | None, _: Sequence[str]) -> bool:
     return label is None
 
 
 def _is_greater(label: str | None, values: Sequence[str]) -> bool:
-    numbers = _numbers(label, values)
+    numbers = _parse_numbers(label, values)
     return numbers is not None and numbers[0] > numbers[1]
 
 
 def _is_less(label: str | None, values: Sequence[str]) -> bool:
-    numbers = _numbers(label, values)
+    numbers = _parse_numbers(label, values)
     return numbers is not None and numbers[0] < numbers[1]
 
 
-def _numbers(label: str | None, values: Sequence[str]) -> tuple[int, int] | None:
+def _parse_numbers(label: str | None, values: Sequence[str]) -> tuple[int, int] | None:
     if label is None or len(values) != 1:
         return None
     if not (_INTEGER.fullmatch(label) and _INTEGER.fullmatch(values[0])):
@@ -71,27 +71,27 @@ def _numbers(label: str | None, values: Sequence[str]) -> tuple[int, int] | None
 _OPERATORS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {
     "In": _is_in,
     "NotIn": _is_not_in,
-    "Exists": _is_there,
-    "DoesNotExist": _is_not_there,
+    "Exists": _is_present,
+    "DoesNotExist": _is_absent,
     "Gt": _is_greater,
     "Lt": _is_less,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class NodeSelectorTerm:
     """An alternative of the required node affinity; all its expressions must match."""
 
     labels: Sequence[Requirement] = ()
     fields: Sequence[Requirement] = ()
 
-    def holds(self, name: str, labels: Mapping[str, str]) -> bool:
+    def is_match(self, name: str, labels: Mapping[str, str]) -> bool:
         """True if the node matches. An empty term matches no node."""
         if not self.labels and not self.fields:
             return False
         fields = {"metadata.name": name}
-        return all(each.holds(labels) for each in self.labels) and all(
-            each.holds(fields) for each in self.fields
+        return all(each.is_match(labels) for each in self.labels) and all(
+            each.is_match(fields) for each in self.fields
         )
 
 
@@ -106,7 +106,7 @@ class Toleration:
     effect: str = ""
     """Empty matches every effect."""
 
-    def covers(self, taint: Taint) -> bool:
+    def can_tolerate(self, taint: Taint) -> bool:
         """True if this tolerates the taint."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
@@ -114,63 +114,68 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class NodeConstraints:
     """The node constraints of a pod, except resources."""
 
     selector: Mapping[str, str]
-    terms: Sequence[Term] | None
+    terms: Sequence[NodeSelectorTerm] | None
     """None allows every node."""
     tolerations: Sequence[Toleration]
 
-    def accept(self, name: str, labels: Mapping[str, str]) -> bool:
+    def is_match(self, name: str, labels: Mapping[str, str]) -> bool:
         """True if the selector and the affinity allow a node with this name and these labels."""
         if any(labels.get(key) != value for key, value in self.selector.items()):
             return False
-        return self.terms is None or any(term.holds(name, labels) for term in self.terms)
+        return self.terms is None or any(term.is_match(name, labels) for term in self.terms)
 
-    def untolerated(self, taints: Iterable[Taint]) -> Taint | None:
+    def find_untolerated_taint(self, taints: Iterable[Taint]) -> Taint | None:
         """Return the first NoSchedule or NoExecute taint that the pod does not tolerate, or None."""
         for taint in taints:
             hard = taint.effect in ("NoSchedule", "NoExecute")
-            if hard and not any(each.covers(taint) for each in self.tolerations):
+            if hard and not any(each.can_tolerate(taint) for each in self.tolerations):
                 return taint
         return None
 
 
-def read_wishes(spec: Manifest) -> Wishes:
+def read_node_constraints(spec: Manifest) -> NodeConstraints:
     """Read the node constraints from the spec of a pod."""
-    affinity = section(spec, "affinity", "nodeAffinity")
+    affinity = get_mapping(spec, "affinity", "nodeAffinity")
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    return Wishes(
-        selector=texts(spec, "nodeSelector"),
-        terms=_terms(required) if isinstance(required, Mapping) else None,
+    return NodeConstraints(
+        selector=get_text_map(spec, "nodeSelector"),
+        terms=_read_terms(required) if isinstance(required, Mapping) else None,
         tolerations=tuple(
             Toleration(
-                key=text(each, "key"),
-                operator=text(each, "operator") or "Equal",
-                value=text(each, "value"),
-                effect=text(each, "effect"),
+                key=get_text(each, "key"),
+                operator=get_text(each, "operator") or "Equal",
+                value=get_text(each, "value"),
+                effect=get_text(each, "effect"),
             )
-            for each in entries(spec, "tolerations")
+            for each in get_mappings(spec, "tolerations")
         ),
     )
 
 
-def _terms(required: Manifest) -> Sequence[Term]:
+def _read_terms(required: Manifest) -> Sequence[NodeSelectorTerm]:
     return tuple(
-        Term(labels=_requirements(each, "matchExpressions"), fields=_requirements(each, "matchFields"))
-        for each in entries(required, "nodeSelectorTerms")
+        NodeSelectorTerm(
+            labels=_read_requirements(each, "matchExpressions"),
+            fields=_read_requirements(each, "matchFields"),
+        )
+        for each in get_mappings(required, "nodeSelectorTerms")
     )
 
 
-def _requirements(term: Manifest, key: str) -> Sequence[Requirement]:
+def _read_requirements(term: Manifest, key: str) -> Sequence[Requirement]:
     return tuple(
-        Requirement(key=text(each, "key"), operator=text(each, "operator"), values=_strings(each))
-        for each in entries(term, key)
+        Requirement(
+            key=get_text(each, "key"), operator=get_text(each, "operator"), values=_read_strings(each)
+        )
+        for each in get_mappings(term, key)
     )
 
 
-def _strings(expression: Manifest) -> Sequence[str]:
+def _read_strings(expression: Manifest) -> Sequence[str]:
     values = expression.get("values")
     return tuple(each for each in values if isinstance(each, str)) if isinstance(values, list | tuple) else ()
 
@@ -178,6 +183,6 @@ def _strings(expression: Manifest) -> Sequence[str]:
 def read_taints(spec: Manifest) -> Sequence[Taint]:
     """Read the taints from the spec of a node."""
     return tuple(
-        Taint(key=text(each, "key"), value=text(each, "value"), effect=text(each, "effect"))
-        for each in entries(spec, "taints")
+        Taint(key=get_text(each, "key"), value=get_text(each, "value"), effect=get_text(each, "effect"))
+        for each in get_mappings(spec, "taints")
     )

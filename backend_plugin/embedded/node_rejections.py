@@ -1,14 +1,14 @@
 """The kubelet's own checks of a pod that was created with a node name. Pure.
 
-Pods that the scheduler places are checked in `nodes`.
+Pods that the scheduler places are checked in `scheduling_cycle`.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from backend_plugin.embedded.nodes import Binding, Claim, Node
-from backend_plugin.embedded.resources import GPU, ONE, PODS, Amounts, plus
+from backend_plugin.embedded.resources import GPU, ONE, PODS, Amounts, add_amounts
+from backend_plugin.embedded.scheduling_cycle import Binding, NodeInfo, PodInfo
 
 # The kubelet checks resources in this order and reports the first shortage. Other resources follow.
 _FIRST: Final = (PODS, "cpu", "memory", "ephemeral-storage")
@@ -24,7 +24,7 @@ class Rejection:
     message: str
 
 
-def admit(claim: Claim, node: Node, there: Iterable[Claim]) -> Binding | Rejection:
+def decide_admission(claim: PodInfo, node: NodeInfo, there: Iterable[PodInfo]) -> Binding | Rejection:
     """Return the kubelet's decision on a pod that was created on `node`.
 
     Args:
@@ -35,20 +35,20 @@ def admit(claim: Claim, node: Node, there: Iterable[Claim]) -> Binding | Rejecti
     used: Amounts = {}
     taken: set[int] = set()
     for each in there:
-        used = plus(used, each.requests)
+        used = add_amounts(used, each.requests)
         taken.update(each.gpus)
-    lacking = _lacking(claim, node, used)
+    lacking = _find_shortage(claim, node, used)
     if lacking is not None:
         return lacking
-    if not claim.wishes.accept(node.name, node.labels):
-        return _failed("NodeAffinity")
-    if claim.wishes.untolerated([each for each in node.taints if each.effect == "NoExecute"]):
-        return _failed("TaintToleration")
+    if not claim.wishes.is_match(node.name, node.labels):
+        return _build_predicate_failure("NodeAffinity")
+    if claim.wishes.find_untolerated_taint([each for each in node.taints if each.effect == "NoExecute"]):
+        return _build_predicate_failure("TaintToleration")
     free = [each for each in node.gpus if each not in taken]
     return Binding(uid=claim.uid, node=node.name, gpus=free[: claim.requests.get(GPU, 0) // ONE])
 
 
-def _lacking(claim: Claim, node: Node, used: Amounts) -> Rejection | None:
+def _find_shortage(claim: PodInfo, node: NodeInfo, used: Amounts) -> Rejection | None:
     has = node.allocatable
     # The kubelet ignores resources that its node does not list, because they may be cluster-level resources.
     asked = [
@@ -65,5 +65,5 @@ def _lacking(claim: Claim, node: Node, used: Amounts) -> Rejection | None:
     return None
 
 
-def _failed(predicate: str) -> Rejection:
+def _build_predicate_failure(predicate: str) -> Rejection:
     return Rejection(reason=predicate, message=f"Predicate {predicate} failed")

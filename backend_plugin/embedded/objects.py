@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
-from backend_plugin.core.reading import entries, section, text, texts
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import JsonValue, Manifest
 
 RESOURCES: Final[Mapping[str, str]] = {
@@ -30,66 +30,66 @@ class Key(NamedTuple):
     name: str
 
 
-def key_of(manifest: Manifest) -> Key:
+def get_key(manifest: Manifest) -> Key:
     """Return the key from the kind and the metadata of an object."""
-    metadata = section(manifest, "metadata")
-    return Key(text(manifest, "kind"), text(metadata, "namespace"), text(metadata, "name"))
+    metadata = get_mapping(manifest, "metadata")
+    return Key(get_text(manifest, "kind"), get_text(metadata, "namespace"), get_text(metadata, "name"))
 
 
-def uid_of(manifest: Manifest) -> str:
+def get_uid(manifest: Manifest) -> str:
     """Return the uid of an object; empty before it is stored."""
-    return text(section(manifest, "metadata"), "uid")
+    return get_text(get_mapping(manifest, "metadata"), "uid")
 
 
-def name_of(manifest: Manifest) -> str:
+def get_name(manifest: Manifest) -> str:
     """Return the name of an object."""
-    return text(section(manifest, "metadata"), "name")
+    return get_text(get_mapping(manifest, "metadata"), "name")
 
 
-def owner_of(manifest: Manifest) -> str:
+def get_owner_uid(manifest: Manifest) -> str:
     """Return the uid of the owner that controls an object, or an empty string."""
-    owners = entries(section(manifest, "metadata"), "ownerReferences")
-    return next((text(each, "uid") for each in owners if each.get("controller") is True), "")
+    owners = get_mappings(get_mapping(manifest, "metadata"), "ownerReferences")
+    return next((get_text(each, "uid") for each in owners if each.get("controller") is True), "")
 
 
-def label_of(manifest: Manifest, label: str) -> str:
+def get_label(manifest: Manifest, label: str) -> str:
     """Return the value of a label, or an empty string."""
-    return texts(section(manifest, "metadata"), "labels").get(label, "")
+    return get_text_map(get_mapping(manifest, "metadata"), "labels").get(label, "")
 
 
-def annotation_of(manifest: Manifest, annotation: str) -> str:
+def get_annotation(manifest: Manifest, annotation: str) -> str:
     """Return the value of an annotation, or an empty string."""
-    return texts(section(manifest, "metadata"), "annotations").get(annotation, "")
+    return get_text_map(get_mapping(manifest, "metadata"), "annotations").get(annotation, "")
 
 
-def phase_of(pod: Manifest) -> str:
+def get_phase(pod: Manifest) -> str:
     """Return the phase of a pod."""
-    return text(section(pod, "status"), "phase")
+    return get_text(get_mapping(pod, "status"), "phase")
 
 
-def node_of(pod: Manifest) -> str:
+def get_node_name(pod: Manifest) -> str:
     """Return the node that a pod is bound to, or an empty string."""
-    return text(section(pod, "spec"), "nodeName")
+    return get_text(get_mapping(pod, "spec"), "nodeName")
 
 
 def is_ended(pod: Manifest) -> bool:
     """True if a pod has succeeded or failed."""
-    return phase_of(pod) in GONE_FOR_GOOD
+    return get_phase(pod) in GONE_FOR_GOOD
 
 
-def has_begun(pod: Manifest) -> bool:
+def has_started(pod: Manifest) -> bool:
     """True if the status of a pod contains container statuses."""
-    return bool(entries(section(pod, "status"), "containerStatuses"))
+    return bool(get_mappings(get_mapping(pod, "status"), "containerStatuses"))
 
 
 def is_terminating(manifest: Manifest) -> bool:
     """True if an object has a deletion timestamp."""
-    return bool(section(manifest, "metadata").get("deletionTimestamp"))
+    return bool(get_mapping(manifest, "metadata").get("deletionTimestamp"))
 
 
 def with_section(manifest: Manifest, key: str, **fields: JsonValue) -> Manifest:
     """Return a copy with these fields set in section `key`."""
-    return {**manifest, key: {**section(manifest, key), **fields}}
+    return {**manifest, key: {**get_mapping(manifest, key), **fields}}
 
 
 def with_metadata(manifest: Manifest, **fields: JsonValue) -> Manifest:
@@ -99,38 +99,38 @@ def with_metadata(manifest: Manifest, **fields: JsonValue) -> Manifest:
 
 def with_annotations(manifest: Manifest, annotations: Mapping[str, str]) -> Manifest:
     """Return a copy with these annotations added."""
-    there = texts(section(manifest, "metadata"), "annotations")
+    there = get_text_map(get_mapping(manifest, "metadata"), "annotations")
     return with_metadata(manifest, annotations={**there, **annotations})
 
 
-def stamp(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
     """Format a time as Kubernetes does, in UTC and without fractions of a second."""
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def condition(kind: str, value: str, *, reason: str, message: str, now: datetime) -> Manifest:
+def build_condition(kind: str, value: str, *, reason: str, message: str, now: datetime) -> Manifest:
     """Build a condition of a pod or a node. `value` is ``True``, ``False`` or ``Unknown``."""
     said = {"reason": reason, "message": message}
     return {
         "type": kind,
         "status": value,
         **{key: value for key, value in said.items() if value},
-        "lastTransitionTime": stamp(now),
+        "lastTransitionTime": format_time(now),
     }
 
 
 def with_conditions(manifest: Manifest, *conditions: Manifest) -> Manifest:
     """Return a copy in which these conditions replace the conditions of the same type."""
-    there = entries(section(manifest, "status"), "conditions")
-    return with_section(manifest, "status", conditions=merged_conditions(there, conditions))
+    there = get_mappings(get_mapping(manifest, "status"), "conditions")
+    return with_section(manifest, "status", conditions=merge_conditions(there, conditions))
 
 
-def merged_conditions(there: Iterable[Manifest], new: Iterable[Manifest]) -> Sequence[Manifest]:
+def merge_conditions(there: Iterable[Manifest], new: Iterable[Manifest]) -> Sequence[Manifest]:
     """Merge `new` into `there` by type. A condition with an unchanged status keeps its transition time."""
-    by_type = {text(each, "type"): each for each in there}
+    by_type = {get_text(each, "type"): each for each in there}
     for each in new:
-        old = by_type.get(text(each, "type"), {})
+        old = by_type.get(get_text(each, "type"), {})
         same = old.get("status") == each.get("status") and "lastTransitionTime" in old
         kept = {"lastTransitionTime": old["lastTransitionTime"]} if same else {}
-        by_type[text(each, "type")] = {**each, **kept}
+        by_type[get_text(each, "type")] = {**each, **kept}
     return list(by_type.values())

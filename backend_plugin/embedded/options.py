@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backend_plugin.embedded.events import Limits
-from backend_plugin.embedded.kubelet_options import BackOff, LogLimits
-from backend_plugin.embedded.work import Backoff
+from backend_plugin.embedded.events import EventRetention
+from backend_plugin.embedded.kubelet_options import LogLimits, RestartBackoff
+from backend_plugin.embedded.workqueue import RetryBackoff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +41,11 @@ class EmbeddedOptions:
     """Seconds before the pods of an unreachable node fail; five minutes in Kubernetes."""
     orphaned_after: float = 40.0
     """Seconds before a pod on a missing node is removed; the same as in Kubernetes."""
-    restarts: BackOff = field(default_factory=BackOff)
+    restarts: RestartBackoff = field(default_factory=RestartBackoff)
     """The delay before an ended container is restarted."""
     logs: LogLimits = field(default_factory=LogLimits)
     """The log rotation of a container run."""
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: RetryBackoff = field(default_factory=RetryBackoff)
     """The retry delay of a job after the API server rejected one of its pods or services."""
-    events: Limits = field(default_factory=Limits)
+    events: EventRetention = field(default_factory=EventRetention)
     """The retention of events."""

@@ -25,7 +25,7 @@ import msgspec
 
 import backend_plugin
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.pod_status import PodState, decode
+from backend_plugin.embedded.pod_status import PodState, decode_state
 from backend_plugin.embedded.shim import files, layout
 
 _PACKAGES: Final = Path(backend_plugin.__file__).parent.parent
@@ -44,7 +44,7 @@ _SHORT: Final = "/tmp"  # noqa: S108 - names in it are random.
 
 
 @dataclass(frozen=True, slots=True)
-class Shim:
+class ShimHandle:
     """A shim and the read end of its wake pipe."""
 
     process: "subprocess.Popen[bytes] | None"
@@ -61,7 +61,7 @@ class Shim:
         command = [_SHIM, str(path)]
         for each in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if _has(each.cmdline(), command):
+                if _has_sequence(each.cmdline(), command):
                     each.kill()  # psutil first checks that the id was not reused.
 
 
@@ -72,7 +72,7 @@ class PodDirectory:
     path: Path
 
     @classmethod
-    def of(cls, root: Path, uid: str) -> "PodDirectory":
+    def from_uid(cls, root: Path, uid: str) -> "PodDirectory":
         """Return the directory of the pod with this uid.
 
         Raises:
@@ -83,7 +83,7 @@ class PodDirectory:
         return cls(root / uid)
 
     @classmethod
-    def all(cls, root: Path) -> "Sequence[PodDirectory]":
+    def list_all(cls, root: Path) -> "Sequence[PodDirectory]":
         """Return the directories of all current and former pods. Entries without a marker are ignored."""
         found = [cls(path) for path in root.iterdir() if _UID.fullmatch(path.name)]
         return [each for each in found if each.is_ours]
@@ -91,24 +91,26 @@ class PodDirectory:
     @property
     def is_ours(self) -> bool:
         """True if a server has created the directory for a pod, and it is not a link."""
-        if not _is(stat.S_ISDIR, self.path):
+        if not _has_file_type(stat.S_ISDIR, self.path):
             return False
         # An earlier release created pipes, but no marker.
-        return _is(stat.S_ISREG, self.path / layout.MARKER) or _is(stat.S_ISFIFO, self.path / layout.WAKE)
+        return _has_file_type(stat.S_ISREG, self.path / layout.MARKER) or _has_file_type(
+            stat.S_ISFIFO, self.path / layout.WAKE
+        )
 
     @property
     def exists(self) -> bool:
         """True if the directory exists."""
         return self.path.is_dir()
 
-    def temporary(self) -> str:
+    def ensure_tmpdir(self) -> str:
         """Return the TMPDIR of the pod. Create it elsewhere if a path in this directory is too long."""
         inside = self.path / _TEMPORARY
         if not inside.is_symlink() and len(str(inside)) > _LONGEST_TMPDIR:
             inside.symlink_to(tempfile.mkdtemp(prefix=self._temporary_prefix, dir=_SHORT))
         return str(inside.readlink() if inside.is_symlink() else inside)
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Create the directory, its marker and its pipes, unless they exist."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.path / layout.MARKER).touch(mode=0o600)
@@ -116,14 +118,14 @@ class PodDirectory:
             with contextlib.suppress(FileExistsError):
                 os.mkfifo(self.path / name, 0o600)
 
-    def write(self, launch: Manifest) -> None:
+    def write_launch(self, launch: Manifest) -> None:
         """Write the launch file, and create the directories that it lists."""
         for directory in launch["directories"]:  # type: ignore[union-attr]
             Path(str(directory)).mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.path / layout.LAUNCH).write_text(json.dumps(launch), encoding="utf-8")
 
     @contextlib.contextmanager
-    def claim(self) -> Iterator[int | None]:
+    def acquire_lock(self) -> Iterator[int | None]:
         """Lock the directory during the context, or for as long as a process with the inherited lock runs.
 
         Yields:
@@ -143,7 +145,7 @@ class PodDirectory:
     @property
     def is_alive(self) -> bool:
         """True if a shim is running."""
-        with self.claim() as lock:
+        with self.acquire_lock() as lock:
             return lock is None
 
     @property
@@ -151,13 +153,13 @@ class PodDirectory:
         """True if no shim is running and the pod has no final state."""
         if self.is_alive:
             return False
-        state = self.state()
+        state = self.read_state()
         return state is None or not state.final
 
-    def state(self) -> PodState | None:
+    def read_state(self) -> PodState | None:
         """Return the last state that the shim wrote, or None if it has not written a state."""
         try:
-            return decode(files.read_regular(str(self.path / layout.STATE), layout.LONGEST_STATE))
+            return decode_state(files.read_regular(str(self.path / layout.STATE), layout.LONGEST_STATE))
         except FileNotFoundError:
             return None
         except (msgspec.DecodeError, UnicodeDecodeError):  # A process may have started.
@@ -167,7 +169,7 @@ class PodDirectory:
                 raise
             return PodState(since=0, containers={})  # A program of the pod has replaced the file.
 
-    def complaints(self) -> str:
+    def read_error_output(self) -> str:
         """Return the end of the error output of the shim; empty if it cannot be read."""
         try:
             said = files.read_regular(str(self.path / layout.COMPLAINTS), _LONGEST_COMPLAINTS)
@@ -175,11 +177,11 @@ class PodDirectory:
             return ""
         return said.decode(errors="replace")[-_LONGEST_COMPLAINT:]
 
-    def conclude(self, state: bytes) -> None:
+    def write_final_state(self, state: bytes) -> None:
         """Write the final state for a shim that has died."""
-        files.replace(str(self.path / layout.STATE), state)
+        files.replace_file(str(self.path / layout.STATE), state)
 
-    def start(self, lock: int, lifeline: int) -> Shim:
+    def start_shim(self, lock: int, lifeline: int) -> ShimHandle:
         """Start the shim.
 
         Args:
@@ -189,16 +191,17 @@ class PodDirectory:
         with contextlib.ExitStack() as opened:
             # Open both ends before the shim starts, so that the pipe ends with the shim and no order is lost.
             pipes = [
-                opened.enter_context(_both_ends(self.path / each)) for each in (layout.WAKE, layout.CONTROL)
+                opened.enter_context(_open_both_ends(self.path / each))
+                for each in (layout.WAKE, layout.CONTROL)
             ]
-            wake = self._wake()
+            wake = self._open_wake_pipe()
             try:
-                return Shim(process=self._spawn([*pipes, lifeline, lock]), wake=wake)
+                return ShimHandle(process=self._spawn_shim([*pipes, lifeline, lock]), wake=wake)
             except OSError:
                 os.close(wake)
                 raise
 
-    def _spawn(self, fds: list[int]) -> "subprocess.Popen[bytes]":
+    def _spawn_shim(self, fds: list[int]) -> "subprocess.Popen[bytes]":
         with (self.path / layout.COMPLAINTS).open("ab") as complaints:
             return subprocess.Popen(
                 [sys.executable, "-I", "-S", "-X", "utf8", "-c", _SHIM, str(self.path), *map(str, fds)],
@@ -211,16 +214,16 @@ class PodDirectory:
                 start_new_session=True,
             )
 
-    def attach(self) -> Shim | None:
+    def attach_shim(self) -> ShimHandle | None:
         """Return the running shim, or None."""
-        wake = self._wake()
+        wake = self._open_wake_pipe()
         # Check after opening: if the shim ends later, the pipe reports it.
         if self.is_alive:
-            return Shim(process=None, wake=wake)
+            return ShimHandle(process=None, wake=wake)
         os.close(wake)
         return None
 
-    def order(self, *words: str) -> bool:
+    def send_command(self, *words: str) -> bool:
         """Send an order to the shim. Return False if no shim reads the pipe."""
         try:
             fd = os.open(self.path / layout.CONTROL, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
@@ -234,10 +237,10 @@ class PodDirectory:
             os.close(fd)
         return True
 
-    def has_unread_orders(self) -> bool:
+    def has_unread_commands(self) -> bool:
         """True if the shim has not read all orders: it is stopped or blocked."""
         try:
-            with _both_ends(self.path / layout.CONTROL) as fd:
+            with _open_both_ends(self.path / layout.CONTROL) as fd:
                 unread = fcntl.ioctl(fd, termios.FIONREAD, bytes(4))
         except FileNotFoundError:  # Without the pipe, no order can be sent.
             return True
@@ -259,20 +262,20 @@ class PodDirectory:
     def _temporary_prefix(self) -> str:
         return f"kfp-{hashlib.sha256(self.path.name.encode()).hexdigest()[:12]}-"
 
-    def _wake(self) -> int:
-        return _pipe(self.path / layout.WAKE, os.O_RDONLY)
+    def _open_wake_pipe(self) -> int:
+        return _open_pipe(self.path / layout.WAKE, os.O_RDONLY)
 
 
 @contextlib.contextmanager
-def _both_ends(pipe: Path) -> Iterator[int]:
-    fd = _pipe(pipe, os.O_RDWR)
+def _open_both_ends(pipe: Path) -> Iterator[int]:
+    fd = _open_pipe(pipe, os.O_RDWR)
     try:
         yield fd
     finally:
         os.close(fd)
 
 
-def _pipe(path: Path, how: int) -> int:
+def _open_pipe(path: Path, how: int) -> int:
     fd = os.open(path, how | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     if not stat.S_ISFIFO(os.fstat(fd).st_mode):
         os.close(fd)
@@ -280,11 +283,11 @@ def _pipe(path: Path, how: int) -> int:
     return fd
 
 
-def _has(words: Sequence[str], part: Sequence[str]) -> bool:
+def _has_sequence(words: Sequence[str], part: Sequence[str]) -> bool:
     return any(list(words[at : at + len(part)]) == part for at in range(len(words)))
 
 
-def _is(kind: Callable[[int], bool], path: Path) -> bool:
+def _has_file_type(kind: Callable[[int], bool], path: Path) -> bool:
     try:
         return kind(path.lstat().st_mode)
     except OSError:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from backend_plugin.core import quantity
-from backend_plugin.core.reading import entries, section, text, texts
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.kubelet_options import Machine
-from backend_plugin.embedded.pod_names import LOOPBACK, Names, shielded, unshielded
-from backend_plugin.embedded.pod_volumes import Paths, Unconfigured
+from backend_plugin.embedded.kubelet_options import HostInfo
+from backend_plugin.embedded.pod_addresses import LOOPBACK, PodAddresses, shield, unshield
+from backend_plugin.embedded.pod_volumes import ContainerConfigError, MountPaths
 
 LONGEST_VALUE: Final = 131_071
 """The maximum length of a variable or an argument in characters (MAX_ARG_STRLEN on Linux)."""
@@ -24,27 +24,30 @@ _SUBSCRIPT: Final = re.compile(r"metadata\.(?P<of>labels|annotations)\['(?P<key>
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredEnvironment:
     """The environment of a container as its manifest declares it, before names and paths are rewritten."""
 
     raw: Mapping[str, str]
-    names: Names
-    paths: Paths
+    names: PodAddresses
+    paths: MountPaths
 
-    def environment(self) -> Mapping[str, str]:
+    def build_variables(self) -> Mapping[str, str]:
         """Return the variables with names and paths rewritten for this machine."""
-        found = {name: self._here(value) for name, value in self.raw.items()}
-        return {**found, **self.names.rendezvous(found, self.raw.get("PET_RDZV_ENDPOINT", ""))}
+        found = {name: self._localize(value) for name, value in self.raw.items()}
+        return {
+            **found,
+            **self.names.build_rendezvous_variables(found, self.raw.get("PET_RDZV_ENDPOINT", "")),
+        }
 
-    def argument(self, value: str) -> str:
+    def expand_argument(self, value: str) -> str:
         """Expand the references in an argument, and rewrite its names and paths for this machine."""
-        return self._here(expand(value, self.raw, "an argument"))
+        return self._localize(expand_references(value, self.raw, "an argument"))
 
-    def _here(self, value: str) -> str:
-        return unshielded(self.paths.rewrite(self.names.rewrite(value)))
+    def _localize(self, value: str) -> str:
+        return unshield(self.paths.rewrite(self.names.rewrite(value)))
 
 
-def expand(value: str, variables: Mapping[str, str], what: str = "a value") -> str:
+def expand_references(value: str, variables: Mapping[str, str], what: str = "a value") -> str:
     """Replace ``$(NAME)`` if the variable exists, and keep other references unchanged.
 
     Args:
@@ -53,20 +56,20 @@ def expand(value: str, variables: Mapping[str, str], what: str = "a value") -> s
         what: The subject of the error message.
 
     Raises:
-        Unconfigured: If the result is longer than a program can receive.
+        ContainerConfigError: If the result is longer than a program can receive.
     """
     found, size = [], 0
-    for piece in _pieces(value, variables):
+    for piece in _iter_pieces(value, variables):
         size += len(piece)
         if size > LONGEST_VALUE:
-            raise Unconfigured(
+            raise ContainerConfigError(
                 f"{what} is longer than {LONGEST_VALUE} characters after the expansion of variables"
             )
         found.append(piece)
     return "".join(found)
 
 
-def _pieces(value: str, variables: Mapping[str, str]) -> Iterator[str]:
+def _iter_pieces(value: str, variables: Mapping[str, str]) -> Iterator[str]:
     """Yield the parts of an expanded value. As in Kubernetes, `$$` becomes `$`."""
     at = 0
     while (dollar := value.find("$", at)) >= 0:
@@ -89,106 +92,110 @@ def _pieces(value: str, variables: Mapping[str, str]) -> Iterator[str]:
     yield value[at:]
 
 
-def declared(pod: Manifest, container: Manifest, paths: Paths, machine: Machine) -> Declared:
+def read_environment(
+    pod: Manifest, container: Manifest, paths: MountPaths, machine: HostInfo
+) -> DeclaredEnvironment:
     """Return the environment that a container declares.
 
     Raises:
-        Unconfigured: If a ConfigMap, a Secret or a field is missing, or if the variables are too long.
+        ContainerConfigError: If a ConfigMap, a Secret or a field is missing, or the variables are too long.
     """
-    names = Names.of(pod)
-    for source in entries(container, "envFrom"):
+    names = PodAddresses.from_pod(pod)
+    for source in get_mappings(container, "envFrom"):
         for kind in ("configMap", "secret"):
-            _require(section(source, f"{kind}Ref"), kind, asked=f"{kind}Ref" in source)
+            _require_available(get_mapping(source, f"{kind}Ref"), kind, asked=f"{kind}Ref" in source)
     raw: dict[str, str] = {}
     size = 0
-    for variable in entries(container, "env"):
-        name = text(variable, "name")
+    for variable in get_mappings(container, "env"):
+        name = get_text(variable, "name")
         if "valueFrom" in variable:
-            value = _from(section(variable, "valueFrom"), pod, container, machine)
+            value = _read_source(get_mapping(variable, "valueFrom"), pod, container, machine)
             if value is None:
                 continue
         else:
-            value = expand(text(variable, "value"), raw, f"variable {name}")
+            value = expand_references(get_text(variable, "value"), raw, f"variable {name}")
         size += len(value)
         if size > LONGEST_ENVIRONMENT:
-            raise Unconfigured(
+            raise ContainerConfigError(
                 f"the environment is longer than {LONGEST_ENVIRONMENT} characters after the expansion of "
                 "variables"
             )
-        raw[name] = names.variable(name, value)
-    return Declared(raw=raw, names=names, paths=paths)
+        raw[name] = names.rewrite_variable(name, value)
+    return DeclaredEnvironment(raw=raw, names=names, paths=paths)
 
 
-def _require(reference: Manifest, kind: str, *, asked: bool) -> None:
+def _require_available(reference: Manifest, kind: str, *, asked: bool) -> None:
     """Raise Unconfigured for a required ConfigMap or Secret: an embedded cluster does not have them."""
     if asked and reference.get("optional") is not True:
-        raise Unconfigured(f'{kind.lower()} "{text(reference, "name")}" not found')
+        raise ContainerConfigError(f'{kind.lower()} "{get_text(reference, "name")}" not found')
 
 
-def _from(source: Manifest, pod: Manifest, container: Manifest, machine: Machine) -> str | None:
+def _read_source(source: Manifest, pod: Manifest, container: Manifest, machine: HostInfo) -> str | None:
     for kind in ("configMap", "secret"):
-        _require(section(source, f"{kind}KeyRef"), kind, asked=f"{kind}KeyRef" in source)
+        _require_available(get_mapping(source, f"{kind}KeyRef"), kind, asked=f"{kind}KeyRef" in source)
     if "fieldRef" in source:
-        return shielded(_field(pod, text(section(source, "fieldRef"), "fieldPath")))
+        return shield(_read_field(pod, get_text(get_mapping(source, "fieldRef"), "fieldPath")))
     if "resourceFieldRef" in source:
-        return _resource(section(source, "resourceFieldRef"), pod, container, machine)
+        return _compute_resource(get_mapping(source, "resourceFieldRef"), pod, container, machine)
     return None
 
 
-def _field(pod: Manifest, path: str) -> str:
+def _read_field(pod: Manifest, path: str) -> str:
     match = _SUBSCRIPT.fullmatch(path)
     if match:
-        return texts(section(pod, "metadata"), match["of"]).get(match["key"], "")
+        return get_text_map(get_mapping(pod, "metadata"), match["of"]).get(match["key"], "")
     read = _FIELDS.get(path)
     if read is None:
-        raise Unconfigured(f"unsupported fieldPath: {path}")
+        raise ContainerConfigError(f"unsupported fieldPath: {path}")
     return read(pod)
 
 
 _FIELDS: Final[Mapping[str, Callable[[Manifest], str]]] = {
-    "metadata.name": lambda pod: text(section(pod, "metadata"), "name"),
-    "metadata.namespace": lambda pod: text(section(pod, "metadata"), "namespace"),
-    "metadata.uid": lambda pod: text(section(pod, "metadata"), "uid"),
-    "spec.nodeName": lambda pod: text(section(pod, "spec"), "nodeName"),
-    "spec.serviceAccountName": lambda pod: text(section(pod, "spec"), "serviceAccountName") or "default",
+    "metadata.name": lambda pod: get_text(get_mapping(pod, "metadata"), "name"),
+    "metadata.namespace": lambda pod: get_text(get_mapping(pod, "metadata"), "namespace"),
+    "metadata.uid": lambda pod: get_text(get_mapping(pod, "metadata"), "uid"),
+    "spec.nodeName": lambda pod: get_text(get_mapping(pod, "spec"), "nodeName"),
+    "spec.serviceAccountName": lambda pod: (
+        get_text(get_mapping(pod, "spec"), "serviceAccountName") or "default"
+    ),
     **dict.fromkeys(("status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"), lambda _: LOOPBACK),
 }
 
 
-def _resource(reference: Manifest, pod: Manifest, container: Manifest, machine: Machine) -> str:
-    asked = text(reference, "containerName") or text(container, "name")
-    spec = section(pod, "spec")
-    of = (*entries(spec, "containers"), *entries(spec, "initContainers"))
-    resources = next((section(each, "resources") for each in of if text(each, "name") == asked), None)
+def _compute_resource(reference: Manifest, pod: Manifest, container: Manifest, machine: HostInfo) -> str:
+    asked = get_text(reference, "containerName") or get_text(container, "name")
+    spec = get_mapping(pod, "spec")
+    of = (*get_mappings(spec, "containers"), *get_mappings(spec, "initContainers"))
+    resources = next((get_mapping(each, "resources") for each in of if get_text(each, "name") == asked), None)
     if resources is None:
-        raise Unconfigured(f"container {asked} not found")
-    which, _, name = text(reference, "resource").partition(".")
-    said = section(resources, which).get(name)
+        raise ContainerConfigError(f"container {asked} not found")
+    which, _, name = get_text(reference, "resource").partition(".")
+    said = get_mapping(resources, which).get(name)
     if said is None and which == "requests":
-        said = section(resources, "limits").get(name, "0")
+        said = get_mapping(resources, "limits").get(name, "0")
     elif said is None:  # A container without a limit may use the whole node.
         said = {"cpu": str(machine.cpus), "memory": str(machine.memory)}.get(name, "0")
-    divisor = _amount(text(reference, "divisor") or "1") or _amount("1")
-    return str(math.ceil(_amount(str(said)) / divisor))
+    divisor = _parse_amount(get_text(reference, "divisor") or "1") or _parse_amount("1")
+    return str(math.ceil(_parse_amount(str(said)) / divisor))
 
 
-def _amount(said: str) -> int:
+def _parse_amount(said: str) -> int:
     try:
         return quantity.parse(said).nano
-    except quantity.NotAQuantity as wrong:
-        raise Unconfigured(f'"{said}" is not a quantity') from wrong
+    except quantity.InvalidQuantity as wrong:
+        raise ContainerConfigError(f'"{said}" is not a quantity') from wrong
 
 
-def memory_limit(container: Manifest) -> int | None:
+def get_memory_limit(container: Manifest) -> int | None:
     """Return the memory limit of a container in bytes. Return None if it is missing or 0."""
-    said = section(container, "resources", "limits").get("memory")
-    return None if said is None else _amount(str(said)) // 10**9 or None
+    said = get_mapping(container, "resources", "limits").get("memory")
+    return None if said is None else _parse_amount(str(said)) // 10**9 or None
 
 
-def command(container: Manifest, said: Declared) -> Sequence[str]:
+def build_command(container: Manifest, said: DeclaredEnvironment) -> Sequence[str]:
     """Return the command and arguments of a container; empty if only the image would define them."""
     words = []
     for key in ("command", "args"):
         value = container.get(key)
         words += [str(each) for each in value] if isinstance(value, list | tuple) else []
-    return said.names.torchrun([said.argument(each) for each in words])
+    return said.names.rewrite_torchrun_options([said.expand_argument(each) for each in words])

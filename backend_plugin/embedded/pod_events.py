@@ -2,73 +2,75 @@
 
 from collections.abc import Iterator, Mapping
 
-from backend_plugin.core.reading import entries, number, section, text
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.events import KUBELET, Saying
-from backend_plugin.embedded.objects import key_of, uid_of
+from backend_plugin.embedded.events import KUBELET, EventMessage
+from backend_plugin.embedded.objects import get_key, get_uid
 
 
-def between(pod: Manifest, status: Manifest) -> Iterator[Saying]:
+def iter_change_events(pod: Manifest, status: Manifest) -> Iterator[EventMessage]:
     """Yield the events for the change from the current status of `pod` to `status`."""
-    before = _containers(section(pod, "status"))
-    for name, container in _containers(status).items():
-        yield from _of_container(pod, before.get(name, {}), container)
+    before = _get_containers(get_mapping(pod, "status"))
+    for name, container in _get_containers(status).items():
+        yield from _iter_container_events(pod, before.get(name, {}), container)
 
 
-def stopping(pod: Manifest) -> Iterator[Saying]:
+def iter_stop_events(pod: Manifest) -> Iterator[EventMessage]:
     """Yield the events for a pod that starts to terminate."""
-    for name, container in _containers(section(pod, "status")).items():
-        if section(container, "state", "running"):
-            yield _say("Killing", f"Stopping container {name}")
+    for name, container in _get_containers(get_mapping(pod, "status")).items():
+        if get_mapping(container, "state", "running"):
+            yield _build_message("Killing", f"Stopping container {name}")
 
 
-def _containers(status: Manifest) -> Mapping[str, Manifest]:
-    both = (*entries(status, "initContainerStatuses"), *entries(status, "containerStatuses"))
-    return {text(each, "name"): each for each in both}
+def _get_containers(status: Manifest) -> Mapping[str, Manifest]:
+    both = (*get_mappings(status, "initContainerStatuses"), *get_mappings(status, "containerStatuses"))
+    return {get_text(each, "name"): each for each in both}
 
 
-def _of_container(pod: Manifest, before: Manifest, now: Manifest) -> Iterator[Saying]:
-    name = text(now, "name")
-    if _starts(now) > _starts(before):
-        failed = _not_started(now)
+def _iter_container_events(pod: Manifest, before: Manifest, now: Manifest) -> Iterator[EventMessage]:
+    name = get_text(now, "name")
+    if _count_starts(now) > _count_starts(before):
+        failed = _get_start_error(now)
         if failed:
-            yield _say("Failed", f"Error: {text(failed, 'message')}", warning=True)
+            yield _build_message("Failed", f"Error: {get_text(failed, 'message')}", warning=True)
         else:
-            yield _say("Started", f"Started container {name}")
-    was, waiting = (section(each, "state", "waiting") for each in (before, now))
-    if waiting and text(waiting, "reason") != text(was, "reason"):
-        yield from _of_waiting(pod, now, waiting)
+            yield _build_message("Started", f"Started container {name}")
+    was, waiting = (get_mapping(each, "state", "waiting") for each in (before, now))
+    if waiting and get_text(waiting, "reason") != get_text(was, "reason"):
+        yield from _iter_waiting_events(pod, now, waiting)
 
 
-def _starts(container: Manifest) -> int:
+def _count_starts(container: Manifest) -> int:
     """Return the number of starts that a container status shows."""
-    state = section(container, "state")
-    started = "running" in state or "terminated" in state or "terminated" in section(container, "lastState")
-    return (number(container, "restartCount") or 0) + started
+    state = get_mapping(container, "state")
+    started = (
+        "running" in state or "terminated" in state or "terminated" in get_mapping(container, "lastState")
+    )
+    return (get_int(container, "restartCount") or 0) + started
 
 
-def _not_started(container: Manifest) -> Manifest:
+def _get_start_error(container: Manifest) -> Manifest:
     """Return the terminated state if the last start failed, or an empty mapping."""
-    state = section(container, "state")
+    state = get_mapping(container, "state")
     ended = (
         {}
         if "running" in state
-        else section(state, "terminated") or section(container, "lastState", "terminated")
+        else get_mapping(state, "terminated") or get_mapping(container, "lastState", "terminated")
     )
-    return ended if text(ended, "reason") == "StartError" else {}
+    return ended if get_text(ended, "reason") == "StartError" else {}
 
 
-def _of_waiting(pod: Manifest, container: Manifest, waiting: Manifest) -> Iterator[Saying]:
-    reason, message = text(waiting, "reason"), text(waiting, "message")
+def _iter_waiting_events(pod: Manifest, container: Manifest, waiting: Manifest) -> Iterator[EventMessage]:
+    reason, message = get_text(waiting, "reason"), get_text(waiting, "message")
     if reason in ("ErrImagePull", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError"):
-        yield _say("Failed", f"Error: {message or reason}", warning=True)
+        yield _build_message("Failed", f"Error: {message or reason}", warning=True)
     elif reason == "ImagePullBackOff":
-        yield _say("BackOff", f'Back-off pulling image "{text(container, "image")}"')
+        yield _build_message("BackOff", f'Back-off pulling image "{get_text(container, "image")}"')
     elif reason == "CrashLoopBackOff":
-        name, key = text(container, "name"), key_of(pod)
-        whose = f"{name} in pod {key.name}_{key.namespace}({uid_of(pod)})"
-        yield _say("BackOff", f"Back-off restarting failed container {whose}", warning=True)
+        name, key = get_text(container, "name"), get_key(pod)
+        whose = f"{name} in pod {key.name}_{key.namespace}({get_uid(pod)})"
+        yield _build_message("BackOff", f"Back-off restarting failed container {whose}", warning=True)
 
 
-def _say(reason: str, message: str, *, warning: bool = False) -> Saying:
-    return Saying(reason=reason, message=message, component=KUBELET, warning=warning)
+def _build_message(reason: str, message: str, *, warning: bool = False) -> EventMessage:
+    return EventMessage(reason=reason, message=message, component=KUBELET, warning=warning)

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from backend_plugin.embedded.pod_status import PodState
 from backend_plugin.embedded.shim import files
-from backend_plugin.embedded.shim.layout import log_name
+from backend_plugin.embedded.shim.layout import format_log_name
 from backend_plugin.embedded.shim.logfile import TEXT_AT
 from backend_plugin.shell.cluster import LogLine, LogRequest
 
@@ -25,16 +25,16 @@ _LONGEST_REST: Final = 1 << 20
 _MOST_PARTS: Final = 1 << 12
 
 
-class Source(Protocol):
+class ContainerLogSource(Protocol):
     """A pod with container logs."""
 
-    def logs(self, container: str) -> Path:
+    def get_log_directory(self, container: str) -> Path:
         """Return the directory with the log files of a container."""
 
-    def state(self) -> PodState | None:
+    def read_state(self) -> PodState | None:
         """Return the current state of the pod; None if it has not started or was removed."""
 
-    async def news(self) -> bool:
+    async def wait_for_change(self) -> bool:
         """Wait for new lines or a new state. Return False if nothing can follow."""
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class RunLog:
     def __init__(self, directory: Path, run: int) -> None:
         self._directory = directory
         self.run = run
-        found = self._segments()
+        found = self._list_segments()
         self._segment = found[0] if found else 0
         self._file: int | None = None
         self._rest = b""
@@ -56,10 +56,10 @@ class RunLog:
 
     def skip_to(self, tail: int) -> None:
         """Continue at the last `tail` lines that exist now."""
-        for segment in reversed(self._segments()):
+        for segment in reversed(self._list_segments()):
             self._segment = segment
             try:
-                data = files.read_regular(str(self._path(segment)), _LONGEST_SEGMENT)
+                data = files.read_regular(str(self._get_path(segment)), _LONGEST_SEGMENT)
             except OSError:  # This and all earlier segments were deleted, or a program has replaced it.
                 return
             at = data.rfind(b"\n") + 1
@@ -68,20 +68,20 @@ class RunLog:
                 if not _is_part(data[begin : begin + TEXT_AT]):
                     tail -= 1
                 if tail < 0:
-                    self._seek(at)
+                    self._seek_to(at)
                     return
                 at = begin
 
-    def chunks(self) -> Iterator[Sequence[LogLine]]:
+    def iter_batches(self) -> Iterator[Sequence[LogLine]]:
         """Yield the lines since the previous call, in batches."""
-        while self._file is not None or self._open():
-            data = self._read()
-            later = () if data else self._later()
+        while self._file is not None or self._open_segment():
+            data = self._read_chunk()
+            later = () if data else self._list_later_segments()
             # Read again: lines may have been written before the next segment began.
-            if later and not (data := self._read()):
-                self._seek(0, later[0])
+            if later and not (data := self._read_chunk()):
+                self._seek_to(0, later[0])
             elif data:
-                yield self._lines(data)
+                yield self._parse_lines(data)
             else:
                 return
 
@@ -91,7 +91,7 @@ class RunLog:
             os.close(self._file)
             self._file = None
 
-    def _lines(self, data: bytes) -> Sequence[LogLine]:
+    def _parse_lines(self, data: bytes) -> Sequence[LogLine]:
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _LONGEST_REST:
             lines, self._rest = [*lines, self._rest], b""
@@ -107,60 +107,60 @@ class RunLog:
                 self._parts = []
         return found
 
-    def _seek(self, offset: int, segment: int | None = None) -> None:
+    def _seek_to(self, offset: int, segment: int | None = None) -> None:
         self.close()
         self._segment = self._segment if segment is None else segment
-        if self._open() and self._file is not None:
+        if self._open_segment() and self._file is not None:
             os.lseek(self._file, offset, os.SEEK_SET)
 
-    def _open(self) -> bool:
+    def _open_segment(self) -> bool:
         while self._file is None:
             try:
-                self._file = files.open_regular(str(self._path(self._segment)))
+                self._file = files.open_regular(str(self._get_path(self._segment)))
             except OSError as error:
                 if error.errno not in files.REPLACED:
                     raise
                 # The shim deletes old segments. It wrote more than is kept since the last read.
-                later = self._later()
+                later = self._list_later_segments()
                 if not later:
                     return False
                 self._segment = later[0]
         return True
 
-    def _read(self) -> bytes:
+    def _read_chunk(self) -> bytes:
         return os.read(self._file, _CHUNK) if self._file is not None else b""
 
-    def _later(self) -> Sequence[int]:
-        return [each for each in self._segments() if each > self._segment]
+    def _list_later_segments(self) -> Sequence[int]:
+        return [each for each in self._list_segments() if each > self._segment]
 
-    def _segments(self) -> Sequence[int]:
+    def _list_segments(self) -> Sequence[int]:
         names = (path.name.split(".") for path in self._directory.glob(f"{self.run}.*.log"))
         return sorted(int(name[1]) for name in names if len(name) == _NAME_PARTS and name[1].isdecimal())
 
-    def _path(self, segment: int) -> Path:
-        return self._directory / log_name(self.run, segment)
+    def _get_path(self, segment: int) -> Path:
+        return self._directory / format_log_name(self.run, segment)
 
 
 def _is_part(line: bytes) -> bool:
     return len(line) >= TEXT_AT and line[_TAG] == _PART
 
 
-async def read(source: Source, request: LogRequest) -> AsyncIterator[LogLine]:
+async def read_lines(source: ContainerLogSource, request: LogRequest) -> AsyncIterator[LogLine]:
     """Yield the lines of a request. With `follow`, continue with later runs until the container is done."""
     log: RunLog | None = None
     try:
         while True:
             # Read the state before the lines: a run that has ended by now has written all its lines.
-            state = source.state()
-            run = _run(state, request)
-            log = log or _opened(source, request, run)
-            for lines in log.chunks() if log is not None else ():
+            state = source.read_state()
+            run = _find_run(state, request)
+            log = log or _open_log(source, request, run)
+            for lines in log.iter_batches() if log is not None else ():
                 for line in lines:
                     yield line
                 await asyncio.sleep(0)
             if log is not None and log.run < (run or 0):
-                log = _after(log, source, request)
-            elif not request.follow or _is_done(state, request) or not await source.news():
+                log = _open_next_log(log, source, request)
+            elif not request.follow or _is_done(state, request) or not await source.wait_for_change():
                 return
     finally:
         source.close()
@@ -168,22 +168,22 @@ async def read(source: Source, request: LogRequest) -> AsyncIterator[LogLine]:
             log.close()
 
 
-def _opened(source: Source, request: LogRequest, run: int | None) -> RunLog | None:
+def _open_log(source: ContainerLogSource, request: LogRequest, run: int | None) -> RunLog | None:
     if run is None:
         return None
-    log = RunLog(source.logs(request.container), run)
+    log = RunLog(source.get_log_directory(request.container), run)
     if request.tail is not None:
         log.skip_to(request.tail)
     return log
 
 
-def _after(log: RunLog, source: Source, request: LogRequest) -> RunLog:
+def _open_next_log(log: RunLog, source: ContainerLogSource, request: LogRequest) -> RunLog:
     """Return the log of the next run, after all lines of `log` were read."""
     log.close()
-    return RunLog(source.logs(request.container), log.run + 1)
+    return RunLog(source.get_log_directory(request.container), log.run + 1)
 
 
-def _run(state: PodState | None, request: LogRequest) -> int | None:
+def _find_run(state: PodState | None, request: LogRequest) -> int | None:
     """Return the number of the requested run, or None if that run has not started."""
     container = state.containers.get(request.container) if state else None
     if container is None or (container.running_since is None and container.ended is None):

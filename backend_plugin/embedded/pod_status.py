@@ -6,17 +6,17 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from backend_plugin.core.reading import entries, section, text
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.objects import name_of, node_of, stamp
-from backend_plugin.embedded.pod_names import LOOPBACK
-from backend_plugin.embedded.shim.lifecycle import APP, INIT, SIDECAR, node_lost
+from backend_plugin.embedded.objects import format_time, get_name, get_node_name
+from backend_plugin.embedded.pod_addresses import LOOPBACK
+from backend_plugin.embedded.shim.lifecycle import APP, INIT, SIDECAR, format_node_lost
 
 Moment: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=253_402_300_800)]
 """Seconds since 1970. Times after the year 9999 cannot be formatted."""
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class TerminatedState(msgspec.Struct, frozen=True, kw_only=True):
     """The end of one container run."""
 
     exit_code: int
@@ -31,8 +31,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
         return {
             "exitCode": self.exit_code,
             "reason": self.reason,
-            "startedAt": _stamp(self.started),
-            "finishedAt": _stamp(self.finished),
+            "startedAt": _format_time(self.started),
+            "finishedAt": _format_time(self.finished),
             **said,
         }
 
@@ -45,9 +45,9 @@ class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
     """True if the container has ended and will not be restarted."""
     waiting: tuple[str, str] | None = None
     running_since: Moment | None = None
-    ended: Ended | None = None
+    ended: TerminatedState | None = None
     """The last run that has ended."""
-    previous: Ended | None = None
+    previous: TerminatedState | None = None
     """The run before `ended`."""
     restarts: int = 0
     cpu_seconds: float = 0
@@ -59,7 +59,7 @@ class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
         return self.running_since is not None
 
     @property
-    def is_well(self) -> bool:
+    def has_succeeded(self) -> bool:
         """True if the last run has succeeded and the container does not run."""
         return not self.is_running and self.ended is not None and self.ended.exit_code == 0
 
@@ -74,7 +74,7 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     containers: dict[str, ContainerState]
 
-    def of(self, kind: str) -> Mapping[str, ContainerState]:
+    def select_containers(self, kind: str) -> Mapping[str, ContainerState]:
         """Return the containers of one kind by name."""
         return {name: each for name, each in self.containers.items() if each.kind == kind}
 
@@ -85,30 +85,30 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
         return not self.final and all(each.is_running for each in serving)
 
 
-def decode(data: bytes) -> PodState:
+def decode_state(data: bytes) -> PodState:
     """Decode the state that a shim wrote."""
     return msgspec.json.decode(data, type=PodState)
 
 
-def lost(pod: Manifest, state: PodState | None, now: float) -> PodState:
+def build_lost_state(pod: Manifest, state: PodState | None, now: float) -> PodState:
     """Return the final state of a pod with a dead shim. Its containers end with an unknown status."""
     said = state.containers if state else {}
     return PodState(
         since=state.since if state else now,
         final=True,
         reason="NodeLost",
-        message=node_lost(node_of(pod), name_of(pod)),
-        containers={name: _vanished(each, now) for name, each in said.items()},
+        message=format_node_lost(get_node_name(pod), get_name(pod)),
+        containers={name: _with_unknown_end(each, now) for name, each in said.items()},
     )
 
 
 _UNKNOWN: Final = "The container could not be located when the pod was terminated"
 
 
-def _vanished(state: ContainerState, now: float) -> ContainerState:
+def _with_unknown_end(state: ContainerState, now: float) -> ContainerState:
     if state.running_since is None:
         return msgspec.structs.replace(state, waiting=None if state.ended else state.waiting)
-    end = Ended(
+    end = TerminatedState(
         exit_code=137,
         reason="ContainerStatusUnknown",
         message=_UNKNOWN,
@@ -118,51 +118,51 @@ def _vanished(state: ContainerState, now: float) -> ContainerState:
     return msgspec.structs.replace(state, running_since=None, ended=end, previous=state.ended)
 
 
-def phase(state: PodState) -> str:
+def compute_phase(state: PodState) -> str:
     """Return the phase: Pending until every container has started once, then Running until the end."""
-    apps = state.of(APP).values()
+    apps = state.select_containers(APP).values()
     if state.final:
-        well = not state.reason and all(each.is_well for each in apps)
+        well = not state.reason and all(each.has_succeeded for each in apps)
         return "Succeeded" if well and apps else "Failed"
-    initialized = all(each.is_well for each in state.of(INIT).values())
+    initialized = all(each.has_succeeded for each in state.select_containers(INIT).values())
     begun = all(each.is_running or each.ended is not None for each in apps)
     return "Running" if initialized and begun else "Pending"
 
 
-def status(pod: Manifest, state: PodState, before: Manifest, now: float) -> Manifest:
+def build_status(pod: Manifest, state: PodState, before: Manifest, now: float) -> Manifest:
     """Build the `PodStatus`. A condition that is the same in `before` keeps its transition time."""
-    spec = section(pod, "spec")
+    spec = get_mapping(pod, "spec")
     said = {"reason": state.reason, "message": state.message}
-    inits = _statuses(entries(spec, "initContainers"), state)
+    inits = _build_container_statuses(get_mappings(spec, "initContainers"), state)
     return {
-        "phase": phase(state),
+        "phase": compute_phase(state),
         **{key: value for key, value in said.items() if value},
-        "conditions": [_since(each, before, now) for each in _conditions(state)],
+        "conditions": [_with_transition_time(each, before, now) for each in _build_conditions(state)],
         "hostIP": LOOPBACK,
         "podIP": LOOPBACK,
         "podIPs": [{"ip": LOOPBACK}],
-        "startTime": _stamp(state.since),
+        "startTime": _format_time(state.since),
         **({"initContainerStatuses": inits} if inits else {}),
-        "containerStatuses": _statuses(entries(spec, "containers"), state),
+        "containerStatuses": _build_container_statuses(get_mappings(spec, "containers"), state),
     }
 
 
-def _stamp(seconds: float) -> str:
-    return stamp(datetime.fromtimestamp(seconds, timezone.utc))
+def _format_time(seconds: float) -> str:
+    return format_time(datetime.fromtimestamp(seconds, timezone.utc))
 
 
-def _statuses(containers: Sequence[Manifest], state: PodState) -> list[Manifest]:
-    return [_container(each, state) for each in containers]
+def _build_container_statuses(containers: Sequence[Manifest], state: PodState) -> list[Manifest]:
+    return [_build_container_status(each, state) for each in containers]
 
 
-def _container(container: Manifest, pod: PodState) -> Manifest:
-    name = text(container, "name")
+def _build_container_status(container: Manifest, pod: PodState) -> Manifest:
+    name = get_text(container, "name")
     state = pod.containers.get(name) or ContainerState(kind=APP)
-    now, last = _states(state, "PodInitializing" if _has_inits(pod) else "ContainerCreating")
-    done = state.kind == INIT and state.is_well
+    now, last = _build_states(state, "PodInitializing" if _has_inits(pod) else "ContainerCreating")
+    done = state.kind == INIT and state.has_succeeded
     return {
         "name": name,
-        "image": text(container, "image"),
+        "image": get_text(container, "image"),
         "imageID": "",
         "ready": done or (state.kind != INIT and state.is_running),
         "started": state.is_running,
@@ -176,11 +176,11 @@ def _has_inits(pod: PodState) -> bool:
     return any(each.kind != APP for each in pod.containers.values())
 
 
-def _states(state: ContainerState, why: str) -> tuple[Manifest, Manifest]:
+def _build_states(state: ContainerState, why: str) -> tuple[Manifest, Manifest]:
     """Return `state` and `lastState` of a container status."""
     ended = {"terminated": state.ended.as_json()} if state.ended else {}
     if state.running_since is not None:
-        return {"running": {"startedAt": _stamp(state.running_since)}}, ended
+        return {"running": {"startedAt": _format_time(state.running_since)}}, ended
     if state.waiting is not None:
         reason, message = state.waiting
         return {"waiting": {"reason": reason, "message": message}}, ended
@@ -192,15 +192,15 @@ def _states(state: ContainerState, why: str) -> tuple[Manifest, Manifest]:
 _OURS: Final = ("Initialized", "ContainersReady", "Ready")
 
 
-def _conditions(state: PodState) -> list[Manifest]:
-    initializing = _but(state, _is_initialized, kinds=(INIT, SIDECAR))
-    unready = _but(state, lambda each: each.is_running, kinds=(SIDECAR, APP))
-    ended = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase(state), "")
+def _build_conditions(state: PodState) -> list[Manifest]:
+    initializing = _list_failing_names(state, _is_initialized, kinds=(INIT, SIDECAR))
+    unready = _list_failing_names(state, lambda each: each.is_running, kinds=(SIDECAR, APP))
+    ended = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(compute_phase(state), "")
     message = f"containers with unready status: [{' '.join(unready)}]"
-    ready = _condition(
+    ready = _build_condition(
         not unready and not state.final, ended or "ContainersNotReady", "" if ended else message
     )
-    begun = _condition(
+    begun = _build_condition(
         not initializing,
         "ContainersNotInitialized",
         f"containers with incomplete status: [{' '.join(initializing)}]",
@@ -209,21 +209,23 @@ def _conditions(state: PodState) -> list[Manifest]:
 
 
 def _is_initialized(state: ContainerState) -> bool:
-    return state.is_well if state.kind == INIT else state.is_running or state.ended is not None
+    return state.has_succeeded if state.kind == INIT else state.is_running or state.ended is not None
 
 
-def _but(state: PodState, good: Callable[[ContainerState], bool], *, kinds: Sequence[str]) -> list[str]:
+def _list_failing_names(
+    state: PodState, good: Callable[[ContainerState], bool], *, kinds: Sequence[str]
+) -> list[str]:
     return [name for name, each in state.containers.items() if each.kind in kinds and not good(each)]
 
 
-def _condition(true: bool, reason: str, message: str) -> Manifest:  # noqa: FBT001 - it is the condition.
+def _build_condition(true: bool, reason: str, message: str) -> Manifest:  # noqa: FBT001 - it is the condition.
     if true:
         return {"status": "True"}
     return {"status": "False", "reason": reason, **({"message": message} if message else {})}
 
 
-def _since(condition: Manifest, before: Manifest, now: float) -> Manifest:
-    kind = text(condition, "type")
-    last = next((each for each in entries(before, "conditions") if text(each, "type") == kind), {})
-    same = text(last, "status") == condition["status"] and text(last, "lastTransitionTime")
-    return {**condition, "lastTransitionTime": same or _stamp(now)}
+def _with_transition_time(condition: Manifest, before: Manifest, now: float) -> Manifest:
+    kind = get_text(condition, "type")
+    last = next((each for each in get_mappings(before, "conditions") if get_text(each, "type") == kind), {})
+    same = get_text(last, "status") == condition["status"] and get_text(last, "lastTransitionTime")
+    return {**condition, "lastTransitionTime": same or _format_time(now)}

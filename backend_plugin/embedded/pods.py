@@ -8,42 +8,46 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime
 from typing import Final
 
-from backend_plugin.core.reading import moment, number, section
+from backend_plugin.core.reading import get_int, get_mapping, get_time
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded import admission, node_rejections, pod_events, pod_states
-from backend_plugin.embedded.events import KUBELET, SCHEDULER, Recorder, Saying
+from backend_plugin.embedded import admission, node_rejections, pod_events, pod_transitions
+from backend_plugin.embedded.events import KUBELET, SCHEDULER, EventMessage, EventRecorder
+from backend_plugin.embedded.keyed_tasks import KeyedTasks
 from backend_plugin.embedded.kubelet import Kubelet
 from backend_plugin.embedded.node_rejections import Rejection
-from backend_plugin.embedded.node_states import is_lost
-from backend_plugin.embedded.nodes import Binding, Unschedulable, read_claim, read_node
+from backend_plugin.embedded.node_transitions import is_unreachable
 from backend_plugin.embedded.objects import (
     Key,
-    has_begun,
+    get_key,
+    get_node_name,
+    get_uid,
+    has_started,
     is_ended,
     is_terminating,
-    key_of,
-    node_of,
-    uid_of,
 )
+from backend_plugin.embedded.scheduling_cycle import Binding, Unschedulable, read_node_info, read_pod_info
 from backend_plugin.embedded.store import Clock, Store
-from backend_plugin.embedded.tasks import Tasks
-from backend_plugin.shell.cluster import LogLine, LogRequest, Unavailable
+from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest
 
 _AGAIN: Final = 1.0
 """Seconds before an operation is retried after an error, such as a full disk or too many processes."""
 
 
-class Pods:
+class PodController:
     """Updates pods and controls the kubelet, which reports to it."""
 
     def __init__(
-        self, store: Store, recorder: Recorder, clock: Clock, kubelet: Callable[["Pods"], Kubelet]
+        self,
+        store: Store,
+        recorder: EventRecorder,
+        clock: Clock,
+        kubelet: Callable[["PodController"], Kubelet],
     ) -> None:
         self._store = store
         self._recorder = recorder
         self._clock = clock
         self._kubelet = kubelet(self)
-        self._tasks = Tasks()
+        self._tasks = KeyedTasks()
         # Starting a process takes milliseconds: start one at a time, so that requests are served in between.
         self._starting = asyncio.Semaphore(1)
         self._loop = asyncio.get_running_loop()
@@ -57,85 +61,87 @@ class Pods:
 
         Raises:
             AlreadyExists: If a pod has the same name.
-            Refused: If the pod is invalid.
+            RequestRejected: If the pod is invalid.
         """
-        pod = self._store.create(admission.admit_pod(pod_states.sent(manifest, port)))
-        if node_of(pod):  # The manifest names a node, so the scheduler does not place the pod.
-            self.start(uid_of(pod))
+        pod = self._store.create(admission.admit_pod(pod_transitions.prepare_pod(manifest, port)))
+        if get_node_name(pod):  # The manifest names a node, so the scheduler does not place the pod.
+            self.start(get_uid(pod))
         return pod
 
-    def decide(self, decision: Binding | Unschedulable) -> None:
+    def apply_decision(self, decision: Binding | Unschedulable) -> None:
         """Apply a decision of the scheduler to a pending pod."""
-        pod = self._store.by_uid(decision.uid)
-        if pod is None or node_of(pod):
+        pod = self._store.get_by_uid(decision.uid)
+        if pod is None or get_node_name(pod):
             return
         now = self._clock()
         if isinstance(decision, Unschedulable):
-            waits = pod_states.unschedulable(pod, decision, now)
+            waits = pod_transitions.mark_unschedulable(pod, decision, now)
             if waits != pod:
                 self._store.update(waits)
-                said = Saying(
+                said = EventMessage(
                     reason="FailedScheduling", message=decision.message, component=SCHEDULER, warning=True
                 )
-                self._recorder.say(pod, said)
+                self._recorder.emit(pod, said)
             return
-        bound = self._store.update(pod_states.bound(pod, decision, now))
-        self.start(uid_of(bound))
-        key = key_of(pod)
+        bound = self._store.update(pod_transitions.bind(pod, decision, now))
+        self.start(get_uid(bound))
+        key = get_key(pod)
         message = f"Successfully assigned {key.namespace}/{key.name} to {decision.node}"
-        self._recorder.say(pod, Saying(reason="Scheduled", message=message, component=SCHEDULER))
+        self._recorder.emit(pod, EventMessage(reason="Scheduled", message=message, component=SCHEDULER))
 
     def start(self, uid: str) -> None:
         """Start a bound pod, unless it is running."""
-        self._tasks.add(uid, lambda: self._start(uid))
+        self._tasks.add(uid, lambda: self._start_pod(uid))
 
     def delete(self, pod: Manifest) -> None:
         """Delete a pod with its grace period. Remove it immediately if it does not run."""
         if is_terminating(pod):
             return
-        if not node_of(pod) or is_ended(pod) or self._is_cut_off(pod):
+        if not get_node_name(pod) or is_ended(pod) or self._is_on_lost_node(pod):
             self.remove(pod)
             return
-        self._terminate(self._store.update(pod_states.terminating(pod, self._clock())))
-        for saying in pod_events.stopping(pod):
-            self._recorder.say(pod, saying)
+        self._request_termination(self._store.update(pod_transitions.mark_terminating(pod, self._clock())))
+        for saying in pod_events.iter_stop_events(pod):
+            self._recorder.emit(pod, saying)
 
     def evict(self, pod: Manifest) -> None:
         """Delete a pod because its node is drained."""
-        self.delete(self._store.update(pod_states.evicted(pod, self._clock())))
+        self.delete(self._store.update(pod_transitions.mark_evicted(pod, self._clock())))
 
     def remove(self, pod: Manifest) -> None:
         """Remove a pod object, and the files of the pod."""
-        uid = uid_of(pod)
+        uid = get_uid(pod)
         self._store.remove(uid)
-        if node_of(pod):
-            self._tasks.add(uid, lambda: self._forget(uid))
+        if get_node_name(pod):
+            self._tasks.add(uid, lambda: self._remove_files(uid))
 
-    def cut_off(self, pods: Iterable[Manifest]) -> None:
+    def kill_pods(self, pods: Iterable[Manifest]) -> None:
         """Kill these pods because their node has failed. The kubelet reports nothing more about them."""
-        self._kubelet.lose([uid_of(pod) for pod in pods])
+        self._kubelet.kill_pods([get_uid(pod) for pod in pods])
 
     async def adopt(self) -> None:
         """Take over the pods of an earlier server. No pod is started twice."""
-        pods = [pod for pod in self._store.all("Pod") if node_of(pod)]
+        pods = [pod for pod in self._store.list_objects("Pod") if get_node_name(pod)]
         known = [
-            pod for pod in pods if has_begun(pod) or (pod_states.is_placed(pod) and self._may_begin(pod))
+            pod
+            for pod in pods
+            if has_started(pod) or (pod_transitions.is_accepted(pod) and self._can_start(pod))
         ]
-        failed = await self._kubelet.adopt([pod_states.with_gpus(pod) for pod in known])
+        failed = await self._kubelet.adopt_pods([pod_transitions.with_visible_gpus(pod) for pod in known])
         for uid in failed:
             self._loop.call_later(_AGAIN, self.start, uid)
         for pod in pods:
-            if not (pod_states.is_placed(pod) or is_ended(pod)):
-                self.start(uid_of(pod))
+            if not (pod_transitions.is_accepted(pod) or is_ended(pod)):
+                self.start(get_uid(pod))
         await asyncio.sleep(0)  # Store what the kubelet reports before any other change.
         for pod in pods:
-            now = self._store.by_uid(uid_of(pod))
+            now = self._store.get_by_uid(get_uid(pod))
             if now is not None and is_terminating(now):
-                self._terminate(now)
+                self._request_termination(now)
 
-    def log(self, pod: Manifest, request: LogRequest) -> AsyncIterator[LogLine]:
+    def read_log(self, pod: Manifest, request: LogRequest) -> AsyncIterator[LogLine]:
         """Return the log lines of a container of the pod."""
-        return self._kubelet.log(uid_of(pod), request)
+        return self._kubelet.read_log(get_uid(pod), request)
 
     async def close(self) -> None:
         """Close the kubelet. The next server determines what happens to the pods afterwards."""
@@ -145,120 +151,121 @@ class Pods:
         await self._tasks.close()
         await self._kubelet.close()
 
-    def status(self, uid: str, status: Manifest) -> None:
+    def on_status(self, uid: str, status: Manifest) -> None:
         """Store a status that the kubelet reports."""
         self._reported[uid] = status
-        self._take_reports()
+        self._process_reports()
 
-    def gone(self, uid: str) -> None:
+    def on_terminated(self, uid: str) -> None:
         """Remove a terminating pod, because the kubelet reports that its last process has ended."""
         self._gone[uid] = None
-        self._take_reports()
+        self._process_reports()
 
-    def _take_reports(self) -> None:
+    def _process_reports(self) -> None:
         if self._closed or self._retry is not None:
             return
         try:
             while self._reported:
                 uid, status = next(iter(self._reported.items()))
-                self._accept(uid, status)
+                self._store_status(uid, status)
                 del self._reported[uid]
             while self._gone:
                 uid = next(iter(self._gone))
-                self._bury(uid)
+                self._remove_terminated(uid)
                 del self._gone[uid]
-        except Unavailable:
-            self._retry = self._loop.call_later(_AGAIN, self._take_reports_again)
+        except ClusterUnavailable:
+            self._retry = self._loop.call_later(_AGAIN, self._retry_reports)
 
-    def _take_reports_again(self) -> None:
+    def _retry_reports(self) -> None:
         self._retry = None
-        self._take_reports()
+        self._process_reports()
 
-    def _accept(self, uid: str, status: Manifest) -> None:
-        pod = self._store.by_uid(uid)
+    def _store_status(self, uid: str, status: Manifest) -> None:
+        pod = self._store.get_by_uid(uid)
         # A final phase does not change. This includes a pod whose node failed before it ended.
         if pod is None or is_ended(pod):
             return
-        reported = pod_states.reported(pod, status)
+        reported = pod_transitions.merge_status(pod, status)
         if reported == pod:
             return
         self._store.update(reported)
-        for saying in pod_events.between(pod, status):
-            self._recorder.say(pod, saying)
+        for saying in pod_events.iter_change_events(pod, status):
+            self._recorder.emit(pod, saying)
 
-    def _bury(self, uid: str) -> None:
-        pod = self._store.by_uid(uid)
+    def _remove_terminated(self, uid: str) -> None:
+        pod = self._store.get_by_uid(uid)
         if pod is not None and is_terminating(pod):
             self.remove(pod)
 
-    def _may_begin(self, pod: Manifest) -> bool:
-        return not (is_terminating(pod) or self._is_cut_off(pod))
+    def _can_start(self, pod: Manifest) -> bool:
+        return not (is_terminating(pod) or self._is_on_lost_node(pod))
 
-    def _is_cut_off(self, pod: Manifest) -> bool:
-        node = self._store.get(Key("Node", "", node_of(pod)))
-        return node is None or is_lost(node)
+    def _is_on_lost_node(self, pod: Manifest) -> bool:
+        node = self._store.get(Key("Node", "", get_node_name(pod)))
+        return node is None or is_unreachable(node)
 
-    async def _start(self, uid: str) -> None:
+    async def _start_pod(self, uid: str) -> None:
         async with self._starting:
             try:
-                await self._run(uid)
-            except Unavailable:
+                await self._run_pod(uid)
+            except ClusterUnavailable:
                 self._loop.call_later(_AGAIN, self.start, uid)
 
-    async def _run(self, uid: str) -> None:
-        pod = None if self._closed else self._store.by_uid(uid)
+    async def _run_pod(self, uid: str) -> None:
+        pod = None if self._closed else self._store.get_by_uid(uid)
         if pod is None:
             return
-        if not self._may_begin(pod):
+        if not self._can_start(pod):
             if is_terminating(pod):
                 self.remove(pod)
             return
-        if not pod_states.is_placed(pod):
-            pod = self._admit(pod)
+        if not pod_transitions.is_accepted(pod):
+            pod = self._admit_pod(pod)
         if is_ended(pod):
             return
         try:
-            await self._kubelet.run(pod_states.with_gpus(pod))
+            await self._kubelet.start_pod(pod_transitions.with_visible_gpus(pod))
         except OSError as error:
             said = f"Failed to create pod sandbox: {error}"
-            self._recorder.say(
-                pod, Saying(reason="FailedCreatePodSandBox", message=said, component=KUBELET, warning=True)
+            self._recorder.emit(
+                pod,
+                EventMessage(reason="FailedCreatePodSandBox", message=said, component=KUBELET, warning=True),
             )
             self._loop.call_later(_AGAIN, self.start, uid)
 
-    def _admit(self, pod: Manifest) -> Manifest:
+    def _admit_pod(self, pod: Manifest) -> Manifest:
         """Return the pod as accepted or rejected by the kubelet of the node that it names."""
-        node, pods = node_of(pod), self._store.all("Pod")
+        node, pods = get_node_name(pod), self._store.list_objects("Pod")
         there = [
-            read_claim(each)
+            read_pod_info(each)
             for each in pods
-            if node_of(each) == node and pod_states.is_placed(each) and not is_ended(each)
+            if get_node_name(each) == node and pod_transitions.is_accepted(each) and not is_ended(each)
         ]
         found = self._store.get(Key("Node", "", node)) or {}
-        verdict = node_rejections.admit(read_claim(pod), read_node(found), there)
+        verdict = node_rejections.decide_admission(read_pod_info(pod), read_node_info(found), there)
         if not isinstance(verdict, Rejection):
-            return self._store.update(pod_states.bound(pod, verdict, self._clock()))
-        said = Saying(reason=verdict.reason, message=verdict.message, component=KUBELET, warning=True)
-        self._recorder.say(pod, said)
-        return self._store.update(pod_states.rejected(pod, verdict, self._clock()))
+            return self._store.update(pod_transitions.bind(pod, verdict, self._clock()))
+        said = EventMessage(reason=verdict.reason, message=verdict.message, component=KUBELET, warning=True)
+        self._recorder.emit(pod, said)
+        return self._store.update(pod_transitions.reject(pod, verdict, self._clock()))
 
-    def _terminate(self, pod: Manifest) -> None:
-        self._tasks.add(uid_of(pod), lambda: self._end(uid_of(pod)))
+    def _request_termination(self, pod: Manifest) -> None:
+        self._tasks.add(get_uid(pod), lambda: self._terminate_pod(get_uid(pod)))
 
     # Both functions check again: the transaction that requested them may have been rolled back.
-    async def _end(self, uid: str) -> None:
-        pod = self._store.by_uid(uid)
+    async def _terminate_pod(self, uid: str) -> None:
+        pod = self._store.get_by_uid(uid)
         if pod is not None and is_terminating(pod):
-            await self._kubelet.terminate(uid, _grace_left(pod, self._clock()))
+            await self._kubelet.terminate_pod(uid, _compute_remaining_grace(pod, self._clock()))
 
-    async def _forget(self, uid: str) -> None:
-        if self._store.by_uid(uid) is None:
-            await self._kubelet.forget(uid)
+    async def _remove_files(self, uid: str) -> None:
+        if self._store.get_by_uid(uid) is None:
+            await self._kubelet.remove_pod(uid)
 
 
-def _grace_left(pod: Manifest, now: datetime) -> float:
-    metadata = section(pod, "metadata")
-    grace = float(number(metadata, "deletionGracePeriodSeconds") or 0)
-    until = moment(metadata, "deletionTimestamp")
+def _compute_remaining_grace(pod: Manifest, now: datetime) -> float:
+    metadata = get_mapping(pod, "metadata")
+    grace = float(get_int(metadata, "deletionGracePeriodSeconds") or 0)
+    until = get_time(metadata, "deletionTimestamp")
     # The timestamp has no fractions of a second.
     return grace if until is None else min(grace, max(0.0, (until - now).total_seconds() + 1))

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from backend_plugin.embedded.pod_names import LOOPBACK
+from backend_plugin.embedded.pod_addresses import LOOPBACK
 
 # Below the ephemeral ports of Linux (from 32768) and macOS (from 49152), so that no client connection uses
 # them.
@@ -14,7 +14,7 @@ _SPAN: Final = range(20_000, 30_000)
 _STEP: Final = 97
 
 
-class Ports:
+class PortAllocator:
     """The reserved ports by job. A job keeps its port until `release`."""
 
     def __init__(self, known: Mapping[str, int], span: Sequence[int] = _SPAN) -> None:
@@ -22,7 +22,7 @@ class Ports:
         self._span = span
         self._next = os.getpid() * _STEP % len(span)
 
-    def of(self, job: str) -> int:
+    def get_port(self, job: str) -> int:
         """Return the port of the job with this uid. Reserve a free port on the first call.
 
         Raises:
@@ -30,14 +30,14 @@ class Ports:
         """
         port = self._ports.get(job)
         if port is None:
-            port = self._ports[job] = self._free()
+            port = self._ports[job] = self._find_free_port()
         return port
 
-    def release(self, job: str) -> None:
+    def release_port(self, job: str) -> None:
         """Release the port of a job."""
         self._ports.pop(job, None)
 
-    def _free(self) -> int:
+    def _find_free_port(self) -> int:
         taken = set(self._ports.values())
         for _ in self._span:
             port = self._span[self._next]

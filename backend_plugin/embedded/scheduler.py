@@ -1,14 +1,21 @@
-"""The scheduling loop: schedules pending pods when resources may be free. The algorithm is in `nodes`."""
+"""The scheduling loop, which runs `scheduling_cycle` when resources may be free."""
 
 import asyncio
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.nodes import Binding, Claim, Unschedulable, read_claim, read_node, schedule
-from backend_plugin.embedded.objects import is_ended, uid_of
-from backend_plugin.embedded.store import Change, Store
-from backend_plugin.shell.cluster import Unavailable
+from backend_plugin.embedded.objects import get_uid, is_ended
+from backend_plugin.embedded.scheduling_cycle import (
+    Binding,
+    PodInfo,
+    Unschedulable,
+    read_node_info,
+    read_pod_info,
+    schedule_pods,
+)
+from backend_plugin.embedded.store import ObjectChange, Store
+from backend_plugin.shell.cluster import ClusterUnavailable
 
 AT_ONCE: Final = 100
 """The number of decisions in one batch. Requests are served between two batches."""
@@ -23,8 +30,8 @@ class Scheduler:
     def __init__(self, store: Store, decide: Callable[[Binding | Unschedulable], None]) -> None:
         self._store = store
         self._decide = decide
-        self._waiting: dict[str, Claim] = {}
-        self._bound: dict[str, Claim] = {}
+        self._waiting: dict[str, PodInfo] = {}
+        self._bound: dict[str, PodInfo] = {}
         self._loop = asyncio.get_running_loop()
         self._decisions: Iterator[Binding | Unschedulable] | None = None
         """The remaining decisions of the current pass; None if no pass is active."""
@@ -32,28 +39,28 @@ class Scheduler:
         """True if resources may have become free since the pass began."""
         self._armed: asyncio.Handle | None = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Read all pods and start the first pass. From now on, `see` must receive every change."""
-        for pod in self._store.all("Pod"):
-            self._read(uid_of(pod), pod)
-        self._arm()
+        for pod in self._store.list_objects("Pod"):
+            self._read_pod(get_uid(pod), pod)
+        self._request_cycle()
 
-    def see(self, change: Change) -> None:
+    def on_change(self, change: ObjectChange) -> None:
         """Update the pods after a change in the store, and start a pass if necessary."""
         if change.key.kind == "Node":
             self._decisions = None  # They may use a node that has failed.
-            self._arm()
-        elif change.key.kind == "Pod" and _matters(change):
-            uid = uid_of(change.last)
+            self._request_cycle()
+        elif change.key.kind == "Pod" and _has_resource_change(change):
+            uid = get_uid(change.manifest)
             freed, waited = self._bound.pop(uid, None), self._waiting.pop(uid, None)
             if change.new is not None:
-                self._read(uid, change.new)
+                self._read_pod(uid, change.new)
             came = uid in self._bound and waited is None
             if came:
                 # The pod names its node, and uses resources that the pass counts as free.
                 self._decisions = None
             if came or freed is not None or uid in self._waiting:
-                self._arm()
+                self._request_cycle()
             elif uid not in self._bound and self._decisions is not None:
                 # The pod was deleted before its decision. The pass still reserves resources for it.
                 self._due = True
@@ -65,37 +72,37 @@ class Scheduler:
         if self._armed is not None:
             self._armed.cancel()
 
-    def _read(self, uid: str, pod: Manifest) -> None:
+    def _read_pod(self, uid: str, pod: Manifest) -> None:
         if not is_ended(pod):
-            claim = read_claim(pod)
+            claim = read_pod_info(pod)
             (self._bound if claim.node else self._waiting)[uid] = claim
 
-    def _arm(self) -> None:
+    def _request_cycle(self) -> None:
         self._due = True
-        self._wake()
+        self._schedule_cycle()
 
-    def _wake(self) -> None:
+    def _schedule_cycle(self) -> None:
         if self._armed is None:
-            self._armed = self._loop.call_soon(self._look)
+            self._armed = self._loop.call_soon(self._run_cycle)
 
-    def _look(self) -> None:
+    def _run_cycle(self) -> None:
         self._armed = None
         if self._decisions is None:
             self._due = False
-            nodes = [read_node(each) for each in self._store.all("Node")]
+            nodes = [read_node_info(each) for each in self._store.list_objects("Node")]
             # Copy both, because binding a pod changes them during the pass.
-            self._decisions = schedule(tuple(self._waiting.values()), tuple(self._bound.values()), nodes)
+            self._decisions = schedule_pods(tuple(self._waiting.values()), tuple(self._bound.values()), nodes)
         try:
             for _ in range(AT_ONCE):
-                self._carry_out()
-        except Unavailable:
+                self._apply_next_decision()
+        except ClusterUnavailable:
             self._decisions = None
-            self._armed = self._loop.call_later(_AGAIN, self._look)
+            self._armed = self._loop.call_later(_AGAIN, self._run_cycle)
             return
         if self._decisions is not None or (self._due and self._waiting):
-            self._wake()
+            self._schedule_cycle()
 
-    def _carry_out(self) -> None:
+    def _apply_next_decision(self) -> None:
         decision = None if self._decisions is None else next(self._decisions, None)
         if decision is None:
             self._decisions = None
@@ -103,7 +110,7 @@ class Scheduler:
             self._decide(decision)
 
 
-def _matters(change: Change) -> bool:
+def _has_resource_change(change: ObjectChange) -> bool:
     """True if the resources that a pod uses may have changed. Most changes are of container statuses."""
     old, new = change.old, change.new
     if old is None or new is None:

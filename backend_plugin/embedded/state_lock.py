@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from backend_plugin.core.errors import BackendError
-from backend_plugin.shell import discovery
+from backend_plugin.shell import server_file
 
 _OWNER_ONLY: Final = 0o700
 _OWNER_FILE: Final = 0o600
@@ -37,7 +37,7 @@ class StateLock:
         self._file = file
 
     @classmethod
-    def take(cls, directory: Path) -> "StateLock":
+    def acquire(cls, directory: Path) -> "StateLock":
         """Lock `directory`. A new directory has mode 0700; the mode of an existing one does not change.
 
         Raises:
@@ -49,7 +49,7 @@ class StateLock:
             directory.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
             if why_not := find_foreign_files(directory):
                 raise StateUnusable(f"{directory}: {why_not}")
-            _mark(directory)
+            _write_marker(directory)
             file = os.fdopen(open_own(directory / "lock"), "r+", encoding="ascii")
         except OSError as error:
             raise StateUnusable(f"{directory}: {error.strerror or error}; {USABLE}") from error
@@ -78,7 +78,7 @@ def find_foreign_files(directory: Path) -> str:
         names = {path.name for path in directory.iterdir()}
     except FileNotFoundError:
         return ""
-    address = discovery.file(directory).name
+    address = server_file.get_path(directory).name
     foreign = names - _HARMLESS - {address, f"{address}.new"}
     if MARKER in names or not foreign or names >= _EARLIER:
         return ""
@@ -88,7 +88,7 @@ def find_foreign_files(directory: Path) -> str:
     )
 
 
-def _mark(directory: Path) -> None:
+def _write_marker(directory: Path) -> None:
     if not os.path.lexists(directory / MARKER):
         with os.fdopen(open_own(directory / MARKER), "wb") as file:
             file.write(_TEXT)

@@ -15,10 +15,18 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from backend_plugin.core.errors import BackendError
-from backend_plugin.core.reading import number, section
+from backend_plugin.core.reading import get_int, get_mapping
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.changes import Counted
-from backend_plugin.embedded.objects import RESOURCES, Key, key_of, owner_of, stamp, uid_of, with_metadata
+from backend_plugin.embedded.change_counter import ChangeCounter
+from backend_plugin.embedded.objects import (
+    RESOURCES,
+    Key,
+    format_time,
+    get_key,
+    get_owner_uid,
+    get_uid,
+    with_metadata,
+)
 from backend_plugin.embedded.state_lock import USABLE, StateLock, StateUnusable, open_own
 from backend_plugin.shell.cluster import AlreadyExists, NotDurable
 
@@ -68,7 +76,7 @@ class Conflict(BackendError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ObjectChange:
     """A change of one object."""
 
     key: Key
@@ -78,14 +86,14 @@ class Change:
     """None if the object was deleted."""
 
     @property
-    def last(self) -> Manifest:
+    def manifest(self) -> Manifest:
         """The current object, or the last version of a deleted object."""
         return self.new or self.old or {}
 
 
 Statement: TypeAlias = tuple[str, tuple[str | int | bytes, ...]]
 """An SQL statement and its values."""
-Watcher: TypeAlias = Callable[[Change], None]
+Watcher: TypeAlias = Callable[[ObjectChange], None]
 Clock: TypeAlias = Callable[[], datetime]
 
 
@@ -100,7 +108,9 @@ class Store:
     Objects are immutable values: `update` replaces an object.
     """
 
-    def __init__(self, lock: StateLock, file: sqlite3.Connection, counted: Counted, clock: Clock) -> None:
+    def __init__(
+        self, lock: StateLock, file: sqlite3.Connection, counted: ChangeCounter, clock: Clock
+    ) -> None:
         self._lock = lock
         self._file = file
         self._counted = counted
@@ -110,9 +120,9 @@ class Store:
         self._owned: dict[str, dict[Key, None]]
         self._kinds: dict[str, dict[Key, None]]
         self._watchers: list[Watcher] = []
-        self._untold: deque[Change] = deque()
+        self._untold: deque[ObjectChange] = deque()
         self._telling = False
-        self._version = self._load()
+        self._version = self._load_objects()
 
     @classmethod
     def open(cls, directory: Path, clock: Clock = system_clock) -> "Store":
@@ -122,15 +132,15 @@ class Store:
             StateUnusable: If another server uses the directory, or if it cannot be read.
         """
         with ExitStack() as undo:
-            lock = StateLock.take(directory)
+            lock = StateLock.acquire(directory)
             undo.callback(lock.release)
             path = directory / "objects.sqlite"
-            file = undo.enter_context(closing(_open(path)))
-            counted = undo.enter_context(closing(Counted(directory / "changes")))
+            file = undo.enter_context(closing(_open_file(path)))
+            counted = undo.enter_context(closing(ChangeCounter(directory / "changes")))
             try:
                 store = cls(lock, file, counted, clock)
             except _DAMAGED as error:
-                raise StateUnusable(f"{path}: {_words(error)}; {_MOVE}") from error
+                raise StateUnusable(f"{path}: {_format_error(error)}; {_MOVE}") from error
             undo.pop_all()
         store._report_loss(path)
         return store
@@ -146,7 +156,7 @@ class Store:
                 path,
                 last - self._version,
             )
-        self._count(max(last, self._version))
+        self._record_version(max(last, self._version))
 
     def close(self) -> None:
         """Close the files and release the directory."""
@@ -159,20 +169,20 @@ class Store:
         """Return the object with this key, or None."""
         return self._objects.get(key)
 
-    def by_uid(self, uid: str) -> Manifest | None:
+    def get_by_uid(self, uid: str) -> Manifest | None:
         """Return the object with this uid, or None."""
         key = self._keys.get(uid)
         return None if key is None else self._objects[key]
 
-    def all(self, kind: str) -> list[Manifest]:
+    def list_objects(self, kind: str) -> list[Manifest]:
         """Return all objects of a kind, oldest first."""
         return [self._objects[key] for key in self._kinds[kind]]
 
-    def owned(self, uid: str, kind: str) -> list[Manifest]:
+    def list_owned(self, uid: str, kind: str) -> list[Manifest]:
         """Return the objects of a kind that the object with this uid controls, oldest first."""
         return [self._objects[key] for key in self._owned.get(uid, ()) if key.kind == kind]
 
-    def owners(self) -> Iterable[str]:
+    def list_owners(self) -> Iterable[str]:
         """Return the uids of all controlling owners, including deleted ones."""
         return tuple(self._owned)
 
@@ -182,14 +192,14 @@ class Store:
         Raises:
             AlreadyExists: If an object has the same key.
         """
-        key = key_of(manifest)
+        key = get_key(manifest)
         if key in self._objects:
             raise AlreadyExists(f'{RESOURCES[key.kind]} "{key.name}" already exists')
         generation = {} if "spec" not in manifest else {"generation": 1}
         new = with_metadata(
-            manifest, uid=str(uuid.uuid4()), creationTimestamp=stamp(self._clock()), **generation
+            manifest, uid=str(uuid.uuid4()), creationTimestamp=format_time(self._clock()), **generation
         )
-        return self._put(key, None, new)
+        return self._store_object(key, None, new)
 
     def update(self, manifest: Manifest) -> Manifest:
         """Replace the object from which this one was derived. An equal object is not stored again.
@@ -197,9 +207,9 @@ class Store:
         Raises:
             Conflict: If the stored object has changed or was deleted.
         """
-        key = key_of(manifest)
+        key = get_key(manifest)
         old = self._objects.get(key)
-        if old is None or _version(old) != _version(manifest) or uid_of(old) != uid_of(manifest):
+        if old is None or _get_version(old) != _get_version(manifest) or get_uid(old) != get_uid(manifest):
             raise Conflict(
                 f'Operation cannot be fulfilled on {RESOURCES[key.kind]} "{key.name}": the object has been '
                 "modified; please apply your changes to the latest version and try again"
@@ -207,9 +217,9 @@ class Store:
         if old == manifest:
             return old
         if old.get("spec") != manifest.get("spec"):
-            generation = number(section(old, "metadata"), "generation") or 0
+            generation = get_int(get_mapping(old, "metadata"), "generation") or 0
             manifest = with_metadata(manifest, generation=generation + 1)
-        return self._put(key, old, manifest)
+        return self._store_object(key, old, manifest)
 
     def remove(self, uid: str) -> Manifest | None:
         """Delete an object. Return it, or None if it does not exist."""
@@ -217,17 +227,17 @@ class Store:
         if key is None:
             return None
         version = self._version + 1
-        self._write(("DELETE FROM objects WHERE uid = ?", (uid,)), (_COUNT, (version,)))
-        self._count(version)
+        self._write_statements(("DELETE FROM objects WHERE uid = ?", (uid,)), (_COUNT, (version,)))
+        self._record_version(version)
         old = self._objects.pop(key)
         del self._keys[uid], self._kinds[key.kind][key]
-        self._disown(old, key)
-        self._untold.append(Change(key=key, old=old, new=None))
-        self._tell()
+        self._remove_from_owner(old, key)
+        self._untold.append(ObjectChange(key=key, old=old, new=None))
+        self._notify_watchers()
         return old
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
         """Commit all changes in the context as one transaction, and notify the watchers afterwards.
 
         Raises:
@@ -237,21 +247,21 @@ class Store:
         self._telling = True
         try:
             with ExitStack() as undo:
-                undo.callback(self._restore)
+                undo.callback(self._roll_back)
                 yield
                 self._execute("COMMIT")
                 undo.pop_all()
-                self._count(self._version)
+                self._record_version(self._version)
         finally:
             self._telling = False
-        self._tell()
+        self._notify_watchers()
 
-    def _restore(self) -> None:
+    def _roll_back(self) -> None:
         """Undo the current transaction."""
         self._untold.clear()
         if self._file.in_transaction:
             self._execute("ROLLBACK")
-        self._version = self._load()
+        self._version = self._load_objects()
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Call `watcher` with every change from now on, in order.
@@ -264,33 +274,33 @@ class Store:
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher) if watcher in self._watchers else None
 
-    def _put(self, key: Key, old: Manifest | None, manifest: Manifest) -> Manifest:
+    def _store_object(self, key: Key, old: Manifest | None, manifest: Manifest) -> Manifest:
         version = self._version + 1
         new = with_metadata(manifest, resourceVersion=str(version))
-        self._write((_PUT, (uid_of(new), version, msgspec.json.encode(new))))
-        self._count(version)
-        if old is not None and owner_of(old) != owner_of(new):
-            self._disown(old, key)
-        self._index(key, new)
-        self._untold.append(Change(key=key, old=old, new=new))
-        self._tell()
+        self._write_statements((_PUT, (get_uid(new), version, msgspec.json.encode(new))))
+        self._record_version(version)
+        if old is not None and get_owner_uid(old) != get_owner_uid(new):
+            self._remove_from_owner(old, key)
+        self._index_object(key, new)
+        self._untold.append(ObjectChange(key=key, old=old, new=new))
+        self._notify_watchers()
         return new
 
-    def _index(self, key: Key, manifest: Manifest) -> None:
+    def _index_object(self, key: Key, manifest: Manifest) -> None:
         self._objects[key] = manifest
-        self._keys[uid_of(manifest)] = key
+        self._keys[get_uid(manifest)] = key
         self._kinds[key.kind][key] = None
-        if owner := owner_of(manifest):
+        if owner := get_owner_uid(manifest):
             self._owned.setdefault(owner, {})[key] = None
 
-    def _disown(self, old: Manifest, key: Key) -> None:
-        owner = owner_of(old)
+    def _remove_from_owner(self, old: Manifest, key: Key) -> None:
+        owner = get_owner_uid(old)
         owned = self._owned.get(owner, {})
         owned.pop(key, None)
         if not owned:
             self._owned.pop(owner, None)
 
-    def _tell(self) -> None:
+    def _notify_watchers(self) -> None:
         if self._telling:
             return
         self._telling = True
@@ -302,7 +312,7 @@ class Store:
         finally:
             self._telling = False
 
-    def _write(self, *statements: Statement) -> None:
+    def _write_statements(self, *statements: Statement) -> None:
         """Execute all statements, or none. Raise `NotDurable` if the file cannot be written."""
         if len(statements) == 1 or self._file.in_transaction:
             for statement, values in statements:
@@ -318,7 +328,7 @@ class Store:
                 self._execute("ROLLBACK")
             raise
 
-    def _count(self, version: int) -> None:
+    def _record_version(self, version: int) -> None:
         """Store the number of the last change once it is durable, so that a loss is detected."""
         self._version = version
         if not self._file.in_transaction:
@@ -330,27 +340,27 @@ class Store:
         except sqlite3.DatabaseError as error:  # The disk is full, missing or damaged.
             raise NotDurable(f"the cluster's state cannot be written: {error}") from error
 
-    def _load(self) -> int:
+    def _load_objects(self) -> int:
         (last,) = self._file.execute("SELECT last FROM versions").fetchone()
         found = self._file.execute("SELECT version, body FROM objects ORDER BY made").fetchall()
         self._objects, self._keys, self._owned = {}, {}, {}
         self._kinds = {kind: {} for kind in RESOURCES}
         for version, body in found:
             manifest = msgspec.json.decode(body, type=dict[str, Any])
-            self._index(key_of(manifest), manifest)
+            self._index_object(get_key(manifest), manifest)
             last = max(last, version)
         return int(last)
 
 
-def _words(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     return str(error) if isinstance(error, sqlite3.Error) else f"an object in it cannot be read ({error})"
 
 
-def _version(manifest: Manifest) -> str:
-    return str(section(manifest, "metadata").get("resourceVersion"))
+def _get_version(manifest: Manifest) -> str:
+    return str(get_mapping(manifest, "metadata").get("resourceVersion"))
 
 
-def _open(path: Path) -> sqlite3.Connection:
+def _open_file(path: Path) -> sqlite3.Connection:
     try:
         os.close(open_own(path))  # Only the owner has access. SQLite gives its other files the same mode.
         file = sqlite3.connect(path, isolation_level=None)
@@ -359,7 +369,7 @@ def _open(path: Path) -> sqlite3.Connection:
     except sqlite3.OperationalError as error:
         raise StateUnusable(f"{path}: {error}; {USABLE}") from error
     try:
-        _prepare(file, path)
+        _prepare_file(file, path)
     except sqlite3.OperationalError as error:  # The contents may be intact: do not suggest to move the file.
         file.close()
         raise StateUnusable(f"{path}: {error}; {USABLE}") from error
@@ -372,7 +382,7 @@ def _open(path: Path) -> sqlite3.Connection:
     return file
 
 
-def _prepare(file: sqlite3.Connection, path: Path) -> None:
+def _prepare_file(file: sqlite3.Connection, path: Path) -> None:
     (schema,) = file.execute("PRAGMA user_version").fetchone()
     if schema > _SCHEMA:
         raise StateUnusable(

@@ -20,7 +20,7 @@ _TOLD: Final = timedelta(seconds=30)
 """A larger difference is logged."""
 
 
-def ours() -> datetime:
+def get_local_time() -> datetime:
     """Return the time of this machine."""
     return datetime.now(timezone.utc)
 
@@ -28,18 +28,18 @@ def ours() -> datetime:
 class Clock:
     """The clock of one cluster. Equal to the local clock until the first response."""
 
-    def __init__(self, ours: Callable[[], datetime] = ours) -> None:
+    def __init__(self, ours: Callable[[], datetime] = get_local_time) -> None:
         self._ours = ours
         self._ahead = timedelta(0)
         self._told = False
         self._date = ""
         """The last `Date` header."""
 
-    def now(self) -> datetime:
+    def get_current_time(self) -> datetime:
         """Return the current time in the cluster."""
         return self._ours() + self._ahead
 
-    def heard(self, date: str) -> None:
+    def update(self, date: str) -> None:
         """Update the clock from the `Date` header of a response that has just started."""
         if date == self._date:
             return

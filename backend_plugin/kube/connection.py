@@ -16,7 +16,7 @@ import aiohttp
 from yarl import URL
 
 from backend_plugin.kube.clock import Clock
-from backend_plugin.kube.credentials import Access, Credentials, CredentialsUnusable
+from backend_plugin.kube.credentials import ClusterAccess, Credentials, CredentialsUnusable
 from backend_plugin.shell.timeouts import timeout
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ _READ_BUFFER: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ApiRequest:
     """An API request, without credentials."""
 
     method: str = "GET"
@@ -49,7 +49,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpResponse:
     """A complete response."""
 
     status: int
@@ -63,7 +63,7 @@ class Connection:
     def __init__(self, credentials: Credentials) -> None:
         self.clock: Final = Clock()
         self._credentials = credentials
-        self._access = Access(server="")
+        self._access = ClusterAccess(server="")
         self._tls: ssl.SSLContext | None = None
         self._certificates: object = None
         self._proxy: str | None = None
@@ -77,7 +77,7 @@ class Connection:
         Raises:
             CredentialsUnusable: If no credentials can be read.
         """
-        await self._load()
+        await self._load_credentials()
         self._session = aiohttp.ClientSession(
             # The callers limit the number of requests; each watch has a connection of its own.
             connector=aiohttp.TCPConnector(limit=0),
@@ -95,20 +95,20 @@ class Connection:
         if self._session is not None:
             await self._session.close()
 
-    async def ask(self, question: Question, seconds: float) -> Reply:
+    async def send(self, question: ApiRequest, seconds: float) -> HttpResponse:
         """Return the complete response.
 
         Raises:
             aiohttp.ClientError: If there is no response.
             asyncio.TimeoutError: If it takes longer than `seconds`, not counting new credentials.
         """
-        await self._refresh()
-        async with timeout(seconds), self.request(question) as response:
-            return Reply(response.status, response.headers, await response.read())
+        await self._refresh_credentials()
+        async with timeout(seconds), self.open_response(question) as response:
+            return HttpResponse(response.status, response.headers, await response.read())
 
     @asynccontextmanager
-    async def request(
-        self, question: Question, silence: float | None = None
+    async def open_response(
+        self, question: ApiRequest, silence: float | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request and yield the response while its body arrives.
 
@@ -119,13 +119,13 @@ class Connection:
         Raises:
             aiohttp.ClientError: If there is no response.
         """
-        await self._refresh()
-        session, access = self._check_open(), self._access
+        await self._refresh_credentials()
+        session, access = self._require_session(), self._access
         async with session.request(
             question.method,
-            _url(question, access),
+            _build_url(question, access),
             data=question.body,
-            headers=_headers(question, access),
+            headers=_build_headers(question, access),
             ssl=self._tls or True,
             server_hostname=access.server_name,
             proxy=self._proxy,
@@ -133,61 +133,64 @@ class Connection:
             allow_redirects=False,
         ) as response:
             if response.ok:
-                self.clock.heard(response.headers.get("Date", ""))
+                self.clock.update(response.headers.get("Date", ""))
             try:
                 yield response
             finally:
                 _abort_unfinished(response)
 
-    def _check_open(self) -> aiohttp.ClientSession:
+    def _require_session(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
             raise aiohttp.ClientConnectionError("not connected")
         return self._session
 
-    async def renew(self) -> None:
+    async def renew_credentials(self) -> None:
         """Reload the credentials after 401 and discard cached ones."""
         if self._loading is not None:
             await asyncio.shield(self._loading)
         elif time.monotonic() - self._renewed > _RENEW:
             self._renewed = time.monotonic()
             self._credentials.forget()
-            await self._reloaded()
+            await self._reload_once()
 
-    async def _refresh(self) -> None:
+    async def _refresh_credentials(self) -> None:
         if time.monotonic() - self._loaded > _RELOAD:
-            await self._reloaded()
+            await self._reload_once()
 
-    async def _reloaded(self) -> None:
+    async def _reload_once(self) -> None:
         """Reload once for all concurrent callers. The reload continues if a caller times out."""
         if self._loading is None:
-            self._loading = asyncio.create_task(self._reload())
-            self._loading.add_done_callback(self._settle)
+            self._loading = asyncio.create_task(self._reload_credentials())
+            self._loading.add_done_callback(self._clear_reload)
         await asyncio.shield(self._loading)
 
-    def _settle(self, _: "asyncio.Task[None]") -> None:
+    def _clear_reload(self, _: "asyncio.Task[None]") -> None:
         self._loading = None
 
-    async def _reload(self) -> None:
+    async def _reload_credentials(self) -> None:
         """Reload; keep the current credentials if the files are unreadable, as during their replacement."""
         try:
-            await self._load()
+            await self._load_credentials()
         except CredentialsUnusable as unusable:
             self._loaded = time.monotonic()
             log.warning("keeping the current credentials: %s", unusable)
 
-    async def _load(self) -> None:
+    async def _load_credentials(self) -> None:
         access = await self._credentials.load()
         _require_server_url(access.server)
         try:
-            certificates = (access.verify, *map(_digest, (access.ca_file, access.cert_file, access.key_file)))
+            certificates = (
+                access.verify,
+                *map(_compute_digest, (access.ca_file, access.cert_file, access.key_file)),
+            )
             if certificates != self._certificates:
                 # aiohttp does not reuse a connection of another TLS context for new requests.
-                self._tls, self._certificates = _context(access), certificates
+                self._tls, self._certificates = _build_tls_context(access), certificates
         except (OSError, ValueError) as error:
             raise CredentialsUnusable(
                 f"certificates for {access.server}: {error}; see the kubeconfig"
             ) from error
-        self._access, self._proxy, self._loaded = access, _proxy(access), time.monotonic()
+        self._access, self._proxy, self._loaded = access, _find_proxy(access), time.monotonic()
 
 
 def _abort_unfinished(response: aiohttp.ClientResponse) -> None:
@@ -197,7 +200,7 @@ def _abort_unfinished(response: aiohttp.ClientResponse) -> None:
         connection.transport.abort()
 
 
-def _url(question: Question, access: Access) -> URL:
+def _build_url(question: ApiRequest, access: ClusterAccess) -> URL:
     # `server` may contain a path.
     return URL(access.server + question.path, encoded=True).with_query(question.query)
 
@@ -209,7 +212,7 @@ def _require_server_url(server: str) -> None:
         raise CredentialsUnusable(f"{server!r} is not the URL of an API server; write https://HOST:PORT")
 
 
-def _headers(question: Question, access: Access) -> Mapping[str, str]:
+def _build_headers(question: ApiRequest, access: ClusterAccess) -> Mapping[str, str]:
     headers = {
         "Accept": question.accept,
         # Within a cluster, decompression costs more than it saves.
@@ -223,7 +226,7 @@ def _headers(question: Question, access: Access) -> Mapping[str, str]:
     return headers
 
 
-def _proxy(access: Access) -> str | None:
+def _find_proxy(access: ClusterAccess) -> str | None:
     """Return the proxy of the kubeconfig, else that of ``HTTPS_PROXY`` and ``NO_PROXY``."""
     if access.proxy:
         return access.proxy
@@ -233,11 +236,11 @@ def _proxy(access: Access) -> str | None:
     return getproxies().get(server.scheme)
 
 
-def _digest(path: str | None) -> bytes:
+def _compute_digest(path: str | None) -> bytes:
     return hashlib.sha256(Path(path).read_bytes()).digest() if path else b""
 
 
-def _context(access: Access) -> ssl.SSLContext:
+def _build_tls_context(access: ClusterAccess) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=access.ca_file)
     if access.cert_file:
         context.load_cert_chain(access.cert_file, access.key_file)

@@ -23,7 +23,7 @@ class CredentialsUnusable(BackendError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class ClusterAccess:
     """The address and the credentials of an API server at one moment."""
 
     server: str
@@ -41,7 +41,7 @@ class Access:
 class Credentials(Protocol):
     """A source of credentials. Load them repeatedly: tokens expire and certificates are renewed."""
 
-    async def load(self) -> Access:
+    async def load(self) -> ClusterAccess:
         """Return the current credentials.
 
         Raises:
@@ -52,14 +52,14 @@ class Credentials(Protocol):
         """Discard cached credentials, because the API server rejected them."""
 
 
-class InCluster:
+class InClusterCredentials:
     """The service account of the current pod. Its token is renewed every hour."""
 
     def __init__(self, account: Path = _ACCOUNT, environ: Mapping[str, str] = os.environ) -> None:
         self._account = account
         self._environ = environ
 
-    async def load(self) -> Access:
+    async def load(self) -> ClusterAccess:
         """Read the token and the CA file; see `Credentials.load`."""
         from kubernetes.aio.client import Configuration
         from kubernetes.aio.config.incluster_config import InClusterConfigLoader
@@ -76,13 +76,13 @@ class InCluster:
             raise CredentialsUnusable(
                 f"{self._account}: {error}; run in a pod with a service account"
             ) from error
-        return _access(configuration)
+        return _build_access(configuration)
 
     def forget(self) -> None:
         """Do nothing, because nothing is cached."""
 
 
-class KubeConfig:
+class KubeconfigCredentials:
     """A context of kubeconfig files, including its certificates, tokens and exec plugins."""
 
     def __init__(self, files: str, context: str = "", seconds: float = _SECONDS) -> None:
@@ -92,7 +92,7 @@ class KubeConfig:
         self._loader: Any = None
         self._seen: object = None
 
-    async def load(self) -> Access:
+    async def load(self) -> ClusterAccess:
         """Return the current credentials, as `Credentials.load` does.
 
         An exec plugin runs again when its token has expired. If it does not end in time, it is killed
@@ -100,7 +100,7 @@ class KubeConfig:
         """
         existing = {process.pid for process in _list_children()}
         try:
-            return await asyncio.wait_for(self._load(), self._seconds)
+            return await asyncio.wait_for(self._load_context(), self._seconds)
         except (asyncio.CancelledError, asyncio.TimeoutError) as error:
             # The official package starts the plugin and does not end it.
             for process in _list_children():
@@ -114,13 +114,13 @@ class KubeConfig:
             "run the plugin by hand to find out what it waits for"
         )
 
-    async def _load(self) -> Access:
+    async def _load_context(self) -> ClusterAccess:
         from kubernetes.aio.client import Configuration
         from kubernetes.aio.config.kube_config import load_kube_config
 
         load: Any = load_kube_config
         configuration = Configuration()
-        seen = self._state_of_files()
+        seen = self._read_file_states()
         if not seen:
             raise CredentialsUnusable(
                 f"kubeconfig {self._files}: there is no such file; name a kubeconfig that kubectl can use"
@@ -138,17 +138,19 @@ class KubeConfig:
                 self._seen = seen
         # The package evaluates user input and the output of plugins, so any exception is possible.
         except Exception as error:
-            raise CredentialsUnusable(f"kubeconfig {self._files}: {self._told(error)}") from error
-        return _access(configuration)
+            raise CredentialsUnusable(
+                f"kubeconfig {self._files}: {self._format_load_error(error)}"
+            ) from error
+        return _build_access(configuration)
 
-    def _told(self, error: Exception) -> str:
+    def _format_load_error(self, error: Exception) -> str:
         """Return an error message; for a missing context it lists the existing ones."""
-        there = self._contexts() if self._context else ()
+        there = self._list_context_names() if self._context else ()
         if not there or self._context in there:
             return f"{error}; name a kubeconfig that kubectl can use"
         return f"has no context {self._context}; name one of its contexts: {', '.join(there)}"
 
-    def _contexts(self) -> Sequence[str]:
+    def _list_context_names(self) -> Sequence[str]:
         """Return the names of the contexts; empty if the files are not valid."""
         from kubernetes.aio.config.kube_config import KubeConfigMerger
         from yaml import YAMLError
@@ -163,32 +165,36 @@ class KubeConfig:
         """Discard the output of an exec plugin, even if it has not expired."""
         self._loader = None
 
-    def _state_of_files(self) -> Sequence[object]:
+    def _read_file_states(self) -> Sequence[object]:
         paths = [Path(each).expanduser() for each in self._files.split(os.pathsep) if each]
-        return [(found.st_mtime_ns, found.st_size, found.st_ino) for path in paths if (found := _stat(path))]
+        return [
+            (found.st_mtime_ns, found.st_size, found.st_ino)
+            for path in paths
+            if (found := _find_file_status(path))
+        ]
 
 
-def choose(options: KubernetesOptions, environ: Mapping[str, str] = os.environ) -> Credentials:
+def select_credentials(options: KubernetesOptions, environ: Mapping[str, str] = os.environ) -> Credentials:
     """Return the credentials from the options, else the pod's service account, else kubectl's default."""
     if not options.kubeconfig and not options.context and environ.get("KUBERNETES_SERVICE_HOST"):
-        return InCluster(environ=environ)
+        return InClusterCredentials(environ=environ)
     files = options.kubeconfig or environ.get("KUBECONFIG", "") or str(Path.home() / ".kube" / "config")
-    return KubeConfig(files, options.context)
+    return KubeconfigCredentials(files, options.context)
 
 
 def _list_children() -> "Sequence[psutil.Process]":
     return psutil.Process().children(recursive=True)
 
 
-def _stat(path: Path) -> os.stat_result | None:
+def _find_file_status(path: Path) -> os.stat_result | None:
     try:
         return path.stat()
     except OSError:
         return None
 
 
-def _access(configuration: Any) -> Access:
-    return Access(
+def _build_access(configuration: Any) -> ClusterAccess:
+    return ClusterAccess(
         server=configuration.host.rstrip("/"),
         # The token file may end with a line break.
         authorization=configuration.api_key.get("BearerToken", "").strip(),

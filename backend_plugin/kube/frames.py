@@ -6,7 +6,7 @@ from typing import Final
 _LENGTH: Final = 4
 
 
-class Frames:
+class FrameSplitter:
     """Takes pieces of a stream and yields frames without their length prefixes."""
 
     def __init__(self, longest: int) -> None:
@@ -45,6 +45,6 @@ class Frames:
         self._parts, self._size = [data[at:]], len(data) - at
 
     @property
-    def rest(self) -> int:
+    def remainder(self) -> int:
         """Return the number of bytes that an incomplete frame lacks."""
         return self._over or (self._wanted - self._size if self._size else 0)

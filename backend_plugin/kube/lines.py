@@ -6,7 +6,7 @@ from typing import Final
 _END: Final = b"\n"
 
 
-class Lines:
+class LineSplitter:
     """Takes pieces of a stream and yields lines without their line ends."""
 
     def __init__(self, longest: int) -> None:
@@ -21,16 +21,16 @@ class Lines:
         """Yield the lines that `piece` completes."""
         begin = 0
         while (end := piece.find(_END, begin)) >= 0:
-            self._keep(piece[begin:end])
+            self._buffer_part(piece[begin:end])
             line = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
             self._parts, self._size = [], 0
             self.cut, self._over = self._over, 0
             begin = end + 1
             yield line
         if begin < len(piece):
-            self._keep(piece[begin:])
+            self._buffer_part(piece[begin:])
 
-    def _keep(self, part: bytes) -> None:
+    def _buffer_part(self, part: bytes) -> None:
         kept = part[: max(0, self._longest - self._size)]
         self._over += len(part) - len(kept)
         self._size += len(kept)
@@ -38,6 +38,6 @@ class Lines:
             self._parts.append(kept)
 
     @property
-    def rest(self) -> bytes:
+    def remainder(self) -> bytes:
         """The text after the last line end."""
         return b"".join(self._parts)

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from backend_plugin.core.job import OwnerReference
-from backend_plugin.core.reading import text
-from backend_plugin.kube import wire
-from backend_plugin.kube.answers import Answered
-from backend_plugin.kube.api import Api
-from backend_plugin.kube.connection import Question
-from backend_plugin.kube.kinds import Resource, are_names
-from backend_plugin.kube.permissions import Permissions, Rule
-from backend_plugin.shell.cluster import Unavailable
+from backend_plugin.core.reading import get_text
+from backend_plugin.kube import json_decoder
+from backend_plugin.kube.api_client import ApiClient
+from backend_plugin.kube.api_errors import ApiError
+from backend_plugin.kube.api_resources import ApiResource, is_path_safe
+from backend_plugin.kube.connection import ApiRequest
+from backend_plugin.kube.permissions import Permissions, PolicyRule
+from backend_plugin.shell.cluster import ClusterUnavailable
 from backend_plugin.shell.timeouts import timeout
 
-WORKFLOWS: Final = Resource(group="flyte.lyft.com", version="v1alpha1", plural="flyteworkflows")
+WORKFLOWS: Final = ApiResource(group="flyte.lyft.com", version="v1alpha1", plural="flyteworkflows")
 _KIND: Final = "FlyteWorkflow"
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """Requests the metadata only, because a workflow may have a megabyte."""
@@ -29,27 +29,27 @@ _EVERYWHERE: Final = ""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Pause:
+class _RequestPause:
     """A period without requests, and its reason."""
 
     why: str
     until: float
     seconds: float
-    rule: Rule | None
+    rule: PolicyRule | None
     """The missing RBAC rule, if any."""
 
 
-class Owners:
+class OwnerFinder:
     """Finds FlyteWorkflows, with a growing pause if they are in another cluster or not readable."""
 
-    def __init__(self, api: Api, permissions: Permissions, pause: float) -> None:
+    def __init__(self, api: ApiClient, permissions: Permissions, pause: float) -> None:
         self._api = api
         self._permissions = permissions
         self._pause = pause
-        self._pauses: dict[str, _Pause] = {}
+        self._pauses: dict[str, _RequestPause] = {}
         """Pauses by namespace, because a Role may permit the request in one namespace only."""
 
-    async def of(self, namespace: str, execution: str, scope: str) -> OwnerReference | None:
+    async def find_owner(self, namespace: str, execution: str, scope: str) -> OwnerReference | None:
         """Return the owner of the jobs of an execution, or None if it is unknown.
 
         Args:
@@ -57,71 +57,71 @@ class Owners:
             execution: The name of the execution.
             scope: The namespace to name in the message about a missing RBAC rule. Empty for a ClusterRole.
         """
-        if not execution or self._why_paused(namespace):
+        if not execution or self._get_pause_reason(namespace):
             return None
         try:
             async with timeout(_SECONDS):
-                return await self.found(namespace, execution, scope)
-        except (Unavailable, asyncio.TimeoutError):
+                return await self.lookup_workflow(namespace, execution, scope)
+        except (ClusterUnavailable, asyncio.TimeoutError):
             return None
 
-    async def found(self, namespace: str, execution: str, scope: str) -> OwnerReference | None:
+    async def lookup_workflow(self, namespace: str, execution: str, scope: str) -> OwnerReference | None:
         """Return the owner of the jobs of an execution, or None if the workflow does not exist here.
 
         Raises:
-            Unavailable: If it cannot be determined whether the workflow exists.
+            ClusterUnavailable: If it cannot be determined whether the workflow exists.
         """
-        if not are_names(namespace, execution):
-            raise Unavailable(f"{namespace}/{execution} is not a valid name of a {_KIND}")
-        if why := self._why_paused(namespace):
-            raise Unavailable(why)
-        rule = Rule(resource=WORKFLOWS, verbs=("get",), namespace=scope)
-        question = Question(path=WORKFLOWS.path(namespace, execution), accept=_METADATA, doubts=False)
+        if not is_path_safe(namespace, execution):
+            raise ClusterUnavailable(f"{namespace}/{execution} is not a valid name of a {_KIND}")
+        if why := self._get_pause_reason(namespace):
+            raise ClusterUnavailable(why)
+        rule = PolicyRule(resource=WORKFLOWS, verbs=("get",), namespace=scope)
+        question = ApiRequest(path=WORKFLOWS.build_path(namespace, execution), accept=_METADATA, doubts=False)
         try:
-            found = wire.metadata(await self._api.object(question))
-        except Answered as answer:
+            found = json_decoder.get_metadata(await self._api.fetch_object(question))
+        except ApiError as answer:
             # A 404 for the kind gives no evidence about this execution: the workflows are in another cluster.
-            if answer.is_of(WORKFLOWS.plural, execution):
-                self._go_on(namespace)
+            if answer.is_missing_object(WORKFLOWS.plural, execution):
+                self._end_pauses(namespace)
                 return None
-            raise self._no_answer(namespace, answer, rule) from answer
-        self._go_on(namespace)
-        uid = text(found, "uid")
-        if not uid or text(found, "name") != execution:
-            raise Unavailable(f"the API server returned another object than {_KIND} {execution}")
+            raise self._build_unavailable(namespace, answer, rule) from answer
+        self._end_pauses(namespace)
+        uid = get_text(found, "uid")
+        if not uid or get_text(found, "name") != execution:
+            raise ClusterUnavailable(f"the API server returned another object than {_KIND} {execution}")
         version = f"{WORKFLOWS.group}/{WORKFLOWS.version}"
         return OwnerReference(api_version=version, kind=_KIND, name=execution, uid=uid)
 
-    def _why_paused(self, namespace: str) -> str:
+    def _get_pause_reason(self, namespace: str) -> str:
         """Return the reason for a current pause. Empty if there is no pause."""
         for pause in (self._pauses.get(_EVERYWHERE), self._pauses.get(namespace)):
             if pause is not None and asyncio.get_running_loop().time() < pause.until:
                 return pause.why
         return ""
 
-    def _no_answer(self, namespace: str, answer: Answered, rule: Rule) -> Unavailable:
+    def _build_unavailable(self, namespace: str, answer: ApiError, rule: PolicyRule) -> ClusterUnavailable:
         why = f"the API server answers {answer}"
         if answer.is_not_authorized:
-            why = self._permissions.missing(rule, answer.message)
-            self._wait(namespace, why, rule)
+            why = self._permissions.record_missing(rule, answer.message)
+            self._start_pause(namespace, why, rule)
         elif answer.is_not_served:
             why = f"the cluster has no {WORKFLOWS}: the executions of Flyte are in another cluster"
-            self._wait(_EVERYWHERE, why, None)
-        elif not answer.is_passing:
-            self._wait(namespace, why, None)
-        return Unavailable(why)
+            self._start_pause(_EVERYWHERE, why, None)
+        elif not answer.is_transient:
+            self._start_pause(namespace, why, None)
+        return ClusterUnavailable(why)
 
-    def _wait(self, where: str, why: str, rule: Rule | None) -> None:
+    def _start_pause(self, where: str, why: str, rule: PolicyRule | None) -> None:
         last = self._pauses.get(where)
         seconds = self._pause if last is None else max(self._pause, min(2 * last.seconds, _LONGEST_PAUSE))
         until = asyncio.get_running_loop().time() + seconds
-        self._pauses[where] = _Pause(why=why, until=until, seconds=seconds, rule=rule)
+        self._pauses[where] = _RequestPause(why=why, until=until, seconds=seconds, rule=rule)
 
-    def _go_on(self, namespace: str) -> None:
+    def _end_pauses(self, namespace: str) -> None:
         """End the pauses after a response. Report the rule as granted if no other namespace lacks it."""
         paused = self._pauses.pop(namespace, None)
         self._pauses.pop(_EVERYWHERE, None)
         if paused is None or paused.rule is None:
             return
         if all(each.rule != paused.rule for each in self._pauses.values()):
-            self._permissions.granted(paused.rule)
+            self._permissions.record_granted(paused.rule)

@@ -4,16 +4,16 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from backend_plugin.kube.kinds import Resource
+from backend_plugin.kube.api_resources import ApiResource
 
 log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class PolicyRule:
     """A rule that a role has to contain."""
 
-    resource: Resource
+    resource: ApiResource
     verbs: tuple[str, ...]
     namespace: str = ""
     """Empty for all namespaces."""
@@ -40,9 +40,9 @@ class Permissions:
     """The missing RBAC rules of one account."""
 
     def __init__(self) -> None:
-        self._missing: set[Rule] = set()
+        self._missing: set[PolicyRule] = set()
 
-    def missing(self, rule: Rule, said: str) -> str:
+    def record_missing(self, rule: PolicyRule, said: str) -> str:
         """Record that a request failed because `rule` is missing. Return a message with the rule to add."""
         sentence = f"{said}; add to {rule.role}: {rule}"
         if rule not in self._missing:
@@ -50,7 +50,7 @@ class Permissions:
             log.warning("a permission is missing: %s", sentence)
         return sentence
 
-    def granted(self, rule: Rule) -> None:
+    def record_granted(self, rule: PolicyRule) -> None:
         """Record that a request that needs `rule` succeeded."""
         if rule in self._missing:
             self._missing.discard(rule)

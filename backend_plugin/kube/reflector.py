@@ -1,6 +1,6 @@
 """Lists and watches one kind in one namespace and retries after errors.
 
-`course` decides the next step. `gathering` receives the records.
+`list_watch` decides the next step. `watch_merge` receives the records.
 """
 
 import asyncio
@@ -15,20 +15,20 @@ from itertools import islice
 from typing import Final, NoReturn
 
 from backend_plugin.core.observed import Job, Pod
-from backend_plugin.core.reading import section, text
-from backend_plugin.kube import envelope, wire
-from backend_plugin.kube.answers import Answered
-from backend_plugin.kube.api import Api, Silent, Stream
-from backend_plugin.kube.connection import Question
-from backend_plugin.kube.course import Course, List, Pause, Watch
-from backend_plugin.kube.gathering import Part
-from backend_plugin.kube.kinds import Kind, Resource
+from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.kube import json_decoder, protobuf_envelope
+from backend_plugin.kube.api_client import ApiClient, ResponseStream, StreamStalled
+from backend_plugin.kube.api_errors import ApiError
+from backend_plugin.kube.api_resources import ApiResource, WatchedKind
+from backend_plugin.kube.connection import ApiRequest
+from backend_plugin.kube.decoder import Decoder, ListPage, MalformedResponse, WatchedObject, WatchEvent
+from backend_plugin.kube.list_watch import ListStep, ListWatch, PauseStep, WatchStep
 from backend_plugin.kube.options import KubernetesOptions
-from backend_plugin.kube.parsed import Change, Malformed, Page, Parser, Seen
-from backend_plugin.kube.permissions import Permissions, Rule
-from backend_plugin.shell.cluster import Unavailable
-from backend_plugin.shell.sight import Sight, State
+from backend_plugin.kube.permissions import Permissions, PolicyRule
+from backend_plugin.kube.watch_merge import KindPart
+from backend_plugin.shell.cluster import ClusterUnavailable
 from backend_plugin.shell.timeouts import timeout
+from backend_plugin.shell.watch_status import WatchState, WatchStatus
 
 log = logging.getLogger(__name__)
 
@@ -48,14 +48,14 @@ _WATCH_PAUSE_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class WatchTarget:
     """A kind in one namespace, and the receivers of its records and state."""
 
-    kind: Kind
+    kind: WatchedKind
     namespace: str
     """Empty for all namespaces."""
-    part: Part
-    sight: Sight
+    part: KindPart
+    sight: WatchStatus
     after: Sequence[asyncio.Event] = ()
     """The reflector starts when all these events are set."""
 
@@ -64,12 +64,12 @@ class Place:
 
 
 class Reflector:
-    """Lists and watches the objects of one `Place`."""
+    """Lists and watches the objects of one `WatchTarget`."""
 
     def __init__(
         self,
-        api: Api,
-        place: Place,
+        api: ApiClient,
+        place: WatchTarget,
         permissions: Permissions,
         options: KubernetesOptions,
     ) -> None:
@@ -78,11 +78,11 @@ class Reflector:
         self._kind = place.kind
         self._permissions = permissions
         self._options = options
-        self._course = Course(chance=random.random, page=options.page)
-        self._json: Parser = wire.Parser(place.kind.wire, place.kind.read)
+        self._course = ListWatch(chance=random.random, page=options.page)
+        self._json: Decoder = json_decoder.JsonDecoder(place.kind.wire, place.kind.read)
         self._version = place.kind.resource.version
-        self._found: list[Seen] = []
-        self._ahead: tuple[List, asyncio.Task[bytes]] | None = None
+        self._found: list[WatchedObject] = []
+        self._ahead: tuple[ListStep, asyncio.Task[bytes]] | None = None
         """The request for the next page, sent while the current page is parsed."""
         self._refusals: Counter[str] = Counter()
         """The number of 403 responses in a row, by verb."""
@@ -92,48 +92,48 @@ class Reflector:
         """Set if the backend created an object of this kind since the last list, so the kind is served."""
         self._trouble = False
         """True if an error was logged and the watch has not recovered."""
-        self._state = State.WAITING
-        self._stands(self._state)
+        self._state = WatchState.WAITING
+        self._set_state(self._state)
 
     async def run(self) -> NoReturn:
         """List and watch until cancelled."""
         for told in self._place.after:
             await told.wait()
         try:
-            await self._follow()
+            await self._run_steps()
         finally:
             if self._ahead is not None:
                 self._ahead[1].cancel()
 
-    async def _follow(self) -> NoReturn:
+    async def _run_steps(self) -> NoReturn:
         while True:
             try:
-                await self._step()
-            except Answered as answer:
-                await self._answered(answer)
-            except Silent as silent:
-                self._silent(silent)
-            except (Unavailable, Malformed) as trouble:
-                self._tell(str(trouble), type(trouble).__name__)
-                self._course.failed()
+                await self._run_step()
+            except ApiError as answer:
+                await self._on_api_error(answer)
+            except StreamStalled as silent:
+                self._on_stall(silent)
+            except (ClusterUnavailable, MalformedResponse) as trouble:
+                self._report_failure(str(trouble), type(trouble).__name__)
+                self._course.on_failure()
 
-    async def _step(self) -> None:
-        match self._course.step(asyncio.get_running_loop().time()):
-            case Pause(seconds=seconds):
-                await self._pause(seconds)
-            case List() as step:
-                await self._list(step)
-            case Watch() as step:
-                await self._watch(step)
+    async def _run_step(self) -> None:
+        match self._course.decide_next_step(asyncio.get_running_loop().time()):
+            case PauseStep(seconds=seconds):
+                await self._wait_before_step(seconds)
+            case ListStep() as step:
+                await self._list_page(step)
+            case WatchStep() as step:
+                await self._watch_changes(step)
 
-    def made(self, resource: Resource) -> None:
+    def on_created(self, resource: ApiResource) -> None:
         """Retry discovery without delay if this reflector waits for the API server to serve `resource`."""
         ours = self._kind.resource
         if (resource.group, resource.plural) == (ours.group, ours.plural):
             self._made.set()
 
-    async def _pause(self, seconds: float) -> None:
-        if self._state is not State.ABSENT:
+    async def _wait_before_step(self, seconds: float) -> None:
+        if self._state is not WatchState.ABSENT:
             await asyncio.sleep(seconds)
             return
         with contextlib.suppress(asyncio.TimeoutError):
@@ -142,58 +142,60 @@ class Reflector:
 
     # ---- list
 
-    async def _list(self, step: List) -> None:
+    async def _list_page(self, step: ListStep) -> None:
         if not step.rest:
             self._found = []
             self._made.clear()
             if not self._kind.resource.version:
-                self._version = await self._preferred()
-        body = await self._page(step)
-        page = self._parser(protobuf=envelope.is_wrapped(body)).page(body)
+                self._version = await self._fetch_preferred_version()
+        body = await self._fetch_page(step)
+        page = self._select_decoder(protobuf=protobuf_envelope.is_wrapped(body)).decode_page(body)
         if page.rest:  # The API server prepares the next page while this one is parsed.
-            following = List(limit=step.limit, rest=page.rest)
-            self._ahead = following, asyncio.create_task(self._ask(following))
-        self._found += await _all_of(page)
+            following = ListStep(limit=step.limit, rest=page.rest)
+            self._ahead = following, asyncio.create_task(self._request_page(following))
+        self._found += await _decode_items(page)
         if page.rest:
-            self._course.paged(page.rest)
+            self._course.on_page(page.rest)
             return
         found, self._found = self._found, []
-        self._course.listed(page.version, asyncio.get_running_loop().time())
-        self._granted("list")
+        self._course.on_list_end(page.version, asyncio.get_running_loop().time())
+        self._record_granted("list")
         self._receive()
-        self._place.part.replace(found)
-        if not self._is_deaf:
-            self._well()
+        self._place.part.replace_records(found)
+        if not self._is_stalled:
+            self._report_recovery()
 
-    async def _page(self, step: List) -> bytes:
+    async def _fetch_page(self, step: ListStep) -> bytes:
         ahead, self._ahead = self._ahead, None
         if ahead is None:
-            return await self._ask(step)
+            return await self._request_page(step)
         asked, task = ahead
         if asked == step:
             return await task
         task.cancel()  # The page before it could not be parsed.
-        return await self._ask(step)
+        return await self._request_page(step)
 
-    async def _ask(self, step: List) -> bytes:
+    async def _request_page(self, step: ListStep) -> bytes:
         query = {"limit": str(step.limit)} | ({"continue": step.rest} if step.rest else {})
-        return await self._api.once(self._question(query))
+        return await self._api.send_once(self._build_request(query))
 
-    async def _preferred(self) -> str:
+    async def _fetch_preferred_version(self) -> str:
         """Return the preferred version of the kind's API group in this cluster."""
-        said = wire.object_of(await self._api.once(Question(path=f"/apis/{self._kind.resource.group}")))
-        version = text(section(said, "preferredVersion"), "version")
+        said = json_decoder.decode_object(
+            await self._api.send_once(ApiRequest(path=f"/apis/{self._kind.resource.group}"))
+        )
+        version = get_text(get_mapping(said, "preferredVersion"), "version")
         if not version:
-            raise Malformed(f"no version of {self._kind.resource.group}")
+            raise MalformedResponse(f"no version of {self._kind.resource.group}")
         return version
 
-    def _parser(self, *, protobuf: bool) -> Parser:
+    def _select_decoder(self, *, protobuf: bool) -> Decoder:
         """Return the parser for the encoding of the response, which may differ from the accepted one."""
         return self._kind.protobuf if protobuf and self._kind.protobuf is not None else self._json
 
     # ---- watch
 
-    async def _watch(self, step: Watch) -> None:
+    async def _watch_changes(self, step: WatchStep) -> None:
         loop = asyncio.get_running_loop()
         query = {
             "watch": "true",
@@ -202,18 +204,18 @@ class Reflector:
             "timeoutSeconds": str(step.seconds),
         }
         began = loop.time()
-        async with self._api.stream(self._question(query), self._options.silence) as stream:
-            self._granted("watch")
+        async with self._api.open_stream(self._build_request(query), self._options.silence) as stream:
+            self._record_granted("watch")
             if self._kind.record not in _SPOKEN:  # Without bookmarks, a quiet watch sends nothing else.
                 self._receive()
-            if not self._is_deaf:
-                self._stands(State.IN_SIGHT)
-            await self._read(stream)
-        self._course.ended(loop.time() - began)
+            if not self._is_stalled:
+                self._set_state(WatchState.IN_SIGHT)
+            await self._read_stream(stream)
+        self._course.on_watch_end(loop.time() - began)
 
-    async def _read(self, stream: Stream) -> None:
-        parser = self._parser(protobuf=stream.media_type == envelope.MEDIA_TYPE)
-        parts = parser.parts(_LONGEST)
+    async def _read_stream(self, stream: ResponseStream) -> None:
+        parser = self._select_decoder(protobuf=stream.media_type == protobuf_envelope.MEDIA_TYPE)
+        parts = parser.create_splitter(_LONGEST)
         async for piece in stream.pieces:
             self._silences = 0
             for part in parts.feed(piece):
@@ -221,116 +223,116 @@ class Reflector:
                     size = len(part) + parts.cut
                     log.warning("%s: an object of %d bytes is skipped", self._place, size)
                 else:
-                    self._change(parser.change(part))
+                    self._apply_event(parser.decode_event(part))
             await asyncio.sleep(_WATCH_PAUSE_SECONDS)
-        if parts.rest:
-            raise Malformed(f"the connection ended within a watch event of {self._place}")
+        if parts.remainder:
+            raise MalformedResponse(f"the connection ended within a watch event of {self._place}")
 
-    def _change(self, change: Change) -> None:
+    def _apply_event(self, change: WatchEvent) -> None:
         """Apply one watch event to the records of this kind. A bookmark changes none of them."""
         seen = change.seen
         if change.type in ("ADDED", "MODIFIED"):
-            self._place.part.change(seen)
+            self._place.part.apply_change(seen)
         elif change.type == "DELETED":
-            self._place.part.drop(seen)
-        self._course.seen(seen.version)
+            self._place.part.apply_deletion(seen)
+        self._course.on_progress(seen.version)
         self._receive()
-        self._well()
+        self._report_recovery()
 
     # ---- errors
 
     @property
-    def _is_deaf(self) -> bool:
+    def _is_stalled(self) -> bool:
         return self._silences >= _DEAF
 
-    def _silent(self, silent: Silent) -> None:
+    def _on_stall(self, silent: StreamStalled) -> None:
         self._silences += self._kind.record in _SPOKEN
-        if self._is_deaf:
+        if self._is_stalled:
             # Events may be lost on the way, as in a proxy that buffers them; a later list corrects that.
-            self._tell(
+            self._report_failure(
                 f"{silent}, although the API server sends a bookmark each minute", type(silent).__name__
             )
-            self._course.failed()
+            self._course.on_failure()
         else:
             # Continue from the last version: a watch without changes is not an error.
-            self._course.ended(self._options.silence)
+            self._course.on_watch_end(self._options.silence)
 
-    async def _answered(self, answer: Answered) -> None:
+    async def _on_api_error(self, answer: ApiError) -> None:
         self._silences = 0
         match answer.code:
             case HTTPStatus.GONE:
-                self._course.expired()
+                self._course.on_expired()
             case HTTPStatus.FORBIDDEN if answer.is_not_authorized:
-                self._refused("watch" if " watch " in answer.message else "list", answer)
+                self._on_forbidden("watch" if " watch " in answer.message else "list", answer)
             case HTTPStatus.NOT_FOUND if answer.is_not_served:
                 if not self._kind.optional:
                     said = "the cluster does not have this resource; install the training-operator"
-                    self._tell(said, answer.reason)
-                self._stands(State.ABSENT)
-                self._place.part.lack(permitted=True)
-                self._course.refused(self._options.refused_pause)
+                    self._report_failure(said, answer.reason)
+                self._set_state(WatchState.ABSENT)
+                self._place.part.mark_unavailable(permitted=True)
+                self._course.on_permanent_error(self._options.refused_pause)
             case HTTPStatus.UNAUTHORIZED:
-                self._tell(str(answer), answer.reason)
-                await self._api.renew()
-                self._course.failed()
-            case _ if answer.is_passing:
-                self._tell(str(answer), answer.reason)
-                self._course.failed(answer.retry_after)
+                self._report_failure(str(answer), answer.reason)
+                await self._api.renew_credentials()
+                self._course.on_failure()
+            case _ if answer.is_transient:
+                self._report_failure(str(answer), answer.reason)
+                self._course.on_failure(answer.retry_after)
             case _:
-                self._tell(str(answer), answer.reason)
-                self._course.refused(self._options.refused_pause)
+                self._report_failure(str(answer), answer.reason)
+                self._course.on_permanent_error(self._options.refused_pause)
 
-    def _refused(self, verb: str, answer: Answered) -> None:
+    def _on_forbidden(self, verb: str, answer: ApiError) -> None:
         self._refusals[verb] += 1
         if self._refusals[verb] <= _DOUBTED:
-            self._tell(str(answer), answer.reason)
-            self._course.failed()
+            self._report_failure(str(answer), answer.reason)
+            self._course.on_failure()
             return
-        self._permissions.missing(self._rule(verb), answer.message)
-        self._stands(State.REFUSED)
+        self._permissions.record_missing(self._build_rule(verb), answer.message)
+        self._set_state(WatchState.REFUSED)
         self._place.sight.trouble(answer.reason)
-        self._place.part.lack(permitted=False)
-        self._course.refused(self._options.refused_pause)
+        self._place.part.mark_unavailable(permitted=False)
+        self._course.on_permanent_error(self._options.refused_pause)
 
-    def _stands(self, state: State) -> None:
+    def _set_state(self, state: WatchState) -> None:
         self._state = state
-        self._place.sight.stands(str(self._kind), self._place.namespace, state)
+        self._place.sight.set_state(str(self._kind), self._place.namespace, state)
 
     def _receive(self) -> None:
         self._place.sight.receive(str(self._kind), self._place.namespace)
 
-    def _granted(self, verb: str) -> None:
+    def _record_granted(self, verb: str) -> None:
         self._refusals[verb] = 0
-        self._permissions.granted(self._rule(verb))
+        self._permissions.record_granted(self._build_rule(verb))
 
-    def _tell(self, trouble: str, word: str) -> None:
+    def _report_failure(self, trouble: str, word: str) -> None:
         self._place.sight.trouble(word)
-        self._stands(State.OUT_OF_SIGHT)
+        self._set_state(WatchState.OUT_OF_SIGHT)
         if not self._trouble:
             self._trouble = True
             log.warning("cannot watch %s; retrying: %s", self._place, trouble)
 
-    def _well(self) -> None:
-        if self._state is not State.IN_SIGHT:
-            self._stands(State.IN_SIGHT)
+    def _report_recovery(self) -> None:
+        if self._state is not WatchState.IN_SIGHT:
+            self._set_state(WatchState.IN_SIGHT)
         if self._trouble:
             self._trouble = False
             log.info("watching %s again", self._place)
 
-    def _rule(self, verb: str) -> Rule:
+    def _build_rule(self, verb: str) -> PolicyRule:
         # An admin who adds one of the verbs needs the other one next.
         verbs = ("list", "watch") if verb == "list" else ("watch",)
-        return Rule(resource=self._kind.resource, verbs=verbs, namespace=self._place.namespace)
+        return PolicyRule(resource=self._kind.resource, verbs=verbs, namespace=self._place.namespace)
 
-    def _question(self, query: dict[str, str]) -> Question:
-        path = self._kind.resource.path(self._place.namespace, version=self._version)
-        accept = "application/json" if self._kind.protobuf is None else envelope.ACCEPT
-        return Question(path=path, query={**self._kind.query, **query}, accept=accept)
+    def _build_request(self, query: dict[str, str]) -> ApiRequest:
+        path = self._kind.resource.build_path(self._place.namespace, version=self._version)
+        accept = "application/json" if self._kind.protobuf is None else protobuf_envelope.ACCEPT
+        return ApiRequest(path=path, query={**self._kind.query, **query}, accept=accept)
 
 
-async def _all_of(page: Page) -> list[Seen]:
+async def _decode_items(page: ListPage) -> list[WatchedObject]:
     """Parse all objects of a page. The event loop runs in between and sends the request for the next page."""
-    found: list[Seen] = []
+    found: list[WatchedObject] = []
     items = iter(page.items)
     while True:
         await asyncio.sleep(0)

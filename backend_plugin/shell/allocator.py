@@ -31,7 +31,7 @@ def limit_kept_memory(environ: Mapping[str, str]) -> bool:
     Returns:
         False if the C library has no such parameters, or if the environment sets them.
     """
-    libc = _libc()
+    libc = _load_libc()
     if libc is None or _VARIABLES & environ.keys():
         return False
     for number, value in _PARAMETERS.values():
@@ -41,14 +41,14 @@ def limit_kept_memory(environ: Mapping[str, str]) -> bool:
 
 async def trim_regularly() -> None:
     """Return free memory to the system at an interval until cancelled."""
-    libc = _libc()
+    libc = _load_libc()
     while libc is not None:
         await asyncio.sleep(TRIM_SECONDS)
         # In a thread, because it takes several milliseconds after large requests.
         await asyncio.to_thread(libc.malloc_trim, 0)
 
 
-def _libc() -> Any:
+def _load_libc() -> Any:
     """Return the C library if it is glibc, else None."""
     libc = ctypes.CDLL(None)
     return libc if hasattr(libc, "gnu_get_libc_version") else None

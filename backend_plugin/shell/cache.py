@@ -6,22 +6,22 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from backend_plugin.core import origin, turns
+from backend_plugin.core import job_events, task_annotation
 from backend_plugin.core.error_files import ErrorFile
+from backend_plugin.core.last_transition import get_last_transition_time
 from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup, is_replica
-from backend_plugin.core.scheduling import asks, table
-from backend_plugin.core.told_at import told_at
-from backend_plugin.shell.by_node import ByNode
-from backend_plugin.shell.cluster import Name, Record
-from backend_plugin.shell.queues import Queues
+from backend_plugin.core.scheduling import gang_annotation, registry
+from backend_plugin.shell.attempt_index import AttemptIndex
+from backend_plugin.shell.cluster import ObjectName, Record
+from backend_plugin.shell.queue_positions import QueuePositions
 
 if TYPE_CHECKING:
-    from backend_plugin.core.job import Run
-    from backend_plugin.core.origin import Origin
-    from backend_plugin.core.task_phase import Phase
-    from backend_plugin.core.turns import Way
-    from backend_plugin.shell.answers import Answer
+    from backend_plugin.core.job import Attempt
+    from backend_plugin.core.job_events import JobEventReason
+    from backend_plugin.core.task_annotation import TaskAnnotation
+    from backend_plugin.core.verdict import Phase
+    from backend_plugin.shell.task_responses import CachedResponse
 
 Key: TypeAlias = tuple[str, str]
 """Namespace and name of a job."""
@@ -36,7 +36,7 @@ _FIELDS: Final[Mapping[type[Record], str]] = {Pod: "pods", PodGroup: "pod_groups
 _REPLICA: Final = re.compile(r"(?P<job>.+)-(?:master|worker)-\d+")
 
 
-class Entry:
+class CachedJob:
     """The observed state of one job."""
 
     __slots__ = (
@@ -46,10 +46,10 @@ class Entry:
         "undisturbed", "unmeasured", "version",
     )  # fmt: skip
 
-    def __init__(self, namespace: str, name: str, queues: Queues | None = None) -> None:
+    def __init__(self, namespace: str, name: str, queues: QueuePositions | None = None) -> None:
         self.namespace, self.name, self.queues = namespace, name, queues
         self.job: Job | None = None
-        self.origin: Origin | None = None
+        self.origin: TaskAnnotation | None = None
         self.output_prefix = self.queue = ""
         """The prefix is from the job's annotation, or from a client's reference if the job does not exist.
         The queue is from its gang request."""
@@ -67,14 +67,14 @@ class Entry:
         """The job that runs without required work, and the time until which that holds."""
         self.undisturbed: tuple[Pod, ...] = ()
         """The pods of the last check that all replicas run; empty after a change of the job or its events."""
-        self.turned: Way | None = None
+        self.turned: JobEventReason | None = None
         """The last transition of the job between waiting and running, as recorded in an event."""
         self.gone: datetime | None = None
         """The time at which the job was found not to exist."""
         self.unconfirmed = self.accompanied = False
         """The job is missing in a list, and the API server has not confirmed its deletion; companion objects
         were created or exist, although the watch may not have delivered them."""
-        self.answer: Answer | None = None
+        self.answer: CachedResponse | None = None
         """The last encoded response."""
         self.version = self.unmeasured = 0
         """Incremented with every change; the number of durations to measure for a job that this server
@@ -91,11 +91,11 @@ class Entry:
         job = self.job
         return self.pods if job is None else tuple(pod for pod in self.pods if is_replica(pod, job))
 
-    def observed(self) -> Observed:
+    def get_observed_state(self) -> Observed:
         """Return the observed state for `judge`."""
         groups = self.pod_groups
         if self.queues is not None and any(group.queue for group in groups):
-            groups = tuple(self.queues.placed(group) for group in groups)
+            groups = tuple(self.queues.with_position(group) for group in groups)
         return Observed(
             job=None if self.gone else self.job,
             # Once the job is gone, its uid is the only evidence of which pods belong to it.
@@ -108,7 +108,7 @@ class Entry:
         )
 
 
-Listener: TypeAlias = Callable[[Entry], None]
+Listener: TypeAlias = Callable[[CachedJob], None]
 
 
 class Cache:
@@ -120,9 +120,9 @@ class Cache:
         """Create an empty cache; `lag` is called with the kind and age in seconds of each observed change."""
         self._now = now
         self._lag = lag
-        self._entries: dict[Key, Entry] = {}
-        self._by_node = ByNode()
-        self._queues = Queues()
+        self._entries: dict[Key, CachedJob] = {}
+        self._by_node = AttemptIndex()
+        self._queues = QueuePositions()
         self._places: dict[Key, str] = {}
         """The job of each placeholder pod, by the namespace and name of the pod."""
         self._gone: dict[Key, None] = {}
@@ -137,16 +137,16 @@ class Cache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[CachedJob]:
         return iter(list(self._entries.values()))
 
-    def of(self, key: Key) -> Entry | None:
+    def get(self, key: Key) -> CachedJob | None:
         """Return the entry of a job; None if it was never observed."""
         return self._entries.get(key)
 
-    def attempts(self, run: "Run") -> Sequence[Entry]:
+    def list_attempts(self, run: "Attempt") -> Sequence[CachedJob]:
         """Return the entries of all attempts of the Flyte node to which `run` belongs."""
-        return self._by_node.of(run)
+        return self._by_node.list_attempts(run)
 
     def is_complete(self, kind: type[Record]) -> bool:
         """True if all objects of this kind have been listed."""
@@ -159,29 +159,29 @@ class Cache:
 
     # ---- changes from the watch
 
-    def replace(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
+    def replace_records(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
         """Set all objects of one kind; objects that are not listed are gone."""
         found = [*records]
         if kind is Job:
-            self._miss({(namespace, record.name) for namespace, record in found})
+            self._mark_missing({(namespace, record.name) for namespace, record in found})
             for namespace, record in found:
-                self.put(namespace, record)
+                self.put_record(namespace, record)
         else:
-            self._exchange(kind, found)
+            self._replace_objects(kind, found)
         if kind is PodGroup:
-            self._doubt()
+            self._recheck_companions()
         self._complete.add(kind)
         if {Job, Pod} <= self._complete:
             self.ready.set()
 
-    def _miss(self, there: Container[Key]) -> None:
+    def _mark_missing(self, there: Container[Key]) -> None:
         """Mark jobs that a list does not contain, so that each is confirmed with the API server."""
         for entry in self:
             if entry.job is not None and entry.gone is None and entry.key not in there:
                 entry.unconfirmed = True
-                self._changed(entry)
+                self._notify_listeners(entry)
 
-    def _exchange(self, kind: type[Record], found: Iterable[tuple[str, Record]]) -> None:
+    def _replace_objects(self, kind: type[Record], found: Iterable[tuple[str, Record]]) -> None:
         """Replace all objects that belong to jobs; listeners are called only for jobs that changed."""
         field = _FIELDS[kind]
         if kind is Pod:
@@ -194,47 +194,47 @@ class Cache:
             each.undisturbed = ()
         touched = dict.fromkeys(before)
         for namespace, record in found:
-            if (entry := self._add(namespace, record)) is not None:
+            if (entry := self._add_record(namespace, record)) is not None:
                 touched[entry] = None
         for each in touched:
             if getattr(each, field) != before.get(each, ()):
-                self._changed(each)
-                self._clear(each)
+                self._notify_listeners(each)
+                self._remove_if_empty(each)
 
-    def _doubt(self) -> None:
+    def _recheck_companions(self) -> None:
         """Clear `accompanied` for jobs without a listed pod group, so that companions are checked again."""
         for entry in self:
             if entry.accompanied and not entry.pod_groups:
                 entry.accompanied = False
-                self._changed(entry)
+                self._notify_listeners(entry)
 
-    def put(self, namespace: str, record: Record) -> None:
+    def put_record(self, namespace: str, record: Record) -> None:
         """Add or update an object."""
         if isinstance(record, Job):
-            self._put_job(self._entry(namespace, record.name), record)
-        elif (of := self._add(namespace, record)) is not None:
-            self._changed(of)
+            self._put_job(self._get_or_create(namespace, record.name), record)
+        elif (of := self._add_record(namespace, record)) is not None:
+            self._notify_listeners(of)
 
-    def _add(self, namespace: str, record: Record) -> Entry | None:
+    def _add_record(self, namespace: str, record: Record) -> CachedJob | None:
         """Add an object to the entry of its job and return the entry; None if it belongs to no cached job."""
         if isinstance(record, Pod):
             if not record.job_name:
                 return None
-            entry = self._entry(namespace, record.job_name)
+            entry = self._get_or_create(namespace, record.job_name)
             self._put_pod(entry, record)
             return entry
-        found = self._about(namespace, record.name)
+        found = self._find_entry(namespace, record.name)
         if isinstance(record, PodGroup):
-            self._queues.put(namespace, record)
+            self._queues.put_group(namespace, record)
             # An unrelated Workload of the same queue does not have the name of one of our jobs.
             if found is None or (record.foreign and record.kind != "PodGroup"):
                 return None
             found.pod_groups = (*(each for each in found.pod_groups if _is_other(each, record)), record)
         elif isinstance(record, Event) and found is not None:
-            found.events, found.undisturbed = (*_remembered(found.events), record), ()
+            found.events, found.undisturbed = (*_select_events(found.events), record), ()
         return found
 
-    def _put_pod(self, entry: Entry, pod: Pod) -> None:
+    def _put_pod(self, entry: CachedJob, pod: Pod) -> None:
         if pod.place:
             self._places[entry.namespace, pod.name] = pod.job_name
         before: Pod | None = None
@@ -245,42 +245,42 @@ class Cache:
                 break
         else:
             entry.pods = (*entry.pods, pod)
-        self._note(before, pod)
+        self._record_lag(before, pod)
 
-    def drop(self, kind: type[Record], name: Name) -> None:
+    def drop_record(self, kind: type[Record], name: ObjectName) -> None:
         """Remove a deleted object."""
         if kind is Job:
             entry = self._entries.get((name.namespace, name.name))
             if entry is not None and _is_same(entry.job, name):
-                self.lost(entry)
+                self.mark_deleted(entry)
         elif kind is Pod:
-            entry = self._about(name.namespace, name.name)
+            entry = self._find_entry(name.namespace, name.name)
             self._places.pop((name.namespace, name.name), None)
             if entry is not None:
                 # A new pod of the same name has another uid and stays.
                 entry.pods = tuple(
                     pod for pod in entry.pods if pod.name != name.name or name.uid not in (None, pod.uid)
                 )
-                self._changed(entry)
-                self._clear(entry)
+                self._notify_listeners(entry)
+                self._remove_if_empty(entry)
         elif kind is PodGroup:
-            self._queues.drop(name.uid)
-            entry = self._about(name.namespace, name.name)
+            self._queues.drop_group(name.uid)
+            entry = self._find_entry(name.namespace, name.name)
             if entry is not None:
                 # A Workload and a PodGroup can have the same name, which is the job's.
                 gone = [each for each in entry.pod_groups if name.uid in (None, "", each.uid) or not each.uid]
                 entry.pod_groups = tuple(each for each in entry.pod_groups if each not in gone)
                 entry.accompanied = False  # It may have belonged to an earlier job of the name.
-                self._changed(entry)
-                self._clear(entry)
+                self._notify_listeners(entry)
+                self._remove_if_empty(entry)
 
-    def _entry(self, namespace: str, name: str) -> Entry:
+    def _get_or_create(self, namespace: str, name: str) -> CachedJob:
         entry = self._entries.get((namespace, name))
         if entry is None:
-            entry = self._entries[namespace, name] = Entry(namespace, name, self._queues)
+            entry = self._entries[namespace, name] = CachedJob(namespace, name, self._queues)
         return entry
 
-    def _clear(self, entry: Entry) -> None:
+    def _remove_if_empty(self, entry: CachedJob) -> None:
         """Remove an entry without a job or other objects, because no deletion of a job will remove it.
 
         Either its job was removed before its pods, or its job will arrive and create a new entry.
@@ -289,35 +289,35 @@ class Cache:
         if entry.job is None and entry.gone is None and is_empty:
             self.forget(entry)
 
-    def _remove(self, entry: Entry) -> None:
+    def _remove_entry(self, entry: CachedJob) -> None:
         del self._entries[entry.key]
         self._by_node.remove(entry)
         for listener in self.removal_listeners:
             listener(entry)
 
-    def _put_job(self, entry: Entry, job: Job) -> None:
+    def _put_job(self, entry: CachedJob, job: Job) -> None:
         # The job may arrive twice: from the response to its creation and from the watch, or in a relist.
         if entry.job == job and entry.gone is None and not entry.unconfirmed:
             return
-        self._note(entry.job, job)
+        self._record_lag(entry.job, job)
         if entry.job is not None and entry.job.uid != job.uid:
             # A new job of the same name: only pods that name its uid as owner belong to it.
             pods = tuple(pod for pod in entry.pods if job.uid in pod.owners)
-            self._remove(entry)
-            entry = self._entry(*entry.key)
+            self._remove_entry(entry)
+            entry = self._get_or_create(*entry.key)
             entry.pods = pods
         if entry.job is None or entry.job.annotations != job.annotations:
             self._by_node.remove(entry)
-            entry.origin = origin.read(job.annotations, entry.namespace)
-            entry.queue = asks.of(job.annotations).queue
+            entry.origin = task_annotation.read(job.annotations, entry.namespace)
+            entry.queue = gang_annotation.read_gang_summary(job.annotations).queue
             self._by_node.add(entry)
         entry.output_prefix = job.annotations.get(names.OUTPUT_PREFIX, "")
         entry.job, entry.gone, entry.unconfirmed, entry.undisturbed = job, None, False, ()
-        self._changed(entry)
+        self._notify_listeners(entry)
 
-    def _about(self, namespace: str, name: str) -> Entry | None:
+    def _find_entry(self, namespace: str, name: str) -> CachedJob | None:
         """Return the entry of the job to which an object of that name belongs."""
-        name = self._places.get((namespace, name)) or table.job_of_group(name)
+        name = self._places.get((namespace, name)) or registry.parse_job_name(name)
         entry = self._entries.get((namespace, name))
         if entry is None and (match := _REPLICA.fullmatch(name)):
             entry = self._entries.get((namespace, match["job"]))
@@ -325,73 +325,73 @@ class Cache:
 
     # ---- changes from API requests
 
-    def last(self, key: Key) -> Job | None:
+    def get_last_record(self, key: Key) -> Job | None:
         """Return the job as it was last received."""
         entry = self._entries.get(key)
         return entry.job if entry is not None else None
 
-    def answered(self, namespace: str, job: Job, last: Job | None, *, is_new: bool = False) -> None:
+    def merge_fetched_job(self, namespace: str, job: Job, last: Job | None, *, is_new: bool = False) -> None:
         """Merge a fetched or created job, unless the watch has changed the job since `last` was read.
 
         What the watch delivered meanwhile may be newer than the response. If it is older, the watch will
         deliver the newer state.
         """
-        if self.last((namespace, job.name)) is last:
-            self.put(namespace, job)
+        if self.get_last_record((namespace, job.name)) is last:
+            self.put_record(namespace, job)
         if is_new and (entry := self._entries.get((namespace, job.name))) is not None:
             entry.unmeasured = 2
 
-    def lost(self, entry: Entry) -> None:
+    def mark_deleted(self, entry: CachedJob) -> None:
         """Mark a job as gone, because it certainly does not exist."""
         entry.gone, entry.unconfirmed, entry.undisturbed = entry.gone or self._now(), False, ()
         self._gone[entry.key] = None
-        self._changed(entry)
+        self._notify_listeners(entry)
         while len(self._gone) > _MOST_GONE:
             first = next(iter(self._gone))
             del self._gone[first]
             if (oldest := self._entries.get(first)) is not None and oldest.gone is not None:
-                self._remove(oldest)
+                self._remove_entry(oldest)
 
-    def absent(self, key: Key, output_prefix: str) -> Entry:
+    def add_missing_job(self, key: Key, output_prefix: str) -> CachedJob:
         """Add a job that was never observed and does not exist, with the output prefix of its attempt."""
-        entry = self._entry(*key)
+        entry = self._get_or_create(*key)
         entry.output_prefix = output_prefix
-        self.lost(entry)
+        self.mark_deleted(entry)
         return entry
 
-    def left(self, entry: Entry, error_files: Sequence[ErrorFile], *, outputs: bool | None) -> None:
+    def set_task_outputs(self, entry: CachedJob, files: Sequence[ErrorFile], *, outputs: bool | None) -> None:
         """Set the task outputs of a job; `outputs` is None if they could not be read."""
-        entry.error_files, entry.outputs = tuple(error_files), outputs
+        entry.error_files, entry.outputs = tuple(files), outputs
         entry.looking, entry.read = False, True
-        self._changed(entry)
+        self._notify_listeners(entry)
 
-    def forget(self, entry: Entry) -> None:
+    def forget(self, entry: CachedJob) -> None:
         """Remove a job that is gone."""
         if self._entries.get(entry.key) is entry:
-            self._remove(entry)
+            self._remove_entry(entry)
             self._gone.pop(entry.key, None)
 
-    def _note(self, before: Job | Pod | None, record: Job | Pod) -> None:
+    def _record_lag(self, before: Job | Pod | None, record: Job | Pod) -> None:
         """Report the watch lag of a change; objects of the first list are older and do not count."""
         if not self.ready.is_set():
             return
-        at = told_at(record)
-        if at is not None and (before is None or told_at(before) != at):
+        at = get_last_transition_time(record)
+        if at is not None and (before is None or get_last_transition_time(before) != at):
             self._lag(type(record).__name__, max(0.0, (self._now() - at).total_seconds()))
 
-    def _changed(self, entry: Entry) -> None:
+    def _notify_listeners(self, entry: CachedJob) -> None:
         entry.version += 1
         for listener in self._listeners:
             listener(entry)
 
 
-def _is_same(job: Job | None, name: Name) -> bool:
+def _is_same(job: Job | None, name: ObjectName) -> bool:
     return job is not None and name.uid in (None, job.uid)
 
 
-def _remembered(events: tuple[Event, ...]) -> tuple[Event, ...]:
+def _select_events(events: tuple[Event, ...]) -> tuple[Event, ...]:
     """Return the latest events, with our own last two before them, so that they are not written twice."""
-    own = [each for each in events[: -_MOST_EVENTS + 1] if turns.is_own(each)]
+    own = [each for each in events[: -_MOST_EVENTS + 1] if job_events.is_job_event(each)]
     return (*own[-2:], *events[-_MOST_EVENTS + 1 :])
 
 

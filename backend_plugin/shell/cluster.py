@@ -15,19 +15,19 @@ from backend_plugin.core.values import Manifest
 Record: TypeAlias = Job | Pod | Event | PodGroup
 
 
-class Unavailable(BackendError):
+class ClusterUnavailable(BackendError):
     """The cluster did not respond, or returned a retryable status."""
 
 
-class Misconfigured(Unavailable):
+class Misconfigured(ClusterUnavailable):
     """A role, namespace or API is missing; the request succeeds once an admin adds it."""
 
 
-class NotDurable(Unavailable):
+class NotDurable(ClusterUnavailable):
     """The cluster cannot store the change, for example on a full disk; a restart would forget it."""
 
 
-class Outdated(Unavailable):
+class Outdated(ClusterUnavailable):
     """The object has changed since it was read; read it again."""
 
 
@@ -36,7 +36,7 @@ class AlreadyExists(BackendError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Name:
+class ObjectName:
     """The name of an object; with a uid, it does not match a later object of the same name."""
 
     namespace: str
@@ -69,20 +69,21 @@ class LogLine:
 class Sink(Protocol):
     """The receiver of the watched objects of a cluster, in the order of the changes."""
 
-    def replace(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
+    def replace_records(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
         """Set all objects of one kind, with their namespaces; objects that are not listed are gone."""
 
-    def put(self, namespace: str, record: Record) -> None:
+    def put_record(self, namespace: str, record: Record) -> None:
         """Add or update an object."""
 
-    def drop(self, kind: type[Record], name: Name) -> None:
+    def drop_record(self, kind: type[Record], name: ObjectName) -> None:
         """Remove a deleted object."""
 
 
 class Cluster(Protocol):
     """A cluster that runs PyTorchJobs; only jobs and pods with our label are read and changed.
 
-    Every method raises `Unavailable` for transient errors; `create` and `patch` also raise `Refused`.
+    Every method raises `ClusterUnavailable` for transient errors. `create` and `patch` also raise
+    `RequestRejected`.
     """
 
     async def create(self, manifest: Manifest) -> Manifest:
@@ -92,7 +93,7 @@ class Cluster(Protocol):
             AlreadyExists: If an object of that name exists.
         """
 
-    async def get(self, name: Name, *, awaited: bool = True) -> Manifest | None:
+    async def get(self, name: ObjectName, *, awaited: bool = True) -> Manifest | None:
         """Return a PyTorchJob as the API server has it now, not from a cache; None if it does not exist.
 
         Args:
@@ -100,13 +101,13 @@ class Cluster(Protocol):
             awaited: A caller waits for the job; otherwise the request may be delayed as in `patch`.
         """
 
-    async def pods(self, namespace: str, job: str) -> Sequence[Pod] | None:
+    async def list_pods(self, namespace: str, job: str) -> Sequence[Pod] | None:
         """Return the replicas of a PyTorchJob as the API server has them now, not from a cache.
 
         None if the server has no permission to list pods; the watch status reports that.
         """
 
-    async def patch(self, name: Name, patch: Manifest, *, awaited: bool = False) -> None:
+    async def patch(self, name: ObjectName, patch: Manifest, *, awaited: bool = False) -> None:
         """Apply a merge patch (RFC 7386) to a PyTorchJob; has no effect if it does not exist.
 
         Args:
@@ -118,7 +119,7 @@ class Cluster(Protocol):
             Outdated: If the patch contains a `resourceVersion`, and the job has another one.
         """
 
-    async def delete(self, name: Name, *, awaited: bool = False) -> None:
+    async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:
         """Delete a PyTorchJob and, in the background, its pods; has no effect if it does not exist.
 
         Args:
@@ -126,31 +127,31 @@ class Cluster(Protocol):
             awaited: A caller waits for the deletion; otherwise it may be delayed as in `patch`.
         """
 
-    async def delete_pod(self, name: Name) -> None:
+    async def delete_pod(self, name: ObjectName) -> None:
         """Delete a pod with its own grace period; has no effect if it does not exist."""
 
     async def delete_companion(self, manifest: Manifest) -> None:
         """Delete a companion object of a job; has no effect if it does not exist."""
 
-    async def record(self, event: Manifest) -> None:
+    async def record_event(self, event: Manifest) -> None:
         """Create an event about a job; has no effect if an event of that name exists.
 
         A missing permission is reported elsewhere and raises no error.
         """
 
-    async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
+    async def list_pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
         """Return the PodTemplates of that name in these namespaces."""
 
-    async def owner(self, namespace: str, execution: str) -> OwnerReference | None:
+    async def find_owner(self, namespace: str, execution: str) -> OwnerReference | None:
         """Return the workflow object of an execution as owner of its jobs; None if it cannot be found.
 
         Never raises, because a job can also be created without an owner.
         """
 
-    async def follow(self, sink: Sink) -> None:
+    async def watch(self, sink: Sink) -> None:
         """Send all objects with one `replace` for each kind, then every change, until cancelled."""
 
-    def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:
+    def read_log(self, pod: ObjectName, request: LogRequest) -> AsyncIterator[LogLine]:
         """Yield the log lines of a container; yields none if the pod does not exist."""
 
     async def close(self) -> None:

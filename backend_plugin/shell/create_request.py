@@ -13,10 +13,10 @@ from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.message import DecodeError
 
-from backend_plugin import execution
+from backend_plugin import task_request
 from backend_plugin.core import task_sizes
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import Run
+from backend_plugin.core.job import Attempt
 
 MOST_FIELDS: Final = 4_000
 """Maximum number of fields in one message; a task has a few dozen."""
@@ -32,47 +32,47 @@ class CreateRequest:
     """The fields of a request that the server uses."""
 
     template: TaskTemplate
-    run: Run
+    run: Attempt
     problems: Sequence[Problem]
     """The parts that exceed their limit; they are left out."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _FieldSpec:
     """A field that is read: its path in messages to users, and its size limit or its own fields."""
 
     path: str
     limit: int = 0
-    fields: "Mapping[int, _Part]" = field(default_factory=dict)
+    fields: "Mapping[int, _FieldSpec]" = field(default_factory=dict)
 
 
 # Parsing 1 MB takes 80 ms for maps of strings, 40 ms for a Struct and 15 ms for a list of strings.
 _POD: Final = {
-    1: _Part("k8sPod.metadata", 256 * _KIB),
-    2: _Part("k8sPod.podSpec", 1024 * _KIB),
-    3: _Part("k8sPod.dataConfig", 16 * _KIB),
-    4: _Part("k8sPod.primaryContainerName", 16 * _KIB),
+    1: _FieldSpec("k8sPod.metadata", 256 * _KIB),
+    2: _FieldSpec("k8sPod.podSpec", 1024 * _KIB),
+    3: _FieldSpec("k8sPod.dataConfig", 16 * _KIB),
+    4: _FieldSpec("k8sPod.primaryContainerName", 16 * _KIB),
 }
 _TEMPLATE: Final = {
-    1: _Part("id", 16 * _KIB),
-    2: _Part("type", 16 * _KIB),
-    3: _Part("metadata", 64 * _KIB),
-    5: _Part("custom", task_sizes.CUSTOM_BYTES),
-    6: _Part("container", 1024 * _KIB),
-    7: _Part("taskTypeVersion", 16 * _KIB),
-    8: _Part("securityContext", 64 * _KIB),
-    9: _Part("extendedResources", 16 * _KIB),
-    16: _Part("config", 256 * _KIB),
-    17: _Part("k8sPod", fields=_POD),
+    1: _FieldSpec("id", 16 * _KIB),
+    2: _FieldSpec("type", 16 * _KIB),
+    3: _FieldSpec("metadata", 64 * _KIB),
+    5: _FieldSpec("custom", task_sizes.CUSTOM_BYTES),
+    6: _FieldSpec("container", 1024 * _KIB),
+    7: _FieldSpec("taskTypeVersion", 16 * _KIB),
+    8: _FieldSpec("securityContext", 64 * _KIB),
+    9: _FieldSpec("extendedResources", 16 * _KIB),
+    16: _FieldSpec("config", 256 * _KIB),
+    17: _FieldSpec("k8sPod", fields=_POD),
 }
 _REQUEST: Final = {
-    2: _Part("template", fields=_TEMPLATE),
-    3: _Part("output_prefix", 16 * _KIB),
-    4: _Part("task_execution_metadata", 512 * _KIB),
+    2: _FieldSpec("template", fields=_TEMPLATE),
+    3: _FieldSpec("output_prefix", 16 * _KIB),
+    4: _FieldSpec("task_execution_metadata", 512 * _KIB),
 }
 
 
-def read(data: bytes) -> CreateRequest:
+def parse_request(data: bytes) -> CreateRequest:
     """Parse a serialized CreateTaskRequest.
 
     Raises:
@@ -80,38 +80,38 @@ def read(data: bytes) -> CreateRequest:
     """
     problems: list[Problem] = []
     request = admin.CreateTaskRequest.FromString(
-        _trim(memoryview(data), _Part("", fields=_REQUEST), problems)
+        _trim_message(memoryview(data), _FieldSpec("", fields=_REQUEST), problems)
     )
     return CreateRequest(
-        template=execution.template_of(request.template, request.task_execution_metadata),
-        run=execution.run_of(request.task_execution_metadata, request.output_prefix),
+        template=task_request.apply_overrides(request.template, request.task_execution_metadata),
+        run=task_request.read_attempt(request.task_execution_metadata, request.output_prefix),
         problems=problems,
     )
 
 
-def _trim(data: memoryview, part: _Part, problems: list[Problem]) -> bytes:
+def _trim_message(data: memoryview, part: _FieldSpec, problems: list[Problem]) -> bytes:
     """Return a message with only those fields that are read and within their limit."""
     kept: list[bytes] = []
     sizes: Counter[int] = Counter()
-    for index, (number, whole, content) in enumerate(_fields(data)):
+    for index, (number, whole, content) in enumerate(_iter_fields(data)):
         if index == MOST_FIELDS:
-            problems.append(_too_many(part.path))
+            problems.append(_build_field_count_problem(part.path))
             break
         if (inner := part.fields.get(number)) is None:
             continue
         if inner.fields:
-            trimmed = _trim(content, inner, problems)
-            kept.append(_varint(number << 3 | _BYTES) + _varint(len(trimmed)) + trimmed)
+            trimmed = _trim_message(content, inner, problems)
+            kept.append(_encode_varint(number << 3 | _BYTES) + _encode_varint(len(trimmed)) + trimmed)
             continue
         sizes[number] += len(content)
         if sizes[number] <= inner.limit:
             kept.append(bytes(whole))
     for number, size in sizes.items():
-        problems += task_sizes.check(part.fields[number].path, size, part.fields[number].limit)
+        problems += task_sizes.check_size(part.fields[number].path, size, part.fields[number].limit)
     return b"".join(kept)
 
 
-def _too_many(path: str) -> Problem:
+def _build_field_count_problem(path: str) -> Problem:
     return Problem(
         field=path or "request",
         value=f"more than {MOST_FIELDS:,} fields",
@@ -120,17 +120,17 @@ def _too_many(path: str) -> Problem:
     )
 
 
-def _fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
+def _iter_fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
     """Yield the number, the bytes and the content of each field of a message."""
     at = 0
     while at < len(data):
         start = at
-        key, at = _read_varint(data, at)
+        key, at = _decode_varint(data, at)
         kind, begin = key & 7, at
         if kind == _VARINT:
-            _, at = _read_varint(data, at)
+            _, at = _decode_varint(data, at)
         elif kind == _BYTES:
-            size, begin = _read_varint(data, at)
+            size, begin = _decode_varint(data, at)
             at = begin + size
         elif kind in _FIXED:
             at += _FIXED[kind]
@@ -141,7 +141,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
         yield key >> 3, data[start:at], data[begin:at]
 
 
-def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
+def _decode_varint(data: memoryview, at: int) -> tuple[int, int]:
     """Return a varint and the position after it."""
     value = 0
     for index, byte in enumerate(data[at : at + _VARINT_BYTES]):
@@ -151,7 +151,7 @@ def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
     raise DecodeError("a number is longer than ten bytes, or than the request")
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     written = bytearray()
     while value > 0x7F:
         written.append(value & 0x7F | 0x80)

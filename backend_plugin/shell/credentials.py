@@ -20,7 +20,7 @@ import grpc
 
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.signing import SigningKeys
-from backend_plugin.shell import small_files
+from backend_plugin.shell import bounded_read
 
 T = TypeVar("T")
 
@@ -55,22 +55,22 @@ class Tls:
         return tuple(each for each in (self.certificate, self.key, self.client_ca) if each is not None)
 
 
-class _Followed(Generic[T]):
+class _ReloadedValue(Generic[T]):
     """A value that is read from files, and read again when they change."""
 
     def __init__(self, files: Sequence[Path], read: Callable[[], T]) -> None:
         self._files, self._read = files, read
-        self._state = self._looked()
+        self._state = self._read_file_states()
         self.value = read()
         self._asked = time.monotonic()
 
-    def changed(self) -> bool:
+    def reload_if_changed(self) -> bool:
         """Read the files again if they have changed; return True if `value` has been replaced."""
         now = time.monotonic()
         if now - self._asked < _FRESH_SECONDS:
             return False
         self._asked = now
-        state = self._looked()
+        state = self._read_file_states()
         if state == self._state:
             return False
         try:
@@ -89,11 +89,11 @@ class _Followed(Generic[T]):
         _LOG.info("reloaded: %s", ", ".join(map(str, self._files)))
         return True
 
-    def _looked(self) -> Sequence[tuple[int, int, int] | None]:
-        return [_state(file) for file in self._files]
+    def _read_file_states(self) -> Sequence[tuple[int, int, int] | None]:
+        return [_read_file_state(file) for file in self._files]
 
 
-def _state(file: Path) -> tuple[int, int, int] | None:
+def _read_file_state(file: Path) -> tuple[int, int, int] | None:
     try:
         seen = file.stat()
     except OSError:
@@ -107,33 +107,33 @@ def read_peer_names(auth_context: Mapping[str, Iterable[bytes]]) -> Set[str]:
     return {name.decode(errors="replace") for key in keys for name in auth_context.get(key, ())}
 
 
-def server_credentials(tls: Tls) -> grpc.ServerCredentials:
+def build_server_credentials(tls: Tls) -> grpc.ServerCredentials:
     """Return the credentials of a port; each new connection gets the current certificate.
 
     Raises:
         UnusableCredentials: If a file is missing, or the key does not match the certificate.
     """
-    followed = _Followed(tls.files, lambda: _configuration(tls))
+    followed = _ReloadedValue(tls.files, lambda: _build_configuration(tls))
 
     def fetch() -> Any:
-        return followed.value if followed.changed() else None
+        return followed.value if followed.reload_if_changed() else None
 
     return grpc.dynamic_ssl_server_credentials(
         followed.value, fetch, require_client_authentication=tls.client_ca is not None
     )
 
 
-def _configuration(tls: Tls) -> Any:
-    certificate, key = _content(tls.certificate), _content(tls.key)
-    _check_pair(tls)
+def _build_configuration(tls: Tls) -> Any:
+    certificate, key = _read_content(tls.certificate), _read_content(tls.key)
+    _require_matching_pair(tls)
     authority = None
     if tls.client_ca is not None:
-        authority = _content(tls.client_ca)
-        _check_authority(authority, tls.client_ca)
+        authority = _read_content(tls.client_ca)
+        _require_authority(authority, tls.client_ca)
     return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
 
 
-def _check_pair(tls: Tls) -> None:
+def _require_matching_pair(tls: Tls) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         # Without this callback OpenSSL prompts for a password at the terminal.
@@ -147,7 +147,7 @@ def _check_pair(tls: Tls) -> None:
         raise UnusableCredentials(f"{tls.certificate} or {tls.key}: {error.strerror}") from error
 
 
-def _check_authority(content: bytes, file: Path) -> None:
+def _require_authority(content: bytes, file: Path) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=content.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
@@ -158,32 +158,32 @@ def _check_authority(content: bytes, file: Path) -> None:
 class Token:
     """The secret that every call carries as metadata ``authorization: Bearer ...``."""
 
-    _secret: "_Followed[bytes]" = field(repr=False)
+    _secret: "_ReloadedValue[bytes]" = field(repr=False)
 
     @classmethod
-    def of(cls, secret: str) -> "Token":
+    def from_secret(cls, secret: str) -> "Token":
         """Return a fixed token."""
         if not secret:
             raise UnusableCredentials("the token is empty, so every client would have access")
-        return cls(_Followed((), secret.encode))
+        return cls(_ReloadedValue((), secret.encode))
 
     @classmethod
-    def in_file(cls, file: Path) -> "Token":
+    def from_file(cls, file: Path) -> "Token":
         """Return the token of a file, which is read again when it changes.
 
         Raises:
             UnusableCredentials: If the file contains no valid token.
         """
-        return cls(_Followed((file,), lambda: _secret(file)))
+        return cls(_ReloadedValue((file,), lambda: _read_secret(file)))
 
     @property
-    def word(self) -> str:
+    def secret(self) -> str:
         """The token that clients must send."""
         return self._secret.value.decode()
 
     def is_in(self, metadata: Sequence[tuple[str, str | bytes]]) -> bool:
         """True if the metadata contains the token; compares in constant time."""
-        self._secret.changed()
+        self._secret.reload_if_changed()
         for key, value in metadata:
             if key == "authorization" and isinstance(value, str):
                 said = value[len(_SCHEME) :] if value[: len(_SCHEME)].lower() == _SCHEME else ""
@@ -194,30 +194,30 @@ class Token:
 class KeyRing:
     """The keys with which a server signs and verifies; read again when their file changes."""
 
-    def __init__(self, keys: "_Followed[SigningKeys]") -> None:
+    def __init__(self, keys: "_ReloadedValue[SigningKeys]") -> None:
         self._keys = keys
 
     @classmethod
-    def of(cls, *keys: bytes, accepts_unsigned: bool = False) -> "KeyRing":
+    def from_keys(cls, *keys: bytes, accepts_unsigned: bool = False) -> "KeyRing":
         """Return a ring of fixed keys."""
         ring = SigningKeys(keys=keys, accepts_unsigned=accepts_unsigned)
-        return cls(_Followed((), lambda: ring))
+        return cls(_ReloadedValue((), lambda: ring))
 
     @classmethod
-    def in_file(cls, file: Path, *, accepts_unsigned: bool) -> "KeyRing":
+    def from_file(cls, file: Path, *, accepts_unsigned: bool) -> "KeyRing":
         """Return the keys of a file with one key per line; the first one signs.
 
         Raises:
             UnusableCredentials: If a line is not a key, or the file is empty.
         """
         return cls(
-            _Followed(
-                (file,), lambda: SigningKeys(keys=_signing_keys(file), accepts_unsigned=accepts_unsigned)
+            _ReloadedValue(
+                (file,), lambda: SigningKeys(keys=_read_signing_keys(file), accepts_unsigned=accepts_unsigned)
             )
         )
 
     @classmethod
-    def in_directory(cls, directory: Path, *, accepts_unsigned: bool) -> "KeyRing":
+    def from_directory(cls, directory: Path, *, accepts_unsigned: bool) -> "KeyRing":
         """Return the key of a state directory; it is created if it does not exist.
 
         Raises:
@@ -225,19 +225,19 @@ class KeyRing:
         """
         file = directory / _KEY_FILE
         try:
-            _make_key(file)
+            _create_key_file(file)
         except OSError as error:
             raise UnusableCredentials(f"{file}: {error.strerror}; name signing-keys-file") from error
-        return cls.in_file(file, accepts_unsigned=accepts_unsigned)
+        return cls.from_file(file, accepts_unsigned=accepts_unsigned)
 
     @property
     def keys(self) -> SigningKeys:
         """The current keys."""
-        self._keys.changed()
+        self._keys.reload_if_changed()
         return self._keys.value
 
 
-def _make_key(file: Path) -> None:
+def _create_key_file(file: Path) -> None:
     """Create a key file atomically, unless it exists."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if file.exists():
@@ -251,8 +251,8 @@ def _make_key(file: Path) -> None:
     new.unlink()
 
 
-def _signing_keys(file: Path) -> tuple[bytes, ...]:
-    keys = tuple(line.strip() for line in _content(file).splitlines() if line.strip())
+def _read_signing_keys(file: Path) -> tuple[bytes, ...]:
+    keys = tuple(line.strip() for line in _read_content(file).splitlines() if line.strip())
     if not keys or any(len(key) < _SHORTEST_KEY or len(key.split()) > 1 for key in keys):
         raise UnusableCredentials(
             f"{file}: contains a line that is not a key; write one word of at least {_SHORTEST_KEY} "
@@ -261,9 +261,9 @@ def _signing_keys(file: Path) -> tuple[bytes, ...]:
     return keys
 
 
-def _secret(file: Path) -> bytes:
+def _read_secret(file: Path) -> bytes:
     # Editors and `echo` append a newline.
-    secret = _content(file).strip()
+    secret = _read_content(file).strip()
     if not secret or not secret.isascii() or len(secret.split()) > 1:
         raise UnusableCredentials(
             f"{file}: contains no token; write one word, for example from: openssl rand -hex 32"
@@ -271,9 +271,9 @@ def _secret(file: Path) -> bytes:
     return secret
 
 
-def _content(file: Path) -> bytes:
+def _read_content(file: Path) -> bytes:
     try:
-        return small_files.read(file, small_files.LONGEST_SECRET)
+        return bounded_read.read_file(file, bounded_read.LONGEST_SECRET)
     except OSError as error:
         who = f" (this is user {os.geteuid()})" if isinstance(error, PermissionError) else ""
         raise UnusableCredentials(f"{file}: {error.strerror}{who}") from error

@@ -9,12 +9,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-from backend_plugin.core import lookup
+from backend_plugin.core import job_lookup
 from backend_plugin.core.job import TRAINER
 from backend_plugin.core.observed import Job, Pod
-from backend_plugin.shell.cache import Entry
-from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, Name
-from backend_plugin.shell.log_merge import Merge, ReplicaLine
+from backend_plugin.shell.cache import CachedJob
+from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, ObjectName
+from backend_plugin.shell.log_merge import LogMerge, ReplicaLine
 
 # Seconds between scans for new pods. A followed log may take longer to start than a line may take to arrive.
 _LOOK_AGAIN: Final = 0.5
@@ -22,7 +22,7 @@ _PATIENCE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class LogSelection:
     """The selection of log lines of a job."""
 
     replicas: Collection[str]
@@ -33,33 +33,33 @@ class Wanted:
     previous: bool = False
 
 
-def replicas_wanted(job: Job, rank: int | None, replica: str | None) -> tuple[Collection[str], str]:
+def select_replicas(job: Job, rank: int | None, replica: str | None) -> tuple[Collection[str], str]:
     """Return the names of the selected replicas, and the line prefix if a replica has several ranks.
 
     Raises:
-        NoSuchRank: If the job has no such rank or replica.
+        RankNotFound: If the job has no such rank or replica.
     """
     every = [f"{group.role}-{index}" for group in job.groups for index in range(group.replicas)]
-    chosen = every if replica is None else [lookup.replica_called(job, replica)]
+    chosen = every if replica is None else [job_lookup.require_replica(job, replica)]
     if rank is None:
         return chosen, ""
-    return [name for name in chosen if name in lookup.replicas_with(job, rank)], (
+    return [name for name in chosen if name in job_lookup.list_replicas_with_rank(job, rank)], (
         f"[r{rank}] " if job.elastic else ""
     )
 
 
-async def lines(
-    entry: Entry, cluster: Cluster, wanted: Wanted, is_over: Callable[[], bool]
+async def iter_lines(
+    entry: CachedJob, cluster: Cluster, wanted: LogSelection, is_over: Callable[[], bool]
 ) -> AsyncGenerator[list[ReplicaLine], None]:
     """Yield batches of lines ordered by time; when following, until the job has ended.
 
     Raises:
-        Unavailable: If the cluster does not respond.
+        ClusterUnavailable: If the cluster does not respond.
     """
-    merge = Merge(_PATIENCE if wanted.follow else None)
-    finding = asyncio.create_task(_find(entry, cluster, wanted, is_over, merge))
+    merge = LogMerge(_PATIENCE if wanted.follow else None)
+    finding = asyncio.create_task(_add_sources(entry, cluster, wanted, is_over, merge))
     try:
-        async with aclosing(merge.batches()) as batches:
+        async with aclosing(merge.iter_batches()) as batches:
             async for batch in batches:
                 chosen = [said for said in batch if said.line.text.startswith(wanted.mark)]
                 if chosen:
@@ -70,8 +70,8 @@ async def lines(
         await asyncio.gather(finding, return_exceptions=True)
 
 
-async def _find(
-    entry: Entry, cluster: Cluster, wanted: Wanted, is_over: Callable[[], bool], merge: Merge
+async def _add_sources(
+    entry: CachedJob, cluster: Cluster, wanted: LogSelection, is_over: Callable[[], bool], merge: LogMerge
 ) -> None:
     """Add the log of each selected replica as soon as its container has started."""
     known: set[str] = set()
@@ -81,21 +81,21 @@ async def _find(
             over = not wanted.follow or is_over()
             for pod in entry.replicas:
                 key = pod.uid or pod.name
-                if pod.replica in wanted.replicas and key not in known and _has_begun(pod):
+                if pod.replica in wanted.replicas and key not in known and _has_started(pod):
                     known.add(key)
-                    merge.add(pod.replica, _log(pod, entry.namespace, cluster, wanted))
+                    merge.add_source(pod.replica, _open_log(pod, entry.namespace, cluster, wanted))
             if not over:
                 await asyncio.sleep(_LOOK_AGAIN)
     finally:
-        merge.complete()
+        merge.mark_complete()
 
 
-def _has_begun(pod: Pod) -> bool:
+def _has_started(pod: Pod) -> bool:
     container = pod.primary
-    return container is not None and container.ever_started
+    return container is not None and container.has_started
 
 
-def _log(pod: Pod, namespace: str, cluster: Cluster, wanted: Wanted) -> AsyncIterator[LogLine]:
+def _open_log(pod: Pod, namespace: str, cluster: Cluster, wanted: LogSelection) -> AsyncIterator[LogLine]:
     container = pod.primary
     request = LogRequest(
         container=container.name if container else TRAINER,
@@ -103,4 +103,4 @@ def _log(pod: Pod, namespace: str, cluster: Cluster, wanted: Wanted) -> AsyncIte
         tail=wanted.tail,
         previous=wanted.previous,
     )
-    return cluster.log(Name(namespace=namespace, name=pod.name, uid=pod.uid or None), request)
+    return cluster.read_log(ObjectName(namespace=namespace, name=pod.name, uid=pod.uid or None), request)

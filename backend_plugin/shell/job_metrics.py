@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from backend_plugin.core.task_phase import Phase
-from backend_plugin.shell.cache import Cache, Entry
+from backend_plugin.core.verdict import Phase
+from backend_plugin.shell.cache import Cache, CachedJob
 from backend_plugin.shell.metrics import Labels, Metrics
 from kfpytorch_common.labels import is_value
 
@@ -23,7 +23,7 @@ _UNPLACED: Final = frozenset({Phase.QUEUED, Phase.WAITING_FOR_RESOURCES})
 _STARTED: Final = frozenset({Phase.RUNNING, Phase.SUCCEEDED})
 _PLACED: Final = _STARTED | {Phase.INITIALIZING}
 _BOTH, _ONLY_START = 2, 1
-"""Values of `Entry.unmeasured`."""
+"""Values of `CachedJob.unmeasured`."""
 
 
 def count_jobs(cache: Cache) -> Mapping[Labels, float]:
@@ -31,7 +31,7 @@ def count_jobs(cache: Cache) -> Mapping[Labels, float]:
 
     The pairs of a namespace and a queue with the most jobs have their own labels, and the others share one.
     """
-    jobs = Counter((_phase(each), each.namespace, _queue(each)) for each in cache if _exists(each))
+    jobs = Counter((_get_phase(each), each.namespace, _get_queue(each)) for each in cache if _exists(each))
     totals = Counter[tuple[str, str]]()
     for (_, namespace, queue), count in jobs.items():
         totals[namespace, queue] += count
@@ -43,14 +43,14 @@ def count_jobs(cache: Cache) -> Mapping[Labels, float]:
     return counts
 
 
-def age_of_oldest_waiting(cache: Cache, now: datetime) -> float:
+def compute_oldest_wait(cache: Cache, now: datetime) -> float:
     """Return the age in seconds of the oldest existing job that has never been placed; 0 without one."""
-    waiting = [each.job for each in cache if _exists(each) and _phase(each) in _UNPLACED]
+    waiting = [each.job for each in cache if _exists(each) and _get_phase(each) in _UNPLACED]
     created = [job.created for job in waiting if job is not None and job.created is not None]
     return max(0.0, (now - min(created)).total_seconds()) if created else 0.0
 
 
-def measure_start(metrics: Metrics, entry: Entry, phase: Phase, now: datetime) -> None:
+def measure_start(metrics: Metrics, entry: CachedJob, phase: Phase, now: datetime) -> None:
     """Record the waiting time and the start time of a job that this server created, each once."""
     if not entry.unmeasured or entry.job is None or entry.job.created is None:
         return
@@ -63,11 +63,11 @@ def measure_start(metrics: Metrics, entry: Entry, phase: Phase, now: datetime) -
         entry.unmeasured = 0
 
 
-def _exists(entry: Entry) -> bool:
+def _exists(entry: CachedJob) -> bool:
     return entry.job is not None and entry.gone is None
 
 
-def _phase(entry: Entry) -> Phase:
+def _get_phase(entry: CachedJob) -> Phase:
     """Return the phase that was logged last; before that, the one that Flyte received or a guess."""
     job, answer = entry.job, entry.answer
     if entry.told is not None:
@@ -77,7 +77,7 @@ def _phase(entry: Entry) -> Phase:
     return Phase.UNDEFINED if job is not None and job.conditions else Phase.QUEUED
 
 
-def _queue(entry: Entry) -> str:
+def _get_queue(entry: CachedJob) -> str:
     """Return the queue of the job's pod group, or of its gang request; empty if it has none."""
     groups = (each.queue for each in entry.pod_groups if each.queue and not each.foreign)
     queue = next(groups, entry.queue)

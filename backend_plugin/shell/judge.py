@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from backend_plugin.core import pipeline
-from backend_plugin.core.origin import Origin
-from backend_plugin.core.rules import Rules
+from backend_plugin.core.job_events import JobEventDecision
+from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.settings import Settings
-from backend_plugin.core.task_phase import TaskPhase
-from backend_plugin.core.turns import Turn
-from backend_plugin.shell.cache import Entry
+from backend_plugin.core.task_annotation import TaskAnnotation
+from backend_plugin.core.verdict import Verdict
+from backend_plugin.shell.cache import CachedJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,23 +20,27 @@ class Judge:
     settings: Settings
     now: Callable[[], datetime]
 
-    def phase(self, entry: Entry) -> TaskPhase:
+    def judge_entry(self, entry: CachedJob) -> Verdict:
         """Return the verdict at this moment."""
-        return pipeline.judge(entry.observed(), self._rules(entry.origin), self.now())
+        return pipeline.judge(entry.get_observed_state(), self._build_context(entry.origin), self.now())
 
-    def lasting(self, entry: Entry) -> tuple[TaskPhase, datetime]:
+    def judge_with_expiry(self, entry: CachedJob) -> tuple[Verdict, datetime]:
         """Return the verdict, and the time until which it holds if the entry does not change."""
-        return pipeline.lasting(entry.observed(), self._rules(entry.origin), self.now())
+        return pipeline.judge_with_expiry(
+            entry.get_observed_state(), self._build_context(entry.origin), self.now()
+        )
 
-    def turn(self, entry: Entry) -> Turn | None:
+    def decide_job_event(self, entry: CachedJob) -> JobEventDecision | None:
         """Return the decision on a job event that is due at this moment; None if no event is due."""
-        return pipeline.turn(entry.observed(), self._rules(entry.origin), self.now())
+        return pipeline.decide_job_event(
+            entry.get_observed_state(), self._build_context(entry.origin), self.now()
+        )
 
-    def _rules(self, origin: Origin | None) -> Rules:
+    def _build_context(self, origin: TaskAnnotation | None) -> JudgingContext:
         settings = self.settings
         if origin is None:
-            return Rules(judging=settings.judging, logs=settings.logs)
-        return Rules(
+            return JudgingContext(judging=settings.judging, logs=settings.logs)
+        return JudgingContext(
             judging=settings.judging,
             logs=settings.logs,
             deadlines=origin.deadlines,

@@ -37,7 +37,7 @@ class _Source:
     room: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Merge:
+class LogMerge:
     """Merges sources, which may be added during the merge; each keeps its own order.
 
     Args:
@@ -54,18 +54,18 @@ class Merge:
         self._news = asyncio.Event()
         self._complete = False
 
-    def add(self, replica: str, lines: AsyncIterator[LogLine]) -> None:
+    def add_source(self, replica: str, lines: AsyncIterator[LogLine]) -> None:
         """Add a source."""
         source = _Source(replica)
         self._awaited.add(source)
-        self._pumps[source] = asyncio.create_task(self._pump(source, lines))
+        self._pumps[source] = asyncio.create_task(self._pump_lines(source, lines))
 
-    def complete(self) -> None:
+    def mark_complete(self) -> None:
         """Declare that no source will be added; the stream ends once all sources have ended."""
         self._complete = True
         self._news.set()
 
-    async def batches(self) -> AsyncGenerator[list[ReplicaLine], None]:
+    async def iter_batches(self) -> AsyncGenerator[list[ReplicaLine], None]:
         """Yield all available lines in batches.
 
         Raises:
@@ -74,7 +74,7 @@ class Merge:
         try:
             while True:
                 await self._wait_for_heads()
-                if batch := self._batch():
+                if batch := self._take_batch():
                     yield batch
                     continue
                 self._raise_failure()
@@ -84,17 +84,17 @@ class Merge:
                 self._news.clear()
                 await self._news.wait()
         finally:
-            await self._stop()
+            await self._stop_pumps()
 
     async def _wait_for_heads(self) -> None:
         if not self._awaited:
             return
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._all_heads(), self._patience)
+            await asyncio.wait_for(self._wait_for_all_heads(), self._patience)
         # A source that is silent now may stay silent, so the others do not wait for it again.
         self._awaited.clear()
 
-    async def _all_heads(self) -> None:
+    async def _wait_for_all_heads(self) -> None:
         while self._awaited:
             self._raise_failure()
             self._news.clear()
@@ -107,7 +107,7 @@ class Merge:
                 del self._pumps[source]
                 pump.result()
 
-    def _batch(self) -> list[ReplicaLine]:
+    def _take_batch(self) -> list[ReplicaLine]:
         batch: list[ReplicaLine] = []
         size = 0
         while self._heads and not self._awaited and len(batch) < _BATCH and size < _BATCH_SIZE:
@@ -118,43 +118,45 @@ class Merge:
             source.size -= len(line.text)
             source.room.set()
             if source.lines:
-                self._push(source)
+                self._push_head(source)
             elif source in self._pumps and not self._pumps[source].done():
                 self._awaited.add(source)
         return batch
 
-    def _push(self, source: _Source) -> None:
-        heapq.heappush(self._heads, (reading.in_order(source.lines[0].time), next(self._order), source))
+    def _push_head(self, source: _Source) -> None:
+        heapq.heappush(
+            self._heads, (reading.format_sortable_time(source.lines[0].time), next(self._order), source)
+        )
 
-    async def _pump(self, source: _Source, lines: AsyncIterator[LogLine]) -> None:
+    async def _pump_lines(self, source: _Source, lines: AsyncIterator[LogLine]) -> None:
         try:
             async for line in lines:
-                for piece in _pieces(line):
-                    await self._take(source, piece)
+                for piece in _split_line(line):
+                    await self._buffer_line(source, piece)
         finally:
             self._awaited.discard(source)
             self._news.set()
             if isinstance(lines, AsyncGenerator):
                 await lines.aclose()
 
-    async def _take(self, source: _Source, line: LogLine) -> None:
+    async def _buffer_line(self, source: _Source, line: LogLine) -> None:
         source.lines.append(line)
         source.size += len(line.text)
         if len(source.lines) == 1:
-            self._push(source)
+            self._push_head(source)
             self._awaited.discard(source)
             self._news.set()
         while len(source.lines) >= _HELD or source.size >= _HELD_SIZE:
             source.room.clear()
             await source.room.wait()
 
-    async def _stop(self) -> None:
+    async def _stop_pumps(self) -> None:
         for pump in self._pumps.values():
             pump.cancel()
         await asyncio.gather(*self._pumps.values(), return_exceptions=True)
 
 
-def _pieces(line: LogLine) -> Iterator[LogLine]:
+def _split_line(line: LogLine) -> Iterator[LogLine]:
     """Split a long line into lines that fit into a message."""
     if len(line.text) <= _LONGEST:
         yield line

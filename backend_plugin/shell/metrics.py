@@ -33,12 +33,12 @@ _STARTS: Final = (
 _CREATES: Final = ("created", "refused", "unavailable", "resource_exhausted", "failed_precondition")
 
 
-class CannotShow(BackendError):
+class MetricsPortUnavailable(BackendError):
     """The metrics page cannot listen at its address."""
 
 
 @dataclass(slots=True)
-class Tally:
+class CounterMetric:
     """A counter with labels."""
 
     name: str
@@ -138,8 +138,10 @@ class Metrics:
             "build_info", "The version of the server, as labels of the value 1.", ("version", "python")
         )
     )
-    requests: Tally = field(
-        default_factory=lambda: Tally("requests", "Completed calls, by gRPC code.", ("method", "code"))
+    requests: CounterMetric = field(
+        default_factory=lambda: CounterMetric(
+            "requests", "Completed calls, by gRPC code.", ("method", "code")
+        )
     )
     request_duration: Histogram = field(
         default_factory=lambda: Histogram(
@@ -150,8 +152,8 @@ class Metrics:
         default_factory=lambda: Gauge("requests_running", "Calls in progress.", ("services",))
     )
     streams: Gauge = field(default_factory=lambda: Gauge("streams_open", "Open streams.", ("services",)))
-    phases: Tally = field(
-        default_factory=lambda: Tally("phases", "Phases that GetTask returned.", ("phase",))
+    phases: CounterMetric = field(
+        default_factory=lambda: CounterMetric("phases", "Phases that GetTask returned.", ("phase",))
     )
     jobs: Gauge = field(
         default_factory=lambda: Gauge(
@@ -173,26 +175,28 @@ class Metrics:
             "job_start_duration_seconds", "Time from the creation of a job until it first ran.", (), _STARTS
         )
     )
-    failures: Tally = field(
-        default_factory=lambda: Tally(
+    failures: CounterMetric = field(
+        default_factory=lambda: CounterMetric(
             "failures", "Failed jobs, by cause.", ("cause",), tuple(each.value for each in Cause)
         )
     )
-    creates: Tally = field(
-        default_factory=lambda: Tally("creates", "CreateTask calls, by result.", ("result",), _CREATES)
+    creates: CounterMetric = field(
+        default_factory=lambda: CounterMetric(
+            "creates", "CreateTask calls, by result.", ("result",), _CREATES
+        )
     )
-    cluster_errors: Tally = field(
-        default_factory=lambda: Tally(
+    cluster_errors: CounterMetric = field(
+        default_factory=lambda: CounterMetric(
             "cluster_errors",
             "Failed requests to the cluster and failures of watches.",
             ("operation", "error"),
         )
     )
-    orphans: Tally = field(
-        default_factory=lambda: Tally("orphans", "Jobs without an owner, by result.", ("result",))
+    orphans: CounterMetric = field(
+        default_factory=lambda: CounterMetric("orphans", "Jobs without an owner, by result.", ("result",))
     )
-    store_errors: Tally = field(
-        default_factory=lambda: Tally(
+    store_errors: CounterMetric = field(
+        default_factory=lambda: CounterMetric(
             "store_errors", "Failed reads of outputs and error files.", ("scheme", "error")
         )
     )
@@ -223,11 +227,11 @@ class Metrics:
 
 
 @contextmanager
-def shown(metrics: Metrics, host: str, port: int) -> Iterator[int]:
+def serve_metrics(metrics: Metrics, host: str, port: int) -> Iterator[int]:
     """Serve the metrics, with those of the process, while the context is open; yields the port.
 
     Raises:
-        CannotShow: If the address cannot be bound.
+        MetricsPortUnavailable: If the address cannot be bound.
     """
     from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 
@@ -239,7 +243,9 @@ def shown(metrics: Metrics, host: str, port: int) -> Iterator[int]:
     try:
         server = MetricsServer((host, port), make_wsgi_app(registry))
     except OSError as error:
-        raise CannotShow(f"the metrics cannot be shown at {host}:{port}: {error.strerror}") from error
+        raise MetricsPortUnavailable(
+            f"the metrics cannot be shown at {host}:{port}: {error.strerror}"
+        ) from error
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     try:

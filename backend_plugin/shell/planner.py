@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from backend_plugin.core import shapes
+from backend_plugin.core import schema_check
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ class Planner:
     """
 
     def __init__(self) -> None:
-        shapes.prepare()
+        schema_check.prepare_types()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="planner")
 
     async def run(self, size: int, work: Callable[[], T]) -> T:

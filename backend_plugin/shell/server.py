@@ -16,9 +16,9 @@ import grpc
 from grpc_health.v1 import health, health_pb2
 
 from backend_plugin.core.errors import BackendError
-from backend_plugin.shell.front import Front, Handler
+from backend_plugin.shell.rpc_middleware import Handler, RpcMiddleware
 from backend_plugin.shell.stop_signals import list_stop_signals
-from backend_plugin.shell.together import end
+from backend_plugin.shell.together import cancel_and_wait
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -58,11 +58,11 @@ Settle: TypeAlias = Callable[[float], Coroutine[Any, Any, None]]
 """Work to do after the last call has ended; receives the remaining seconds of the drain."""
 
 
-async def _nothing(_: float) -> None:
+async def _do_nothing(_: float) -> None:
     """Do nothing; the default if there is no work outside calls."""
 
 
-class CannotListen(BackendError):
+class PortUnavailable(BackendError):
     """The port is in use, or the host is not an address of this machine."""
 
 
@@ -83,7 +83,7 @@ class ServerOptions:
 
 
 @dataclass(slots=True)
-class Server:
+class GrpcServer:
     """A gRPC server; one instance can run once.
 
     Args:
@@ -91,7 +91,7 @@ class Server:
         options: The address, limits and credentials.
     """
 
-    fronts: Sequence[Front]
+    fronts: Sequence[RpcMiddleware]
     options: ServerOptions
     _health: Any = field(init=False)
     _stop: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -101,7 +101,7 @@ class Server:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # Missing in its stubs.
 
     async def run(
-        self, ready: asyncio.Event, started: Callable[[int], None], settle: Settle = _nothing
+        self, ready: asyncio.Event, started: Callable[[int], None], settle: Settle = _do_nothing
     ) -> None:
         """Serve until `stop` is called or a signal arrives; a second one cancels the drain.
 
@@ -111,25 +111,25 @@ class Server:
             settle: Called after the drain; a second signal cancels it.
 
         Raises:
-            CannotListen: If the port cannot be opened.
+            PortUnavailable: If the port cannot be opened.
         """
-        server, port = self._made()
-        await self._say(_NOT_SERVING)
+        server, port = self._create_server()
+        await self._set_health(_NOT_SERVING)
         await self._health.set(LIVENESS, _SERVING)
         await server.start()
         async with AsyncExitStack() as undo:
             undo.push_async_callback(server.stop, None)
             started(port)
             undo.pop_all()
-        with _signals(self.stop):
-            becoming = asyncio.ensure_future(self._become(ready))
+        with _handle_signals(self.stop):
+            becoming = asyncio.ensure_future(self._report_ready(ready))
             try:
                 await self._stop.wait()
             finally:
                 becoming.cancel()
                 last = asyncio.get_running_loop().time() + self.options.drain_seconds
                 await self._drain(server)
-                await self._settle(settle, last)
+                await self._run_cleanup(settle, last)
 
     def stop(self) -> None:
         """Reject new calls and end `run` after the running calls; a second call ends it immediately."""
@@ -137,7 +137,7 @@ class Server:
             self._stop_at_once.set()
         self._stop.set()
 
-    def _made(self) -> tuple[grpc.aio.Server, int]:
+    def _create_server(self) -> tuple[grpc.aio.Server, int]:
         options = self.options
         server = grpc.aio.server(
             interceptors=options.interceptors,
@@ -148,21 +148,23 @@ class Server:
             ),
         )
         # This comes first, because the others reject all calls without a token.
-        server.add_generic_rpc_handlers((Front((_probed(self._health),), _PROBES), *self.fronts))
-        return server, _listening(server, options)
+        server.add_generic_rpc_handlers(
+            (RpcMiddleware((_build_health_handler(self._health),), _PROBES), *self.fronts)
+        )
+        return server, _open_port(server, options)
 
-    async def _become(self, ready: asyncio.Event) -> None:
+    async def _report_ready(self, ready: asyncio.Event) -> None:
         await ready.wait()
-        await self._say(_SERVING)
+        await self._set_health(_SERVING)
         _LOG.info("ready")
 
-    async def _say(self, status: int) -> None:
+    async def _set_health(self, status: int) -> None:
         for service in ("", FLYTE):
             await self._health.set(service, status)
 
     async def _drain(self, server: grpc.aio.Server) -> None:
         """Reject new calls, wait for the running ones, then cancel streams, which may last forever."""
-        await self._say(_NOT_SERVING)
+        await self._set_health(_NOT_SERVING)
         running = sum(front.running for front in self.fronts)
         _LOG.info(
             "stopping: %d calls are in progress, with a grace period of %g s",
@@ -170,7 +172,7 @@ class Server:
             self.options.drain_seconds,
         )
         refusing = asyncio.ensure_future(server.stop(self.options.drain_seconds))
-        idle = asyncio.ensure_future(self._idle())
+        idle = asyncio.ensure_future(self._wait_until_idle())
         at_once = asyncio.ensure_future(self._stop_at_once.wait())
         await asyncio.wait((refusing, idle, at_once), return_when=asyncio.FIRST_COMPLETED)
         idle.cancel()
@@ -178,23 +180,23 @@ class Server:
         await server.stop(None)
         await refusing
 
-    async def _settle(self, settle: Settle, last: float) -> None:
+    async def _run_cleanup(self, settle: Settle, last: float) -> None:
         left = max(0.0, last - asyncio.get_running_loop().time())
         settling = asyncio.ensure_future(settle(left))
         at_once = asyncio.ensure_future(self._stop_at_once.wait())
         # Let the task start, because a task that has not started cannot clean up when it is cancelled.
         await asyncio.sleep(0)
         await asyncio.wait((settling, at_once), return_when=asyncio.FIRST_COMPLETED)
-        await end((settling, at_once))
+        await cancel_and_wait((settling, at_once))
         if not settling.cancelled():
             settling.result()
 
-    async def _idle(self) -> None:
+    async def _wait_until_idle(self) -> None:
         while any(front.running for front in self.fronts):
             await asyncio.sleep(_LOOK_SECONDS)
 
 
-def _probed(servicer: Any) -> Handler:
+def _build_health_handler(servicer: Any) -> Handler:
     read, write = health_pb2.HealthCheckRequest.FromString, health_pb2.HealthCheckResponse.SerializeToString
     methods = {
         "Check": grpc.unary_unary_rpc_method_handler(servicer.Check, read, write),
@@ -203,21 +205,23 @@ def _probed(servicer: Any) -> Handler:
     return grpc.method_handlers_generic_handler(health.SERVICE_NAME, methods)
 
 
-def _listening(server: grpc.aio.Server, options: ServerOptions) -> int:
+def _open_port(server: grpc.aio.Server, options: ServerOptions) -> int:
     host = f"[{options.host}]" if ":" in options.host else options.host
     address = f"{host}:{options.port}"
     # gRPC reports the reason of a failure only on stderr.
-    if why_not := not_bound(options.host, options.port):
-        raise CannotListen(f"cannot listen on {address}: {why_not}; set another --port, or 0 for a free one")
+    if why_not := find_bind_error(options.host, options.port):
+        raise PortUnavailable(
+            f"cannot listen on {address}: {why_not}; set another --port, or 0 for a free one"
+        )
     try:
         if options.credentials is None:
             return server.add_insecure_port(address)
         return server.add_secure_port(address, options.credentials)
     except RuntimeError as error:
-        raise CannotListen(f"cannot listen on {address}: another process took it a moment ago") from error
+        raise PortUnavailable(f"cannot listen on {address}: another process took it a moment ago") from error
 
 
-def not_bound(host: str, port: int) -> str | None:
+def find_bind_error(host: str, port: int) -> str | None:
     """Return the reason why the address cannot be bound; None if it can."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -230,7 +234,7 @@ def not_bound(host: str, port: int) -> str | None:
 
 
 @contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
+def _handle_signals(stop: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     signals = list_stop_signals()
     for each in signals:
@@ -258,10 +262,10 @@ class Reflection(Handler):
         if not handler_call_details.method.startswith("/grpc.reflection.v1alpha."):
             return None
         if self._loaded is None:
-            self._loaded = self._load()
+            self._loaded = self._load_services()
         return self._loaded.service(handler_call_details)
 
-    def _load(self) -> Any:
+    def _load_services(self) -> Any:
         from grpc_reflection.v1alpha import reflection, reflection_pb2
 
         for module in self._services.values():

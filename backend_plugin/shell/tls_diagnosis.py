@@ -33,7 +33,7 @@ _NO_TLS: Final = frozenset(
 """OpenSSL's reasons for a reply that is not TLS; they differ between versions."""
 
 
-class Failure(enum.Enum):
+class TlsFailure(enum.Enum):
     """The kind of a failed connection."""
 
     UNKNOWN_HOST = enum.auto()
@@ -75,7 +75,7 @@ class Endpoint:
 class Diagnosis:
     """The kind of a failure, with the details that a message needs."""
 
-    failure: Failure
+    failure: TlsFailure
     detail: str = ""
     """The text of the operating system or OpenSSL."""
     file: str = ""
@@ -83,7 +83,7 @@ class Diagnosis:
     """The names in the server's certificate."""
 
 
-def parse(
+def parse_endpoint(
     address: str, *, ca: str = "", cert: str = "", key: str = "", server_name: str = ""
 ) -> Endpoint | None:
     """Return the parts of ``HOST:PORT`` or ``grpcs://HOST:PORT``; None if there is no port."""
@@ -111,11 +111,11 @@ def _try_port(end: Endpoint) -> Diagnosis | None:
     try:
         socket.create_connection((end.host, end.port), SECONDS).close()
     except (socket.gaierror, UnicodeError):  # UnicodeError: not a valid host name, such as a..b
-        return Diagnosis(failure=Failure.UNKNOWN_HOST, detail=end.host)
+        return Diagnosis(failure=TlsFailure.UNKNOWN_HOST, detail=end.host)
     except TimeoutError:
-        return Diagnosis(failure=Failure.TIMEOUT)
+        return Diagnosis(failure=TlsFailure.TIMEOUT)
     except OSError as error:
-        return Diagnosis(failure=Failure.NOT_LISTENING, detail=str(error.strerror))
+        return Diagnosis(failure=TlsFailure.NOT_LISTENING, detail=str(error.strerror))
     return None
 
 
@@ -125,12 +125,12 @@ def _try_plain(end: Endpoint) -> Diagnosis | None:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     try:
-        _shake_hands(end, context)
-    except _Ended:
+        _perform_handshake(end, context)
+    except _ConnectionClosed:
         pass
     except OSError:
         return None
-    return Diagnosis(failure=Failure.NEEDS_TLS)
+    return Diagnosis(failure=TlsFailure.NEEDS_TLS)
 
 
 def _try_tls(end: Endpoint) -> Diagnosis | None:
@@ -140,25 +140,25 @@ def _try_tls(end: Endpoint) -> Diagnosis | None:
         except OSError as error:
             reason = getattr(error, "reason", None) or error.strerror or "not PEM"
             detail = reason.lower().replace("_", " ") if isinstance(error, ssl.SSLError) else reason
-            return Diagnosis(failure=Failure.UNUSABLE_FILE, detail=detail, file=file)
+            return Diagnosis(failure=TlsFailure.UNUSABLE_FILE, detail=detail, file=file)
     try:
-        _shake_hands(end, _load_certificate(end))
+        _perform_handshake(end, _load_certificate(end))
     except ssl.SSLCertVerificationError as error:
         return _judge_certificate(end, error)
-    except _Ended:
-        return Diagnosis(failure=Failure.CLIENT_CERTIFICATE, file=end.cert)
+    except _ConnectionClosed:
+        return Diagnosis(failure=TlsFailure.CLIENT_CERTIFICATE, file=end.cert)
     except OSError as error:
         # A connection reset or a timeout does not show whether the server uses TLS.
         if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
-            return Diagnosis(failure=Failure.NO_TLS)
+            return Diagnosis(failure=TlsFailure.NO_TLS)
     return None
 
 
 def _judge_certificate(end: Endpoint, error: ssl.SSLCertVerificationError) -> Diagnosis:
     said = error.verify_message
     if error.verify_code in _NAMES:
-        return Diagnosis(failure=Failure.WRONG_NAME, detail=said, names=_read_names(end))
-    failure = Failure.EXPIRED if error.verify_code in _TIMES else Failure.UNTRUSTED
+        return Diagnosis(failure=TlsFailure.WRONG_NAME, detail=said, names=_read_names(end))
+    failure = TlsFailure.EXPIRED if error.verify_code in _TIMES else TlsFailure.UNTRUSTED
     return Diagnosis(failure=failure, detail=said)
 
 
@@ -167,17 +167,17 @@ def _read_names(end: Endpoint) -> tuple[str, ...]:
     context = _load_certificate(end)
     context.check_hostname = False
     try:
-        found: Any = _shake_hands(end, context)
-    except (_Ended, OSError):
+        found: Any = _perform_handshake(end, context)
+    except (_ConnectionClosed, OSError):
         return ()
     return tuple(str(name) for _, name in found.get("subjectAltName", ()))
 
 
-class _Ended(Exception):
+class _ConnectionClosed(Exception):
     """The server closed the connection after the handshake."""
 
 
-def _shake_hands(end: Endpoint, context: ssl.SSLContext) -> object:
+def _perform_handshake(end: Endpoint, context: ssl.SSLContext) -> object:
     """Return the certificate of the server, as far as the context verifies it.
 
     Raises:
@@ -195,9 +195,9 @@ def _shake_hands(end: Endpoint, context: ssl.SSLContext) -> object:
         except TimeoutError:
             return shown  # The server waits for a request.
         except OSError as error:
-            raise _Ended from error
+            raise _ConnectionClosed from error
         if not said:
-            raise _Ended
+            raise _ConnectionClosed
         return shown
 
 

@@ -8,19 +8,19 @@ _AGAIN: Final = 1.0
 """Seconds that a task may take to clean up before it is cancelled again."""
 
 
-async def together(*lives: Coroutine[Any, Any, object]) -> None:
+async def run_until_first_exit(*lives: Coroutine[Any, Any, object]) -> None:
     """Run all coroutines; when one ends or this call is cancelled, cancel the others and wait for them."""
     tasks = [asyncio.create_task(each) for each in lives]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await end(tasks)
+        await cancel_and_wait(tasks)
     for each in tasks:
         if not each.cancelled() and (error := each.exception()) is not None:
             raise error
 
 
-async def end(tasks: Collection["asyncio.Task[Any]"]) -> None:
+async def cancel_and_wait(tasks: Collection["asyncio.Task[Any]"]) -> None:
     """Cancel tasks repeatedly until all of them have ended.
 
     Before Python 3.12 one cancellation is not enough: `asyncio.wait_for` swallows a cancellation that arrives

@@ -15,11 +15,11 @@ _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_P
 _INSTALL: Final = 'pip install "flytekitplugins-kfpytorch[backend,otel]"'
 
 
-class CannotTrace(BackendError):
+class TracingUnavailable(BackendError):
     """Tracing is requested, but it cannot be set up."""
 
 
-def is_asked_for(environ: Mapping[str, str]) -> bool:
+def is_requested(environ: Mapping[str, str]) -> bool:
     """True if the environment enables the export of traces."""
     if (
         environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
@@ -30,22 +30,22 @@ def is_asked_for(environ: Mapping[str, str]) -> bool:
 
 
 @contextmanager
-def traced(environ: Mapping[str, str]) -> Iterator[Sequence[Any]]:
+def open_tracing(environ: Mapping[str, str]) -> Iterator[Sequence[Any]]:
     """Yield the gRPC interceptors that trace a server; yields none if tracing is not requested.
 
     Raises:
-        CannotTrace: If a package is missing, or the requested OTLP protocol is not supported.
+        TracingUnavailable: If a package is missing, or the requested OTLP protocol is not supported.
     """
-    if not is_asked_for(environ):
+    if not is_requested(environ):
         yield ()
         return
     protocol = next((environ[name] for name in _PROTOCOLS if environ.get(name)), "grpc")
     if protocol != "grpc":
-        raise CannotTrace(f"traces are sent by grpc only, not by {protocol}; unset {_PROTOCOLS[1]}")
+        raise TracingUnavailable(f"traces are sent by grpc only, not by {protocol}; unset {_PROTOCOLS[1]}")
     try:
-        interceptor, provider = _set_up(environ)
+        interceptor, provider = _build_tracing(environ)
     except ModuleNotFoundError as missing:
-        raise CannotTrace(
+        raise TracingUnavailable(
             f"traces are enabled, but {missing.name} is not installed; run: {_INSTALL}"
         ) from missing
     try:
@@ -54,7 +54,7 @@ def traced(environ: Mapping[str, str]) -> Iterator[Sequence[Any]]:
         provider.shutdown()
 
 
-def _set_up(environ: Mapping[str, str]) -> tuple[Any, Any]:
+def _build_tracing(environ: Mapping[str, str]) -> tuple[Any, Any]:
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
     from opentelemetry.instrumentation.grpc import aio_server_interceptor, filters
     from opentelemetry.sdk.resources import Resource

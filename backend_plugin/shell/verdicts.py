@@ -6,10 +6,10 @@ Several servers observe the same failure. The first one stores its verdict, and 
 from dataclasses import dataclass
 from typing import Final
 
-from backend_plugin.core.kept_verdict import ANNOTATION, read
-from backend_plugin.core.reading import section, text
+from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.shell.cluster import Cluster, Name, Outdated
+from backend_plugin.core.verdict_annotation import ANNOTATION, read
+from backend_plugin.shell.cluster import Cluster, ObjectName, Outdated
 from backend_plugin.shell.metrics import Metrics
 
 _TRIES: Final = 5
@@ -17,13 +17,13 @@ _TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class VerdictStore:
     """The failure verdicts that one server stores."""
 
     cluster: Cluster
     metrics: Metrics
 
-    async def store(self, name: Name, patch: Manifest, *, awaited: bool = False) -> bool:
+    async def store(self, name: ObjectName, patch: Manifest, *, awaited: bool = False) -> bool:
         """Apply a patch with a verdict, unless the job does not exist or already has a verdict.
 
         Returns:
@@ -40,8 +40,8 @@ class Verdicts:
             if stored := _get_verdict(job):
                 # The response to an earlier patch may have been lost.
                 return stored == verdict and self._count(verdict)
-            version = section(job, "metadata").get("resourceVersion")
-            metadata = {**section(patch, "metadata"), "resourceVersion": version}
+            version = get_mapping(job, "metadata").get("resourceVersion")
+            metadata = {**get_mapping(patch, "metadata"), "resourceVersion": version}
             try:
                 await self.cluster.patch(name, {**patch, "metadata": metadata}, awaited=awaited)
             except Outdated:
@@ -56,4 +56,4 @@ class Verdicts:
 
 
 def _get_verdict(manifest: Manifest) -> str:
-    return text(section(section(manifest, "metadata"), "annotations"), ANNOTATION)
+    return get_text(get_mapping(get_mapping(manifest, "metadata"), "annotations"), ANNOTATION)

@@ -54,10 +54,10 @@ def reference(number: int) -> bytes:
 
 
 def job(number: int, now: datetime) -> dict[str, Any]:
-    from backend_plugin.core.job import Deadlines, Run
-    from backend_plugin.core.origin import encode
+    from backend_plugin.core.job import Attempt, Deadlines
+    from backend_plugin.core.task_annotation import encode
 
-    run = Run(
+    run = Attempt(
         output_prefix=prefix(number),
         project="flytesnacks",
         domain="development",
@@ -143,38 +143,40 @@ def now() -> datetime:
 async def ours(jobs: int) -> tuple[grpc.aio.Server, int]:
     from backend_plugin.core import settings
     from backend_plugin.core.observed import Job, Pod, read_job, read_pod
-    from backend_plugin.shell import service
-    from backend_plugin.shell.allowed import Allowed
-    from backend_plugin.shell.answers import Answers
+    from backend_plugin.shell import connector_handlers, connector_service
+    from backend_plugin.shell.allowlist import Allowlist
+    from backend_plugin.shell.background_operations import BackgroundOperations
     from backend_plugin.shell.cache import Cache
     from backend_plugin.shell.credentials import KeyRing
-    from backend_plugin.shell.endings import Endings
-    from backend_plugin.shell.front import Front
     from backend_plugin.shell.judge import Judge
-    from backend_plugin.shell.keeper import Keeper
     from backend_plugin.shell.metrics import Metrics
-    from backend_plugin.shell.orders import Orders
-    from backend_plugin.shell.outcome import Outcomes
-    from backend_plugin.shell.prefixes import Prefixes
+    from backend_plugin.shell.output_collector import OutputCollector
+    from backend_plugin.shell.output_prefixes import OutputPrefixes
+    from backend_plugin.shell.output_reader import OutputReader
+    from backend_plugin.shell.reconciler import Reconciler
+    from backend_plugin.shell.rpc_middleware import RpcMiddleware
+    from backend_plugin.shell.task_responses import TaskResponses
 
     links = {"kubernetes-enabled": True, "kubernetes-url": "https://kubernetes.example.org"}
     judge = Judge(settings=settings.read({"kfpytorch": {"logs": links}}), now=now)
-    metrics, cache, prefixes = Metrics(), Cache(now), Prefixes()
-    orders, answers = Orders(metrics), Answers(judge)
-    nobody, ring = Nobody(), KeyRing.of(KEY)
-    keeper = Keeper(nobody, cache, answers, Endings(nobody, cache, Outcomes(prefixes), orders, ring))
+    metrics, cache, prefixes = Metrics(), Cache(now), OutputPrefixes()
+    orders, answers = BackgroundOperations(metrics), TaskResponses(judge)
+    nobody, ring = Nobody(), KeyRing.from_keys(KEY)
+    keeper = Reconciler(
+        nobody, cache, answers, OutputCollector(nobody, cache, OutputReader(prefixes), orders, ring)
+    )
     began = now()
-    cache.replace(Job, ((PROJECT, read_job(plain(job(each, began)))) for each in range(jobs)))
-    cache.replace(
+    cache.replace_records(Job, ((PROJECT, read_job(plain(job(each, began)))) for each in range(jobs)))
+    cache.replace_records(
         Pod, ((PROJECT, read_pod(plain(pod(each, i, began)))) for each in range(jobs) for i in range(4))
     )
-    around = service.Surroundings(
+    around = connector_service.ServiceDependencies(
         cluster=Nobody(), cache=cache, answers=answers, keeper=keeper, metrics=metrics,
-        allowed=Allowed(prefixes=prefixes), ring=ring,
+        allowed=Allowlist(prefixes=prefixes), ring=ring,
     )  # fmt: skip
     server = grpc.aio.server()
-    handlers = service.handlers(service.TaskService(around))
-    server.add_generic_rpc_handlers((Front(handlers=handlers, limit=1_000, metrics=metrics),))
+    handlers = connector_handlers.build_handlers(connector_service.ConnectorService(around))
+    server.add_generic_rpc_handlers((RpcMiddleware(handlers=handlers, limit=1_000, metrics=metrics),))
     KEPT.append(asyncio.create_task(keeper.run()))
     KEPT.append(asyncio.create_task(changing(cache, jobs)))
     return server, server.add_insecure_port("127.0.0.1:0")
@@ -204,7 +206,7 @@ async def changing(cache: Any, jobs: int) -> None:
 class Nobody:
     """A cluster that sends no events and rejects all calls."""
 
-    async def follow(self, _: Any) -> None:
+    async def watch(self, _: Any) -> None:
         """Wait forever without events."""
         await asyncio.Event().wait()
 

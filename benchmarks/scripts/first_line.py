@@ -14,11 +14,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from backend_plugin import client, execution
-from backend_plugin.cli import python_file, road
+from backend_plugin import client, task_request
+from backend_plugin.cli import propeller_emulator, python_file
 from backend_plugin.core import settings
 from backend_plugin.core.pipeline import plan
-from backend_plugin.shell import discovery
+from backend_plugin.shell import server_file
 
 TASK = """
 import time
@@ -42,7 +42,7 @@ def server(folder: Path) -> Iterator[Path]:
     process = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + PATIENCE
-        while not discovery.file(state).exists():
+        while not server_file.get_path(state).exists():
             assert process.poll() is None, "the server has ended"
             assert time.monotonic() < deadline, "the server did not start"
             time.sleep(0.01)
@@ -60,20 +60,24 @@ def written(path: Path) -> float:
     return float(path.read_text())
 
 
-def through(state: Path, node: road.Node, line: Path) -> float:
-    with client.connected(str(state)) as (channel, metadata):
+def through(state: Path, node: propeller_emulator.TaskNode, line: Path) -> float:
+    with client.open_channel(str(state)) as (channel, metadata):
         began = time.time()
-        with closing(road.Road(channel, metadata).walk(node)) as walk:
-            ends = [each for each in walk if isinstance(each, road.Succeeded | road.Failed)]
-    assert isinstance(ends[-1], road.Succeeded), ends
+        with closing(propeller_emulator.PropellerEmulator(channel, metadata).run_node(node)) as walk:
+            ends = [
+                each
+                for each in walk
+                if isinstance(each, propeller_emulator.NodeSucceeded | propeller_emulator.NodeFailed)
+            ]
+    assert isinstance(ends[-1], propeller_emulator.NodeSucceeded), ends
     return written(line) - began
 
 
-def alone(folder: Path, node: road.Node, line: Path) -> float:
-    node.upload()
-    asked = node.request(0)
+def alone(folder: Path, node: propeller_emulator.TaskNode, line: Path) -> float:
+    node.write_inputs()
+    asked = node.build_request(0)
     planned = plan(
-        *execution.asked(asked.template, asked.task_execution_metadata, asked.output_prefix),
+        *task_request.read_request(asked.template, asked.task_execution_metadata, asked.output_prefix),
         settings.read({}),
     )
     manifest: Any = planned.manifests[0]
@@ -90,14 +94,14 @@ def alone(folder: Path, node: road.Node, line: Path) -> float:
 def main(times: int) -> None:
     folder = Path(tempfile.mkdtemp())
     (folder / "first.py").write_text(TASK)
-    found = python_file.found(folder / "first.py", None, image=None)
+    found = python_file.load_task(folder / "first.py", None, image=None)
     taken: dict[str, list[float]] = {"embedded": [], "alone": []}
     with server(folder) as state:
         for number in range(times + 1):
             for side in taken:
                 line = folder / f"{side}{number}"
-                inputs = found.inputs({"path": str(line)})
-                node = road.Node(
+                inputs = found.encode_inputs({"path": str(line)})
+                node = propeller_emulator.TaskNode(
                     template=found.template,
                     inputs=inputs,
                     store=folder / "store",

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.observed import Observed, read_observed
 from backend_plugin.core.pipeline import judge
-from backend_plugin.core.rules import Rules
-from backend_plugin.core.settings.logs import Logs, LogTemplate
+from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 from benchmarks.scripts.rate import BATCH, measured
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 NOW = START + timedelta(hours=1)
-RULES = Rules(
-    logs=Logs(
+RULES = JudgingContext(
+    logs=LogLinkSettings(
         templates=(LogTemplate(name="Logs", template_uris=("https://logs/{{ .namespace }}/{{ .podName }}",)),)
     )
 )

@@ -10,7 +10,7 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
 
 from backend_plugin.core import settings
-from backend_plugin.core.job import Run
+from backend_plugin.core.job import Attempt
 from backend_plugin.core.pipeline import plan
 from benchmarks.scripts.rate import BATCH, measured
 
@@ -73,9 +73,9 @@ def varied(index: int) -> TaskTemplate:
     return template
 
 
-def tasks(first: int, number: int) -> Iterator[tuple[TaskTemplate, Run]]:
+def tasks(first: int, number: int) -> Iterator[tuple[TaskTemplate, Attempt]]:
     for index in range(first, first + number):
-        run = Run(
+        run = Attempt(
             output_prefix=f"s3://bucket/metadata/propeller/p-d-f{index}/n0/data/0",
             project="p",
             domain="d",
@@ -92,7 +92,7 @@ def tasks(first: int, number: int) -> Iterator[tuple[TaskTemplate, Run]]:
         yield varied(index), run
 
 
-def batches(total: int) -> Iterator[list[tuple[TaskTemplate, Run]]]:
+def batches(total: int) -> Iterator[list[tuple[TaskTemplate, Attempt]]]:
     for first in range(0, total, BATCH):
         yield list(tasks(first, BATCH))
 

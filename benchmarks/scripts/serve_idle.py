@@ -14,7 +14,7 @@ import grpc
 import psutil
 from grpc_health.v1 import health_pb2
 
-from backend_plugin.shell import discovery
+from backend_plugin.shell import server_file
 from benchmarks.scripts.empty_api_server import served
 
 PATIENCE = 60.0
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def is_ready(state: Path) -> bool:
-    server = discovery.read(state)
+    server = server_file.read(state)
     if server is None:
         return False
     with grpc.insecure_channel(server.endpoint) as channel:

@@ -22,10 +22,10 @@ from rig import backend, operator
 from rig.backend import Backend
 from rig.control_plane import ControlPlane, Options
 
-from backend_plugin import execution
-from backend_plugin.cli import python_file, road
+from backend_plugin import task_request
+from backend_plugin.cli import propeller_emulator, python_file
 from backend_plugin.core import job_ref
-from backend_plugin.core.job import Dialect, JobRef, Run
+from backend_plugin.core.job import Attempt, Dialect, JobRef
 from backend_plugin.core.manifest import names
 from benchmarks.scripts.etcd_copies import Etcd, uids
 from benchmarks.scripts.processors import running_on
@@ -53,19 +53,21 @@ class Work:
 
     def __init__(self, folder: Path) -> None:
         (folder / "train.py").write_text(_TASK)
-        self._template = python_file.found(folder / "train.py", None, image=None).template
+        self._template = python_file.load_task(folder / "train.py", None, image=None).template
         self._store = folder / "store"
         self.namespace = f"{self._template.id.project}-{self._template.id.domain}"
 
     def request(self, name: str) -> admin.CreateTaskRequest:
         """Return the request of FlytePropeller for an execution with this name."""
-        node = road.Node(template=self._template, inputs=LiteralMap(), store=self._store, execution=name)
-        return node.request(0)
+        node = propeller_emulator.TaskNode(
+            template=self._template, inputs=LiteralMap(), store=self._store, execution=name
+        )
+        return node.build_request(0)
 
-    def run(self, name: str) -> Run:
+    def run(self, name: str) -> Attempt:
         """Return the first attempt of the Flyte node in the execution."""
         asked = self.request(name)
-        return execution.run_of(asked.task_execution_metadata, asked.output_prefix)
+        return task_request.read_attempt(asked.task_execution_metadata, asked.output_prefix)
 
     def job_name(self, name: str) -> str:
         """Return the name of the job of the execution."""
@@ -253,7 +255,7 @@ class Copies:
         name = self.name(number)
         before, run = self._work.run(self._pattern), self._work.run(name)
         return {
-            names.identity(before): names.identity(run),
+            names.compute_identity(before): names.compute_identity(run),
             names.job_name(before): names.job_name(run),
             self._pattern: name,
             **{uid: f"{number:08x}{uid[8:]}" for uid in uids(self._made.values())},

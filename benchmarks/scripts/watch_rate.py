@@ -18,11 +18,11 @@ import kubernetes_messages as messages
 import psutil
 
 from backend_plugin.core.observed import Job, Pod
-from backend_plugin.kube import wire
-from backend_plugin.kube.gathering import Gathering
-from backend_plugin.kube.kinds import KINDS
-from backend_plugin.kube.parsed import Parser, Seen
-from backend_plugin.shell.cluster import Name, Record
+from backend_plugin.kube import json_decoder
+from backend_plugin.kube.api_resources import KINDS
+from backend_plugin.kube.decoder import Decoder, WatchedObject
+from backend_plugin.kube.watch_merge import MergedKind
+from backend_plugin.shell.cluster import ObjectName, Record
 from benchmarks.scripts.judge_rate import moment, pod
 
 JOBS, PODS_PER_JOB, PAGE = 10_000, 4, 500
@@ -36,16 +36,16 @@ class Nowhere:
     def __init__(self) -> None:
         self.there: dict[tuple[type[Record], str], Record] = {}
 
-    def replace(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
-        """See `Sink.replace`."""
+    def replace_records(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
+        """See `Sink.replace_records`."""
         self.there |= {(kind, record.name): record for _, record in records}
 
-    def put(self, _: str, record: Record) -> None:
-        """See `Sink.put`."""
+    def put_record(self, _: str, record: Record) -> None:
+        """See `Sink.put_record`."""
         self.there[type(record), record.name] = record
 
-    def drop(self, kind: type[Record], name: Name) -> None:
-        """See `Sink.drop`."""
+    def drop_record(self, kind: type[Record], name: ObjectName) -> None:
+        """See `Sink.drop_record`."""
         self.there.pop((kind, name.name), None)
 
 
@@ -96,9 +96,9 @@ def a_job(number: int) -> dict[str, Any]:
     }
 
 
-def parser_of(record: type[Record]) -> Parser:
+def parser_of(record: type[Record]) -> Decoder:
     kind = next(kind for kind in KINDS if kind.record is record)
-    return kind.protobuf or wire.Parser(kind.wire, kind.read)
+    return kind.protobuf or json_decoder.JsonDecoder(kind.wire, kind.read)
 
 
 def page_of(record: type[Record], items: list[Any]) -> bytes:
@@ -108,9 +108,9 @@ def page_of(record: type[Record], items: list[Any]) -> bytes:
 
 def watched(total: int) -> float:
     """Return the milliseconds for each change of a pod."""
-    part, parser = Gathering(Nowhere(), Pod).part(), parser_of(Pod)
-    parts = parser.parts(1 << 24)
-    part.replace(())
+    part, parser = MergedKind(Nowhere(), Pod).add_part(), parser_of(Pod)
+    parts = parser.create_splitter(1 << 24)
+    part.replace_records(())
     spent = 0.0
     for first in range(0, total, 1_000):
         changes = [
@@ -123,7 +123,7 @@ def watched(total: int) -> float:
         began = time.process_time()
         for at in range(0, len(stream), CHUNK):
             for change in parts.feed(stream[at : at + CHUNK]):
-                part.change(parser.change(change).seen)
+                part.apply_change(parser.decode_event(change).seen)
         spent += time.process_time() - began
     return 1_000 * spent / total
 
@@ -135,16 +135,16 @@ def listed() -> tuple[float, int]:
         (Job, a_job, JOBS),
         (Pod, lambda n: a_pod(n, "Running"), JOBS * PODS_PER_JOB),
     ):
-        parser, found = parser_of(record), list[Seen]()
+        parser, found = parser_of(record), list[WatchedObject]()
         for first in range(0, total, PAGE):
             items = [make(number) for number in range(first, first + PAGE)]
             body = page_of(record, items)
             size += len(body)
             began = time.process_time()
-            found += parser.page(body).items
+            found += parser.decode_page(body).items
             spent += time.process_time() - began
         began = time.process_time()
-        Gathering(sink, record).part().replace(found)
+        MergedKind(sink, record).add_part().replace_records(found)
         spent += time.process_time() - began
     return spent, size
 

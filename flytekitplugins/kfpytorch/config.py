@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Final
 
 from flytekit import ImageSpec, PodTemplate, Resources
 
-from flytekitplugins.kfpytorch import checks, extension, quantities, retries
-from flytekitplugins.kfpytorch.base import Config, ConfigPart, part, unknown
-from flytekitplugins.kfpytorch.checks import Reader, optional
+from flytekitplugins.kfpytorch import extension, quantities, retries, validators
+from flytekitplugins.kfpytorch.config_base import Config, ConfigPart, build_config_reader, find_unknown_fields
 from flytekitplugins.kfpytorch.extension import Gang, TrainJob
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
-from flytekitplugins.kfpytorch.problems import ConfigError, Problem, Wrong
+from flytekitplugins.kfpytorch.problems import ConfigError, ConfigProblem, InvalidValue
+from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
 
 __all__ = [
     "CleanPodPolicy",
@@ -57,28 +57,28 @@ class RunPolicy(ConfigPart):
     backoff_limit: int | None = None
 
     readers: ClassVar[Mapping[str, Reader]] = {
-        "clean_pod_policy": optional(checks.member(CleanPodPolicy, aliases={})),
-        "ttl_seconds_after_finished": optional(checks.count(low=0)),
-        "active_deadline_seconds": optional(checks.count(low=0)),
-        "backoff_limit": optional(checks.count(low=0)),
+        "clean_pod_policy": build_optional_reader(validators.build_enum_reader(CleanPodPolicy, aliases={})),
+        "ttl_seconds_after_finished": build_optional_reader(validators.build_count_reader(low=0)),
+        "active_deadline_seconds": build_optional_reader(validators.build_count_reader(low=0)),
+        "backoff_limit": build_optional_reader(validators.build_count_reader(low=0)),
     }
 
 
-def _run_policy(value: object) -> object:
+def _read_run_policy(value: object) -> object:
     """Read a run policy, or a dict with the same fields."""
     if not isinstance(value, Mapping):
-        return part(RunPolicy)(value)
+        return build_config_reader(RunPolicy)(value)
     policy = RunPolicy()
     vars(policy).update({item.name: value[item.name] for item in fields(RunPolicy) if item.name in value})
-    if problems := [*policy.problems(), *unknown(RunPolicy, value)]:
-        raise Wrong(*problems)
+    if problems := [*policy.problems(), *find_unknown_fields(RunPolicy, value)]:
+        raise InvalidValue(*problems)
     # As upstream, an empty dict sets no run policy, whereas RunPolicy() sets one with all defaults.
     return policy if value else None
 
 
 _JOB_READERS: Final[Mapping[str, Reader]] = {
-    "gang": optional(part(Gang)),
-    "train_job": optional(part(TrainJob)),
+    "gang": build_optional_reader(build_config_reader(Gang)),
+    "train_job": build_optional_reader(build_config_reader(TrainJob)),
 }
 
 
@@ -97,34 +97,34 @@ class _Role(ConfigPart):
     priority_class_name: str | None
 
     readers: ClassVar[Mapping[str, Reader]] = {
-        "image": optional(checks.image),
-        "requests": optional(quantities.single_resources),
-        "limits": optional(quantities.single_resources),
-        "restart_policy": optional(
-            checks.member(RestartPolicy, aliases={"onfailure": RestartPolicy.FAILURE})
+        "image": build_optional_reader(validators.read_image),
+        "requests": build_optional_reader(quantities.read_single_resources),
+        "limits": build_optional_reader(quantities.read_single_resources),
+        "restart_policy": build_optional_reader(
+            validators.build_enum_reader(RestartPolicy, aliases={"onfailure": RestartPolicy.FAILURE})
         ),
-        "resources": optional(quantities.paired_resources),
-        "num_retries": optional(checks.count(low=0)),
+        "resources": build_optional_reader(quantities.read_paired_resources),
+        "num_retries": build_optional_reader(validators.build_count_reader(low=0)),
         **extension.ROLE_READERS,
     }
 
-    def _contradictions(self, sound: Set[str]) -> Iterator[Problem]:
+    def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
         twice = [name for name in ("requests", "limits") if getattr(self, name) is not None]
         if self.resources is not None and twice:
             remedy = f"sets the same as {' and '.join(twice)}=; leave one or the other out"
-            yield Problem("resources", self.resources, remedy)
+            yield ConfigProblem("resources", self.resources, remedy)
         elif _has_resources(self.requests, self.limits, self.resources):
             said = "requests" if self.resources is None else "resources"
-            found = quantities.exceeding(*self.requests_and_limits())
-            yield from (problem.within(said) for problem in found)
-        if {"restart_policy", "num_retries"} <= sound and (remedy := retries.contradiction(self) or ""):
-            yield Problem("num_retries", self.num_retries, remedy)
+            found = quantities.find_excess_requests(*self.requests_and_limits())
+            yield from (problem.with_prefix(said) for problem in found)
+        if {"restart_policy", "num_retries"} <= sound and (remedy := retries.find_contradiction(self) or ""):
+            yield ConfigProblem("num_retries", self.num_retries, remedy)
 
     def requests_and_limits(self) -> tuple[Resources | None, Resources | None]:
         """Return the requests and limits of a replica, also if ``resources`` contains them."""
         if self.resources is None:
             return self.requests, self.limits
-        return quantities.split(self.resources)
+        return quantities.split_resources(self.resources)
 
 
 def _has_resources(*values: object) -> bool:
@@ -175,7 +175,7 @@ class Worker(_Role):
 
     readers: ClassVar[Mapping[str, Reader]] = {
         **_Role.readers,
-        "replicas": optional(checks.count(low=0)),
+        "replicas": build_optional_reader(validators.build_count_reader(low=0)),
     }
 
 
@@ -240,11 +240,11 @@ class PyTorch(Config):
     train_job: TrainJob | None = field(default=None, kw_only=True)
 
     readers: ClassVar[Mapping[str, Reader]] = {
-        "master": part(Master),
-        "worker": part(Worker),
-        "run_policy": optional(_run_policy),
-        "num_workers": optional(checks.count(low=0)),
-        "increase_shared_mem": checks.flag,
+        "master": build_config_reader(Master),
+        "worker": build_config_reader(Worker),
+        "run_policy": build_optional_reader(_read_run_policy),
+        "num_workers": build_optional_reader(validators.build_count_reader(low=0)),
+        "increase_shared_mem": validators.read_flag,
         **_JOB_READERS,
     }
 
@@ -254,35 +254,35 @@ class PyTorch(Config):
             self.num_workers if self.worker.replicas is None else self.worker.replicas
         )
 
-    def restarts(self) -> retries.Restarts:
+    def restarts(self) -> retries.RestartSettings:
         """Return the restart policies and the backoff limit for the operator."""
-        restarts = retries.from_roles(self.master, self.worker, self.workers() or 0)
+        restarts = retries.compute_restarts(self.master, self.worker, self.workers() or 0)
         if isinstance(self.run_policy, RunPolicy) and restarts.backoff_limit is None:
             return restarts._replace(backoff_limit=self.run_policy.backoff_limit)
         return restarts
 
-    def _contradictions(self, sound: Set[str]) -> Iterator[Problem]:
+    def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
         if {"worker", "num_workers", "gang"} <= sound and (workers := self.workers()) is not None:
-            yield from extension.find_wrong_members(self.gang, 1, 1 + workers)
+            yield from extension.check_min_member(self.gang, 1, 1 + workers)
         if not {"master", "worker"} <= sound:
             return
         if "num_workers" in sound and self.num_workers and self.worker.replicas:
             remedy = f"worker.replicas={self.worker.replicas} sets it, too; leave num_workers out"
-            yield Problem("num_workers", self.num_workers, remedy)
+            yield ConfigProblem("num_workers", self.num_workers, remedy)
         if (self.master.num_retries, self.worker.num_retries) != (None, None):
-            yield from self._retry_contradictions(sound)
+            yield from self._find_retry_contradictions(sound)
 
-    def _retry_contradictions(self, sound: Set[str]) -> Iterator[Problem]:
+    def _find_retry_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
         limit = self.run_policy.backoff_limit if isinstance(self.run_policy, RunPolicy) else None
         if limit is not None:
             remedy = "num_retries= sets the limit already; leave one of the two out"
-            yield Problem("run_policy.backoff_limit", limit, remedy)
+            yield ConfigProblem("run_policy.backoff_limit", limit, remedy)
         for name, role in (("master", self.master), ("worker", self.worker)):
             if role.num_retries is None and role.restart_policy is RestartPolicy.ALWAYS:
-                yield Problem(f"{name}.restart_policy", role.restart_policy, _ALWAYS_USES_UP)
-        if "num_workers" in sound and (self.restarts().backoff_limit or 0) > checks.INT32_MAX:
+                yield ConfigProblem(f"{name}.restart_policy", role.restart_policy, _ALWAYS_USES_UP)
+        if "num_workers" in sound and (self.restarts().backoff_limit or 0) > validators.INT32_MAX:
             remedy = "for this number of replicas exceeds the limit of the operator (int32)"
-            yield Problem("num_retries", self.worker.num_retries or self.master.num_retries, remedy)
+            yield ConfigProblem("num_retries", self.worker.num_retries or self.master.num_retries, remedy)
 
 
 _ALWAYS_USES_UP: Final = (
@@ -333,20 +333,20 @@ class Elastic(Config):
     train_job: TrainJob | None = field(default=None, kw_only=True)
 
     readers: ClassVar[Mapping[str, Reader]] = {
-        "nnodes": checks.nodes,
-        "nproc_per_node": checks.processes,
-        "start_method": checks.one_of("spawn", "fork"),
-        "monitor_interval": checks.seconds,
-        "max_restarts": checks.count(low=0),
-        "rdzv_configs": checks.rendezvous,
-        "increase_shared_mem": checks.flag,
-        "run_policy": optional(_run_policy),
+        "nnodes": validators.read_nodes,
+        "nproc_per_node": validators.read_processes,
+        "start_method": validators.build_choice_reader("spawn", "fork"),
+        "monitor_interval": validators.read_seconds,
+        "max_restarts": validators.build_count_reader(low=0),
+        "rdzv_configs": validators.read_rendezvous,
+        "increase_shared_mem": validators.read_flag,
+        "run_policy": build_optional_reader(_read_run_policy),
         **_JOB_READERS,
     }
 
-    def _contradictions(self, sound: Set[str]) -> Iterator[Problem]:
+    def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
         if {"nnodes", "gang"} <= sound:
-            yield from extension.find_wrong_members(self.gang, *self.min_max_nodes())
+            yield from extension.check_min_member(self.gang, *self.min_max_nodes())
 
     def min_max_nodes(self) -> tuple[int, int]:
         """Return the smallest and the largest number of nodes."""

@@ -38,8 +38,8 @@ def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = str) -> Custom
     """
     config.check()
     restarts = config.restarts()
-    master = _replicas(config.master, resolve_image)
-    worker = _replicas(config.worker, resolve_image)
+    master = _encode_replicas(config.master, resolve_image)
+    worker = _encode_replicas(config.worker, resolve_image)
     master.replicas, worker.replicas = 1, config.workers() or 0
     for replicas, policy in ((master, restarts.master), (worker, restarts.worker)):
         if isinstance(policy, RestartPolicy):
@@ -47,7 +47,7 @@ def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = str) -> Custom
     message = pytorch_pb2.DistributedPyTorchTrainingTask(
         master_replicas=master,
         worker_replicas=worker,
-        run_policy=_run_policy(config.run_policy, restarts.backoff_limit),
+        run_policy=_encode_run_policy(config.run_policy, restarts.backoff_limit),
     )
     return {**_to_json(message), **extension_wire.encode(config)}
 
@@ -71,7 +71,7 @@ def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom
     backoff_limit = config.run_policy.backoff_limit if isinstance(config.run_policy, RunPolicy) else None
     message = pytorch_pb2.DistributedPyTorchTrainingTask(
         worker_replicas=pytorch_pb2.DistributedPyTorchTrainingReplicaSpec(replicas=high),
-        run_policy=_run_policy(config.run_policy, backoff_limit),
+        run_policy=_encode_run_policy(config.run_policy, backoff_limit),
         elastic_config=pytorch_pb2.ElasticConfig(
             rdzv_backend=RDZV_BACKEND,
             min_replicas=low,
@@ -83,10 +83,10 @@ def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom
     return {**_to_json(message), **extension_wire.encode(config)}
 
 
-def unsaid(config: PyTorch | Elastic) -> Iterator[str]:
+def iter_ineffective_settings(config: PyTorch | Elastic) -> Iterator[str]:
     """Yield a sentence for each setting of the author that has no effect because the wire cannot carry it."""
     if isinstance(config, Elastic) and config.is_standalone():
-        yield from _unsaid_of_a_pod(config)
+        yield from _iter_ineffective_in_pod(config)
         return
     if not isinstance(config.run_policy, RunPolicy):
         return
@@ -95,25 +95,25 @@ def unsaid(config: PyTorch | Elastic) -> Iterator[str]:
             yield f"run_policy.{name}=0 has no effect: Flyte treats 0 as unset; the minimum is 1"
 
 
-def _unsaid_of_a_pod(config: Elastic) -> Iterator[str]:
+def _iter_ineffective_in_pod(config: Elastic) -> Iterator[str]:
     for name in ("run_policy", "gang", "train_job"):
         if getattr(config, name) is not None:
             yield f"{name}= has no effect with nnodes=1: one node is an ordinary pod, without the operator"
 
 
-def _replicas(role: Any, resolve_image: ResolveImage) -> Any:
+def _encode_replicas(role: Any, resolve_image: ResolveImage) -> Any:
     requests, limits = role.requests_and_limits()
     return pytorch_pb2.DistributedPyTorchTrainingReplicaSpec(
         image=resolve_image(role.image) if role.image else None,
-        resources=_resources(requests, limits),
+        resources=_encode_resources(requests, limits),
     )
 
 
-def _resources(requests: Resources | None, limits: Resources | None) -> Any:
+def _encode_resources(requests: Resources | None, limits: Resources | None) -> Any:
     return convert_resources_to_resource_model(requests=requests, limits=limits).to_flyte_idl()
 
 
-def _run_policy(policy: object, backoff_limit: int | None) -> common_pb2.RunPolicy | None:
+def _encode_run_policy(policy: object, backoff_limit: int | None) -> common_pb2.RunPolicy | None:
     if not isinstance(policy, RunPolicy):
         return None if backoff_limit is None else common_pb2.RunPolicy(backoff_limit=backoff_limit)
     clean = policy.clean_pod_policy

@@ -16,7 +16,7 @@ from flytekit.models.task import Resources as ResourcesModel
 from flytekitplugins.kfpytorch import pod_template as pods
 from flytekitplugins.kfpytorch import quantities
 from flytekitplugins.kfpytorch.config import ConfigError, Elastic, PyTorch, Worker
-from flytekitplugins.kfpytorch.problems import Problem, Wrong
+from flytekitplugins.kfpytorch.problems import ConfigProblem, InvalidValue
 
 Amounts: TypeAlias = Mapping[str, Decimal]
 
@@ -28,14 +28,14 @@ _KINDS: Final = {
     ResourcesModel.ResourceName.EPHEMERAL_STORAGE: "ephemeral_storage",
 }
 _ARGUMENTS: Final = {
-    "requests": quantities.single_resources,
-    "limits": quantities.single_resources,
-    "resources": quantities.paired_resources,
+    "requests": quantities.read_single_resources,
+    "limits": quantities.read_single_resources,
+    "resources": quantities.read_paired_resources,
 }
 _GPU_FIELDS: Final = tuple(f"{name}.gpu" for name in _ARGUMENTS)
 
 
-def check(config: PyTorch | Elastic, arguments: Mapping[str, Any]) -> None:
+def require_valid_task(config: PyTorch | Elastic, arguments: Mapping[str, Any]) -> None:
     """Check a config together with the arguments of ``@task``.
 
     Args:
@@ -49,21 +49,21 @@ def check(config: PyTorch | Elastic, arguments: Mapping[str, Any]) -> None:
     unread = [*_find_wrong_resources(arguments)]
     texts = [str(problem) for problem in found + unread]
     template = arguments.get("pod_template")
-    shared_memory = adds_shared_memory(config, arguments.get("shared_memory"))
+    shared_memory = needs_shared_memory(config, arguments.get("shared_memory"))
     texts += pods.find_problems(template, shared_memory=shared_memory)
     if not _touches(found, "nproc_per_node") and not _touches(unread, *_ARGUMENTS, *_GPU_FIELDS):
-        granted = read_amounts(*_split(arguments), template)
+        granted = read_amounts(*_split_resources(arguments), template)
         texts += [str(problem) for problem in _find_ranks_without_gpus(config, granted)]
     if texts:
         raise ConfigError(type(config).__name__, texts)
 
 
-def _touches(problems: Iterable[Problem], *paths: str) -> bool:
+def _touches(problems: Iterable[ConfigProblem], *paths: str) -> bool:
     """True if one of `problems` is about one of these fields as a whole."""
     return any(problem.path in paths for problem in problems)
 
 
-def check_config(config: PyTorch | Elastic) -> None:
+def require_valid_config(config: PyTorch | Elastic) -> None:
     """Check a config that is assigned to a task after its definition.
 
     Raises:
@@ -73,7 +73,7 @@ def check_config(config: PyTorch | Elastic) -> None:
         raise ConfigError(type(config).__name__, [str(problem) for problem in found])
 
 
-def adds_shared_memory(config: PyTorch | Elastic, shared_memory: object) -> bool:
+def needs_shared_memory(config: PyTorch | Elastic, shared_memory: object) -> bool:
     """True if the plugin mounts shared memory, not Flyte through ``@task(shared_memory=...)``."""
     return bool(config.increase_shared_mem) and shared_memory in (None, False)
 
@@ -90,18 +90,18 @@ class CheckedNode(Node):  # type: ignore[misc]
         """
         node = super().with_overrides(*args, **kwargs)
         task = self.run_entity
-        found, granted = [*_find_wrong_overrides(self)], _amounts_of(task, self)
+        found, granted = [*_find_wrong_overrides(self)], _get_amounts(task, self)
         if not found:
-            found += _find_other_count(task, granted)
+            found += _find_changed_count(task, granted)
         if not _touches(found, *_GPU_FIELDS):
             found += _find_ranks_without_gpus(task.task_config, granted)
         if found:
-            texts = [str(problem.within("with_overrides")) for problem in found]
+            texts = [str(problem.with_prefix("with_overrides")) for problem in found]
             raise ConfigError(type(task.task_config).__name__, texts)
         return node
 
 
-def check_later_overrides(task: object, context: FlyteContext) -> None:
+def enable_override_checks(task: object, context: FlyteContext) -> None:
     """Make the node that a call of `task` created, if any, check its overrides."""
     nodes = context.compilation_state.nodes if context.compilation_state is not None else []
     if nodes and nodes[-1].flyte_entity is task and type(nodes[-1]) is Node:
@@ -120,25 +120,25 @@ def count_processes(task: Any) -> int:
     asked = task.task_config.nproc_per_node
     if not isinstance(asked, str):
         return int(asked)
-    if count := _count(asked, _amounts_of(task, None)):
+    if count := _compute_processes(asked, _get_amounts(task, None)):
         return count
-    problem = Problem("nproc_per_node", asked, _UNKNOWN_COUNTS[asked])
+    problem = ConfigProblem("nproc_per_node", asked, _UNKNOWN_COUNTS[asked])
     raise ConfigError(type(task.task_config).__name__, [str(problem)])
 
 
-def _find_other_count(task: Any, granted: Amounts) -> Iterator[Problem]:
+def _find_changed_count(task: Any, granted: Amounts) -> Iterator[ConfigProblem]:
     """Yield a problem if overrides change the number of processes, which a registration fixes."""
     asked = getattr(task.task_config, "nproc_per_node", None)
     if not isinstance(asked, str) or task.task_config.is_standalone():
         return
-    of_task, of_node = _count(asked, _amounts_of(task, None)), _count(asked, granted)
+    of_task, of_node = _compute_processes(asked, _get_amounts(task, None)), _compute_processes(asked, granted)
     if of_task != of_node:
         remedy = (
             f"is {of_task or 'unknown'} for the resources of the task and {of_node} for these, and a task "
             "has "
             "one number for all its nodes; write the number, or define a separate task"
         )
-        yield Problem("nproc_per_node", asked, remedy)
+        yield ConfigProblem("nproc_per_node", asked, remedy)
 
 
 _GPU_REMEDY: Final = "request GPUs, such as @task(requests=Resources(gpu='8'))"
@@ -151,7 +151,7 @@ _UNKNOWN_COUNTS: Final = {
 }
 
 
-def _count(asked: str, granted: Amounts) -> int:
+def _compute_processes(asked: str, granted: Amounts) -> int:
     """Return the number of processes for `asked`, or 0 if `granted` does not contain it."""
     gpus, cpus = granted.get("gpu", Decimal(0)), granted.get("cpu", Decimal(0))
     if asked == "gpu" or (asked == "auto" and gpus):
@@ -167,13 +167,15 @@ def read_amounts(requests: Resources, limits: Resources, template: PodTemplate |
     if any(
         getattr(each, name) is not None for each in (requests, limits) for name in quantities.RESOURCE_FIELDS
     ):
-        stated = {name: _either(getattr(limits, name), getattr(requests, name)) for name in ("cpu", "gpu")}
+        stated = {
+            name: _get_effective(getattr(limits, name), getattr(requests, name)) for name in ("cpu", "gpu")
+        }
     else:
         stated = pods.read_resources(template)
-    return {name: quantities.quantity(value) for name, value in stated.items() if _is_quantity(value)}
+    return {name: quantities.parse_quantity(value) for name, value in stated.items() if _is_quantity(value)}
 
 
-def _either(limit: object, request: object) -> object:
+def _get_effective(limit: object, request: object) -> object:
     return request if limit is None else limit
 
 
@@ -181,16 +183,16 @@ def _is_quantity(value: object) -> bool:
     return value is not None and not [*quantities.find_problems("cpu", value)]
 
 
-def _amounts_of(task: Any, node: Node | None) -> Amounts:
+def _get_amounts(task: Any, node: Node | None) -> Amounts:
     """Return the cpus and GPUs that the task grants, with the overrides of `node`."""
     amounts = read_amounts(task.resources.requests, task.resources.limits, task.author_pod)
-    for _, name, value in _overrides_of(node):
+    for _, name, value in _iter_overrides(node):
         if _is_quantity(value):
-            amounts[name] = quantities.quantity(value)
+            amounts[name] = quantities.parse_quantity(value)
     return amounts
 
 
-def _overrides_of(node: Node | None) -> Iterator[tuple[str, str, str]]:
+def _iter_overrides(node: Node | None) -> Iterator[tuple[str, str, str]]:
     """Yield field, resource and value of each override; limits come last and so take precedence."""
     model = None if node is None else node._resources  # noqa: SLF001 - flytekit offers no public one.
     if model is not None:
@@ -198,37 +200,37 @@ def _overrides_of(node: Node | None) -> Iterator[tuple[str, str, str]]:
             yield from ((field, _KINDS[each.name], each.value) for each in entries if each.name in _KINDS)
 
 
-def _find_wrong_overrides(node: Node) -> Iterator[Problem]:
-    for field, name, value in _overrides_of(node):
-        yield from (problem.within(field) for problem in quantities.find_problems(name, value))
+def _find_wrong_overrides(node: Node) -> Iterator[ConfigProblem]:
+    for field, name, value in _iter_overrides(node):
+        yield from (problem.with_prefix(field) for problem in quantities.find_problems(name, value))
 
 
-def _find_missing_workers(config: PyTorch | Elastic) -> Iterator[Problem]:
+def _find_missing_workers(config: PyTorch | Elastic) -> Iterator[ConfigProblem]:
     """Yield a problem if the number of workers is missing. A config may omit it, but a task may not."""
     worker: object = getattr(config, "worker", None)
     if isinstance(config, PyTorch) and isinstance(worker, Worker) and config.workers() is None:
         remedy = "how many workers? Write PyTorch(worker=Worker(replicas=...))"
-        yield Problem("worker.replicas", None, remedy)
+        yield ConfigProblem("worker.replicas", None, remedy)
 
 
-def _find_wrong_resources(arguments: Mapping[str, Any]) -> Iterator[Problem]:
+def _find_wrong_resources(arguments: Mapping[str, Any]) -> Iterator[ConfigProblem]:
     for name, read in _ARGUMENTS.items():
         value = arguments.get(name)
         try:
             if value is not None:
                 read(value)
-        except Wrong as refusal:
-            yield from (problem.within(name) for problem in refusal.problems)
+        except InvalidValue as refusal:
+            yield from (problem.with_prefix(name) for problem in refusal.problems)
 
 
-def _split(arguments: Mapping[str, Any]) -> tuple[Resources, Resources]:
+def _split_resources(arguments: Mapping[str, Any]) -> tuple[Resources, Resources]:
     if arguments.get("resources") is not None:
-        requests, limits = quantities.split(arguments["resources"])
+        requests, limits = quantities.split_resources(arguments["resources"])
         return requests, limits
     return arguments.get("requests") or Resources(), arguments.get("limits") or Resources()
 
 
-def _find_ranks_without_gpus(config: PyTorch | Elastic, granted: Amounts) -> Iterable[Problem]:
+def _find_ranks_without_gpus(config: PyTorch | Elastic, granted: Amounts) -> Iterable[ConfigProblem]:
     """Yield a problem if a replica with GPUs has more processes than GPUs."""
     if not isinstance(config, Elastic) or isinstance(config.nproc_per_node, str):
         return
@@ -238,4 +240,4 @@ def _find_ranks_without_gpus(config: PyTorch | Elastic, granted: Amounts) -> Ite
             f"is more than the {gpus} GPU{'s' if gpus > 1 else ''} of a node, and each rank needs "
             f"its own; write at most {gpus}, or request {config.nproc_per_node} GPUs"
         )
-        yield Problem("nproc_per_node", config.nproc_per_node, remedy)
+        yield ConfigProblem("nproc_per_node", config.nproc_per_node, remedy)

@@ -6,10 +6,10 @@ from typing import ClassVar, Final
 
 from flytekit import PodTemplate
 
-from flytekitplugins.kfpytorch import checks
-from flytekitplugins.kfpytorch.base import ConfigPart
-from flytekitplugins.kfpytorch.checks import Reader, optional
-from flytekitplugins.kfpytorch.problems import Problem, Wrong, nearest, wrong
+from flytekitplugins.kfpytorch import validators
+from flytekitplugins.kfpytorch.config_base import ConfigPart
+from flytekitplugins.kfpytorch.problems import ConfigProblem, InvalidValue, build_invalid_value, suggest_name
+from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
 from kfpytorch_common import labels
 
 _RUNTIME_KINDS: Final = ("ClusterTrainingRuntime", "TrainingRuntime")
@@ -45,28 +45,28 @@ class Gang(ConfigPart):
     pending_timeout_seconds: int | None = None
 
     readers: ClassVar[Mapping[str, Reader]] = {
-        "scheduler": optional(checks.text),
-        "queue": optional(checks.text),
-        "min_member": optional(checks.count(low=1)),
-        "priority_class_name": optional(checks.priority_class),
-        "queue_timeout_seconds": optional(checks.count(low=1)),
-        "pending_timeout_seconds": optional(checks.count(low=1)),
+        "scheduler": build_optional_reader(validators.read_name),
+        "queue": build_optional_reader(validators.read_name),
+        "min_member": build_optional_reader(validators.build_count_reader(low=1)),
+        "priority_class_name": build_optional_reader(validators.read_priority_class),
+        "queue_timeout_seconds": build_optional_reader(validators.build_count_reader(low=1)),
+        "pending_timeout_seconds": build_optional_reader(validators.build_count_reader(low=1)),
     }
 
 
-def find_wrong_members(gang: Gang | None, low: int, high: int) -> Iterator[Problem]:
+def check_min_member(gang: Gang | None, low: int, high: int) -> Iterator[ConfigProblem]:
     """Yield a problem if a job of `low` to `high` replicas cannot have the number of members."""
     if gang is None or gang.min_member is None:
         return
     if gang.min_member > high:
         remedy = f"is more than the {high} replicas of the task, so none would start; write at most {high}"
-        yield Problem("gang.min_member", gang.min_member, remedy)
+        yield ConfigProblem("gang.min_member", gang.min_member, remedy)
     elif gang.min_member < low:
         remedy = (
             f"is fewer than the {low} nodes with which training begins, so they would wait for others; "
             f"write at least {low}"
         )
-        yield Problem("gang.min_member", gang.min_member, remedy)
+        yield ConfigProblem("gang.min_member", gang.min_member, remedy)
 
 
 @dataclass(kw_only=True)
@@ -86,84 +86,96 @@ class TrainJob(ConfigPart):
     runtime_kind: str | None = None
 
     readers: ClassVar[Mapping[str, Reader]] = {
-        "runtime": optional(checks.text),
-        "runtime_kind": optional(checks.one_of(*_RUNTIME_KINDS)),
+        "runtime": build_optional_reader(validators.read_name),
+        "runtime_kind": build_optional_reader(validators.build_choice_reader(*_RUNTIME_KINDS)),
     }
 
 
-def _node_selector(value: object) -> object:
+def _read_node_selector(value: object) -> object:
     if not isinstance(value, Mapping):
-        raise wrong(value, "must be a dict of labels such as {'gpu': 'h100'}")
-    bad = [problem for key, item in value.items() for problem in _no_label(key, item)]
+        raise build_invalid_value(value, "must be a dict of labels such as {'gpu': 'h100'}")
+    bad = [problem for key, item in value.items() for problem in _check_label(key, item)]
     if bad:
-        raise Wrong(*bad)
+        raise InvalidValue(*bad)
     return value
 
 
-def _no_label(key: object, value: object) -> Iterator[Problem]:
+def _check_label(key: object, value: object) -> Iterator[ConfigProblem]:
     if not (isinstance(key, str) and isinstance(value, str)):
-        yield Problem(f"[{key!r}]", value, "a label and its value must be text")
+        yield ConfigProblem(f"[{key!r}]", value, "a label and its value must be text")
         return
     if not labels.is_key(key):
-        yield Problem(f"[{key!r}]", value, f"the name of a label is {labels.KEY}")
+        yield ConfigProblem(f"[{key!r}]", value, f"the name of a label is {labels.KEY}")
     if not labels.is_value(value):
-        yield Problem(f"[{key!r}]", value, f"the value of a label is {labels.VALUE}")
+        yield ConfigProblem(f"[{key!r}]", value, f"the value of a label is {labels.VALUE}")
 
 
-def _tolerations(value: object) -> object:
+def _read_tolerations(value: object) -> object:
     """Check a list of tolerations: dicts as in a manifest, or kubernetes models."""
     if not isinstance(value, Sequence) or isinstance(value, str):
-        raise wrong(value, "must be a list of tolerations such as {'key': 'gpu', 'operator': 'Exists'}")
-    problems = [problem.within(f"[{place}]") for place, item in enumerate(value) for problem in _unread(item)]
+        raise build_invalid_value(
+            value, "must be a list of tolerations such as {'key': 'gpu', 'operator': 'Exists'}"
+        )
+    problems = [
+        problem.with_prefix(f"[{place}]")
+        for place, item in enumerate(value)
+        for problem in _check_toleration(item)
+    ]
     if problems:
-        raise Wrong(*problems)
+        raise InvalidValue(*problems)
     return value
 
 
-def _unread(toleration: object) -> Iterator[Problem]:
-    said = checks.as_mapping(toleration)
+def _check_toleration(toleration: object) -> Iterator[ConfigProblem]:
+    said = validators.find_mapping(toleration)
     if said is None:
-        yield Problem("", toleration, "must be a dict such as {'key': 'gpu', 'operator': 'Exists'}")
+        yield ConfigProblem("", toleration, "must be a dict such as {'key': 'gpu', 'operator': 'Exists'}")
         return
     if {"tolerationSeconds", "toleration_seconds"} <= {*said}:
-        yield Problem("", toleration, "sets tolerationSeconds twice; leave one out")
+        yield ConfigProblem("", toleration, "sets tolerationSeconds twice; leave one out")
     for key, item in said.items():
         reader = _TOLERATION.get("tolerationSeconds" if key == "toleration_seconds" else str(key))
         if reader is None:
-            yield Problem(str(key), item, f"a toleration has no such key{nearest(key, [*_TOLERATION])}")
+            yield ConfigProblem(
+                str(key), item, f"a toleration has no such key{suggest_name(key, [*_TOLERATION])}"
+            )
             continue
         try:
             reader(item)
-        except Wrong as refusal:
-            yield from (problem.within(str(key)) for problem in refusal.problems)
+        except InvalidValue as refusal:
+            yield from (problem.with_prefix(str(key)) for problem in refusal.problems)
 
 
 # The keys of Kubernetes. `toleration_seconds`, the name in kubernetes models, is accepted as well.
 _TOLERATION: Final[Mapping[str, Reader]] = {
-    "key": optional(checks.string),
-    "operator": optional(checks.one_of("Exists", "Equal")),
-    "value": optional(checks.string),
-    "effect": optional(checks.one_of("NoSchedule", "PreferNoSchedule", "NoExecute")),
-    "tolerationSeconds": optional(checks.whole),
+    "key": build_optional_reader(validators.read_text),
+    "operator": build_optional_reader(validators.build_choice_reader("Exists", "Equal")),
+    "value": build_optional_reader(validators.read_text),
+    "effect": build_optional_reader(
+        validators.build_choice_reader("NoSchedule", "PreferNoSchedule", "NoExecute")
+    ),
+    "tolerationSeconds": build_optional_reader(validators.read_int),
 }
 
 
-def _pod_template(value: object) -> object:
+def _read_pod_template(value: object) -> object:
     if isinstance(value, PodTemplate):
         parts = {name: getattr(value, name) for name in ("labels", "annotations", "pod_spec")}
     elif isinstance(value, Mapping) and {*value} <= {"metadata", "spec"}:
         parts = dict(value)
     else:
-        raise wrong(value, "must be a PodTemplate, or a dict with 'metadata' and 'spec' as in a manifest")
-    problems = [*checks.unwritable(parts)]
+        raise build_invalid_value(
+            value, "must be a PodTemplate, or a dict with 'metadata' and 'spec' as in a manifest"
+        )
+    problems = [*validators.check_json_value(parts)]
     if problems:
-        raise Wrong(*problems)
+        raise InvalidValue(*problems)
     return value
 
 
 ROLE_READERS: Final[Mapping[str, Reader]] = {
-    "node_selector": optional(_node_selector),
-    "tolerations": optional(_tolerations),
-    "pod_template": optional(_pod_template),
-    "priority_class_name": optional(checks.priority_class),
+    "node_selector": build_optional_reader(_read_node_selector),
+    "tolerations": build_optional_reader(_read_tolerations),
+    "pod_template": build_optional_reader(_read_pod_template),
+    "priority_class_name": build_optional_reader(validators.read_priority_class),
 }

@@ -32,9 +32,13 @@ def encode(config: PyTorch | Elastic) -> dict[str, Any]:
     roles = (
         {}
         if isinstance(config, Elastic)
-        else {"master": _role(config.master), "worker": _role(config.worker)}
+        else {"master": _encode_role(config.master), "worker": _encode_role(config.worker)}
     )
-    parts = {name: _said(getattr(config, name)) for name, _ in _PARTS if getattr(config, name) is not None}
+    parts = {
+        name: _encode_options(getattr(config, name))
+        for name, _ in _PARTS
+        if getattr(config, name) is not None
+    }
     said = {**{name: role for name, role in roles.items() if role}, **parts}
     if not said:
         return {}
@@ -56,40 +60,46 @@ def decode(custom: Mapping[str, Any]) -> dict[str, Any]:
     from kfpytorch_idl.v1 import task_pb2
 
     message = ParseDict(custom[KEY], task_pb2.TaskExtension(), ignore_unknown_fields=True)
-    roles = {name: _fields(getattr(message, name)) for name in ("master", "worker") if message.HasField(name)}
-    parts = {name: cls(**_fields(getattr(message, name))) for name, cls in _PARTS if message.HasField(name)}
+    roles = {
+        name: _decode_fields(getattr(message, name))
+        for name in ("master", "worker")
+        if message.HasField(name)
+    }
+    parts = {
+        name: cls(**_decode_fields(getattr(message, name))) for name, cls in _PARTS if message.HasField(name)
+    }
     return {**roles, **parts}
 
 
-def _role(role: Master | Worker) -> dict[str, Any]:
-    said = {name: _plain(value) for name in _ROLE if (value := getattr(role, name)) is not None}
+def _encode_role(role: Master | Worker) -> dict[str, Any]:
+    said = {name: _encode_value(value) for name in _ROLE if (value := getattr(role, name)) is not None}
     if "pod_template" in said and isinstance(role.pod_template, PodTemplate):
-        said["pod_template"] = _pod_template(role.pod_template)
+        said["pod_template"] = _encode_pod_template(role.pod_template)
     return said
 
 
-def _pod_template(template: PodTemplate) -> dict[str, Any]:
+def _encode_pod_template(template: PodTemplate) -> dict[str, Any]:
     metadata = {name: dict(said) for name in ("labels", "annotations") if (said := getattr(template, name))}
-    return {"metadata": metadata, "spec": _plain(template.pod_spec) or {}}
+    return {"metadata": metadata, "spec": _encode_value(template.pod_spec) or {}}
 
 
-def _said(part: Gang | TrainJob) -> dict[str, Any]:
+def _encode_options(part: Gang | TrainJob) -> dict[str, Any]:
     return {name: value for name, value in vars(part).items() if value is not None}
 
 
-def _plain(value: Any) -> Any:
+def _encode_value(value: Any) -> Any:
     """Return a value as in a manifest; kubernetes models contain their own field names."""
     if hasattr(value, "attribute_map"):
         items = {key: getattr(value, name) for name, key in value.attribute_map.items()}
-        return {key: _plain(item) for key, item in items.items() if item is not None}
+        return {key: _encode_value(item) for key, item in items.items() if item is not None}
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _encode_value(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(item) for item in value]
+        return [_encode_value(item) for item in value]
     return value
 
 
-def _fields(message: "task_pb2.Role | task_pb2.Gang | task_pb2.TrainJob") -> dict[str, Any]:
+def _decode_fields(message: "task_pb2.Role | task_pb2.Gang | task_pb2.TrainJob") -> dict[str, Any]:
     said = {item.name: getattr(message, item.name) for item, _ in message.ListFields()}
     if "node_selector" in said:
         said["node_selector"] = dict(said["node_selector"])

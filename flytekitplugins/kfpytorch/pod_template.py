@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from flytekit import PodTemplate
 
-from flytekitplugins.kfpytorch.manifest import Models, default_models, to_model
+from flytekitplugins.kfpytorch.kubernetes_models import Models, convert_to_model, import_models
 
 MOUNT_PATH: Final = "/dev/shm"  # noqa: S108 - the mount point of POSIX shared memory, not a temporary file
 VOLUME_NAME: Final = "shm"
@@ -19,7 +19,7 @@ VOLUME_NAME: Final = "shm"
 _WAY_OUT: Final = "set increase_shared_mem=False in the task config"
 
 
-def check(template: PodTemplate | None, *, shared_memory: bool) -> None:
+def require_buildable(template: PodTemplate | None, *, shared_memory: bool) -> None:
     """Raise an error if `build` cannot build a template.
 
     Args:
@@ -44,21 +44,25 @@ def find_problems(template: PodTemplate | None, *, shared_memory: bool) -> Itera
         return
     if not shared_memory:
         return
-    containers = _read(spec, "containers") or []
+    containers = _get_field(spec, "containers") or []
     if len(containers) > 1:
         yield (
             f"pod_template has {len(containers)} containers, so it has to define their shared memory itself: "
             f"{_WAY_OUT} and mount a memory volume where it is needed"
         )
-    elif any(_mounts_shared_memory(container, template.primary_container_name) for container in containers):
+    elif any(
+        _has_shared_memory_mount(container, template.primary_container_name) for container in containers
+    ):
         yield f"pod_template already mounts {MOUNT_PATH}: remove the mount or {_WAY_OUT}"
-    if any(_read(volume, "name") == VOLUME_NAME for volume in _read(spec, "volumes") or []):
+    if any(_get_field(volume, "name") == VOLUME_NAME for volume in _get_field(spec, "volumes") or []):
         yield f"pod_template already has a volume named {VOLUME_NAME!r}: rename it or {_WAY_OUT}"
 
 
-def _mounts_shared_memory(container: object, primary: str) -> bool:
-    mounts = (_read(container, "volume_mounts") or []) if _read(container, "name") == primary else []
-    return any(str(_read(mount, "mount_path")).rstrip("/") == MOUNT_PATH for mount in mounts)
+def _has_shared_memory_mount(container: object, primary: str) -> bool:
+    mounts = (
+        (_get_field(container, "volume_mounts") or []) if _get_field(container, "name") == primary else []
+    )
+    return any(str(_get_field(mount, "mount_path")).rstrip("/") == MOUNT_PATH for mount in mounts)
 
 
 def read_resources(template: PodTemplate | None) -> dict[str, object]:
@@ -67,11 +71,11 @@ def read_resources(template: PodTemplate | None) -> dict[str, object]:
     The key of a device is the last part of its name: ``gpu`` for ``nvidia.com/gpu``.
     """
     spec = None if template is None else template.pod_spec
-    containers = [] if template is None or spec is None else _read(spec, "containers") or []
+    containers = [] if template is None or spec is None else _get_field(spec, "containers") or []
     for container in containers:
-        if template is not None and _read(container, "name") == template.primary_container_name:
-            resources = _read(container, "resources")
-            stated = {**(_read(resources, "requests") or {}), **(_read(resources, "limits") or {})}
+        if template is not None and _get_field(container, "name") == template.primary_container_name:
+            resources = _get_field(container, "resources")
+            stated = {**(_get_field(resources, "requests") or {}), **(_get_field(resources, "limits") or {})}
             return {str(name).rpartition("/")[2]: value for name, value in stated.items()}
     return {}
 
@@ -91,8 +95,8 @@ def build(template: PodTemplate | None, *, shared_memory: bool) -> PodTemplate |
         ValueError: If the template cannot be built; see `check`. A dict is checked field by field.
     """
     if template is not None and isinstance(template.pod_spec, Mapping):
-        models = default_models()
-        spec = to_model(models, "V1PodSpec", {"containers": [], **template.pod_spec}, "pod_spec")
+        models = import_models()
+        spec = convert_to_model(models, "V1PodSpec", {"containers": [], **template.pod_spec}, "pod_spec")
         template = dataclasses.replace(template, pod_spec=spec)
     elif template is not None and shared_memory:
         template = copy.deepcopy(template)
@@ -115,19 +119,19 @@ def add_shared_mem_volume_to_pod_template(pod_template: PodTemplate) -> None:
     Raises:
         ValueError: If the template conflicts with the shared memory. It is not changed in this case.
     """
-    check(pod_template, shared_memory=True)
-    models = _models_of(pod_template.pod_spec)
+    require_buildable(pod_template, shared_memory=True)
+    models = _get_models(pod_template.pod_spec)
     spec = models.V1PodSpec(containers=[]) if pod_template.pod_spec is None else pod_template.pod_spec
     volume = models.V1Volume(name=VOLUME_NAME, empty_dir=models.V1EmptyDirVolumeSource(medium="Memory"))
     mount = models.V1VolumeMount(name=VOLUME_NAME, mount_path=MOUNT_PATH)
-    primary = _primary(spec, pod_template.primary_container_name, models)
+    primary = _get_primary_container(spec, pod_template.primary_container_name, models)
     # New lists instead of append, because newer kubernetes models copy the lists that they receive.
     primary.volume_mounts = [*(primary.volume_mounts or []), mount]
     spec.volumes = [*(spec.volumes or []), volume]
     pod_template.pod_spec = spec
 
 
-def _primary(spec: Any, name: str, models: Models) -> Any:
+def _get_primary_container(spec: Any, name: str, models: Models) -> Any:
     """Return the container `name`, and add it if it is missing, as flytekit does."""
     containers = spec.containers or []
     for container in containers:
@@ -137,13 +141,13 @@ def _primary(spec: Any, name: str, models: Models) -> Any:
     return spec.containers[-1]
 
 
-def _models_of(spec: object) -> Models:
+def _get_models(spec: object) -> Models:
     """Return the package of models that `spec` belongs to, for the objects that are added to it."""
     package = sys.modules.get(type(spec).__module__.rpartition(".")[0])
-    return package if hasattr(package, "V1VolumeMount") else default_models()
+    return package if hasattr(package, "V1VolumeMount") else import_models()
 
 
-def _read(holder: object, name: str) -> Any:
+def _get_field(holder: object, name: str) -> Any:
     """Return a field of a kubernetes model or of a dict, in either spelling."""
     if not isinstance(holder, Mapping):
         return getattr(holder, name, None)

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 
-class Problem(NamedTuple):
+class ConfigProblem(NamedTuple):
     """One invalid value: its path in the config, the value and a remedy."""
 
     path: str
     value: object
     remedy: str
 
-    def within(self, field: str) -> "Problem":
+    def with_prefix(self, field: str) -> "ConfigProblem":
         """Return the same problem with its path relative to the config that has the field `field`."""
         joint = "." if self.path and not self.path.startswith("[") else ""
         return self._replace(path=f"{field}{joint}{self.path}")
@@ -27,10 +27,10 @@ class Problem(NamedTuple):
 _SHOWN: Final = 80
 
 
-class Wrong(Exception):
+class InvalidValue(Exception):
     """Raised by a reader for an invalid value; contains one or more problems."""
 
-    def __init__(self, *problems: Problem) -> None:
+    def __init__(self, *problems: ConfigProblem) -> None:
         super().__init__(*problems)
         self.problems = problems
 
@@ -54,12 +54,12 @@ class ConfigError(ValueError):
         return "\n  ".join([f"{self.owner}: {len(self.problems)} problems", *self.problems])
 
 
-def wrong(value: object, remedy: str) -> Wrong:
+def build_invalid_value(value: object, remedy: str) -> InvalidValue:
     """Return an exception for the value that the reader received."""
-    return Wrong(Problem("", value, remedy))
+    return InvalidValue(ConfigProblem("", value, remedy))
 
 
-def nearest(name: object, known: Sequence[str], cutoff: float = 0.6) -> str:
+def suggest_name(name: object, known: Sequence[str], cutoff: float = 0.6) -> str:
     """Return ``; did you mean 'x'?`` with the most similar known name, or an empty string."""
     from difflib import get_close_matches  # Only messages need it.
 

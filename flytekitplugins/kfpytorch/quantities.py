@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from flytekit import Resources
 
-from flytekitplugins.kfpytorch.problems import Problem, Wrong, nearest, wrong
+from flytekitplugins.kfpytorch.problems import ConfigProblem, InvalidValue, build_invalid_value, suggest_name
 
 RESOURCE_FIELDS: Final = ("cpu", "mem", "gpu", "ephemeral_storage")
 _QUANTITY: Final = re.compile(
@@ -20,46 +20,46 @@ _SUFFIXES: Final = {
 }
 
 
-def quantity(value: object) -> Decimal:
+def parse_quantity(value: object) -> Decimal:
     """Parse a quantity as Kubernetes does: ``2``, ``0.5``, ``"500m"``, ``"16Gi"``, ``"1e3"``."""
     match = _QUANTITY.fullmatch(str(value)) if isinstance(value, (int, float, str)) else None
     if match is None or isinstance(value, bool):
-        raise wrong(value, _QUANTITY_REMEDY)
+        raise build_invalid_value(value, _QUANTITY_REMEDY)
     number, suffix = match.groups()
     if suffix in _SUFFIXES:
         amount = Decimal(number) * _SUFFIXES[suffix]
     elif suffix[1:].lstrip("+-").isdigit():
         amount = Decimal(number + suffix)
     else:
-        better = nearest(suffix, [name for name in _SUFFIXES if name], cutoff=0.5)
-        raise wrong(value, _QUANTITY_REMEDY + better.replace("'", f"'{number}", 1))
+        better = suggest_name(suffix, [name for name in _SUFFIXES if name], cutoff=0.5)
+        raise build_invalid_value(value, _QUANTITY_REMEDY + better.replace("'", f"'{number}", 1))
     if amount < 0:
-        raise wrong(value, "must not be negative")
+        raise build_invalid_value(value, "must not be negative")
     return amount
 
 
 _QUANTITY_REMEDY: Final = "must be a quantity as Kubernetes writes it, such as 2, '500m' or '16Gi'"
 
 
-def paired_resources(value: object) -> object:
+def read_paired_resources(value: object) -> object:
     """Read ``resources=``: each value may be a pair ``(request, limit)``."""
-    return _unless(list(_amount_problems(value)), value)
+    return _require_no_problems(list(_check_amounts(value)), value)
 
 
-def single_resources(value: object) -> object:
+def read_single_resources(value: object) -> object:
     """Read ``requests=`` or ``limits=``: one value for each resource."""
-    return _unless([*_amount_problems(value), *_pair_problems(value)], value)
+    return _require_no_problems([*_check_amounts(value), *_check_no_pairs(value)], value)
 
 
-def _unless(problems: list[Problem], value: object) -> object:
+def _require_no_problems(problems: list[ConfigProblem], value: object) -> object:
     if problems:
-        raise Wrong(*problems)
+        raise InvalidValue(*problems)
     return value
 
 
-def _amount_problems(value: object) -> Iterator[Problem]:
+def _check_amounts(value: object) -> Iterator[ConfigProblem]:
     if not isinstance(value, Resources):
-        yield Problem(
+        yield ConfigProblem(
             "", value, "must be flytekit's Resources, such as Resources(cpu='4', mem='16Gi', gpu='1')"
         )
         return
@@ -69,27 +69,29 @@ def _amount_problems(value: object) -> Iterator[Problem]:
             yield from find_problems(name, amount)
 
 
-def _pair_problems(value: object) -> Iterator[Problem]:
+def _check_no_pairs(value: object) -> Iterator[ConfigProblem]:
     for name in RESOURCE_FIELDS:
         item = getattr(value, name, None)
         if isinstance(item, (list, tuple)):
-            yield Problem(name, item, "must be one value; a request with its limit goes into resources=")
+            yield ConfigProblem(
+                name, item, "must be one value; a request with its limit goes into resources="
+            )
 
 
-def find_problems(name: str, value: object) -> Iterator[Problem]:
+def find_problems(name: str, value: object) -> Iterator[ConfigProblem]:
     """Yield the problems of one value of the field `name` of ``Resources``; None is valid."""
     if value is None:
         return
     try:
-        amount = quantity(value)
-    except Wrong as refusal:
-        yield from (problem.within(name) for problem in refusal.problems)
+        amount = parse_quantity(value)
+    except InvalidValue as refusal:
+        yield from (problem.with_prefix(name) for problem in refusal.problems)
         return
     if name == "gpu" and amount % 1:
-        yield Problem(name, value, "must be a whole number of devices")
+        yield ConfigProblem(name, value, "must be a whole number of devices")
 
 
-def split(resources: Any) -> tuple[Any, Any]:
+def split_resources(resources: Any) -> tuple[Any, Any]:
     """Return requests and limits of resources with one value for both, or ``(request, limit)``."""
     requests, limits = {}, {}
     for name in RESOURCE_FIELDS:
@@ -98,14 +100,14 @@ def split(resources: Any) -> tuple[Any, Any]:
     return Resources(**requests), Resources(**limits)
 
 
-def exceeding(requests: Any, limits: Any) -> Iterator[Problem]:
+def find_excess_requests(requests: Any, limits: Any) -> Iterator[ConfigProblem]:
     """Yield a problem for each request above its limit; values that are no quantities are left out."""
     if requests is None or limits is None:
         return
     for name in RESOURCE_FIELDS:
         request, limit = getattr(requests, name), getattr(limits, name)
-        if _are_quantities(request, limit) and quantity(request) > quantity(limit):
-            yield Problem(name, request, f"must not exceed the limit, {limit!r}")
+        if _are_quantities(request, limit) and parse_quantity(request) > parse_quantity(limit):
+            yield ConfigProblem(name, request, f"must not exceed the limit, {limit!r}")
 
 
 def _are_quantities(*values: object) -> bool:

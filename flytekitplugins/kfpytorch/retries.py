@@ -11,14 +11,14 @@ from typing import NamedTuple, Protocol
 from flytekitplugins.kfpytorch.policies import RestartPolicy
 
 
-class Role(Protocol):
+class RoleRetries(Protocol):
     """The fields of `Master` and `Worker` that this module reads."""
 
     restart_policy: RestartPolicy | str | None
     num_retries: int | None
 
 
-class Restarts(NamedTuple):
+class RestartSettings(NamedTuple):
     """The restart settings for the operator; ``None`` for a setting that is left out."""
 
     master: RestartPolicy | str | None
@@ -26,7 +26,7 @@ class Restarts(NamedTuple):
     backoff_limit: int | None
 
 
-def from_roles(master: Role, worker: Role, workers: int) -> Restarts:
+def compute_restarts(master: RoleRetries, worker: RoleRetries, workers: int) -> RestartSettings:
     """Return policies and a limit that permit each replica the number of restarts of its role.
 
     A role without a number takes the number of the other role: when one rank fails, its peers lose their
@@ -40,10 +40,10 @@ def from_roles(master: Role, worker: Role, workers: int) -> Restarts:
     Returns:
         The settings for the operator. If neither role has a number: the policies of the roles, and no limit.
     """
-    master_retries, worker_retries = _shared(master.num_retries, worker.num_retries)
+    master_retries, worker_retries = _fill_missing(master.num_retries, worker.num_retries)
     if master_retries is None or worker_retries is None:
-        return Restarts(master.restart_policy, worker.restart_policy, None)
-    restarts = Restarts(_policy(master, master_retries), _policy(worker, worker_retries), None)
+        return RestartSettings(master.restart_policy, worker.restart_policy, None)
+    restarts = RestartSettings(_get_policy(master, master_retries), _get_policy(worker, worker_retries), None)
     allowed = sum(
         replicas * retries
         for policy, replicas, retries in (
@@ -57,17 +57,17 @@ def from_roles(master: Role, worker: Role, workers: int) -> Restarts:
     return restarts._replace(backoff_limit=allowed + 1) if allowed else restarts
 
 
-def _shared(one: int | None, other: int | None) -> tuple[int | None, int | None]:
+def _fill_missing(one: int | None, other: int | None) -> tuple[int | None, int | None]:
     return (other if one is None else one), (one if other is None else other)
 
 
-def _policy(role: Role, retries: int) -> RestartPolicy | str:
+def _get_policy(role: RoleRetries, retries: int) -> RestartPolicy | str:
     if role.restart_policy is not None:
         return role.restart_policy
     return RestartPolicy.FAILURE if retries else RestartPolicy.NEVER
 
 
-def contradiction(role: Role) -> str | None:
+def find_contradiction(role: RoleRetries) -> str | None:
     """Return a message if the number of retries of a role contradicts its restart policy, else None."""
     if role.num_retries is None or role.restart_policy is None:
         return None

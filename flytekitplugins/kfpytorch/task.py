@@ -31,7 +31,7 @@ from flytekitplugins.kfpytorch.config import (
     Worker,
 )
 from flytekitplugins.kfpytorch.worker import TORCH_IMPORT_ERROR_MESSAGE, loading
-from kfpytorch_common.loaded_modules import get_loaded
+from kfpytorch_common.loaded_modules import find_loaded
 
 __all__ = [
     "TORCH_IMPORT_ERROR_MESSAGE",
@@ -67,9 +67,9 @@ class _DistributedTask(PythonFunctionTask[C]):
     _pod_built_for: bool | None
 
     def __init__(self, task_config: C, task_function: Callable[..., Any], **kwargs: Any) -> None:
-        definition.check(task_config, kwargs)
+        definition.require_valid_task(task_config, kwargs)
         self.globals_at_definition = loading.read_plain_globals(task_function)
-        if get_loaded("torch"):  # Otherwise no task of this process can use `torch.nn.Module` in its types.
+        if find_loaded("torch"):  # Otherwise no task of this process can use `torch.nn.Module` in its types.
             import_module("flytekitplugins.kfpytorch.torch_models").register()
         super().__init__(
             task_config=task_config,
@@ -87,8 +87,8 @@ class _DistributedTask(PythonFunctionTask[C]):
 
     @_task_config.setter
     def _task_config(self, config: C) -> None:
-        definition.check_config(config)
-        for sentence in custom.unsaid(config):
+        definition.require_valid_config(config)
+        for sentence in custom.iter_ineffective_settings(config):
             logger.warning(f"{type(config).__name__}: {sentence}")
         self._checked_config = config
 
@@ -98,7 +98,7 @@ class _DistributedTask(PythonFunctionTask[C]):
 
         It is built on first access, because it needs kubernetes. A template that is assigned is not changed.
         """
-        wanted = self._adds_shared_memory()
+        wanted = self._needs_shared_memory()
         if not self._is_pod_final and self._pod_built_for is not wanted:
             self._pod = pods.build(self._author_pod, shared_memory=wanted)
             self._pod_built_for = wanted
@@ -109,8 +109,8 @@ class _DistributedTask(PythonFunctionTask[C]):
         self._pod = template
         self._is_pod_final = True
 
-    def _adds_shared_memory(self) -> bool:
-        return definition.adds_shared_memory(self.task_config, self.shared_memory)
+    def _needs_shared_memory(self) -> bool:
+        return definition.needs_shared_memory(self.task_config, self.shared_memory)
 
     @property
     def author_pod(self) -> PodTemplate | None:
@@ -120,7 +120,7 @@ class _DistributedTask(PythonFunctionTask[C]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the task, or create a node of a workflow that checks its overrides."""
         output = super().__call__(*args, **kwargs)
-        definition.check_later_overrides(self, FlyteContextManager.current_context())
+        definition.enable_override_checks(self, FlyteContextManager.current_context())
         return output
 
 
@@ -143,7 +143,7 @@ class PyTorchFunctionTask(_DistributedTask[PyTorch]):
             return super().execute(**kwargs)  # @dynamic: flytekit compiles what the function returns.
         from flytekitplugins.kfpytorch.worker import launch
 
-        return launch.pytorch(self, kwargs)
+        return launch.run_pytorch(self, kwargs)
 
     def get_custom(self, settings: SerializationSettings) -> dict[str, Any]:
         """Return the `custom` field for Flyte's backend; image specs are resolved and built.
@@ -157,7 +157,7 @@ class PyTorchFunctionTask(_DistributedTask[PyTorch]):
         Raises:
             ConfigError: If the config was changed and is now invalid.
         """
-        definition.check_config(self.task_config)
+        definition.require_valid_config(self.task_config)
         return custom.encode_pytorch(self.task_config, lambda image: _resolve_image(image, settings))
 
 
@@ -211,7 +211,7 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
     def _execute(self, **kwargs: Any) -> Any:
         from flytekitplugins.kfpytorch.worker import launch
 
-        return launch.elastic(self, kwargs)
+        return launch.run_elastic(self, kwargs)
 
     def get_custom(self, settings: SerializationSettings) -> dict[str, Any] | None:  # noqa: ARG002
         """Return the `custom` field for Flyte's backend.

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from kfpytorch_common.forkserver.messages import Message
-from kfpytorch_common.loaded_modules import get_loaded
+from kfpytorch_common.loaded_modules import find_loaded
 
 EXIT_BROKEN: Final = 70
 """The exit code of a child that could not run its target (EX_SOFTWARE of sysexits.h)."""
@@ -40,7 +40,7 @@ _RESET: Final = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGCHLD")
 
 
 @dataclass(frozen=True)
-class Start:
+class ChildStart:
     """The argument of a target function."""
 
     args: Mapping[str, Any]
@@ -79,14 +79,14 @@ def run(
     """
     if os.getsid(0) != os.getpid():
         os.setsid()
-    _own_signals()
+    _reset_signals()
     if begun is not None:
         os.close(begun)  # The server waits for this; a signal to the group now arrives.
     for number in range(3):
         os.dup2(fds[number], number)
         os.close(fds[number])
-    _own_streams()
-    _forget_parent()
+    _open_streams()
+    _reset_exit_handlers()
     if job["env"] is not None:
         os.environ.clear()
         os.environ.update(job["env"])
@@ -97,11 +97,11 @@ def run(
     sys.path[:] = job["path"]
     sys.argv[:] = job["argv"]
     importlib.invalidate_caches()
-    _apply_threads()
-    _finish(_call(job["target"], Start(job["args"], fds[3:], server, inherited)))
+    _set_thread_count()
+    _exit_process(_call_target(job["target"], ChildStart(job["args"], fds[3:], server, inherited)))
 
 
-def end_with(parent: int) -> None:
+def exit_with_parent(parent: int) -> None:
     """Make the kernel kill this process when its parent ends; exit now if it has ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -117,7 +117,7 @@ def spawn(job: Message, fds: list[int], server: socket.socket | None) -> int:
     own = server.fileno() if server else None
     body = json.dumps({"job": job, "fds": fds, "server": own, "parent": os.getpid()})
     process = subprocess.Popen(
-        interpreter("import sys; sys.path[:] = " + repr(job["path"]) + "; " + command),
+        build_interpreter_command("import sys; sys.path[:] = " + repr(job["path"]) + "; " + command),
         pass_fds=passed,
         # `run` sets them as well. Until then they show why an interpreter does not start.
         stdin=fds[0],
@@ -127,7 +127,7 @@ def spawn(job: Message, fds: list[int], server: socket.socket | None) -> int:
         cwd=job["cwd"],
         start_new_session=True,
         # A new program would keep ignoring the signals that the server ignores.
-        preexec_fn=_own_signals,  # noqa: PLW1509 - the server has one thread.
+        preexec_fn=_reset_signals,  # noqa: PLW1509 - the server has one thread.
     )
     os.close(reader)
     with open(writer, "w") as pipe:
@@ -141,17 +141,17 @@ def main(fd: int) -> NoReturn:
     with os.fdopen(fd) as pipe:
         body = json.load(pipe)
     sock = None if body["server"] is None else socket.socket(fileno=body["server"])
-    end_with(body["parent"])
+    exit_with_parent(body["parent"])
     run({**body["job"]}, body["fds"], sock)
 
 
-def interpreter(code: str) -> list[str]:
+def build_interpreter_command(code: str) -> list[str]:
     """Return a command that runs `code` in an interpreter with the flags of this one."""
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return [sys.executable, *flags, "-c", code]
 
 
-def _call(target: str, start: Start) -> int:
+def _call_target(target: str, start: ChildStart) -> int:
     module, _, name = target.partition(":")
     try:
         code: int = getattr(importlib.import_module(module), name)(start)
@@ -173,7 +173,7 @@ def _print_error() -> None:
         print(type.__dict__["__qualname__"].__get__(kind), file=sys.stderr)  # noqa: T201
 
 
-def _finish(code: int) -> NoReturn:
+def _exit_process(code: int) -> NoReturn:
     """End as an interpreter does: join threads, run exit handlers, flush open files."""
     steps = (threading._shutdown, atexit._run_exitfuncs, multiprocessing.util._exit_function, _flush_files)  # type: ignore[attr-defined]
     for step in steps:
@@ -194,7 +194,7 @@ def _flush_files() -> None:
                 thing.flush()
 
 
-def _own_signals() -> None:
+def _reset_signals() -> None:
     """Set the signal handlers of a new interpreter."""
     for name in _RESET:
         signal.signal(getattr(signal, name), signal.SIG_DFL)
@@ -204,7 +204,7 @@ def _own_signals() -> None:
         signal.signal(ASK_WHERE, signal.SIG_IGN)
 
 
-def _forget_parent() -> None:
+def _reset_exit_handlers() -> None:
     """Remove the exit handlers of the server's process, and register those of a new interpreter."""
     atexit._clear()
     atexit.register(logging.shutdown)
@@ -215,7 +215,7 @@ def _forget_parent() -> None:
     multiprocessing.util._run_after_forkers()  # type: ignore[attr-defined]
 
 
-def _own_streams() -> None:
+def _open_streams() -> None:
     """Open text streams on the new descriptors, line-buffered, so that a kill loses no line."""
     sys.stdin = open(0, closefd=False)
     sys.stdout = open(1, "w", buffering=1, closefd=False, errors="backslashreplace")
@@ -224,14 +224,14 @@ def _own_streams() -> None:
         setattr(sys, f"__{name}__", getattr(sys, name))  # `input` and debuggers compare with these.
 
 
-def _apply_threads() -> None:
+def _set_thread_count() -> None:
     """Set torch's thread count to the value that it would read from the environment at import."""
-    torch = get_loaded("torch")
+    torch = find_loaded("torch")
     if torch is None:
         return
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    torch.set_num_threads(int(wanted) if wanted.isdigit() and int(wanted) > 0 else _processors())
+    torch.set_num_threads(int(wanted) if wanted.isdigit() and int(wanted) > 0 else _count_processors())
 
 
-def _processors() -> int:
+def _count_processors() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from kfpytorch_common import loaded_modules
+from kfpytorch_common.deferred_signals import defer_signals
 from kfpytorch_common.forkserver import child, messages, server
-from kfpytorch_common.held_signals import held
 
 # Variables that are read only when an interpreter or a library starts; a fork cannot change them.
 _READ_AT_IMPORT = (
@@ -32,17 +32,17 @@ _APPLIED_LATER = (
 _GONE = "the process that starts the workers is gone; it may have been killed for lack of memory"
 
 
-class ServerGone(ConnectionError):
+class ForkServerGone(ConnectionError):
     """The fork server ended; the kernel may have killed it for lack of memory."""
 
 
-def import_path() -> list[str]:
+def build_import_path() -> list[str]:
     """Return `sys.path`, preceded by directories from which modules were loaded but that are not on it.
 
     `pyflyte run` has the directory of the script on the path only while it loads the script.
     """
     path: list[str] = []
-    for name, file in loaded_modules.list_files().items():
+    for name, file in loaded_modules.list_source_files().items():
         if "." in name or name == "__main__":
             continue
         place = Path(file).parent
@@ -53,7 +53,7 @@ def import_path() -> list[str]:
 
 
 @dataclass(frozen=True)
-class Job:
+class ChildSpec:
     """A process to start."""
 
     target: str
@@ -65,7 +65,7 @@ class Job:
     serve: bool = False
     """True to give the process a separate connection to the server."""
     cwd: str = field(default_factory=os.getcwd)
-    path: Sequence[str] = field(default_factory=import_path)
+    path: Sequence[str] = field(default_factory=build_import_path)
     argv: Sequence[str] = field(default_factory=lambda: list(sys.argv))
 
 
@@ -83,14 +83,14 @@ class Client:
         """Return the descriptor for `select`; it is readable if exits may have arrived."""
         return self._sock.fileno()
 
-    def start(self, job: Job, fds: Sequence[int]) -> tuple[int, int]:
+    def start(self, job: ChildSpec, fds: Sequence[int]) -> tuple[int, int]:
         """Start a process with `fds` as its standard streams (the first three) and extras.
 
         Returns:
             The number of the child for this client, and its process id.
 
         Raises:
-            ServerGone: The server does not reply.
+            ForkServerGone: The server does not reply.
         """
         number, self._next = self._next, self._next + 1
         self._send({"op": "start", "child": number, **vars(job)}, fds)
@@ -99,11 +99,11 @@ class Client:
             if message["op"] == "started":
                 return number, message["pid"]
 
-    def kill(self, number: int, signum: int) -> None:
+    def signal_group(self, number: int, signum: int) -> None:
         """Send a signal to the process group of the child, unless the child has ended."""
         self._send({"op": "kill", "child": number, "signal": int(signum)})
 
-    def poke(self, number: int, signum: int) -> None:
+    def signal_child(self, number: int, signum: int) -> None:
         """Send a signal to the child alone, not to its group; for an agent, to its workers instead."""
         self._send({"op": "poke", "child": number, "signal": int(signum)})
 
@@ -118,30 +118,30 @@ class Client:
             self._send({"op": "connect"}, [theirs.fileno()])
         return Client(ours)
 
-    def keep(self, path: str) -> None:
+    def keep_scratch(self, path: str) -> None:
         """Keep a directory that was registered with `scratch`."""
         self._scratch.remove(path)
         self._send({"op": "keep", "path": path})
 
-    def settle(self) -> None:
+    def wait_until_handled(self) -> None:
         """Wait until the server has handled all previous messages."""
         self._send({"op": "settle"})
         while self._receive()["op"] != "settled":
             pass
 
-    def scratch(self, path: str) -> None:
+    def add_scratch(self, path: str) -> None:
         """Register a directory that the server removes when the connection closes."""
         self._scratch.append(path)
         self._send({"op": "scratch", "path": path})
 
-    def exits(self, timeout: float = 0.0) -> list[tuple[int, int]]:
+    def wait_for_exits(self, timeout: float = 0.0) -> list[tuple[int, int]]:
         """Return the children that ended since the last call, with exit codes; wait for the first.
 
         Args:
             timeout: Maximum time to wait, in seconds.
 
         Raises:
-            ServerGone: The server ended.
+            ForkServerGone: The server ended.
         """
         while not self._exits and select.select([self._sock], [], [], timeout)[0]:
             self._receive()
@@ -152,7 +152,7 @@ class Client:
 
     def stop(self) -> None:
         """Make the server end with all its children, and close the connection."""
-        with contextlib.suppress(ServerGone):
+        with contextlib.suppress(ForkServerGone):
             self._send({"op": "stop"})
         self.close()
 
@@ -169,12 +169,12 @@ class Client:
         try:
             messages.send(self._sock, message, fds)
         except OSError as gone:
-            raise ServerGone("the fork server does not answer") from gone
+            raise ForkServerGone("the fork server does not answer") from gone
 
     def _receive(self) -> messages.Message:
         received = messages.receive(self._sock)
         if received is None:
-            raise ServerGone(_GONE)
+            raise ForkServerGone(_GONE)
         message = received[0]
         if message["op"] == "exited":
             self._exits.append((message["child"], message["code"]))
@@ -182,7 +182,7 @@ class Client:
 
 
 @dataclass
-class Server:
+class ForkServer:
     """A running fork server, with the connection of this process to it."""
 
     client: Client
@@ -194,9 +194,13 @@ class Server:
     def __post_init__(self) -> None:
         atexit.register(self.stop)
 
-    def suits(self, env: Mapping[str, str]) -> bool:
+    def is_suitable(self, env: Mapping[str, str]) -> bool:
         """True if a child of this server is equivalent to an interpreter started with `env`."""
-        return self.owner == os.getpid() and self._alive() and at_import(self.env) == at_import(env)
+        return (
+            self.owner == os.getpid()
+            and self._is_alive()
+            and select_import_variables(self.env) == select_import_variables(env)
+        )
 
     def stop(self) -> None:
         """End the server and its children, and wait for them."""
@@ -212,13 +216,13 @@ class Server:
             os.waitpid(self.pid, 0)
         self.client.remove_scratch()
 
-    def _alive(self) -> bool:
+    def _is_alive(self) -> bool:
         with contextlib.suppress(ChildProcessError):
             return os.waitpid(self.pid, os.WNOHANG)[0] == 0
         return False
 
 
-def at_import(env: Mapping[str, str]) -> dict[str, str]:
+def select_import_variables(env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that only a new interpreter reads."""
     return {
         name: value
@@ -227,7 +231,7 @@ def at_import(env: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def start_fresh(preload: Sequence[str]) -> Server:
+def start_fresh_server(preload: Sequence[str]) -> ForkServer:
     """Start a server in a new interpreter that loads only `preload`."""
     ours, theirs = socket.socketpair()
     home = str(Path(__file__).resolve().parents[2])
@@ -239,7 +243,7 @@ def start_fresh(preload: Sequence[str]) -> Server:
     )
     env = dict(os.environ)
     process = subprocess.Popen(
-        child.interpreter(code),
+        child.build_interpreter_command(code),
         pass_fds=[theirs.fileno()],
         # One thread, because threads that libraries start at import do not survive a fork.
         env={**env, "OMP_NUM_THREADS": "1"},
@@ -247,10 +251,10 @@ def start_fresh(preload: Sequence[str]) -> Server:
     )
     theirs.close()
     process.returncode = 0  # `Server.stop` waits for it.
-    return Server(Client(ours), process.pid, env)
+    return ForkServer(Client(ours), process.pid, env)
 
 
-def start_forked(preload: Sequence[str], inherited: Any = None) -> Server:
+def start_forked_server(preload: Sequence[str], inherited: Any = None) -> ForkServer:
     """Start a server as a fork of this process, with all its loaded modules.
 
     Args:
@@ -264,7 +268,7 @@ def start_forked(preload: Sequence[str], inherited: Any = None) -> Server:
         with contextlib.suppress(Exception):
             stream.flush()  # A fork would write buffered output a second time.
     # The interpreter ignores exceptions in its callbacks around a fork.
-    with held(signal.SIGINT, signal.SIGTERM) as signals:
+    with defer_signals(signal.SIGINT, signal.SIGTERM) as signals:
         pid = os.fork()
         if pid == 0:
             try:
@@ -278,6 +282,6 @@ def start_forked(preload: Sequence[str], inherited: Any = None) -> Server:
             finally:
                 os._exit(child.EXIT_BROKEN)
         theirs.close()
-        started = Server(Client(ours), pid, env)
+        started = ForkServer(Client(ours), pid, env)
         signals.deliver()
     return started

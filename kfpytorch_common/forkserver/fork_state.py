@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Final
 
-from kfpytorch_common.loaded_modules import get_loaded
+from kfpytorch_common.loaded_modules import find_loaded
 
 # torch's own seed has 64 bits; a smaller seed was set by the user.
 _SEEDS_OF_USERS: Final = 1 << 32
@@ -25,7 +25,7 @@ def list_generators() -> list[random.Random]:
     return [thing for thing in gc.get_objects() if type(thing) is random.Random]
 
 
-def renew(generators: Sequence[random.Random]) -> None:
+def renew_random_state(generators: Sequence[random.Random]) -> None:
     """Give a fork of a server without user code the random state of a new interpreter.
 
     Args:
@@ -33,22 +33,22 @@ def renew(generators: Sequence[random.Random]) -> None:
     """
     for generator in generators:
         generator.seed()
-    _renew_key()
+    _renew_auth_key()
     tempfile.tempdir = None  # It depends on the environment of the server.
-    if numpy := get_loaded("numpy"):
+    if numpy := find_loaded("numpy"):
         numpy.random.seed()
-    if torch := get_loaded("torch"):
+    if torch := find_loaded("torch"):
         torch.default_generator.seed()  # A GPU's generator is created and seeded in the child.
 
 
-def renew_unseeded() -> None:
+def renew_unseeded_state() -> None:
     """Renew the random state of a fork of the user's process, unless the user has set a seed."""
-    _renew_key()
-    if flytekit := get_loaded("flytekit.interfaces.random"):
+    _renew_auth_key()
+    if flytekit := find_loaded("flytekit.interfaces.random"):
         flytekit.random.seed()
-    if (numpy := get_loaded("numpy")) and not _is_seeded(numpy):
+    if (numpy := find_loaded("numpy")) and not _is_seeded(numpy):
         numpy.random.seed()
-    if (torch := get_loaded("torch")) and torch.initial_seed() >= _SEEDS_OF_USERS:
+    if (torch := find_loaded("torch")) and torch.initial_seed() >= _SEEDS_OF_USERS:
         torch.default_generator.seed()
 
 
@@ -59,5 +59,5 @@ def _is_seeded(numpy: object) -> bool:
     return False
 
 
-def _renew_key() -> None:
+def _renew_auth_key() -> None:
     multiprocessing.process.current_process().authkey = os.urandom(32)

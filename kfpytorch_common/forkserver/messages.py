@@ -31,16 +31,16 @@ def receive(sock: socket.socket) -> tuple[Message, list[int]] | None:
     """Wait for the next message, and return it with its descriptors; None if the other end is closed."""
     try:
         header, fds, _, _ = socket.recv_fds(sock, _HEADER.size, _MOST_DESCRIPTORS)
-        header += _exactly(sock, _HEADER.size - len(header)) if header else b""
+        header += _receive_exactly(sock, _HEADER.size - len(header)) if header else b""
         if len(header) < _HEADER.size:
             return None
-        body = _exactly(sock, _HEADER.unpack(header)[0])
+        body = _receive_exactly(sock, _HEADER.unpack(header)[0])
     except ConnectionError:
         return None
     return (json.loads(body), fds) if body else None
 
 
-def _exactly(sock: socket.socket, size: int) -> bytes:
+def _receive_exactly(sock: socket.socket, size: int) -> bytes:
     parts: list[bytes] = []
     while size > 0:
         part = sock.recv(size)

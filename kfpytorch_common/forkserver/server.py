@@ -41,7 +41,7 @@ def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited
             report it.
         inherited: A value of this process that all children receive.
     """
-    _quiet()
+    _detach_terminal()
     # The collector would repeatedly scan all modules while they load. A later collection in a child would
     # copy every page that it touches.
     gc.disable()
@@ -56,11 +56,11 @@ def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited
     try:
         server.run()
     finally:
-        server.end()
+        server.close_clients()
         os._exit(0)
 
 
-def _quiet() -> None:
+def _detach_terminal() -> None:
     """Detach from the caller's terminal, so that a reader of the caller's output does not wait for us."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
@@ -116,56 +116,56 @@ class _Server:
                 if key.data is None:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self._wake, 4096)
-                elif not self._serve(key.data):
+                elif not self._handle_request(key.data):
                     return
-            self._notice_exits()
+            self._report_exits()
 
-    def end(self) -> None:
+    def close_clients(self) -> None:
         for client in list(self._clients):
-            self._hang_up(client)  # This may disconnect other clients.
+            self._disconnect(client)  # This may disconnect other clients.
 
-    def _serve(self, client: _Client) -> bool:
+    def _handle_request(self, client: _Client) -> bool:
         """Handle one request; return False if the caller has closed its connection or requested the end."""
         received = messages.receive(client.sock)
         if received is None:
             if client is self._control:
                 return False
-            self._hang_up(client)
+            self._disconnect(client)
             return True
         message, fds = received
         if message["op"] == "stop":
             return False
         requests: dict[str, Callable[[], object]] = {
-            "start": lambda: self._start(client, message, fds),
-            "kill": lambda: self._signal(os.killpg, client, message),
-            "poke": lambda: self._poke(client, message),
-            "release": lambda: self._release(client, message["child"]),
-            "settle": lambda: self._tell(client, {"op": "settled"}),
-            "connect": lambda: self._add(_Client(socket.socket(fileno=fds.pop()))),
+            "start": lambda: self._start_child(client, message, fds),
+            "kill": lambda: self._send_signal(os.killpg, client, message),
+            "poke": lambda: self._signal_child(client, message),
+            "release": lambda: self._release_child(client, message["child"]),
+            "settle": lambda: self._send_message(client, {"op": "settled"}),
+            "connect": lambda: self._add_client(_Client(socket.socket(fileno=fds.pop()))),
             "scratch": lambda: client.scratch.append(message["path"]),
             "keep": lambda: client.scratch.remove(message["path"]),
         }
         requests[message["op"]]()
         return True
 
-    def _add(self, client: _Client) -> None:
+    def _add_client(self, client: _Client) -> None:
         self._clients.append(client)
         self._selector.register(client.sock, selectors.EVENT_READ, client)
 
-    def _start(self, client: _Client, job: messages.Message, fds: list[int]) -> None:
+    def _start_child(self, client: _Client, job: messages.Message, fds: list[int]) -> None:
         ours, theirs = socket.socketpair() if job["serve"] else (None, None)
-        pid = self._fork(job, fds, theirs)
+        pid = self._fork_child(job, fds, theirs)
         for fd in fds:
             os.close(fd)
         served = _Client(ours) if ours else None
         if served and theirs:
             theirs.close()
-            self._add(served)
+            self._add_client(served)
         client.children[job["child"]] = pid
         self._children[pid] = _Child(client, job["child"], served)
-        self._tell(client, {"op": "started", "child": job["child"], "pid": pid})
+        self._send_message(client, {"op": "started", "child": job["child"], "pid": pid})
 
-    def _fork(self, job: messages.Message, fds: list[int], sock: socket.socket | None) -> int:
+    def _fork_child(self, job: messages.Message, fds: list[int], sock: socket.socket | None) -> int:
         if not child.can_fork():
             return child.spawn(job, fds, sock)
         waiting, begun = os.pipe()
@@ -174,8 +174,8 @@ class _Server:
         if pid == 0:
             try:
                 os.close(waiting)
-                self._forget()
-                child.end_with(parent)
+                self._close_descriptors()
+                child.exit_with_parent(parent)
                 self._renew_state()
                 child.run(job, fds, sock, inherited=self._inherited, begun=begun)
             finally:
@@ -185,7 +185,7 @@ class _Server:
         os.close(waiting)
         return pid
 
-    def _forget(self) -> None:
+    def _close_descriptors(self) -> None:
         """Close the descriptors of the server in a child."""
         signal.set_wakeup_fd(-1)
         self._selector.close()
@@ -197,36 +197,38 @@ class _Server:
     def _renew_state(self) -> None:
         """Replace the random state of the server in a child."""
         if self._generators is None:  # The server is a fork of the user's process.
-            fork_state.renew_unseeded()
+            fork_state.renew_unseeded_state()
         else:
-            fork_state.renew(self._generators)
+            fork_state.renew_random_state(self._generators)
 
-    def _notice_exits(self) -> None:
+    def _report_exits(self) -> None:
         for pid, known in list(self._children.items()):
             if known.exited:
                 continue
-            status = _exit_code(pid)
+            status = _find_exit_code(pid)
             if status is not None:
                 known.exited = True
-                self._tell(known.client, {"op": "exited", "child": known.number, "code": status})
+                self._send_message(known.client, {"op": "exited", "child": known.number, "code": status})
 
-    def _signal(self, send: Callable[[int, int], None], client: _Client, message: messages.Message) -> None:
+    def _send_signal(
+        self, send: Callable[[int, int], None], client: _Client, message: messages.Message
+    ) -> None:
         pid = client.children.get(message["child"])
         if pid is not None and not self._children[pid].exited:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 send(pid, message["signal"])
 
-    def _poke(self, client: _Client, message: messages.Message) -> None:
+    def _signal_child(self, client: _Client, message: messages.Message) -> None:
         """Send a signal to a child alone, or to the children of a child that is a client itself."""
         pid = client.children.get(message["child"])
         served = self._children[pid].served if pid is not None else None
         if served is None:
-            self._signal(os.kill, client, message)
+            self._send_signal(os.kill, client, message)
             return
         for number in served.children:
-            self._signal(os.kill, served, {**message, "child": number})
+            self._send_signal(os.kill, served, {**message, "child": number})
 
-    def _release(self, client: _Client, number: int) -> None:
+    def _release_child(self, client: _Client, number: int) -> None:
         """Kill the rest of the process group of a child, and forget the child."""
         pid = client.children.pop(number, None)
         if pid is None:
@@ -238,13 +240,13 @@ class _Server:
             os.waitpid(pid, 0)
         served = self._children.pop(pid).served
         if served is not None:
-            self._hang_up(served)
+            self._disconnect(served)
 
-    def _hang_up(self, client: _Client) -> None:
+    def _disconnect(self, client: _Client) -> None:
         if client not in self._clients:
             return
         for number in list(client.children):
-            self._release(client, number)
+            self._release_child(client, number)
         for path in client.scratch:
             shutil.rmtree(path, ignore_errors=True)
         self._clients.remove(client)
@@ -252,12 +254,12 @@ class _Server:
         client.sock.close()
 
     @staticmethod
-    def _tell(client: _Client, message: messages.Message) -> None:
+    def _send_message(client: _Client, message: messages.Message) -> None:
         with contextlib.suppress(OSError):
             messages.send(client.sock, message)
 
 
-def _exit_code(pid: int) -> int | None:
+def _find_exit_code(pid: int) -> int | None:
     """Return the exit code of `pid` as in `subprocess` (negative for a signal); None while it runs."""
     if sys.platform == "darwin":  # waitid is missing before Python 3.13.
         found, status = os.waitpid(pid, os.WNOHANG)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import yaml
 
-from backend_plugin.core.settings import kinds, reading
+from backend_plugin.core.settings import loader, value_parsers
 
 ROOT: Final = Path(__file__).parents[2]
 CHARTS: Final = ROOT / "charts"
@@ -29,18 +29,18 @@ _QUANTITY: Final = {
 # YAML 1.1 reads the word off as false.
 _MODE: Final = {"enum": ["off", "warn", "refuse", False]}
 _SCHEMAS: Final[Mapping[Any, Any]] = {
-    kinds.boolean: {"type": "boolean"},
-    kinds.duration: {"type": "string", "pattern": "^(0|([0-9]+(\\.[0-9]+)?(ms|us|s|m|h))+)$"},
-    kinds.names: {"type": "array", "items": {"type": "string"}},
-    kinds.quantity: _QUANTITY,
-    kinds.quantities: {"type": "object", "additionalProperties": _QUANTITY},
-    kinds.pull_policy: {"enum": ["Always", "IfNotPresent", "Never"]},
-    kinds.text: {"type": "string"},
-    kinds.pod_security_mode: _MODE,
-    kinds.pod_security_modes: {"type": "object", "additionalProperties": _MODE},
-    kinds.texts: _TEXTS,
-    kinds.tolerations: {"type": "array", "items": {"type": "object"}},
-    kinds.log_templates: {"type": "array", "items": {"type": "object"}},
+    value_parsers.boolean: {"type": "boolean"},
+    value_parsers.duration: {"type": "string", "pattern": "^(0|([0-9]+(\\.[0-9]+)?(ms|us|s|m|h))+)$"},
+    value_parsers.names: {"type": "array", "items": {"type": "string"}},
+    value_parsers.quantity: _QUANTITY,
+    value_parsers.quantities: {"type": "object", "additionalProperties": _QUANTITY},
+    value_parsers.pull_policy: {"enum": ["Always", "IfNotPresent", "Never"]},
+    value_parsers.text: {"type": "string"},
+    value_parsers.pod_security_mode: _MODE,
+    value_parsers.pod_security_modes: {"type": "object", "additionalProperties": _MODE},
+    value_parsers.text_map: _TEXTS,
+    value_parsers.tolerations: {"type": "array", "items": {"type": "object"}},
+    value_parsers.log_templates: {"type": "array", "items": {"type": "object"}},
 }
 # Null is valid here, because Kubernetes or the cluster sets the value.
 _LEFT_OUT: Final = (
@@ -163,19 +163,19 @@ def _written(value: Any) -> str:
 
 def platform() -> Mapping[str, Any]:
     """Return the schema of Flyte's section, from the readers of the server."""
-    return _section(reading._ALL, "")
+    return _section(loader._ALL, "")
 
 
 def gang() -> Mapping[str, Any]:
     """Return the schema of gang options for some jobs, with the properties of the general section."""
     of_all = json.loads(SCHEMA.read_text())["properties"]["gang"]["properties"]
-    return _of_gangs(reading._OF_GANGS, of_all)
+    return _of_gangs(loader._OF_GANGS, of_all)
 
 
 def choice() -> Mapping[str, Any]:
     """Return the same schema without a scheduler, because the scheduler is the key of a choice."""
     of_all = json.loads(SCHEMA.read_text())["properties"]["gang"]["properties"]
-    return _of_gangs(reading._GANG["choices"].readers, of_all)
+    return _of_gangs(loader._GANG["choices"].readers, of_all)
 
 
 def _of_gangs(readers: Mapping[str, Any], of_all: Mapping[str, Any]) -> Mapping[str, Any]:

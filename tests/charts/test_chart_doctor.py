@@ -2,7 +2,7 @@
 
 import chart_files
 
-from backend_plugin.doctor import looks
+from backend_plugin.doctor import queries
 
 JOB, POD = ("kubeflow.org", "pytorchjobs", "create"), ("", "pods", "create")
 REVIEW = ("authorization.k8s.io", "subjectaccessreviews", "create")
@@ -14,10 +14,10 @@ SCHEDULERS = ("kueue", "volcano", "kai")
 
 def test_it_may_look_at_what_it_looks_at() -> None:
     rows = [
-        *looks.always("team", "flyte", "flyte"),
-        *(row for scheduler in SCHEDULERS for row in looks.of_gang(scheduler, "team")),
-        looks.bound("scheduler"),
-        looks.config_map("kube-system", "scheduler"),
+        *queries.build_base_queries("team", "flyte", "flyte"),
+        *(row for scheduler in SCHEDULERS for row in queries.build_gang_queries(scheduler, "team")),
+        queries.build_bound_pod_query("scheduler"),
+        queries.build_config_map_query("kube-system", "scheduler"),
     ]
     asked = {(row.resource.group, row.resource.plural, "get" if row.name else "list") for row in rows}
     permitted = {

@@ -9,7 +9,7 @@ import pytest
 from chart_files import ROOT
 from promql_parser import AggregateExpr, Expr, VectorSelector
 
-from backend_plugin.shell.metrics import Histogram, Metrics, Tally
+from backend_plugin.shell.metrics import CounterMetric, Histogram, Metrics
 
 ALERTS = [rule for group in chart_files.read("files/alerts.yaml")["groups"] for rule in group["rules"]]
 PANELS = chart_files.read("files/dashboard.json")["panels"]
@@ -30,7 +30,7 @@ def series() -> dict[str, set[str]]:
         if isinstance(part, Histogram):
             found |= {f"{name}_bucket": {*part.labels, "le"}, f"{name}_sum": {*part.labels}}
         else:
-            found[f"{name}_total" if isinstance(part, Tally) else name] = {*part.labels}
+            found[f"{name}_total" if isinstance(part, CounterMetric) else name] = {*part.labels}
     return {name: labels | OF_THE_TARGET for name, labels in found.items()}
 
 

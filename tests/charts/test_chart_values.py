@@ -12,12 +12,12 @@ from chart_files import PAGE, ROOT, SCHEMA
 
 from backend_plugin.core import settings
 from backend_plugin.core.scheduling.adapter import QUEUE, SCHEDULER_NAME, TIMEOUT
-from backend_plugin.core.scheduling.platform import AUTO, NONE
-from backend_plugin.core.scheduling.table import ADAPTERS
-from backend_plugin.core.settings import reading
-from backend_plugin.doctor import rights
+from backend_plugin.core.scheduling.gang_settings import AUTO, NONE
+from backend_plugin.core.scheduling.registry import ADAPTERS
+from backend_plugin.core.settings import loader
+from backend_plugin.doctor import access_review
 from backend_plugin.doctor.facts import Facts
-from backend_plugin.kube.kinds import KINDS
+from backend_plugin.kube.api_resources import KINDS
 
 BEGUN, ENDED = "<!-- values -->\n", "<!-- end of values -->\n"
 SCHEMA_OF = json.loads(SCHEMA.read_text())
@@ -88,19 +88,21 @@ def test_gangs_are_those_that_the_server_knows() -> None:
 
 def test_every_setting_of_gangs_can_be_said() -> None:
     values = SCHEMA_OF["properties"]["gang"]["properties"]
-    assert {re.sub("([A-Z])", r"-\1", name).lower() for name in values} == {*reading._GANG}
+    assert {re.sub("([A-Z])", r"-\1", name).lower() for name in values} == {*loader._GANG}
 
 
 def test_who_makes_groups_may() -> None:
     def made(name: str) -> Any:
-        (api_version, kind) = next(filter(None, (each.makes for each in ADAPTERS[name].values())))
+        (api_version, kind) = next(filter(None, (each.companion_type for each in ADAPTERS[name].values())))
         return {
             "apiGroups": [api_version.partition("/")[0]],
             "resources": [f"{kind.lower()}s"],
             "verbs": ["create", "delete"],
         }
 
-    makers = [name for name, styles in ADAPTERS.items() if any(each.makes for each in styles.values())]
+    makers = [
+        name for name, styles in ADAPTERS.items() if any(each.companion_type for each in styles.values())
+    ]
     assert chart_files.read("files/rules.yaml")["groups"] == {name: made(name) for name in makers}
 
 
@@ -169,7 +171,9 @@ def test_the_doctor_requires_rules_of_the_chart_and_dry_runs_of_pods_only_with_a
     }
     facts = Facts(namespace="ns", settings=settings.read({"kfpytorch": {"gang": {"scheduler": scheduler}}}))
     required = {
-        (rule.resource.group, rule.plural, verb) for rule in rights.required(facts) for verb in rule.verbs
+        (rule.resource.group, rule.plural, verb)
+        for rule in access_review.required(facts)
+        for verb in rule.verbs
     }
     assert required <= permitted
     assert (("", "pods", "create") in required) is (("", "pods", "create") in permitted) is tries_pod

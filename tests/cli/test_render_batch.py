@@ -14,8 +14,8 @@ from google.protobuf.json_format import MessageToDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend_plugin.cli import requests
-from backend_plugin.cli.lines import as_json, respond
+from backend_plugin.cli import render_requests
+from backend_plugin.cli.json_lines import encode_json, reply_to_line
 
 ROOT = Path(__file__).parent.parent.parent
 COMMAND = [sys.executable, "-c", "from backend_plugin.cli import main; main()", "render", "--batch"]
@@ -39,7 +39,7 @@ def answers(*lines: bytes) -> list[dict[str, Any]]:
 
 
 def answer(request: Any) -> Any:
-    return json.loads(respond(requests.render, json.dumps(request).encode()))
+    return json.loads(reply_to_line(render_requests.render_manifests, json.dumps(request).encode()))
 
 
 def problems(request: Any) -> list[str]:
@@ -47,7 +47,7 @@ def problems(request: Any) -> list[str]:
 
 
 def test_every_line_is_answered_by_a_line_with_its_id() -> None:
-    good, bad = as_json(REQUEST), as_json({"id": 7, "template": {**TEMPLATE, "custom": {}}})
+    good, bad = encode_json(REQUEST), encode_json({"id": 7, "template": {**TEMPLATE, "custom": {}}})
     said = answers(good, b"", b"{torn", b"[]", bad, b'{"id": null}', good)
     assert [each["id"] for each in said] == ["a", None, None, 7, None, "a"]
     assert [set(each) - {"id"} for each in said] == [
@@ -107,18 +107,18 @@ def test_a_request_that_cannot_be_read_is_explained(request_: Any, expected: lis
 @pytest.mark.parametrize("text", [b"[" * 100_000, b"\x22\\ud800\x22", b"1e999", b"\xff"])
 def test_what_no_parser_takes_is_answered(text: bytes) -> None:
     line = b"{\x22template\x22: " + text + b"}"
-    assert json.loads(respond(requests.render, line))["problems"]
+    assert json.loads(reply_to_line(render_requests.render_manifests, line))["problems"]
 
 
 @given(st.binary(max_size=60))
 def test_no_line_ends_the_loop(line: bytes) -> None:
-    assert set(json.loads(respond(requests.render, line))) == {"id", "problems"}
+    assert set(json.loads(reply_to_line(render_requests.render_manifests, line))) == {"id", "problems"}
 
 
 def test_a_line_deeper_than_any_parser_is_answered() -> None:
-    assert json.loads(respond(requests.render, b"[" * 100_000))["problems"][0]["message"].startswith(
-        "is not JSON"
-    )
+    assert json.loads(reply_to_line(render_requests.render_manifests, b"[" * 100_000))["problems"][0][
+        "message"
+    ].startswith("is not JSON")
 
 
 def test_what_is_optional_may_be_null() -> None:
@@ -154,7 +154,7 @@ def test_an_id_is_given_back_as_it_came(id_: Any) -> None:
     ],
 )
 def test_what_is_nearly_json_is_known_by_its_id(line: bytes, id_: Any) -> None:
-    said = json.loads(respond(requests.render, line))
+    said = json.loads(reply_to_line(render_requests.render_manifests, line))
     assert (said["id"], [each["field"] for each in said["problems"]]) == (id_, [""])
 
 
@@ -163,7 +163,7 @@ def test_what_is_nested_too_deeply_is_refused() -> None:
     for _ in range(900):
         deep = {"a": deep}
     request = {**REQUEST, "settings": {"default-affinity": deep}}
-    (walked,) = json.loads(respond(copy.deepcopy, json.dumps(request).encode()))["problems"]
+    (walked,) = json.loads(reply_to_line(copy.deepcopy, json.dumps(request).encode()))["problems"]
     assert walked["message"] == "is nested too deeply"
     (problem,) = answer(request)["problems"]  # The interpreter defines the recursion limit of C code.
     assert problem["message"] in ("is nested too deeply", "has the unknown field a")
@@ -171,7 +171,7 @@ def test_what_is_nested_too_deeply_is_refused() -> None:
 
 def test_windows_writes_json_too() -> None:
     line = codecs.BOM_UTF8 + json.dumps(REQUEST).encode() + b"\r\n"
-    assert json.loads(respond(requests.render, line)) == answer(REQUEST)
+    assert json.loads(reply_to_line(render_requests.render_manifests, line)) == answer(REQUEST)
 
 
 def test_every_answer_comes_before_the_next_question() -> None:
@@ -179,7 +179,7 @@ def test_every_answer_comes_before_the_next_question() -> None:
         assert asked.stdin is not None
         assert asked.stdout is not None
         for number in range(3):
-            asked.stdin.write(as_json({"id": number}) + b"\n")
+            asked.stdin.write(encode_json({"id": number}) + b"\n")
             asked.stdin.flush()
             assert json.loads(asked.stdout.readline())["id"] == number
         asked.stdin.close()
@@ -190,7 +190,7 @@ def test_a_defect_of_ours_costs_its_own_line_only() -> None:
     def defect(request: Any) -> Any:
         raise KeyError(request["id"])
 
-    assert json.loads(respond(defect, b'{"id": 1}')) == {
+    assert json.loads(reply_to_line(defect, b'{"id": 1}')) == {
         "id": 1,
         "problems": [
             {

@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from backend_plugin.cli.commands import kfpytorch
-from backend_plugin.shell import discovery
+from backend_plugin.shell import server_file
 
 
 @pytest.fixture(autouse=True)
@@ -187,8 +187,8 @@ def test_a_server_that_runs_is_no_problem_but_said(tmp_path: Path) -> None:
     state = tmp_path / "state/kfpytorch"
     state.mkdir(parents=True)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        here = discovery.Server(endpoint=f"127.0.0.1:{taken.getsockname()[1]}", pid=os.getpid())
-        discovery.write(state, here)
+        here = server_file.ServerInfo(endpoint=f"127.0.0.1:{taken.getsockname()[1]}", pid=os.getpid())
+        server_file.write(state, here)
         told = as_json("--port", here.endpoint.rpartition(":")[2])
     assert told["problems"] == []
     assert told["notes"] == [

@@ -18,9 +18,9 @@ from rig.api import jobs, pods
 from rig.control_plane import ControlPlane
 from rig.seed import SEED
 
-from backend_plugin.core.errors import Refused
-from backend_plugin.embedded.admission import admit, admit_pod
-from backend_plugin.embedded.controller import CreatePod, Seen, reconcile
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.embedded.admission import admit_job, admit_pod
+from backend_plugin.embedded.controller import CreatePod, JobSnapshot, reconcile
 
 MANIFESTS = 1_500
 AT_ONCE = 8
@@ -51,7 +51,7 @@ def said(admitted: Callable[[], Any]) -> tuple[int, Any]:
     """Return the same for an admission by the embedded cluster."""
     try:
         return 201, admitted()
-    except Refused as refusal:
+    except RequestRejected as refusal:
         return refusal.code, (refusal.reason, refusal.message)
 
 
@@ -84,14 +84,14 @@ def report(differing: Sequence[Any]) -> str:
 
 def test_the_api_server_says_of_a_job_what_is_said_here(plane: ControlPlane) -> None:
     theirs = put(plane, jobs(NAMESPACE), manifests(), fieldValidation="Ignore")
-    ours = (said(lambda each=each: admit(each, upstream=True)) for each in manifests())
+    ours = (said(lambda each=each: admit_job(each, upstream=True)) for each in manifests())
     trios = zip(manifests(), theirs, ours, strict=True)
     differing = [each for each in trios if compared(each[1]) != compared(each[2])]
     assert not differing, report(differing)
 
 
 def test_what_is_dropped_here_is_what_strict_validation_does_not_know(plane: ControlPlane) -> None:
-    stored = [(each, said(lambda each=each: admit(each, upstream=True))) for each in manifests()]
+    stored = [(each, said(lambda each=each: admit_job(each, upstream=True))) for each in manifests()]
     accepted = [(each, job) for each, (code, job) in stored if code == 201]
     answers = put(plane, jobs(NAMESPACE), [each for each, _ in accepted], fieldValidation="Strict")
     differing = [
@@ -117,8 +117,8 @@ def test_no_pod_is_refused_here_that_the_api_server_would_have(plane: ControlPla
 
 def made_of(each: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the pods that the controller first creates for a job."""
-    code, job = said(lambda: admit(each, upstream=True))
+    code, job = said(lambda: admit_job(each, upstream=True))
     if code == 201:
         job = {**job, "metadata": {**job["metadata"], "uid": "uid"}}
-        seen = Seen(job=job, pods=[], services=[], now=datetime(2026, 1, 1, tzinfo=timezone.utc))
+        seen = JobSnapshot(job=job, pods=[], services=[], now=datetime(2026, 1, 1, tzinfo=timezone.utc))
         yield from (action.manifest for action in reconcile(seen).actions if isinstance(action, CreatePod))

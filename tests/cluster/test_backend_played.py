@@ -110,7 +110,7 @@ def test_a_deleted_job_is_tried_again(plane: ControlPlane, propeller: Propeller)
     assert propeller.wait(execution)["status"]["phase"] == 3
     assert propeller.attempts(execution) == 2
     told = [each.message for each in propeller.recorder.tasks(execution.name) if each.message]
-    assert "was deleted before its end" in told[0]
+    assert "was deleted before it ended" in told[0]
 
 
 def of(plane: ControlPlane, path: str, execution: Execution) -> Sequence[dict[str, Any]]:

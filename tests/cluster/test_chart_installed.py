@@ -28,7 +28,7 @@ from rig.stores import S3
 
 from backend_plugin.core import job_ref
 from backend_plugin.core.job import Dialect, JobRef
-from backend_plugin.shell import people
+from backend_plugin.shell import job_service
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -197,7 +197,7 @@ def test_a_caller_without_credentials_gets_nothing(installed: Installed, tmp_pat
         assert codes == dict.fromkeys(reads, grpc.StatusCode.PERMISSION_DENIED)
         commands = ("ListJobs", "GetJob", "WatchJobs", "ReadLogs", "CancelJob", "ListNodes", "SetNode")
         codes = {
-            method: status_of(channel.unary_stream(f"/{people.SERVICE}/{method}")(b"", timeout=60))
+            method: status_of(channel.unary_stream(f"/{job_service.SERVICE}/{method}")(b"", timeout=60))
             for method in commands
         }
         assert codes == dict.fromkeys(commands, grpc.StatusCode.UNAUTHENTICATED)

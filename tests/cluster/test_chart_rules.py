@@ -29,7 +29,7 @@ SETTINGS = {
         "k8s": {
             "default-pod-template-name": TEMPLATE,
             "kfpytorch": {
-                "gang": {"scheduler": "coscheduling", "style": "plugin"},
+                "gang": {"scheduler": "auto", "style": "plugin"},
                 "pod-template-namespace": NAMESPACE,
             },
         }
@@ -133,7 +133,7 @@ def test_every_verb_is_used_and_no_other(life: Life) -> None:
     ended = life.running(Shape(workers=1))
     # Creating the same task again reads the existing job.
     life.caller.create(ended)
-    with pytest.raises(client.NotAnswered):  # Simulated nodes have no logs.
+    with pytest.raises(client.RequestFailed):  # Simulated nodes have no logs.
         list(client.read_logs(ended.job, namespace=NAMESPACE, server=life.state))
     life.caller.delete(ended)
     life.until(lambda: life.plane.admin.get(jobs(NAMESPACE, ended.job)) is None)

@@ -174,7 +174,7 @@ def test_the_server_takes_its_settings(case: str, helm: Helm, tmp_path: Path) ->
     )
     file = tmp_path / "settings.yaml"
     file.write_text(settings["data"]["settings.yaml"])
-    told = serve_settings.read(str(file), {})
+    told = serve_settings.read_configuration(str(file), {})
     said = told.server.settings
     assert said.cluster is ClusterKind.KUBERNETES
     grace = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]

@@ -20,9 +20,9 @@ from rig.control_plane import BACKEND, MUTATING, ControlPlane, Options
 from rig.process import until
 
 from backend_plugin.cli.commands import kfpytorch
-from backend_plugin.doctor import verdict
-from backend_plugin.doctor.check import Finding, Level
-from backend_plugin.doctor.table import CHECKS
+from backend_plugin.doctor import run_checks
+from backend_plugin.doctor.check import Finding, Severity
+from backend_plugin.doctor.registry import CHECKS
 
 NAMESPACE = "doctor"
 ROOT = Path(__file__).parents[2]
@@ -109,7 +109,7 @@ def permitted(
     finally:
         backend.permit(plane)
     (found,) = seen[0]
-    assert (found.id, found.level) == (verdict.UNSEEN, Level.UNKNOWN), told(seen[0])
+    assert (found.id, found.level) == (run_checks.UNSEEN, Severity.UNKNOWN), told(seen[0])
     return found
 
 

@@ -217,7 +217,7 @@ def _now() -> str:
 def _pod(namespace: str, attempt: Attempt) -> dict[str, Any]:
     """Return the master pod of a job, as the operator creates it."""
     labels = {
-        **names.identity_labels(attempt.prefix),
+        **names.build_identity_labels(attempt.prefix),
         "training.kubeflow.org/job-name": attempt.job,
         "training.kubeflow.org/replica-type": "master",
         "training.kubeflow.org/replica-index": "0",

@@ -15,17 +15,17 @@ from rig.control_plane import BACKEND, ControlPlane
 from rig.proxy import Asked, Fault, How, Proxy, status
 
 from backend_plugin.core.observed import Job, Pod
-from backend_plugin.kube import envelope, kinds, wire
+from backend_plugin.kube import api_resources, json_decoder, protobuf_envelope
 from backend_plugin.kube.cluster import KubernetesCluster
 from backend_plugin.kube.options import KubernetesOptions
-from backend_plugin.kube.pod_wire import PodParser
-from backend_plugin.shell.cluster import Name, Record
+from backend_plugin.kube.pod_decoder import PodDecoder
+from backend_plugin.shell.cluster import ObjectName, Record
 
 NAMESPACE = "faults-watch"
 PAGE, SILENCE, WAIT = 2, 1.5, 30
 GONE = status(410, "Expired", "too old resource version")
 EXPIRED = {"kind": "Status", "code": 410, "reason": "Expired"}
-PROTOBUF = {"Content-Type": f"{envelope.MEDIA_TYPE};stream=watch"}
+PROTOBUF = {"Content-Type": f"{protobuf_envelope.MEDIA_TYPE};stream=watch"}
 # Faults of a watch: in the response, or in its stream.
 OF_A_WATCH = {
     "410": GONE,
@@ -116,16 +116,16 @@ class Heard:
         self.kind = kind.record
         self.there: set[str] | None = None
 
-    def replace(self, kind: type[Record], records: Any) -> None:
+    def replace_records(self, kind: type[Record], records: Any) -> None:
         if kind is self.kind:
             self.there = {record.name for namespace, record in records if namespace == NAMESPACE}
 
-    def put(self, namespace: str, record: Record) -> None:
+    def put_record(self, namespace: str, record: Record) -> None:
         if isinstance(record, self.kind) and namespace == NAMESPACE:
             assert self.there is not None
             self.there.add(record.name)
 
-    def drop(self, kind: type[Record], name: Name) -> None:
+    def drop_record(self, kind: type[Record], name: ObjectName) -> None:
         if kind is self.kind and name.namespace == NAMESPACE:
             assert self.there is not None
             self.there.discard(name.name)
@@ -140,7 +140,7 @@ def followed(
             KubernetesOptions(kubeconfig=config, page=PAGE, silence=SILENCE)
         )
         heard = Heard(kind)
-        following = asyncio.create_task(cluster.follow(heard))
+        following = asyncio.create_task(cluster.watch(heard))
         try:
             await check(heard)
         finally:
@@ -219,7 +219,8 @@ def test_what_happens_while_all_connections_break_is_known(bare: ControlPlane, k
 
 
 @pytest.mark.parametrize(
-    ("kind", "accept"), [(JOBS, "application/json"), (PODS, "application/json"), (PODS, envelope.ACCEPT)]
+    ("kind", "accept"),
+    [(JOBS, "application/json"), (PODS, "application/json"), (PODS, protobuf_envelope.ACCEPT)],
 )
 def test_a_list_of_nothing_is_one(bare: ControlPlane, kind: Kind, accept: str) -> None:
     """An empty list has a resource version in both formats, which distinguishes it from other responses."""
@@ -231,8 +232,8 @@ def test_a_list_of_nothing_is_one(bare: ControlPlane, kind: Kind, accept: str) -
     # Requests for a new kind fail for a short time.
     process.until(lambda: asked().is_success, WAIT, lambda: asked().text)
     body = asked().content
-    row = next(each for each in kinds.KINDS if each.record is kind.record)
-    in_json = wire.Parser(row.wire, row.read)
-    page = (PodParser() if envelope.is_wrapped(body) else in_json).page(body)
+    row = next(each for each in api_resources.KINDS if each.record is kind.record)
+    in_json = json_decoder.JsonDecoder(row.wire, row.read)
+    page = (PodDecoder() if protobuf_envelope.is_wrapped(body) else in_json).decode_page(body)
     assert ([*page.items], page.version.isdecimal(), page.rest) == ([], True, "")
-    assert envelope.is_wrapped(body) == (accept == envelope.ACCEPT)
+    assert protobuf_envelope.is_wrapped(body) == (accept == protobuf_envelope.ACCEPT)

@@ -11,7 +11,7 @@ from rig.control_plane import BACKEND, ControlPlane
 from rig.process import until
 from rig.tools import module_directory
 
-from backend_plugin.core.scheduling.findings import Findings
+from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.kube.cluster import KubernetesCluster
 from backend_plugin.kube.options import KubernetesOptions
 
@@ -48,12 +48,12 @@ def shown(bare: ControlPlane) -> Iterator[ControlPlane]:
         bare.admin.delete(path)
 
 
-def look(plane: ControlPlane, user: str | None = None) -> Findings:
-    async def looked() -> Findings:
+def look(plane: ControlPlane, user: str | None = None) -> Capabilities:
+    async def looked() -> Capabilities:
         config: Any = plane.kubeconfig(user) if user else plane.kubeconfig()
         cluster = await KubernetesCluster.open(KubernetesOptions(kubeconfig=str(Path(config))))
         try:
-            return await cluster.looking.look(NAMESPACE)
+            return await cluster.looking.fetch_capabilities(NAMESPACE)
         finally:
             await cluster.close()
 

@@ -21,10 +21,10 @@ from rig.propeller import NAMESPACE, Execution, Options, Propeller
 
 from backend_plugin.kube.cluster import KubernetesCluster
 from backend_plugin.kube.options import KubernetesOptions
-from backend_plugin.shell.allowed import Allowed
+from backend_plugin.shell.allowlist import Allowlist
 from backend_plugin.shell.metrics import Metrics
-from backend_plugin.shell.orphans import Orphanage, Orphans, Rhythm
-from backend_plugin.shell.prefixes import Prefixes
+from backend_plugin.shell.orphans import OrphanCollector, OrphanFinder, ScanSchedule
+from backend_plugin.shell.output_prefixes import OutputPrefixes
 
 JOB = "f1-n0-0-0123456789ab"
 PREFIX = "s3://bucket/f1/n0/0"
@@ -175,13 +175,15 @@ def job_of(plane: ControlPlane) -> dict[str, Any]:
 async def asked_about(config: Path, settled: Callable[[], bool]) -> None:
     """Report the job to the orphan search until `settled` returns True."""
 
-    async def asking(here: Orphanage) -> None:
-        orphans = Orphans(here, Metrics(), Rhythm(look=timedelta(0), settle=timedelta(seconds=0.05)))
+    async def asking(here: OrphanFinder) -> None:
+        orphans = OrphanCollector(
+            here, Metrics(), ScanSchedule(look=timedelta(0), settle=timedelta(seconds=0.05))
+        )
         life = asyncio.create_task(orphans.run())
         try:
             while not settled():
-                (job,) = await here.executions.jobs()
-                orphans.asked(job)
+                (job,) = await here.executions.list_jobs()
+                orphans.mark_in_use(job)
                 await asyncio.sleep(0.1)
         finally:
             life.cancel()
@@ -190,12 +192,12 @@ async def asked_about(config: Path, settled: Callable[[], bool]) -> None:
     await on(config, asking)
 
 
-async def on(config: Path, do: Callable[[Orphanage], Awaitable[None]]) -> None:
+async def on(config: Path, do: Callable[[OrphanFinder], Awaitable[None]]) -> None:
     cluster = await KubernetesCluster.open(KubernetesOptions(kubeconfig=str(config)))
-    here = Orphanage(
+    here = OrphanFinder(
         cluster=cluster,
         executions=cluster,
-        allowed=Allowed(prefixes=Prefixes(["s3://*"])),
+        allowed=Allowlist(prefixes=OutputPrefixes(["s3://*"])),
         now=lambda: datetime.now(timezone.utc),
         least_age=timedelta(0),
     )

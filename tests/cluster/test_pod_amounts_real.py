@@ -17,10 +17,10 @@ from rig.api import path_of, pods
 from rig.control_plane import ControlPlane
 from rig.process import until
 
-from backend_plugin.core.job import Role
+from backend_plugin.core.job import ReplicaRole
 from backend_plugin.core.quantity import parse
-from backend_plugin.core.scheduling import requests
-from backend_plugin.core.scheduling.requests import amounts
+from backend_plugin.core.scheduling import pod_requests
+from backend_plugin.core.scheduling.pod_requests import parse_amounts
 
 SEED = int(os.environ.get("KFPYTORCH_SEED", SystemRandom().randrange(1_000_000)))
 PODS = 300
@@ -34,7 +34,7 @@ LIMITS = {
     "default": {"cpu": "50", "memory": "200Gi", "ephemeral-storage": "200Gi"},
     "defaultRequest": {"cpu": "350m", "memory": "300Mi"},
 }
-GIVEN = amounts({"cpu": "350m", "memory": "300Mi", "ephemeral-storage": "200Gi"})
+GIVEN = parse_amounts({"cpu": "350m", "memory": "300Mi", "ephemeral-storage": "200Gi"})
 OPERATORS = {"cpu": "50m", "memory": "10Mi"}
 AT_ONCE = 8
 
@@ -168,6 +168,8 @@ def test_what_a_pod_asks_for_is_what_the_api_server_counts(counting: ControlPlan
     with ThreadPoolExecutor(AT_ONCE) as pool:
         answers = list(pool.map(told, made))
     for (said, is_worker), counts in zip(made, answers, strict=True):
-        roles = [Role.MASTER, Role.WORKER] if is_worker else [Role.WORKER]
-        ours = requests.of_replica(said, Role.WORKER, roles, GIVEN if is_limited else requests.NOTHING)
+        roles = [ReplicaRole.MASTER, ReplicaRole.WORKER] if is_worker else [ReplicaRole.WORKER]
+        ours = pod_requests.compute_replica_requests(
+            said, ReplicaRole.WORKER, roles, GIVEN if is_limited else pod_requests.NOTHING
+        )
         assert {name: each.nano for name, each in ours.items() if each} == counts, (SEED, said)

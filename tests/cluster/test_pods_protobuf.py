@@ -9,10 +9,10 @@ from rig.api import pods
 from rig.control_plane import ControlPlane
 
 from backend_plugin.core.observed import read_pod
-from backend_plugin.kube import answers, envelope
-from backend_plugin.kube.kinds import LABELLED
-from backend_plugin.kube.parsed import Change, Page
-from backend_plugin.kube.pod_wire import PodParser
+from backend_plugin.kube import api_errors, protobuf_envelope
+from backend_plugin.kube.api_resources import LABELLED
+from backend_plugin.kube.decoder import ListPage, WatchEvent
+from backend_plugin.kube.pod_decoder import PodDecoder
 from kfpytorch_idl.kubernetes import pods_pb2
 
 NAMESPACE = "pods-protobuf"
@@ -20,8 +20,8 @@ NAME = "f1-n0-0-0123456789ab-worker-3"
 AT, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:30Z"
 ENDED = {"exitCode": 0, "reason": "Completed", "startedAt": AT, "finishedAt": LATER}
 KILLED = {"exitCode": 137, "reason": "Error", "message": "Grüße", "startedAt": AT, "finishedAt": LATER}
-ACCEPTED = {"Accept": envelope.ACCEPT}
-PARSER = PodParser()
+ACCEPTED = {"Accept": protobuf_envelope.ACCEPT}
+PARSER = PodDecoder()
 
 
 def container(name: str, state: Any, **said: Any) -> Any:
@@ -83,13 +83,13 @@ def there(bare: ControlPlane) -> Iterator[ControlPlane]:
     bare.admin.delete(pods(NAMESPACE, "new"))
 
 
-def listed(plane: ControlPlane) -> Page:
+def listed(plane: ControlPlane) -> ListPage:
     answer = plane.admin.ask("GET", pods(NAMESPACE), headers=ACCEPTED)
-    assert answer.headers["Content-Type"] == envelope.MEDIA_TYPE
-    return PARSER.page(answer.content)
+    assert answer.headers["Content-Type"] == protobuf_envelope.MEDIA_TYPE
+    return PARSER.decode_page(answer.content)
 
 
-def watched(plane: ControlPlane, version: str) -> list[Change]:
+def watched(plane: ControlPlane, version: str) -> list[WatchEvent]:
     query = {
         "watch": "true",
         "resourceVersion": version,
@@ -97,10 +97,10 @@ def watched(plane: ControlPlane, version: str) -> list[Change]:
         "allowWatchBookmarks": "true",
     }
     answer = plane.admin.ask("GET", pods(NAMESPACE), params=query, headers=ACCEPTED)
-    assert answer.headers["Content-Type"].partition(";")[0] == envelope.MEDIA_TYPE
-    parts = PARSER.parts(1 << 24)
-    changes = [PARSER.change(part) for part in parts.feed(answer.content)]
-    assert not parts.rest
+    assert answer.headers["Content-Type"].partition(";")[0] == protobuf_envelope.MEDIA_TYPE
+    parts = PARSER.create_splitter(1 << 24)
+    changes = [PARSER.decode_event(part) for part in parts.feed(answer.content)]
+    assert not parts.remainder
     return changes
 
 
@@ -124,13 +124,13 @@ def test_text_that_is_not_utf8_is_the_same_in_either(there: ControlPlane) -> Non
     """A kubelet writes the end of a log in protobuf, and can cut it inside a character."""
     path = pods(NAMESPACE, "new")
     body = there.admin.ask("GET", path, headers=ACCEPTED).content
-    pod = pods_pb2.Pod.FromString(envelope.unwrapped(body, b"Pod"))
+    pod = pods_pb2.Pod.FromString(protobuf_envelope.unwrap_object(body, b"Pod"))
     pod.status.message = b"gr\xc3\xbc\xe2\x82\xff"
     kind = field(1, BYTES, field(1, BYTES, b"v1") + field(2, BYTES, b"Pod"))
     there.admin.ask(
         "PUT",
         f"{path}/status",
-        headers={"Content-Type": envelope.MEDIA_TYPE},
+        headers={"Content-Type": protobuf_envelope.MEDIA_TYPE},
         content=MAGIC + kind + field(2, BYTES, pod.SerializeToString()),
     ).raise_for_status()
     assert there.admin.items(pods(NAMESPACE))[1]["status"]["message"] == "grü\ufffd\ufffd\ufffd"
@@ -140,5 +140,7 @@ def test_text_that_is_not_utf8_is_the_same_in_either(there: ControlPlane) -> Non
 def test_what_is_not_to_be_had_is_said_in_protobuf(there: ControlPlane) -> None:
     path = pods(NAMESPACE, "nothing")
     answer = there.admin.ask("GET", path, headers=ACCEPTED)
-    assert answer.headers["Content-Type"] == envelope.MEDIA_TYPE
-    assert answers.read(answer.status_code, answer.headers, answer.content).is_of("pods", "nothing")
+    assert answer.headers["Content-Type"] == protobuf_envelope.MEDIA_TYPE
+    assert api_errors.parse_error_response(
+        answer.status_code, answer.headers, answer.content
+    ).is_missing_object("pods", "nothing")

@@ -76,7 +76,7 @@ class Told:
 def differs(case: Json, answer: Mapping[str, Any]) -> Iterator[Told]:
     """Yield the two phases if they differ."""
     theirs = answer["phase"]["phase"] if "phase" in answer else answer["error"]["message"]
-    told = Told(case, theirs, dict(explain.answer(case)))
+    told = Told(case, theirs, dict(explain.judge_request(case)))
     if SAME.get(theirs) != told.phase:
         yield told
 

@@ -11,17 +11,17 @@ from typing import Any, TypeVar
 import grpc
 from scripted_cluster import ScriptedCluster
 
-from backend_plugin.core import origin, settings
-from backend_plugin.core.errors import Refused
-from backend_plugin.core.job import Deadlines, Run
-from backend_plugin.shell import people
+from backend_plugin.core import settings, task_annotation
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.core.job import Attempt, Deadlines
+from backend_plugin.shell import job_service
 from backend_plugin.shell.cache import Cache
-from backend_plugin.shell.cluster import LogLine, LogRequest, Name, Unavailable
+from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest, ObjectName
 from backend_plugin.shell.credentials import Token
-from backend_plugin.shell.front import Front
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.metrics import Metrics
-from backend_plugin.shell.verdicts import Verdicts
+from backend_plugin.shell.rpc_middleware import RpcMiddleware
+from backend_plugin.shell.verdicts import VerdictStore
 
 T = TypeVar("T")
 
@@ -49,11 +49,11 @@ class TalkingCluster(ScriptedCluster):
     def write(self, pod: str, seconds: float, text: str) -> None:
         self.written.setdefault(pod, []).append(LogLine(time=at(seconds), text=text))
 
-    async def record(self, event: Any) -> None:
-        await super().record(event)
+    async def record_event(self, event: Any) -> None:
+        await super().record_event(event)
         self.put(event)
 
-    async def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:
+    async def read_log(self, pod: ObjectName, request: LogRequest) -> AsyncIterator[LogLine]:
         lines = self.written.get(f"{pod.name} (previous)" if request.previous else pod.name, [])
         place = 0 if request.tail is None else max(0, len(lines) - request.tail)
         self.reading += 1
@@ -63,7 +63,7 @@ class TalkingCluster(ScriptedCluster):
                     yield lines[place]
                     place += 1
                     if self.torn:
-                        raise Unavailable("the node does not answer")
+                        raise ClusterUnavailable("the node does not answer")
                 else:
                     await asyncio.sleep(0.005)
         finally:
@@ -76,7 +76,7 @@ class FewNodes:
     def __init__(self, *names: str) -> None:
         self.states = dict.fromkeys(names, "ready")
 
-    async def nodes(self) -> list[dict[str, Any]]:
+    async def list_nodes(self) -> list[dict[str, Any]]:
         return [
             {
                 "metadata": {"name": name},
@@ -91,23 +91,23 @@ class FewNodes:
 
     def _set(self, name: str, state: str) -> None:
         if name not in self.states:
-            raise Refused(404, "NotFound", f'nodes "{name}" not found')
+            raise RequestRejected(404, "NotFound", f'nodes "{name}" not found')
         self.states[name] = state
 
-    async def lose(self, node: str) -> None:
+    async def fail_node(self, node: str) -> None:
         self._set(node, "lost")
 
-    async def drain(self, node: str) -> None:
+    async def drain_node(self, node: str) -> None:
         self._set(node, "drained")
 
-    async def restore(self, node: str) -> None:
+    async def restore_node(self, node: str) -> None:
         self._set(node, "ready")
 
 
 def a_job(name: str, *conditions: str, made: float = 0, workers: int = 1, **said: Any) -> dict[str, Any]:
     """Return a job of an attempt that its name contains: `<execution>-<node>-<attempt>-...`."""
     execution, node, attempt = (*name.split("-"), "n0", "0")[:3]
-    run = Run(
+    run = Attempt(
         output_prefix=f"s3://bucket/{name}",
         project="project",
         domain="development",
@@ -124,7 +124,7 @@ def a_job(name: str, *conditions: str, made: float = 0, workers: int = 1, **said
         "name": name,
         "namespace": NAMESPACE,
         "creationTimestamp": at(made),
-        "annotations": {origin.ANNOTATION: origin.encode(run, Deadlines(), {})},
+        "annotations": {task_annotation.ANNOTATION: task_annotation.encode(run, Deadlines(), {})},
         **said.pop("metadata", {}),
     }
     return {
@@ -210,18 +210,18 @@ def serving_people(
     async def started() -> tuple[grpc.aio.Server, int, asyncio.Task[None]]:
         cache = Cache(lambda: NOW)
         judge = Judge(settings=settings.read({}), now=lambda: NOW)
-        handler = people.handler(
-            people.People(
+        handler = job_service.build_handler(
+            job_service.JobService(
                 cache=cache,
                 judge=judge,
                 cluster=cluster,
-                verdicts=Verdicts(cluster, Metrics()),
+                verdicts=VerdictStore(cluster, Metrics()),
                 nodes=nodes,
             )
         )
         server = grpc.aio.server()
         server.add_generic_rpc_handlers(
-            (Front([handler], 100, Token.of(token) if token else None, streams=streams),)
+            (RpcMiddleware([handler], 100, Token.from_secret(token) if token else None, streams=streams),)
         )
         port = (
             server.add_secure_port("127.0.0.1:0", credentials)
@@ -229,7 +229,7 @@ def serving_people(
             else server.add_insecure_port("127.0.0.1:0")
         )
         await server.start()
-        following = asyncio.create_task(cluster.follow(cache))
+        following = asyncio.create_task(cluster.watch(cache))
         await cache.ready.wait()
         return server, port, following
 

@@ -10,7 +10,15 @@ from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.observed import JOB_NAME, Event, Job, Pod, PodGroup, read_event, read_job, read_pod
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import merge_patch
-from backend_plugin.shell.cluster import AlreadyExists, LogLine, LogRequest, Name, Outdated, Sink, Unavailable
+from backend_plugin.shell.cluster import (
+    AlreadyExists,
+    ClusterUnavailable,
+    LogLine,
+    LogRequest,
+    ObjectName,
+    Outdated,
+    Sink,
+)
 
 
 def ago(seconds: float) -> str:
@@ -30,7 +38,7 @@ class ScriptedCluster:
         self.awaited: list[str] = []
         """The names of the patches and deletions that a caller waits for."""
         self.away = False
-        """All requests raise `Unavailable`."""
+        """All requests raise `ClusterUnavailable`."""
         self.slow = asyncio.Event()
         """While it is clear, requests wait before they are processed."""
         self.slow.set()
@@ -79,8 +87,8 @@ class ScriptedCluster:
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
         if self.objects.pop((kind, namespace, name), None) is not None:
-            gone = Name(namespace=namespace, name=name)
-            self._say(lambda sink: sink.drop({"PyTorchJob": Job, "Pod": Pod}[kind], gone))
+            gone = ObjectName(namespace=namespace, name=name)
+            self._say(lambda sink: sink.drop_record({"PyTorchJob": Job, "Pod": Pod}[kind], gone))
 
     def relist(self) -> None:
         """Send a new list, as after a broken watch."""
@@ -89,7 +97,7 @@ class ScriptedCluster:
 
     def _tell(self, stored: Any) -> None:
         namespace, read = stored["metadata"]["namespace"], _READERS[stored["kind"]]
-        self._say(lambda sink: sink.put(namespace, read(stored)))
+        self._say(lambda sink: sink.put_record(namespace, read(stored)))
 
     def _say(self, change: Callable[[Sink], None]) -> None:
         if self.deaf:
@@ -100,13 +108,13 @@ class ScriptedCluster:
     def _list(self, sink: Sink) -> None:
         for kind, record in (("PyTorchJob", Job), ("Pod", Pod), ("Event", Event), ("PodGroup", PodGroup)):
             found = [(key[1], _READERS[kind](each)) for key, each in self.objects.items() if key[0] == kind]
-            sink.replace(record, found)
+            sink.replace_records(record, found)
 
     async def _asked(self, what: str) -> None:
         self.calls.append(what)
         await self.slow.wait()
         if self.away:
-            raise Unavailable("connection refused")
+            raise ClusterUnavailable("connection refused")
 
     # ---- requests of the server
 
@@ -121,24 +129,24 @@ class ScriptedCluster:
         await self.late.wait()
         return made
 
-    def _found(self, kind: str, name: Name) -> Any:
+    def _found(self, kind: str, name: ObjectName) -> Any:
         stored = self.objects.get((kind, name.namespace, name.name))
         return stored if stored is not None and name.uid in (None, stored["metadata"]["uid"]) else None
 
-    async def get(self, name: Name, *, awaited: bool = True) -> Manifest | None:
+    async def get(self, name: ObjectName, *, awaited: bool = True) -> Manifest | None:
         await self._asked("get")
         found: Manifest | None = self._found("PyTorchJob", name)
         await self.late.wait()
         return found
 
-    async def pods(self, namespace: str, job: str) -> Sequence[Pod] | None:
+    async def list_pods(self, namespace: str, job: str) -> Sequence[Pod] | None:
         await self._asked("pods")
         there = [each for key, each in self.objects.items() if key[:2] == ("Pod", namespace)]
         found = [read_pod(each) for each in there if each["metadata"]["labels"].get(JOB_NAME) == job]
         await self.late.wait()
         return None if self.blind else found
 
-    async def patch(self, name: Name, patch: Manifest, *, awaited: bool = False) -> None:
+    async def patch(self, name: ObjectName, patch: Manifest, *, awaited: bool = False) -> None:
         self.awaited += ["patch"] if awaited else []
         await self._asked("patch")
         stored = self._found("PyTorchJob", name)
@@ -148,13 +156,13 @@ class ScriptedCluster:
                 raise Outdated("the object has been modified")
             self.put(patched)
 
-    async def delete(self, name: Name, *, awaited: bool = False) -> None:
+    async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:
         self.awaited += ["delete"] if awaited else []
         await self._asked("delete")
         if self._found("PyTorchJob", name) is not None:
             self.remove("PyTorchJob", name.namespace, name.name)
 
-    async def delete_pod(self, name: Name) -> None:
+    async def delete_pod(self, name: ObjectName) -> None:
         await self._asked(f"delete_pod {name.name}")
         if self._found("Pod", name) is not None:
             self.remove("Pod", name.namespace, name.name)
@@ -162,19 +170,19 @@ class ScriptedCluster:
     async def delete_companion(self, manifest: Manifest) -> None:
         await self._asked("delete_companion")
 
-    async def record(self, event: Manifest) -> None:
+    async def record_event(self, event: Manifest) -> None:
         await self._asked("record")
 
-    async def owner(self, namespace: str, execution: str) -> OwnerReference | None:
+    async def find_owner(self, namespace: str, execution: str) -> OwnerReference | None:
         return self.owners.get((namespace, execution))
 
-    async def pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
+    async def list_pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
         await self._asked("pod_templates")
         return [each for each in self.templates if each["metadata"]["name"] == name]
 
-    async def follow(self, sink: Sink) -> None:
+    async def watch(self, sink: Sink) -> None:
         if self.away:
-            raise Unavailable("connection refused")
+            raise ClusterUnavailable("connection refused")
         self._list(sink)
         self._sinks.append(sink)
         try:
@@ -182,7 +190,7 @@ class ScriptedCluster:
         finally:
             self._sinks.remove(sink)
 
-    async def log(self, pod: Name, request: LogRequest) -> AsyncIterator[LogLine]:
+    async def read_log(self, pod: ObjectName, request: LogRequest) -> AsyncIterator[LogLine]:
         for line in self.lines.get(pod.name, [])[-(request.tail or 0) :]:
             yield LogLine(time="2026-01-01T00:00:00Z", text=line)
 

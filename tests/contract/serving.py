@@ -16,26 +16,26 @@ from google.protobuf.json_format import ParseDict
 from scripted_cluster import ScriptedCluster
 
 from backend_plugin.core import settings
-from backend_plugin.shell import keeper as keepers
-from backend_plugin.shell import service
-from backend_plugin.shell.allowed import Allowed
-from backend_plugin.shell.answers import Answers
+from backend_plugin.shell import connector_handlers, connector_service
+from backend_plugin.shell import reconciler as keepers
+from backend_plugin.shell.allowlist import Allowlist
+from backend_plugin.shell.background_operations import BackgroundOperations
 from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.capabilities_cache import CapabilitiesCache, CapabilitySource
 from backend_plugin.shell.credentials import KeyRing
-from backend_plugin.shell.endings import Endings
-from backend_plugin.shell.findings import Found, Looks
-from backend_plugin.shell.front import Front
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.metrics import Metrics
-from backend_plugin.shell.orders import Orders
-from backend_plugin.shell.outcome import Outcomes
-from backend_plugin.shell.prefixes import Prefixes
+from backend_plugin.shell.output_collector import OutputCollector
+from backend_plugin.shell.output_prefixes import OutputPrefixes
+from backend_plugin.shell.output_reader import OutputReader
+from backend_plugin.shell.rpc_middleware import RpcMiddleware
+from backend_plugin.shell.task_responses import TaskResponses
 
 T = TypeVar("T")
 ASYNC = "/flyteidl.service.AsyncAgentService/"
 CONTAINER = {"image": "train:1", "args": ["pyflyte-execute", "--output-prefix", "o"]}
 NAMESPACE = "flytesnacks-development"
-RING = KeyRing.of(b"of the tests")
+RING = KeyRing.from_keys(b"of the tests")
 
 
 def template(workers: int = 1, **said: Any) -> TaskTemplate:
@@ -71,7 +71,7 @@ class Served:
 
     cluster: ScriptedCluster
     cache: Cache
-    orders: Orders
+    orders: BackgroundOperations
     channel: grpc.aio.Channel
     store: Path
     now: list[datetime] = field(default_factory=list)
@@ -123,31 +123,31 @@ async def serving(
     said: Mapping[str, Any] | None = None,
     now: Callable[[], datetime] = now,
     *,
-    looks: Looks | None = None,
+    looks: CapabilitySource | None = None,
     seconds: int = keepers.ROUND,
 ) -> AsyncIterator[Served]:
     cluster = cluster or ScriptedCluster()
     metrics = Metrics()
     cache = Cache(now)
     judge = Judge(settings=settings.read(said or {}), now=now)
-    orders = Orders(metrics)
-    prefixes = Prefixes([f"file://{store}", "s3://*"])
-    endings = Endings(cluster, cache, Outcomes(prefixes), orders, RING)
-    answers = Answers(judge)
-    keeper = keepers.Keeper(cluster, cache, answers, endings, seconds)
-    around = service.Surroundings(
+    orders = BackgroundOperations(metrics)
+    prefixes = OutputPrefixes([f"file://{store}", "s3://*"])
+    endings = OutputCollector(cluster, cache, OutputReader(prefixes), orders, RING)
+    answers = TaskResponses(judge)
+    keeper = keepers.Reconciler(cluster, cache, answers, endings, seconds)
+    around = connector_service.ServiceDependencies(
         cluster=cluster,
         cache=cache,
         answers=answers,
         keeper=keeper,
         metrics=metrics,
-        allowed=Allowed(prefixes=prefixes, namespaces=("flytesnacks-*",)),
+        allowed=Allowlist(prefixes=prefixes, namespaces=("flytesnacks-*",)),
         ring=RING,
-        found=Found(looks, judge.settings.kfpytorch.gang),
+        found=CapabilitiesCache(looks, judge.settings.kfpytorch.gang),
     )
     server = grpc.aio.server()
-    handlers = service.handlers(service.TaskService(around))
-    server.add_generic_rpc_handlers((Front(handlers, limit=1_000),))
+    handlers = connector_handlers.build_handlers(connector_service.ConnectorService(around))
+    server.add_generic_rpc_handlers((RpcMiddleware(handlers, limit=1_000),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     life = asyncio.create_task(keeper.run())
@@ -159,7 +159,7 @@ async def serving(
         await server.stop(0)
         life.cancel()
         await asyncio.gather(life, return_exceptions=True)
-        await orders.settle(0)
+        await orders.drain(0)
 
 
 async def until(true: Callable[[], Awaitable[bool] | bool], seconds: float = 30) -> None:

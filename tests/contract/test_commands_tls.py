@@ -14,8 +14,8 @@ from people_served import FewNodes, a_job, serving_people
 from backend_plugin import client
 from backend_plugin.cli.commands import COMMANDS, kfpytorch
 from backend_plugin.connection import FILES
-from backend_plugin.shell import discovery
-from backend_plugin.shell.credentials import Tls, server_credentials
+from backend_plugin.shell import server_file
+from backend_plugin.shell.credentials import Tls, build_server_credentials
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with the files of two authorities, and no server of this user."""
     for name in (client.SERVER, client.TOKEN, *FILES.values()):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(discovery.STATE, str(tmp_path / "none"))
+    monkeypatch.setenv(server_file.STATE, str(tmp_path / "none"))
     monkeypatch.chdir(tmp_path)
     for name, authority in (("ours", OURS), ("others", OTHERS)):
         (tmp_path / f"{name}.crt").write_bytes(authority.pem)
@@ -56,7 +56,7 @@ def serve(folder: Path) -> Iterator[Port]:
                 serving_people(
                     token=token,
                     nodes=FewNodes("node-0"),
-                    credentials=server_credentials(said) if tls else None,
+                    credentials=build_server_credentials(said) if tls else None,
                 )
             )
             served.put(a_job("f1-n0-0-aaa", "Running"))

@@ -105,5 +105,5 @@ def test_it_does_not_let_everybody_run_commands_unless_told_to(tmp_path: Path) -
     )
     assert done.returncode == 1
     said = " ".join(done.stderr.split())  # flytekit wraps its output.
-    assert "NotHere: pyflyte serve connector listens at all addresses" in said
+    assert "ConnectorUnavailable: pyflyte serve connector listens on all addresses" in said
     assert "use kfpytorch serve, or set KFPYTORCH_OPEN_TO_ALL=true" in said

@@ -15,12 +15,12 @@ import pytest
 from serving import Served
 from stories import name_of, pod, status, tell
 
-from backend_plugin.cli import ends, jobs, lines, tables
+from backend_plugin.cli import command_errors, jobs, json_lines, tables
 from backend_plugin.core import printable
-from backend_plugin.core.errors import Problem, Refused
+from backend_plugin.core.errors import Problem, RequestRejected
 from backend_plugin.core.observed import Event
-from backend_plugin.shell import logs, people_records
-from backend_plugin.shell.cluster import Unavailable
+from backend_plugin.shell import job_encoding, logging_setup
+from backend_plugin.shell.cluster import ClusterUnavailable
 from kfpytorch_idl.v1 import people_pb2 as wire
 
 EVIL = "\x1b[31mred\x9b0m \u202egnp.exe\u202c \u2028next\x00"
@@ -57,7 +57,9 @@ def test_flyte_is_told_of_no_such_characters(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [Refused(403, "Forbidden", f"{EVIL} exceeded quota"), Unavailable(EVIL)], ids=["quota", "away"]
+    "error",
+    [RequestRejected(403, "Forbidden", f"{EVIL} exceeded quota"), ClusterUnavailable(EVIL)],
+    ids=["quota", "away"],
 )
 def test_errors_of_calls_hold_none(tmp_path: Path, error: Exception) -> None:
     async def story(served: Served) -> None:
@@ -71,16 +73,16 @@ def test_errors_of_calls_hold_none(tmp_path: Path, error: Exception) -> None:
 
 def test_people_are_sent_none(tmp_path: Path) -> None:
     at = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    said: Any = people_records._event(
+    said: Any = job_encoding._encode_event(
         Event(at=at, warning=True, reason="R", message=EVIL, kind="Pod", name="p")
     )
     assert said.message == SHOWN
 
 
-@pytest.mark.parametrize("form", logs.FORMS)
+@pytest.mark.parametrize("form", logging_setup.FORMS)
 def test_a_log_line_holds_none(form: str, restored: None) -> None:
     stream = io.StringIO()
-    logs.set_up(form=form, stream=stream)
+    logging_setup.configure_logging(form=form, stream=stream)
     logging.getLogger("x").warning("refused: %s", EVIL, extra={"execution": EVIL})
     written = stream.getvalue()
     assert printable.escape(written) == written
@@ -91,13 +93,13 @@ def test_a_log_line_holds_none(form: str, restored: None) -> None:
 
 
 def table() -> str:
-    return "\n".join(tables.table(("A", "B"), [(EVIL, EVIL)]))
+    return "\n".join(tables.format_table(("A", "B"), [(EVIL, EVIL)]))
 
 
 def one_job() -> str:
     job = wire.Job(name="j", flyte=wire.Verdict(phase="FAILED", message=EVIL))
     job.events.add(reason="R", message=EVIL)
-    return "\n".join([*jobs._verdict(job.flyte), *jobs._events(job)])
+    return "\n".join([*jobs._format_verdict(job.flyte), *jobs._format_events(job)])
 
 
 @pytest.mark.parametrize("shown", [table, one_job], ids=["a table", "a job"])
@@ -110,13 +112,15 @@ def test_commands_show_none(shown: Any) -> None:
 
 def test_errors_of_commands_show_none(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        ends.refuse_all([Problem(field="f", value=EVIL, message="is wrong", remedy="write another")])
+        command_errors.exit_with_problems(
+            [Problem(field="f", value=EVIL, message="is wrong", remedy="write another")]
+        )
     with pytest.raises(SystemExit):
-        ends.refuse(ends.Unreadable(EVIL))
+        command_errors.exit_with_error(command_errors.InvalidInput(EVIL))
     assert capsys.readouterr().err == f"f: {SHOWN}\n  is wrong; write another\nError: {SHOWN}\n"
 
 
 def test_json_of_commands_means_the_same() -> None:
-    written = lines.as_json({"message": EVIL}).decode()
+    written = json_lines.encode_json({"message": EVIL}).decode()
     assert printable.escape(written) == written
     assert json.loads(written) == {"message": EVIL}

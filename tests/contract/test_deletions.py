@@ -12,8 +12,8 @@ from scripted_cluster import ScriptedCluster, ago
 from serving import NAMESPACE, Served, serving, until
 from stories import name_of
 
-from backend_plugin.shell import keeper as keepers
-from backend_plugin.shell.cluster import Name, NotDurable
+from backend_plugin.shell import job_deleter
+from backend_plugin.shell.cluster import NotDurable, ObjectName
 
 WORD = "deleted 0.3 s ago, but still present; its finalizers: example.com/audit, example.com/bill"
 
@@ -21,7 +21,7 @@ WORD = "deleted 0.3 s ago, but still present; its finalizers: example.com/audit,
 class Keeping(ScriptedCluster):
     """A cluster in which every job has finalizers until `let_go` is called."""
 
-    async def delete(self, name: Name, *, awaited: bool = False) -> None:
+    async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:
         await self._asked("delete")
         if (stored := self._found("PyTorchJob", name)) is not None:
             keeps = {"finalizers": ["example.com/audit", "example.com/bill"], "deletionTimestamp": ago(0)}
@@ -34,7 +34,7 @@ class Keeping(ScriptedCluster):
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the delay before a remaining job is reported."""
-    monkeypatch.setattr(keepers, "LEAVING", (0.1, 0.2))
+    monkeypatch.setattr(job_deleter, "LEAVING", (0.1, 0.2))
 
 
 def tell(story: Callable[[Served], Awaitable[None]], cluster: ScriptedCluster, store: Path) -> None:
@@ -68,7 +68,7 @@ def test_who_keeps_a_deleted_job_is_told_once_and_its_order_ends_when_it_is_gone
         await until(lambda: WORD in said(caplog))
         await asyncio.sleep(1.5)
         assert (cluster.calls, said(caplog)) == (["get", "delete", "get"], [WORD])
-        assert served.orders.count("gone") == 1
+        assert served.orders.count_running("gone") == 1
         cluster.let_go(name_of(meta))
         await until(is_ended(served))
         assert len(cluster.calls) == 3
@@ -118,7 +118,7 @@ class Full(ScriptedCluster):
 
     is_full = True
 
-    async def delete(self, name: Name, *, awaited: bool = False) -> None:
+    async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:
         if self.is_full:
             self.calls.append("delete")
             raise NotDurable("the cluster's state cannot be written: database or disk is full")
@@ -128,7 +128,7 @@ class Full(ScriptedCluster):
 def test_a_deletion_that_a_restart_would_forget_is_not_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keepers, "DELETE_CALL", 0.1)
+    monkeypatch.setattr(job_deleter, "DELETE_CALL", 0.1)
     cluster = Full()
 
     async def story(served: Served) -> None:
@@ -138,7 +138,7 @@ def test_a_deletion_that_a_restart_would_forget_is_not_acknowledged(
                 await served.delete(meta)
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
             assert "disk is full" in str(caught.value.details())
-        assert served.orders.count("delete") == 1
+        assert served.orders.count_running("delete") == 1
         cluster.is_full = False
         await until(lambda: not cluster.objects)
         await served.delete(meta)
@@ -149,7 +149,7 @@ def test_a_deletion_that_a_restart_would_forget_is_not_acknowledged(
 def test_a_deletion_that_a_cluster_keeps_for_itself_is_acknowledged_though_it_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keepers, "DELETE_CALL", 0.1)
+    monkeypatch.setattr(job_deleter, "DELETE_CALL", 0.1)
     cluster = ScriptedCluster()
 
     async def story(served: Served) -> None:

@@ -17,9 +17,9 @@ from certificates import Authority
 from tiny_service import serving
 
 from backend_plugin.connection import Server
-from backend_plugin.doctor import outside
-from backend_plugin.doctor.facts import Facts, Tried
-from backend_plugin.shell.credentials import Tls, server_credentials
+from backend_plugin.doctor import external_probes
+from backend_plugin.doctor.facts import Facts, ProbeResult
+from backend_plugin.shell.credentials import Tls, build_server_credentials
 
 OURS, OTHERS = Authority("ours"), Authority("others")
 
@@ -46,12 +46,12 @@ def secured(folder: Path, age: timedelta = timedelta(0), *, mutual: bool = False
     OURS.issue("server", said.certificate, said.key, age)
     (folder / "ca.crt").write_bytes(OURS.pem)
     (folder / "others.crt").write_bytes(OTHERS.pem)
-    return server_credentials(said)
+    return build_server_credentials(said)
 
 
-async def tried(address: str, certificate: Path | str = "", **files: str) -> Tried:
+async def tried(address: str, certificate: Path | str = "", **files: str) -> ProbeResult:
     server = Server(address=address, ca=str(certificate), **files)
-    found = (await outside.tried(Facts(namespace="any"), (), server)).connector
+    found = (await external_probes.probe_external(Facts(namespace="any"), (), server)).connector
     assert found is not None
     return found
 
@@ -70,10 +70,12 @@ def told(
 ) -> tuple[str, str]:
     """Return the problem and the remedy, with PORT in place of the port."""
 
-    async def asked() -> Tried:
+    async def asked() -> ProbeResult:
         async with listening(credentials) as port:
             found = await tried(f"{scheme}{name}:{port}", certificate)
-            return Tried(what="", trouble=found.trouble, remedy=found.remedy.replace(f":{port}", ":PORT"))
+            return ProbeResult(
+                what="", trouble=found.trouble, remedy=found.remedy.replace(f":{port}", ":PORT")
+            )
 
     found = asyncio.run(asked())
     return found.trouble, found.remedy
@@ -147,10 +149,10 @@ def test_whose_authority_is_not_known_is_told_with_how_to_know_it(tmp_path: Path
 ASKS = """
 import asyncio, sys
 from backend_plugin.connection import Server
-from backend_plugin.doctor import outside
+from backend_plugin.doctor import external_probes
 from backend_plugin.doctor.facts import Facts
 server = Server(address=sys.argv[1])
-print(asyncio.run(outside.tried(Facts(namespace="any"), (), server)).connector.trouble)
+print(asyncio.run(external_probes.probe_external(Facts(namespace="any"), (), server)).connector.trouble)
 """
 
 

@@ -111,7 +111,7 @@ def test_a_defect_leaves_nobody_waiting_for_ever(tmp_path, caplog):
         async def broken(*_: str) -> None:
             raise KeyError("x")
 
-        served.cluster.pods = broken  # type: ignore[method-assign] - no real cluster raises this.
+        served.cluster.list_pods = broken  # type: ignore[method-assign] - no real cluster raises this.
         meta = await served.create()
         served.cluster.status(name_of(meta), status("Failed"))
         await until(lambda: all(entry.read for entry in served.cache))
@@ -142,9 +142,9 @@ def test_reads_for_jobs_that_have_left_the_cache_are_cancelled(tmp_path):
     async def story(served: Served) -> None:
         await until(served.cache.ready.is_set)
         for number in range(2_100):
-            served.cache.absent((NAMESPACE, f"gone-{number}"), served.prefix(execution=f"e{number}"))
-        assert len(served.cache) == served.orders.count("read") == 2_000
-        await until(lambda: served.orders.count("read") == 0)
+            served.cache.add_missing_job((NAMESPACE, f"gone-{number}"), served.prefix(execution=f"e{number}"))
+        assert len(served.cache) == served.orders.count_running("read") == 2_000
+        await until(lambda: served.orders.count_running("read") == 0)
         assert all(entry.read for entry in served.cache)
 
     tell(story, tmp_path)

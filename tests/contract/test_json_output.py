@@ -12,7 +12,7 @@ from people_served import FewNodes, Served, a_job, a_pod, at, serving_people, st
 
 from backend_plugin import client
 from backend_plugin.cli.commands import kfpytorch
-from backend_plugin.shell import discovery
+from backend_plugin.shell import server_file
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -57,7 +57,7 @@ def differences(value: Any, kind: str, path: str = "") -> Iterator[str]:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
-    monkeypatch.setenv(discovery.STATE, str(tmp_path))
+    monkeypatch.setenv(server_file.STATE, str(tmp_path))
     with serving_people(nodes=FewNodes("node-0")) as served:
         ended = {"terminated": {"exitCode": 1, "reason": "Error", "startedAt": at(5), "finishedAt": at(50)}}
         served.put(

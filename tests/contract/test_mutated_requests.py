@@ -21,8 +21,8 @@ from scripted_cluster import ScriptedCluster
 from serving import ASYNC, Served, metadata, serving, template, until
 
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.admission import admit
-from backend_plugin.shell.keeper import REMEMBERED
+from backend_plugin.embedded.admission import admit_job
+from backend_plugin.shell.reconciler import REMEMBERED
 from kfpytorch_idl.v1 import job_ref_pb2
 
 AT_ONCE = 32
@@ -71,7 +71,7 @@ class AdmittingCluster(ScriptedCluster):
     """A cluster that admits and stores jobs as the API server does."""
 
     async def create(self, manifest: Manifest) -> Manifest:
-        return await super().create(admit(manifest))
+        return await super().create(admit_job(manifest))
 
 
 class Sender:
@@ -152,7 +152,7 @@ async def forgotten(served: Served, clock: list[datetime]) -> int:
     await until(lambda: len(served.orders) == 0, 60)
     clock[0] += 2 * REMEMBERED
     for entry in served.cache:
-        served.cache.lost(entry)
+        served.cache.mark_deleted(entry)
     await until(lambda: len(served.cache) == 0)
     clock[0] -= 2 * REMEMBERED
     served.cluster.calls.clear()
@@ -169,7 +169,7 @@ def test_whatever_is_sent_nothing_breaks_and_nothing_stays(
 ) -> None:
     caplog.set_level(logging.ERROR)
     # Each reference to a path that may not be read logs an error, and pytest would keep all of them.
-    caplog.set_level(logging.CRITICAL, logger="backend_plugin.shell.endings")
+    caplog.set_level(logging.CRITICAL, logger="backend_plugin.shell.output_collector")
 
     async def story() -> None:
         clock = [datetime.now(timezone.utc)]

@@ -4,17 +4,17 @@ import asyncio
 
 from scripted_cluster import ScriptedCluster
 
-from backend_plugin.shell.cluster import Name
+from backend_plugin.shell.background_operations import BackgroundOperations
+from backend_plugin.shell.cluster import ObjectName
 from backend_plugin.shell.metrics import Metrics
-from backend_plugin.shell.orders import Orders
 
-NAME = Name(namespace="ns", name="j")
+NAME = ObjectName(namespace="ns", name="j")
 
 
 def test_a_deletion_that_the_end_of_a_loop_interrupts_is_made_before_it_ends() -> None:
     cluster = ScriptedCluster()
     cluster.put({"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "j"}})
-    orders, begun = Orders(Metrics()), asyncio.Event()
+    orders, begun = BackgroundOperations(Metrics()), asyncio.Event()
 
     async def life() -> None:
         try:
@@ -22,15 +22,15 @@ def test_a_deletion_that_the_end_of_a_loop_interrupts_is_made_before_it_ends() -
             await asyncio.Event().wait()
         finally:
             asyncio.get_running_loop().call_later(0.3, setattr, cluster, "away", False)
-            await orders.finish("delete", 20)
+            await orders.resubmit("delete", 20)
 
     async def hosted() -> None:
         """Return while tasks are running, as flytekit's server does: `asyncio.run` cancels all of them."""
         cluster.away = True
         tasks.add(asyncio.create_task(life()))
         await begun.wait()
-        orders.give(("delete", NAME), lambda: cluster.delete(NAME), {})
-        orders.give(("look", NAME), lambda: cluster.follow(None), {})  # type: ignore[arg-type]
+        orders.submit(("delete", NAME), lambda: cluster.delete(NAME), {})
+        orders.submit(("look", NAME), lambda: cluster.watch(None), {})  # type: ignore[arg-type]
         while "delete" not in cluster.calls:
             await asyncio.sleep(0.01)
 
@@ -45,13 +45,13 @@ def test_what_nobody_else_knows_of_has_longer_than_the_rest() -> None:
     cluster.put({"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "j"}})
 
     async def settled() -> float:
-        orders, loop = Orders(Metrics()), asyncio.get_running_loop()
+        orders, loop = BackgroundOperations(Metrics()), asyncio.get_running_loop()
         cluster.away = True
-        orders.give(("delete", NAME), lambda: cluster.delete(NAME), {})
-        orders.give(("read", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
+        orders.submit(("delete", NAME), lambda: cluster.delete(NAME), {})
+        orders.submit(("read", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
         loop.call_later(0.5, setattr, cluster, "away", False)
         begun = loop.time()
-        await orders.settle(0.1, "delete", 20)
+        await orders.drain(0.1, "delete", 20)
         assert len(orders) == 0
         return loop.time() - begun
 
@@ -64,13 +64,13 @@ def test_who_pauses_for_long_is_asked_again_before_the_end() -> None:
     cluster.put({"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "j"}})
 
     async def settled() -> None:
-        orders = Orders(Metrics())
+        orders = BackgroundOperations(Metrics())
         cluster.away = True
-        orders.give(("delete", NAME), lambda: cluster.delete(NAME), {})
+        orders.submit(("delete", NAME), lambda: cluster.delete(NAME), {})
         while cluster.calls.count("delete") < 4:  # The next retry would be 1.6 s later.
             await asyncio.sleep(0.01)
         cluster.away = False
-        await orders.settle(0.5)
+        await orders.drain(0.5)
 
     asyncio.run(settled())
     assert cluster.objects == {}
@@ -78,9 +78,9 @@ def test_who_pauses_for_long_is_asked_again_before_the_end() -> None:
 
 def test_who_does_not_want_to_wait_for_orders_gives_them_up() -> None:
     async def settled() -> int:
-        orders = Orders(Metrics())
-        orders.give(("delete", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
-        settling = asyncio.create_task(orders.settle(60, "delete", 60))
+        orders = BackgroundOperations(Metrics())
+        orders.submit(("delete", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
+        settling = asyncio.create_task(orders.drain(60, "delete", 60))
         await asyncio.sleep(0.1)
         settling.cancel()
         await asyncio.wait([settling], timeout=10)

@@ -11,7 +11,7 @@ import pytest
 from people_served import NAMESPACE, TOKEN, FewNodes, Served, a_job, a_pod, at, serving_people, status
 
 from backend_plugin import client
-from backend_plugin.shell import discovery
+from backend_plugin.shell import server_file
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -96,7 +96,7 @@ def test_who_asks_for_no_job_is_told_the_nearest(served: Served) -> None:
 
 
 def test_who_asks_for_many_is_told_them(served: Served) -> None:
-    with pytest.raises(client.NotAnswered, match=r"g matches .*g-n0-0-ddd, .*g-n1-0-eee; write more"):
+    with pytest.raises(client.RequestFailed, match=r"g matches .*g-n0-0-ddd, .*g-n1-0-eee; write more"):
         client.get_job("g", server=served.endpoint)
 
 
@@ -128,7 +128,7 @@ def test_who_finds_too_many_streams_open_is_told_so_and_gets_what_is_no_stream()
         served.put(a_job("f1-n0-0-aaa"))
         watching = client.watch_jobs(server=served.endpoint)
         assert next(watching).job.name == "f1-n0-0-aaa"
-        with pytest.raises(client.NotAnswered, match=r"^1 streams are open, which is the limit"):
+        with pytest.raises(client.RequestFailed, match=r"^1 streams are open, which is the limit"):
             client.list_jobs(server=served.endpoint)
         assert client.get_job("f1", server=served.endpoint).name == "f1-n0-0-aaa"
         watching.close()
@@ -204,15 +204,15 @@ def test_a_replica_keeps_its_own_order_though_its_clock_goes_back() -> None:
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        (client.Lines(tail=1), ["master-0 m2", "worker-0 w2"]),
-        (client.Lines(tail=0), []),
-        (client.Lines(replica="worker-0"), ["worker-0 w1", "worker-0 w2"]),
-        (client.Lines(rank=0), ["master-0 m1", "master-0 m2"]),
-        (client.Lines(rank=1, tail=1), ["worker-0 w2"]),
-        (client.Lines(previous=True), ["worker-0 before"]),
+        (client.LogOptions(tail=1), ["master-0 m2", "worker-0 w2"]),
+        (client.LogOptions(tail=0), []),
+        (client.LogOptions(replica="worker-0"), ["worker-0 w1", "worker-0 w2"]),
+        (client.LogOptions(rank=0), ["master-0 m1", "master-0 m2"]),
+        (client.LogOptions(rank=1, tail=1), ["worker-0 w2"]),
+        (client.LogOptions(previous=True), ["worker-0 before"]),
     ],
 )
-def test_only_what_is_wanted_comes(wanted: client.Lines, expected: list[str]) -> None:
+def test_only_what_is_wanted_comes(wanted: client.LogOptions, expected: list[str]) -> None:
     with serving_people() as served:
         served.put(a_job("f1-n0-0-a", "Running"))
         served.put(a_pod("f1-n0-0-a", "master-0"), a_pod("f1-n0-0-a", "worker-0"))
@@ -230,19 +230,21 @@ def test_a_rank_of_an_elastic_job_is_known_by_its_mark() -> None:
         served.put(a_pod("f1-n0-0-a", "master-0"), a_pod("f1-n0-0-a", "worker-0"))
         for place, text in enumerate(("[r2] a", "[r3] b", "of the agent itself", "[r2] c")):
             served.cluster.write("f1-n0-0-a-worker-0", place, text)
-        told = texts(client.read_logs("f1", client.Lines(rank=2), server=served.endpoint))
+        told = texts(client.read_logs("f1", client.LogOptions(rank=2), server=served.endpoint))
     assert told == ["worker-0 [r2] a", "worker-0 [r2] c"]
 
 
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (client.Lines(rank=2), "has no rank 2; it has ranks 0 to 1"),
-        (client.Lines(replica="worker-3"), "has no replica worker-3; it has master-0, worker-0"),
+        (client.LogOptions(rank=2), "has no rank 2; it has ranks 0 to 1"),
+        (client.LogOptions(replica="worker-3"), "has no replica worker-3; it has master-0, worker-0"),
     ],
 )
-def test_a_rank_or_replica_that_is_none_is_refused(served: Served, wanted: client.Lines, said: str) -> None:
-    with pytest.raises(client.NotAnswered, match=re.escape(said)):
+def test_a_rank_or_replica_that_is_none_is_refused(
+    served: Served, wanted: client.LogOptions, said: str
+) -> None:
+    with pytest.raises(client.RequestFailed, match=re.escape(said)):
         list(client.read_logs("f1", wanted, server=served.endpoint))
 
 
@@ -250,7 +252,7 @@ def test_following_goes_on_over_new_replicas_until_the_job_has_ended() -> None:
     with serving_people() as served:
         served.put(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
-        lines = client.read_logs("f1", client.Lines(follow=True), server=served.endpoint)
+        lines = client.read_logs("f1", client.LogOptions(follow=True), server=served.endpoint)
         told = [next(lines).text]
         served.cluster.write("f1-n0-0-a-worker-0", 2, "second")
         told.append(next(lines).text)
@@ -266,7 +268,7 @@ def test_who_stops_following_leaves_nothing_behind() -> None:
     with serving_people() as served:
         served.put(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
-        lines = client.read_logs("f1", client.Lines(follow=True), server=served.endpoint)
+        lines = client.read_logs("f1", client.LogOptions(follow=True), server=served.endpoint)
         next(lines)
         assert served.cluster.reading == 1
         lines.close()
@@ -297,7 +299,7 @@ def test_a_log_that_breaks_off_says_so() -> None:
         served.put(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
         served.cluster.torn = True
-        with pytest.raises(client.NotAnswered, match="the node does not answer"):
+        with pytest.raises(client.RequestFailed, match="the node does not answer"):
             list(client.read_logs("f1", server=served.endpoint))
 
 
@@ -343,7 +345,7 @@ def test_nodes_are_listed_and_changed() -> None:
 
 
 def test_only_an_embedded_cluster_has_nodes(served: Served) -> None:
-    with pytest.raises(client.NotAnswered, match="only an embedded cluster can fail"):
+    with pytest.raises(client.RequestFailed, match="only an embedded cluster can fail"):
         client.list_nodes(server=served.endpoint)
 
 
@@ -353,7 +355,7 @@ def test_only_an_embedded_cluster_has_nodes(served: Served) -> None:
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Use a separate state directory, and remove all variables that name a server."""
-    monkeypatch.setenv(discovery.STATE, str(tmp_path))
+    monkeypatch.setenv(server_file.STATE, str(tmp_path))
     monkeypatch.delenv(client.SERVER, raising=False)
     monkeypatch.delenv(client.TOKEN, raising=False)
     return tmp_path
@@ -361,18 +363,20 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_server_that_runs_here_is_found_with_its_token(state: Path) -> None:
     with serving_people(token=TOKEN) as served:
-        discovery.write(state, discovery.Server(endpoint=served.endpoint, token=TOKEN, pid=os.getpid()))
-        assert discovery.file(state).stat().st_mode & 0o777 == 0o600
+        server_file.write(
+            state, server_file.ServerInfo(endpoint=served.endpoint, token=TOKEN, pid=os.getpid())
+        )
+        assert server_file.get_path(state).stat().st_mode & 0o777 == 0o600
         assert client.list_jobs() == client.list_jobs(server=served.endpoint) == []
 
 
 def test_a_server_that_is_named_wants_its_token(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving_people(token=TOKEN) as served:
         monkeypatch.setenv(client.SERVER, served.endpoint)
-        with pytest.raises(client.TokenRefused, match=client.TOKEN):
+        with pytest.raises(client.TokenRejected, match=client.TOKEN):
             client.list_jobs()
         monkeypatch.setenv(client.TOKEN, "wrong")
-        with pytest.raises(client.TokenRefused):
+        with pytest.raises(client.TokenRejected):
             list(client.watch_jobs())
         monkeypatch.setenv(client.TOKEN, TOKEN)
         assert client.list_jobs() == []
@@ -380,13 +384,13 @@ def test_a_server_that_is_named_wants_its_token(state: Path, monkeypatch: pytest
 
 def test_a_token_is_given_to_no_other_server_than_its_own(state: Path) -> None:
     with serving_people(token=TOKEN) as served:
-        discovery.write(state, discovery.Server(endpoint="127.0.0.1:1", token=TOKEN, pid=os.getpid()))
-        with pytest.raises(client.TokenRefused):
+        server_file.write(state, server_file.ServerInfo(endpoint="127.0.0.1:1", token=TOKEN, pid=os.getpid()))
+        with pytest.raises(client.TokenRejected):
             client.list_jobs(server=served.endpoint)
 
 
 def test_without_a_server_it_is_said_how_to_start_one(state: Path) -> None:
-    with pytest.raises(client.NoServer, match="start one: kfpytorch serve --cluster embedded"):
+    with pytest.raises(client.ServerNotFound, match="start one: kfpytorch serve --cluster embedded"):
         client.list_jobs()
 
 
@@ -395,26 +399,26 @@ def test_what_a_server_left_that_was_killed_is_told_from_one_that_runs(state: Pa
     if pid == 0:
         os._exit(0)
     os.waitpid(pid, 0)
-    discovery.write(state, discovery.Server(endpoint="127.0.0.1:1", pid=pid))
-    with pytest.raises(client.NoServer, match=f"there is no process {pid}; start one"):
+    server_file.write(state, server_file.ServerInfo(endpoint="127.0.0.1:1", pid=pid))
+    with pytest.raises(client.ServerNotFound, match=f"there is no process {pid}; start one"):
         client.list_jobs()
 
 
 def test_nobody_at_the_port_is_said_to_be_so(state: Path) -> None:
     with serving_people() as served:
         gone = served.endpoint
-    with pytest.raises(client.NoServer, match=f"no server answers at {gone}"):
+    with pytest.raises(client.ServerNotFound, match=f"no server answers at {gone}"):
         client.list_jobs(server=gone)
 
 
 def test_a_server_says_so_no_longer_only_for_itself(state: Path) -> None:
-    old, new = (discovery.Server(endpoint=f"127.0.0.1:{port}") for port in (1, 2))
-    discovery.write(state, old)
-    discovery.write(state, new)
-    discovery.withdraw(state, old)
-    assert discovery.read(state) == new
-    discovery.withdraw(state, new)
-    assert discovery.read(state) is None
+    old, new = (server_file.ServerInfo(endpoint=f"127.0.0.1:{port}") for port in (1, 2))
+    server_file.write(state, old)
+    server_file.write(state, new)
+    server_file.delete_if_own(state, old)
+    assert server_file.read(state) == new
+    server_file.delete_if_own(state, new)
+    assert server_file.read(state) is None
 
 
 def test_two_may_ask_at_once(served: Served) -> None:

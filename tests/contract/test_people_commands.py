@@ -17,7 +17,7 @@ from people_served import NAMESPACE, FewNodes, Served, a_job, a_pod, at, serving
 
 from backend_plugin import client
 from backend_plugin.cli.commands import kfpytorch
-from backend_plugin.shell import discovery
+from backend_plugin.shell import server_file
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -28,7 +28,7 @@ WAITING = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
-    monkeypatch.setenv(discovery.STATE, str(tmp_path))
+    monkeypatch.setenv(server_file.STATE, str(tmp_path))
     with serving_people(nodes=FewNodes("node-0", "node-1")) as served:
         served.put(
             a_job("f1-n0-0-aaa", "Running", made=0),
@@ -203,7 +203,7 @@ def test_following_ends_with_ctrl_c_and_without_a_word(served: Served) -> None:
 def test_a_server_that_goes_away_while_it_is_read_is_said_to_be_gone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv(discovery.STATE, str(tmp_path))
+    monkeypatch.setenv(server_file.STATE, str(tmp_path))
     with serving_people() as served:
         served.put(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
@@ -274,7 +274,7 @@ def test_what_cannot_be_done_is_said(served: Served, arguments: list[str], code:
 def test_without_a_server_every_command_says_how_to_start_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv(discovery.STATE, str(tmp_path))
+    monkeypatch.setenv(server_file.STATE, str(tmp_path))
     monkeypatch.delenv(client.SERVER, raising=False)
     for arguments in (["jobs"], ["jobs", "-w"], ["logs", "f"], ["cancel", "f"], ["nodes"]):
         told = typed(*arguments)

@@ -17,7 +17,13 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from flyteidl.service import agent_pb2_grpc
 from google.protobuf.json_format import ParseDict
 
-from backend_plugin.cli.road import Failed, Node, Road, Shown, Succeeded
+from backend_plugin.cli.propeller_emulator import (
+    NodeFailed,
+    NodeSucceeded,
+    PropellerEmulator,
+    ReportedPhase,
+    TaskNode,
+)
 
 OUTPUTS = {"outputs": {"variables": {"o0": {"type": {"simple": "INTEGER"}}}}}
 ARGS = [
@@ -63,32 +69,32 @@ class Scripted(agent_pb2_grpc.AsyncAgentServiceServicer):
         return admin.DeleteTaskResponse()
 
 
-def a_node(store: Path, **said: Any) -> Node:
+def a_node(store: Path, **said: Any) -> TaskNode:
     task = {"project": "project", "domain": "development", "name": "flows.train", "version": "v"}
     template = {"type": "pytorch", "id": task, "container": {"args": ARGS}, **said}
-    return Node(
+    return TaskNode(
         template=ParseDict(template, TaskTemplate()), inputs=LiteralMap(), store=store, execution="f1"
     )
 
 
 @contextmanager
-def walking(scripted: Scripted) -> Iterator[Road]:
+def walking(scripted: Scripted) -> Iterator[PropellerEmulator]:
     server = grpc.server(ThreadPoolExecutor(2))
     agent_pb2_grpc.add_AsyncAgentServiceServicer_to_server(scripted, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield Road(channel, (), resync=0.005)
+        yield PropellerEmulator(channel, (), resync=0.005)
     server.stop(0).wait()
 
 
-def walked(scripted: Scripted, node: Node) -> list[Any]:
+def walked(scripted: Scripted, node: TaskNode) -> list[Any]:
     with walking(scripted) as road:
-        return list(road.walk(node))
+        return list(road.run_node(node))
 
 
 def phases(seen: Sequence[Any]) -> list[str]:
-    return [each.phase for each in seen if isinstance(each, Shown)]
+    return [each.phase for each in seen if isinstance(each, ReportedPhase)]
 
 
 def test_each_phase_is_shown_once_with_its_first_message_and_links(tmp_path: Path) -> None:
@@ -103,11 +109,11 @@ def test_each_phase_is_shown_once_with_its_first_message_and_links(tmp_path: Pat
     ]
     scripted = Scripted([answers])
     assert walked(scripted, a_node(tmp_path)) == [
-        Shown(attempt=0, phase="QUEUED", message=""),
-        Shown(attempt=0, phase="WAITING_FOR_RESOURCES", message="no node"),
-        Shown(attempt=0, phase="INITIALIZING", message="pulling", logs=(("Logs", "http://logs"),)),
-        Shown(attempt=0, phase="RUNNING", message="", logs=(("Logs", "http://logs"),)),
-        Succeeded(),
+        ReportedPhase(attempt=0, phase="QUEUED", message=""),
+        ReportedPhase(attempt=0, phase="WAITING_FOR_RESOURCES", message="no node"),
+        ReportedPhase(attempt=0, phase="INITIALIZING", message="pulling", logs=(("Logs", "http://logs"),)),
+        ReportedPhase(attempt=0, phase="RUNNING", message="", logs=(("Logs", "http://logs"),)),
+        NodeSucceeded(),
     ]
     assert scripted.deleted == []
 
@@ -132,7 +138,7 @@ def test_the_connector_is_asked_as_propeller_asks(tmp_path: Path) -> None:
 def test_a_final_failure_ends_it_and_nothing_is_deleted(tmp_path: Path) -> None:
     scripted = Scripted([[("FAILED", "rank 1 failed")]])
     seen = walked(scripted, a_node(tmp_path, metadata={"retries": {"retries": 3}}))
-    assert seen[-1] == Failed(code="TaskFailedWithError", message="failed to run the job: rank 1 failed")
+    assert seen[-1] == NodeFailed(code="TaskFailedWithError", message="failed to run the job: rank 1 failed")
     assert (len(scripted.created), scripted.deleted) == (1, [])
 
 
@@ -167,7 +173,7 @@ def written(kind: int) -> bytes:
 LEFT: dict[str, tuple[dict[str, bytes], Callable[[Any], bool]]] = {
     "outputs": (
         {"outputs.pb": b""},
-        lambda end: end == Succeeded(),
+        lambda end: end == NodeSucceeded(),
     ),
     "nothing": (
         {},
@@ -175,7 +181,7 @@ LEFT: dict[str, tuple[dict[str, bytes], Callable[[Any], bool]]] = {
     ),
     "an error": (
         {"error.pb": written(ContainerError.NON_RECOVERABLE), "outputs.pb": b""},
-        lambda end: end == Failed(code="USER:ValueError", message="no data"),
+        lambda end: end == NodeFailed(code="USER:ValueError", message="no data"),
     ),
     "an error that may pass": (
         {"error.pb": written(ContainerError.RECOVERABLE)},
@@ -189,24 +195,24 @@ def test_of_a_task_with_outputs_its_files_have_the_last_word(
     tmp_path: Path, files: dict[str, bytes], is_right: Callable[[Any], bool]
 ) -> None:
     node = a_node(tmp_path, interface=OUTPUTS)
-    node.output(0).mkdir(parents=True)
+    node.get_output_directory(0).mkdir(parents=True)
     for name, data in files.items():
-        (node.output(0) / name).write_bytes(data)
+        (node.get_output_directory(0) / name).write_bytes(data)
     end = walked(Scripted([[("SUCCEEDED", "")]]), node)[-1]
     assert is_right(end), end
 
 
 def test_questions_that_fail_are_borne_five_times(tmp_path: Path) -> None:
     well = walked(Scripted([[None] * 5 + [("SUCCEEDED", "")]]), a_node(tmp_path))
-    assert well[-1] == Succeeded()
+    assert well[-1] == NodeSucceeded()
     badly = walked(Scripted([[None] * 6 + [("SUCCEEDED", "")]]), a_node(tmp_path))
-    assert badly[-1] == Failed(code="AutoRefreshCacheFailed", message="UNAVAILABLE: not now")
+    assert badly[-1] == NodeFailed(code="AutoRefreshCacheFailed", message="UNAVAILABLE: not now")
 
 
 def test_who_stops_looking_aborts_it(tmp_path: Path) -> None:
     scripted = Scripted([[("RUNNING", "")]])
     with walking(scripted) as road:
-        walk = road.walk(a_node(tmp_path))
+        walk = road.run_node(a_node(tmp_path))
         assert [next(walk).phase, next(walk).phase] == ["QUEUED", "RUNNING"]
         walk.close()
     assert scripted.deleted == [b"0"]

@@ -60,7 +60,7 @@ def _settings(host: str, port: int) -> dict[int, int]:
 
 def test_slow_clients_of_the_metrics_do_not_add_up() -> None:
     before = threading.active_count()
-    with metrics.shown(metrics.Metrics(), "127.0.0.1", 0) as port:
+    with metrics.serve_metrics(metrics.Metrics(), "127.0.0.1", 0) as port:
         slow = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(100)]
         # Connections are accepted in order: when the last one is closed, all have been handled.
         assert slow[-1].recv(1) == b""

@@ -39,7 +39,7 @@ def bearer(token: str) -> tuple[tuple[str, str], ...]:
 def test_who_does_not_carry_the_token_reaches_nothing_but_health(metadata: Any) -> None:
     async def asked() -> list[Any]:
         async with (
-            serving(token=Token.of("secret")) as served,
+            serving(token=Token.from_secret("secret")) as served,
             grpc.aio.insecure_channel(served.address) as channel,
         ):
             stream = channel.unary_stream("/tiny.Tiny/Count")(b"", metadata=metadata)
@@ -63,7 +63,7 @@ def test_who_does_not_carry_the_token_reaches_nothing_but_health(metadata: Any) 
 def test_who_carries_the_token_is_answered(word: str) -> None:
     async def asked() -> bytes:
         async with (
-            serving(token=Token.of("secret")) as served,
+            serving(token=Token.from_secret("secret")) as served,
             grpc.aio.insecure_channel(served.address) as channel,
         ):
             return await served.say(channel, metadata=(("authorization", word),))
@@ -77,7 +77,7 @@ def test_a_token_that_is_replaced_in_its_file_is_replaced_in_the_server(tmp_path
 
     async def asked() -> None:
         async with (
-            serving(token=Token.in_file(file)) as served,
+            serving(token=Token.from_file(file)) as served,
             grpc.aio.insecure_channel(served.address) as channel,
         ):
             assert await served.say(channel, metadata=bearer("first")) == b"hello"
@@ -102,7 +102,7 @@ def test_a_file_without_a_token_is_told_at_the_start(tmp_path: Path, content: st
     if content is not None:
         (tmp_path / "token").write_text(content)
     with pytest.raises(UnusableCredentials, match=said):
-        Token.in_file(tmp_path / "token")
+        Token.from_file(tmp_path / "token")
 
 
 def test_more_than_the_limit_are_told_so_and_health_is_answered() -> None:
@@ -213,7 +213,7 @@ def test_calls_are_counted_by_how_they_ended() -> None:
             await code_of(ask(channel, "Refuse"))
             served.metrics.phases.add("RUNNING")
             served.metrics.cached.ask = lambda: {("Job",): 3, ("Pod",): 4}
-            with metrics.shown(served.metrics, "127.0.0.1", 0) as port:
+            with metrics.serve_metrics(served.metrics, "127.0.0.1", 0) as port:
                 return await asyncio.to_thread(scraped, port)
 
     samples = asyncio.run(asked())
@@ -237,8 +237,8 @@ def scraped(port: int) -> dict[tuple[str, tuple[str, ...]], float]:
 
 def test_metrics_cannot_be_shown_where_something_else_is() -> None:
     with (
-        metrics.shown(metrics.Metrics(), "127.0.0.1", 0) as port,
-        pytest.raises(metrics.CannotShow, match="Address already in use"),
-        metrics.shown(metrics.Metrics(), "127.0.0.1", port),
+        metrics.serve_metrics(metrics.Metrics(), "127.0.0.1", 0) as port,
+        pytest.raises(metrics.MetricsPortUnavailable, match="Address already in use"),
+        metrics.serve_metrics(metrics.Metrics(), "127.0.0.1", port),
     ):
         pass

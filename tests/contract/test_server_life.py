@@ -17,7 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from tiny_service import Served, ask, code_of, health, serving, until
 
-from backend_plugin.shell.server import FLYTE, LIVENESS, CannotListen
+from backend_plugin.shell.server import FLYTE, LIVENESS, PortUnavailable
 
 CONNECTOR = Path(__file__).parents[2] / "charts/kfpytorch-backend/files/connector.yaml"
 PROGRAM = Path(__file__).parent / "tiny_service.py"
@@ -135,7 +135,7 @@ def test_two_servers_do_not_share_a_port() -> None:
     async def both() -> None:
         async with serving() as served:
             port = int(served.address.rpartition(":")[2])
-            with pytest.raises(CannotListen, match="Address already in use; set another --port, or 0"):
+            with pytest.raises(PortUnavailable, match="Address already in use; set another --port, or 0"):
                 async with serving(port=port):
                     pass
             async with grpc.aio.insecure_channel(served.address) as channel:
@@ -150,7 +150,7 @@ def test_a_host_that_is_not_this_machine_is_told(host: str) -> None:
         async with serving(host=host):
             pass
 
-    with pytest.raises(CannotListen, match=f"cannot listen on {host}:0: "):
+    with pytest.raises(PortUnavailable, match=f"cannot listen on {host}:0: "):
         asyncio.run(begun())
 
 

@@ -10,15 +10,15 @@ from scripted_cluster import ScriptedCluster
 from serving import Served, until
 from stories import name_of, pod, status, tell
 
-from backend_plugin.core.errors import Refused
-from backend_plugin.shell import keeper
-from backend_plugin.shell.cluster import Misconfigured, Unavailable
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.shell import reconciler
+from backend_plugin.shell.cluster import ClusterUnavailable, Misconfigured
 
 
 def test_what_was_there_before_is_one_line_and_what_happens_is_one_each(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="backend_plugin.shell.keeper")
+    caplog.set_level(logging.INFO, logger="backend_plugin.shell.reconciler")
     cluster = ScriptedCluster()
     metas: list[bytes] = []
 
@@ -31,7 +31,7 @@ def test_what_was_there_before_is_one_line_and_what_happens_is_one_each(
                 cluster.put(pod(name, replica, "Running"))
 
     async def second(_: Served) -> None:
-        await until(lambda: any("there" in line for line in _by_keeper(caplog)))
+        await until(lambda: any("existing" in line for line in _by_keeper(caplog)))
         assert _by_keeper(caplog) == ["existing jobs: 3 RUNNING"]
         cluster.put(pod(name_of(metas[1]), "worker-0", "Failed"))
         cluster.status(name_of(metas[1]), status("Failed"))
@@ -46,17 +46,21 @@ def test_what_was_there_before_is_one_line_and_what_happens_is_one_each(
 @pytest.mark.parametrize(
     ("error", "counted", "result"),
     [
-        (Unavailable("the API server cannot be reached"), "Unavailable", "unavailable"),
+        (ClusterUnavailable("the API server cannot be reached"), "ClusterUnavailable", "unavailable"),
         (Misconfigured('User "us" cannot create resource "pytorchjobs"'), "Misconfigured", "unavailable"),
-        (Refused(403, "Forbidden", "j is forbidden: exceeded quota: q"), "Forbidden", "resource_exhausted"),
-        (Refused(422, "Invalid", "spec: Required value"), "Invalid", "refused"),
+        (
+            RequestRejected(403, "Forbidden", "j is forbidden: exceeded quota: q"),
+            "Forbidden",
+            "resource_exhausted",
+        ),
+        (RequestRejected(422, "Invalid", "spec: Required value"), "Invalid", "refused"),
     ],
     ids=["away", "no binding", "quota", "invalid"],
 )
 def test_a_failed_create_is_logged_with_its_execution_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception, counted: str, result: str
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="backend_plugin.shell.service")
+    caplog.set_level(logging.WARNING, logger="backend_plugin.shell.connector_service")
 
     async def story(served: Served) -> None:
         served.cluster.refusal = error
@@ -67,10 +71,11 @@ def test_a_failed_create_is_logged_with_its_execution_and_counted(
                 await served.create(execution="f7")
         metrics = served.orders.metrics
         assert metrics.cluster_errors.counts == {("create", counted): 1}
-        assert metrics.creates.counts == {(result,): 1}
+        # Known results begin at zero.
+        assert +metrics.creates.counts == {(result,): 1}
 
     tell(story, tmp_path)
-    (line,) = [each for each in caplog.records if each.name == "backend_plugin.shell.service"]
+    (line,) = [each for each in caplog.records if each.name == "backend_plugin.shell.connector_service"]
     assert (line.levelname, vars(line)["execution"]) == ("WARNING", "f7")
     assert str(error) in line.getMessage()
 
@@ -78,8 +83,8 @@ def test_a_failed_create_is_logged_with_its_execution_and_counted(
 def test_a_job_is_looked_at_when_something_has_come_of_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "_PAUSE", 60.0)  # Prevents a periodic pass during the test.
-    caplog.set_level(logging.INFO, logger="backend_plugin.shell.keeper")
+    monkeypatch.setattr(reconciler, "_PAUSE", 60.0)  # Prevents a periodic pass during the test.
+    caplog.set_level(logging.INFO, logger="backend_plugin.shell.reconciler")
     cluster = ScriptedCluster()
 
     async def story(served: Served) -> None:
@@ -96,7 +101,7 @@ def test_a_job_is_looked_at_when_something_has_come_of_it(
 def test_a_job_of_which_nothing_comes_is_looked_at_in_a_round(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="backend_plugin.shell.keeper")
+    caplog.set_level(logging.INFO, logger="backend_plugin.shell.reconciler")
 
     async def story(served: Served) -> None:
         await served.create()
@@ -108,4 +113,4 @@ def test_a_job_of_which_nothing_comes_is_looked_at_in_a_round(
 
 def _by_keeper(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the messages of this logger only, because other tests may enable other loggers."""
-    return [record.getMessage() for record in caplog.records if record.name == keeper.__name__]
+    return [record.getMessage() for record in caplog.records if record.name == reconciler.__name__]

@@ -20,8 +20,8 @@ from flyteidl.admin import agent_pb2 as admin
 from grpc_health.v1 import health_pb2
 
 from backend_plugin.connection import Server
-from backend_plugin.doctor import outside
-from backend_plugin.doctor.facts import Facts, Tried
+from backend_plugin.doctor import external_probes
+from backend_plugin.doctor.facts import Facts, ProbeResult
 from backend_plugin.embedded.state_lock import MARKER
 
 FOREIGN = Path(__file__).parents[1] / "e2e/scripts/foreign.py"
@@ -171,9 +171,9 @@ def test_the_doctor_knows_a_connector_by_its_certificate_as_nobody_knows_its_aut
     monkeypatch.setenv("KFPYTORCH_STATE", str(tmp_path / "nobodys"))
     with serve(tmp_path / "state", *tls) as (_, here, _lines):
 
-        def asked(known: str) -> Tried:
+        def asked(known: str) -> ProbeResult:
             server = Server(address=here["endpoint"], ca=known)
-            tried = asyncio.run(outside.tried(Facts(namespace="any"), (), server))
+            tried = asyncio.run(external_probes.probe_external(Facts(namespace="any"), (), server))
             assert tried.connector is not None
             return tried.connector
 

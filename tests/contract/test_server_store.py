@@ -7,9 +7,9 @@ import pytest
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from object_store import Bucket, served
 
-from backend_plugin.shell.outcome import Bounds, Found, Outcomes
-from backend_plugin.shell.prefixes import Prefixes
-from backend_plugin.shell.stores import StoreUnavailable
+from backend_plugin.shell.output_prefixes import OutputPrefixes
+from backend_plugin.shell.output_reader import OutputReader, ReadLimits, TaskOutputs
+from backend_plugin.shell.output_stores import StoreUnavailable
 
 pytest.importorskip("s3fs")
 
@@ -37,12 +37,12 @@ def test_what_is_under_the_prefix_is_listed_once_and_read_at_once(bucket: Bucket
         "x/data/0/raw/error.pb": document("not ours"),
         "x/data/01/error.pb": document("not ours"),
     }
-    outcomes = Outcomes(Prefixes(["s3://flyte/x"]))
+    outcomes = OutputReader(OutputPrefixes(["s3://flyte/x"]))
 
-    async def twice() -> tuple[Found, Found]:
-        first = await outcomes.look("s3://flyte/x/data/0")
+    async def twice() -> tuple[TaskOutputs, TaskOutputs]:
+        first = await outcomes.read_outputs("s3://flyte/x/data/0")
         bucket.objects["x/data/0/error-0.pb"] = document("late")
-        return first, await outcomes.look("s3://flyte/x/data/0")
+        return first, await outcomes.read_outputs("s3://flyte/x/data/0")
 
     first, second = asyncio.run(twice())
     assert [(file.path, file.message) for file in first.error_files] == [
@@ -60,7 +60,7 @@ def test_what_is_under_the_prefix_is_listed_once_and_read_at_once(bucket: Bucket
 
 
 def test_a_prefix_under_which_nothing_is_holds_nothing(bucket: Bucket) -> None:
-    assert asyncio.run(Outcomes(Prefixes()).look("s3://flyte/nothing/0")) == Found()
+    assert asyncio.run(OutputReader(OutputPrefixes()).read_outputs("s3://flyte/nothing/0")) == TaskOutputs()
 
 
 def test_a_store_that_denies_says_so(bucket: Bucket) -> None:
@@ -68,25 +68,25 @@ def test_a_store_that_denies_says_so(bucket: Bucket) -> None:
     with pytest.raises(
         StoreUnavailable, match=r"s3://flyte cannot be read: PermissionError.*may list and read"
     ):
-        asyncio.run(Outcomes(Prefixes()).look("s3://flyte/x"))
+        asyncio.run(OutputReader(OutputPrefixes()).read_outputs("s3://flyte/x"))
 
 
 def test_a_store_that_is_slow_is_left_and_asked_again(bucket: Bucket) -> None:
     bucket.objects["x/outputs.pb"] = b""
     bucket.go_on.clear()
 
-    async def both() -> Found:
-        outcomes = Outcomes(Prefixes(), Bounds(seconds=3, at_once=1))
+    async def both() -> TaskOutputs:
+        outcomes = OutputReader(OutputPrefixes(), ReadLimits(seconds=3, at_once=1))
         with pytest.raises(StoreUnavailable, match="did not answer within 3 s"):
-            await outcomes.look("s3://flyte/x")
+            await outcomes.read_outputs("s3://flyte/x")
         bucket.go_on.set()
-        return await outcomes.look("s3://flyte/x")
+        return await outcomes.read_outputs("s3://flyte/x")
 
-    assert asyncio.run(both()) == Found(outputs=True)
+    assert asyncio.run(both()) == TaskOutputs(outputs=True)
 
 
 def test_a_store_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, bucket: Bucket) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     with pytest.raises(StoreUnavailable, match="s3://flyte "):
-        asyncio.run(Outcomes(Prefixes(), Bounds(seconds=8)).look("s3://flyte/x"))
+        asyncio.run(OutputReader(OutputPrefixes(), ReadLimits(seconds=8)).read_outputs("s3://flyte/x"))

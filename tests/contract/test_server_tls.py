@@ -12,7 +12,7 @@ import pytest
 from certificates import Authority
 from tiny_service import Served, code_of, health, serving, until
 
-from backend_plugin.shell.credentials import Tls, UnusableCredentials, server_credentials
+from backend_plugin.shell.credentials import Tls, UnusableCredentials, build_server_credentials
 
 OURS, OTHERS = Authority("ours"), Authority("others")
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
@@ -33,7 +33,7 @@ def tls(folder: Path, *, mutual: bool = False) -> Tls:
 
 @asynccontextmanager
 async def secured(said: Tls) -> AsyncIterator[Served]:
-    async with serving(credentials=server_credentials(said)) as served:
+    async with serving(credentials=build_server_credentials(said)) as served:
         yield served
 
 
@@ -76,7 +76,7 @@ def test_a_certificate_of_the_authority_without_an_accepted_name_is_rejected(tmp
     own = ((tmp_path / "client.key").read_bytes(), (tmp_path / "client.crt").read_bytes())
 
     async def calls(*names: str) -> tuple[grpc.StatusCode, str]:
-        credentials = server_credentials(tls(tmp_path, mutual=True))
+        credentials = build_server_credentials(tls(tmp_path, mutual=True))
         async with serving(credentials=credentials, client_names=frozenset(names)) as served:
             client = grpc.ssl_channel_credentials(OURS.pem, *own)
             async with grpc.aio.secure_channel(served.address, client) as channel:
@@ -148,7 +148,7 @@ def test_files_that_cannot_be_used_are_told_at_the_start(tmp_path: Path) -> None
         (tmp_path, good.key, None, "Is a directory"),
     ):
         with pytest.raises(UnusableCredentials, match=word):
-            server_credentials(Tls(certificate=certificate, key=key, client_ca=authority))
+            build_server_credentials(Tls(certificate=certificate, key=key, client_ca=authority))
 
 
 @contextmanager
@@ -168,5 +168,5 @@ def test_a_key_of_somebody_else_is_told_with_who_we_are(tmp_path: Path) -> None:
     said.key.chmod(0)
     tmp_path.chmod(0o755)
     with as_somebody_else() as user, pytest.raises(UnusableCredentials) as refused:
-        server_credentials(said)
+        build_server_credentials(said)
     assert f"Permission denied (this is user {user})" in str(refused.value)

@@ -42,7 +42,7 @@ def collector() -> Iterator[tuple[str, list[otlp.ExportTraceServiceRequest]]]:
 
 def test_a_call_is_a_span_and_a_probe_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     async def asked() -> None:
-        with tracing.traced(os.environ) as interceptors:
+        with tracing.open_tracing(os.environ) as interceptors:
             async with (
                 serving(interceptors=interceptors) as served,
                 grpc.aio.insecure_channel(served.address) as channel,

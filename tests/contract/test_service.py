@@ -13,10 +13,10 @@ from scripted_cluster import ScriptedCluster, ago
 from serving import NAMESPACE, Served, metadata, now, serving, template, until
 from stories import is_phase, name_of, pod, status, tell, terminated
 
-from backend_plugin.core.errors import Refused
+from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.observed import read_job
-from backend_plugin.core.task_phase import Phase
+from backend_plugin.core.verdict import Phase
 
 
 def test_the_same_attempt_is_asked_for_once(tmp_path: Path) -> None:
@@ -100,7 +100,9 @@ def test_what_this_server_does_for_nobody_is_refused(tmp_path: Path, change: Any
 
 def test_a_cluster_that_refuses_for_good_is_quoted(tmp_path: Path) -> None:
     async def story(served: Served) -> None:
-        served.cluster.refusal = Refused(422, "Invalid", 'PyTorchJob "x" is invalid: spec: Required value')
+        served.cluster.refusal = RequestRejected(
+            422, "Invalid", 'PyTorchJob "x" is invalid: spec: Required value'
+        )
         meta = await served.create()
         resource = await served.get(meta)
         assert (await served.phase(meta), resource.message.partition(":")[0]) == (
@@ -116,7 +118,7 @@ def test_a_cluster_that_refuses_for_good_is_quoted(tmp_path: Path) -> None:
     [
         ({"away": True}, grpc.StatusCode.UNAVAILABLE),
         (
-            {"refusal": Refused(403, "Forbidden", 'jobs "x" is forbidden: exceeded quota: q')},
+            {"refusal": RequestRejected(403, "Forbidden", 'jobs "x" is forbidden: exceeded quota: q')},
             grpc.StatusCode.RESOURCE_EXHAUSTED,
         ),
     ],
@@ -233,7 +235,7 @@ def test_a_job_that_trains_on_is_ended_by_its_deadline_though_nobody_asks(tmp_pa
             for replica in ("master-0", "worker-0"):
                 served.cluster.put(pod(name, replica, "Running", containerStatuses=began))
             served.cluster.status(name, status("Running"))
-            entry = served.cache.of((NAMESPACE, name))
+            entry = served.cache.get((NAMESPACE, name))
             assert entry is not None
             await until(lambda: entry.steady is not None)
             served.cluster.put(pod(name, "worker-0", "Pending"))
@@ -362,7 +364,7 @@ def test_a_job_that_is_made_while_it_is_looked_for_is_there(tmp_path: Path) -> N
         served.cluster.slow.clear()
         assert await served.phase(meta) == "QUEUED"
         await until(lambda: "get" in served.cluster.calls)
-        served.cache.put(NAMESPACE, read_job(stored))
+        served.cache.put_record(NAMESPACE, read_job(stored))
         served.cluster.slow.set()
         await until(lambda: len(served.orders) == 0)
         assert await served.phase(meta) == "QUEUED"

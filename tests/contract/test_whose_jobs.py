@@ -13,7 +13,7 @@ from msgspec.json import encode
 from serving import NAMESPACE, Served, metadata, now, template, until
 from stories import forged, is_phase, name_of, pod, status, tell, terminated
 
-from backend_plugin.core import job_ref, kept_verdict
+from backend_plugin.core import job_ref, verdict_annotation
 from backend_plugin.core.signing import SigningKeys
 from kfpytorch_common.causes import Cause
 
@@ -77,14 +77,17 @@ def test_a_made_up_reference_deletes_nothing_also_later(tmp_path: Path, said: An
 
 
 def test_what_was_given_up_is_deleted_if_it_is_ours(tmp_path: Path) -> None:
-    verdict = kept_verdict.KeptVerdict(
+    verdict = verdict_annotation.RecordedVerdict(
         reason="NeverSeen", message="", cause=Cause.INFRA, retry=True, at=now() - timedelta(hours=2)
     )
 
     async def story(served: Served) -> None:
         name = name_of(await served.create())
         stored = served.cluster.objects["PyTorchJob", NAMESPACE, name]
-        annotations = {**stored["metadata"]["annotations"], kept_verdict.ANNOTATION: encode(verdict).decode()}
+        annotations = {
+            **stored["metadata"]["annotations"],
+            verdict_annotation.ANNOTATION: encode(verdict).decode(),
+        }
         given_up = {**stored["metadata"], "annotations": annotations}
         served.cluster.put({**stored, "metadata": {**given_up, "labels": {}}})
         await until(lambda: "get" in served.cluster.calls)
@@ -267,12 +270,12 @@ def test_an_annotation_that_no_server_wrote_has_no_files_read(tmp_path: Path) ->
         prefix = {"kfpytorch.flyte.org/output-prefix": served.prefix()}
         metadata = {**stored["metadata"], "annotations": {**stored["metadata"]["annotations"], **prefix}}
         served.cluster.put({**stored, "metadata": metadata, "status": status("Running", "Failed")})
-        entry = served.cache.of((NAMESPACE, name))
+        entry = served.cache.get((NAMESPACE, name))
         assert entry is not None
         await until(lambda: entry.read)
         assert (entry.error_files, entry.outputs) == ((), None)
         served.cluster.status(name_of(victim), status("Running", "Failed"))
-        own = served.cache.of((NAMESPACE, name_of(victim)))
+        own = served.cache.get((NAMESPACE, name_of(victim)))
         assert own is not None
         await until(lambda: own.read)
         assert own.error_files

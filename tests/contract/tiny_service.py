@@ -11,15 +11,15 @@ import grpc
 from flyteidl.admin import agent_pb2 as admin
 from grpc_health.v1 import health_pb2
 
-from backend_plugin.shell.front import REQUEST_BYTES, Front
 from backend_plugin.shell.metrics import Metrics
-from backend_plugin.shell.server import FLYTE, Reflection, Server, ServerOptions
+from backend_plugin.shell.rpc_middleware import REQUEST_BYTES, RpcMiddleware
+from backend_plugin.shell.server import FLYTE, GrpcServer, Reflection, ServerOptions
 
 T = TypeVar("T")
 
 
 class Tiny:
-    """`Say` echoes, `Wait` waits for `go_on`, `Count` never ends, and `Refuse` fails."""
+    """`Say` echoes, `PendingReason` waits for `go_on`, `Count` never ends, and `Refuse` fails."""
 
     def __init__(self, tell: Callable[[str], None] = lambda _: None) -> None:
         self._tell = tell
@@ -72,7 +72,7 @@ class Served:
     """A server that listens."""
 
     tiny: Tiny
-    server: Server
+    server: GrpcServer
     metrics: Metrics
     ready: asyncio.Event
     address: str
@@ -106,8 +106,10 @@ async def serving(
         "request_bytes": said.pop("request_bytes", REQUEST_BYTES),
         "client_names": said.pop("client_names", frozenset()),
     }
-    front = Front((*tiny.handlers(), Reflection(described)), limit, token, metrics, streams, **limits)
-    server = Server((front,), ServerOptions(**{"host": "127.0.0.1", "port": 0, "drain_seconds": 10, **said}))
+    front = RpcMiddleware((*tiny.handlers(), Reflection(described)), limit, token, metrics, streams, **limits)
+    server = GrpcServer(
+        (front,), ServerOptions(**{"host": "127.0.0.1", "port": 0, "drain_seconds": 10, **said})
+    )
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     life = asyncio.ensure_future(server.run(ready, port.set_result))
     await asyncio.wait((life, port), return_when=asyncio.FIRST_COMPLETED)
@@ -142,8 +144,8 @@ async def code_of(answer: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
 
 async def _main() -> None:
     tiny = Tiny(lambda word: print(word, flush=True))
-    server = Server(
-        (Front(tiny.handlers(), 10),),
+    server = GrpcServer(
+        (RpcMiddleware(tiny.handlers(), 10),),
         ServerOptions(host="127.0.0.1", port=0, drain_seconds=float(sys.argv[1])),
     )
     await server.run(asyncio.Event(), lambda port: print(port, flush=True))

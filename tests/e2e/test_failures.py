@@ -40,7 +40,7 @@ EXPECTED = {
     "missing_rank": Expected(0, "DistStoreError", None),
     "unpicklable_exception": Expected(1, "", "unpicklable_exception.py:"),
     "import_error": Expected(None, "ModuleNotFoundError", "import_error.py:"),
-    "unshippable": Expected(None, "CannotShip", None),
+    "unshippable": Expected(None, "NotPicklable", None),
     "no_torch": Expected(None, "pip install torch", None),
 }
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from flytekit.exceptions.user import FlyteUserRuntimeException
 
-from kfpytorch_common.loaded_modules import list_files
+from kfpytorch_common.loaded_modules import list_source_files
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
@@ -42,7 +42,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
         return importlib.import_module(name)
 
     yield write
-    for name, file in list_files().items():
+    for name, file in list_source_files().items():
         if name not in before and Path(file).is_relative_to(tmp_path):
             del sys.modules[name]
 

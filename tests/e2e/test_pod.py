@@ -170,7 +170,7 @@ def test_a_pod_that_waits_in_vain_says_who_is_missing(pyflyte: Pyflyte) -> None:
     pod.wait()
 
     assert codes([pod]) == [1]
-    assert "NobodyCame: 1 of 2 nodes joined at localhost:" in pod.error.message
+    assert "RendezvousFailed: 1 of 2 nodes joined at localhost:" in pod.error.message
     assert "missing 1 node(s)" in pod.error.message
 
 

@@ -22,12 +22,12 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 FORKS, INTERPRETERS = "forks", "interpreters"
 
 
-def read_state(server: client.Server, directory: Path) -> dict[str, Any]:
+def read_state(server: client.ForkServer, directory: Path) -> dict[str, Any]:
     """Return the state of a new process of `server`."""
     env = {**os.environ, "OMP_NUM_THREADS": "2", "TZ": "Asia/Tokyo", "TMPDIR": str(directory)}
     reader, writer = os.pipe()
     null = os.open(os.devnull, os.O_RDWR)
-    server.client.start(client.Job("e2e.scripts.rank_state:probe", {}, env), [null, 2, 2, writer])
+    server.client.start(client.ChildSpec("e2e.scripts.rank_state:probe", {}, env), [null, 2, 2, writer])
     for end in (writer, null):
         os.close(end)
     with os.fdopen(reader) as pipe:
@@ -43,7 +43,7 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str,
     for kind, preload in ((FORKS, (*prestart.PRELOAD, "tests.e2e.scripts.frozen")), (INTERPRETERS, ())):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("FLYTE_KFPYTORCH_FORK", "0" if kind == INTERPRETERS else "1")
-            server = client.start_fresh(preload)
+            server = client.start_fresh_server(preload)
             try:
                 found[kind] = [read_state(server, directory) for _ in range(2)]
             finally:

@@ -51,7 +51,7 @@ def test_losing_the_server_is_said_and_leaves_nothing(pyflyte: Pyflyte, start: s
     ran = pyflyte.run(ROUGH, "kills_its_parent", **env)
     assert ran.code == 1
     assert ran.report[0] == "✗ rough.kills_its_parent did not run"
-    assert ran.report[1].startswith("  ServerGone: the process that starts the workers is gone")
+    assert ran.report[1].startswith("  ForkServerGone: the process that starts the workers is gone")
     assert len(ran.lines) < 10
     assert ran.out.endswith("[r0] last words\n")
     assert pyflyte.left() == ([], [])

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import yaml
 
-from backend_plugin.cli import lines, offline, python_file, requests
+from backend_plugin.cli import json_lines, python_file, render_requests, sample_attempt
 from backend_plugin.core import settings
 from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.pipeline import plan
@@ -38,8 +38,8 @@ REQUESTS = sorted(path.parent.name for path in HERE.glob("*/request.json"))
 def of_example(name: str) -> Mapping[str, Any]:
     module, _, task = name.partition(".")
     path = next(each for each in EXAMPLES if each.stem == module)
-    template = python_file.template(path, task, image="example.org/image:1")
-    template, run = offline.attempt(template, {})
+    template = python_file.load_template(path, task, image="example.org/image:1")
+    template, run = sample_attempt.build_attempt(template, {})
     return {"manifests": plan(template, run, settings.read({})).manifests}
 
 
@@ -47,7 +47,7 @@ def answered(name: str) -> Mapping[str, Any]:
     try:
         if name in TASKS:
             return of_example(name)
-        return requests.render(json.loads((HERE / name / "request.json").read_text()))
+        return render_requests.render_manifests(json.loads((HERE / name / "request.json").read_text()))
     except InvalidTask as refusal:
         return {"problems": [msgspec.to_builtins(problem) for problem in refusal.problems]}
 
@@ -56,7 +56,7 @@ def check(name: str) -> None:
     ((kind, value),) = answered(name).items()
     folder = HERE / name
     written = {"manifests": "plan.yaml", "problems": "problems.yaml"}[kind]
-    text = yaml.safe_dump_all(msgspec.json.decode(lines.as_json(value)), sort_keys=True, width=110)
+    text = yaml.safe_dump_all(msgspec.json.decode(json_lines.encode_json(value)), sort_keys=True, width=110)
     if os.environ.get("UPDATE"):
         folder.mkdir(exist_ok=True)
         for old in folder.glob("*.yaml"):

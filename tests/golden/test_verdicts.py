@@ -13,26 +13,26 @@ import msgspec
 import pytest
 import yaml
 
-from backend_plugin.cli import explain, lines
-from backend_plugin.core import deaths, task_phase, waiting
+from backend_plugin.cli import explain, json_lines
+from backend_plugin.core import pending_reasons, terminations, verdict
 
 HERE = Path(__file__).parent / "verdicts"
 CASES = sorted(HERE.glob("*/*.yaml"))
 # The folder of each table, and the names of its rows.
 TABLES: dict[str, Iterable[object]] = {
-    "container_reasons": deaths.CONTAINER_REASONS,
-    "container_waits": waiting.CONTAINER_CAUSES,
-    "disruptions": deaths.DISRUPTIONS,
-    "exit_codes": deaths.EXIT_CODES,
-    "pod_reasons": deaths.POD_REASONS,
-    "refusals": [part.replace(" ", "_") for part, _ in waiting.REFUSALS],
+    "container_reasons": terminations.CONTAINER_REASONS,
+    "container_waits": pending_reasons.CONTAINER_CAUSES,
+    "disruptions": terminations.DISRUPTIONS,
+    "exit_codes": terminations.EXIT_CODES,
+    "pod_reasons": terminations.POD_REASONS,
+    "refusals": [part.replace(" ", "_") for part, _ in pending_reasons.REFUSALS],
 }
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_job_is_told_of_as_before(path: Path) -> None:
     case = yaml.safe_load(path.read_text())
-    verdict = msgspec.json.decode(lines.as_json(explain.answer(case["request"])))
+    verdict = msgspec.json.decode(json_lines.encode_json(explain.judge_request(case["request"])))
     if os.environ.get("UPDATE"):
         path.write_text(yaml.safe_dump({**case, "verdict": verdict}, sort_keys=True, width=110))
     else:
@@ -46,4 +46,4 @@ def test_every_row_of_a_table_is_a_case(table: str) -> None:
 
 def test_every_phase_is_the_verdict_of_a_case() -> None:
     told = {yaml.safe_load(path.read_text())["verdict"]["phase"] for path in CASES}
-    assert told == {phase.value for phase in task_phase.Phase} - {"UNDEFINED"}
+    assert told == {phase.value for phase in verdict.Phase} - {"UNDEFINED"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backend_plugin.cli import requests
+from backend_plugin.cli import render_requests
 from backend_plugin.core.errors import InvalidSettings
 
 HERE = Path(__file__).parent
@@ -30,7 +30,7 @@ OURS = ("kfpytorch.flyte.org/", "cluster-autoscaler.kubernetes.io/", "app.kubern
 
 def planned(name: str) -> list[Any]:
     request = json.loads((HERE / f"gang_{name}" / "request.json").read_text())
-    return list(json.loads(json.dumps(requests.render(request)["manifests"], default=dict)))
+    return list(json.loads(json.dumps(render_requests.render_manifests(request)["manifests"], default=dict)))
 
 
 def theirs(said: Any) -> dict[str, Any]:
@@ -237,7 +237,9 @@ def test_kubernetes_own_groups_no_pytorchjob_can_name() -> None:
     with pytest.raises(
         InvalidSettings, match=r"in-tree.*does not support PyTorchJobs: since Kubernetes 1.36"
     ):
-        requests.render({**request, "settings": {"kfpytorch": {"gang": {"scheduler": "in-tree"}}}})
+        render_requests.render_manifests(
+            {**request, "settings": {"kfpytorch": {"gang": {"scheduler": "in-tree"}}}}
+        )
 
 
 @pytest.mark.parametrize("scheduler", ["coscheduling", "yunikorn"])

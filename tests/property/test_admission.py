@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from whole_job import WHOLE_JOB
 
-from backend_plugin.core.errors import Refused
-from backend_plugin.embedded.admission import admit, admit_pod, admit_service, admit_update
-from backend_plugin.embedded.controller import CreatePod, CreateService, Seen, reconcile
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.embedded.admission import admit_job, admit_job_update, admit_pod, admit_service
+from backend_plugin.embedded.controller import CreatePod, CreateService, JobSnapshot, reconcile
 
 ODD: list[Any] = [
     *(None, True, 0, -1, 3, 0.5, 2.0, 2**31, 2**70, float("inf"), float("nan")),
@@ -49,8 +49,8 @@ def changed(changes: list[tuple[tuple[Any, ...], Any]]) -> Any:
 
 def admitted(job: Any) -> Any:
     try:
-        return admit(job)
-    except Refused:
+        return admit_job(job)
+    except RequestRejected:
         return None
 
 
@@ -63,8 +63,8 @@ def test_what_arrives_is_let_in_or_refused(changes: Any) -> None:
     if stored is None:
         return
     # A stored job is admitted unchanged, and may be updated to itself.
-    assert admit(stored) == stored
-    assert admit_update(stored, stored) == stored
+    assert admit_job(stored) == stored
+    assert admit_job_update(stored, stored) == stored
 
 
 @given(CHANGES)
@@ -73,7 +73,7 @@ def test_of_what_is_let_in_pods_are_made_or_refused(changes: Any) -> None:
     if stored is None:
         return
     job = {**stored, "metadata": {**stored["metadata"], "uid": "uid"}}
-    seen = Seen(job=job, pods=[], services=[], now=datetime(2026, 1, 1, tzinfo=timezone.utc))
+    seen = JobSnapshot(job=job, pods=[], services=[], now=datetime(2026, 1, 1, tzinfo=timezone.utc))
     codes = {code_of(action) for action in reconcile(seen).actions}
     assert codes <= {201, 400, 422}
 
@@ -86,7 +86,7 @@ def code_of(action: Any) -> int:
                 admit_pod(manifest)
             case CreateService(manifest):
                 admit_service(manifest)
-    except Refused as refusal:
+    except RequestRejected as refusal:
         return refusal.code
     return 201
 

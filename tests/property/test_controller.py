@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stored_world import World, is_terminating
 
-from backend_plugin.core.errors import Refused
-from backend_plugin.embedded.controller import CreatePod, Seen, Step, reconcile
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.embedded.controller import CreatePod, JobSnapshot, ReconcileResult, reconcile
 
 # Limits, deletions, replacements and the final condition may each take one pass.
 MOST_PASSES = 8
@@ -96,13 +96,13 @@ def is_suspended(world: World) -> bool:
     return world.job is not None and bool(world.job["spec"]["runPolicy"].get("suspend"))
 
 
-def look(world: World) -> Step:
+def look(world: World) -> ReconcileResult:
     assert world.job is not None
     pods, services = list(world.pods.values()), list(world.services.values())
-    return reconcile(Seen(job=world.job, pods=pods, services=services, now=world.now))
+    return reconcile(JobSnapshot(job=world.job, pods=pods, services=services, now=world.now))
 
 
-def carry_out(world: World, step: Step) -> None:
+def carry_out(world: World, step: ReconcileResult) -> None:
     """Apply the actions of a step; the world rejects an object that already exists."""
     for action in step.actions:
         match type(action).__name__:
@@ -120,7 +120,7 @@ def carry_out(world: World, step: Step) -> None:
         world.put_status(step.status)
 
 
-def passes(world: World) -> Iterator[Step]:
+def passes(world: World) -> Iterator[ReconcileResult]:
     """Yield passes until no action is left."""
     for _ in range(MOST_PASSES):
         if world.job is None:
@@ -208,7 +208,7 @@ def test_the_world_refuses_a_pod_that_is_there() -> None:
     world = begun({"pytorchReplicaSpecs": {"Master": {**a_master(), "replicas": 1}}}, bound=False)
     step = look(world)
     carry_out(world, step)
-    with pytest.raises(Refused, match='pods "job-master-0" already exists'):
+    with pytest.raises(RequestRejected, match='pods "job-master-0" already exists'):
         carry_out(world, step)
 
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_plugin.core import settings
-from backend_plugin.core.job import Role
+from backend_plugin.core.job import ReplicaRole
 from backend_plugin.core.pipeline import plan
-from backend_plugin.core.scheduling import table
-from backend_plugin.core.scheduling.gang import members, min_counts
-from backend_plugin.core.scheduling.requests import summed, times, written
+from backend_plugin.core.scheduling import registry
+from backend_plugin.core.scheduling.gang import build_gang_roles, compute_min_counts
+from backend_plugin.core.scheduling.pod_requests import add_amounts, format_amounts, scale_amounts
 
 WORKERS = st.integers(1, 9)
 REPLICAS = WORKERS.map(
@@ -24,7 +24,7 @@ ELASTIC = st.tuples(WORKERS, WORKERS).map(
     }
 )
 CUSTOMS = REPLICAS | ELASTIC
-HOW = st.sampled_from([(name, style) for name, styles in table.ADAPTERS.items() for style in styles])
+HOW = st.sampled_from([(name, style) for name, styles in registry.ADAPTERS.items() for style in styles])
 MARKS = {"schedulerName", "priorityClassName"}
 
 
@@ -40,13 +40,13 @@ def test_as_many_as_are_said_must_find_a_place_and_the_master_is_one_of_them(
     custom: dict[str, Any], minimum: int | None
 ) -> None:
     job = decoded(gang_of(custom, minimum))
-    counts = min_counts(job)
+    counts = compute_min_counts(job)
     there = {group.role: group.replicas for group in job.groups}
     fewest = job.elastic.min_replicas if job.elastic else sum(there.values())
     assert job.gang is not None
     assert sum(counts.values()) == (job.gang.min_member or fewest)
     assert all(counts[role] <= there[role] for role in there)
-    assert counts.get(Role.MASTER, 1) == 1
+    assert counts.get(ReplicaRole.MASTER, 1) == 1
 
 
 @given(CUSTOMS, st.none() | WORKERS, HOW)
@@ -82,10 +82,10 @@ def test_the_gang_asks_for_what_its_members_ask_for(custom: dict[str, Any], mini
     (job,) = plan(a_template(said), a_run(), settings.read(section)).manifests
     made: Any = job
     policy = made["spec"]["runPolicy"].get("schedulingPolicy")
-    there = members(decoded(said), job)
+    there = build_gang_roles(decoded(said), job)
     if policy is not None:
-        parts = [times(each.min_count, each.request) for each in there]
+        parts = [scale_amounts(each.min_count, each.request) for each in there]
         assert policy == {
             "minAvailable": sum(each.min_count for each in there),
-            "minResources": written(summed(parts)),
+            "minResources": format_amounts(add_amounts(parts)),
         }

@@ -72,7 +72,7 @@ ELASTICS = st.builds(
 )
 
 
-def group(role: job.Role, said: Any, replicas: int) -> job.ReplicaGroup:
+def group(role: job.ReplicaRole, said: Any, replicas: int) -> job.ReplicaGroup:
     requests = {"cpu": said.requests.cpu, "memory": said.requests.mem} if said.requests else None
     return job.ReplicaGroup(
         role=role,
@@ -89,13 +89,13 @@ def group(role: job.Role, said: Any, replicas: int) -> job.ReplicaGroup:
 def around(config: Any) -> dict[str, Any]:
     policy = config.run_policy or RunPolicy()
     return {
-        "run_policy": job.RunPolicy(
+        "run_policy": job.JobRunPolicy(
             clean_pod_policy=CLEANS[policy.clean_pod_policy],
             ttl_seconds_after_finished=policy.ttl_seconds_after_finished or None,
             active_deadline_seconds=policy.active_deadline_seconds or None,
             backoff_limit=policy.backoff_limit or None,
         ),
-        "gang": config.gang and job.Gang(**vars(config.gang)),
+        "gang": config.gang and job.GangOptions(**vars(config.gang)),
         "train_job": config.train_job and job.TrainJobOptions(**vars(config.train_job)),
     }
 
@@ -104,8 +104,8 @@ def around(config: Any) -> dict[str, Any]:
 def test_the_backend_reads_what_a_pytorch_config_says(config: PyTorch) -> None:
     read = decoded(encode_pytorch(config))
     groups = (
-        group(job.Role.MASTER, config.master, 1),
-        group(job.Role.WORKER, config.worker, config.worker.replicas or 0),
+        group(job.ReplicaRole.MASTER, config.master, 1),
+        group(job.ReplicaRole.WORKER, config.worker, config.worker.replicas or 0),
     )
     expected = TrainingJob(
         run=read.run, groups=tuple(each for each in groups if each.replicas), **around(config)
@@ -121,7 +121,7 @@ def test_the_backend_reads_what_an_elastic_config_says(config: Elastic) -> None:
         run=read.run,
         groups=(
             job.ReplicaGroup(
-                role=job.Role.WORKER,
+                role=job.ReplicaRole.WORKER,
                 replicas=high,
                 restart_policy="Never",
                 processes=config.nproc_per_node,

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from histories import history
 
+from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.observed import read_observed
 from backend_plugin.core.pipeline import judge
-from backend_plugin.core.rules import Rules
-from backend_plugin.core.settings.logs import Logs, LogTemplate
-from backend_plugin.core.task_phase import Phase
+from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
+from backend_plugin.core.verdict import Phase
 
-RULES = Rules(
-    logs=Logs(
+RULES = JudgingContext(
+    logs=LogLinkSettings(
         kubernetes_enabled=True, templates=(LogTemplate(name="x", template_uris=("{{ .podName }}{{.y}}",)),)
     )
 )

@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend_plugin.core import shapes
-from backend_plugin.core.pod_types import PARTS
+from backend_plugin.core import schema_check
+from backend_plugin.core.pod_schema import PARTS
 
 KINDS = sorted(line.split()[0] for line in PARTS.splitlines() if not line.startswith(" "))
 FIELDS = sorted({word.partition(":")[0] for word in PARTS.split() if ":" in word})
@@ -20,11 +20,11 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.sampled_from([*KINDS, "{quantity}", "[string]"]), JSON)
 def test_a_value_is_written_or_its_problems_are_named(kind: str, value: Any) -> None:
-    written, problems = shapes.read(value, kind, "x")
+    written, problems = schema_check.convert_value(value, kind, "x")
     assert (written is None) == bool(problems)
 
 
 @given(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(FIELDS), JSON))
 def test_what_is_written_stays_as_it_is(kind: str, value: Any) -> None:
-    written, problems = shapes.read(value, kind, "x")
-    assert problems or shapes.read(written, kind, "x") == (written, [])
+    written, problems = schema_check.convert_value(value, kind, "x")
+    assert problems or schema_check.convert_value(written, kind, "x") == (written, [])

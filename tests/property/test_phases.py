@@ -6,29 +6,29 @@ from datetime import timedelta
 import pytest
 from histories import Moment, history
 
+from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.observed import read_observed
 from backend_plugin.core.pipeline import judge
-from backend_plugin.core.rules import Rules
-from backend_plugin.core.settings.judging import Judging
-from backend_plugin.core.task_phase import Phase, TaskPhase, is_worth_a_retry
+from backend_plugin.core.settings.judging import JudgingSettings
+from backend_plugin.core.verdict import Phase, Verdict, is_retryable
 from kfpytorch_common.causes import Cause
 
 ORDER = {phase: position for position, phase in enumerate(Phase)}
 ENDS = {Phase.SUCCEEDED, Phase.RETRYABLE_FAILED, Phase.FAILED}
 # Other tests cover the timeouts of a platform.
-PATIENT = Judging(
+PATIENT = JudgingSettings(
     no_status_timeout=timedelta(0),
     pending_timeout=timedelta(0),
     image_pull_backoff_grace_period=timedelta(days=1),
 )
-RULES = Rules(judging=PATIENT)
+RULES = JudgingContext(judging=PATIENT)
 
 
-def judged(moment: Moment) -> TaskPhase:
+def judged(moment: Moment) -> Verdict:
     return judge(read_observed(moment.seen), RULES, moment.now)
 
 
-def until_the_end(seed: int) -> list[tuple[Moment, TaskPhase]]:
+def until_the_end(seed: int) -> list[tuple[Moment, Verdict]]:
     """Return the verdicts up to the first terminal one, after which Flyte makes no more calls."""
     told = []
     for moment in history(seed):
@@ -52,17 +52,17 @@ def check(seed: int) -> None:
         assert told[-1][0].job_ended in ("", "Succeeded", "Failed")
 
 
-def is_consistent(verdict: TaskPhase) -> None:
+def is_consistent(verdict: Verdict) -> None:
     failed = verdict.phase in (Phase.FAILED, Phase.RETRYABLE_FAILED)
     assert verdict.retry is (verdict.phase is Phase.RETRYABLE_FAILED)
-    assert not failed or (verdict.cause is not None and verdict.retry is is_worth_a_retry(verdict.cause))
+    assert not failed or (verdict.cause is not None and verdict.retry is is_retryable(verdict.cause))
     assert verdict.reason
     assert verdict.message.splitlines()[0]
     assert len(verdict.message) <= 1_000
     assert verdict.phase is not Phase.UNDEFINED
 
 
-def is_right_end(moment: Moment, verdict: TaskPhase) -> None:
+def is_right_end(moment: Moment, verdict: Verdict) -> None:
     assert moment.job_ended, "an end before the job's own"
     if verdict.phase is Phase.SUCCEEDED:
         assert moment.job_ended in ("Succeeded", "gone")

@@ -7,10 +7,15 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backend_plugin.core.job import Role
+from backend_plugin.core.job import ReplicaRole
 from backend_plugin.core.quantity import parse
-from backend_plugin.core.scheduling.gang import Gang, Member
-from backend_plugin.core.scheduling.requests import Amounts, of_pod, summed, times
+from backend_plugin.core.scheduling.gang import GangRole, GangSpec
+from backend_plugin.core.scheduling.pod_requests import (
+    Amounts,
+    add_amounts,
+    compute_pod_requests,
+    scale_amounts,
+)
 from backend_plugin.core.scheduling.schedulers import yunikorn
 
 AMOUNTS = st.one_of(
@@ -46,7 +51,7 @@ NO_SUFFIX = {"containers": [{"resources": {"limits": {"memory": "125Mi"}}}], "ov
 @given(PODS)
 @example(NO_SUFFIX)
 def test_it_is_written_as_kubernetes_writes_it(pod: dict[str, Any]) -> None:
-    for amount in of_pod(pod).values():
+    for amount in compute_pod_requests(pod).values():
         again = parse(amount.text)
         assert again == amount
         # A binary amount without a suitable suffix is a plain number, which is parsed as decimal.
@@ -57,21 +62,21 @@ def test_it_is_written_as_kubernetes_writes_it(pod: dict[str, Any]) -> None:
 @given(PODS, st.randoms())
 def test_the_order_of_containers_does_not_matter(pod: dict[str, Any], dice: Any) -> None:
     shuffled = dice.sample(pod["containers"], len(pod["containers"]))
-    assert of_pod({**pod, "containers": shuffled}) == of_pod(pod)
+    assert compute_pod_requests({**pod, "containers": shuffled}) == compute_pod_requests(pod)
 
 
 @given(PODS, INITS)
 def test_one_container_more_never_asks_for_less(pod: dict[str, Any], more: dict[str, Any]) -> None:
-    asked = of_pod(pod)
-    assert at_least(of_pod({**pod, "containers": [*pod["containers"], more]}), asked)
-    assert at_least(of_pod({**pod, "initContainers": [*pod["initContainers"], more]}), asked)
+    asked = compute_pod_requests(pod)
+    assert at_least(compute_pod_requests({**pod, "containers": [*pod["containers"], more]}), asked)
+    assert at_least(compute_pod_requests({**pod, "initContainers": [*pod["initContainers"], more]}), asked)
 
 
 @given(PODS, PODS, st.integers(0, 9), st.integers(0, 9))
 def test_sums_may_be_taken_in_any_order(one: dict[str, Any], other: dict[str, Any], m: int, n: int) -> None:
-    a, b = of_pod(one), of_pod(other)
-    assert summed([a, b]) == summed([b, a])
-    assert times(m + n, a) == summed([times(m, a), times(n, a)])
+    a, b = compute_pod_requests(one), compute_pod_requests(other)
+    assert add_amounts([a, b]) == add_amounts([b, a])
+    assert scale_amounts(m + n, a) == add_amounts([scale_amounts(m, a), scale_amounts(n, a)])
 
 
 UNITS = {"m": Decimal("0.001"), "Mi": Decimal(2**20), "G": Decimal(10**9)}
@@ -109,8 +114,10 @@ def compute_as_yunikorn(pod: dict[str, Any]) -> dict[str, Decimal]:
 
 @given(PODS)
 def test_a_yunikorn_placeholder_is_as_large_as_its_pod(pod: dict[str, Any]) -> None:
-    member = Member(role=Role.WORKER, count=2, min_count=2, request=of_pod(pod), spec=pod)
-    marks = yunikorn.STYLES[""].marks(Gang(name="j", namespace="n", members=[member]))
+    member = GangRole(
+        role=ReplicaRole.WORKER, count=2, min_count=2, request=compute_pod_requests(pod), spec=pod
+    )
+    marks = yunikorn.STYLES[""].marks(GangSpec(name="j", namespace="n", members=[member]))
     (group,) = json.loads(marks.pod_annotations(member)["yunikorn.apache.org/task-groups"])
     written = {name: Decimal(parse(said).nano).scaleb(-9) for name, said in group["minResource"].items()}
     assert written == compute_as_yunikorn(pod)

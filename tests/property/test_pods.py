@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidTask
-from backend_plugin.core.job import Placement, ReplicaGroup, Resources, Role, Run
-from backend_plugin.core.manifest.pod import PodRequest, pod_templates
-from backend_plugin.core.protojson import as_json
-from backend_plugin.core.quantity import NotAQuantity, parse
-from backend_plugin.core.shapes import whole_numbers
+from backend_plugin.core.job import Attempt, Placement, ReplicaGroup, ReplicaRole, Resources
+from backend_plugin.core.manifest.pod import PodRequest, build_pod_templates
+from backend_plugin.core.protojson import decode_struct
+from backend_plugin.core.quantity import InvalidQuantity, parse
+from backend_plugin.core.schema_check import normalize_json
 
-RUN = Run(
+RUN = Attempt(
     output_prefix="s3://b/0",
     project="p",
     domain="d",
@@ -148,7 +148,7 @@ def templates(draw: Callable[..., Any]) -> TaskTemplate:
 
 groups = st.builds(
     ReplicaGroup,
-    role=st.sampled_from(Role),
+    role=st.sampled_from(ReplicaRole),
     replicas=st.just(1),
     restart_policy=st.just("Never"),
     image=st.none() | texts,
@@ -181,12 +181,12 @@ def test_a_task_becomes_pods_or_problems_and_nothing_is_changed(
     before = copy.deepcopy(request)
     roles_before = copy.deepcopy(roles)
     try:
-        made = pod_templates(request, roles)
+        made = build_pod_templates(request, roles)
     except InvalidTask as refusal:
         told = [bool(problem.field and problem.message and problem.remedy) for problem in refusal.problems]
     else:
         told = [True]
-        again = pod_templates(request, roles)
+        again = build_pod_templates(request, roles)
         assert json.dumps(made) == json.dumps(again)
         assert len(made) == len(roles)
         for pod in made:
@@ -215,7 +215,7 @@ def assert_is_fit_for_the_api_server(spec: Any) -> None:
 def test_what_is_written_is_read_as_the_same(text: str) -> None:
     try:
         quantity = parse(text)
-    except NotAQuantity:
+    except InvalidQuantity:
         return
     assert parse(quantity.text) == quantity
     assert parse(quantity.text).text == quantity.text
@@ -231,4 +231,4 @@ plain = st.recursive(
 def test_a_struct_read_in_one_go_is_what_it_is_step_by_step(said: dict[str, Any]) -> None:
     struct = as_struct(said)
     # Compare the representations, because 1, 1.0 and True are equal in Python.
-    assert repr(as_json(struct, whole=True)) == repr(whole_numbers(as_json(struct)))
+    assert repr(decode_struct(struct, whole=True)) == repr(normalize_json(decode_struct(struct)))

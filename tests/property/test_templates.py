@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from backend_plugin.cli import requests
-from backend_plugin.cli.lines import as_json
+from backend_plugin.cli import render_requests
+from backend_plugin.cli.json_lines import encode_json
 from backend_plugin.core.errors import InvalidSettings, InvalidTask
 
 ODD: tuple[Any, ...] = (
@@ -129,14 +129,14 @@ def check(first: int, cases: int) -> None:
             assert problem.remedy
         for job in answer.get("manifests", ()):
             built += 1
-            sound(json.loads(as_json(job)))
+            sound(json.loads(encode_json(job)))
         assert repr(request) == before
     assert built > cases / 6
 
 
 def answered(request: Any) -> Mapping[str, Any]:
     try:
-        return requests.render(request)
+        return render_requests.render_manifests(request)
     except (InvalidTask, InvalidSettings) as refusal:
         return {"problems": refusal.problems}
 

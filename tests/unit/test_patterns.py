@@ -7,10 +7,10 @@ from itertools import islice
 
 import pytest
 
-from backend_plugin.core import refusal
-from backend_plugin.embedded.admission import names
-from backend_plugin.embedded.pod_names import Names
-from backend_plugin.embedded.pod_volumes import Paths
+from backend_plugin.core import rejection
+from backend_plugin.embedded.admission import name_rules
+from backend_plugin.embedded.pod_addresses import PodAddresses
+from backend_plugin.embedded.pod_volumes import MountPaths
 from tests.hostile_texts import Recipe, Use, read_uses, recipes
 
 _LONGEST = 1_000_000
@@ -24,16 +24,24 @@ _POD = {
     "metadata": {"name": "j-worker-0", "namespace": "ns", "labels": {"training.kubeflow.org/job-name": "j"}}
 }
 _MADE = {
-    "backend_plugin/core/refusal.py: words": [*map(re.compile, refusal._REMEDIES)],
-    "backend_plugin/embedded/admission/names.py: pattern": [
+    "backend_plugin/core/rejection.py: words": [*map(re.compile, rejection._REMEDIES)],
+    "backend_plugin/embedded/admission/name_rules.py: pattern": [
         re.compile(each)
-        for each in (names._LABEL, names._SUBDOMAIN, names._DNS_1035, names._QUALIFIED, names._LABEL_VALUE)
+        for each in (
+            name_rules._LABEL,
+            name_rules._SUBDOMAIN,
+            name_rules._DNS_1035,
+            name_rules._QUALIFIED,
+            name_rules._LABEL_VALUE,
+        )
     ],
-    "backend_plugin/embedded/pod_names.py": [Names.of(_POD).pattern],
-    "backend_plugin/embedded/pod_volumes.py": [Paths.of({"/dev/shm": "/a", "/data/x": "/b"}).pattern],
+    "backend_plugin/embedded/pod_addresses.py": [PodAddresses.from_pod(_POD).pattern],
+    "backend_plugin/embedded/pod_volumes.py": [
+        MountPaths.from_directories({"/dev/shm": "/a", "/data/x": "/b"}).pattern
+    ],
 }
 # Longer values are rejected before the match.
-_LENGTHS = {"backend_plugin/embedded/admission/names.py: pattern": names._LOOKED_AT}
+_LENGTHS = {"backend_plugin/embedded/admission/name_rules.py: pattern": name_rules._LOOKED_AT}
 _USES, _UNKNOWN = read_uses()
 
 

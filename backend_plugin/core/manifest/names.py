@@ -8,8 +8,8 @@ import hashlib
 import re
 from typing import Final
 
-from backend_plugin.core.job import OwnerReference, Run
-from backend_plugin.core.reading import section, text
+from backend_plugin.core.job import Attempt, OwnerReference
+from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
 
 LONGEST_NAME: Final = 50
@@ -33,33 +33,33 @@ _HASH_CHARACTERS: Final = 12
 _NO_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
-def job_name(run: Run) -> str:
+def job_name(run: Attempt) -> str:
     """Return ``<execution>-<node>-<attempt>-<hash>``, a DNS-1035 label, with a head cut to fit."""
-    tail = f"-{run.attempt}-{_digest(run.output_prefix)[:_HASH_CHARACTERS]}"
+    tail = f"-{run.attempt}-{_hash_output_prefix(run.output_prefix)[:_HASH_CHARACTERS]}"
     head = _NO_NAME.sub("-", f"{run.execution}-{run.node_id}".lower()).strip("-")
     if not head[:1].isalpha():
         head = f"f{head}"
     return head[: LONGEST_NAME - len(tail)].rstrip("-") + tail
 
 
-def identity(run: Run) -> str:
+def compute_identity(run: Attempt) -> str:
     """Return the value of the identity label, which is unique for an attempt."""
-    return _identity(run.output_prefix)
+    return _compute_identity(run.output_prefix)
 
 
-def is_for(job: Manifest, output_prefix: str) -> bool:
+def has_output_prefix(job: Manifest, output_prefix: str) -> bool:
     """True if the job belongs to the attempt with the output prefix, by its label and annotation."""
-    said = text(section(job, "metadata", "annotations"), OUTPUT_PREFIX)
-    label = text(section(job, "metadata", "labels"), IDENTITY)
-    return bool(output_prefix) and label == _identity(output_prefix) and said in ("", output_prefix)
+    said = get_text(get_mapping(job, "metadata", "annotations"), OUTPUT_PREFIX)
+    label = get_text(get_mapping(job, "metadata", "labels"), IDENTITY)
+    return bool(output_prefix) and label == _compute_identity(output_prefix) and said in ("", output_prefix)
 
 
-def identity_labels(output_prefix: str) -> dict[str, str]:
+def build_identity_labels(output_prefix: str) -> dict[str, str]:
     """Return the labels that identify a job and its companion objects as ours."""
-    return {**_MANAGED_BY, IDENTITY: _identity(output_prefix)}
+    return {**_MANAGED_BY, IDENTITY: _compute_identity(output_prefix)}
 
 
-def owner_references(owner: OwnerReference | None) -> list[Manifest]:
+def build_owner_references(owner: OwnerReference | None) -> list[Manifest]:
     """Return the `ownerReferences` of the job, in the form of Flyte's own jobs; empty without an owner."""
     if owner is None:
         return []
@@ -75,9 +75,9 @@ def owner_references(owner: OwnerReference | None) -> list[Manifest]:
     ]
 
 
-def _identity(output_prefix: str) -> str:
-    return _digest(output_prefix)[:40]
+def _compute_identity(output_prefix: str) -> str:
+    return _hash_output_prefix(output_prefix)[:40]
 
 
-def _digest(output_prefix: str) -> str:
+def _hash_output_prefix(output_prefix: str) -> str:
     return hashlib.sha256(output_prefix.rstrip("/").encode()).hexdigest()

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.manifest import pod_resources
-from backend_plugin.core.manifest.pod_resources import NO_CLAIM, Claim
-from backend_plugin.core.protojson import shown
+from backend_plugin.core.manifest.pod_resources import NO_CLAIM, ResourceRequirements
+from backend_plugin.core.protojson import format_value
+from backend_plugin.core.schema_check import convert_value, iter_unknown_fields, normalize_json
 from backend_plugin.core.settings import Settings
-from backend_plugin.core.shapes import read, unknown, whole_numbers
 from backend_plugin.core.values import Manifest
 
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -26,38 +26,43 @@ _PATTERNS: Final = {"containers": ("default", "primary"), "initContainers": ("de
 _MAPS: Final = frozenset({"nodeSelector", "limits", "requests", "matchLabels", "labels", "annotations"})
 
 
-def find(
+def find_template(
     name: str, settings: Settings, *, namespace: str, known: Sequence[Manifest]
 ) -> tuple[Mapping[str, Any], list[Problem]]:
     """Return the ``template`` of the named PodTemplate, or of the platform's default, and its problems."""
-    found = _look_up(name, settings, namespace, known)
+    found = _find_manifest(name, settings, namespace, known)
     if found is None:
-        return NO_TEMPLATE, [_missing("metadata.podTemplateName", name, namespace, settings)] if name else []
+        return NO_TEMPLATE, [
+            _missing_template_problem("metadata.podTemplateName", name, namespace, settings)
+        ] if name else []
     path, manifest = found
-    whole, problems = read(whole_numbers(manifest), "PodTemplate", path)
-    problems = problems or [*_container_problems(whole, path)]
-    return (NO_TEMPLATE if problems else _as_written(whole["template"])), problems
+    whole, problems = convert_value(normalize_json(manifest), "PodTemplate", path)
+    problems = problems or [*_check_containers(whole, path)]
+    return (NO_TEMPLATE if problems else _without_default_scheduler(whole["template"])), problems
 
 
 def find_warnings(
     name: str, settings: Settings, *, namespace: str, known: Sequence[Manifest]
 ) -> Iterator[Problem]:
     """Yield unknown fields of a valid PodTemplate, or the missing PodTemplate of the platform."""
-    found = _look_up(name, settings, namespace, known)
+    found = _find_manifest(name, settings, namespace, known)
     if found is not None:
         path, manifest = found
-        said = whole_numbers(manifest)
-        fields = [*(said.keys() - _FIELDS), *unknown({"template": said["template"]}, "PodTemplate")]
+        said = normalize_json(manifest)
+        fields = [
+            *(said.keys() - _FIELDS),
+            *iter_unknown_fields({"template": said["template"]}, "PodTemplate"),
+        ]
         for field in sorted(fields):
             message = "is not a field of a PodTemplate and has no effect"
             yield Problem(
                 field=f"{path}.{field}", value="", message=message, remedy="correct its name, or leave it out"
             )
     elif settings.default_pod_template_name and not name:
-        yield _missing(_DEFAULT, settings.default_pod_template_name, namespace, settings)
+        yield _missing_template_problem(_DEFAULT, settings.default_pod_template_name, namespace, settings)
 
 
-def _look_up(
+def _find_manifest(
     name: str, settings: Settings, namespace: str, known: Sequence[Manifest]
 ) -> tuple[str, Manifest] | None:
     """Return the path and the manifest of the named PodTemplate, else of the platform's."""
@@ -73,7 +78,7 @@ def _look_up(
     return None
 
 
-def _container_problems(whole: Mapping[str, Any], path: str) -> Iterator[Problem]:
+def _check_containers(whole: Mapping[str, Any], path: str) -> Iterator[Problem]:
     if not whole.get("template", {}).get("spec", {}).get("containers"):
         yield Problem(
             field=f"{path}.template.spec.containers",
@@ -83,19 +88,19 @@ def _container_problems(whole: Mapping[str, Any], path: str) -> Iterator[Problem
         )
 
 
-def _as_written(template: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_default_scheduler(template: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the template without the scheduler name that the API server adds by default."""
     spec = template.get("spec", {})
     if spec.get("schedulerName") != _DEFAULT_SCHEDULER:
         return template
-    return {**template, "spec": _without(spec, ("schedulerName",))}
+    return {**template, "spec": _without_keys(spec, ("schedulerName",))}
 
 
-def _missing(field: str, name: str, namespace: str, settings: Settings) -> Problem:
+def _missing_template_problem(field: str, name: str, namespace: str, settings: Settings) -> Problem:
     elsewhere = settings.kfpytorch.pod_template_namespace
     return Problem(
         field=field,
-        value=shown(name),
+        value=format_value(name),
         message=f"names a PodTemplate that exists neither in {namespace} nor in {elsewhere}",
         remedy=f"create it in {namespace}, or name another",
     )
@@ -114,15 +119,15 @@ def find_unused_containers(
             if (name := each.get("name")) not in (*patterns, *own):
                 yield Problem(
                     field=f"{path}.spec.{kind}",
-                    value=shown(name),
+                    value=format_value(name),
                     message="is not a container of the task, and a template of a role adds none",
                     remedy="add the container to the pod_template of the task, which applies to all roles",
                 )
 
 
-def claim_of(
+def get_template_resources(
     base: Mapping[str, Any], kind: str, name: str, *, settings: Settings, trains: bool = True
-) -> Claim:
+) -> ResourceRequirements:
     """Return the resources that the template specifies for a container.
 
     The pattern ``primary`` applies only to a container that trains.
@@ -131,38 +136,44 @@ def claim_of(
     for wanted in (name, primary, default) if trains else (name, default):
         for each in base.get("spec", {}).get(kind, ()):
             if wanted and each.get("name") == wanted:
-                return pod_resources.of(each, settings)
+                return pod_resources.read_container_resources(each, settings)
     return NO_CLAIM
 
 
-def inherited(base: Mapping[str, Any], name: str, settings: Settings) -> Claim:
+def get_inherited_resources(base: Mapping[str, Any], name: str, settings: Settings) -> ResourceRequirements:
     """Return the resources that FlytePropeller copies from ``primary`` to a container without a namesake."""
     containers = {each.get("name"): each for each in base.get("spec", {}).get("containers", ())}
-    return NO_CLAIM if name in containers else pod_resources.of(containers.get("primary", {}), settings)
+    return (
+        NO_CLAIM
+        if name in containers
+        else pod_resources.read_container_resources(containers.get("primary", {}), settings)
+    )
 
 
-def stacked(above: Mapping[str, Any], below: Mapping[str, Any]) -> Mapping[str, Any]:
+def stack_templates(above: Mapping[str, Any], below: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return two templates as one, for the resources of their containers."""
     specs = [each.get("spec", {}) for each in (above, below)]
     return {"spec": {kind: [item for spec in specs for item in spec.get(kind, ())] for kind in _PATTERNS}}
 
 
-def laid_onto(base: Mapping[str, Any], spec: Mapping[str, Any], primary: str) -> Mapping[str, Any]:
+def merge_template(base: Mapping[str, Any], spec: Mapping[str, Any], primary: str) -> Mapping[str, Any]:
     """Return the pod's spec merged onto the template; the pod's values win, and lists are concatenated."""
     below = base.get("spec")
     if below is None:
         return spec
-    whole = merged(_without(below, _PATTERNS), _without(spec, _PATTERNS))
+    whole = merge_objects(_without_keys(below, _PATTERNS), _without_keys(spec, _PATTERNS))
     for kind in _PATTERNS:
         if spec.get(kind):
             whole[kind] = [
-                _container(below.get(kind, ()), each, _PATTERNS[kind], trains=each.get("name", "") == primary)
+                _merge_container(
+                    below.get(kind, ()), each, _PATTERNS[kind], trains=each.get("name", "") == primary
+                )
                 for each in spec[kind]
             ]
     return whole
 
 
-def _container(
+def _merge_container(
     below: Iterable[Mapping[str, Any]], own: Mapping[str, Any], patterns: tuple[str, str], *, trains: bool
 ) -> Mapping[str, Any]:
     """Return a container merged onto its patterns: the default, then that of the primary or its namesake."""
@@ -172,17 +183,19 @@ def _container(
     layers = [by_name.get(default), by_name.get(wanted) if wanted != default else None]
     whole: Mapping[str, Any] = {}
     for layer in (*layers, own):
-        whole = merged(whole, layer) if layer else whole
+        whole = merge_objects(whole, layer) if layer else whole
     return {**whole, "name": own["name"]}
 
 
-def merged(below: Mapping[str, Any], above: Mapping[str, Any], *, is_map: bool = False) -> dict[str, Any]:
+def merge_objects(
+    below: Mapping[str, Any], above: Mapping[str, Any], *, is_map: bool = False
+) -> dict[str, Any]:
     """Return both merged: objects recursively, lists concatenated, and otherwise a non-empty `above` wins."""
     whole = dict(below)
     for key, value in above.items():
         under = whole.get(key)
         if isinstance(value, dict) and isinstance(under, dict):
-            whole[key] = merged(under, value, is_map=key in _MAPS)
+            whole[key] = merge_objects(under, value, is_map=key in _MAPS)
         elif isinstance(value, list) and isinstance(under, list):
             whole[key] = [*under, *value]
         elif value or under is None or is_map:
@@ -190,5 +203,5 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any], *, is_map: bool =
     return whole
 
 
-def _without(spec: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+def _without_keys(spec: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     return {key: value for key, value in spec.items() if key not in keys}

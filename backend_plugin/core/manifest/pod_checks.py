@@ -13,8 +13,8 @@ from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import TRAINER, ReplicaGroup
 from backend_plugin.core.manifest import pod_resources
 from backend_plugin.core.manifest.pod_containers import KINDS
-from backend_plugin.core.manifest.pod_source import Draft
-from backend_plugin.core.protojson import shown
+from backend_plugin.core.manifest.pod_draft import PodDraft
+from backend_plugin.core.protojson import format_value
 from backend_plugin.core.settings import Settings
 
 # The port that the operator adds to the training container, and the value of MASTER_PORT.
@@ -25,28 +25,28 @@ _LONGEST_TEXT: Final = 32 * 4096 - 1
 _BEGINNING: Final = 40
 
 
-def problems(spec: Mapping[str, Any], draft: Draft, settings: Settings) -> Iterator[Problem]:
+def check_pod(spec: Mapping[str, Any], draft: PodDraft, settings: Settings) -> Iterator[Problem]:
     """Yield the problems of a pod's spec whose containers have their final names and resources."""
     for kind in KINDS:
         for index, container in enumerate(spec.get(kind, ())):
-            path = draft.path_of(kind, index)
-            yield from _container_problems(container, path, settings)
+            path = draft.get_container_path(kind, index)
+            yield from _check_container(container, path, settings)
             if container["name"] == TRAINER and kind == "containers":
-                yield from _port_problems(container.get("ports", ()), f"{path}.ports")
+                yield from _check_ports(container.get("ports", ()), f"{path}.ports")
     names = [each["name"] for kind in KINDS for each in spec.get(kind, ())]
     volumes = [each.get("name", "") for each in spec.get("volumes", ())]
     taken = f"rename one of them; {TRAINER} is the name of the training container"
-    for name in _repeated(names):
+    for name in _list_repeated(names):
         remedy = taken if name == TRAINER else "rename one of them"
         yield _problem(f"{draft.path}.containers", name, "is the name of two containers", remedy)
-    for name in _repeated(volumes):
+    for name in _list_repeated(volumes):
         yield _problem(f"{draft.path}.volumes", name, "is the name of two volumes", "rename one of them")
 
 
-def ranks_without_gpus(spec: Mapping[str, Any], group: ReplicaGroup, settings: Settings) -> Iterator[Problem]:
+def check_gpu_count(spec: Mapping[str, Any], group: ReplicaGroup, settings: Settings) -> Iterator[Problem]:
     """Yield a problem if a replica with GPUs starts more processes than it has GPUs."""
     trainer = next(each for each in spec["containers"] if each["name"] == TRAINER)
-    gpus = pod_resources.of(trainer, settings).limits.get(settings.gpu_resource_name)
+    gpus = pod_resources.read_container_resources(trainer, settings).limits.get(settings.gpu_resource_name)
     if gpus and gpus.is_whole and gpus.whole < group.processes:
         yield _problem(
             "custom.elasticConfig.nprocPerNode",
@@ -56,18 +56,20 @@ def ranks_without_gpus(spec: Mapping[str, Any], group: ReplicaGroup, settings: S
         )
 
 
-def _container_problems(container: Mapping[str, Any], path: str, settings: Settings) -> Iterator[Problem]:
-    if any(pod_resources.is_device(name) for name in pod_resources.names_of(container)):
-        yield from pod_resources.problems(pod_resources.of(container, settings), path, settings)
+def _check_container(container: Mapping[str, Any], path: str, settings: Settings) -> Iterator[Problem]:
+    if any(pod_resources.is_device(name) for name in pod_resources.get_resource_names(container)):
+        yield from pod_resources.check_devices(
+            pod_resources.read_container_resources(container, settings), path, settings
+        )
     if not container.get("image"):
         yield _problem(f"{path}.image", "", "is empty", "name the image to run")
-    yield from _text_problems(container, path)
-    for place in _repeated([each.get("mountPath", "") for each in container.get("volumeMounts", ())]):
+    yield from _check_text_lengths(container, path)
+    for place in _list_repeated([each.get("mountPath", "") for each in container.get("volumeMounts", ())]):
         remedy = "leave one of the two out; one may be the PodTemplate's"
         yield _problem(f"{path}.volumeMounts", place, "is the mount path of two volumes", remedy)
 
 
-def _text_problems(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
+def _check_text_lengths(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
     """Yield each argument and variable that is too long for Linux to start the program on any node."""
     if _is_short(container):
         return
@@ -92,12 +94,12 @@ def _is_short(container: Mapping[str, Any]) -> bool:
         return False
 
 
-def _port_problems(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[Problem]:
+def _check_ports(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[Problem]:
     """Yield the ports that conflict in the service, for which the operator ignores their protocols."""
     said = [(each.get("name", ""), each.get("containerPort", 0)) for each in ports]
-    for name in _repeated([name for name, _ in said if name]):
+    for name in _list_repeated([name for name, _ in said if name]):
         yield _problem(path, name, "is the name of two ports", "rename one of them")
-    for number in _repeated([number for _, number in said]):
+    for number in _list_repeated([number for _, number in said]):
         remedy = "leave one of the two out: each is a TCP port of the replica's service"
         yield _problem(path, number, "is the number of two ports", remedy)
     # If another port has the operator's name, the operator adds none.
@@ -106,11 +108,11 @@ def _port_problems(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[Pr
         yield _problem(path, PORT, "is the port with which replicas find each other", remedy)
 
 
-def _repeated(values: Sequence[Any]) -> list[Any]:
+def _list_repeated(values: Sequence[Any]) -> list[Any]:
     if len({*values}) == len(values):
         return []
     return sorted(value for value, times in Counter(values).items() if times > 1)
 
 
 def _problem(path: str, value: object, message: str, remedy: str) -> Problem:
-    return Problem(field=path, value=shown(value), message=message, remedy=remedy)
+    return Problem(field=path, value=format_value(value), message=message, remedy=remedy)

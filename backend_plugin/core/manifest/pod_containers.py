@@ -6,52 +6,56 @@ from typing import Any, Final
 
 from backend_plugin.core.job import TRAINER, ReplicaGroup
 from backend_plugin.core.manifest import pod_base, pod_env, pod_resources
-from backend_plugin.core.manifest.pod_resources import NO_CLAIM, Claim
-from backend_plugin.core.manifest.pod_source import Draft
+from backend_plugin.core.manifest.pod_draft import PodDraft
+from backend_plugin.core.manifest.pod_resources import NO_CLAIM, ResourceRequirements
 from backend_plugin.core.settings import Settings
 
 KINDS: Final = ("initContainers", "containers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claims:
+class ResourceResolver:
     """The sources that determine the resources of containers."""
 
-    draft: Draft
+    draft: PodDraft
     base: Mapping[str, Any]
     """The ``template`` of the PodTemplate."""
-    group: Claim
+    group: ResourceRequirements
     """The resources of the role."""
     settings: Settings
 
-    def resolved(self) -> Mapping[str, Any]:
+    def resolve_spec(self) -> Mapping[str, Any]:
         """Return the draft's spec in which every container has its final resources."""
-        return _each(self.draft.spec, self._claiming)
+        return _map_containers(self.draft.spec, self._with_resources)
 
-    def _claiming(self, kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _with_resources(self, kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
         # The `claims` of a container refer to resource claims of the pod and are kept.
         said = container.get("resources", {})
-        return {**container, "resources": {**said, **self._of(kind, container).written()}}
+        return {**container, "resources": {**said, **self._resolve_container(kind, container).to_manifest()}}
 
-    def _of(self, kind: str, container: Mapping[str, Any]) -> Claim:
-        own = pod_resources.of(container, self.settings)
+    def _resolve_container(self, kind: str, container: Mapping[str, Any]) -> ResourceRequirements:
+        own = pod_resources.read_container_resources(container, self.settings)
         is_init = kind == "initContainers"
         # An init container that always restarts is a sidecar; the role's resources do not apply to it.
         group = NO_CLAIM if container.get("restartPolicy") == "Always" else self.group
         trains = is_init or container["name"] == self.draft.primary
         if self.draft.is_decorated:
             inherited = (
-                NO_CLAIM if trains else pod_base.inherited(self.base, container["name"], self.settings)
+                NO_CLAIM
+                if trains
+                else pod_base.get_inherited_resources(self.base, container["name"], self.settings)
             )
-            claim = group.over(own) if trains else pod_resources.without(own, inherited)
-            return pod_resources.whole(claim)
-        below = pod_base.claim_of(self.base, kind, container["name"], settings=self.settings, trains=trains)
+            claim = group.with_defaults(own) if trains else pod_resources.subtract_primary(own, inherited)
+            return pod_resources.normalize_resources(claim)
+        below = pod_base.get_template_resources(
+            self.base, kind, container["name"], settings=self.settings, trains=trains
+        )
         if trains:
-            return pod_resources.of_trainer(own, group, below, self.settings)
-        return pod_resources.of_sidecar(own, below, self.settings)
+            return pod_resources.compute_trainer_resources(own, group, below, self.settings)
+        return pod_resources.compute_sidecar_resources(own, below, self.settings)
 
 
-def decorated(
+def with_flyte_defaults(
     spec: Mapping[str, Any], primary: str, env: Sequence[Mapping[str, Any]], settings: Settings
 ) -> Mapping[str, Any]:
     """Return a spec with Flyte's environment and the default security context of the primary container."""
@@ -61,28 +65,30 @@ def decorated(
         is_primary = kind == "containers" and container["name"] == primary
         if is_primary and security is not None and "securityContext" not in container:
             container = {**container, "securityContext": security}
-        return pod_env.decorated(container, env, settings)
+        return pod_env.with_flyte_env(container, env, settings)
 
-    return _each(spec, decorate)
+    return _map_containers(spec, decorate)
 
 
-def finished(
+def finalize_spec(
     spec: Mapping[str, Any], primary: str, group: ReplicaGroup, settings: Settings
 ) -> Mapping[str, Any]:
     """Return the final spec: the primary container has the operator's name and reports its failures."""
 
     def finish(kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
         if kind == "containers" and container["name"] == primary:
-            env = pod_env.truthful(pod_env.for_training(container, group.processes, settings))
-            named = {**container, "name": TRAINER, "env": pod_env.unique(env)}
+            env = pod_env.with_failure_reporting(
+                pod_env.with_training_env(container, group.processes, settings)
+            )
+            named = {**container, "name": TRAINER, "env": pod_env.without_duplicates(env)}
             return {**named, "image": group.image} if group.image else named
         env = container.get("env", ())
-        return {**container, "env": pod_env.unique(env)} if env else container
+        return {**container, "env": pod_env.without_duplicates(env)} if env else container
 
-    return _each(spec, finish)
+    return _map_containers(spec, finish)
 
 
-def _each(
+def _map_containers(
     spec: Mapping[str, Any], change: Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
 ) -> Mapping[str, Any]:
     return {**spec, **{kind: [change(kind, each) for each in spec[kind]] for kind in KINDS if spec.get(kind)}}

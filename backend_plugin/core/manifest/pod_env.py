@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final
 
-from backend_plugin.core.job import Run
+from backend_plugin.core.job import Attempt
 from backend_plugin.core.quantity import parse
 from backend_plugin.core.settings import Settings
 
@@ -13,19 +13,19 @@ _THREADS: Final = "OMP_NUM_THREADS"
 _STRATEGY: Final = {"name": "_F_DES", "value": "Earliest"}
 
 
-def decorated(
+def with_flyte_env(
     container: Mapping[str, Any], env: Sequence[Mapping[str, Any]], settings: Settings
 ) -> dict[str, Any]:
     """Return the container with the environment that FlytePropeller sets in containers that it renders.
 
-    `env` is the result of `of_run`.
+    `env` is the result of `build_execution_env`.
     """
     env = [*container.get("env", ()), *env]
-    sources = [*container.get("envFrom", ()), *_sources(settings)]
+    sources = [*container.get("envFrom", ()), *_build_sources(settings)]
     return {**container, "env": env, **({"envFrom": sources} if sources else {})}
 
 
-def of_run(run: Run, settings: Settings) -> list[dict[str, Any]]:
+def build_execution_env(run: Attempt, settings: Settings) -> list[dict[str, Any]]:
     """Return the variables of every container, from the execution and the platform."""
     known = {
         "FLYTE_INTERNAL_EXECUTION_ID": run.execution,
@@ -42,19 +42,19 @@ def of_run(run: Run, settings: Settings) -> list[dict[str, Any]]:
     # If the execution does not name its task, omit these variables.
     known |= task if any(task.values()) else {}
     told = [{"name": name, "value": value} for name, value in known.items()]
-    return [*told, *_values(run.environment), *_values(settings.default_env_vars)]
+    return [*told, *_build_entries(run.environment), *_build_entries(settings.default_env_vars)]
 
 
-def truthful(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def with_failure_reporting(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the primary container's environment with the variables that report the first failure.
 
     A task that sets FLYTE_FAIL_ON_ERROR itself keeps its value.
     """
-    ours = [] if _FAIL_ON_ERROR in _names(env) else [{"name": _FAIL_ON_ERROR, "value": "true"}]
+    ours = [] if _FAIL_ON_ERROR in _get_names(env) else [{"name": _FAIL_ON_ERROR, "value": "true"}]
     return [*env, *ours, _WORKER, _STRATEGY]
 
 
-def for_training(
+def with_training_env(
     container: Mapping[str, Any], processes: int, settings: Settings
 ) -> Sequence[Mapping[str, Any]]:
     """Return the training container's environment with the platform's value for each missing variable.
@@ -65,12 +65,15 @@ def for_training(
     env: Sequence[Mapping[str, Any]] = container.get("env", ())
     if container.get("envFrom"):
         return env
-    said = _names(env)
-    known = {**_threads(container, processes), **settings.kfpytorch.training_env}
-    return [*env, *_values({name: value for name, value in known.items() if value and name not in said})]
+    said = _get_names(env)
+    known = {**_build_thread_env(container, processes), **settings.kfpytorch.training_env}
+    return [
+        *env,
+        *_build_entries({name: value for name, value in known.items() if value and name not in said}),
+    ]
 
 
-def _threads(container: Mapping[str, Any], processes: int) -> dict[str, str]:
+def _build_thread_env(container: Mapping[str, Any], processes: int) -> dict[str, str]:
     """Return OMP_NUM_THREADS for the CPU limit of the container, if it runs a single process.
 
     torch starts a thread for each CPU of the node, which is slow under a lower limit. With several processes
@@ -82,20 +85,20 @@ def _threads(container: Mapping[str, Any], processes: int) -> dict[str, str]:
     return {_THREADS: str(max(1, parse(limit).whole))}
 
 
-def unique(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def without_duplicates(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the last entry of each name, because the API server rejects duplicate names in a job."""
     return list({each.get("name"): each for each in env}.values())
 
 
-def _names(env: Sequence[Mapping[str, Any]]) -> Set[object]:
+def _get_names(env: Sequence[Mapping[str, Any]]) -> Set[object]:
     return {each.get("name") for each in env}
 
 
-def _values(values: Mapping[str, str]) -> list[dict[str, Any]]:
+def _build_entries(values: Mapping[str, str]) -> list[dict[str, Any]]:
     return [{"name": name, "value": values[name]} for name in sorted(values)]
 
 
-def _sources(settings: Settings) -> list[dict[str, Any]]:
+def _build_sources(settings: Settings) -> list[dict[str, Any]]:
     return [
         {kind: {"name": name, "optional": True}}
         for kind, names in (

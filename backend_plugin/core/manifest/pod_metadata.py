@@ -1,6 +1,6 @@
 """The labels and annotations of pods, including the secrets that Flyte's webhook injects.
 
-The metadata of the job is in `metadata`.
+The metadata of the job is in `object_metadata`.
 """
 
 import base64
@@ -11,7 +11,7 @@ from typing import Any, Final
 from flyteidl.core.security_pb2 import Secret, SecurityContext
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import Run
+from backend_plugin.core.job import Attempt
 from backend_plugin.core.settings import Settings
 
 _RFC_4648: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
@@ -21,16 +21,16 @@ _LONGEST_LABEL: Final = 63
 _NOT_IN_A_LABEL: Final = re.compile("[^-a-z0-9]+")
 
 
-def of_run(run: Run, security: SecurityContext) -> Mapping[str, Mapping[str, str]]:
+def build_execution_metadata(run: Attempt, security: SecurityContext) -> Mapping[str, Mapping[str, str]]:
     """Return the labels and annotations of an execution, with its identity and its secrets."""
-    secrets = {f"flyte.secrets/s{index}": encoded(each) for index, each in enumerate(security.secrets)}
+    secrets = {f"flyte.secrets/s{index}": encode_secret(each) for index, each in enumerate(security.secrets)}
     labels = {**run.labels, **({"inject-flyte-secrets": "true"} if secrets else {})}
     if run.execution_identity:
-        labels["execution-identity"] = _label(run.execution_identity)
+        labels["execution-identity"] = _format_label(run.execution_identity)
     return {"labels": labels, "annotations": {**run.annotations, **secrets}}
 
 
-def of_pod(layers: Sequence[Mapping[str, Any]], settings: Settings) -> dict[str, Any]:
+def merge_pod_metadata(layers: Sequence[Mapping[str, Any]], settings: Settings) -> dict[str, Any]:
     """Return the metadata of a pod; later layers override earlier ones."""
     platform = {"labels": settings.default_labels, "annotations": settings.default_annotations}
     parts = {
@@ -40,7 +40,7 @@ def of_pod(layers: Sequence[Mapping[str, Any]], settings: Settings) -> dict[str,
     return {part: values for part, values in parts.items() if values}
 
 
-def problems(security: SecurityContext) -> Iterator[Problem]:
+def check_secrets(security: SecurityContext) -> Iterator[Problem]:
     """Yield the secrets with a mount requirement that the webhook does not support."""
     for index, each in enumerate(security.secrets):
         if each.mount_requirement not in Secret.MountType.values():
@@ -52,26 +52,26 @@ def problems(security: SecurityContext) -> Iterator[Problem]:
             )
 
 
-def encoded(secret: Secret) -> str:
+def encode_secret(secret: Secret) -> str:
     """Return the description of a secret in the encoding that the webhook reads from an annotation."""
-    return base64.b32encode("".join(_lines(secret)).encode()).decode().translate(_FLYTES)
+    return base64.b32encode("".join(_iter_lines(secret)).encode()).decode().translate(_FLYTES)
 
 
-def _lines(secret: Secret) -> Iterator[str]:
+def _iter_lines(secret: Secret) -> Iterator[str]:
     for field, value in secret.ListFields():
         if field.enum_type is None:
-            yield f"{field.name}: {_quoted(value)}\n"
+            yield f"{field.name}: {_quote(value)}\n"
         else:
             # `problems` reports a number without a name.
             known = field.enum_type.values_by_number.get(value)
             yield f"{field.name}: {known.name if known else value}\n"
 
 
-def _quoted(text: str) -> str:
-    return '"' + "".join(_escaped(character) for character in text) + '"'
+def _quote(text: str) -> str:
+    return '"' + "".join(_escape(character) for character in text) + '"'
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     if character in _ESCAPES:
         return _ESCAPES[character]
     if " " <= character <= "~":
@@ -79,5 +79,5 @@ def _escaped(character: str) -> str:
     return "".join(f"\\{byte:03o}" for byte in character.encode())
 
 
-def _label(identity: str) -> str:
+def _format_label(identity: str) -> str:
     return _NOT_IN_A_LABEL.sub("-", identity.lower())[:_LONGEST_LABEL].strip("-")

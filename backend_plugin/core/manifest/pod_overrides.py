@@ -10,17 +10,17 @@ from typing import Any, Final
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from flyteidl.core.workflow_pb2 import TaskNodeOverrides
 
-from backend_plugin.core.manifest.pod_source import DECORATED, PRIMARY_KEY
-from backend_plugin.core.protojson import as_json
-from backend_plugin.core.reading import entries, section
-from backend_plugin.core.replicas import RESOURCE_NAMES
+from backend_plugin.core.manifest.pod_draft import DECORATED, PRIMARY_KEY
+from backend_plugin.core.protojson import decode_struct
+from backend_plugin.core.reading import get_mapping, get_mappings
+from backend_plugin.core.replica_specs import RESOURCE_NAMES
 from backend_plugin.core.values import JsonValue
 
 _PARTS: Final = ("requests", "limits")
 _EXTENDED: Final = ("gpu_accelerator", "shared_memory")
 
 
-def overridden(template: TaskTemplate, overrides: TaskNodeOverrides) -> TaskTemplate:
+def with_overrides(template: TaskTemplate, overrides: TaskNodeOverrides) -> TaskTemplate:
     """Return the task template with the overrides of its Flyte node; the same object if there are none."""
     if not overrides.ListFields():
         return template
@@ -41,8 +41,8 @@ def overridden(template: TaskTemplate, overrides: TaskNodeOverrides) -> TaskTemp
 
 def _is_rendered(template: TaskTemplate) -> bool:
     """True if FlytePropeller rendered the pod, and so applied the overrides."""
-    containers = entries(as_json(template.k8s_pod.pod_spec), "containers")
-    env = [each for container in containers for each in entries(container, "env")]
+    containers = get_mappings(decode_struct(template.k8s_pod.pod_spec), "containers")
+    env = [each for container in containers for each in get_mappings(container, "env")]
     return any(each.get("name") == DECORATED for each in env)
 
 
@@ -64,7 +64,7 @@ def _change_container(template: TaskTemplate, overrides: TaskNodeOverrides) -> N
     container = template.container
     container.image = overrides.container_image or container.image
     for part in _PARTS:
-        asked = _some(getattr(overrides.resources, part))
+        asked = _select_nonzero(getattr(overrides.resources, part))
         if not asked:
             continue
         said = getattr(container.resources, part)
@@ -75,30 +75,34 @@ def _change_container(template: TaskTemplate, overrides: TaskNodeOverrides) -> N
 
 
 def _change_pod(template: TaskTemplate, overrides: TaskNodeOverrides) -> None:
-    spec = as_json(template.k8s_pod.pod_spec)
+    spec = decode_struct(template.k8s_pod.pod_spec)
     primary = template.config.get(PRIMARY_KEY, "")
-    asked = {part: _amounts(getattr(overrides.resources, part)) for part in _PARTS}
+    asked = {part: _read_amounts(getattr(overrides.resources, part)) for part in _PARTS}
 
-    def changed(container: JsonValue, *, is_init: bool) -> JsonValue:
+    def change_container(container: JsonValue, *, is_init: bool) -> JsonValue:
         if not isinstance(container, Mapping) or not (is_init or container.get("name") == primary):
             return container
-        said = section(container, "resources")
-        more = {part: {**section(said, part), **amounts} for part, amounts in asked.items() if amounts}
+        said = get_mapping(container, "resources")
+        more = {part: {**get_mapping(said, part), **amounts} for part, amounts in asked.items() if amounts}
         image = {} if is_init or not overrides.container_image else {"image": overrides.container_image}
         return {**container, **image, **({"resources": {**said, **more}} if more else {})}
 
     for kind in ("containers", "initContainers"):
         containers = spec.get(kind)
         if isinstance(containers, list):
-            spec[kind] = [changed(each, is_init=kind == "initContainers") for each in containers]
+            spec[kind] = [change_container(each, is_init=kind == "initContainers") for each in containers]
     template.k8s_pod.pod_spec.Clear()
     template.k8s_pod.pod_spec.update(spec)
 
 
-def _amounts(asked: Iterable[Any]) -> dict[str, str]:
-    return {RESOURCE_NAMES[each.name]: each.value for each in _some(asked) if each.name in RESOURCE_NAMES}
+def _read_amounts(asked: Iterable[Any]) -> dict[str, str]:
+    return {
+        RESOURCE_NAMES[each.name]: each.value
+        for each in _select_nonzero(asked)
+        if each.name in RESOURCE_NAMES
+    }
 
 
-def _some(asked: Iterable[Any]) -> list[Any]:
+def _select_nonzero(asked: Iterable[Any]) -> list[Any]:
     """Return the entries without those of amount zero, which Flyte treats as not specified."""
     return [each for each in asked if each.value.strip("+0.") or not each.value]

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from backend_plugin.core import shapes
+from backend_plugin.core import schema_check
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import ReplicaGroup
-from backend_plugin.core.quantity import NotAQuantity, Quantity, parse
+from backend_plugin.core.quantity import InvalidQuantity, Quantity, parse
+from backend_plugin.core.schema_check import format_amount
 from backend_plugin.core.settings import Settings
-from backend_plugin.core.shapes import amount_text
 
 _NOTHING: Final = parse("0")
 # Resources of every container of Flyte, even if not specified.
@@ -24,7 +24,7 @@ _ANY_GPU: Final = ("gpu", "nvidia.com/gpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class ResourceRequirements:
     """Requests and limits by resource name."""
 
     requests: Mapping[str, Quantity] = field(default_factory=dict)
@@ -35,11 +35,13 @@ class Claim:
         """Return the names of all its resources in order."""
         return sorted({*self.requests, *self.limits})
 
-    def over(self, other: "Claim") -> "Claim":
+    def with_defaults(self, other: "ResourceRequirements") -> "ResourceRequirements":
         """Return this claim, completed by the resources of the other that this one does not specify."""
-        return Claim(requests={**other.requests, **self.requests}, limits={**other.limits, **self.limits})
+        return ResourceRequirements(
+            requests={**other.requests, **self.requests}, limits={**other.limits, **self.limits}
+        )
 
-    def written(self) -> dict[str, dict[str, str]]:
+    def to_manifest(self) -> dict[str, dict[str, str]]:
         """Return the claim in the form of a container's ``resources``."""
         parts = {"limits": self.limits, "requests": self.requests}
         return {
@@ -47,19 +49,21 @@ class Claim:
         }
 
 
-NO_CLAIM: Final = Claim()
+NO_CLAIM: Final = ResourceRequirements()
 
 
-def of(container: Mapping[str, Any], settings: Settings) -> Claim:
+def read_container_resources(container: Mapping[str, Any], settings: Settings) -> ResourceRequirements:
     """Return the claim of a container that has passed the schema check."""
     resources = container.get("resources", {})
-    return Claim(
-        requests=_amounts(resources.get("requests", {}), ("gpu",), settings),
-        limits=_amounts(resources.get("limits", {}), ("gpu",), settings),
+    return ResourceRequirements(
+        requests=_parse_amounts(resources.get("requests", {}), ("gpu",), settings),
+        limits=_parse_amounts(resources.get("limits", {}), ("gpu",), settings),
     )
 
 
-def of_group(group: ReplicaGroup, settings: Settings, problems: list[Problem]) -> Claim:
+def read_role_resources(
+    group: ReplicaGroup, settings: Settings, problems: list[Problem]
+) -> ResourceRequirements:
     """Return the claim of a role, which replaces that of the task.
 
     A request without a limit is also the limit, and a limit without a request is also the request.
@@ -68,43 +72,53 @@ def of_group(group: ReplicaGroup, settings: Settings, problems: list[Problem]) -
         return NO_CLAIM
     said = {"requests": group.resources.requests, "limits": group.resources.limits}
     try:
-        requests, limits = (_amounts(amounts, _ANY_GPU, settings) for amounts in said.values())
-    except NotAQuantity:
+        requests, limits = (_parse_amounts(amounts, _ANY_GPU, settings) for amounts in said.values())
+    except InvalidQuantity:
         path = f"custom.{group.role.value.lower()}Replicas.resources"
         for part, amounts in said.items():
-            problems += shapes.problems(amounts, shapes.AMOUNTS, f"{path}.{part}")
+            problems += schema_check.check_value(amounts, schema_check.AMOUNTS, f"{path}.{part}")
         return NO_CLAIM
-    claim = Claim(requests=_some(requests), limits=_some(limits))
-    return _completed(claim, claim.names, settings, {})
+    claim = ResourceRequirements(requests=_without_zeros(requests), limits=_without_zeros(limits))
+    return _complete_resources(claim, claim.names, settings, {})
 
 
-def of_trainer(own: Claim, group: Claim, template: Claim, settings: Settings) -> Claim:
+def compute_trainer_resources(
+    own: ResourceRequirements, group: ResourceRequirements, template: ResourceRequirements, settings: Settings
+) -> ResourceRequirements:
     """Return the claim of a primary or init container, from role, container, PodTemplate and defaults."""
-    claim = group.over(own).over(template)
+    claim = group.with_defaults(own).with_defaults(template)
     names = [*_ALWAYS, *({_STORAGE, settings.gpu_resource_name} & {*claim.names})]
     defaults = {"cpu": settings.default_cpus, "memory": settings.default_memory}
     given = settings.kfpytorch.task_resources.defaults
-    return whole(_completed(claim, names, settings, {**defaults, **_some(given)}).over(claim))
+    return normalize_resources(
+        _complete_resources(claim, names, settings, {**defaults, **_without_zeros(given)}).with_defaults(
+            claim
+        )
+    )
 
 
-def of_sidecar(own: Claim, template: Claim, settings: Settings) -> Claim:
+def compute_sidecar_resources(
+    own: ResourceRequirements, template: ResourceRequirements, settings: Settings
+) -> ResourceRequirements:
     """Return the claim of any other container, from itself and the PodTemplate, up to the limits."""
-    claim = own.over(template)
+    claim = own.with_defaults(template)
     # Only these resources are reduced. Fewer devices would be worse than none, and Flyte does not limit other
     # resources.
     cut = {*_ALWAYS, _STORAGE}
     most = {name: most for name, most in settings.kfpytorch.task_resources.limits.items() if name in cut}
-    limits = {name: _at_most(amount, most.get(name)) for name, amount in claim.limits.items()}
+    limits = {name: _limit_amount(amount, most.get(name)) for name, amount in claim.limits.items()}
     requests = {
-        name: _at_most(_at_most(amount, most.get(name)), limits.get(name) if name in cut else None)
+        name: _limit_amount(_limit_amount(amount, most.get(name)), limits.get(name) if name in cut else None)
         for name, amount in claim.requests.items()
     }
     counted = {_STORAGE, settings.gpu_resource_name} & {*claim.names}
     nothing = dict.fromkeys([*_ALWAYS, *counted], _NOTHING)
-    return whole(Claim(requests={**nothing, **requests}, limits={**nothing, **limits}))
+    return normalize_resources(
+        ResourceRequirements(requests={**nothing, **requests}, limits={**nothing, **limits})
+    )
 
 
-def without(own: Claim, primary: Claim) -> Claim:
+def subtract_primary(own: ResourceRequirements, primary: ResourceRequirements) -> ResourceRequirements:
     """Return a sidecar's claim as FlytePropeller rendered it, without the part inherited from `primary`."""
     inherited = {
         name
@@ -112,15 +126,15 @@ def without(own: Claim, primary: Claim) -> Claim:
         if own.limits.get(name, _NOTHING) == primary.limits.get(name, _NOTHING)
         and own.requests.get(name, _NOTHING) in (primary.requests.get(name, _NOTHING), _NOTHING)
     }
-    left = Claim(
+    left = ResourceRequirements(
         requests={name: amount for name, amount in own.requests.items() if name not in inherited},
         limits={name: amount for name, amount in own.limits.items() if name not in inherited},
     )
     nothing = dict.fromkeys(inherited & {*_ALWAYS}, _NOTHING)
-    return Claim(requests={**nothing, **left.requests}, limits={**nothing, **left.limits})
+    return ResourceRequirements(requests={**nothing, **left.requests}, limits={**nothing, **left.limits})
 
 
-def whole(claim: Claim) -> Claim:
+def normalize_resources(claim: ResourceRequirements) -> ResourceRequirements:
     """Return the claim as the API server accepts it: no zero limits, and equal values for devices."""
     limits = {
         name: amount
@@ -133,21 +147,21 @@ def whole(claim: Claim) -> Claim:
     for name in filter(is_device, claim.requests):
         amount = limits.get(name) or requests[name]
         requests[name], limits[name] = requests[name] or amount, amount
-    return Claim(requests=requests, limits=limits)
+    return ResourceRequirements(requests=requests, limits=limits)
 
 
-def names_of(container: Mapping[str, Any]) -> set[str]:
+def get_resource_names(container: Mapping[str, Any]) -> set[str]:
     """Return the names of the resources of a container."""
     said = container.get("resources", {})
     return {*said.get("requests", ()), *said.get("limits", ())}
 
 
-def claimed(spec: Mapping[str, Any]) -> set[str]:
+def get_container_resource_names(spec: Mapping[str, Any]) -> set[str]:
     """Return the names of the resources of a pod's containers, without init containers."""
-    return {name for each in spec["containers"] for name in names_of(each)}
+    return {name for each in spec["containers"] for name in get_resource_names(each)}
 
 
-def requested(spec: Mapping[str, Any]) -> set[str]:
+def get_requested_resource_names(spec: Mapping[str, Any]) -> set[str]:
     """Return the names of the resources that any container of a pod requests."""
     containers = [*spec["containers"], *spec.get("initContainers", ())]
     return {name for each in containers for name in each.get("resources", {}).get("requests", {})}
@@ -160,7 +174,7 @@ def is_device(name: str) -> bool:
     return bool(slash) and not domain.endswith("kubernetes.io") and not name.startswith("requests.")
 
 
-def problems(claim: Claim, path: str, settings: Settings) -> Iterator[Problem]:
+def check_devices(claim: ResourceRequirements, path: str, settings: Settings) -> Iterator[Problem]:
     """Yield a problem for each device that cannot be provided as requested."""
     gpu = settings.gpu_resource_name
     most = settings.kfpytorch.task_resources.limits.get(gpu)
@@ -183,7 +197,9 @@ def _problem(path: str, name: str, amount: Quantity, message: str, remedy: str) 
     return Problem(field=field_path, value=amount.text, message=message, remedy=remedy)
 
 
-def _completed(claim: Claim, names: list[str], settings: Settings, defaults: Mapping[str, Quantity]) -> Claim:
+def _complete_resources(
+    claim: ResourceRequirements, names: list[str], settings: Settings, defaults: Mapping[str, Quantity]
+) -> ResourceRequirements:
     """Return the claim for `names` with the missing requests and limits, up to the platform's limits."""
     requests, limits = {}, {}
     for name in names:
@@ -192,28 +208,28 @@ def _completed(claim: Claim, names: list[str], settings: Settings, defaults: Map
         if is_device(name):
             requests[name], limits[name] = request, said or request
         else:
-            limits[name] = _at_most(said or request, most)
-            requests[name] = _at_most(_at_most(request, most), limits[name])
-    return Claim(requests=requests, limits=limits)
+            limits[name] = _limit_amount(said or request, most)
+            requests[name] = _limit_amount(_limit_amount(request, most), limits[name])
+    return ResourceRequirements(requests=requests, limits=limits)
 
 
-def _at_most(amount: Quantity, most: Quantity | None) -> Quantity:
+def _limit_amount(amount: Quantity, most: Quantity | None) -> Quantity:
     return most if most and amount and amount > most else amount
 
 
-def _amount(said: Any) -> Quantity:
-    amount = parse(amount_text(said))
+def _parse_amount(said: Any) -> Quantity:
+    amount = parse(format_amount(said))
     if amount.nano < 0:
-        raise NotAQuantity(said)
+        raise InvalidQuantity(said)
     return amount
 
 
-def _some(amounts: Mapping[str, Quantity]) -> dict[str, Quantity]:
+def _without_zeros(amounts: Mapping[str, Quantity]) -> dict[str, Quantity]:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
-def _amounts(said: Mapping[str, Any], gpu: tuple[str, ...], settings: Settings) -> dict[str, Quantity]:
-    amounts = {name: _amount(amount) for name, amount in said.items()}
+def _parse_amounts(said: Mapping[str, Any], gpu: tuple[str, ...], settings: Settings) -> dict[str, Quantity]:
+    amounts = {name: _parse_amount(amount) for name, amount in said.items()}
     if not any(name in amounts for name in gpu):
         return amounts
     for name in gpu:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import Run
-from backend_plugin.core.protojson import shown
+from backend_plugin.core.job import Attempt
+from backend_plugin.core.protojson import format_value
 from backend_plugin.core.settings import Settings
 
 CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
@@ -30,7 +30,7 @@ _NOTHING: Final = frozenset[Any]()
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _RestrictedField:
     """A field that the level restricts."""
 
     path: str
@@ -41,15 +41,19 @@ class _Row:
 
 
 _SECURITY: Final = (
-    _Row("securityContext.windowsOptions.hostProcess", "runs as a process of the node"),
-    _Row("securityContext.seLinuxOptions.type", "is not an SELinux type for containers", _SELINUX),
-    _Row("securityContext.seLinuxOptions.user", "sets an SELinux user"),
-    _Row("securityContext.seLinuxOptions.role", "sets an SELinux role"),
-    _Row("securityContext.seccompProfile.type", "removes the restrictions of seccomp", _PROFILES),
-    _Row("securityContext.appArmorProfile.type", "removes the restrictions of AppArmor", _PROFILES),
+    _RestrictedField("securityContext.windowsOptions.hostProcess", "runs as a process of the node"),
+    _RestrictedField(
+        "securityContext.seLinuxOptions.type", "is not an SELinux type for containers", _SELINUX
+    ),
+    _RestrictedField("securityContext.seLinuxOptions.user", "sets an SELinux user"),
+    _RestrictedField("securityContext.seLinuxOptions.role", "sets an SELinux role"),
+    _RestrictedField("securityContext.seccompProfile.type", "removes the restrictions of seccomp", _PROFILES),
+    _RestrictedField(
+        "securityContext.appArmorProfile.type", "removes the restrictions of AppArmor", _PROFILES
+    ),
 )
 _HOSTS: Final = tuple(
-    _Row(f"{place}.{how}.host", "makes the node connect to another host")
+    _RestrictedField(f"{place}.{how}.host", "makes the node connect to another host")
     for place in (
         "livenessProbe",
         "readinessProbe",
@@ -60,29 +64,29 @@ _HOSTS: Final = tuple(
     for how in ("httpGet", "tcpSocket")
 )
 OF_PODS: Final = (
-    _Row("hostNetwork", "shares the network of the node"),
-    _Row("hostPID", "exposes the processes of the node"),
-    _Row("hostIPC", "shares the memory segments of the node"),
-    _Row("volumes[].hostPath.path", "is a directory of the node"),
-    _Row("securityContext.sysctls[].name", "changes the kernel of the node", _SYSCTLS),
+    _RestrictedField("hostNetwork", "shares the network of the node"),
+    _RestrictedField("hostPID", "exposes the processes of the node"),
+    _RestrictedField("hostIPC", "shares the memory segments of the node"),
+    _RestrictedField("volumes[].hostPath.path", "is a directory of the node"),
+    _RestrictedField("securityContext.sysctls[].name", "changes the kernel of the node", _SYSCTLS),
     *_SECURITY,
 )
 OF_CONTAINERS: Final = (
-    _Row("securityContext.privileged", "gives all rights on the node"),
-    _Row("securityContext.capabilities.add[]", "gives a right on the node", _CAPABILITIES),
-    _Row(
+    _RestrictedField("securityContext.privileged", "gives all rights on the node"),
+    _RestrictedField("securityContext.capabilities.add[]", "gives a right on the node", _CAPABILITIES),
+    _RestrictedField(
         "securityContext.procMount",
         "exposes parts of /proc that are hidden by default",
         frozenset({"Default"}),
     ),
-    _Row("ports[].hostPort", "is a port of the node"),
+    _RestrictedField("ports[].hostPort", "is a port of the node"),
     *_SECURITY,
     *_HOSTS,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class PodPart:
     """A part of a pod, and its path in the task template."""
 
     path: str
@@ -94,43 +98,45 @@ class Source:
 _Finding: TypeAlias = tuple[tuple[str, Any], str, str]
 
 
-def problems(
-    sources: Sequence[Source], platform: Mapping[str, Any], run: Run, settings: Settings
+def check_baseline(
+    sources: Sequence[PodPart], platform: Mapping[str, Any], run: Attempt, settings: Settings
 ) -> Iterator[Problem]:
     """Yield each field of the author's parts that is not admitted.
 
     The values that the platform itself configures are exempt: those of its PodTemplate (`platform`) and those
     of the settings.
     """
-    ours = Source(
+    ours = PodPart(
         path="",
         spec=platform.get("spec", {}),
         annotations=platform.get("metadata", {}).get("annotations", {}),
     )
-    decided = {what for source in (ours, _of_settings(settings)) for what, _, _ in _findings(source)}
+    decided = {
+        what for source in (ours, _build_settings_part(settings)) for what, _, _ in _iter_violations(source)
+    }
     for source in sources:
-        for what, message, path in _findings(source):
+        for what, message, path in _iter_violations(source):
             if what not in decided:
                 yield _problem(path, what[1], message)
-        yield from _account_problems(source, ours, run, settings)
+        yield from _check_service_account(source, ours, run, settings)
 
 
-def _of_settings(settings: Settings) -> Source:
+def _build_settings_part(settings: Settings) -> PodPart:
     spec = {
         "hostNetwork": settings.enable_host_networking_pod,
         "securityContext": settings.default_pod_security_context or {},
         "containers": [{"securityContext": settings.default_security_context or {}}],
     }
-    return Source(path="", spec=spec, annotations=settings.default_annotations)
+    return PodPart(path="", spec=spec, annotations=settings.default_annotations)
 
 
-def _findings(source: Source) -> Iterator[_Finding]:
+def _iter_violations(source: PodPart) -> Iterator[_Finding]:
     for row in OF_PODS:
-        yield from _of_row(row, source.spec, source.path)
+        yield from _iter_field_violations(row, source.spec, source.path)
     for kind in CONTAINERS:
         for index, container in enumerate(source.spec.get(kind, ())):
             for row in OF_CONTAINERS:
-                yield from _of_row(row, container, f"{source.path}.{kind}[{index}]")
+                yield from _iter_field_violations(row, container, f"{source.path}.{kind}[{index}]")
     for name, value in source.annotations.items():
         if name.startswith(_APP_ARMOR) and value == "unconfined":
             yield (
@@ -140,13 +146,13 @@ def _findings(source: Source) -> Iterator[_Finding]:
             )
 
 
-def _of_row(row: _Row, part: Mapping[str, Any], path: str) -> Iterator[_Finding]:
-    for place, value in _values(part, row.path.split("."), path):
+def _iter_field_violations(row: _RestrictedField, part: Mapping[str, Any], path: str) -> Iterator[_Finding]:
+    for place, value in _iter_values(part, row.path.split("."), path):
         if value and value not in row.admitted:
             yield (row.path, value), row.message, place
 
 
-def _values(part: Any, steps: Sequence[str], path: str) -> Iterator[tuple[str, Any]]:
+def _iter_values(part: Any, steps: Sequence[str], path: str) -> Iterator[tuple[str, Any]]:
     if not steps:
         yield path, part
         return
@@ -155,13 +161,15 @@ def _values(part: Any, steps: Sequence[str], path: str) -> Iterator[tuple[str, A
     if inner is None:
         return
     if name == steps[0]:
-        yield from _values(inner, steps[1:], f"{path}.{name}")
+        yield from _iter_values(inner, steps[1:], f"{path}.{name}")
         return
     for index, each in enumerate(inner):
-        yield from _values(each, steps[1:], f"{path}.{name}[{index}]")
+        yield from _iter_values(each, steps[1:], f"{path}.{name}[{index}]")
 
 
-def _account_problems(source: Source, ours: Source, run: Run, settings: Settings) -> Iterator[Problem]:
+def _check_service_account(
+    source: PodPart, ours: PodPart, run: Attempt, settings: Settings
+) -> Iterator[Problem]:
     """Yield the service account that an author names, if it is not the one of the execution."""
     allowed = {"", run.service_account or "default", *settings.kfpytorch.pod_security.service_accounts}
     keys = ("serviceAccountName", "serviceAccount")
@@ -179,4 +187,4 @@ def _account_problems(source: Source, ours: Source, run: Run, settings: Settings
 
 def _problem(path: str, value: object, message: str, remedy: str = "") -> Problem:
     remedy = remedy or "leave it out, or have an admin allow it with kfpytorch.pod-security"
-    return Problem(field=path, value=shown(value), message=message, remedy=remedy)
+    return Problem(field=path, value=format_value(value), message=message, remedy=remedy)

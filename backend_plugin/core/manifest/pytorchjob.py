@@ -11,14 +11,14 @@ import msgspec
 
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import TRAINER, ReplicaGroup, TrainingJob
-from backend_plugin.core.manifest import metadata
+from backend_plugin.core.manifest import object_metadata
 from backend_plugin.core.manifest.pod_checks import PORT, PORT_NAME
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import JsonValue, Manifest
 
 CLEAN_POD_POLICY: Final = "kfpytorch.flyte.org/clean-pod-policy"
 """The annotation with the clean pod policy that the server applies instead of the operator: see
-`_run_policy`."""
+`_build_run_policy`."""
 
 # With `Always` a replica that succeeds would be restarted, so that the job would never end.
 _RESTART_POLICIES: Final = {"Never": "Never", "OnFailure": "OnFailure", "Always": "OnFailure"}
@@ -37,7 +37,7 @@ def build(job: TrainingJob, settings: Settings, job_metadata: Manifest, pods: Se
     Raises:
         InvalidTask: If the manifest is larger than the cluster accepts.
     """
-    manifest = _built(job, settings, job_metadata, pods)
+    manifest = _build_manifest(job, settings, job_metadata, pods)
     size = len(msgspec.json.encode(manifest))
     if size > _LARGEST:
         raise InvalidTask(
@@ -51,7 +51,7 @@ def build(job: TrainingJob, settings: Settings, job_metadata: Manifest, pods: Se
     return manifest
 
 
-def _built(
+def _build_manifest(
     job: TrainingJob, settings: Settings, job_metadata: Manifest, pods: Sequence[Manifest]
 ) -> Manifest:
     return {
@@ -60,24 +60,24 @@ def _built(
         "metadata": _with_clean_pod_policy(job, job_metadata),
         "spec": {
             "pytorchReplicaSpecs": {
-                group.role.value: _replicas(job, group, pod)
+                group.role.value: _build_replica_spec(job, group, pod)
                 for group, pod in zip(job.groups, pods, strict=True)
             },
-            "runPolicy": _run_policy(job, settings),
-            **_elastic(job, job_metadata),
+            "runPolicy": _build_run_policy(job, settings),
+            **_build_elastic_fields(job, job_metadata),
         },
     }
 
 
-def _replicas(job: TrainingJob, group: ReplicaGroup, pod: Manifest) -> Manifest:
+def _build_replica_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest) -> Manifest:
     return {
         "replicas": group.replicas,
         "restartPolicy": _RESTART_POLICIES[group.restart_policy],
-        "template": metadata.with_identity({**pod, "spec": _pod_spec(pod)}, job.run),
+        "template": object_metadata.with_identity({**pod, "spec": _build_pod_spec(pod)}, job.run),
     }
 
 
-def _pod_spec(pod: Manifest) -> Manifest:
+def _build_pod_spec(pod: Manifest) -> Manifest:
     """Return the spec with named ports, without fields that the operator overwrites with a warning."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
@@ -85,13 +85,13 @@ def _pod_spec(pod: Manifest) -> Manifest:
     containers = spec.get("containers")
     kept = {key: value for key, value in spec.items() if key != "restartPolicy"}
     if "imagePullSecrets" in kept:
-        kept["imagePullSecrets"] = _each_once(kept["imagePullSecrets"])
+        kept["imagePullSecrets"] = _without_duplicates(kept["imagePullSecrets"])
     if not isinstance(containers, list):
         return kept
     return {**kept, "containers": [_with_named_ports(container) for container in containers]}
 
 
-def _each_once(values: JsonValue) -> JsonValue:
+def _without_duplicates(values: JsonValue) -> JsonValue:
     """Return the pull secrets without duplicates, which the CRD of release 1.9 rejects."""
     if not isinstance(values, list):
         return values
@@ -106,10 +106,10 @@ def _with_named_ports(container: JsonValue) -> JsonValue:
         return container
     names = [port.get("name") for port in ports if isinstance(port, dict)]
     taken = PORT_NAME in names
-    return {**container, "ports": [_named(port, taken=taken) for port in ports]}
+    return {**container, "ports": [_with_port_name(port, taken=taken) for port in ports]}
 
 
-def _named(port: JsonValue, *, taken: bool) -> JsonValue:
+def _with_port_name(port: JsonValue, *, taken: bool) -> JsonValue:
     if not isinstance(port, dict) or port.get("name"):
         return port
     number = port.get("containerPort")
@@ -117,7 +117,7 @@ def _named(port: JsonValue, *, taken: bool) -> JsonValue:
     return {**port, "name": PORT_NAME if is_operators else _UNNAMED_PORT.format(number=number)}
 
 
-def _run_policy(job: TrainingJob, settings: Settings) -> Manifest:
+def _build_run_policy(job: TrainingJob, settings: Settings) -> Manifest:
     policy = job.run_policy
     kept = int(settings.kfpytorch.ttl_after_finished.total_seconds()) or None
     ttl = policy.ttl_seconds_after_finished
@@ -142,7 +142,7 @@ def _with_clean_pod_policy(job: TrainingJob, job_metadata: Manifest) -> Manifest
     }
 
 
-def _elastic(job: TrainingJob, job_metadata: Manifest) -> Manifest:
+def _build_elastic_fields(job: TrainingJob, job_metadata: Manifest) -> Manifest:
     """Return the rendezvous fields of an elastic job; the operator itself configures other jobs."""
     if job.elastic is None:
         return {}

@@ -1,6 +1,6 @@
 """A scheduler adapter: the data by which one gang scheduler is supported, and its application to a job.
 
-The data of each scheduler is in `schedulers`; the use of two schedulers for one job is in `combination`.
+The data of each scheduler is in `schedulers`. `adapter_composition` combines two schedulers for one job.
 """
 
 import enum
@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.protojson import shown
-from backend_plugin.core.reading import section, text
-from backend_plugin.core.scheduling.findings import Findings
-from backend_plugin.core.scheduling.gang import Gang, Member
-from backend_plugin.core.scheduling.words import Words
+from backend_plugin.core.protojson import format_value
+from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.scheduling.gang import GangRole, GangSpec
+from backend_plugin.core.scheduling.status_parser import StatusParser
 from backend_plugin.core.values import JsonValue, Manifest
 
 QUEUE: Final = "queue"
@@ -24,7 +24,7 @@ SCHEDULER_NAME: Final = "scheduler-name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
+class SchedulingFields:
     """The fields, labels and annotations of a job that its scheduler, or the operator for it, reads."""
 
     job_labels: Mapping[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Marks:
     priority_class_name: str = ""
     """The priority class of all pods; empty if it is left unchanged."""
     pod_labels: Mapping[str, str] = field(default_factory=dict)
-    pod_annotations: Callable[[Member], Mapping[str, str]] = lambda _: {}
+    pod_annotations: Callable[[GangRole], Mapping[str, str]] = lambda _: {}
     """Return the annotations of the pods of a role."""
     other_words: Mapping[str, str] = field(default_factory=dict)
     """Pod labels or annotations that we do not write; if present, they must have these values."""
@@ -47,11 +47,11 @@ class Companion:
 
     api_version: str
     kind: str
-    spec: Callable[[Gang], Manifest]
+    spec: Callable[[GangSpec], Manifest]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueKind:
+class QueueResource:
     """The API resource of a scheduler's queues."""
 
     group: str
@@ -59,7 +59,7 @@ class QueueKind:
     is_namespaced: bool = False
 
 
-class Rank(enum.IntEnum):
+class DetectionRank(enum.IntEnum):
     """The priority of a detection rule; the rule with the lowest rank decides."""
 
     ADMISSION = 1
@@ -73,7 +73,7 @@ class Rank(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Detection:
     """The result of a detection rule that matches."""
 
     why: str
@@ -83,24 +83,24 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class DetectionRule:
     """A rule that detects whether a cluster uses the scheduler in this style."""
 
-    rank: Rank
-    sees: Callable[[Findings, str], Seen | None]
+    rank: DetectionRank
+    sees: Callable[[Capabilities, str], Detection | None]
     """Return the result for the capabilities and the requested queue; None if the rule does not match."""
 
 
-def nothing_against(_: Findings) -> str:
+def accept_any_cluster(_: Capabilities) -> str:
     """Return an empty reason for any capabilities."""
     return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adapter:
+class SchedulerAdapter:
     """A gang scheduler in one style."""
 
-    marks: Callable[[Gang], Marks]
+    marks: Callable[[GangSpec], SchedulingFields]
     companion: Companion | None = None
     """The only object that is created and deleted for a job of this scheduler."""
     scheduler_name: str = ""
@@ -108,22 +108,22 @@ class Adapter:
     understands: frozenset[str] = frozenset()
     keys: Sequence[str] = ()
     """The prefixes of the labels and annotations that address this scheduler."""
-    sighting: Sighting | None = None
+    sighting: DetectionRule | None = None
     """The detection rule; None if a job uses the scheduler only when the settings or the author name it."""
-    denied: Callable[[Findings], str] = nothing_against
+    denied: Callable[[Capabilities], str] = accept_any_cluster
     """Return the reason why a cluster cannot use the scheduler, as a clause; empty if it can."""
-    queues: QueueKind | None = None
+    queues: QueueResource | None = None
     """The API resource of its queues; None if they are not API objects."""
     takes_singles: bool = False
     """True if the adapter also applies to a job with one replica."""
-    of_singles: "Adapter | None" = None
+    of_singles: "SchedulerAdapter | None" = None
     """The adapter for a job with one replica instead of this one; None if there is none."""
     needs_queue: bool = False
     by_operator: bool = False
     """True if the operator creates the pod groups."""
     counts_all: bool = False
     """True if all replicas must be placed, including those above the minimum of an elastic job."""
-    words: Words = field(default_factory=Words)
+    words: StatusParser = field(default_factory=StatusParser)
     """The status parser for its messages and objects."""
     admits: bool = False
     """True if it decides when a job starts and leaves the placement of pods to another scheduler."""
@@ -131,11 +131,11 @@ class Adapter:
     """The reason why no queue admission may precede it, as a clause; empty if it may."""
 
     @property
-    def makes(self) -> tuple[str, str] | None:
+    def companion_type(self) -> tuple[str, str] | None:
         """Return the ``apiVersion`` and ``kind`` of the companion object; None without one."""
         return None if self.companion is None else (self.companion.api_version, self.companion.kind)
 
-    def companions(self, gang: Gang) -> Sequence[Manifest]:
+    def build_companions(self, gang: GangSpec) -> Sequence[Manifest]:
         """Return the companion objects of a job without their metadata, which is derived from the job."""
         made = self.companion
         if made is None:
@@ -143,71 +143,75 @@ class Adapter:
         return [{"apiVersion": made.api_version, "kind": made.kind, "spec": made.spec(gang)}]
 
 
-def decorated(manifest: Manifest, gang: Gang, adapter: Adapter) -> Manifest:
+def with_scheduling(manifest: Manifest, gang: GangSpec, adapter: SchedulerAdapter) -> Manifest:
     """Return the job with the marks of the scheduler; `contradictions` has found no problem."""
     marks = adapter.marks(gang)
-    spec, metadata = section(manifest, "spec"), section(manifest, "metadata")
-    replicas = section(spec, "pytorchReplicaSpecs")
+    spec, metadata = get_mapping(manifest, "spec"), get_mapping(manifest, "metadata")
+    replicas = get_mapping(spec, "pytorchReplicaSpecs")
     return {
         **manifest,
-        "metadata": _with(metadata, "labels", marks.job_labels),
+        "metadata": _with_entries(metadata, "labels", marks.job_labels),
         "spec": {
             **spec,
             "pytorchReplicaSpecs": {
                 **replicas,
                 **{
-                    member.role.value: _replica(section(replicas, member.role.value), member, marks)
+                    member.role.value: _with_pod_fields(
+                        get_mapping(replicas, member.role.value), member, marks
+                    )
                     for member in gang.members
                 },
             },
-            "runPolicy": {**section(spec, "runPolicy"), **marks.run_policy},
+            "runPolicy": {**get_mapping(spec, "runPolicy"), **marks.run_policy},
         },
     }
 
 
-def contradictions(manifest: Manifest, gang: Gang, adapter: Adapter) -> Iterator[Problem]:
+def check_conflicts(manifest: Manifest, gang: GangSpec, adapter: SchedulerAdapter) -> Iterator[Problem]:
     """Yield a problem for each value of a pod or the task that differs from the mark of the scheduler."""
     marks = adapter.marks(gang)
-    metadata = section(manifest, "metadata")
-    yield from _differing(section(metadata, "labels"), marks.job_labels, "metadata.labels")
+    metadata = get_mapping(manifest, "metadata")
+    yield from _check_values(get_mapping(metadata, "labels"), marks.job_labels, "metadata.labels")
     for member in gang.members:
-        template = section(manifest, "spec", "pytorchReplicaSpecs", member.role.value, "template")
+        template = get_mapping(manifest, "spec", "pytorchReplicaSpecs", member.role.value, "template")
         path = f"{member.name} pod"
-        yield from _differing(section(template, "metadata", "labels"), marks.pod_labels, f"{path}.labels")
-        said = section(template, "metadata", "annotations")
-        yield from _differing(said, marks.pod_annotations(member), f"{path}.annotations")
+        yield from _check_values(
+            get_mapping(template, "metadata", "labels"), marks.pod_labels, f"{path}.labels"
+        )
+        said = get_mapping(template, "metadata", "annotations")
+        yield from _check_values(said, marks.pod_annotations(member), f"{path}.annotations")
         words = marks.other_words
         others = {key: words[key] for key in words if key not in marks.pod_labels}
-        yield from _differing(section(template, "metadata", "labels"), others, f"{path}.labels")
-        yield from _differing(said, words, f"{path}.annotations")
+        yield from _check_values(get_mapping(template, "metadata", "labels"), others, f"{path}.labels")
+        yield from _check_values(said, words, f"{path}.annotations")
         wanted = {"schedulerName": gang.scheduler_name, "priorityClassName": marks.priority_class_name}
-        yield from _differing(section(template, "spec"), wanted, path)
+        yield from _check_values(get_mapping(template, "spec"), wanted, path)
 
 
-def _differing(said: Manifest, wanted: Mapping[str, str], path: str) -> Iterator[Problem]:
+def _check_values(said: Manifest, wanted: Mapping[str, str], path: str) -> Iterator[Problem]:
     for key, value in wanted.items():
-        there = text(said, key)
+        there = get_text(said, key)
         # An empty value is a placeholder, as in Flyte's guide.
         if there and value and there != value:
             yield Problem(
                 field=f"{path}.{key}",
-                value=shown(there),
+                value=format_value(there),
                 message=f"conflicts with the gang, which needs {value}",
                 remedy="leave it out of the task, its PodTemplate and the settings, or write the same value",
             )
 
 
-def _replica(replica: Manifest, member: Member, marks: Marks) -> Manifest:
-    template = section(replica, "template")
-    metadata = _with(section(template, "metadata"), "labels", marks.pod_labels)
-    metadata = _with(metadata, "annotations", marks.pod_annotations(member))
+def _with_pod_fields(replica: Manifest, member: GangRole, marks: SchedulingFields) -> Manifest:
+    template = get_mapping(replica, "template")
+    metadata = _with_entries(get_mapping(template, "metadata"), "labels", marks.pod_labels)
+    metadata = _with_entries(metadata, "annotations", marks.pod_annotations(member))
     names: Mapping[str, JsonValue] = {
         "schedulerName": marks.scheduler_name,
         "priorityClassName": marks.priority_class_name,
     }
-    spec = {**section(template, "spec"), **{key: value for key, value in names.items() if value}}
+    spec = {**get_mapping(template, "spec"), **{key: value for key, value in names.items() if value}}
     return {**replica, "template": {**template, "metadata": metadata, "spec": spec}}
 
 
-def _with(metadata: Manifest, key: str, more: Mapping[str, str]) -> Manifest:
-    return {**metadata, key: {**section(metadata, key), **more}} if more else metadata
+def _with_entries(metadata: Manifest, key: str, more: Mapping[str, str]) -> Manifest:
+    return {**metadata, key: {**get_mapping(metadata, key), **more}} if more else metadata

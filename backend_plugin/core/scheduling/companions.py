@@ -7,8 +7,8 @@ import msgspec
 
 from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import Job
-from backend_plugin.core.reading import section
-from backend_plugin.core.scheduling.table import ADAPTERS
+from backend_plugin.core.reading import get_mapping
+from backend_plugin.core.scheduling.registry import ADAPTERS
 from backend_plugin.core.values import Manifest
 
 ANNOTATION: Final = "kfpytorch.flyte.org/companions"
@@ -16,7 +16,7 @@ NO_UID: Final = "00000000-0000-0000-0000-000000000000"
 """The placeholder for the uid of a job that the cluster has not created."""
 
 
-class _Companion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class _CompanionJson(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A companion object without its metadata, which is derived from the job."""
 
     api_version: str
@@ -24,17 +24,17 @@ class _Companion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     spec: dict[str, Any]
 
 
-def carried(job: Manifest, companions: Sequence[Manifest]) -> Manifest:
+def annotate_companions(job: Manifest, companions: Sequence[Manifest]) -> Manifest:
     """Return the job with the annotation for its companion objects."""
     if not companions:
         return job
-    metadata = section(job, "metadata")
+    metadata = get_mapping(job, "metadata")
     said = msgspec.json.encode(companions, order="sorted").decode()
-    annotations = {**section(metadata, "annotations"), ANNOTATION: said}
+    annotations = {**get_mapping(metadata, "annotations"), ANNOTATION: said}
     return {**job, "metadata": {**metadata, "annotations": annotations}}
 
 
-def of(job: Job) -> Sequence[Manifest]:
+def read_companions(job: Job) -> Sequence[Manifest]:
     """Return the companion objects of a job, owned by it; none if the annotation is absent or invalid.
 
     The annotation is untrusted: a user who may edit the job can change it. So the result has at most one
@@ -47,13 +47,13 @@ def of(job: Job) -> Sequence[Manifest]:
         said = _DECODER.decode(written)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return ()
-    if len(said) != 1 or any((each.api_version, each.kind) not in _made() for each in said):
+    if len(said) != 1 or any((each.api_version, each.kind) not in _list_companion_types() for each in said):
         return ()
     metadata: Manifest = {
         "name": job.name,
         "namespace": job.namespace,
-        "labels": names.identity_labels(job.annotations.get(names.OUTPUT_PREFIX, "")),
-        "ownerReferences": [_owner(job)],
+        "labels": names.build_identity_labels(job.annotations.get(names.OUTPUT_PREFIX, "")),
+        "ownerReferences": [_build_owner_reference(job)],
     }
     return [
         {
@@ -66,11 +66,13 @@ def of(job: Job) -> Sequence[Manifest]:
     ]
 
 
-def _made() -> Container[tuple[str, str]]:
-    return {each.makes for styles in ADAPTERS.values() for each in styles.values() if each.makes}
+def _list_companion_types() -> Container[tuple[str, str]]:
+    return {
+        each.companion_type for styles in ADAPTERS.values() for each in styles.values() if each.companion_type
+    }
 
 
-def _owner(job: Job) -> Manifest:
+def _build_owner_reference(job: Job) -> Manifest:
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
@@ -81,4 +83,4 @@ def _owner(job: Job) -> Manifest:
     }
 
 
-_DECODER: Final = msgspec.json.Decoder(tuple[_Companion, ...])
+_DECODER: Final = msgspec.json.Decoder(tuple[_CompanionJson, ...])

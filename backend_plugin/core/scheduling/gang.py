@@ -4,18 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from backend_plugin.core import job as vocabulary
-from backend_plugin.core.job import Role, TrainingJob
-from backend_plugin.core.reading import section, text
-from backend_plugin.core.scheduling import requests
-from backend_plugin.core.scheduling.requests import Amounts
+from backend_plugin.core.job import ReplicaRole, TrainingJob
+from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.scheduling import pod_requests
+from backend_plugin.core.scheduling.pod_requests import Amounts
 from backend_plugin.core.values import Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class GangRole:
     """The replicas of one role."""
 
-    role: Role
+    role: ReplicaRole
     count: int
     min_count: int
     """The number of them that must be placed before any replica starts."""
@@ -33,13 +33,13 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gang:
+class GangSpec:
     """The replicas of a job that must be placed together."""
 
     name: str
     """The name of the job, which is unique for an attempt."""
     namespace: str
-    members: Sequence[Member]
+    members: Sequence[GangRole]
     identity: Mapping[str, str] = field(default_factory=dict)
     """The label that identifies its pods as ours."""
     scheduler_name: str = ""
@@ -59,30 +59,32 @@ class Gang:
     @property
     def min_resources(self) -> dict[str, str]:
         """Return the total requests of these replicas."""
-        asked = (requests.times(member.min_count, member.request) for member in self.members)
-        return requests.written(requests.summed(asked))
+        asked = (pod_requests.scale_amounts(member.min_count, member.request) for member in self.members)
+        return pod_requests.format_amounts(pod_requests.add_amounts(asked))
 
     @property
     def common_priority(self) -> str:
         """Return the priority class of the gang, or the one that all pods share; empty if there is none."""
-        of_pods = {text(member.spec, "priorityClassName") for member in self.members}
+        of_pods = {get_text(member.spec, "priorityClassName") for member in self.members}
         return self.priority_class_name or (of_pods.pop() if len(of_pods) == 1 else "")
 
 
-def members(job: TrainingJob, manifest: Manifest, defaults: Amounts = requests.NOTHING) -> Sequence[Member]:
+def build_gang_roles(
+    job: TrainingJob, manifest: Manifest, defaults: Amounts = pod_requests.NOTHING
+) -> Sequence[GangRole]:
     """Return the members of the gang of a job; `defaults` are as in `requests.of_replica`."""
-    specs = section(manifest, "spec", "pytorchReplicaSpecs")
+    specs = get_mapping(manifest, "spec", "pytorchReplicaSpecs")
     roles = [group.role for group in job.groups]
-    least = min_counts(job)
+    least = compute_min_counts(job)
     found = []
     for group in job.groups:
-        spec = section(specs, group.role.value, "template", "spec")
+        spec = get_mapping(specs, group.role.value, "template", "spec")
         found.append(
-            Member(
+            GangRole(
                 role=group.role,
                 count=group.replicas,
                 min_count=least[group.role],
-                request=requests.of_replica(spec, group.role, roles, defaults),
+                request=pod_requests.compute_replica_requests(spec, group.role, roles, defaults),
                 spec=spec,
                 defaults=defaults,
             )
@@ -90,9 +92,9 @@ def members(job: TrainingJob, manifest: Manifest, defaults: Amounts = requests.N
     return found
 
 
-def min_counts(job: TrainingJob) -> Mapping[Role, int]:
+def compute_min_counts(job: TrainingJob) -> Mapping[ReplicaRole, int]:
     """Return the number of replicas of each role that must be placed; the master counts first."""
-    said = job.gang or vocabulary.Gang()
+    said = job.gang or vocabulary.GangOptions()
     fewest = job.elastic.min_replicas if job.elastic else sum(group.replicas for group in job.groups)
     left = said.min_member or fewest
     counts = {}

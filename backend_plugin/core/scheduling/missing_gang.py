@@ -5,13 +5,13 @@ from typing import Final
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import TrainingJob
-from backend_plugin.core.protojson import shown
-from backend_plugin.core.reading import section, text
-from backend_plugin.core.scheduling.adapter import Adapter
-from backend_plugin.core.scheduling.findings import Findings
-from backend_plugin.core.scheduling.operated import OPERATOR, PLUGIN
-from backend_plugin.core.scheduling.platform import NONE, PATH, Ganging
-from backend_plugin.core.scheduling.table import ADAPTERS
+from backend_plugin.core.protojson import format_value
+from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.scheduling.adapter import SchedulerAdapter
+from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.scheduling.gang_settings import NONE, PATH, GangSettings
+from backend_plugin.core.scheduling.operator_gangs import OPERATOR, PLUGIN
+from backend_plugin.core.scheduling.registry import ADAPTERS
 from backend_plugin.core.values import Manifest
 
 _PARTS: Final = ("labels", "annotations")
@@ -21,17 +21,22 @@ _MESSAGE: Final = (
 
 
 def find_warnings(
-    job: TrainingJob, manifest: Manifest, chosen: Ganging, found: Findings
+    job: TrainingJob, manifest: Manifest, chosen: GangSettings, found: Capabilities
 ) -> Iterator[Problem]:
     """Yield a problem for each gang scheduler that pods of a job without a gang select."""
     if chosen.adapter is not None or found.operator_scheduler or not _needs_gang(job):
         return
     for name, styles in ADAPTERS.items():
         adapter = next(iter(styles.values()))
-        if not adapter.admits and (mark := next(_find_marks(manifest, adapter), None)) is not None:
+        if (
+            not adapter.admits
+            and (mark := next(_iter_scheduling_fields(manifest, adapter), None)) is not None
+        ):
             field, value = mark
             message = _MESSAGE.format(name=name)
-            yield Problem(field=field, value=shown(value), message=message, remedy=_describe_setting(name))
+            yield Problem(
+                field=field, value=format_value(value), message=message, remedy=_describe_setting(name)
+            )
 
 
 def _needs_gang(job: TrainingJob) -> bool:
@@ -40,18 +45,18 @@ def _needs_gang(job: TrainingJob) -> bool:
     return not declined and sum(group.replicas for group in job.groups) > 1
 
 
-def _find_marks(manifest: Manifest, adapter: Adapter) -> Iterator[tuple[str, str]]:
+def _iter_scheduling_fields(manifest: Manifest, adapter: SchedulerAdapter) -> Iterator[tuple[str, str]]:
     """Yield the path and the value of each field by which a pod selects a scheduler; values may be empty."""
-    for role in section(manifest, "spec", "pytorchReplicaSpecs"):
-        template = section(manifest, "spec", "pytorchReplicaSpecs", role, "template")
+    for role in get_mapping(manifest, "spec", "pytorchReplicaSpecs"):
+        template = get_mapping(manifest, "spec", "pytorchReplicaSpecs", role, "template")
         path = f"{role.lower()} pod"
-        name = text(section(template, "spec"), "schedulerName")
+        name = get_text(get_mapping(template, "spec"), "schedulerName")
         if name and name == adapter.scheduler_name:
             yield f"{path}.schedulerName", name
         for part in _PARTS:
-            said = section(template, "metadata", part)
+            said = get_mapping(template, "metadata", part)
             yield from (
-                (f"{path}.{part}.{key}", text(said, key))
+                (f"{path}.{part}.{key}", get_text(said, key))
                 for key in said
                 if key.startswith(tuple(adapter.keys))
             )

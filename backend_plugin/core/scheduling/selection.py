@@ -1,6 +1,6 @@
 """The selection of a gang scheduler for a job, from the settings, the author's options and the capabilities.
 
-`kube.findings` discovers the capabilities, and `wishes` builds the gang for the selected scheduler.
+`kube.capability_discovery` discovers the capabilities. `gang_options` builds the gang for the scheduler.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,14 +11,21 @@ from typing import Final
 
 from backend_plugin.core import job as vocabulary
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import Run, TrainingJob
-from backend_plugin.core.protojson import shown
-from backend_plugin.core.scheduling.adapter import QUEUE, TIMEOUT, Adapter, Seen
-from backend_plugin.core.scheduling.combination import admitting
-from backend_plugin.core.scheduling.findings import Findings
-from backend_plugin.core.scheduling.operated import OPERATOR
-from backend_plugin.core.scheduling.platform import AUTO, IN_TREE_WHY, LOCAL_QUEUE, NONE, PATH, Ganging
-from backend_plugin.core.scheduling.table import ADAPTERS, IN_TREE
+from backend_plugin.core.job import Attempt, TrainingJob
+from backend_plugin.core.protojson import format_value
+from backend_plugin.core.scheduling.adapter import QUEUE, TIMEOUT, Detection, SchedulerAdapter
+from backend_plugin.core.scheduling.adapter_composition import find_admission_adapter
+from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.scheduling.gang_settings import (
+    AUTO,
+    IN_TREE_WHY,
+    LOCAL_QUEUE,
+    NONE,
+    PATH,
+    GangSettings,
+)
+from backend_plugin.core.scheduling.operator_gangs import OPERATOR
+from backend_plugin.core.scheduling.registry import ADAPTERS, IN_TREE
 
 _TASK: Final = "custom.kfpytorch.gang"
 _DEFAULT_QUEUE: Final = "default"
@@ -29,7 +36,7 @@ _DEFAULT_QUEUE: Final = "default"
 class Selection:
     """The gang scheduler of a job, or none."""
 
-    gang: Ganging
+    gang: GangSettings
     """The settings for the job: a scheduler of the table or `NONE`, never `AUTO`."""
     reasons: Sequence[str] = ()
     """The reasons as sentences; the first names the selected scheduler."""
@@ -38,33 +45,39 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
+class _EffectiveSettings:
     """The settings that apply to a job, with their path and the reason."""
 
-    gang: Ganging
+    gang: GangSettings
     path: str
     why: str
 
 
-def select(platform: Ganging, job: TrainingJob, found: Findings) -> Selection:
+def select_scheduler(platform: GangSettings, job: TrainingJob, found: Capabilities) -> Selection:
     """Return the gang scheduler for a job."""
-    wish = job.gang or vocabulary.Gang()
-    said = _of_run(platform, job.run)
-    offered = _offered(said.gang, platform, found)
+    wish = job.gang or vocabulary.GangOptions()
+    said = _get_effective_settings(platform, job.run)
+    offered = _list_allowed_schedulers(said.gang, platform, found)
     if wish.scheduler is not None and wish.scheduler not in offered:
-        return Selection(gang=Ganging(), problems=(_not_offered(wish.scheduler, offered, found),))
+        return Selection(
+            gang=GangSettings(), problems=(_not_allowed_problem(wish.scheduler, offered, found),)
+        )
     if wish.scheduler == NONE:
-        return Selection(gang=Ganging(), reasons=("No gang: the task sets Gang(scheduler='none').",))
+        return Selection(gang=GangSettings(), reasons=("No gang: the task sets Gang(scheduler='none').",))
     if wish.scheduler not in (None, AUTO, said.gang.scheduler):
         if wish.scheduler not in platform.choices:
-            return _found(said, wish, found)
+            return _select_detected(said, wish, found)
         path = f"{PATH}.choices.{wish.scheduler}"
         why = f"the task sets Gang(scheduler='{wish.scheduler}'), which {PATH}.choices allows"
-        said = _Said(gang=platform.choices[wish.scheduler], path=path, why=why)
-    return _found(said, wish, found) if said.gang.scheduler == AUTO else _explicit(said, wish, found)
+        said = _EffectiveSettings(gang=platform.choices[wish.scheduler], path=path, why=why)
+    return (
+        _select_detected(said, wish, found)
+        if said.gang.scheduler == AUTO
+        else _select_configured(said, wish, found)
+    )
 
 
-def _of_run(platform: Ganging, run: Run) -> _Said:
+def _get_effective_settings(platform: GangSettings, run: Attempt) -> _EffectiveSettings:
     """Return the settings for the project and domain, the namespace or the platform; the first wins."""
     project = f"{run.project}/{run.domain}"
     for name, key, parts in (
@@ -73,12 +86,14 @@ def _of_run(platform: Ganging, run: Run) -> _Said:
     ):
         if key in parts:
             path = f"{PATH}.{name}.{key}"
-            return _Said(gang=parts[key], path=path, why=f"set by {path}")
+            return _EffectiveSettings(gang=parts[key], path=path, why=f"set by {path}")
     whole = replace(platform, by_project={}, by_namespace={}, choices={})
-    return _Said(gang=whole, path=PATH, why=f"set by {PATH}")
+    return _EffectiveSettings(gang=whole, path=PATH, why=f"set by {PATH}")
 
 
-def _offered(said: Ganging, platform: Ganging, found: Findings) -> tuple[str, ...]:
+def _list_allowed_schedulers(
+    said: GangSettings, platform: GangSettings, found: Capabilities
+) -> tuple[str, ...]:
     """Return the schedulers that an author may name.
 
     If the operator creates a pod group for every job, the author cannot choose `NONE`.
@@ -91,19 +106,19 @@ def _offered(said: Ganging, platform: Ganging, found: Findings) -> tuple[str, ..
         if is_auto and any(each.sighting for each in styles.values())
     ]
     none = () if is_forced else (NONE,)
-    admits = admitting(ADAPTERS) if is_auto else None
+    admits = find_admission_adapter(ADAPTERS) if is_auto else None
     alone = () if admits is None else (admits[0],)
     return tuple(dict.fromkeys([said.scheduler, *none, *platform.choices, *sighted, *alone]))
 
 
-def _not_offered(wanted: str, offered: Sequence[str], found: Findings) -> Problem:
+def _not_allowed_problem(wanted: str, offered: Sequence[str], found: Capabilities) -> Problem:
     message = "is not a gang scheduler that a job can use on this platform"
     if wanted == IN_TREE:
-        message = IN_TREE_WHY + _in_tree_here(found)
+        message = IN_TREE_WHY + _format_in_tree_support(found)
     return _problem(f"{_TASK}.scheduler", wanted, message, f"leave it out, or write {' or '.join(offered)}")
 
 
-def _in_tree_here(found: Findings) -> str:
+def _format_in_tree_support(found: Capabilities) -> str:
     if found.kubernetes is None:
         return ""
     versions = [each for each in (found.apis or {}).get("scheduling.k8s.io", ()) if each != "v1"]
@@ -115,22 +130,31 @@ def _in_tree_here(found: Findings) -> str:
 # ---- a scheduler that the settings name
 
 
-def _explicit(said: _Said, wish: vocabulary.Gang, found: Findings) -> Selection:
+def _select_configured(
+    said: _EffectiveSettings, wish: vocabulary.GangOptions, found: Capabilities
+) -> Selection:
     gang, adapter = said.gang, said.gang.adapter
     if adapter is None:
         return Selection(gang=gang, reasons=(f"No gang: {said.why}.",))
-    reasons = [f"{_called(gang)}: {said.why}."]
-    problems = [*_against(gang, adapter, found, said.path), *_unknown_queues(gang, wish, found, said.path)]
-    return Selection(gang=gang, reasons=(*reasons, *_noted(gang, found)), problems=tuple(problems))
+    reasons = [f"{_format_selection(gang)}: {said.why}."]
+    problems = [
+        *_check_cluster(gang, adapter, found, said.path),
+        *_check_queues(gang, wish, found, said.path),
+    ]
+    return Selection(
+        gang=gang, reasons=(*reasons, *_iter_admin_warnings(gang, found)), problems=tuple(problems)
+    )
 
 
-def _against(gang: Ganging, adapter: Adapter, found: Findings, path: str) -> Iterator[Problem]:
+def _check_cluster(
+    gang: GangSettings, adapter: SchedulerAdapter, found: Capabilities, path: str
+) -> Iterator[Problem]:
     """Yield a problem if the cluster cannot be used as the settings require."""
     remedy = f"write {AUTO} to detect the scheduler, or correct the cluster"
     if denied := adapter.denied(found):
         key, value = ("style", gang.style) if gang.style else ("scheduler", gang.scheduler)
         yield _problem(f"{path}.{key}", value, f"cannot be used on this cluster: {denied}", remedy)
-    admits = admitting(ADAPTERS)
+    admits = find_admission_adapter(ADAPTERS)
     if gang.local_queue and admits is not None and (denied := admits[1].denied(found)):
         message = f"cannot be used on this cluster: {denied}"
         yield _problem(
@@ -138,23 +162,27 @@ def _against(gang: Ganging, adapter: Adapter, found: Findings, path: str) -> Ite
         )
 
 
-def _unknown_queues(gang: Ganging, wish: vocabulary.Gang, found: Findings, path: str) -> Iterator[Problem]:
-    for key, scheduler, mine, theirs in _queues(gang, wish):
+def _check_queues(
+    gang: GangSettings, wish: vocabulary.GangOptions, found: Capabilities, path: str
+) -> Iterator[Problem]:
+    for key, scheduler, mine, theirs in _iter_queues(gang, wish):
         known = found.queues.get(scheduler)
         queue = theirs or mine
         if queue and known is not None and queue not in known:
-            yield _no_queue(f"{_TASK}.queue" if theirs else f"{path}.{key}", queue, scheduler, known)
+            yield _unknown_queue_problem(
+                f"{_TASK}.queue" if theirs else f"{path}.{key}", queue, scheduler, known
+            )
 
 
-def _no_queue(field: str, queue: str, whose: str, known: Sequence[str]) -> Problem:
+def _unknown_queue_problem(field: str, queue: str, whose: str, known: Sequence[str]) -> Problem:
     near = get_close_matches(queue, known, n=3) or sorted(known)[:3]
     remedy = f"write {' or '.join(near)}" if near else f"create a queue of {whose} for this namespace"
     return _problem(field, queue, f"is not a queue of {whose} for this namespace", remedy)
 
 
-def _queues(gang: Ganging, wish: vocabulary.Gang) -> Iterator[tuple[str, str, str, str]]:
+def _iter_queues(gang: GangSettings, wish: vocabulary.GangOptions) -> Iterator[tuple[str, str, str, str]]:
     """Yield the key of the setting, the scheduler, the platform's queue and the author's queue."""
-    admits = admitting(ADAPTERS)
+    admits = find_admission_adapter(ADAPTERS)
     is_both = bool(gang.local_queue) and admits is not None
     if admits is not None and is_both:
         yield LOCAL_QUEUE, admits[0], gang.local_queue, wish.queue or ""
@@ -164,43 +192,55 @@ def _queues(gang: Ganging, wish: vocabulary.Gang) -> Iterator[tuple[str, str, st
 # ---- a scheduler that is detected
 
 
-def _found(said: _Said, wish: vocabulary.Gang, found: Findings) -> Selection:
+def _select_detected(
+    said: _EffectiveSettings, wish: vocabulary.GangOptions, found: Capabilities
+) -> Selection:
     """Return the scheduler of the matching rule with the lowest rank, among those that the author allows."""
     wanted = None if wish.scheduler == AUTO else wish.scheduler
     # With queue admission, the author's queue is the admission queue.
-    queue = said.gang.queue if _admission(said.gang, wish, found)[0] else wish.queue or said.gang.queue
+    queue = (
+        said.gang.queue
+        if _select_admission_queue(said.gang, wish, found)[0]
+        else wish.queue or said.gang.queue
+    )
     passed, ranked = [], []
-    for name, style, adapter in _sighted(wanted):
+    for name, style, adapter in _iter_adapters(wanted):
         sighting = adapter.sighting
         seen = sighting.sees(found, queue) if sighting else None
         if sighting is None or seen is None:
             continue
         if denied := adapter.denied(found):
-            passed.append(f"Not {_titled(name, style)}: {denied}.")
+            passed.append(f"Not {_format_scheduler(name, style)}: {denied}.")
             continue
-        ranked.append((sighting.rank, _settled(said.gang, (name, style, adapter), seen), seen))
+        ranked.append(
+            (sighting.rank, _build_detected_settings(said.gang, (name, style, adapter), seen), seen)
+        )
     if not ranked:
-        return _nobody(said, wish, found)
+        return _select_without_detection(said, wish, found)
     _, gang, seen = min(ranked, key=lambda each: each[0])
     others = [
-        f"{_titled(each.scheduler, each.style)} is available, too."
+        f"{_format_scheduler(each.scheduler, each.style)} is available, too."
         for _, each, _ in ranked
         if each is not gang
     ]
-    return _with_admission(gang, said, wish, found, [f"{_called(gang)}: {seen.why}.", *others, *passed])
+    return _with_admission(
+        gang, said, wish, found, [f"{_format_selection(gang)}: {seen.why}.", *others, *passed]
+    )
 
 
-def _sighted(wanted: str | None) -> Iterator[tuple[str, str, Adapter]]:
+def _iter_adapters(wanted: str | None) -> Iterator[tuple[str, str, SchedulerAdapter]]:
     for name, styles in ADAPTERS.items():
         for style, adapter in styles.items():
             if wanted in (None, name):
                 yield name, style, adapter
 
 
-def _settled(said: Ganging, which: tuple[str, str, Adapter], seen: Seen) -> Ganging:
+def _build_detected_settings(
+    said: GangSettings, which: tuple[str, str, SchedulerAdapter], seen: Detection
+) -> GangSettings:
     """Return the settings for the detected scheduler, with the options that it supports."""
     name, style, adapter = which
-    return Ganging(
+    return GangSettings(
         scheduler=name,
         style=style,
         scheduler_name=seen.scheduler_name,
@@ -209,38 +249,45 @@ def _settled(said: Ganging, which: tuple[str, str, Adapter], seen: Seen) -> Gang
     )
 
 
-def _nobody(said: _Said, wish: vocabulary.Gang, found: Findings) -> Selection:
+def _select_without_detection(
+    said: _EffectiveSettings, wish: vocabulary.GangOptions, found: Capabilities
+) -> Selection:
     """Return the selection if no scheduler of pods is detected; a queue may still admit the job."""
-    admits = admitting(ADAPTERS)
+    admits = find_admission_adapter(ADAPTERS)
     # The admitting scheduler gets the platform's queue if there is no other scheduler.
-    queue, why = _admission(said.gang, wish, found, said.gang.queue)
+    queue, why = _select_admission_queue(said.gang, wish, found, said.gang.queue)
     if admits is not None and queue and wish.scheduler in (None, AUTO, admits[0]):
-        gang = Ganging(scheduler=admits[0], queue=queue)
-        reasons = (f"{_called(gang)}: {why}.", "No gang scheduler for pods is found.")
-        problems = tuple(_unknown_queues(gang, wish, found, said.path))
+        gang = GangSettings(scheduler=admits[0], queue=queue)
+        reasons = (f"{_format_selection(gang)}: {why}.", "No gang scheduler for pods is found.")
+        problems = tuple(_check_queues(gang, wish, found, said.path))
         return Selection(gang=gang, reasons=reasons, problems=problems)
-    astray = [*_queue_of_nobody(said, wish, found)]
+    astray = [*_check_requested_queue(said, wish, found)]
     if wish.scheduler not in (None, AUTO):
-        astray = astray or [*_not_there(wish.scheduler, why, found)]
-        return Selection(gang=Ganging(), problems=tuple(astray))
+        astray = astray or [*_check_requested_scheduler(wish.scheduler, why, found)]
+        return Selection(gang=GangSettings(), problems=tuple(astray))
     nobody = (
-        f"No gang, and jobs of several replicas may block each other: no scheduler found{_missing(found)}."
+        "No gang, and jobs of several replicas may block each other: no scheduler "
+        f"found{_format_unknown_facts(found)}."
     )
     reasons = (nobody, *([f"{why}."] if why else ()))
-    return Selection(gang=Ganging(), reasons=reasons, problems=tuple(astray))
+    return Selection(gang=GangSettings(), reasons=reasons, problems=tuple(astray))
 
 
-def _not_there(wanted: str, why: str, found: Findings) -> Iterator[Problem]:
+def _check_requested_scheduler(wanted: str, why: str, found: Capabilities) -> Iterator[Problem]:
     """Yield the reason why a task cannot have the scheduler that it names."""
     known = found.queues.get(wanted)
     if known and not why:
         yield _problem(f"{_TASK}.queue", "", f"is required by {wanted}", f"write {' or '.join(known[:3])}")
     else:
         missing = f"cannot be used on this cluster: {why}" if why else "is not found on this cluster"
-        yield _problem(f"{_TASK}.scheduler", wanted, f"{missing}{_missing(found)}", "leave it out")
+        yield _problem(
+            f"{_TASK}.scheduler", wanted, f"{missing}{_format_unknown_facts(found)}", "leave it out"
+        )
 
 
-def _queue_of_nobody(said: _Said, wish: vocabulary.Gang, found: Findings) -> Iterator[Problem]:
+def _check_requested_queue(
+    said: _EffectiveSettings, wish: vocabulary.GangOptions, found: Capabilities
+) -> Iterator[Problem]:
     """Yield a problem if the job names a queue and the known queues do not include it."""
     queue = wish.queue or said.gang.queue
     theirs = {name: queues for name, queues in found.queues.items() if wish.scheduler in (None, AUTO, name)}
@@ -249,15 +296,19 @@ def _queue_of_nobody(said: _Said, wish: vocabulary.Gang, found: Findings) -> Ite
     if queue and theirs and queue not in known and not unseen:
         whose = " or ".join(sorted(theirs))
         field = f"{_TASK}.queue" if wish.queue else f"{said.path}.{QUEUE}"
-        yield _no_queue(field, queue, whose, known)
+        yield _unknown_queue_problem(field, queue, whose, known)
 
 
 def _with_admission(
-    gang: Ganging, said: _Said, wish: vocabulary.Gang, found: Findings, reasons: list[str]
+    gang: GangSettings,
+    said: _EffectiveSettings,
+    wish: vocabulary.GangOptions,
+    found: Capabilities,
+    reasons: list[str],
 ) -> Selection:
     """Return the selection with queue admission, if a queue applies to the job."""
     adapter = ADAPTERS[gang.scheduler][gang.style]
-    queue, why = _admission(said.gang, wish, found)
+    queue, why = _select_admission_queue(said.gang, wish, found)
     if queue and adapter.not_after_admission:
         reasons.append(
             f"Not after queue {queue}, because the gang is for {gang.scheduler}: "
@@ -268,16 +319,20 @@ def _with_admission(
         reasons.append(f"The job waits in queue {queue} first: {why}.")
     elif why:
         reasons.append(f"{why}.")
-    problems = _unknown_queues(gang, wish, found, said.path)
-    return Selection(gang=gang, reasons=(*reasons, *_noted(gang, found)), problems=tuple(problems))
+    problems = _check_queues(gang, wish, found, said.path)
+    return Selection(
+        gang=gang, reasons=(*reasons, *_iter_admin_warnings(gang, found)), problems=tuple(problems)
+    )
 
 
-def _admission(said: Ganging, wish: vocabulary.Gang, found: Findings, alone: str = "") -> tuple[str, str]:
+def _select_admission_queue(
+    said: GangSettings, wish: vocabulary.GangOptions, found: Capabilities, alone: str = ""
+) -> tuple[str, str]:
     """Return the admission queue and the reason for it, or no queue and the reason against it.
 
     `alone` is the platform's queue, if no other scheduler can use it.
     """
-    admits = admitting(ADAPTERS)
+    admits = find_admission_adapter(ADAPTERS)
     name = admits[0] if admits else ""
     known = found.queues.get(name, ())
     choices = (
@@ -299,13 +354,13 @@ def _admission(said: Ganging, wish: vocabulary.Gang, found: Findings, alone: str
     return queue, why
 
 
-def _missing(found: Findings) -> str:
+def _format_unknown_facts(found: Capabilities) -> str:
     """Return a clause with the unknown facts that might have shown another scheduler."""
     lines = [f"; {name.replace('_', '-')} is not known: {why}" for name, why in found.unknown.items()]
     return "".join(lines) or ("; the capabilities of the cluster are not known" if found.apis is None else "")
 
 
-def _noted(gang: Ganging, found: Findings) -> Iterator[str]:
+def _iter_admin_warnings(gang: GangSettings, found: Capabilities) -> Iterator[str]:
     """Yield the warnings for an admin about this scheduler on this cluster."""
     if found.operator_scheduler and gang.style != OPERATOR:
         yield (
@@ -313,25 +368,25 @@ def _noted(gang: Ganging, found: Findings) -> Iterator[str]:
             "creates a "
             "group for every job, which these gangs do not use."
         )
-    if found.schedulers is not None and (name := gang.scheduler_name or _name(gang)) not in (
+    if found.schedulers is not None and (name := gang.scheduler_name or _get_scheduler_name(gang)) not in (
         "",
         *found.schedulers,
     ):
         yield f"No pod was bound by {name} recently."
 
 
-def _name(gang: Ganging) -> str:
+def _get_scheduler_name(gang: GangSettings) -> str:
     return ADAPTERS[gang.scheduler][gang.style].scheduler_name
 
 
-def _called(gang: Ganging) -> str:
+def _format_selection(gang: GangSettings) -> str:
     """Return the start of a sentence that names the selected scheduler."""
-    return f"Gangs are for {_titled(gang.scheduler, gang.style)}"
+    return f"Gangs are for {_format_scheduler(gang.scheduler, gang.style)}"
 
 
-def _titled(name: str, style: str) -> str:
+def _format_scheduler(name: str, style: str) -> str:
     return f"{name} ({style})" if style else name
 
 
 def _problem(path: str, value: object, message: str, remedy: str) -> Problem:
-    return Problem(field=path, value=shown(value), message=message, remedy=remedy)
+    return Problem(field=path, value=format_value(value), message=message, remedy=remedy)

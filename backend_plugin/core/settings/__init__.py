@@ -3,8 +3,8 @@
 `read` creates them.
 """
 
-from backend_plugin.core.settings.pod_security import PodSecurity, PodSecurityMode
-from backend_plugin.core.settings.reading import read
-from backend_plugin.core.settings.values import Ours, Settings, TaskResources
+from backend_plugin.core.settings.loader import read
+from backend_plugin.core.settings.model import PluginSettings, Settings, TaskResources
+from backend_plugin.core.settings.pod_security import PodSecurityMode, PodSecuritySettings
 
-__all__ = ["Ours", "PodSecurity", "PodSecurityMode", "Settings", "TaskResources", "read"]
+__all__ = ["PluginSettings", "PodSecurityMode", "PodSecuritySettings", "Settings", "TaskResources", "read"]

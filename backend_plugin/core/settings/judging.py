@@ -11,7 +11,7 @@ from kfpytorch_common.causes import Cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judging:
+class JudgingSettings:
     """The time limits of a job; zero means no limit, unless a field documents another meaning."""
 
     no_status_timeout: timedelta = timedelta(minutes=5)

@@ -19,7 +19,7 @@ class LogTemplate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Logs:
+class LogLinkSettings:
     """The part of ``plugins.logs`` that Flyte's own plugins use."""
 
     kubernetes_enabled: bool = False

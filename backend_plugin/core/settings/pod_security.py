@@ -15,7 +15,7 @@ class PodSecurityMode(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodSecurity:
+class PodSecuritySettings:
     """The modes for pods of authors that the level "baseline" does not admit."""
 
     mode: PodSecurityMode = PodSecurityMode.REFUSE
@@ -23,6 +23,6 @@ class PodSecurity:
     service_accounts: Sequence[str] = ()
     """The service accounts that an author may name instead of the one that Flyte selected."""
 
-    def mode_of(self, namespace: str) -> PodSecurityMode:
+    def get_mode(self, namespace: str) -> PodSecurityMode:
         """Return the mode for the tasks of a namespace."""
         return self.by_namespace.get(namespace, self.mode)

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from backend_plugin.core import origin
-from backend_plugin.core.job import TRAINER, Deadlines, Run
+from backend_plugin.core import task_annotation
+from backend_plugin.core.job import TRAINER, Attempt, Deadlines
 from backend_plugin.core.manifest.pytorchjob import CLEAN_POD_POLICY
-from backend_plugin.core.reading import entries, section, text
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import JsonValue, Manifest
 
 _EXECUTION: Final = "burn-in"
@@ -24,25 +24,25 @@ _OF_TASK: Final = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle
 """Container fields that depend on the program of the task."""
 
 
-def run_of(run: Run, token: str) -> Run:
+def build_attempt(run: Attempt, token: str) -> Attempt:
     """Return the attempt with the burn-in's identity; each token results in a different job name."""
     labels = {**run.labels, "execution-id": _EXECUTION}
     return replace(run, execution=_EXECUTION, output_prefix=f"{_PREFIX}{token}", labels=labels)
 
 
-def of(job: Manifest, program: str, seconds: int) -> Manifest:
+def build_job(job: Manifest, program: str, seconds: int) -> Manifest:
     """Return the job with `program` in place of its command. Placement and resources are unchanged.
 
     Args:
-        job: A PyTorchJob that was planned for an attempt from `run_of`.
+        job: A PyTorchJob that was planned for an attempt from `build_attempt`.
         program: A program for ``python -c``; its argument is the timeout in seconds for waits between ranks.
         seconds: The timeout of the wait for the job.
     """
-    spec, elastic = section(job, "spec"), section(job, "spec", "elasticPolicy")
+    spec, elastic = get_mapping(job, "spec"), get_mapping(job, "spec", "elasticPolicy")
     program_of = ("python", "-c", program, str(seconds))
     command = [*_AGENT, *program_of] if elastic else [*program_of]
-    roles = section(spec, "pytorchReplicaSpecs")
-    said = section(spec, "runPolicy")
+    roles = get_mapping(spec, "pytorchReplicaSpecs")
+    said = get_mapping(spec, "runPolicy")
     policy = {
         # With backoffLimit, the operator deletes all pods when the limit is exceeded, and ignores
         # cleanPodPolicy.
@@ -52,34 +52,36 @@ def of(job: Manifest, program: str, seconds: int) -> Manifest:
         "activeDeadlineSeconds": seconds + _AFTERWARDS,
     }
     changed: dict[str, JsonValue] = {
-        "pytorchReplicaSpecs": {role: _replicas(section(roles, role), command) for role in roles},
+        "pytorchReplicaSpecs": {
+            role: _build_replica_spec(get_mapping(roles, role), command) for role in roles
+        },
         "runPolicy": policy,
         **({"elasticPolicy": {**elastic, "maxRestarts": 0}} if elastic else {}),
     }
-    return {**job, "metadata": _metadata(job, seconds), "spec": {**spec, **changed}}
+    return {**job, "metadata": _build_metadata(job, seconds), "spec": {**spec, **changed}}
 
 
-def _metadata(job: Manifest, seconds: int) -> Manifest:
+def _build_metadata(job: Manifest, seconds: int) -> Manifest:
     """Replace the deadlines of the task in the annotations, because a connector would apply them."""
-    metadata = section(job, "metadata")
-    said = {key: value for key, value in _texts(metadata).items() if key != CLEAN_POD_POLICY}
-    known = origin.read(said, text(metadata, "namespace"))
+    metadata = get_mapping(job, "metadata")
+    said = {key: value for key, value in _read_annotations(metadata).items() if key != CLEAN_POD_POLICY}
+    known = task_annotation.read(said, get_text(metadata, "namespace"))
     if known is not None:
         deadlines = Deadlines(active_seconds=seconds + _AFTERWARDS)
-        said[origin.ANNOTATION] = origin.encode(known.run, deadlines, {})
+        said[task_annotation.ANNOTATION] = task_annotation.encode(known.run, deadlines, {})
     return {**metadata, "annotations": said}
 
 
-def _texts(metadata: Manifest) -> Mapping[str, str]:
-    annotations = section(metadata, "annotations")
-    return {key: text(annotations, key) for key in annotations}
+def _read_annotations(metadata: Manifest) -> Mapping[str, str]:
+    annotations = get_mapping(metadata, "annotations")
+    return {key: get_text(annotations, key) for key in annotations}
 
 
-def _replicas(role: Manifest, command: list[str]) -> Manifest:
-    template, spec = section(role, "template"), section(role, "template", "spec")
+def _build_replica_spec(role: Manifest, command: list[str]) -> Manifest:
+    template, spec = get_mapping(role, "template"), get_mapping(role, "template", "spec")
     containers = [
-        _container(each, command) if text(each, "name") == TRAINER else each
-        for each in entries(spec, "containers")
+        _build_container(each, command) if get_text(each, "name") == TRAINER else each
+        for each in get_mappings(spec, "containers")
     ]
     whole = {
         **template,
@@ -88,6 +90,6 @@ def _replicas(role: Manifest, command: list[str]) -> Manifest:
     return {**role, "restartPolicy": "Never", "template": whole}
 
 
-def _container(container: Manifest, command: list[str]) -> Manifest:
+def _build_container(container: Manifest, command: list[str]) -> Manifest:
     kept = {key: value for key, value in container.items() if key not in _OF_TASK}
     return {**kept, "command": [*command]}

@@ -25,7 +25,7 @@ MOST = 20
 KEY = "kfpytorch-burn-in"
 
 
-def device_of(rank: int) -> torch.device:
+def select_device(rank: int) -> torch.device:
     """Return the GPU of this rank, or the CPU without GPUs. Ranks share GPUs if there are too few."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
@@ -34,14 +34,14 @@ def device_of(rank: int) -> torch.device:
     return device
 
 
-def mean(value: float, device: torch.device) -> float:
+def compute_mean(value: float, device: torch.device) -> float:
     """Return the mean of a value over all ranks; this also synchronizes the ranks."""
     total = torch.tensor([value], dtype=torch.float64, device=device)
     dist.all_reduce(total)
     return float(total.item()) / dist.get_world_size()
 
 
-def check(device: torch.device) -> None:
+def require_correct_sum(device: torch.device) -> None:
     """Exit with an error if the sum of an all-reduce is wrong."""
     ranks = dist.get_world_size()
     summed = torch.full((MEBI // 4,), float(dist.get_rank() + 1), device=device)
@@ -50,7 +50,7 @@ def check(device: torch.device) -> None:
         raise SystemExit(f"the sum over {ranks} ranks is wrong on rank {dist.get_rank()}")
 
 
-def seconds_of(tensor: torch.Tensor, times: int) -> float:
+def measure_seconds(tensor: torch.Tensor, times: int) -> float:
     """Return the seconds of one all-reduce, as the mean of all ranks."""
     dist.barrier()
     begin = time.perf_counter()
@@ -58,15 +58,15 @@ def seconds_of(tensor: torch.Tensor, times: int) -> float:
         dist.all_reduce(tensor)
     if tensor.is_cuda:
         torch.cuda.synchronize()
-    return mean((time.perf_counter() - begin) / times, tensor.device)
+    return compute_mean((time.perf_counter() - begin) / times, tensor.device)
 
 
-def measured(mebi: int, device: torch.device) -> dict[str, float]:
+def measure_size(mebi: int, device: torch.device) -> dict[str, float]:
     """Measure one size. The bandwidths are defined as in nccl-tests: algorithm and bus bandwidth."""
     tensor = torch.zeros(mebi * MEBI // 4, device=device)
     ranks = dist.get_world_size()
-    once = seconds_of(tensor, 2)
-    seconds = seconds_of(tensor, max(2, min(MOST, int(SECONDS / max(once, 1e-9)))))
+    once = measure_seconds(tensor, 2)
+    seconds = measure_seconds(tensor, max(2, min(MOST, int(SECONDS / max(once, 1e-9)))))
     algorithm = mebi * MEBI / seconds / 1e9
     return {
         "mebibytes": mebi,
@@ -80,10 +80,10 @@ def main(patience: float) -> None:
     """Run the burn-in; the training operator or torch's agent has set the rank in the environment."""
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     local = int(os.environ.get("LOCAL_RANK", "0"))
-    device = device_of(local)
+    device = select_device(local)
     dist.init_process_group(backend, timeout=timedelta(seconds=patience))
-    check(device)
-    sizes = [measured(mebi, device) for mebi in SIZES[backend]]
+    require_correct_sum(device)
+    sizes = [measure_size(mebi, device) for mebi in SIZES[backend]]
     hosts: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(hosts, socket.gethostname())
     if dist.get_rank() == 0:

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from backend_plugin.doctor.check import Finding, Level
+from backend_plugin.doctor.check import Finding, Severity
 
 ID: Final = "burn-in"
 _KEY: Final = '{"kfpytorch-burn-in":'
@@ -22,7 +22,7 @@ _SLOW: Final = (
 )
 
 
-class Size(msgspec.Struct, frozen=True, kw_only=True):
+class SizeMeasurement(msgspec.Struct, frozen=True, kw_only=True):
     """The measurement of all-reduces with tensors of one size."""
 
     mebibytes: int
@@ -34,7 +34,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     """GB/s as nccl-tests define it: the load of the busiest link, comparable between numbers of ranks."""
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """The result that rank 0 writes."""
 
     ranks: int
@@ -43,14 +43,14 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     device: str
     torch: str
-    sizes: list[Size]
+    sizes: list[SizeMeasurement]
 
 
-class _Line(msgspec.Struct, frozen=True, rename={"said": "kfpytorch-burn-in"}):
-    said: Measured
+class _ReportLine(msgspec.Struct, frozen=True, rename={"said": "kfpytorch-burn-in"}):
+    said: Measurement
 
 
-def read(lines: Iterable[str]) -> Measured | None:
+def find_measurement(lines: Iterable[str]) -> Measurement | None:
     """Return the result from the first valid line, or None; other lines are ignored."""
     for line in lines:
         if line.startswith(_KEY):
@@ -61,7 +61,7 @@ def read(lines: Iterable[str]) -> Measured | None:
     return None
 
 
-def well(measured: Measured, nodes: Iterable[str]) -> Finding:
+def build_success(measured: Measurement, nodes: Iterable[str]) -> Finding:
     """Return the finding for a completed burn-in on these Kubernetes nodes."""
     count = len({*nodes})
     speeds = ", ".join(f"{each.busbw:.3g} GB/s at {each.mebibytes} MiB" for each in measured.sizes)
@@ -73,10 +73,10 @@ def well(measured: Measured, nodes: Iterable[str]) -> Finding:
     remedy = _ONE_NODE if count == 1 else _AS_A_NUMBER
     if measured.backend == "gloo":
         remedy = f"{remedy}; it is {_SLOW}"
-    return Finding(id=ID, level=Level.NOTE, sentence=sentence, remedy=remedy)
+    return Finding(id=ID, level=Severity.NOTE, sentence=sentence, remedy=remedy)
 
 
-def ill(why: str, lines: Sequence[str] = ()) -> Finding:
+def build_failure(why: str, lines: Sequence[str] = ()) -> Finding:
     """Return the finding for a failed burn-in, with its last log lines."""
     last = "".join(f"\n    {line}" for line in [each for each in lines if each.strip()][-_LAST:])
     sentence = f"the burn-in failed: {why}" + (f"; the last lines of its log:{last}" if last else "")
@@ -84,32 +84,32 @@ def ill(why: str, lines: Sequence[str] = ()) -> Finding:
         "correct the reported cause; the program needs `python` with torch in the task's image, and replicas "
         "that reach each other at every port"
     )
-    return Finding(id=ID, level=Level.ERROR, sentence=sentence, remedy=remedy)
+    return Finding(id=ID, level=Severity.ERROR, sentence=sentence, remedy=remedy)
 
 
-def late(waited: str, last: str) -> Finding:
+def build_timeout(waited: str, last: str) -> Finding:
     """Return the finding for a timeout."""
     return Finding(
         id=ID,
-        level=Level.ERROR,
+        level=Severity.ERROR,
         sentence=f"the burn-in did not end within {waited}; its last state was {last}",
         remedy="correct the cause of the wait, or increase --burn-in-timeout",
     )
 
 
-def not_run(why: str, remedy: str) -> Finding:
+def build_not_run(why: str, remedy: str) -> Finding:
     """Return the finding for a burn-in that was not started."""
-    return Finding(id=ID, level=Level.UNKNOWN, sentence=f"no burn-in was run: {why}", remedy=remedy)
+    return Finding(id=ID, level=Severity.UNKNOWN, sentence=f"no burn-in was run: {why}", remedy=remedy)
 
 
-def left(namespace: str, name: str, why: str) -> Finding:
+def build_not_deleted(namespace: str, name: str, why: str) -> Finding:
     """Return the finding for a job that could not be deleted."""
     return Finding(
         id=ID,
-        level=Level.WARNING,
+        level=Severity.WARNING,
         sentence=f"the burn-in's job {namespace}/{name} could not be deleted: {why}",
         remedy=f"kubectl delete pytorchjob -n {namespace} {name}",
     )
 
 
-_DECODER: Final = msgspec.json.Decoder(_Line)
+_DECODER: Final = msgspec.json.Decoder(_ReportLine)

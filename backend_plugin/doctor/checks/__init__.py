@@ -1,1 +1,1 @@
-"""Check modules, one per subject; `doctor.table` lists all checks."""
+"""Check modules, one per subject; `doctor.registry` lists all checks."""

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
-from backend_plugin.core.reading import section, text
-from backend_plugin.doctor.check import Check, Found, Level
+from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.doctor.check import Check, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
@@ -15,45 +15,45 @@ _OLDEST: Final = (1, 27)
 _APART: Final = timedelta(seconds=30)
 
 
-def _unreachable(facts: Facts) -> Iterator[Found]:
+def _check_api_unreachable(facts: Facts) -> Iterator[Violation]:
     if facts.unreachable:
-        yield Found(
+        yield Violation(
             sentence=f"the API server cannot be reached: {facts.unreachable}",
             remedy=facts.unreachable_remedy
             or "kubectl version  # if it answers, give this command the same --context and --kubeconfig",
         )
 
 
-def _old(facts: Facts) -> Iterator[Found]:
+def _check_api_version(facts: Facts) -> Iterator[Violation]:
     found = _VERSION.match(facts.version)
     if found and (int(found[1]), int(found[2])) < _OLDEST:
-        yield Found(
+        yield Violation(
             sentence=f"the API server is {facts.version}, which does not validate strictly; 1.27 does",
             remedy="upgrade the control plane to 1.27 or newer",
         )
 
 
-def _apart(facts: Facts) -> Iterator[Found]:
+def _check_clock_skew(facts: Facts) -> Iterator[Violation]:
     if abs(facts.ahead) > _APART:
         way = "ahead of" if facts.ahead > timedelta(0) else "behind"
-        yield Found(
+        yield Violation(
             sentence=f"the cluster's clock is {abs(facts.ahead).total_seconds():.0f} s {way} the local clock",
             remedy="timedatectl set-ntp true  # on the machine whose clock is wrong",
         )
 
 
-def _no_namespace(facts: Facts) -> Iterator[Found]:
-    if not facts.of(Subject.NAMESPACE):
-        yield Found(
+def _check_namespace_missing(facts: Facts) -> Iterator[Violation]:
+    if not facts.get_objects(Subject.NAMESPACE):
+        yield Violation(
             sentence=f"there is no namespace {facts.namespace}",
             remedy=f"kubectl create namespace {facts.namespace}  # or name Flyte's project-domain",
         )
 
 
-def _ending(facts: Facts) -> Iterator[Found]:
-    for each in facts.of(Subject.NAMESPACE):
-        if text(section(each, "metadata"), "deletionTimestamp"):
-            yield Found(
+def _check_namespace_terminating(facts: Facts) -> Iterator[Violation]:
+    for each in facts.get_objects(Subject.NAMESPACE):
+        if get_text(get_mapping(each, "metadata"), "deletionTimestamp"):
+            yield Violation(
                 sentence=f"the namespace {facts.namespace} is being deleted, and accepts no new objects",
                 remedy=f"kubectl get namespace {facts.namespace} -o jsonpath='{{.status.conditions}}'",
             )
@@ -61,31 +61,36 @@ def _ending(facts: Facts) -> Iterator[Found]:
 
 UNREACHABLE: Final = Check(
     id="api-unreachable",
-    level=Level.ERROR,
+    level=Severity.ERROR,
     proves="the API server answers",
-    judge=_unreachable,
+    judge=_check_api_unreachable,
 )
 CHECKS: Final = (
     UNREACHABLE,
-    Check(id="api-version", level=Level.WARNING, proves="the API server is 1.27 or newer", judge=_old),
+    Check(
+        id="api-version",
+        level=Severity.WARNING,
+        proves="the API server is 1.27 or newer",
+        judge=_check_api_version,
+    ),
     Check(
         id="clock-skew",
-        level=Level.WARNING,
+        level=Severity.WARNING,
         proves="the clock of the cluster and the local clock differ by at most 30 s",
-        judge=_apart,
+        judge=_check_clock_skew,
     ),
     Check(
         id="namespace-missing",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="the namespace exists",
-        judge=_no_namespace,
+        judge=_check_namespace_missing,
         needs=(Subject.NAMESPACE,),
     ),
     Check(
         id="namespace-ending",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="the namespace is not being deleted",
-        judge=_ending,
+        judge=_check_namespace_terminating,
         needs=(Subject.NAMESPACE,),
     ),
 )

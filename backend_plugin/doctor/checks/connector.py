@@ -3,28 +3,28 @@
 from collections.abc import Iterator
 from typing import Final
 
-from backend_plugin.doctor import deployments, roles
-from backend_plugin.doctor.check import Check, Found, Level
+from backend_plugin.doctor import deployments, rbac_commands
+from backend_plugin.doctor.check import Check, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 
 
-def _lacks(facts: Facts) -> Iterator[Found]:
+def _check_connector_rbac(facts: Facts) -> Iterator[Violation]:
     for each in facts.lacking:
         uses = ", ".join(f"{verb} {rule.resource}" for rule in each.rules for verb in rule.verbs)
         user = f"system:serviceaccount:{each.namespace}:{each.name}"
-        yield Found(
+        yield Violation(
             sentence=f"the connector's account {each.namespace}/{each.name} lacks permissions: {uses}",
-            remedy=f"{roles.build_command(each.rules, user)}  # or rbac.create: true of the chart",
+            remedy=f"{rbac_commands.build_command(each.rules, user)}  # or rbac.create: true of the chart",
         )
 
 
-def _another(facts: Facts) -> Iterator[Found]:
-    for each in deployments.connectors(facts):
-        version = deployments.release(each)
+def _check_connector_release(facts: Facts) -> Iterator[Violation]:
+    for each in deployments.list_connectors(facts):
+        version = deployments.get_release(each)
         if version and facts.release and version != facts.release:
-            yield Found(
+            yield Violation(
                 sentence=f"the connector has version {version}, and this command {facts.release}: "
-                f"{deployments.told(each)}",
+                f"{deployments.format_kubectl_name(each)}",
                 remedy=f"install flytekitplugins-kfpytorch {version} from its repository, "
                 "or upgrade the connector",
             )
@@ -33,16 +33,16 @@ def _another(facts: Facts) -> Iterator[Found]:
 CHECKS: Final = (
     Check(
         id="connector-rights",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="the service account of the connector has the required permissions",
-        judge=_lacks,
+        judge=_check_connector_rbac,
         needs=(Subject.DEPLOYMENTS, Subject.RIGHTS),
     ),
     Check(
         id="connector-release",
-        level=Level.WARNING,
+        level=Severity.WARNING,
         proves="the connector and this command have the same version",
-        judge=_another,
+        judge=_check_connector_release,
         needs=(Subject.DEPLOYMENTS,),
     ),
 )

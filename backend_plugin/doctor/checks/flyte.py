@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from backend_plugin.core.reading import entries, section, text
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor import deployments
-from backend_plugin.doctor.check import Check, Found, Level
+from backend_plugin.doctor.check import Check, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 
 _PLUGINS: Final = ("connector-service", "agent-service")
@@ -31,68 +31,74 @@ _ENDPOINT: Final = re.compile(
 )
 
 
-def _said(facts: Facts, *keys: str) -> Manifest:
+def _get_config_section(facts: Facts, *keys: str) -> Manifest:
     """Return a section of Flyte's configuration, merged from all files; later files take precedence."""
     found: dict[str, JsonValue] = {}
-    for document in facts.of(Subject.FLYTE_CONFIG):
-        found.update(section(document, *keys))
+    for document in facts.get_objects(Subject.FLYTE_CONFIG):
+        found.update(get_mapping(document, *keys))
     return found
 
 
-def _is_flyte(facts: Facts) -> bool:
-    return bool(_said(facts, "tasks", "task-plugins"))
+def _has_flyte_config(facts: Facts) -> bool:
+    return bool(_get_config_section(facts, "tasks", "task-plugins"))
 
 
-def _enabled(facts: Facts) -> set[str]:
-    said = _said(facts, "tasks", "task-plugins").get("enabled-plugins")
+def _list_enabled_plugins(facts: Facts) -> set[str]:
+    said = _get_config_section(facts, "tasks", "task-plugins").get("enabled-plugins")
     return {each for each in said if isinstance(each, str)} if isinstance(said, list | tuple) else set()
 
 
-def _routes(facts: Facts) -> Mapping[str, str]:
+def _get_routes(facts: Facts) -> Mapping[str, str]:
     """Return the plugin by task type; the setting is a mapping, or a list of mappings as in Flyte's guide."""
-    plugins = _said(facts, "tasks", "task-plugins")
-    listed = entries(plugins, "default-for-task-types") or [section(plugins, "default-for-task-types")]
+    plugins = _get_config_section(facts, "tasks", "task-plugins")
+    listed = get_mappings(plugins, "default-for-task-types") or [
+        get_mapping(plugins, "default-for-task-types")
+    ]
     return {key: value for each in listed for key, value in each.items() if isinstance(value, str)}
 
 
-def template_name(facts: Facts) -> str:
+def get_template_name(facts: Facts) -> str:
     """Return FlytePropeller's default PodTemplate, or an empty string."""
-    return text(_said(facts, "plugins", "k8s"), "default-pod-template-name")
+    return get_text(_get_config_section(facts, "plugins", "k8s"), "default-pod-template-name")
 
 
-def _unrouted(facts: Facts) -> Iterator[Found]:
-    if not _is_flyte(facts):
+def _check_flyte_route(facts: Facts) -> Iterator[Violation]:
+    if not _has_flyte_config(facts):
         return
-    plugin = _routes(facts).get(_TYPE, "")
+    plugin = _get_routes(facts).get(_TYPE, "")
     if plugin not in _PLUGINS:
         whom = f"go to the plugin {plugin}" if plugin else "are routed to no plugin"
-        yield Found(
+        yield Violation(
             sentence=f"in the configuration of Flyte, tasks of type pytorch {whom}, not to connector-service",
             remedy=_ROUTE,
         )
-    elif plugin not in _enabled(facts):
-        yield Found(
+    elif plugin not in _list_enabled_plugins(facts):
+        yield Violation(
             sentence=f"tasks of type pytorch are routed to {plugin}, which is not among Flyte's "
             f"enabled-plugins",
             remedy=_ROUTE,
         )
 
 
-def _connectors(facts: Facts) -> Iterator[tuple[str, Manifest]]:
+def _iter_connectors(facts: Facts) -> Iterator[tuple[str, Manifest]]:
     """Yield the configuration of each connector with its path."""
     for plugin in _PLUGINS:
-        said = _said(facts, "plugins", plugin)
+        said = _get_config_section(facts, "plugins", plugin)
         for key in ("defaultConnector", "defaultAgent"):
             if key in said:
-                yield f"plugins.{plugin}.{key}", section(said, key)
+                yield f"plugins.{plugin}.{key}", get_mapping(said, key)
         for key in ("connectors", "agents"):
-            for name in section(said, key):
-                yield f"plugins.{plugin}.{key}.{name}", section(said, key, name)
+            for name in get_mapping(said, key):
+                yield f"plugins.{plugin}.{key}.{name}", get_mapping(said, key, name)
 
 
-def _no_connector(facts: Facts) -> Iterator[Found]:
-    if _is_flyte(facts) and _routes(facts).get(_TYPE) in _PLUGINS and not any(_connectors(facts)):
-        yield Found(
+def _check_flyte_connector(facts: Facts) -> Iterator[Violation]:
+    if (
+        _has_flyte_config(facts)
+        and _get_routes(facts).get(_TYPE) in _PLUGINS
+        and not any(_iter_connectors(facts))
+    ):
+        yield Violation(
             sentence="Flyte has no connector: plugins.connector-service.defaultConnector "
             "contains no endpoint",
             remedy="write plugins: {connector-service: {defaultConnector: {insecure: true, endpoint: "
@@ -100,134 +106,139 @@ def _no_connector(facts: Facts) -> Iterator[Found]:
         )
 
 
-def _ignored(facts: Facts) -> Iterator[Found]:
-    for path, said in _connectors(facts):
-        for method in section(said, "timeouts"):
-            yield Found(
+def _check_flyte_timeouts(facts: Facts) -> Iterator[Violation]:
+    for path, said in _iter_connectors(facts):
+        for method in get_mapping(said, "timeouts"):
+            yield Violation(
                 sentence=f"Flyte ignores {path}.timeouts.{method}: keys are read in lower case, but "
                 f"method names are not",
                 remedy="write defaultTimeout: 60s  # or the longest of the timeouts, instead of timeouts",
             )
 
 
-def _upper(facts: Facts) -> Iterator[Found]:
-    for path, _ in _connectors(facts):
+def _check_flyte_names(facts: Facts) -> Iterator[Violation]:
+    for path, _ in _iter_connectors(facts):
         name = path.rpartition(".")[2]
         if name != name.lower() and name not in ("defaultConnector", "defaultAgent"):
-            yield Found(
+            yield Violation(
                 sentence=f"Flyte reads the name of the connector {path} in lower case, so "
                 f"references to it do not match",
                 remedy=f"write {name.lower()}",
             )
 
 
-def _hasty(facts: Facts) -> Iterator[Found]:
-    for path, said in _connectors(facts):
-        config = text(said, "defaultServiceConfig")
+def _check_flyte_retries(facts: Facts) -> Iterator[Violation]:
+    for path, said in _iter_connectors(facts):
+        config = get_text(said, "defaultServiceConfig")
         if "waitForReady" not in config:
-            yield Found(
+            yield Violation(
                 sentence=f"{path} has no defaultServiceConfig with waitForReady: workflows fail if "
                 "the connector is unavailable for a moment",
                 remedy=_CONFIG,
             )
         elif _REPLACED not in config:
-            yield Found(
+            yield Violation(
                 sentence=f"{path} has a defaultServiceConfig without {_REPLACED}: a task fails if its "
                 "call arrives while a connector is replaced",
                 remedy=_CONFIG,
             )
 
 
-def _no_timeout(facts: Facts) -> Iterator[Found]:
-    for path, said in _connectors(facts):
-        if not text(said, "defaultTimeout"):
-            yield Found(
+def _check_flyte_timeout(facts: Facts) -> Iterator[Violation]:
+    for path, said in _iter_connectors(facts):
+        if not get_text(said, "defaultTimeout"):
+            yield Violation(
                 sentence=f"{path} has no defaultTimeout: Flyte waits without limit if a call is lost",
                 remedy="write defaultTimeout: 60s",
             )
 
 
-def _unserved(facts: Facts) -> Iterator[Found]:
-    for path, said in _connectors(facts):
-        found = _ENDPOINT.fullmatch(text(said, "endpoint"))
+def _check_connector_service(facts: Facts) -> Iterator[Violation]:
+    for path, said in _iter_connectors(facts):
+        found = _ENDPOINT.fullmatch(get_text(said, "endpoint"))
         if found is None or found["namespace"] != facts.flyte_namespace:
             continue
         name, port = found["service"], int(found["port"])
-        services = [each for each in facts.of(Subject.SERVICES) if deployments.name(each) == name]
-        ports = [each.get("port") for one in services for each in entries(section(one, "spec"), "ports")]
+        services = [
+            each for each in facts.get_objects(Subject.SERVICES) if deployments.get_name(each) == name
+        ]
+        ports = [
+            each.get("port") for one in services for each in get_mappings(get_mapping(one, "spec"), "ports")
+        ]
         if port not in ports:
             what = f"has the ports {', '.join(map(str, ports))}" if services else "does not exist"
-            yield Found(
-                sentence=f"{path}.endpoint is {text(said, 'endpoint')}, and the Service {name} {what}",
+            yield Violation(
+                sentence=f"{path}.endpoint is {get_text(said, 'endpoint')}, and the Service {name} {what}",
                 remedy=f"kubectl get services -n {facts.flyte_namespace}  # write an existing endpoint",
             )
 
 
-def _nobody(facts: Facts) -> Iterator[Found]:
-    for path, said in _connectors(facts):
-        found = _ENDPOINT.fullmatch(text(said, "endpoint"))
+def _check_connector_down(facts: Facts) -> Iterator[Violation]:
+    for path, said in _iter_connectors(facts):
+        found = _ENDPOINT.fullmatch(get_text(said, "endpoint"))
         if found is None or found["namespace"] != facts.flyte_namespace:
             continue
         service = found["service"]
-        is_there = any(deployments.name(each) == service for each in facts.of(Subject.SERVICES))
-        if is_there and not _ready(facts, service):
-            yield Found(
+        is_there = any(deployments.get_name(each) == service for each in facts.get_objects(Subject.SERVICES))
+        if is_there and not _has_ready_pod(facts, service):
+            yield Violation(
                 sentence=f"{path}.endpoint is the Service {service}, behind which no pod is ready",
                 remedy=f"kubectl get pods -n {facts.flyte_namespace}; kubectl describe service {service} "
                 f"-n {facts.flyte_namespace}",
             )
 
 
-def _ready(facts: Facts, service: str) -> bool:
+def _has_ready_pod(facts: Facts, service: str) -> bool:
     slices = [
         each
-        for each in facts.of(Subject.ENDPOINTS)
-        if text(section(each, "metadata", "labels"), "kubernetes.io/service-name") == service
+        for each in facts.get_objects(Subject.ENDPOINTS)
+        if get_text(get_mapping(each, "metadata", "labels"), "kubernetes.io/service-name") == service
     ]
     return any(
-        section(endpoint, "conditions").get("ready") is not False
+        get_mapping(endpoint, "conditions").get("ready") is not False
         for each in slices
-        for endpoint in entries(each, "endpoints")
+        for endpoint in get_mappings(each, "endpoints")
     )
 
 
-def _silent(facts: Facts) -> Iterator[Found]:
+def _check_connector_unreachable(facts: Facts) -> Iterator[Violation]:
     if facts.connector is not None and facts.connector.trouble:
-        yield Found(
+        yield Violation(
             sentence=f"the connector at {facts.connector.what} {facts.connector.trouble}",
             remedy=facts.connector.remedy,
         )
 
 
-def _old(facts: Facts) -> Iterator[Found]:
-    for each in deployments.propellers(facts):
-        version = deployments.flyte_version(each)
+def _check_flyte_old(facts: Facts) -> Iterator[Violation]:
+    for each in deployments.list_propellers(facts):
+        version = deployments.find_flyte_version(each)
         if version is not None and version < _OLDEST:
-            yield Found(
+            yield Violation(
                 sentence=f"Flyte is {'.'.join(map(str, version))}, and a connector needs 1.16.7 or newer, "
-                f"which fills in the arguments of all tasks: {deployments.told(each)}",
-                remedy=f"helm upgrade {_chart(each)} --repo https://flyteorg.github.io/flyte "
-                f"-n {deployments.namespace(each)} --version v1.16.8 --reuse-values",
+                f"which fills in the arguments of all tasks: {deployments.format_kubectl_name(each)}",
+                remedy=f"helm upgrade {_format_chart(each)} --repo https://flyteorg.github.io/flyte "
+                f"-n {deployments.get_namespace(each)} --version v1.16.8 --reuse-values",
             )
 
 
-def _of_no_version(facts: Facts) -> Iterator[Found]:
-    for each in deployments.propellers(facts):
-        if deployments.flyte_version(each) is None:
-            yield Found(
-                sentence=f"the version of Flyte is unknown; the image of {deployments.told(each)} is "
-                f"{deployments.propeller_image(each)}; a connector needs 1.16.7 or newer",
-                remedy=f"kubectl label {deployments.told(each)} --overwrite "
+def _check_flyte_version(facts: Facts) -> Iterator[Violation]:
+    for each in deployments.list_propellers(facts):
+        if deployments.find_flyte_version(each) is None:
+            yield Violation(
+                sentence="the version of Flyte is unknown; the image of "
+                f"{deployments.format_kubectl_name(each)} is "
+                f"{deployments.find_propeller_image(each)}; a connector needs 1.16.7 or newer",
+                remedy=f"kubectl label {deployments.format_kubectl_name(each)} --overwrite "
                 "app.kubernetes.io/version=1.16.8  # if this is the version",
             )
 
 
-def _chart(deployment: Manifest) -> str:
+def _format_chart(deployment: Manifest) -> str:
     """Return the name of the Helm release and of its chart."""
-    metadata = section(deployment, "metadata")
-    release = text(section(metadata, "annotations"), "meta.helm.sh/release-name")
-    release = release or text(section(metadata, "labels"), "app.kubernetes.io/instance")
-    whole = deployments.runs(deployment, "flyte-binary")
+    metadata = get_mapping(deployment, "metadata")
+    release = get_text(get_mapping(metadata, "annotations"), "meta.helm.sh/release-name")
+    release = release or get_text(get_mapping(metadata, "labels"), "app.kubernetes.io/instance")
+    whole = deployments.has_program(deployment, "flyte-binary")
     return f"{release or 'flyte'} {'flyte-binary' if whole else 'flyte-core'}"
 
 
@@ -235,79 +246,79 @@ _CONFIGURED: Final = (Subject.FLYTE_CONFIG,)
 CHECKS: Final = (
     Check(
         id="flyte-old",
-        level=Level.WARNING,
+        level=Severity.WARNING,
         proves="Flyte is 1.16.7 or newer",
-        judge=_old,
+        judge=_check_flyte_old,
         needs=(Subject.DEPLOYMENTS,),
     ),
     Check(
         id="flyte-version",
-        level=Level.UNKNOWN,
+        level=Severity.UNKNOWN,
         proves="the image or a label of Flyte contains its version",
-        judge=_of_no_version,
+        judge=_check_flyte_version,
         needs=(Subject.DEPLOYMENTS,),
     ),
     Check(
         id="flyte-route",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="Flyte sends tasks of type pytorch to connectors",
-        judge=_unrouted,
+        judge=_check_flyte_route,
         needs=_CONFIGURED,
     ),
     Check(
         id="flyte-connector",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="Flyte has the endpoint of the connector",
-        judge=_no_connector,
+        judge=_check_flyte_connector,
         needs=_CONFIGURED,
     ),
     Check(
         id="flyte-timeouts",
-        level=Level.WARNING,
+        level=Severity.WARNING,
         proves="Flyte uses the configured timeouts",
-        judge=_ignored,
+        judge=_check_flyte_timeouts,
         needs=_CONFIGURED,
     ),
     Check(
         id="flyte-names",
-        level=Level.WARNING,
+        level=Severity.WARNING,
         proves="Flyte finds connectors by their configured names",
-        judge=_upper,
+        judge=_check_flyte_names,
         needs=_CONFIGURED,
     ),
     Check(
         id="flyte-retries",
-        level=Level.WARNING,
+        level=Severity.WARNING,
         proves="Flyte waits for a connector that is unavailable for a moment",
-        judge=_hasty,
+        judge=_check_flyte_retries,
         needs=_CONFIGURED,
     ),
     Check(
         id="flyte-timeout",
-        level=Level.WARNING,
+        level=Severity.WARNING,
         proves="Flyte has a timeout for each call",
-        judge=_no_timeout,
+        judge=_check_flyte_timeout,
         needs=_CONFIGURED,
     ),
     Check(
         id="connector-service",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="the Service in the configuration of Flyte exists",
-        judge=_unserved,
+        judge=_check_connector_service,
         needs=(Subject.FLYTE_CONFIG, Subject.SERVICES),
     ),
     Check(
         id="connector-down",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="a pod is ready behind that Service",
-        judge=_nobody,
+        judge=_check_connector_down,
         needs=(Subject.FLYTE_CONFIG, Subject.SERVICES, Subject.ENDPOINTS),
     ),
     Check(
         id="connector-silent",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="the connector of --connector answers, and serves tasks of type pytorch",
-        judge=_silent,
+        judge=_check_connector_unreachable,
         needs=(Subject.CONNECTOR,),
     ),
 )

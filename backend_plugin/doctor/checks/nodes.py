@@ -6,14 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from backend_plugin.core.reading import entries, section, text
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
-from backend_plugin.doctor.check import Check, Found, Level
+from backend_plugin.doctor.check import Check, Severity, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
 from backend_plugin.embedded.node_affinity import Taint
-from backend_plugin.embedded.nodes import Claim, Node, Unschedulable, read_claim, read_node, schedule
 from backend_plugin.embedded.resources import ONE
+from backend_plugin.embedded.scheduling_cycle import (
+    NodeInfo,
+    PodInfo,
+    Unschedulable,
+    read_node_info,
+    read_pod_info,
+    schedule_pods,
+)
 
 _MIG: Final = "nvidia.com/mig-"
 _PRESENT: Final = (
@@ -44,7 +51,7 @@ _NOT_READY: Final = "/agent-not-ready"
 """The suffix of taint keys that agents of a node, such as a CNI plugin, use until they are ready."""
 
 
-class _Why(enum.Enum):
+class _ExclusionReason(enum.Enum):
     """The reasons why a role's pod fits on no node, even if all nodes were empty."""
 
     SELECTOR = "selector"
@@ -53,77 +60,81 @@ class _Why(enum.Enum):
     SIZE = "size"
 
 
-def _ready(facts: Facts) -> Sequence[Node]:
-    return [read_node(each) for each in facts.of(Subject.NODES) if _is_ready(each)]
+def _list_ready_nodes(facts: Facts) -> Sequence[NodeInfo]:
+    return [read_node_info(each) for each in facts.get_objects(Subject.NODES) if _is_ready(each)]
 
 
 def _is_ready(node: Manifest) -> bool:
-    conditions = entries(section(node, "status"), "conditions")
-    ready = any((text(each, "type"), text(each, "status")) == (_READY, "True") for each in conditions)
-    return ready and section(node, "spec").get("unschedulable") is not True
+    conditions = get_mappings(get_mapping(node, "status"), "conditions")
+    ready = any((get_text(each, "type"), get_text(each, "status")) == (_READY, "True") for each in conditions)
+    return ready and get_mapping(node, "spec").get("unschedulable") is not True
 
 
-def _claim(role: RolePods) -> Claim:
-    return read_claim({**role.pod, "metadata": {**section(role.pod, "metadata"), "uid": role.name}})
+def _build_pod_info(role: RolePods) -> PodInfo:
+    return read_pod_info({**role.pod, "metadata": {**get_mapping(role.pod, "metadata"), "uid": role.name}})
 
 
-def _why(claim: Claim, nodes: Sequence[Node]) -> tuple[_Why, Sequence[Node]] | None:
+def _find_exclusion(
+    claim: PodInfo, nodes: Sequence[NodeInfo]
+) -> tuple[_ExclusionReason, Sequence[NodeInfo]] | None:
     """Return the first reason that excludes all nodes, and the nodes that were left before it."""
-    chosen = [each for each in nodes if claim.wishes.accept(each.name, each.labels)]
+    chosen = [each for each in nodes if claim.wishes.is_match(each.name, each.labels)]
     if not chosen:
-        return _Why.SELECTOR, nodes
-    taking = [each for each in chosen if claim.wishes.untolerated(each.taints) is None]
+        return _ExclusionReason.SELECTOR, nodes
+    taking = [each for each in chosen if claim.wishes.find_untolerated_taint(each.taints) is None]
     if not taking:
-        return _Why.TAINT, chosen
-    if any(_fits(claim, each.allocatable) for each in taking):
+        return _ExclusionReason.TAINT, chosen
+    if any(_can_fit(claim, each.allocatable) for each in taking):
         return None
     devices = [name for name, amount in claim.requests.items() if amount and "/" in name]
     if any(not any(each.allocatable.get(name) for each in taking) for name in devices):
-        return _Why.NO_DEVICE, taking
-    return _Why.SIZE, taking
+        return _ExclusionReason.NO_DEVICE, taking
+    return _ExclusionReason.SIZE, taking
 
 
-def _fits(claim: Claim, has: Mapping[str, int]) -> bool:
+def _can_fit(claim: PodInfo, has: Mapping[str, int]) -> bool:
     return all(amount <= has.get(name, 0) for name, amount in claim.requests.items())
 
 
-def _reasons(facts: Facts, wanted: _Why) -> Iterator[tuple[RolePods, Claim, Sequence[Node]]]:
-    nodes = _ready(facts)
+def _iter_excluded_roles(
+    facts: Facts, wanted: _ExclusionReason
+) -> Iterator[tuple[RolePods, PodInfo, Sequence[NodeInfo]]]:
+    nodes = _list_ready_nodes(facts)
     for role in facts.task.roles if nodes else ():
-        claim = _claim(role)
-        found = _why(claim, nodes)
+        claim = _build_pod_info(role)
+        found = _find_exclusion(claim, nodes)
         if found is not None and found[0] is wanted:
             yield role, claim, found[1]
 
 
-def _none(facts: Facts) -> Iterator[Found]:
-    if not _ready(facts):
-        yield Found(
-            sentence=f"none of {len(facts.of(Subject.NODES))} nodes is ready and accepts pods",
-            remedy=_uncordoning(facts.of(Subject.NODES)),
+def _check_nodes_none(facts: Facts) -> Iterator[Violation]:
+    if not _list_ready_nodes(facts):
+        yield Violation(
+            sentence=f"none of {len(facts.get_objects(Subject.NODES))} nodes is ready and accepts pods",
+            remedy=_format_uncordon_command(facts.get_objects(Subject.NODES)),
         )
 
 
-def _uncordoning(nodes: Sequence[Manifest]) -> str:
+def _format_uncordon_command(nodes: Sequence[Manifest]) -> str:
     cordoned = [
-        deployments.name(each) for each in nodes if section(each, "spec").get("unschedulable") is True
+        deployments.get_name(each) for each in nodes if get_mapping(each, "spec").get("unschedulable") is True
     ]
     if cordoned:
         return f"kubectl uncordon {' '.join(cordoned)}"
     return "kubectl describe nodes  # the conditions contain the reason why a node is not ready; or add nodes"
 
 
-def _unselected(facts: Facts) -> Iterator[Found]:
-    for role, claim, nodes in _reasons(facts, _Why.SELECTOR):
+def _check_node_selector(facts: Facts) -> Iterator[Violation]:
+    for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.SELECTOR):
         labels = ", ".join(f"{key}={value}" for key, value in claim.wishes.selector.items()) or "its affinity"
-        yield Found(
+        yield Violation(
             sentence=f"none of {len(nodes)} nodes matches the selector or affinity of a {role.name}: "
             f"{labels}",
-            remedy=_labelling(claim, nodes),
+            remedy=_format_label_remedy(claim, nodes),
         )
 
 
-def _labelling(claim: Claim, nodes: Sequence[Node]) -> str:
+def _format_label_remedy(claim: PodInfo, nodes: Sequence[NodeInfo]) -> str:
     change = "change the node selector of the task, its PodTemplate or the settings"
     selector = claim.wishes.selector
     # Prefixed labels are set by Kubernetes or a cloud provider, not by hand.
@@ -133,28 +144,30 @@ def _labelling(claim: Claim, nodes: Sequence[Node]) -> str:
     return f"kubectl label node {nodes[0].name} --overwrite {said}  # or another node; or {change}"
 
 
-def _tainted(facts: Facts) -> Iterator[Found]:
-    for role, claim, nodes in _reasons(facts, _Why.TAINT):
-        by_node = [(each, _untolerated(claim, each)) for each in nodes]
+def _check_node_taints(facts: Facts) -> Iterator[Violation]:
+    for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.TAINT):
+        by_node = [(each, _list_untolerated(claim, each)) for each in nodes]
         lasting = [each for each in by_node if not any(map(_is_temporary, each[1]))]
         if lasting:
-            _, taints = min(lasting, key=lambda each: (not _fits(claim, each[0].allocatable), len(each[1])))
-            remedy = _tolerating(claim, taints)
+            _, taints = min(
+                lasting, key=lambda each: (not _can_fit(claim, each[0].allocatable), len(each[1]))
+            )
+            remedy = _format_toleration_settings(claim, taints)
         else:
             node, taints = by_node[0]
             remedy = (
-                f"kubectl describe node {node.name}  # do not tolerate {_key(taints)}: "
+                f"kubectl describe node {node.name}  # do not tolerate {_get_temporary_key(taints)}: "
                 "it is removed from the node when its condition ends"
             )
-        yield Found(
+        yield Violation(
             sentence=f"every node that matches a {role.name} has a taint that it does not "
-            f"tolerate, such as {', '.join(map(_as_kubectl, taints))}",
+            f"tolerate, such as {', '.join(map(_format_taint, taints))}",
             remedy=remedy,
         )
 
 
-def _untolerated(claim: Claim, node: Node) -> Sequence[Taint]:
-    return [each for each in node.taints if claim.wishes.untolerated([each]) is not None]
+def _list_untolerated(claim: PodInfo, node: NodeInfo) -> Sequence[Taint]:
+    return [each for each in node.taints if claim.wishes.find_untolerated_taint([each]) is not None]
 
 
 def _is_temporary(taint: Taint) -> bool:
@@ -162,31 +175,31 @@ def _is_temporary(taint: Taint) -> bool:
     return taint.key.startswith(_TEMPORARY) or taint.key.endswith(_NOT_READY)
 
 
-def _key(taints: Sequence[Taint]) -> str:
+def _get_temporary_key(taints: Sequence[Taint]) -> str:
     return next(each.key for each in taints if _is_temporary(each))
 
 
-def _as_kubectl(taint: Taint) -> str:
+def _format_taint(taint: Taint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
-def _tolerating(claim: Claim, taints: Sequence[Taint]) -> str:
+def _format_toleration_settings(claim: PodInfo, taints: Sequence[Taint]) -> str:
     """Return settings that make the pods of a role tolerate the taints."""
     of_resources = [each for each in taints if claim.requests.get(each.key)]
     of_all = [each for each in taints if each not in of_resources]
-    by_resource = ", ".join(f"{each.key}: [{_toleration(each)}]" for each in of_resources)
+    by_resource = ", ".join(f"{each.key}: [{_format_toleration(each)}]" for each in of_resources)
     written = [f"resource-tolerations: {{{by_resource}}}"] if of_resources else []
     if of_all:
-        written.append(f"default-tolerations: [{', '.join(map(_toleration, of_all))}]")
+        written.append(f"default-tolerations: [{', '.join(map(_format_toleration, of_all))}]")
     return f"write plugins: {{k8s: {{{', '.join(written)}}}}}"
 
 
-def _toleration(taint: Taint) -> str:
+def _format_toleration(taint: Taint) -> str:
     how = f"operator: Equal, value: {json.dumps(taint.value)}" if taint.value else "operator: Exists"
     return f"{{key: {taint.key}, {how}, effect: {taint.effect}}}"
 
 
-def _lacking(claim: Claim, nodes: Sequence[Node]) -> list[str]:
+def _list_missing_devices(claim: PodInfo, nodes: Sequence[NodeInfo]) -> list[str]:
     return [
         name
         for name, amount in claim.requests.items()
@@ -194,28 +207,29 @@ def _lacking(claim: Claim, nodes: Sequence[Node]) -> list[str]:
     ]
 
 
-def _no_device(facts: Facts) -> Iterator[Found]:
-    for role, claim, nodes in _reasons(facts, _Why.NO_DEVICE):
-        if not _slices(nodes):
-            name = _lacking(claim, nodes)[0]
-            yield Found(
+def _check_device_missing(facts: Facts) -> Iterator[Violation]:
+    for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.NO_DEVICE):
+        if not _list_mig_slices(nodes):
+            name = _list_missing_devices(claim, nodes)[0]
+            yield Violation(
                 sentence=f"no node for a {role.name} has {name}",
                 remedy="kubectl get nodes -o 'custom-columns=NAME:.metadata.name,HAS:.status.allocatable."
                 f"{name.replace('.', chr(92) + '.')}'  # then add nodes with it",
             )
 
 
-def _slices(nodes: Sequence[Node]) -> list[str]:
+def _list_mig_slices(nodes: Sequence[NodeInfo]) -> list[str]:
     return sorted(
         {name for each in nodes for name, has in each.allocatable.items() if name.startswith(_MIG) and has}
     )
 
 
-def _sliced(facts: Facts) -> Iterator[Found]:
-    for role, claim, nodes in _reasons(facts, _Why.NO_DEVICE):
-        if slices := _slices(nodes):
-            yield Found(
-                sentence=f"a {role.name} requests {_lacking(claim, nodes)[0]}, but the nodes have only MIG "
+def _check_mig_profile(facts: Facts) -> Iterator[Violation]:
+    for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.NO_DEVICE):
+        if slices := _list_mig_slices(nodes):
+            yield Violation(
+                sentence=f"a {role.name} requests {_list_missing_devices(claim, nodes)[0]}, but the "
+                "nodes have only MIG "
                 f"slices: {', '.join(slices)}",
                 remedy=f"request one of them in a PodTemplate: resources: {{limits: {{{slices[0]}: "
                 f"1}}}}; or write "
@@ -223,71 +237,73 @@ def _sliced(facts: Facts) -> Iterator[Found]:
             )
 
 
-def _too_large(facts: Facts) -> Iterator[Found]:
-    for role, claim, nodes in _reasons(facts, _Why.SIZE):
+def _check_replica_too_large(facts: Facts) -> Iterator[Violation]:
+    for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.SIZE):
         lacking = [
-            f"{_said(name, amount)} {name} of {_said(name, most)} at most"
+            f"{_format_amount(name, amount)} {name} of {_format_amount(name, most)} at most"
             for name, amount in claim.requests.items()
             if amount > (most := max(each.allocatable.get(name, 0) for each in nodes))
         ]
         why = ", ".join(lacking) or "no node has all resources together"
-        yield Found(
+        yield Violation(
             sentence=f"a {role.name} requests more than any matching node has, even when empty: {why}",
             remedy="request less in the Resources of the task, or add larger nodes",
         )
 
 
-def _said(name: str, amount: int) -> str:
+def _format_amount(name: str, amount: int) -> str:
     return f"{amount / ONE / 2**30:g}Gi" if name == "memory" else f"{amount / ONE:g}"
 
 
-def _gang_too_large(facts: Facts) -> Iterator[Found]:
-    nodes = _ready(facts)
-    fits_alone = nodes and all(_why(_claim(role), nodes) is None for role in facts.task.roles)
+def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
+    nodes = _list_ready_nodes(facts)
+    fits_alone = nodes and all(
+        _find_exclusion(_build_pod_info(role), nodes) is None for role in facts.task.roles
+    )
     if not fits_alone:
         return
     claims = [
-        replace(_claim(role), uid=f"{role.name}-{at}")
+        replace(_build_pod_info(role), uid=f"{role.name}-{at}")
         for role in facts.task.roles
         for at in range(role.needed)
     ]
-    left = [each for each in schedule(claims, (), nodes) if isinstance(each, Unschedulable)]
+    left = [each for each in schedule_pods(claims, (), nodes) if isinstance(each, Unschedulable)]
     if left:
-        yield Found(
+        yield Violation(
             sentence=f"{len(left)} of {len(claims)} replicas do not fit on {len(nodes)} nodes, "
             f"even if all nodes are empty: {left[0].message.partition('. preemption')[0]}",
             remedy="request fewer replicas or less for each, add nodes, or let the autoscaler add them",
         )
 
 
-def _no_plugin(facts: Facts) -> Iterator[Found]:
+def _check_device_plugin(facts: Facts) -> Iterator[Violation]:
     name = facts.settings.gpu_resource_name
     without = [
-        deployments.name(each)
-        for each in facts.of(Subject.NODES)
-        if any(_is_there(section(each, "metadata", "labels"), label) for label in _PRESENT)
-        and not any(has == name or has.startswith(_MIG) for has in section(each, "status", "capacity"))
+        deployments.get_name(each)
+        for each in facts.get_objects(Subject.NODES)
+        if any(_is_label_set(get_mapping(each, "metadata", "labels"), label) for label in _PRESENT)
+        and not any(has == name or has.startswith(_MIG) for has in get_mapping(each, "status", "capacity"))
     ]
     if without:
-        yield Found(
+        yield Violation(
             sentence=f"{len(without)} nodes have GPU labels but offer no {name}, because no "
             f"device plugin runs there: {', '.join(without[:3])}",
             remedy=_PLUGIN,
         )
 
 
-def _is_there(labels: Manifest, label: str) -> bool:
-    return text(labels, label) not in ("", "false")
+def _is_label_set(labels: Manifest, label: str) -> bool:
+    return get_text(labels, label) not in ("", "false")
 
 
-def _unhealthy(facts: Facts) -> Iterator[Found]:
+def _check_gpu_unhealthy(facts: Facts) -> Iterator[Violation]:
     name = facts.settings.gpu_resource_name
-    for each in facts.of(Subject.NODES):
-        node = read_node(each)
-        has = read_node({**each, "status": {"allocatable": section(each, "status", "capacity")}})
+    for each in facts.get_objects(Subject.NODES):
+        node = read_node_info(each)
+        has = read_node_info({**each, "status": {"allocatable": get_mapping(each, "status", "capacity")}})
         lost = (has.allocatable.get(name, 0) - node.allocatable.get(name, 0)) // ONE
         if lost > 0:
-            yield Found(
+            yield Violation(
                 sentence=f"{lost} GPUs of node {node.name} are unhealthy: {name}",
                 remedy=f"kubectl describe node {node.name}; kubectl drain {node.name} --ignore-daemonsets",
             )
@@ -296,65 +312,65 @@ def _unhealthy(facts: Facts) -> Iterator[Found]:
 CHECKS: Final = (
     Check(
         id="nodes-none",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="a node is ready and accepts pods",
-        judge=_none,
+        judge=_check_nodes_none,
         needs=(Subject.NODES,),
     ),
     Check(
         id="node-selector",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="each role matches a node by selector and affinity",
-        judge=_unselected,
+        judge=_check_node_selector,
         needs=(Subject.NODES, Subject.ROLES),
     ),
     Check(
         id="node-taints",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="each role tolerates the taints of a matching node",
-        judge=_tainted,
+        judge=_check_node_taints,
         needs=(Subject.NODES, Subject.ROLES),
     ),
     Check(
         id="device-missing",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="a node has the devices that a role requests",
-        judge=_no_device,
+        judge=_check_device_missing,
         needs=(Subject.NODES, Subject.ROLES),
     ),
     Check(
         id="mig",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="tasks request whole GPUs only if nodes have whole GPUs",
-        judge=_sliced,
+        judge=_check_mig_profile,
         needs=(Subject.NODES, Subject.ROLES),
     ),
     Check(
         id="role-large",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="each role fits on a node",
-        judge=_too_large,
+        judge=_check_replica_too_large,
         needs=(Subject.NODES, Subject.ROLES),
     ),
     Check(
         id="gang-large",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="all replicas fit on the nodes together",
-        judge=_gang_too_large,
+        judge=_check_gang_too_large,
         needs=(Subject.NODES, Subject.ROLES),
     ),
     Check(
         id="device-plugin",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="every node with a GPU offers it",
-        judge=_no_plugin,
+        judge=_check_device_plugin,
         needs=(Subject.NODES,),
     ),
     Check(
         id="gpu-unhealthy",
-        level=Level.WARNING,
+        level=Severity.WARNING,
         proves="every GPU of a node is available to pods",
-        judge=_unhealthy,
+        judge=_check_gpu_unhealthy,
         needs=(Subject.NODES,),
     ),
 )

@@ -3,21 +3,24 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from backend_plugin.core.quantity import NotAQuantity, Quantity, parse, total
-from backend_plugin.core.reading import entries, section, text
+from backend_plugin.core.quantity import InvalidQuantity, Quantity, add_quantities, parse
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.doctor import deployments, pods
-from backend_plugin.doctor.check import Check, Found, Level
+from backend_plugin.doctor import deployments, role_pods
+from backend_plugin.doctor.check import Check, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage")
 _NOTHING: Final = parse("0")
 
 
-def _asked(facts: Facts) -> Mapping[str, Quantity]:
+def _compute_requested(facts: Facts) -> Mapping[str, Quantity]:
     """Return the amounts that the job adds to a quota, by the quota's resource names."""
-    needed, limits = pods.needed(facts.task), pods.limits(facts.task)
-    count = parse(str(pods.count(facts.task)))
+    needed, limits = (
+        role_pods.compute_needed_requests(facts.task),
+        role_pods.compute_needed_limits(facts.task),
+    )
+    count = parse(str(role_pods.count_needed_pods(facts.task)))
     return {
         **{f"requests.{name}": amount for name, amount in needed.items()},
         **{name: amount for name, amount in needed.items() if name in _PLAIN},
@@ -27,69 +30,76 @@ def _asked(facts: Facts) -> Mapping[str, Quantity]:
     }
 
 
-def _quotas(facts: Facts) -> Iterator[tuple[Manifest, Mapping[str, Quantity], Mapping[str, Quantity]]]:
+def _iter_quotas(facts: Facts) -> Iterator[tuple[Manifest, Mapping[str, Quantity], Mapping[str, Quantity]]]:
     """Yield each quota that counts all pods, with its limits and its used amounts."""
-    for each in facts.of(Subject.QUOTAS):
-        spec = section(each, "spec")
+    for each in facts.get_objects(Subject.QUOTAS):
+        spec = get_mapping(each, "spec")
         if not spec.get("scopes") and not spec.get("scopeSelector"):
-            yield each, _amounts(section(spec, "hard")), _amounts(section(each, "status", "used"))
+            yield (
+                each,
+                _parse_amounts(get_mapping(spec, "hard")),
+                _parse_amounts(get_mapping(each, "status", "used")),
+            )
 
 
-def _amounts(said: Manifest) -> Mapping[str, Quantity]:
+def _parse_amounts(said: Manifest) -> Mapping[str, Quantity]:
     found = {}
     for name, amount in said.items():
         try:
             found[name] = parse(str(amount))
-        except NotAQuantity:
+        except InvalidQuantity:
             continue
     return found
 
 
-def _too_small(facts: Facts) -> Iterator[Found]:
-    asked = _asked(facts)
-    for quota, hard, _ in _quotas(facts):
+def _check_quota_too_small(facts: Facts) -> Iterator[Violation]:
+    asked = _compute_requested(facts)
+    for quota, hard, _ in _iter_quotas(facts):
         for name in sorted(asked.keys() & hard.keys()):
             if asked[name] > hard[name]:
-                yield Found(
-                    sentence=f"the quota {deployments.name(quota)} allows {hard[name].text} {name}, "
+                yield Violation(
+                    sentence=f"the quota {deployments.get_name(quota)} allows {hard[name].text} {name}, "
                     f"but the job needs {asked[name].text}: it would never run",
-                    remedy=_raised(quota, name, asked[name]),
+                    remedy=_format_raise_command(quota, name, asked[name]),
                 )
 
 
-def _full(facts: Facts) -> Iterator[Found]:
-    asked = _asked(facts)
-    for quota, hard, used in _quotas(facts):
+def _check_quota_full(facts: Facts) -> Iterator[Violation]:
+    asked = _compute_requested(facts)
+    for quota, hard, used in _iter_quotas(facts):
         for name in sorted(asked.keys() & hard.keys()):
-            together = total((asked[name], used.get(name, _NOTHING)))
+            together = add_quantities((asked[name], used.get(name, _NOTHING)))
             if asked[name] <= hard[name] < together:
-                yield Found(
-                    sentence=f"the quota {deployments.name(quota)} has no capacity now: "
+                yield Violation(
+                    sentence=f"the quota {deployments.get_name(quota)} has no capacity now: "
                     f"{used[name].text} of {hard[name].text} {name} are used, "
                     f"and the job needs {asked[name].text}",
-                    remedy=f"{_raised(quota, name, together)}  # or wait",
+                    remedy=f"{_format_raise_command(quota, name, together)}  # or wait",
                 )
 
 
-def _raised(quota: Manifest, name: str, amount: Quantity) -> str:
+def _format_raise_command(quota: Manifest, name: str, amount: Quantity) -> str:
     patch = f'{{"spec":{{"hard":{{"{name}":"{amount.text}"}}}}}}'
-    where = f"{deployments.name(quota)} -n {deployments.namespace(quota)}"
+    where = f"{deployments.get_name(quota)} -n {deployments.get_namespace(quota)}"
     return f"kubectl patch resourcequota {where} -p '{patch}'"
 
 
-def _out_of_range(facts: Facts) -> Iterator[Found]:
-    for ranges in facts.of(Subject.LIMIT_RANGES):
-        for limit in entries(section(ranges, "spec"), "limits"):
-            if text(limit, "type") == "Container":
-                yield from _containers_out_of(limit, ranges, facts)
+def _check_limit_range(facts: Facts) -> Iterator[Violation]:
+    for ranges in facts.get_objects(Subject.LIMIT_RANGES):
+        for limit in get_mappings(get_mapping(ranges, "spec"), "limits"):
+            if get_text(limit, "type") == "Container":
+                yield from _check_containers(limit, ranges, facts)
 
 
-def _containers_out_of(limit: Manifest, ranges: Manifest, facts: Facts) -> Iterator[Found]:
-    most, least = _amounts(section(limit, "max")), _amounts(section(limit, "min"))
+def _check_containers(limit: Manifest, ranges: Manifest, facts: Facts) -> Iterator[Violation]:
+    most, least = _parse_amounts(get_mapping(limit, "max")), _parse_amounts(get_mapping(limit, "min"))
     for role in facts.task.roles:
-        for container in entries(section(role.pod, "spec"), "containers"):
-            resources = section(container, "resources")
-            asked, bound = _amounts(section(resources, "requests")), _amounts(section(resources, "limits"))
+        for container in get_mappings(get_mapping(role.pod, "spec"), "containers"):
+            resources = get_mapping(container, "resources")
+            asked, bound = (
+                _parse_amounts(get_mapping(resources, "requests")),
+                _parse_amounts(get_mapping(resources, "limits")),
+            )
             larger = {**asked, **bound}
             wrong = [
                 *(
@@ -104,34 +114,34 @@ def _containers_out_of(limit: Manifest, ranges: Manifest, facts: Facts) -> Itera
                 ),
             ]
             for each in wrong:
-                yield Found(
-                    sentence=f"the LimitRange {deployments.name(ranges)} rejects the container "
-                    f"{text(container, 'name')} of a {role.name}: it requests {each}",
-                    remedy=f"kubectl edit limitrange {deployments.name(ranges)} -n "
-                    f"{deployments.namespace(ranges)}  # or change Resources in the task",
+                yield Violation(
+                    sentence=f"the LimitRange {deployments.get_name(ranges)} rejects the container "
+                    f"{get_text(container, 'name')} of a {role.name}: it requests {each}",
+                    remedy=f"kubectl edit limitrange {deployments.get_name(ranges)} -n "
+                    f"{deployments.get_namespace(ranges)}  # or change Resources in the task",
                 )
 
 
 CHECKS: Final = (
     Check(
         id="quota-small",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="the quotas of the namespace allow all replicas together",
-        judge=_too_small,
+        judge=_check_quota_too_small,
         needs=(Subject.QUOTAS, Subject.ROLES),
     ),
     Check(
         id="quota-full",
-        level=Level.WARNING,
+        level=Severity.WARNING,
         proves="the quotas of the namespace have capacity for all replicas now",
-        judge=_full,
+        judge=_check_quota_full,
         needs=(Subject.QUOTAS, Subject.ROLES),
     ),
     Check(
         id="limit-range",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="the LimitRanges of the namespace allow each container",
-        judge=_out_of_range,
+        judge=_check_limit_range,
         needs=(Subject.LIMIT_RANGES, Subject.ROLES),
     ),
 )

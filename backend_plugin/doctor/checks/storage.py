@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import Final
 
-from backend_plugin.doctor.check import Check, Found, Level
+from backend_plugin.doctor.check import Check, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 
 
-def _troubled(facts: Facts) -> Iterator[Found]:
+def _check_output_store(facts: Facts) -> Iterator[Violation]:
     for each in facts.stores:
         if each.trouble:
-            yield Found(
+            yield Violation(
                 sentence=f"{each.what}: {each.trouble}",
                 remedy=each.remedy,
                 is_unknown=not each.is_tried,
@@ -20,9 +20,9 @@ def _troubled(facts: Facts) -> Iterator[Found]:
 CHECKS: Final = (
     Check(
         id="store",
-        level=Level.ERROR,
+        level=Severity.ERROR,
         proves="an object below the output prefix can be written, read and deleted",
-        judge=_troubled,
+        judge=_check_output_store,
         needs=(Subject.STORES,),
     ),
 )

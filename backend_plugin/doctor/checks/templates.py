@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
-from backend_plugin.core.reading import entries, number, section, text, texts
-from backend_plugin.core.scheduling.platform import AUTO
-from backend_plugin.core.scheduling.table import ADAPTERS
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.scheduling.gang_settings import AUTO
+from backend_plugin.core.scheduling.registry import ADAPTERS
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor import deployments
-from backend_plugin.doctor.check import Check, Found, Level
+from backend_plugin.doctor.check import Check, Severity, Violation
 from backend_plugin.doctor.checks import flyte, gang
 from backend_plugin.doctor.facts import Facts, Subject
 
@@ -48,62 +48,66 @@ _PREFIXES: Final = tuple(
 )
 
 
-def judged(facts: Facts) -> Sequence[Manifest]:
+def list_checked_templates(facts: Facts) -> Sequence[Manifest]:
     """Return the templates that the settings name or that are intended for gangs."""
     names = {
         *NAMES,
         facts.settings.default_pod_template_name,
-        flyte.template_name(facts),
+        flyte.get_template_name(facts),
         facts.task.template,
     }
-    return [each for each in facts.of(Subject.TEMPLATES) if deployments.name(each) in names - {""}]
+    return [
+        each for each in facts.get_objects(Subject.TEMPLATES) if deployments.get_name(each) in names - {""}
+    ]
 
 
-def scheduler_names(facts: Facts) -> set[str]:
+def list_scheduler_names(facts: Facts) -> set[str]:
     """Return the scheduler names of the templates, without the default scheduler."""
-    return {_scheduler(each) for each in judged(facts)} - {"", _DEFAULT}
+    return {_get_scheduler_name(each) for each in list_checked_templates(facts)} - {"", _DEFAULT}
 
 
-def _scheduler(template: Manifest) -> str:
-    return text(section(template, "template", "spec"), "schedulerName")
+def _get_scheduler_name(template: Manifest) -> str:
+    return get_text(get_mapping(template, "template", "spec"), "schedulerName")
 
 
-def _told(template: Manifest) -> str:
-    return f"the PodTemplate {deployments.namespace(template)}/{deployments.name(template)}"
+def _format_template(template: Manifest) -> str:
+    return f"the PodTemplate {deployments.get_namespace(template)}/{deployments.get_name(template)}"
 
 
-def _patch(template: Manifest, kind: str, change: JsonValue) -> str:
-    where = f"{deployments.name(template)} -n {deployments.namespace(template)}"
+def _format_patch(template: Manifest, kind: str, change: JsonValue) -> str:
+    where = f"{deployments.get_name(template)} -n {deployments.get_namespace(template)}"
     return f"kubectl patch podtemplate {where} --type={kind} -p '{json.dumps(change)}'"
 
 
-def _no_pattern(facts: Facts) -> Iterator[Found]:
-    for each in judged(facts):
-        containers = entries(section(each, "template", "spec"), "containers")
+def _check_template_containers(facts: Facts) -> Iterator[Violation]:
+    for each in list_checked_templates(facts):
+        containers = get_mappings(get_mapping(each, "template", "spec"), "containers")
         saying = [one for one in containers if {key for key, said in one.items() if said} - _WRITTEN]
-        if saying and not {text(one, "name") for one in containers} & {*_PATTERNS}:
-            yield Found(
-                sentence=f"{_told(each)} has no container with the name default or primary, so its values "
-                f"for {text(saying[0], 'name')} apply only to a container with that name",
+        if saying and not {get_text(one, "name") for one in containers} & {*_PATTERNS}:
+            yield Violation(
+                sentence=f"{_format_template(each)} has no container with the name default or primary, "
+                "so its values "
+                f"for {get_text(saying[0], 'name')} apply only to a container with that name",
                 remedy="no change is needed for a sidecar of tasks; write values for the training container "
                 "into a container primary, and values for all containers into a container default",
             )
 
 
-def _nobody(facts: Facts) -> Iterator[Found]:
-    served = gang.served(facts)
-    for each in judged(facts):
-        name = _scheduler(each)
+def _check_template_scheduler(facts: Facts) -> Iterator[Violation]:
+    served = gang.get_served_schedulers(facts)
+    for each in list_checked_templates(facts):
+        name = _get_scheduler_name(each)
         # Another check reports the scheduler of the job's own pods.
-        if name and name not in served and name not in gang.wanted(facts):
-            yield Found(
-                sentence=f"{_told(each)} names the scheduler {name}, which no scheduler serves: pods of "
+        if name and name not in served and name not in gang.list_requested_schedulers(facts):
+            yield Violation(
+                sentence=f"{_format_template(each)} names the scheduler {name}, which no scheduler "
+                "serves: pods of "
                 f"tasks that name the template stay pending; available: {', '.join(sorted(served))}",
-                remedy=_patch(each, "merge", {"template": {"spec": {"schedulerName": _DEFAULT}}}),
+                remedy=_format_patch(each, "merge", {"template": {"spec": {"schedulerName": _DEFAULT}}}),
             )
 
 
-def _alone(facts: Facts) -> Iterator[Found]:
+def _check_template_gang(facts: Facts) -> Iterator[Violation]:
     """Report a scheduler name without pod groups, which does not make a gang."""
     named = {
         adapter.scheduler_name: scheduler
@@ -111,22 +115,27 @@ def _alone(facts: Facts) -> Iterator[Found]:
         for adapter in styles.values()
         if adapter.scheduler_name and scheduler not in _ALONE
     }
-    for each in judged(facts):
-        scheduler = named.get(_scheduler(each))
-        if scheduler and _scheduler(each) in gang.served(facts) and not _is_made(scheduler, each, facts):
+    for each in list_checked_templates(facts):
+        scheduler = named.get(_get_scheduler_name(each))
+        if (
+            scheduler
+            and _get_scheduler_name(each) in gang.get_served_schedulers(facts)
+            and not _has_pod_groups(scheduler, each, facts)
+        ):
             style = ", style: plugin" if len(ADAPTERS[scheduler]) > 1 else ""
-            yield Found(
-                sentence=f"{_told(each)} names the scheduler {_scheduler(each)}, but nothing creates its "
+            yield Violation(
+                sentence=f"{_format_template(each)} names the scheduler {_get_scheduler_name(each)}, "
+                "but nothing creates its "
                 "groups: pods are placed one by one",
                 remedy=f"write kfpytorch: {{gang: {{scheduler: {scheduler}{style}}}}}",
             )
 
 
-def _is_made(scheduler: str, template: Manifest, facts: Facts) -> bool:
+def _has_pod_groups(scheduler: str, template: Manifest, facts: Facts) -> bool:
     """True if the connector, the training operator or the template itself defines the pod groups."""
     said = facts.settings.kfpytorch.gang
     by_settings = {said.scheduler, facts.gang.scheduler, *(part.scheduler for _, part in said.parts)}
-    marks = _marks(template)
+    marks = _get_gang_fields(template)
     return bool(
         by_settings & {scheduler, AUTO}
         or gang.is_grouped_by_operator(facts)
@@ -134,36 +143,39 @@ def _is_made(scheduler: str, template: Manifest, facts: Facts) -> bool:
     )
 
 
-def _marks(template: Manifest) -> Mapping[str, str]:
+def _get_gang_fields(template: Manifest) -> Mapping[str, str]:
     """Return the labels and annotations for gang schedulers."""
-    metadata = section(template, "template", "metadata")
-    said = {**texts(metadata, "labels"), **texts(metadata, "annotations")}
+    metadata = get_mapping(template, "template", "metadata")
+    said = {**get_text_map(metadata, "labels"), **get_text_map(metadata, "annotations")}
     return {key: value for key, value in said.items() if key.startswith(_PREFIXES)}
 
 
-def _placeholders(facts: Facts) -> Iterator[Found]:
-    for each in judged(facts):
-        marks = _marks(each)
+def _check_template_placeholder(facts: Facts) -> Iterator[Violation]:
+    for each in list_checked_templates(facts):
+        marks = _get_gang_fields(each)
         for key in marks:
-            if why := _why_not(key, marks):
-                part = "labels" if key in section(each, "template", "metadata", "labels") else "annotations"
+            if why := _find_ineffective_reason(key, marks):
+                part = (
+                    "labels" if key in get_mapping(each, "template", "metadata", "labels") else "annotations"
+                )
                 gone: JsonValue = {"template": {"metadata": {part: {key: None}}}}
                 said = marks[key] or '""'
-                yield Found(
-                    sentence=f"{_told(each)} sets {key}: {said}, which has no effect on gangs: {why}",
-                    remedy=f"{_patch(each, 'merge', gone)}  # kfpytorch.gang writes it for each job",
+                yield Violation(
+                    sentence=f"{_format_template(each)} sets {key}: {said}, which has no effect on "
+                    f"gangs: {why}",
+                    remedy=f"{_format_patch(each, 'merge', gone)}  # kfpytorch.gang writes it for each job",
                 )
 
 
-def _why_not(key: str, marks: Mapping[str, str]) -> str:
+def _find_ineffective_reason(key: str, marks: Mapping[str, str]) -> str:
     """Return why a label or annotation has no effect; empty if it may have one."""
     value = marks[key]
     if not value:
         return "it is empty"
     if key == _GROUPS:
-        return _not_groups(value)
+        return _find_group_error(value)
     if key == _NAME:
-        known = _names(marks.get(_GROUPS, ""))
+        known = _list_group_names(marks.get(_GROUPS, ""))
         return "" if value in known else f"{_GROUPS} has no group of that name"
     if key in _FIXED:
         return "the pods of all tasks would be in one group"
@@ -172,23 +184,29 @@ def _why_not(key: str, marks: Mapping[str, str]) -> str:
     return "Kueue reads it from jobs, and not from their pods" if key == _OF_JOBS else ""
 
 
-def _not_groups(said: str) -> str:
+def _find_group_error(said: str) -> str:
     try:
         found = msgspec.json.decode(said)
     except msgspec.DecodeError as error:
         return f"it is not JSON: {error}"
-    groups = entries({"groups": found}, "groups")
+    groups = get_mappings({"groups": found}, "groups")
     if not groups or not isinstance(found, list) or len(groups) != len(found):
         return "it is not a list of groups"
     for each in groups:
-        if not text(each, "name") or (number(each, "minMember") or 0) < 1 or not section(each, "minResource"):
+        if (
+            not get_text(each, "name")
+            or (get_int(each, "minMember") or 0) < 1
+            or not get_mapping(each, "minResource")
+        ):
             return "each group needs a name, a minMember above zero and its minResource"
     return ""
 
 
-def _names(said: str) -> set[str]:
+def _list_group_names(said: str) -> set[str]:
     try:
-        return {text(each, "name") for each in entries({"groups": msgspec.json.decode(said)}, "groups")}
+        return {
+            get_text(each, "name") for each in get_mappings({"groups": msgspec.json.decode(said)}, "groups")
+        }
     except msgspec.DecodeError:
         return set()
 
@@ -202,30 +220,30 @@ _SERVED: Final = (
 CHECKS: Final = (
     Check(
         id="template-containers",
-        level=Level.NOTE,
+        level=Severity.NOTE,
         proves="containers of PodTemplates are named `default` or `primary`, which apply to all tasks",
-        judge=_no_pattern,
+        judge=_check_template_containers,
         needs=(Subject.TEMPLATES,),
     ),
     Check(
         id="template-scheduler",
-        level=Level.WARNING,
+        level=Severity.WARNING,
         proves="a scheduler serves each scheduler name of PodTemplates",
-        judge=_nobody,
+        judge=_check_template_scheduler,
         needs=_SERVED,
     ),
     Check(
         id="template-gang",
-        level=Level.WARNING,
+        level=Severity.WARNING,
         proves="the groups of the gang schedulers in PodTemplates are created",
-        judge=_alone,
+        judge=_check_template_gang,
         needs=_SERVED,
     ),
     Check(
         id="template-placeholder",
-        level=Level.WARNING,
+        level=Severity.WARNING,
         proves="gang labels and annotations of PodTemplates have an effect",
-        judge=_placeholders,
+        judge=_check_template_placeholder,
         needs=(Subject.TEMPLATES,),
     ),
 )

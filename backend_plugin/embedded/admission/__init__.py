@@ -13,9 +13,9 @@
 - webhook: rules of the operator's webhook.
 """
 
-from backend_plugin.embedded.admission.job import admit, admit_update
+from backend_plugin.embedded.admission.job import admit_job, admit_job_update
 from backend_plugin.embedded.admission.patch import merge_patch
 from backend_plugin.embedded.admission.pod import admit_pod
 from backend_plugin.embedded.admission.service import admit_service
 
-__all__ = ["admit", "admit_pod", "admit_service", "admit_update", "merge_patch"]
+__all__ = ["admit_job", "admit_job_update", "admit_pod", "admit_service", "merge_patch"]

@@ -3,19 +3,19 @@
 import json
 from typing import Any, Final
 
-from backend_plugin.core.errors import Refused
-from backend_plugin.core.reading import section, text
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.admission import metadata, names, schema, webhook
-from backend_plugin.embedded.admission.job_types import JOB
-from backend_plugin.embedded.admission.refusal import (
+from backend_plugin.embedded.admission import metadata, name_rules, schema, webhook
+from backend_plugin.embedded.admission.api_errors import (
     WEBHOOK,
-    Cause,
-    denied,
-    invalid,
-    not_understood,
-    unprocessable_resource,
+    FieldError,
+    build_bad_request,
+    build_invalid_error,
+    build_unprocessable_resource,
+    build_webhook_denial,
 )
+from backend_plugin.embedded.admission.job_schema import JOB
 
 API_VERSION: Final = "kubeflow.org/v1"
 _KIND: Final = "PyTorchJob.kubeflow.org"
@@ -23,7 +23,7 @@ _KIND: Final = "PyTorchJob.kubeflow.org"
 _MOST_BYTES: Final = 1536 * 1024
 
 
-def admit(manifest: Manifest, *, upstream: bool = False) -> Manifest:
+def admit_job(manifest: Manifest, *, upstream: bool = False) -> Manifest:
     """Return a new PyTorchJob as it is stored, without the metadata that the store adds.
 
     Args:
@@ -31,18 +31,21 @@ def admit(manifest: Manifest, *, upstream: bool = False) -> Manifest:
         upstream: Accept the invalid jobs that the operator's webhook accepts by mistake.
 
     Raises:
-        Refused: If the API server or the webhook would reject the job.
+        RequestRejected: If the API server or the webhook would reject the job.
     """
-    _check_kind(manifest)
-    job = _pruned(manifest, metadata.sent(manifest))
-    wrong = [*metadata.causes(section(job, "metadata"), names.subdomain), *_of_spec(job)]
+    _require_kind(manifest)
+    job = _prune_job(manifest, metadata.read_client_fields(manifest))
+    wrong = [
+        *metadata.check_metadata(get_mapping(job, "metadata"), name_rules.check_subdomain),
+        *_check_spec(job),
+    ]
     if wrong:
-        raise unprocessable_resource(_KIND, text(section(job, "metadata"), "name"), wrong)
-    _check_webhook(job, [] if upstream else list(webhook.beyond(job)))
+        raise build_unprocessable_resource(_KIND, get_text(get_mapping(job, "metadata"), "name"), wrong)
+    _require_webhook_approval(job, [] if upstream else list(webhook.check_upstream_gaps(job)))
     return job
 
 
-def admit_update(old: Manifest, new: Manifest, *, upstream: bool = False) -> Manifest:
+def admit_job_update(old: Manifest, new: Manifest, *, upstream: bool = False) -> Manifest:
     """Return a changed PyTorchJob as it is stored. Its status stays that of `old`.
 
     Args:
@@ -51,71 +54,75 @@ def admit_update(old: Manifest, new: Manifest, *, upstream: bool = False) -> Man
         upstream: As for `admit`.
 
     Raises:
-        Refused: If the API server or the webhook would reject the change.
+        RequestRejected: If the API server or the webhook would reject the change.
     """
-    _check_kind(new)
-    job = _pruned(new, metadata.kept(new))
+    _require_kind(new)
+    job = _prune_job(new, metadata.read_stored_fields(new))
     if "status" in old:
         job["status"] = old["status"]
-    found = section(job, "metadata")
-    wrong = [*metadata.changes(old, found), *metadata.causes(found, names.subdomain), *_of_spec(job)]
-    wrong = wrong or _of_transition(old, job)
+    found = get_mapping(job, "metadata")
+    wrong = [
+        *metadata.check_immutable_fields(old, found),
+        *metadata.check_metadata(found, name_rules.check_subdomain),
+        *_check_spec(job),
+    ]
+    wrong = wrong or _check_queue_change(old, job)
     if wrong:
-        raise unprocessable_resource(_KIND, text(section(old, "metadata"), "name"), wrong)
-    _check_webhook(job, [] if upstream else list(webhook.beyond(job)))
+        raise build_unprocessable_resource(_KIND, get_text(get_mapping(old, "metadata"), "name"), wrong)
+    _require_webhook_approval(job, [] if upstream else list(webhook.check_upstream_gaps(job)))
     return job
 
 
-def _check_kind(manifest: Manifest) -> None:
+def _require_kind(manifest: Manifest) -> None:
     if manifest.get("kind") != JOB or manifest.get("apiVersion") != API_VERSION:
         found = f"{manifest.get('apiVersion')}, Kind={manifest.get('kind')}"
-        raise not_understood(f"the object's type ({found}) is not {API_VERSION}, Kind={JOB}")
+        raise build_bad_request(f"the object's type ({found}) is not {API_VERSION}, Kind={JOB}")
 
 
-def _pruned(manifest: Manifest, found: Any) -> dict[str, Any]:
+def _prune_job(manifest: Manifest, found: Any) -> dict[str, Any]:
     job = {"apiVersion": API_VERSION, "kind": JOB, "metadata": found}
     if manifest.get("spec") is not None:
-        job["spec"] = schema.pruned(manifest["spec"], "PyTorchJobSpec")
+        job["spec"] = schema.prune(manifest["spec"], "PyTorchJobSpec")
     if len(json.dumps(job)) > _MOST_BYTES:
-        raise Refused(413, "RequestEntityTooLarge", "etcdserver: request is too large")
+        raise RequestRejected(413, "RequestEntityTooLarge", "etcdserver: request is too large")
     return job
 
 
-def _of_spec(job: Manifest) -> list[Cause]:
+def _check_spec(job: Manifest) -> list[FieldError]:
     """Return the errors in the spec: types first, then list keys. The definition does not require a spec."""
     if "spec" not in job:
         return []
     spec = job["spec"]
     return [
-        *schema.causes(spec, "PyTorchJobSpec", "spec"),
-        *_of_scale(section(job, "spec", "pytorchReplicaSpecs", "Worker").get("replicas")),
-        *schema.duplicates(spec, "PyTorchJobSpec", "spec"),
+        *schema.check_types(spec, "PyTorchJobSpec", "spec"),
+        *_check_scale(get_mapping(job, "spec", "pytorchReplicaSpecs", "Worker").get("replicas")),
+        *schema.check_list_keys(spec, "PyTorchJobSpec", "spec"),
     ]
 
 
-def _of_scale(replicas: object) -> list[Cause]:
+def _check_scale(replicas: object) -> list[FieldError]:
     """Return the errors in the number of workers, which the scale subresource validates."""
     path = ".spec.pytorchReplicaSpecs.Worker.replicas"
     if not isinstance(replicas, int) or 0 <= replicas < 2**31:
         return []
     if replicas < 0:
-        return [invalid(path, replicas, "should be a non-negative integer")]
-    return [invalid(path, replicas, f"should be less than or equal to {2**31 - 1}")]
+        return [build_invalid_error(path, replicas, "should be a non-negative integer")]
+    return [build_invalid_error(path, replicas, f"should be less than or equal to {2**31 - 1}")]
 
 
-def _of_transition(old: Manifest, new: Manifest) -> list[Cause]:
+def _check_queue_change(old: Manifest, new: Manifest) -> list[FieldError]:
     path = ("spec", "runPolicy", "schedulingPolicy")
-    before, after = section(old, *path).get("queue"), section(new, *path).get("queue")
+    before, after = get_mapping(old, *path).get("queue"), get_mapping(new, *path).get("queue")
     if before is None or after is None or before == after:
         return []
     field = ".".join((*path, "queue"))
-    return [invalid(field, "string", f"{field} is immutable")]
+    return [build_invalid_error(field, "string", f"{field} is immutable")]
 
 
-def _check_webhook(job: Manifest, more: list[Cause]) -> None:
-    unreadable = next(schema.unreadable(job.get("spec", {}), "PyTorchJobSpec", f"{JOB}.spec"), None)
+def _require_webhook_approval(job: Manifest, more: list[FieldError]) -> None:
+    unreadable = next(schema.check_decodable(job.get("spec", {}), "PyTorchJobSpec", f"{JOB}.spec"), None)
     if unreadable is not None:
-        raise Refused(400, "", f'admission webhook "{WEBHOOK}" denied the request: {unreadable}')
-    wrong = [*webhook.causes(job), *more]
+        raise RequestRejected(400, "", f'admission webhook "{WEBHOOK}" denied the request: {unreadable}')
+    wrong = [*webhook.check_job(job), *more]
     if wrong:
-        raise denied(wrong)
+        raise build_webhook_denial(wrong)

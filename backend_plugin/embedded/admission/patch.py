@@ -10,11 +10,11 @@ def merge_patch(old: Manifest, patch: Manifest) -> Manifest:
     merged = {key: value for key, value in old.items() if patch.get(key, 0) is not None}
     for key, value in patch.items():
         if value is not None:
-            merged[key] = _merged(old.get(key), value)
+            merged[key] = _merge_value(old.get(key), value)
     return merged
 
 
-def _merged(old: JsonValue, new: JsonValue) -> JsonValue:
+def _merge_value(old: JsonValue, new: JsonValue) -> JsonValue:
     if not isinstance(new, Mapping):
         return new
     return merge_patch(old if isinstance(old, Mapping) else {}, new)

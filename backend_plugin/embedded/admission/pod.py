@@ -6,17 +6,17 @@ Quotas, priority classes, service accounts and other admission plugins are not e
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from backend_plugin.core.reading import section, text
+from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.admission import containers, metadata, names
-from backend_plugin.embedded.admission.refusal import (
-    Cause,
-    duplicate,
-    forbidden,
-    invalid,
-    required,
-    unprocessable,
-    unsupported,
+from backend_plugin.embedded.admission import containers, metadata, name_rules
+from backend_plugin.embedded.admission.api_errors import (
+    FieldError,
+    build_duplicate_error,
+    build_forbidden_error,
+    build_invalid_error,
+    build_required_error,
+    build_unprocessable,
+    build_unsupported_error,
 )
 
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
@@ -35,13 +35,13 @@ def admit_pod(manifest: Manifest) -> Manifest:
     """Return a new pod as it is stored, without the fields that the store adds.
 
     Raises:
-        Refused: If the API server would reject the pod.
+        RequestRejected: If the API server would reject the pod.
     """
-    found = metadata.sent(manifest)
-    spec = dict(section(manifest, "spec"))
-    wrong = [*metadata.causes(found, names.subdomain), *_of_spec(spec)]
+    found = metadata.read_client_fields(manifest)
+    spec = dict(get_mapping(manifest, "spec"))
+    wrong = [*metadata.check_metadata(found, name_rules.check_subdomain), *_check_spec(spec)]
     if wrong:
-        raise unprocessable("Pod", text(section(manifest, "metadata"), "name"), wrong)
+        raise build_unprocessable("Pod", get_text(get_mapping(manifest, "metadata"), "name"), wrong)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -55,13 +55,13 @@ def _with_defaults(spec: Mapping[str, Any]) -> dict[str, Any]:
     kinds = ("containers", "initContainers")
     return {
         **spec,
-        **{kind: [_container(each) for each in spec[kind]] for kind in kinds if kind in spec},
+        **{kind: [_with_container_defaults(each) for each in spec[kind]] for kind in kinds if kind in spec},
     }
 
 
-def _container(container: Mapping[str, Any]) -> dict[str, Any]:
+def _with_container_defaults(container: Mapping[str, Any]) -> dict[str, Any]:
     """Return a container with defaults: a protocol for ports, and limits as requests."""
-    made = {"imagePullPolicy": _pull_policy(container), "resources": {}, **container}
+    made = {"imagePullPolicy": _get_default_pull_policy(container), "resources": {}, **container}
     if container.get("ports"):
         made["ports"] = [{"protocol": "TCP", **port} for port in container["ports"]]
     resources = container.get("resources", {})
@@ -71,85 +71,87 @@ def _container(container: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _pull_policy(container: Mapping[str, Any]) -> str:
+def _get_default_pull_policy(container: Mapping[str, Any]) -> str:
     """Return the default pull policy: an image without a fixed version is always pulled."""
     name = str(container.get("image", "")).rpartition("/")[2]
     tag = name.partition(":")[2]
     return "IfNotPresent" if "@" in name or tag not in ("", "latest") else "Always"
 
 
-def _of_spec(spec: Mapping[str, Any]) -> Iterator[Cause]:
-    yield from _of_volumes(spec.get("volumes", ()))
-    yield from containers.causes(spec)
+def _check_spec(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    yield from _check_volumes(spec.get("volumes", ()))
+    yield from containers.check_containers(spec)
     policy = spec.get("restartPolicy", _DEFAULTS["restartPolicy"])
     if policy not in _RESTART_POLICIES:
-        yield unsupported("spec.restartPolicy", policy, _RESTART_POLICIES)
+        yield build_unsupported_error("spec.restartPolicy", policy, _RESTART_POLICIES)
     dns = spec.get("dnsPolicy", _DEFAULTS["dnsPolicy"])
     if dns not in _DNS_POLICIES:
-        yield unsupported("spec.dnsPolicy", dns, _DNS_POLICIES)
-    yield from _of_times(spec)
+        yield build_unsupported_error("spec.dnsPolicy", dns, _DNS_POLICIES)
+    yield from _check_times(spec)
     for field in ("hostname", "subdomain"):
-        for wrong in names.dns_label(spec[field]) if spec.get(field) else ():
-            yield invalid(f"spec.{field}", spec[field], wrong)
+        for wrong in name_rules.check_dns_label(spec[field]) if spec.get(field) else ():
+            yield build_invalid_error(f"spec.{field}", spec[field], wrong)
     for field in ("serviceAccountName", "priorityClassName", "nodeName"):
-        for wrong in names.subdomain(spec[field]) if spec.get(field) else ():
-            yield invalid(f"spec.{field}", spec[field], wrong)
-    yield from _of_node_selector(spec.get("nodeSelector", {}))
+        for wrong in name_rules.check_subdomain(spec[field]) if spec.get(field) else ():
+            yield build_invalid_error(f"spec.{field}", spec[field], wrong)
+    yield from _check_node_selector(spec.get("nodeSelector", {}))
     for index, toleration in enumerate(spec.get("tolerations", ())):
-        yield from _of_toleration(toleration, f"spec.tolerations[{index}]")
+        yield from _check_toleration(toleration, f"spec.tolerations[{index}]")
 
 
-def _of_times(spec: Mapping[str, Any]) -> Iterator[Cause]:
+def _check_times(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     grace = spec.get("terminationGracePeriodSeconds", 0)
     if grace < 0:
-        yield invalid("spec.terminationGracePeriodSeconds", grace, "must be greater than or equal to 0")
+        yield build_invalid_error(
+            "spec.terminationGracePeriodSeconds", grace, "must be greater than or equal to 0"
+        )
     deadline = spec.get("activeDeadlineSeconds", 1)
     if not 1 <= deadline < 2**31:
         detail = f"must be between 1 and {2**31 - 1}, inclusive"
-        yield invalid("spec.activeDeadlineSeconds", deadline, detail)
+        yield build_invalid_error("spec.activeDeadlineSeconds", deadline, detail)
 
 
-def _of_volumes(volumes: list[Mapping[str, Any]]) -> Iterator[Cause]:
+def _check_volumes(volumes: list[Mapping[str, Any]]) -> Iterator[FieldError]:
     taken: set[str] = set()
     for index, volume in enumerate(volumes):
         path, name = f"spec.volumes[{index}]", volume.get("name", "")
         sources = sorted(set(volume) - {"name"})
         if not name:
-            yield required(f"{path}.name")
-        for wrong in names.dns_label(name) if name else ():
-            yield invalid(f"{path}.name", name, wrong)
+            yield build_required_error(f"{path}.name")
+        for wrong in name_rules.check_dns_label(name) if name else ():
+            yield build_invalid_error(f"{path}.name", name, wrong)
         if name in taken:
-            yield duplicate(f"{path}.name", name)
+            yield build_duplicate_error(f"{path}.name", name)
         taken.add(name)
         if not sources:
-            yield required(path, "must specify a volume type")
+            yield build_required_error(path, "must specify a volume type")
         for source in sources[1:]:
-            yield forbidden(f"{path}.{source}", "may not specify more than 1 volume type")
+            yield build_forbidden_error(f"{path}.{source}", "may not specify more than 1 volume type")
 
 
-def _of_node_selector(selector: Mapping[str, str]) -> Iterator[Cause]:
+def _check_node_selector(selector: Mapping[str, str]) -> Iterator[FieldError]:
     for key, value in selector.items():
-        for wrong in names.qualified(key):
-            yield invalid("spec.nodeSelector", key, wrong)
-        for wrong in names.label_value(value):
-            yield invalid("spec.nodeSelector", value, wrong)
+        for wrong in name_rules.check_qualified_name(key):
+            yield build_invalid_error("spec.nodeSelector", key, wrong)
+        for wrong in name_rules.check_label_value(value):
+            yield build_invalid_error("spec.nodeSelector", value, wrong)
 
 
-def _of_toleration(toleration: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _check_toleration(toleration: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     key, operator = toleration.get("key", ""), toleration.get("operator", "Equal")
-    for wrong in names.qualified(key) if key else ():
-        yield invalid(f"{path}.key", key, wrong)
+    for wrong in name_rules.check_qualified_name(key) if key else ():
+        yield build_invalid_error(f"{path}.key", key, wrong)
     if not key and operator != "Exists":
         detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-        yield invalid(f"{path}.operator", operator, detail)
+        yield build_invalid_error(f"{path}.operator", operator, detail)
     if operator not in _OPERATORS:
-        yield unsupported(f"{path}.operator", operator, _OPERATORS)
+        yield build_unsupported_error(f"{path}.operator", operator, _OPERATORS)
     if operator == "Exists" and toleration.get("value"):
         detail = "value must be empty when `operator` is 'Exists'"
-        yield invalid(f"{path}.operator", toleration["value"], detail)
+        yield build_invalid_error(f"{path}.operator", toleration["value"], detail)
     effect = toleration.get("effect")
     if effect and effect not in _EFFECTS:
-        yield unsupported(f"{path}.effect", effect, _EFFECTS)
+        yield build_unsupported_error(f"{path}.effect", effect, _EFFECTS)
     if "tolerationSeconds" in toleration and effect != "NoExecute":
         detail = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-        yield invalid(f"{path}.effect", effect or "", detail)
+        yield build_invalid_error(f"{path}.effect", effect or "", detail)

@@ -1,6 +1,6 @@
 """Applies the schema of a custom resource as the API server does: pruning, defaults and types.
 
-The tables are in `job_types`.
+The tables are in `job_schema`.
 """
 
 import re
@@ -8,11 +8,17 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
-from backend_plugin.core.pod_types import PARTS
-from backend_plugin.core.quantity import NotAQuantity, parse
-from backend_plugin.core.shapes import declared
-from backend_plugin.embedded.admission.job_types import DEFAULTS, JOB_PARTS, KEYS, NEWER, REQUIRED
-from backend_plugin.embedded.admission.refusal import Cause, duplicate, invalid, required, wrong_type
+from backend_plugin.core.pod_schema import PARTS
+from backend_plugin.core.quantity import InvalidQuantity, parse
+from backend_plugin.core.schema_check import parse_types
+from backend_plugin.embedded.admission.api_errors import (
+    FieldError,
+    build_duplicate_error,
+    build_invalid_error,
+    build_required_error,
+    build_type_error,
+)
+from backend_plugin.embedded.admission.job_schema import DEFAULTS, JOB_PARTS, KEYS, NEWER, REQUIRED
 
 _SCALARS: Final[Mapping[str, str]] = {
     "string": "string",
@@ -40,128 +46,138 @@ _AMOUNT: Final = re.compile(rf"(?=.{{0,200}}\Z){_QUANTITY}")
 
 
 @cache
-def _parts() -> Mapping[str, Mapping[str, str]]:
+def _get_type_fields() -> Mapping[str, Mapping[str, str]]:
     return {
-        name: {field: kind.removesuffix("!") for field, kind in fields.items() if field not in _newer(name)}
-        for name, fields in declared(PARTS + JOB_PARTS).items()
+        name: {
+            field: kind.removesuffix("!")
+            for field, kind in fields.items()
+            if field not in _get_newer_fields(name)
+        }
+        for name, fields in parse_types(PARTS + JOB_PARTS).items()
     }
 
 
-def _newer(part: str) -> frozenset[str]:
+def _get_newer_fields(part: str) -> frozenset[str]:
     return NEWER.get(part, frozenset())
 
 
-def pruned(value: Any, kind: str) -> Any:
+def prune(value: Any, kind: str) -> Any:
     """Return the value with defaults, and without unknown fields and nulls. Nulls in lists remain."""
     if kind.startswith("[") and isinstance(value, list):
-        return [pruned(item, kind[1:-1]) for item in value]
+        return [prune(item, kind[1:-1]) for item in value]
     if not isinstance(value, Mapping):
         return int(value) if isinstance(value, float) and value.is_integer() else value
     said = {key: item for key, item in value.items() if item is not None}
     if kind.startswith("{"):
-        return {key: pruned(item, kind[1:-1]) for key, item in said.items()}
-    if kind not in _parts():
+        return {key: prune(item, kind[1:-1]) for key, item in said.items()}
+    if kind not in _get_type_fields():
         return value
     defaults = DEFAULTS.get(kind, {})
-    known = {key: pruned(item, _parts()[kind][key]) for key, item in said.items() if key in _parts()[kind]}
+    known = {
+        key: prune(item, _get_type_fields()[kind][key])
+        for key, item in said.items()
+        if key in _get_type_fields()[kind]
+    }
     return {**known, **{key: default for key, default in defaults.items() if key not in known}}
 
 
-def causes(value: Any, kind: str, path: str) -> Iterator[Cause]:
+def check_types(value: Any, kind: str, path: str) -> Iterator[FieldError]:
     """Yield an error for each value of a wrong type and each missing field."""
-    found = _type(value)
+    found = _get_json_type(value)
     if kind in _SCALARS:
-        yield from [] if found == _SCALARS[kind] else [wrong_type(path, _SCALARS[kind], found)]
+        yield from [] if found == _SCALARS[kind] else [build_type_error(path, _SCALARS[kind], found)]
     elif kind in _INT_OR_STRING:
-        yield from _of_int_or_string(value, kind, path)
+        yield from _check_int_or_string(value, kind, path)
     elif kind.startswith("["):
-        yield from _of_list(value, kind[1:-1], path)
+        yield from _check_list(value, kind[1:-1], path)
     elif found != "object":
-        yield wrong_type(path, "object", found)
+        yield build_type_error(path, "object", found)
     elif kind.startswith("{"):
         for key, item in value.items():
-            yield from causes(item, kind[1:-1], f"{path}.{key}")
+            yield from check_types(item, kind[1:-1], f"{path}.{key}")
     else:
-        yield from _of_object(value, kind, path)
+        yield from _check_object(value, kind, path)
 
 
-def duplicates(value: Any, kind: str, path: str) -> Iterator[Cause]:
+def check_list_keys(value: Any, kind: str, path: str) -> Iterator[FieldError]:
     """Yield an error for list entries with equal keys. The paths contain the keys of maps in brackets."""
     if kind.startswith("[") and isinstance(value, list):
         for index, item in enumerate(value):
-            yield from duplicates(item, kind[1:-1], f"{path}[{index}]")
+            yield from check_list_keys(item, kind[1:-1], f"{path}[{index}]")
     elif kind.startswith("{") and isinstance(value, Mapping):
         for key, item in value.items():
-            yield from duplicates(item, kind[1:-1], f"{path}[{key}]")
-    elif kind in _parts() and isinstance(value, Mapping):
+            yield from check_list_keys(item, kind[1:-1], f"{path}[{key}]")
+    elif kind in _get_type_fields() and isinstance(value, Mapping):
         for key, item in value.items():
             if keys := KEYS.get(kind, {}).get(key):
-                yield from _of_keys(item, keys.split(), f"{path}.{key}")
-            yield from duplicates(item, _parts()[kind][key], f"{path}.{key}")
+                yield from _check_keys(item, keys.split(), f"{path}.{key}")
+            yield from check_list_keys(item, _get_type_fields()[kind][key], f"{path}.{key}")
 
 
-def unreadable(value: Any, kind: str, path: str) -> Iterator[str]:
+def check_decodable(value: Any, kind: str, path: str) -> Iterator[str]:
     """Yield an error for each value that passes the schema but that Go cannot decode."""
     if kind in _BITS and not -(2 ** _BITS[kind]) <= value < 2 ** _BITS[kind]:
         yield f"json: cannot unmarshal number {value} into Go struct field {path} of type {kind}"
     elif kind == "quantity" and isinstance(value, str):
-        yield from _of_quantity(value)
+        yield from _check_quantity(value)
     elif kind.endswith(("]", "}")):
         for item in value if kind.startswith("[") else value.values():
-            yield from unreadable(item, kind[1:-1], path)
-    elif kind in _parts():
+            yield from check_decodable(item, kind[1:-1], path)
+    elif kind in _get_type_fields():
         for key, item in value.items():
-            yield from unreadable(item, _parts()[kind][key], f"{path}.{key}")
+            yield from check_decodable(item, _get_type_fields()[kind][key], f"{path}.{key}")
 
 
-def _type(value: Any) -> str:
+def _get_json_type(value: Any) -> str:
     """Return the API server's name of a JSON type. To Go, an integer of more than 64 bits is a number."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return "number"
     return next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "object")
 
 
-def _of_int_or_string(value: Any, kind: str, path: str) -> Iterator[Cause]:
+def _check_int_or_string(value: Any, kind: str, path: str) -> Iterator[FieldError]:
     if isinstance(value, str):
         if kind == "quantity" and _AMOUNT.match(value) is None:
-            yield invalid(path, value, f"{path} in body should match '{_QUANTITY}'")
-    elif _type(value) != "integer":
-        yield invalid("<nil>", "", f'"{path}" must validate at least one schema (anyOf)')
-        yield wrong_type(path, "integer", _type(value))
+            yield build_invalid_error(path, value, f"{path} in body should match '{_QUANTITY}'")
+    elif _get_json_type(value) != "integer":
+        yield build_invalid_error("<nil>", "", f'"{path}" must validate at least one schema (anyOf)')
+        yield build_type_error(path, "integer", _get_json_type(value))
 
 
-def _of_list(value: Any, kind: str, path: str) -> Iterator[Cause]:
-    if _type(value) != "array":
-        yield wrong_type(path, "array", _type(value))
+def _check_list(value: Any, kind: str, path: str) -> Iterator[FieldError]:
+    if _get_json_type(value) != "array":
+        yield build_type_error(path, "array", _get_json_type(value))
         return
     for index, item in enumerate(value):
-        yield from causes(item, kind, f"{path}[{index}]")
+        yield from check_types(item, kind, f"{path}[{index}]")
 
 
-def _of_object(value: Mapping[str, Any], kind: str, path: str) -> Iterator[Cause]:
+def _check_object(value: Mapping[str, Any], kind: str, path: str) -> Iterator[FieldError]:
     for key in REQUIRED.get(kind, "").split():
         if key not in value:
-            yield required(f"{path}.{key}")
+            yield build_required_error(f"{path}.{key}")
     for key, item in value.items():
-        yield from causes(item, _parts()[kind][key], f"{path}.{key}")
+        yield from check_types(item, _get_type_fields()[kind][key], f"{path}.{key}")
 
 
-def _of_keys(items: Any, keys: list[str], path: str) -> Iterator[Cause]:
+def _check_keys(items: Any, keys: list[str], path: str) -> Iterator[FieldError]:
     """Yield an error for the second entry with a key only, as the API server does."""
     times: dict[str, int] = {}
     for index, item in enumerate(items if isinstance(items, list) else ()):
         if not isinstance(item, Mapping):
-            yield invalid(f"{path}[{index}]", item, "must be an object for an array of list-type map")
+            yield build_invalid_error(
+                f"{path}[{index}]", item, "must be an object for an array of list-type map"
+            )
             return
         key = {name: item[name] for name in keys if name in item}
         times[str(key)] = times.get(str(key), 0) + 1
         if times[str(key)] == 2:
-            yield duplicate(f"{path}[{index}]", key)
+            yield build_duplicate_error(f"{path}[{index}]", key)
 
 
-def _of_quantity(value: str) -> Iterator[str]:
+def _check_quantity(value: str) -> Iterator[str]:
     try:
         parse(value)
-    except NotAQuantity:
+    except InvalidQuantity:
         pattern = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
         yield f"quantities must match the regular expression '{pattern}'"

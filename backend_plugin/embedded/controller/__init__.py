@@ -14,18 +14,18 @@
 - verdict: the conditions that follow from the replica counts.
 """
 
-from backend_plugin.embedded.controller.events import of_action
-from backend_plugin.embedded.controller.one_pass import counted, created, reconcile
-from backend_plugin.embedded.controller.values import (
+from backend_plugin.embedded.controller.actions import (
     Action,
     CreatePod,
     CreateService,
     DeleteJob,
     DeletePod,
     DeleteService,
-    Seen,
-    Step,
+    JobSnapshot,
+    ReconcileResult,
 )
+from backend_plugin.embedded.controller.events import build_action_event
+from backend_plugin.embedded.controller.reconciler import reconcile, with_created_condition, with_recreations
 
 __all__ = [
     "Action",
@@ -34,10 +34,10 @@ __all__ = [
     "DeleteJob",
     "DeletePod",
     "DeleteService",
-    "Seen",
-    "Step",
-    "counted",
-    "created",
-    "of_action",
+    "JobSnapshot",
+    "ReconcileResult",
+    "build_action_event",
     "reconcile",
+    "with_created_condition",
+    "with_recreations",
 ]

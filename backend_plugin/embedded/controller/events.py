@@ -5,26 +5,26 @@ from typing import Final
 
 from typing_extensions import assert_never
 
-from backend_plugin.core.reading import entries, number, section, text
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.controller.objects import API_VERSION, KIND, OPERATOR
-from backend_plugin.embedded.controller.values import (
+from backend_plugin.embedded.controller.actions import (
     Action,
     CreatePod,
     CreateService,
     DeleteJob,
     DeletePod,
     DeleteService,
-    Seen,
+    JobSnapshot,
 )
-from backend_plugin.embedded.objects import stamp
+from backend_plugin.embedded.controller.objects import API_VERSION, KIND, OPERATOR
+from backend_plugin.embedded.objects import format_time
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 _UNWANTED: Final = ("Succeeded", "Failed")
 
 
-def event(seen: Seen, kind: str, reason: str, message: str) -> Manifest:
+def build_event(seen: JobSnapshot, kind: str, reason: str, message: str) -> Manifest:
     """Return an event of the job.
 
     Args:
@@ -33,8 +33,8 @@ def event(seen: Seen, kind: str, reason: str, message: str) -> Manifest:
         reason: The reason of the event.
         message: The message of the event.
     """
-    metadata = section(seen.job, "metadata")
-    namespace, at = text(metadata, "namespace"), stamp(seen.now)
+    metadata = get_mapping(seen.job, "metadata")
+    namespace, at = get_text(metadata, "namespace"), format_time(seen.now)
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -42,9 +42,9 @@ def event(seen: Seen, kind: str, reason: str, message: str) -> Manifest:
         "involvedObject": {
             "apiVersion": API_VERSION,
             "kind": KIND,
-            "name": text(metadata, "name"),
+            "name": get_text(metadata, "name"),
             "namespace": namespace,
-            "uid": text(metadata, "uid"),
+            "uid": get_text(metadata, "uid"),
         },
         "reason": reason,
         "message": message,
@@ -57,62 +57,64 @@ def event(seen: Seen, kind: str, reason: str, message: str) -> Manifest:
     }
 
 
-def of_action(seen: Seen, action: Action, refusal: str | None = None) -> Manifest:
+def build_action_event(seen: JobSnapshot, action: Action, refusal: str | None = None) -> Manifest:
     """Return the event for an executed action, or for a rejected one if `refusal` has its message."""
-    what, done = _told(seen, action)
+    what, done = _format_action(seen, action)
     if refusal is None:
-        return event(seen, NORMAL, f"Successful{what}", done)
+        return build_event(seen, NORMAL, f"Successful{what}", done)
     doing = "creating" if what.startswith("Create") else "deleting"
-    return event(seen, WARNING, f"Failed{what}", f"Error {doing}: {refusal}")
+    return build_event(seen, WARNING, f"Failed{what}", f"Error {doing}: {refusal}")
 
 
-def of_abnormal(seen: Seen, pod: Manifest) -> Iterator[Manifest]:
+def iter_faulty_pod_events(seen: JobSnapshot, pod: Manifest) -> Iterator[Manifest]:
     """Yield events for a faulty active pod, from its containers, init containers or last condition."""
-    status = section(pod, "status")
-    metadata = section(pod, "metadata")
-    if text(status, "phase") in _UNWANTED or metadata.get("deletionTimestamp"):
+    status = get_mapping(pod, "status")
+    metadata = get_mapping(pod, "metadata")
+    if get_text(status, "phase") in _UNWANTED or metadata.get("deletionTimestamp"):
         return
-    name = text(metadata, "name")
-    containers = entries(status, "containerStatuses") or entries(status, "initContainerStatuses")
+    name = get_text(metadata, "name")
+    containers = get_mappings(status, "containerStatuses") or get_mappings(status, "initContainerStatuses")
     for container in containers:
-        yield from _of_container(seen, name, container)
+        yield from _iter_container_events(seen, name, container)
     conditions = sorted(
-        entries(status, "conditions"), key=lambda each: text(each, "lastTransitionTime"), reverse=True
+        get_mappings(status, "conditions"),
+        key=lambda each: get_text(each, "lastTransitionTime"),
+        reverse=True,
     )
     if not containers and conditions and conditions[0].get("status") != "True":
-        said = f"Error pod {name} condition message: {text(conditions[0], 'message')}"
-        yield event(seen, WARNING, text(conditions[0], "reason"), said)
+        said = f"Error pod {name} condition message: {get_text(conditions[0], 'message')}"
+        yield build_event(seen, WARNING, get_text(conditions[0], "reason"), said)
 
 
-def _of_container(seen: Seen, pod: str, container: Manifest) -> Iterator[Manifest]:
-    whose = f"Error pod {pod} container {text(container, 'name')}"
-    terminated = section(container, "state", "terminated")
-    code = number(terminated, "exitCode")
+def _iter_container_events(seen: JobSnapshot, pod: str, container: Manifest) -> Iterator[Manifest]:
+    whose = f"Error pod {pod} container {get_text(container, 'name')}"
+    terminated = get_mapping(container, "state", "terminated")
+    code = get_int(terminated, "exitCode")
     if code:
-        said = f"{whose} exitCode: {code} terminated message: {text(terminated, 'message')}"
-        yield event(seen, WARNING, text(terminated, "reason"), said)
-    waiting = section(container, "state", "waiting")
-    if text(waiting, "message"):
-        said = f"{whose} waiting message: {text(waiting, 'message')}"
-        yield event(seen, WARNING, text(waiting, "reason"), said)
+        said = f"{whose} exitCode: {code} terminated message: {get_text(terminated, 'message')}"
+        yield build_event(seen, WARNING, get_text(terminated, "reason"), said)
+    waiting = get_mapping(container, "state", "waiting")
+    if get_text(waiting, "message"):
+        said = f"{whose} waiting message: {get_text(waiting, 'message')}"
+        yield build_event(seen, WARNING, get_text(waiting, "reason"), said)
 
 
-def _told(seen: Seen, action: Action) -> tuple[str, str]:
+def _format_action(seen: JobSnapshot, action: Action) -> tuple[str, str]:
     match action:
         case CreatePod(manifest):
-            return "CreatePod", f"Created pod: {_name(manifest)}"
+            return "CreatePod", f"Created pod: {_get_name(manifest)}"
         case CreateService(manifest):
-            return "CreateService", f"Created service: {_name(manifest)}"
+            return "CreateService", f"Created service: {_get_name(manifest)}"
         case DeletePod(name):
             return "DeletePod", f"Deleted pod: {name}"
         case DeleteService(name):
             return "DeleteService", f"Deleted service: {name}"
         case DeleteJob():
             # The operator uses this reason for the deletion of a job, too.
-            return "DeletePod", f"Deleted job: {_name(seen.job)}"
+            return "DeletePod", f"Deleted job: {_get_name(seen.job)}"
         case _:
             assert_never(action)
 
 
-def _name(manifest: Manifest) -> str:
-    return text(section(manifest, "metadata"), "name")
+def _get_name(manifest: Manifest) -> str:
+    return get_text(get_mapping(manifest, "metadata"), "name")

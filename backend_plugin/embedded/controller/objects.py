@@ -2,11 +2,19 @@
 
 from typing import Final
 
-from backend_plugin.core.reading import entries, section, text, texts
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.controller import environment
-from backend_plugin.embedded.controller.deviations import Deviations
-from backend_plugin.embedded.controller.job import CONTAINER, EXIT_CODE, MASTER, NEVER, WORKER, Job, Role
+from backend_plugin.embedded.controller import replica_env
+from backend_plugin.embedded.controller.job_spec import (
+    CONTAINER,
+    EXIT_CODE,
+    MASTER,
+    NEVER,
+    WORKER,
+    JobSpec,
+    OperatorReplicaSpec,
+)
+from backend_plugin.embedded.controller.upstream_fixes import UpstreamFixes
 
 API_VERSION: Final = "kubeflow.org/v1"
 KIND: Final = "PyTorchJob"
@@ -28,63 +36,67 @@ _WAIT: Final = (
 )
 
 
-def labels_of_job(job: Job) -> dict[str, str]:
+def build_job_labels(job: JobSpec) -> dict[str, str]:
     """Return the labels by which the operator finds the objects of a job."""
     return {OPERATOR_NAME: OPERATOR, JOB_NAME: job.name}
 
 
-def selector(job: Job, role: Role) -> str:
+def format_selector(job: JobSpec, role: OperatorReplicaSpec) -> str:
     """Return the label selector for one role, as text."""
-    labels = {**labels_of_job(job), REPLICA_TYPE: role.label}
+    labels = {**build_job_labels(job), REPLICA_TYPE: role.label}
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
-def pod(job: Job, role: Role, index: int, deviations: Deviations) -> Manifest:
+def build_pod(job: JobSpec, role: OperatorReplicaSpec, index: int, deviations: UpstreamFixes) -> Manifest:
     """Return the pod of a replica.
 
     Raises:
-        CannotBeMade: If the operator fails to create it.
+        ReplicaNotBuildable: If the operator fails to create it.
     """
-    metadata = section(role.template, "metadata")
-    labels = {**texts(metadata, "labels"), **labels_of_job(job), **_labels_of_replica(role, index)}
-    if role.name == MASTER or (job.role(MASTER) is None and index == 0):
+    metadata = get_mapping(role.template, "metadata")
+    labels = {
+        **get_text_map(metadata, "labels"),
+        **build_job_labels(job),
+        **_build_replica_labels(role, index),
+    }
+    if role.name == MASTER or (job.find_role(MASTER) is None and index == 0):
         labels[JOB_ROLE] = "master"
     kept = {key: metadata[key] for key in ("annotations", "finalizers") if metadata.get(key)}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": job.pod_name(role.name, index),
+            "name": job.build_pod_name(role.name, index),
             "namespace": job.namespace,
             "labels": labels,
             **kept,
-            "ownerReferences": [_owner(job)],
+            "ownerReferences": [_build_owner_reference(job)],
         },
-        "spec": _pod_spec(job, role, index, deviations),
+        "spec": _build_pod_spec(job, role, index, deviations),
     }
 
 
-def service(job: Job, role: Role, index: int) -> Manifest:
+def build_service(job: JobSpec, role: OperatorReplicaSpec, index: int) -> Manifest:
     """Return the headless service of a replica."""
-    labels = {**labels_of_job(job), **_labels_of_replica(role, index)}
+    labels = {**build_job_labels(job), **_build_replica_labels(role, index)}
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            "name": job.pod_name(role.name, index),
+            "name": job.build_pod_name(role.name, index),
             "namespace": job.namespace,
             "labels": labels,
-            "ownerReferences": [_owner(job)],
+            "ownerReferences": [_build_owner_reference(job)],
         },
-        "spec": {"clusterIP": "None", "selector": labels, "ports": _service_ports(role)},
+        "spec": {"clusterIP": "None", "selector": labels, "ports": _build_service_ports(role)},
     }
 
 
-def _labels_of_replica(role: Role, index: int) -> dict[str, str]:
+def _build_replica_labels(role: OperatorReplicaSpec, index: int) -> dict[str, str]:
     return {REPLICA_TYPE: role.label, REPLICA_INDEX: str(index)}
 
 
-def _owner(job: Job) -> Manifest:
+def _build_owner_reference(job: JobSpec) -> Manifest:
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -95,26 +107,28 @@ def _owner(job: Job) -> Manifest:
     }
 
 
-def _pod_spec(job: Job, role: Role, index: int, deviations: Deviations) -> Manifest:
-    spec = section(role.template, "spec")
-    variables = environment.of_replica(job, role, index, deviations)
+def _build_pod_spec(
+    job: JobSpec, role: OperatorReplicaSpec, index: int, deviations: UpstreamFixes
+) -> Manifest:
+    spec = get_mapping(role.template, "spec")
+    variables = replica_env.build_variables(job, role, index, deviations)
     containers = [
-        {**container, "env": [*entries(container, "env"), *variables]}
-        for container in entries(spec, "containers")
+        {**container, "env": [*get_mappings(container, "env"), *variables]}
+        for container in get_mappings(spec, "containers")
     ]
     policy = NEVER if role.restart_policy == EXIT_CODE else role.restart_policy
     made: dict[str, object] = {**spec, "containers": containers, "restartPolicy": policy}
-    if role.name == WORKER and job.role(MASTER) is not None:
-        made["initContainers"] = [*entries(spec, "initContainers"), _init_container(job)]
+    if role.name == WORKER and job.find_role(MASTER) is not None:
+        made["initContainers"] = [*get_mappings(spec, "initContainers"), _build_init_container(job)]
     return made  # type: ignore[return-value]
 
 
-def _init_container(job: Job) -> Manifest:
+def _build_init_container(job: JobSpec) -> Manifest:
     return {
         "name": INIT_CONTAINER,
         "image": _INIT_IMAGE,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", _WAIT.format(master=job.pod_name(MASTER, 0))],
+        "command": ["sh", "-c", _WAIT.format(master=job.build_pod_name(MASTER, 0))],
         "resources": {
             "limits": {"cpu": "100m", "memory": "20Mi"},
             "requests": {"cpu": "50m", "memory": "10Mi"},
@@ -122,9 +136,9 @@ def _init_container(job: Job) -> Manifest:
     }
 
 
-def _service_ports(role: Role) -> list[Manifest]:
+def _build_service_ports(role: OperatorReplicaSpec) -> list[Manifest]:
     """Return the ports of the training container. Of several ports with one name the last one counts."""
-    containers = entries(section(role.template, "spec"), "containers")
+    containers = get_mappings(get_mapping(role.template, "spec"), "containers")
     trainer = next((each for each in containers if each.get("name") == CONTAINER), {})
-    ports = {text(port, "name"): port.get("containerPort") for port in entries(trainer, "ports")}
+    ports = {get_text(port, "name"): port.get("containerPort") for port in get_mappings(trainer, "ports")}
     return [{"name": name, "port": port} if name else {"port": port} for name, port in ports.items()]

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from backend_plugin.core.reading import entries, moment, number, section, text
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_time
 from backend_plugin.core.values import JsonValue, Manifest
-from backend_plugin.embedded.objects import stamp
+from backend_plugin.embedded.objects import format_time
 
 CREATED: Final = "Created"
 RUNNING: Final = "Running"
@@ -22,7 +22,7 @@ _EXCLUSIVE: Final[Mapping[str, str]] = {RUNNING: RESTARTING, RESTARTING: RUNNING
 _COUNTS: Final = ("active", "succeeded", "failed", "restarts")
 
 
-def reason(word: str) -> str:
+def format_reason(word: str) -> str:
     """Return the reason of a condition or event."""
     return _REASON + word
 
@@ -38,7 +38,7 @@ class ReplicaStatus:
     """The number of recreated pods and of restarts of their containers. The operator has no such field."""
     selector: str = ""
 
-    def manifest(self) -> Manifest:
+    def build_manifest(self) -> Manifest:
         """Return the counts as stored, without zeros."""
         counts = {name: getattr(self, name) for name in _COUNTS}
         said = {name: count for name, count in counts.items() if count}
@@ -46,7 +46,7 @@ class ReplicaStatus:
 
 
 @dataclass(slots=True, kw_only=True)
-class Status:
+class StatusBuilder:
     """A mutable status. `now` is the time of its changes."""
 
     now: datetime
@@ -56,33 +56,33 @@ class Status:
     """The fields `startTime`, `completionTime` and `lastReconcileTime`."""
 
     @classmethod
-    def read(cls, stored: Manifest, now: datetime) -> "Status":
+    def from_manifest(cls, stored: Manifest, now: datetime) -> "StatusBuilder":
         """Return the stored status."""
-        replicas = section(stored, "replicaStatuses")
+        replicas = get_mapping(stored, "replicaStatuses")
         times = ("startTime", "completionTime", "lastReconcileTime")
         return cls(
             now=now,
-            conditions=list(entries(stored, "conditions")),
-            replicas={name: _replica_status(section(replicas, name)) for name in replicas},
+            conditions=list(get_mappings(stored, "conditions")),
+            replicas={name: _read_replica_status(get_mapping(replicas, name)) for name in replicas},
             times={name: stored[name] for name in times if stored.get(name)},
         )
 
-    def manifest(self) -> Manifest:
+    def build_manifest(self) -> Manifest:
         """Return the status as stored, without empty fields."""
-        replicas = {name: self.replicas[name].manifest() for name in sorted(self.replicas)}
+        replicas = {name: self.replicas[name].build_manifest() for name in sorted(self.replicas)}
         said: Manifest = {"conditions": self.conditions, "replicaStatuses": replicas}
         return {**{name: value for name, value in said.items() if value}, **self.times}
 
-    def says(self, kind: str) -> bool:
+    def has_condition(self, kind: str) -> bool:
         """True if the condition of this type has the status ``True``."""
         return any(each.get("type") == kind and each.get("status") == "True" for each in self.conditions)
 
     @property
     def is_finished(self) -> bool:
         """True if the job has succeeded or failed."""
-        return self.says(SUCCEEDED) or self.says(FAILED)
+        return self.has_condition(SUCCEEDED) or self.has_condition(FAILED)
 
-    def say(self, kind: str, message: str, *, word: str = "", holds: str = "True") -> None:
+    def set_condition(self, kind: str, message: str, *, word: str = "", holds: str = "True") -> None:
         """Set a condition, unless the job has failed or the condition is already set.
 
         Args:
@@ -92,45 +92,45 @@ class Status:
             holds: The status of the condition.
         """
         old = next((each for each in self.conditions if each.get("type") == kind), {})
-        is_said = (old.get("status"), old.get("reason")) == (holds, reason(word or kind))
-        if self.says(FAILED) or is_said:
+        is_said = (old.get("status"), old.get("reason")) == (holds, format_reason(word or kind))
+        if self.has_condition(FAILED) or is_said:
             return
-        at = stamp(self.now)
+        at = format_time(self.now)
         new = {
             "type": kind,
             "status": holds,
-            "reason": reason(word or kind),
+            "reason": format_reason(word or kind),
             "message": message,
             "lastUpdateTime": at,
             "lastTransitionTime": old["lastTransitionTime"] if old.get("status") == holds else at,
         }
-        self.conditions = [*_beside(kind, self.conditions), new]
+        self.conditions = [*_select_remaining(kind, self.conditions), new]
 
-    def begin(self) -> None:
+    def set_start_time(self) -> None:
         """Set the start time."""
-        self.times["startTime"] = stamp(self.now)
+        self.times["startTime"] = format_time(self.now)
 
-    def complete(self) -> None:
+    def ensure_completion_time(self) -> None:
         """Set the completion time, if it is not set."""
-        self.times.setdefault("completionTime", stamp(self.now))
+        self.times.setdefault("completionTime", format_time(self.now))
 
-    def moment(self, name: str, *, after: int = 0) -> datetime | None:
+    def get_time(self, name: str, *, after: int = 0) -> datetime | None:
         """Return one of the times plus `after` seconds, or None if it is not set."""
-        found = moment(self.times, name)
+        found = get_time(self.times, name)
         return None if found is None else found + timedelta(seconds=after)
 
-    def count(self, role: str, **more: int) -> None:
+    def add_counts(self, role: str, **more: int) -> None:
         """Add to the counts of one role."""
         old = self.replicas[role]
         self.replicas[role] = replace(old, **{name: getattr(old, name) + by for name, by in more.items()})
 
 
-def _replica_status(stored: Manifest) -> ReplicaStatus:
-    counts = {name: number(stored, name) or 0 for name in _COUNTS}
-    return ReplicaStatus(**counts, selector=text(stored, "selector"))
+def _read_replica_status(stored: Manifest) -> ReplicaStatus:
+    counts = {name: get_int(stored, name) or 0 for name in _COUNTS}
+    return ReplicaStatus(**counts, selector=get_text(stored, "selector"))
 
 
-def _beside(kind: str, conditions: list[Manifest]) -> list[Manifest]:
+def _select_remaining(kind: str, conditions: list[Manifest]) -> list[Manifest]:
     """Return the conditions that remain when a condition of that type is added."""
     kept = [each for each in conditions if each.get("type") not in (kind, _EXCLUSIVE.get(kind))]
     if kind not in (SUCCEEDED, FAILED):

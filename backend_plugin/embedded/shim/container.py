@@ -10,7 +10,7 @@ import signal
 import time
 
 from backend_plugin.embedded.shim import files, layout, logfile, program
-from backend_plugin.embedded.shim.lifecycle import Ended
+from backend_plugin.embedded.shim.lifecycle import RunExit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _PIPE_CHUNKS = 17
 _MESSAGE_BYTES = 4096
 
 
-class Run:
+class ContainerRun:
     """A container run, from its start until all its processes have ended."""
 
     def __init__(self, spec: Spec, number: int, directory: str, oom_score: int | None) -> None:
@@ -45,20 +45,20 @@ class Run:
             os.makedirs(path, exist_ok=True)  # noqa: PTH103 - pathlib is too large for a shim.
         files.write_new(spec["termination"], b"")
         logs = f"{directory}/{layout.LOGS}/{self.name}"
-        logfile.forget(logs, number - 1)
+        logfile.remove_old_logs(logs, number - 1)
         self.log = logfile.LogFile(logs, number, *spec["log"])
         what = program.Program(spec["argv"], spec["env"], cwd)
         what.nice, what.oom_score = spec["nice"], oom_score
-        self._start(what)
+        self._start_program(what)
 
-    def _start(self, what: program.Program) -> None:
+    def _start_program(self, what: program.Program) -> None:
         out, write_out = os.pipe()
         err, write_err = os.pipe()
         self.streams = {out: b"stdout", err: b"stderr"}
         for fd in self.streams:
             os.set_blocking(fd, False)
         try:
-            self.pid = program.start(what, write_out, write_err)
+            self.pid = program.start_program(what, write_out, write_err)
         except (program.CannotStart, OSError):
             self.close()
             raise
@@ -66,7 +66,7 @@ class Run:
             os.close(write_out)
             os.close(write_err)
 
-    def read(self, fd: int) -> int:
+    def read_output(self, fd: int) -> int:
         """Write available output to the log.
 
         Return the number of bytes, 0 at the end of the stream, -1 for no data.
@@ -79,7 +79,7 @@ class Run:
             self.log.write(self.streams[fd], data)
         return len(data)
 
-    def finish(self, fd: int) -> None:
+    def close_stream(self, fd: int) -> None:
         """Close a stream that ended before the container."""
         del self.streams[fd]
         os.close(fd)
@@ -97,21 +97,21 @@ class Run:
         """
         for fd in self.streams:
             for _ in range(_PIPE_CHUNKS):
-                if self.read(fd) <= 0:
+                if self.read_output(fd) <= 0:
                     break
             os.close(fd)
         self.streams = {}
         self.log.close()
 
-    def end(self) -> Ended:
+    def build_exit(self) -> RunExit:
         """Return the termination of the run. Call it after `close`."""
-        code = 137 if self.out_of_memory else exit_code(self.status or 0)
+        code = 137 if self.out_of_memory else decode_exit_code(self.status or 0)
         reason = "OOMKilled" if self.out_of_memory else "Error" if code else "Completed"
-        ended = Ended(code, reason, self.began, time.time())
-        ended.message = self._message(code)
+        ended = RunExit(code, reason, self.began, time.time())
+        ended.message = self._read_message(code)
         return ended
 
-    def _message(self, code: int) -> str:
+    def _read_message(self, code: int) -> str:
         try:
             fd = files.open_regular(self.spec["termination"])
         except OSError:  # The program removed or replaced the file.
@@ -121,10 +121,10 @@ class Run:
             said = os.pread(fd, _MESSAGE_BYTES, max(0, size - _MESSAGE_BYTES))
             os.close(fd)
         if not said and code and self.spec["message_from_log"]:
-            return self.log.last_lines()
+            return self.log.read_last_lines()
         return said.decode(errors="replace")
 
 
-def exit_code(status: int) -> int:
+def decode_exit_code(status: int) -> int:
     """Return the exit code of a wait status as a shell does: the code, or 128 plus the signal."""
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

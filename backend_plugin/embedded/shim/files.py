@@ -68,7 +68,7 @@ def write_new(path: str, data: bytes) -> None:
         os.close(fd)
 
 
-def replace(path: str, data: bytes) -> None:
+def replace_file(path: str, data: bytes) -> None:
     """Replace a file atomically."""
     write_new(f"{path}.new", data)
     try:
@@ -90,13 +90,13 @@ def remove_tree(path: str) -> None:
     except OSError:
         return
     try:
-        if not _removed(name, at):
+        if not _remove_file(name, at):
             _remove_directory(name, at)
     finally:
         os.close(at)
 
 
-def _removed(name: str, at: int) -> bool:
+def _remove_file(name: str, at: int) -> bool:
     """True if `name` is not a directory. It is removed if possible."""
     try:
         if stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
@@ -109,7 +109,7 @@ def _removed(name: str, at: int) -> bool:
 
 def _remove_directory(name: str, at: int) -> None:
     try:
-        top = _opened(name, at)
+        top = _open_directory(name, at)
     except OSError:
         return
     try:
@@ -117,24 +117,24 @@ def _remove_directory(name: str, at: int) -> None:
         # Repeat while directories were moved to the top. Files of other users remain.
         while (left := sorted(os.listdir(top))) != before:  # noqa: PTH208
             before = left
-            _clear(top, top, 0)
+            _clear_directory(top, top, 0)
     finally:
         os.close(top)
     _rmdir(name, at)
 
 
-def _clear(fd: int, top: int, depth: int) -> None:
+def _clear_directory(fd: int, top: int, depth: int) -> None:
     """Remove the content of a directory. Move deeply nested directories to the top for the next pass."""
     for name in os.listdir(fd):
-        if _removed(name, fd):
+        if _remove_file(name, fd):
             continue
         try:
-            below = _opened(name, fd)
+            below = _open_directory(name, fd)
         except OSError:
             continue
         try:
             if depth < _DEEPEST:
-                _clear(below, top, depth + 1)
+                _clear_directory(below, top, depth + 1)
             else:
                 os.rename(name, f"{_MOVED}{os.urandom(8).hex()}", src_dir_fd=fd, dst_dir_fd=top)
         except OSError:
@@ -144,7 +144,7 @@ def _clear(fd: int, top: int, depth: int) -> None:
         _rmdir(name, fd)
 
 
-def _opened(name: str, at: int) -> int:
+def _open_directory(name: str, at: int) -> int:
     _unprotect(name, at)
     return os.open(name, _DIRECTORY, dir_fd=at)
 

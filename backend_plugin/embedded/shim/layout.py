@@ -38,6 +38,6 @@ WATCH = "watch"
 """Notify about new log lines. The argument is 1 while a client follows the log, else 0."""
 
 
-def log_name(run: int, segment: int) -> str:
+def format_log_name(run: int, segment: int) -> str:
     """Return the name of the file for one log segment of a container run."""
     return f"{run}.{segment}.log"

@@ -5,7 +5,7 @@ from __future__ import annotations
 INIT, SIDECAR, APP = "init", "sidecar", "app"
 
 
-class Ended:
+class RunExit:
     """The termination of a container run."""
 
     __slots__ = ("exit_code", "finished", "message", "reason", "started")
@@ -22,7 +22,7 @@ class Ended:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-class BackOff:
+class RestartTimer:
     """The delay before the next restart of a container.
 
     The first restart has no delay. The next one has a delay of `first` seconds after the termination, and
@@ -37,18 +37,18 @@ class BackOff:
         self.delay = 0.0
         self.since = 0.0
 
-    def until(self, ended: float) -> float:
+    def get_restart_time(self, ended: float) -> float:
         """Return the time at which a container that terminated at `ended` may restart."""
         return ended if ended - self.since > self.forget else ended + self.delay
 
-    def count(self, ended: float, now: float) -> None:
+    def record_restart(self, ended: float, now: float) -> None:
         """Record a restart at `now`."""
         fresh = self.delay == 0 or ended - self.since > self.forget
         self.delay = self.first if fresh else min(2 * self.delay, self.most)
         self.since = now
 
 
-class Container:
+class ContainerLifecycle:
     """The state of a container over all its runs."""
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Container:
         "waiting",
     )
 
-    def __init__(self, name: str, kind: str, policy: str, back_off: BackOff) -> None:
+    def __init__(self, name: str, kind: str, policy: str, back_off: RestartTimer) -> None:
         self.name = name
         self.kind = kind
         self.policy = policy
@@ -74,8 +74,8 @@ class Container:
         self.blocked: list[tuple[float, str, str]] = []
         """The reasons that prevent the start: seconds until the reason appears, reason and message."""
         self.running_since: float | None = None
-        self.ended: Ended | None = None
-        self.previous: Ended | None = None
+        self.ended: RunExit | None = None
+        self.previous: RunExit | None = None
         self.waiting: tuple[str, str] | None = None
         self.restarts = 0
         self.cpu_seconds = 0.0
@@ -108,12 +108,12 @@ class Container:
         }
 
 
-class Pod:
+class PodLifecycle:
     """The containers of a pod in the order of its manifest."""
 
     __slots__ = ("containers", "name", "stopping", "wake_at")
 
-    def __init__(self, name: str, containers: list[Container]) -> None:
+    def __init__(self, name: str, containers: list[ContainerLifecycle]) -> None:
         self.name = name
         """The name as the kubelet writes it: ``name_namespace(uid)``."""
         self.containers = containers
@@ -123,7 +123,7 @@ class Pod:
         """The time at which the result of `due` changes without an event."""
 
     @property
-    def apps(self) -> list[Container]:
+    def apps(self) -> list[ContainerLifecycle]:
         """Return the app containers."""
         return [each for each in self.containers if each.kind == APP]
 
@@ -136,7 +136,7 @@ class Pod:
         )
         return failed or all(each.is_done for each in self.apps)
 
-    def due(self, since: float, now: float) -> list[Container]:
+    def select_due(self, since: float, now: float) -> list[ContainerLifecycle]:
         """Return the containers to start at `now`, and set the waiting reasons of the others.
 
         Call it again after the start of these containers. `since` is the creation time of the pod.
@@ -146,48 +146,48 @@ class Pod:
             return []
         found = []
         for each in self.containers:
-            if each.running_since is None and not each.is_done and self._may_start(each, since, now):
+            if each.running_since is None and not each.is_done and self._can_start(each, since, now):
                 found.append(each)
             # The next container waits for the start of a sidecar, or for the end of an init container.
             if (each.kind == INIT and not each.is_done) or (each.kind == SIDECAR and not each.has_run):
                 break
         return found
 
-    def _may_start(self, each: Container, since: float, now: float) -> bool:
+    def _can_start(self, each: ContainerLifecycle, since: float, now: float) -> bool:
         if each.blocked:
-            self._say_blocked(each, since, now)
+            self._set_blocked_reason(each, since, now)
             return False
         if each.ended is None:
             return True
-        at = each.back_off.until(each.ended.finished)
+        at = each.back_off.get_restart_time(each.ended.finished)
         if at <= now:
             return True
-        self._wake(at)
-        said = f"back-off {duration(each.back_off.delay)} restarting failed container={each.name}"
+        self._schedule_wake(at)
+        said = f"back-off {format_duration(each.back_off.delay)} restarting failed container={each.name}"
         each.waiting = ("CrashLoopBackOff", f"{said} pod={self.name}")
         return False
 
-    def _say_blocked(self, each: Container, since: float, now: float) -> None:
+    def _set_blocked_reason(self, each: ContainerLifecycle, since: float, now: float) -> None:
         for after, reason, message in each.blocked:
             if since + after <= now:
                 each.waiting = (reason, message)
             else:
-                self._wake(since + after)
+                self._schedule_wake(since + after)
 
-    def _wake(self, at: float) -> None:
+    def _schedule_wake(self, at: float) -> None:
         self.wake_at = at if self.wake_at is None else min(at, self.wake_at)
 
 
-def started(container: Container, now: float) -> None:
+def record_start(container: ContainerLifecycle, now: float) -> None:
     """Record that the container has started."""
     container.waiting = None
     if container.ended is not None:
-        container.back_off.count(container.ended.finished, now)
+        container.back_off.record_restart(container.ended.finished, now)
         container.restarts += 1
     container.running_since = now
 
 
-def ended(container: Container, end: Ended) -> None:
+def record_exit(container: ContainerLifecycle, end: RunExit) -> None:
     """Record that the container run has terminated."""
     container.previous = container.ended
     container.ended = end
@@ -195,7 +195,7 @@ def ended(container: Container, end: Ended) -> None:
     container.waiting = None
 
 
-def stop(pod: Pod) -> None:
+def prevent_starts(pod: PodLifecycle) -> None:
     """Prevent further starts. A container that waits for its restart stays terminated."""
     pod.stopping = True
     for each in pod.containers:
@@ -203,12 +203,12 @@ def stop(pod: Pod) -> None:
             each.waiting = None
 
 
-def node_lost(node: str, pod: str) -> str:
+def format_node_lost(node: str, pod: str) -> str:
     """Return the message for a pod whose node is lost."""
     return f"Node {node} which was running pod {pod} is unresponsive"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration as Go prints it: ``40s``, ``1m20s``, ``5m0s``."""
     minutes, rest = divmod(seconds, 60)
     return f"{minutes:.0f}m{rest:g}s" if minutes else f"{rest:g}s"

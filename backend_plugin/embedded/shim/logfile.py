@@ -10,7 +10,7 @@ import os
 import time
 
 from backend_plugin.embedded.shim.files import open_regular
-from backend_plugin.embedded.shim.layout import log_name
+from backend_plugin.embedded.shim.layout import format_log_name
 
 # The line limit of containerd.
 LONGEST_LINE = 16 * 1024
@@ -21,7 +21,7 @@ MESSAGE_LINES = 80
 MESSAGE_BYTES = 2048
 
 
-def forget(directory: str, before: int) -> None:
+def remove_old_logs(directory: str, before: int) -> None:
     """Remove the logs of runs before this one.
 
     Like a kubelet, a shim keeps the current and the previous run.
@@ -33,7 +33,7 @@ def forget(directory: str, before: int) -> None:
     for name in names:
         run = name.partition(".")[0]
         if run.isdigit() and int(run) < before:
-            _remove(f"{directory}/{name}")
+            _remove_file(f"{directory}/{name}")
 
 
 class LogFile:
@@ -50,13 +50,13 @@ class LogFile:
         self._prefix = b""
         self._rests: dict[bytes, bytes] = {}
         os.makedirs(directory, exist_ok=True)  # noqa: PTH103 - pathlib is too large for a shim.
-        self._fd = self._open(self._segment)
+        self._fd = self._open_segment(self._segment)
 
     def write(self, stream: bytes, data: bytes) -> None:
         """Write output of ``stdout`` or ``stderr``. An incomplete line is buffered."""
         data = self._rests.pop(stream, b"") + data
         *lines, rest = data.split(b"\n")
-        stamp = self._stamp()
+        stamp = self._format_time()
         whole, part = stamp + stream + b" F ", stamp + stream + b" P "
         out = []
         for line in lines:
@@ -78,16 +78,16 @@ class LogFile:
             self.write(stream, b"\n")
         os.close(self._fd)
 
-    def last_lines(self) -> str:
+    def read_last_lines(self) -> str:
         """Return the last lines, with the limits of the kubelet for a termination message."""
         lines: list[bytes] = []
         for segment in range(max(0, self._segment - 1), self._segment + 1):
-            lines += self._tail(segment)
+            lines += self._read_tail(segment)
         return b"\n".join(lines[-MESSAGE_LINES:])[-MESSAGE_BYTES:].decode(errors="replace")
 
-    def _tail(self, segment: int) -> list[bytes]:
+    def _read_tail(self, segment: int) -> list[bytes]:
         try:
-            fd = open_regular(self._path(segment))
+            fd = open_regular(self._get_path(segment))
         except OSError:  # A program may remove its own log.
             return []
         try:
@@ -99,7 +99,7 @@ class LogFile:
         lines = data.split(b"\n")[:-1]
         return [line[TEXT_AT:] for line in (lines[1:] if begin else lines)]
 
-    def _stamp(self) -> bytes:
+    def _format_time(self) -> bytes:
         second, nano = divmod(time.time_ns(), 1_000_000_000)
         if second != self._second:
             self._second = second
@@ -117,7 +117,7 @@ class LogFile:
 
     def _rotate(self) -> None:
         try:
-            following = self._open(self._segment + 1)
+            following = self._open_segment(self._segment + 1)
         except OSError:  # Continue with the old segment.
             return
         os.close(self._fd)
@@ -125,16 +125,16 @@ class LogFile:
         self._segment += 1
         self._size = 0
         if self._segment >= self._kept:
-            _remove(self._path(self._segment - self._kept))
+            _remove_file(self._get_path(self._segment - self._kept))
 
-    def _open(self, segment: int) -> int:
-        return open_regular(self._path(segment), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    def _open_segment(self, segment: int) -> int:
+        return open_regular(self._get_path(segment), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def _path(self, segment: int) -> str:
-        return f"{self._directory}/{log_name(self._run, segment)}"
+    def _get_path(self, segment: int) -> str:
+        return f"{self._directory}/{format_log_name(self._run, segment)}"
 
 
-def _remove(path: str) -> None:
+def _remove_file(path: str) -> None:
     try:
         os.unlink(path)  # noqa: PTH108 - see above.
     except OSError:  # The file was removed or protected by the program.

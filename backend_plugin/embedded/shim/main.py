@@ -15,7 +15,7 @@ import time
 from functools import partial
 
 from backend_plugin.embedded.shim import files, layout
-from backend_plugin.embedded.shim.lifecycle import node_lost
+from backend_plugin.embedded.shim.lifecycle import format_node_lost
 from backend_plugin.embedded.shim.process_tree import ProcessTree
 from backend_plugin.embedded.shim.program import adopt_orphans
 from backend_plugin.embedded.shim.supervisor import Supervisor
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from backend_plugin.embedded.shim.container import Run
+    from backend_plugin.embedded.shim.container import ContainerRun
 
 _CHUNK = 1 << 16
 # The maximum delay and the minimum interval of notifications about new log lines.
@@ -48,7 +48,7 @@ class Shim:
         self._state_at: float | None = None
         self._is_left = False
         self._is_asked_to_stop = False
-        self._supervisor = Supervisor(launch, directory, _tree(launch), self)
+        self._supervisor = Supervisor(launch, directory, _create_tree(launch), self)
 
     def listen(self, control: int, lifeline: int) -> None:
         """Watch for commands, for the end of children, and for the end of the server by the lifeline."""
@@ -56,27 +56,27 @@ class Shim:
         os.set_blocking(tell, False)
         signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, self._note_stop)
+        signal.signal(signal.SIGTERM, self._on_stop_signal)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        self._add(told, lambda: self._reap(told))
-        self._add(control, lambda: self._obey(control))
+        self._add_reader(told, lambda: self._reap_children(told))
+        self._add_reader(control, lambda: self._process_commands(control))
         if lifeline >= 0:
-            self._add(lifeline, lambda: self._leave(lifeline))
+            self._add_reader(lifeline, lambda: self._on_server_exit(lifeline))
 
     def run(self) -> None:
         """Run until the pod has ended and its final state is stored."""
-        self._tell_state()  # Without a state file, the server assumes that no process was started.
-        self._wait(0)  # The server may have ended or sent commands.
+        self._write_state()  # Without a state file, the server assumes that no process was started.
+        self._wait_for_events(0)  # The server may have ended or sent commands.
         while True:
             self._supervisor.advance()
             if self._supervisor.changed or (self._state_at and time.time() >= self._state_at):
-                self._tell_state()
+                self._write_state()
             if self._supervisor.is_over and (self._state_at is None or self._is_left):
                 return
-            self._wait()
+            self._wait_for_events()
 
-    def _wait(self, at_most: float | None = None) -> None:
+    def _wait_for_events(self, at_most: float | None = None) -> None:
         now = time.time()
         most = None if at_most is None else now + at_most
         wakes = [self._supervisor.wake_at, self._state_at, self._lines_at, most]
@@ -89,90 +89,90 @@ class Shim:
                 self._readers[fd]()
         if self._lines_at is not None and time.time() >= self._lines_at:
             self._lines_at = None
-            self._tell(layout.NEWS_LOG)
+            self._notify_server(layout.NEWS_LOG)
 
-    def _reap(self, told: int) -> None:
+    def _reap_children(self, told: int) -> None:
         os.read(told, _CHUNK)
-        self._supervisor.reap()
+        self._supervisor.reap_children()
         if self._is_asked_to_stop:
-            self._supervisor.stop(self._launch["grace"])
+            self._supervisor.stop_pod(self._launch["grace"])
 
-    def _note_stop(self, *_: object) -> None:
+    def _on_stop_signal(self, *_: object) -> None:
         self._is_asked_to_stop = True
 
-    def _obey(self, control: int) -> None:
+    def _process_commands(self, control: int) -> None:
         for order in os.read(control, _CHUNK).decode().splitlines():
             word, _, value = order.partition(" ")
             if word == layout.TERMINATE:
-                self._supervisor.stop(float(value))
+                self._supervisor.stop_pod(float(value))
             elif word == layout.LOSE:
-                self._lose()
+                self._stop_as_lost()
             elif word == layout.GATE:
                 self._supervisor.gate_is_open = value == "1"
             elif word == layout.WATCH:
                 self._is_watched = value == "1"
 
-    def _leave(self, lifeline: int) -> None:
-        self._remove(lifeline)
+    def _on_server_exit(self, lifeline: int) -> None:
+        self._remove_reader(lifeline)
         self._is_left = True
-        self._lose()
+        self._stop_as_lost()
 
-    def _lose(self) -> None:
-        lost = node_lost(self._launch["node"], self._launch["name"])
-        self._supervisor.stop(0, "NodeLost", lost)
+    def _stop_as_lost(self) -> None:
+        lost = format_node_lost(self._launch["node"], self._launch["name"])
+        self._supervisor.stop_pod(0, "NodeLost", lost)
 
-    def watch(self, run: Run) -> None:
+    def start_reading(self, run: ContainerRun) -> None:
         """Read the streams of the run when they have data."""
         for fd in run.streams:
-            self._add(fd, partial(self._read, run, fd))
+            self._add_reader(fd, partial(self._read_stream, run, fd))
 
-    def forget(self, run: Run) -> None:
+    def stop_reading(self, run: ContainerRun) -> None:
         """Stop reading the streams of a run that is about to close them."""
         for fd in run.streams:
-            self._remove(fd)
-        self._note_lines()
+            self._remove_reader(fd)
+        self._schedule_log_notification()
 
-    def _read(self, run: Run, fd: int) -> None:
-        if run.read(fd) == 0:
-            self._remove(fd)
-            run.finish(fd)
-        self._note_lines()
+    def _read_stream(self, run: ContainerRun, fd: int) -> None:
+        if run.read_output(fd) == 0:
+            self._remove_reader(fd)
+            run.close_stream(fd)
+        self._schedule_log_notification()
 
-    def _note_lines(self) -> None:
+    def _schedule_log_notification(self) -> None:
         if self._is_watched and self._lines_at is None:
             self._lines_at = time.time() + _NEWS_SECONDS
 
-    def _add(self, fd: int, reader: Callable[[], None]) -> None:
+    def _add_reader(self, fd: int, reader: Callable[[], None]) -> None:
         self._readers[fd] = reader
         self._poll.register(fd, select.POLLIN)
 
-    def _remove(self, fd: int) -> None:
+    def _remove_reader(self, fd: int) -> None:
         del self._readers[fd]
         self._poll.unregister(fd)
 
-    def _tell_state(self) -> None:
+    def _write_state(self) -> None:
         path = f"{self._directory}/{layout.STATE}"
         said = json.dumps(self._supervisor.as_json())
         try:
-            files.replace(path, said.encode())
+            files.replace_file(path, said.encode())
         except FileNotFoundError:
             # The directory was removed, so the state cannot be reported.
             self._is_left = True
-            self._lose()
+            self._stop_as_lost()
         except OSError:
             self._state_at = time.time() + _RETRY_SECONDS
         else:
             self._state_at = None
-        self._tell(layout.NEWS_STATE)
+        self._notify_server(layout.NEWS_STATE)
 
-    def _tell(self, news: bytes) -> None:
+    def _notify_server(self, news: bytes) -> None:
         try:
             os.write(self._wake, news)
         except BlockingIOError:  # The pipe is full. Its reader will check everything.
             return
 
 
-def _tree(launch: dict[str, Any]) -> ProcessTree:
+def _create_tree(launch: dict[str, Any]) -> ProcessTree:
     if os.path.exists("/proc/self/environ"):  # noqa: PTH110
         return ProcessTree([each["name"] for each in launch["containers"]])
     sys.path.append(launch["psutil"])

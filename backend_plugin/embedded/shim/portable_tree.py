@@ -12,7 +12,7 @@ import signal
 import psutil
 
 from backend_plugin.embedded.shim.layout import MARK
-from backend_plugin.embedded.shim.process_tree import ProcessTree, kill
+from backend_plugin.embedded.shim.process_tree import ProcessTree, send_signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,37 +27,39 @@ class PortableTree(ProcessTree):
         self._uid = uid
         self._seen: dict[psutil.Process, str] = {}
 
-    def members(self, mains: dict[int, str], names: list[str]) -> dict[int, str]:
+    def map_members(self, mains: dict[int, str], names: list[str]) -> dict[int, str]:
         """Return the container of each live process by pid.
 
         Args:
             mains: The containers by the pid of their live first process.
             names: The names of the containers that have a run.
         """
-        owners = {each: owner for each, owner in self._seen.items() if _lives(each)}
+        owners = {each: owner for each, owner in self._seen.items() if _is_alive(each)}
         for child in psutil.Process(os.getpid()).children():
-            owners[child] = mains.get(child.pid) or self.owner(child.pid, names)
+            owners[child] = mains.get(child.pid) or self.find_owner(child.pid, names)
         # A container without its first process is ending: its remaining processes must be found now.
         if len(mains) < len(names) or not names:
-            owners |= {each: owner for each, owner in _marked([self._uid]).items() if each not in owners}
+            owners |= {
+                each: owner for each, owner in _find_pod_processes([self._uid]).items() if each not in owners
+            }
         for parent, owner in list(owners.items()):
-            owners |= dict.fromkeys(_below(parent), owner)
+            owners |= dict.fromkeys(_list_descendants(parent), owner)
         self._seen = owners
         self._known = {each.pid: owner for each, owner in owners.items()}
         return dict(self._known)
 
-    def memory(self, pids: list[int], limit: int | None) -> int:  # noqa: ARG002 - there is only one measure.
+    def measure_memory(self, pids: list[int], limit: int | None) -> int:  # noqa: ARG002 - there is only one measure.
         """Return the unique memory of the processes, in bytes."""
-        return sum(map(_held, pids))
+        return sum(map(_measure_process, pids))
 
 
-def kill_marked(uids: Collection[str]) -> bool:
+def kill_pod_processes(uids: Collection[str]) -> bool:
     """Kill the remaining processes of pods whose shims were killed. Return True if a process was found."""
-    found = [each.pid for each in _marked(uids)]
-    return bool(kill(found, signal.SIGKILL))
+    found = [each.pid for each in _find_pod_processes(uids)]
+    return bool(send_signal(found, signal.SIGKILL))
 
 
-def _marked(uids: Collection[str]) -> dict[psutil.Process, str]:
+def _find_pod_processes(uids: Collection[str]) -> dict[psutil.Process, str]:
     """Return the container of each process of these pods."""
     found = {}
     for each in psutil.process_iter():
@@ -70,21 +72,21 @@ def _marked(uids: Collection[str]) -> dict[psutil.Process, str]:
     return found
 
 
-def _below(parent: psutil.Process) -> list[psutil.Process]:
+def _list_descendants(parent: psutil.Process) -> list[psutil.Process]:
     try:
         return parent.children(recursive=True)
     except psutil.Error:
         return []
 
 
-def _lives(process: psutil.Process) -> bool:
+def _is_alive(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
 
 
-def _held(pid: int) -> int:
+def _measure_process(pid: int) -> int:
     process = psutil.Process(pid) if psutil.pid_exists(pid) else None
     if process is None:
         return 0

@@ -25,28 +25,28 @@ class ProcessTree:
     """
 
     def __init__(self, containers: list[str]) -> None:
-        first = max(_oom_score("self"), _LEAST_SCORE) + 1
+        first = max(_read_oom_score("self"), _LEAST_SCORE) + 1
         self._scores = dict(zip(range(first, _MOST_SCORE + 1), containers, strict=False))
         self._known: dict[int, str] = {}
 
-    def oom_score(self, container: str) -> int | None:
+    def find_oom_score(self, container: str) -> int | None:
         """Return the `oom_score_adj` for the processes of a container. None if there are too many containers.
 
         It is higher than the score of the server: if memory runs out, the kernel kills these processes first.
         """
         return next((score for score, name in self._scores.items() if name == container), None)
 
-    def members(self, mains: dict[int, str], names: list[str]) -> dict[int, str]:
+    def map_members(self, mains: dict[int, str], names: list[str]) -> dict[int, str]:
         """Return the container of each live process by pid.
 
         Args:
             mains: The containers by the pid of their live first process.
             names: The names of the containers that have a run.
         """
-        children = _children if _TASKS_HAVE_CHILDREN else _by_parent().get
+        children = _list_children if _TASKS_HAVE_CHILDREN else _map_children().get
         found: dict[int, str] = {}
         for pid in children(os.getpid()) or ():
-            owner = mains.get(pid) or self.owner(pid, names)
+            owner = mains.get(pid) or self.find_owner(pid, names)
             below = [pid]
             while below:
                 each = below.pop()
@@ -55,30 +55,30 @@ class ProcessTree:
         self._known = found
         return found
 
-    def owner(self, pid: int, names: list[str]) -> str:
+    def find_owner(self, pid: int, names: list[str]) -> str:
         """Return the container of an orphan. Empty if it is unknown."""
         if len(names) == 1:
             return names[0]
-        return self._known.get(pid) or self._scores.get(_oom_score(str(pid)), "")
+        return self._known.get(pid) or self._scores.get(_read_oom_score(str(pid)), "")
 
-    def memory(self, pids: list[int], limit: int | None) -> int:
+    def measure_memory(self, pids: list[int], limit: int | None) -> int:
         """Return the memory of the processes in bytes.
 
         Shared pages count once. This is only computed above `limit`, because it is expensive.
         """
-        cheap = sum(_fields(f"/proc/{pid}/status", (b"RssAnon:", b"RssShmem:")) for pid in pids)
+        cheap = sum(_sum_fields(f"/proc/{pid}/status", (b"RssAnon:", b"RssShmem:")) for pid in pids)
         if limit is None or cheap <= limit:
             return cheap
-        shares = [_fields(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:")) for pid in pids]
+        shares = [_sum_fields(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:")) for pid in pids]
         # Kernels before 5.5 do not report shared memory separately.
         return sum(shares) or cheap
 
 
-def _oom_score(pid: str) -> int:
-    return int(_read(f"/proc/{pid}/oom_score_adj") or 0)
+def _read_oom_score(pid: str) -> int:
+    return int(_read_file(f"/proc/{pid}/oom_score_adj") or 0)
 
 
-def kill(pids: list[int], number: int) -> list[int]:
+def send_signal(pids: list[int], number: int) -> list[int]:
     """Send a signal to the processes that exist and accept it. Return their pids."""
     sent = []
     for pid in pids:
@@ -90,64 +90,64 @@ def kill(pids: list[int], number: int) -> list[int]:
     return sent
 
 
-def kill_marked(uids: Collection[str]) -> bool:
+def kill_pod_processes(uids: Collection[str]) -> bool:
     """Kill the remaining processes of pods whose shims were killed. Return True if a process was found.
 
     Descendants of such a process are killed with it, also those that were started with an empty environment.
     """
     ours = os.getpid()
-    found = {pid: None for pid in _all() if pid != ours and _pod(pid) in uids}
-    children = _by_parent() if found else {}
+    found = {pid: None for pid in _list_pids() if pid != ours and _read_pod_uid(pid) in uids}
+    children = _map_children() if found else {}
     below = [*found]
     while below:
         more = [pid for pid in children.get(below.pop(), ()) if pid not in found and pid != ours]
         found |= dict.fromkeys(more)
         below += more
-    return bool(kill([*found], signal.SIGKILL))
+    return bool(send_signal([*found], signal.SIGKILL))
 
 
-def _pod(pid: int) -> str:
+def _read_pod_uid(pid: int) -> str:
     """Return the pod in whose environment a process was started. Empty if there is none."""
     begin = f"{MARK}=".encode()
-    for entry in _read(f"/proc/{pid}/environ").split(b"\0"):
+    for entry in _read_file(f"/proc/{pid}/environ").split(b"\0"):
         if entry.startswith(begin):
             return entry[len(begin) :].partition(b"/")[0].decode(errors="replace")
     return ""
 
 
-def _children(pid: int) -> list[int]:
+def _list_children(pid: int) -> list[int]:
     found: list[int] = []
     try:
         tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - a shim loads no pathlib.
     except OSError:
         return found
     for task in tasks:
-        found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
+        found += map(int, _read_file(f"/proc/{pid}/task/{task}/children").split())
     return found
 
 
-def _by_parent() -> dict[int, list[int]]:
+def _map_children() -> dict[int, list[int]]:
     """Return the children of all processes, for kernels without CONFIG_PROC_CHILDREN."""
     found: dict[int, list[int]] = {}
-    for pid in _all():
+    for pid in _list_pids():
         # The second field is a name, which may contain any character.
-        fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        fields = _read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()
         if fields:
             found.setdefault(int(fields[1]), []).append(pid)
     return found
 
 
-def _all() -> list[int]:
+def _list_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
 
 
-def _fields(path: str, names: tuple[bytes, ...]) -> int:
+def _sum_fields(path: str, names: tuple[bytes, ...]) -> int:
     """Return the sum of these lines of a file, in bytes."""
-    lines = _read(path).splitlines()
+    lines = _read_file(path).splitlines()
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(names))
 
 
-def _read(path: str) -> bytes:
+def _read_file(path: str) -> bytes:
     try:
         fd = os.open(path, os.O_RDONLY)
     except OSError:

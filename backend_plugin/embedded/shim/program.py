@@ -48,7 +48,7 @@ def adopt_orphans() -> None:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def start(program: Program, out: int, err: int) -> int:
+def start_program(program: Program, out: int, err: int) -> int:
     """Start a process in a new session and return its pid.
 
     Args:
@@ -63,7 +63,7 @@ def start(program: Program, out: int, err: int) -> int:
     shim = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become(program, (out, err), tell, shim)
+        _run_child(program, (out, err), tell, shim)
     os.close(tell)
     try:
         trouble = os.read(told, 4096)
@@ -75,19 +75,19 @@ def start(program: Program, out: int, err: int) -> int:
     return pid
 
 
-def _become(program: Program, streams: tuple[int, int], tell: int, shim: int) -> None:
+def _run_child(program: Program, streams: tuple[int, int], tell: int, shim: int) -> None:
     """Execute the program in the child process. This function does not return."""
     try:
         try:
-            trouble = _prepare(program, streams, shim) or _execute(program)
+            trouble = _prepare_child(program, streams, shim) or _execute(program)
         except OSError as wrong:
-            trouble = _words(wrong)
+            trouble = _format_error(wrong)
         os.write(tell, trouble.encode(errors="replace"))
     finally:
         os._exit(128)
 
 
-def _prepare(program: Program, streams: tuple[int, int], shim: int) -> str:
+def _prepare_child(program: Program, streams: tuple[int, int], shim: int) -> str:
     os.setsid()
     if _LINUX:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -105,7 +105,7 @@ def _prepare(program: Program, streams: tuple[int, int], shim: int) -> str:
     try:
         os.chdir(program.cwd)
     except OSError as wrong:
-        return f'chdir to cwd ("{program.cwd}") set in config.json failed: {_words(wrong)}'
+        return f'chdir to cwd ("{program.cwd}") set in config.json failed: {_format_error(wrong)}'
     return ""
 
 
@@ -126,15 +126,15 @@ def _execute(program: Program) -> str:
     except OSError as wrong:
         if "/" in name:
             stat = "" if os.path.lexists(name) else f"stat {name}: "
-            return f'exec: "{name}": {stat}{_words(wrong)}'
+            return f'exec: "{name}": {stat}{_format_error(wrong)}'
         if wrong.errno in (errno.ENOENT, errno.ENOTDIR):
             return f'exec: "{name}": executable file not found in $PATH'
-        return f'exec: "{name}": {_words(wrong)}'
+        return f'exec: "{name}": {_format_error(wrong)}'
     except ValueError as wrong:  # The cause is a NUL in an argument or a "=" in the name of a variable.
         return f'exec: "{name}": {wrong}'
 
 
-def _words(wrong: OSError) -> str:
+def _format_error(wrong: OSError) -> str:
     return _WORDS.get(wrong.errno or 0, (wrong.strerror or str(wrong)).lower())
 
 

@@ -10,9 +10,9 @@ import signal
 import time
 
 from backend_plugin.embedded.shim import lifecycle
-from backend_plugin.embedded.shim.container import Run
-from backend_plugin.embedded.shim.lifecycle import BackOff, Container, Ended, Pod
-from backend_plugin.embedded.shim.process_tree import ProcessTree, kill
+from backend_plugin.embedded.shim.container import ContainerRun
+from backend_plugin.embedded.shim.lifecycle import ContainerLifecycle, PodLifecycle, RestartTimer, RunExit
+from backend_plugin.embedded.shim.process_tree import ProcessTree, send_signal
 from backend_plugin.embedded.shim.program import CannotStart
 
 TYPE_CHECKING = False
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     class Streams(Protocol):
         """Reads the output of containers."""
 
-        def watch(self, run: Run) -> None:
+        def start_reading(self, run: ContainerRun) -> None:
             """Read the streams of the run when they have data."""
 
-        def forget(self, run: Run) -> None:
+        def stop_reading(self, run: ContainerRun) -> None:
             """Stop reading the streams of a run that is about to close them."""
 
 
@@ -57,9 +57,11 @@ class Supervisor:
         self.is_over = False
         """True if all containers have ended and no process remains."""
         self.gate_is_open = False
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, ContainerRun] = {}
         self._specs: dict[str, Spec] = {each["name"]: each for each in launch["containers"]}
-        self._pod = Pod(launch["pod"], [_container(each, launch) for each in launch["containers"]])
+        self._pod = PodLifecycle(
+            launch["pod"], [_build_container(each, launch) for each in launch["containers"]]
+        )
         self._containers = {each.name: each for each in self._pod.containers}
         self._directory = directory
         self._tree = tree
@@ -87,21 +89,21 @@ class Supervisor:
         self._sweep_at = self._again_at = None
         deadline = self.launch["deadline"]
         if deadline is not None and now >= self.since + deadline:
-            self.stop(self.launch["grace"], "DeadlineExceeded", _TOO_LONG)
-        self._look_at_gates(now)
-        self._look_at_runs(now)
+            self.stop_pod(self.launch["grace"], "DeadlineExceeded", _TOO_LONG)
+        self._check_gates(now)
+        self._check_runs(now)
         if self._pod.is_finished:
-            self.stop(self.launch["grace"])
+            self.stop_pod(self.launch["grace"])
         waits = [each.waiting for each in self._pod.containers]
-        for each in self._pod.due(self.since, time.time()):
-            self._start(each)
+        for each in self._pod.select_due(self.since, time.time()):
+            self._start_container(each)
         self.changed = self.changed or waits != [each.waiting for each in self._pod.containers]
         if self.runs and now >= self._sample_at:
-            self._sample(now)
+            self._sample_memory(now)
         if self._pod.stopping:
-            self._look_at_stop(now)
+            self._check_stop(now)
 
-    def stop(self, grace: float, reason: str = "", message: str = "") -> None:
+    def stop_pod(self, grace: float, reason: str = "", message: str = "") -> None:
         """End all containers within `grace` seconds. A later call can only shorten the time."""
         at = time.time() + grace
         self._kill_at = at if self._kill_at is None else min(at, self._kill_at)
@@ -109,11 +111,11 @@ class Supervisor:
             return
         self.reason, self.message = reason, message
         self.changed = True
-        lifecycle.stop(self._pod)
-        for run in self._first_to_stop() if grace > 0 else ():
+        lifecycle.prevent_starts(self._pod)
+        for run in self._select_first_to_stop() if grace > 0 else ():
             run.terminate()
 
-    def reap(self) -> None:
+    def reap_children(self) -> None:
         """Record each process that has ended."""
         owners = {run.pid: run for run in self.runs.values()}
         while True:
@@ -126,7 +128,7 @@ class Supervisor:
             run = owners.get(pid)
             if run is not None:
                 run.status = status
-            name = run.name if run else self._tree.owner(pid, list(self.runs))
+            name = run.name if run else self._tree.find_owner(pid, list(self.runs))
             if name in self._containers:
                 self._containers[name].cpu_seconds += usage.ru_utime + usage.ru_stime
 
@@ -141,103 +143,109 @@ class Supervisor:
             "containers": {each.name: each.as_json() for each in self._pod.containers},
         }
 
-    def _start(self, container: Container) -> None:
+    def _start_container(self, container: ContainerLifecycle) -> None:
         self._again_at = now = time.time()
         spec = self._specs[container.name]
-        lifecycle.started(container, now)
+        lifecycle.record_start(container, now)
         self.changed = True
         if spec["gate"] is not None:
             self._gates[container.name] = now + spec["gate"]
             return
         try:
-            run = Run(spec, container.restarts, self._directory, self._tree.oom_score(container.name))
+            run = ContainerRun(
+                spec, container.restarts, self._directory, self._tree.find_oom_score(container.name)
+            )
         except CannotStart as wrong:
             # As in containerd, such a container has no start time.
-            self._end(container, _ended(128, "StartError", 0, str(wrong)))
+            self._record_exit(container, _build_exit(128, "StartError", 0, str(wrong)))
         except OSError as wrong:
-            self._end(container, _ended(128, "StartError", 0, f"failed to create containerd task: {wrong}"))
+            self._record_exit(
+                container, _build_exit(128, "StartError", 0, f"failed to create containerd task: {wrong}")
+            )
         else:
             self.runs[container.name] = run
             self._sample_at = min(self._sample_at, now + _LIMITED_SECONDS)
-            self._streams.watch(run)
+            self._streams.start_reading(run)
 
-    def _look_at_gates(self, now: float) -> None:
+    def _check_gates(self, now: float) -> None:
         for name, until in list(self._gates.items()):
             code = 137 if self._pod.stopping else 0 if self.gate_is_open else 1 if now >= until else None
             if code is not None:
                 del self._gates[name]
                 container = self._containers[name]
                 began = container.running_since or now
-                self._end(container, _ended(code, "Error" if code else "Completed", began, ""))
+                self._record_exit(container, _build_exit(code, "Error" if code else "Completed", began, ""))
 
-    def _look_at_runs(self, now: float) -> None:
+    def _check_runs(self, now: float) -> None:
         for run in [each for each in self.runs.values() if each.status is not None]:
-            left = kill(self._left([run.name]), signal.SIGKILL)
+            left = send_signal(self._list_processes([run.name]), signal.SIGKILL)
             if left:
                 self._sweep_at = now + _SWEEP_SECONDS
                 continue
-            self._streams.forget(run)
+            self._streams.stop_reading(run)
             run.close()
             del self.runs[run.name]
-            self._end(self._containers[run.name], run.end())
+            self._record_exit(self._containers[run.name], run.build_exit())
 
-    def _end(self, container: Container, end: Ended) -> None:
-        lifecycle.ended(container, end)
+    def _record_exit(self, container: ContainerLifecycle, end: RunExit) -> None:
+        lifecycle.record_exit(container, end)
         self.changed = True
         # The next action is determined after other events were handled.
         self._again_at = end.finished
 
-    def _look_at_stop(self, now: float) -> None:
+    def _check_stop(self, now: float) -> None:
         if self._kill_at is not None and now >= self._kill_at:
-            kill([run.pid for run in self.runs.values() if run.status is None], signal.SIGKILL)
+            send_signal([run.pid for run in self.runs.values() if run.status is None], signal.SIGKILL)
             self._kill_at = None
-        elif not self._first_to_stop():
+        elif not self._select_first_to_stop():
             for run in self.runs.values():
                 run.terminate()
         if not self.runs and not self._gates:
-            left = kill(self._left([*self._containers, ""]), signal.SIGKILL)
+            left = send_signal(self._list_processes([*self._containers, ""]), signal.SIGKILL)
             self._sweep_at = now + _SWEEP_SECONDS if left else None
             self.is_over = not left
             self.changed = self.changed or self.is_over
 
-    def _first_to_stop(self) -> list[Run]:
+    def _select_first_to_stop(self) -> list[ContainerRun]:
         """Return the runs to stop first. Sidecars are stopped after all other containers have ended."""
         return [run for run in self.runs.values() if self._containers[run.name].kind != lifecycle.SIDECAR]
 
-    def _sample(self, now: float) -> None:
-        owners = self._members_by_owner()
+    def _sample_memory(self, now: float) -> None:
+        owners = self._map_processes()
         limited = False
         for run in self.runs.values():
             container, limit = self._containers[run.name], run.spec["memory"]
             limited = limited or limit is not None
             pids = [pid for pid, owner in owners.items() if owner == run.name]
-            held = self._tree.memory(pids, limit)
+            held = self._tree.measure_memory(pids, limit)
             container.memory_peak = max(container.memory_peak, held)
             if limit is not None and held > limit and run.status is None:
                 run.out_of_memory = True
-                kill(pids, signal.SIGKILL)
+                send_signal(pids, signal.SIGKILL)
         least = _LIMITED_SECONDS if limited else _ACCOUNTED_SECONDS
         self._sample_at = now + max(least, _LOOKING_SHARE * (time.time() - now))
 
-    def _left(self, names: list[str]) -> list[int]:
+    def _list_processes(self, names: list[str]) -> list[int]:
         """Return the live processes of these containers. The name "" stands for an unknown container."""
         found: list[int] = []
         for _ in range(_LOOKS):
-            found = found or [pid for pid, owner in self._members_by_owner().items() if owner in names]
+            found = found or [pid for pid, owner in self._map_processes().items() if owner in names]
         return found
 
-    def _members_by_owner(self) -> dict[int, str]:
+    def _map_processes(self) -> dict[int, str]:
         mains = {run.pid: run.name for run in self.runs.values() if run.status is None}
-        return self._tree.members(mains, list(self.runs))
+        return self._tree.map_members(mains, list(self.runs))
 
 
-def _container(spec: Spec, launch: Spec) -> Container:
-    container = Container(spec["name"], spec["kind"], spec["policy"], BackOff(*launch["back_off"]))
+def _build_container(spec: Spec, launch: Spec) -> ContainerLifecycle:
+    container = ContainerLifecycle(
+        spec["name"], spec["kind"], spec["policy"], RestartTimer(*launch["back_off"])
+    )
     container.blocked = [(after, reason, message) for after, reason, message in spec["blocked"]]
     return container
 
 
-def _ended(code: int, reason: str, began: float, message: str) -> Ended:
-    end = Ended(code, reason, began, time.time())
+def _build_exit(code: int, reason: str, began: float, message: str) -> RunExit:
+    end = RunExit(code, reason, began, time.time())
     end.message = message
     return end

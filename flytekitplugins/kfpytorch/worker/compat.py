@@ -33,7 +33,7 @@ def spawn_helper(
         cloudpickle.loads(fn), kwargs, raw_output_prefix, checkpoint_dest, checkpoint_src
     )
     try:
-        return replica.call(payload)
+        return replica.call_function(payload)
     except FlyteRecoverableException:
         recovery.create_recoverable_error_file()
         raise

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final, TextIO
 
-from kfpytorch_common.lines import Lines, TerminalLines, plain, prefixed
+from kfpytorch_common.output_lines import LineBuffer, TerminalLines, format_plain, with_prefix
 
 _CHUNK: Final = 1 << 20
 _F_SETPIPE_SZ: Final = 1031
@@ -24,13 +24,13 @@ _REDRAWN: Final = 5.0
 
 
 @dataclass
-class Stream:
+class OutputStream:
     """An output stream of a slot."""
 
-    slot: "Slot"
+    slot: "OutputSlot"
     fd: int
     is_error: bool
-    lines: Lines = field(default_factory=Lines)
+    lines: LineBuffer = field(default_factory=LineBuffer)
     terminal: TerminalLines | None = None
     redrawn_since: float | None = None
     """The time when the open line was first redrawn or last shown. None if it is not redrawn."""
@@ -39,7 +39,7 @@ class Stream:
 
 
 @dataclass
-class Slot:
+class OutputSlot:
     """A position for a process: its streams and its log, kept across restarts."""
 
     number: int
@@ -58,7 +58,7 @@ class Slot:
         name = self.label if self.rank is None else f"r{self.rank}"
         return f"[{name}] ".encode()
 
-    def last_words(self) -> list[str]:
+    def list_last_lines(self) -> list[str]:
         """Return the last lines of its output."""
         text = b"".join(self.tail)[-_KEPT:]
         return [line for line in text.decode(errors="replace").splitlines() if line.strip()]
@@ -70,38 +70,38 @@ class Console:
     def __init__(self, directory: Path | None, *, all_ranks: bool) -> None:
         self.directory = directory
         self._all_ranks = all_ranks
-        self._streams: dict[int, Stream] = {}
-        self.slots: list[Slot] = []
-        self._asking: Slot | None = None
+        self._streams: dict[int, OutputStream] = {}
+        self.slots: list[OutputSlot] = []
+        self._asking: OutputSlot | None = None
 
     @staticmethod
-    def say(text: str) -> None:
+    def print_line(text: str) -> None:
         """Print a line of the plugin for the user."""
         print(f"kfpytorch  {text}", file=sys.stderr, flush=True)  # noqa: T201
 
-    def open(self, label: str, *, interactive: bool = False) -> tuple[Slot, list[int]]:
+    def open_slot(self, label: str, *, interactive: bool = False) -> tuple[OutputSlot, list[int]]:
         """Create a slot, and return it with descriptors for standard input, output and error.
 
         Args:
             label: The name of the slot until its rank is known.
             interactive: True to connect the slot to the terminal, if there is one: for rank 0.
         """
-        slot = Slot(len(self.slots), label, shown=self._all_ranks)
+        slot = OutputSlot(len(self.slots), label, shown=self._all_ranks)
         if self.directory is not None:
             slot.log = (self.directory / f"{label.replace(' ', '-')}.log").open("wb", buffering=0)
         self.slots.append(slot)
         if interactive and not self._all_ranks and sys.stdout is not None and sys.stdout.isatty():
-            return slot, self._terminal(slot)
+            return slot, self._open_terminal(slot)
         ends = [os.open(os.devnull, os.O_RDONLY)]
         for is_error in (False, True):
             reader, writer = os.pipe()
             with contextlib.suppress(OSError):  # A larger pipe is faster, but not required.
                 fcntl.fcntl(reader, _F_SETPIPE_SZ, _CHUNK)
-            self._add(Stream(slot, reader, is_error))
+            self._add_stream(OutputStream(slot, reader, is_error))
             ends.append(writer)
         return slot, ends
 
-    def _terminal(self, slot: Slot) -> list[int]:
+    def _open_terminal(self, slot: OutputSlot) -> list[int]:
         """Create a terminal for the slot, as wide as the user's without the prefix."""
         master, slave = pty.openpty()
         settings = termios.tcgetattr(slave)
@@ -111,16 +111,16 @@ class Console:
         columns, rows = shutil.get_terminal_size()
         width = max(20, columns - len(b"[r0] "))
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, width, 0, 0))
-        self._add(Stream(slot, master, is_error=False, terminal=TerminalLines(b"[r0] ")))
+        self._add_stream(OutputStream(slot, master, is_error=False, terminal=TerminalLines(b"[r0] ")))
         reader, slot.answers = os.pipe()
         slot.terminal = True
         return [reader, slave, os.dup(slave)]
 
-    def _add(self, stream: Stream) -> None:
+    def _add_stream(self, stream: OutputStream) -> None:
         os.set_blocking(stream.fd, False)
         self._streams[stream.fd] = stream
 
-    def started(self, number: int, rank: int) -> None:
+    def set_rank(self, number: int, rank: int) -> None:
         """Set the rank of the process in a slot, which names its output and its log."""
         slot = self.slots[number]
         first, slot.rank = slot.rank is None, rank
@@ -131,23 +131,23 @@ class Console:
                     self.directory / f"rank{rank}.log"
                 )
 
-    def ask(self, number: int) -> None:
+    def request_input(self, number: int) -> None:
         """Read the user's terminal until a line arrives for the process in the slot."""
         self._asking = self.slots[number]
 
-    def streams(self) -> list[int]:
+    def list_streams(self) -> list[int]:
         """Return the descriptors of open output streams."""
         return list(self._streams)
 
-    def readable(self) -> list[int]:
+    def list_readable(self) -> list[int]:
         """Return the descriptors to poll."""
         return [*self._streams, *([sys.stdin.fileno()] if self._asking else [])]
 
-    def read(self, fd: int) -> None:
+    def read_available(self, fd: int) -> None:
         """Read the available data of `fd`."""
         stream = self._streams.get(fd)
         if stream is None:
-            self._answer(fd)
+            self._forward_input(fd)
             return
         try:
             chunk = os.read(fd, _CHUNK)
@@ -156,11 +156,11 @@ class Console:
         except OSError:  # The other side of a terminal is closed.
             chunk = b""
         if not chunk:
-            self._close(stream)
+            self._close_stream(stream)
             return
         if stream.terminal is not None:
             self._write(stream.terminal.feed(chunk), sys.stdout)
-        self._lines(stream, stream.lines.feed(chunk))
+        self._write_lines(stream, stream.lines.feed(chunk))
 
     def show_redrawn(self, now: float) -> None:
         """Show the state of lines that end in a carriage return, such as progress bars.
@@ -177,12 +177,12 @@ class Console:
             elif stream.redrawn_since is None:
                 stream.redrawn_since = now
             elif now - stream.redrawn_since >= _REDRAWN:
-                state = plain(stream.lines.state())
+                state = format_plain(stream.lines.format_open_line())
                 if state.strip() and state != stream.shown:
                     stream.redrawn_since, stream.shown = now, state
-                    self._emit(stream, state)
+                    self._show_and_log(stream, state)
 
-    def _answer(self, terminal: int) -> None:
+    def _forward_input(self, terminal: int) -> None:
         """Pass on the line that the user typed; after an end of input, close the input of the process."""
         asking, self._asking = self._asking, None
         if asking is None or asking.answers is None:
@@ -194,27 +194,27 @@ class Console:
             os.close(asking.answers)
             asking.answers = None
 
-    def drain(self) -> None:
+    def read_remaining(self) -> None:
         """Read all remaining output, then close the streams; all processes have ended."""
         for fd in list(self._streams):
             while fd in self._streams:
                 if select.select([fd], [], [], 0)[0]:
-                    self.read(fd)
+                    self.read_available(fd)
                 else:
-                    self._close(self._streams[fd])
+                    self._close_stream(self._streams[fd])
         for slot in self.slots:
             if slot.answers is not None:
                 os.close(slot.answers)
                 slot.answers = None
 
-    def last(self, rank: int | None, text: str) -> None:
+    def append_text(self, rank: int | None, text: str) -> None:
         """Add text to the log of a rank that has ended, and show it if all ranks are shown."""
         for slot in self.slots:
             if slot.rank == rank and text:
                 lines = text.rstrip().encode(errors="replace") + b"\n"
                 if self._all_ranks:
-                    self._write(prefixed(lines, slot.prefix), sys.stderr)
-                self._keep(slot, lines)
+                    self._write(with_prefix(lines, slot.prefix), sys.stderr)
+                self._store_lines(slot, lines)
 
     def close(self) -> None:
         """Close the logs."""
@@ -222,19 +222,19 @@ class Console:
             if slot.log is not None:
                 slot.log.close()
 
-    def _lines(self, stream: Stream, lines: bytes) -> None:
+    def _write_lines(self, stream: OutputStream, lines: bytes) -> None:
         if not lines:
             return
-        lines = plain(lines)
+        lines = format_plain(lines)
         # The final state of a progress bar may have been shown before its line end arrived.
         rest = lines.removeprefix(stream.shown) if stream.shown else lines
         stream.shown = b""
-        self._emit(stream, rest)
+        self._show_and_log(stream, rest)
 
-    def _emit(self, stream: Stream, lines: bytes) -> None:
+    def _show_and_log(self, stream: OutputStream, lines: bytes) -> None:
         if stream.slot.shown and stream.terminal is None:
-            self._write(prefixed(lines, stream.slot.prefix), sys.stderr if stream.is_error else sys.stdout)
-        self._keep(stream.slot, lines)
+            self._write(with_prefix(lines, stream.slot.prefix), sys.stderr if stream.is_error else sys.stdout)
+        self._store_lines(stream.slot, lines)
 
     @staticmethod
     def _write(data: bytes, out: TextIO | None) -> None:
@@ -249,7 +249,7 @@ class Console:
             raw.flush()
 
     @staticmethod
-    def _keep(slot: Slot, lines: bytes) -> None:
+    def _store_lines(slot: OutputSlot, lines: bytes) -> None:
         if lines:
             slot.tail.append(lines[-_KEPT:])
             if slot.log is not None:
@@ -259,7 +259,7 @@ class Console:
                     slot.log = None
                     print(f"kfpytorch  the log of {slot.label} ends here: {full}", file=sys.stderr)  # noqa: T201
 
-    def _close(self, stream: Stream) -> None:
-        self._lines(stream, stream.lines.rest())
+    def _close_stream(self, stream: OutputStream) -> None:
+        self._write_lines(stream, stream.lines.flush())
         self._streams.pop(stream.fd)
         os.close(stream.fd)

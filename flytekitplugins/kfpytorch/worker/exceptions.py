@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final
 
-from flytekitplugins.kfpytorch.worker.user_frames import describe_place, read_user_frames
-from kfpytorch_common.causes import Raised
+from flytekitplugins.kfpytorch.worker.user_frames import format_frame, read_user_frames
+from kfpytorch_common.causes import RaisedException
 
 LONGEST_TEXT: Final = 64_000
 """Maximum length of a recorded text. The traceback of a recursion has thousands of frames."""
@@ -74,13 +74,13 @@ def read_stack(error: BaseException) -> traceback.StackSummary:
     return traceback.extract_tb(_read_traceback(error))
 
 
-def read_chain(error: BaseException) -> tuple[Raised, ...]:
+def read_chain(error: BaseException) -> tuple[RaisedException, ...]:
     """Return the exceptions that led to `error`, the earliest first, at most `_LONGEST_CHAIN`."""
-    found: list[Raised] = []
+    found: list[RaisedException] = []
     seen = {id(error)}
     while (before := _read_previous(error)) is not None and id(before) not in seen:
         seen.add(id(before))  # User code may create a cycle.
-        found.append(_read_raised(before, handled=_read(error, "__cause__") is None))
+        found.append(_read_raised(before, handled=_read_attribute(error, "__cause__") is None))
         error = before
     if len(found) > _LONGEST_CHAIN:
         found[_LONGEST_CHAIN - 1 : -1] = []
@@ -91,7 +91,7 @@ def format_traceback(error: BaseException) -> str:
     """Return the text that an interpreter prints, or the part of it that `error` permits."""
     stack = _read_traceback(error)
     last = f"{read_class_name(error)}: {read_message(error)}\n"
-    text = _safely(
+    text = _call_safely(
         lambda: "".join(traceback.format_exception(type(error), error, stack)),
         "".join(["Traceback (most recent call last):\n", *traceback.format_tb(stack), last]),
     )
@@ -111,12 +111,12 @@ def find_collective(stack: Iterable[traceback.FrameSummary]) -> str:
     return next((name for name in called if not name.startswith("_")), "")
 
 
-def _read(error: BaseException, name: str) -> Any:
+def _read_attribute(error: BaseException, name: str) -> Any:
     return _ATTRIBUTES[name].__get__(error)
 
 
 def _read_traceback(error: BaseException) -> TracebackType | None:
-    found: TracebackType | None = _read(error, "__traceback__")
+    found: TracebackType | None = _read_attribute(error, "__traceback__")
     return found
 
 
@@ -125,16 +125,16 @@ def _read_system_exit(error: BaseException) -> Any:
 
 
 def _read_previous(error: BaseException) -> BaseException | None:
-    cause, context = _read(error, "__cause__"), _read(error, "__context__")
+    cause, context = _read_attribute(error, "__cause__"), _read_attribute(error, "__context__")
     found: BaseException | None = cause
-    if cause is None and not _read(error, "__suppress_context__"):
+    if cause is None and not _read_attribute(error, "__suppress_context__"):
         found = context
     return found
 
 
-def _read_raised(error: BaseException, *, handled: bool) -> Raised:
+def _read_raised(error: BaseException, *, handled: bool) -> RaisedException:
     stack = read_stack(error)
-    return Raised(
+    return RaisedException(
         exception=read_class_name(error),
         message=read_message(error),
         frames=read_user_frames(stack),
@@ -146,11 +146,11 @@ def _read_raised(error: BaseException, *, handled: bool) -> Raised:
 
 def _read_message(error: BaseException, depth: int) -> str:
     if is_instance(error, SystemExit):
-        return _safely(lambda: f"the function called sys.exit({_read_system_exit(error)!r})")
-    text = _safely(lambda: str(error))
-    notes = _safely(lambda: _join_notes(error), "")
+        return _call_safely(lambda: f"the function called sys.exit({_read_system_exit(error)!r})")
+    text = _call_safely(lambda: str(error))
+    notes = _call_safely(lambda: _join_notes(error), "")
     # The message of an exception group has only the number of its exceptions.
-    members = _safely(lambda: _describe_members(error, depth), "")
+    members = _call_safely(lambda: _describe_members(error, depth), "")
     return "\n".join(filter(None, [text, notes, members]))
 
 
@@ -170,12 +170,12 @@ def _describe_member(error: BaseException, depth: int) -> str:
     """Return ``ValueError: no data, at train.py:7 in read``, then the other lines of the message."""
     first, *others = _read_message(error, depth).split("\n")
     frames = read_user_frames(read_stack(error))
-    place = f", at {describe_place(frames[-1])}" if frames else ""
+    place = f", at {format_frame(frames[-1])}" if frames else ""
     name = read_class_name(error)
     return "\n".join([f"{name}: {first}{place}" if first else f"{name}{place}", *others])
 
 
-def _safely(describe: Callable[[], str], otherwise: str | None = None) -> str:
+def _call_safely(describe: Callable[[], str], otherwise: str | None = None) -> str:
     """Return the result of `describe`, or another text if the user code that it runs raises.
 
     The result has the exact type `str`, because a derived class may override the methods that readers call.

@@ -17,20 +17,20 @@ from flytekit.extend import IgnoreOutputs
 from flytekitplugins.kfpytorch.worker import (
     TORCH_IMPORT_ERROR_MESSAGE,
     loading,
+    local_mode,
     loopback,
     machine,
-    mode,
-    surroundings,
+    runtime_info,
     topology,
 )
-from kfpytorch_common import environment
-from kfpytorch_common.forkserver.client import ServerGone
+from kfpytorch_common import operator_env
+from kfpytorch_common.forkserver.client import ForkServerGone
 
 if TYPE_CHECKING:
     from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask, PyTorchFunctionTask
 
 
-def pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
+def run_pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
     """Run a `PyTorch` task.
 
     In a pod the function runs in this process, and only rank 0 returns. Under `pyflyte run` each replica
@@ -40,21 +40,23 @@ def pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
         IgnoreOutputs: In a pod, on every rank except 0.
         FlyteUserRuntimeException: A replica failed; a `FlyteRecoverableException` if it raised one.
     """
-    loading.refuse_at_import(task.name)
-    if not surroundings.is_local():
-        return _in_pod(task, inputs)
-    with _refusals_told(task):
-        chosen = mode.chosen(os.environ, replicas_by_default=mode.under_pyflyte_run())
+    loading.require_not_importing(task.name)
+    if not runtime_info.is_local():
+        return _run_in_pod(task, inputs)
+    with _report_start_errors(task):
+        chosen = local_mode.read_local_mode(os.environ, replicas_by_default=local_mode.is_under_pyflyte_run())
         if chosen.inline:
             _report_world_of_one(task)
-            return _inline(task, inputs)
-        from flytekitplugins.kfpytorch.worker import local
+            return _run_inline(task, inputs)
+        from flytekitplugins.kfpytorch.worker import local_run
 
         _require_torch()
-        return local.replicas(task, inputs, _fit(task, (1 + (task.task_config.workers() or 0), 1), chosen))
+        return local_run.run_replicas(
+            task, inputs, _fit_topology(task, (1 + (task.task_config.workers() or 0), 1), chosen)
+        )
 
 
-def elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
+def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
     """Run an `Elastic` task: the agents of all nodes in a local run, or the agent of this pod.
 
     Raises:
@@ -62,52 +64,60 @@ def elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
         FlyteUserRuntimeException: A rank failed; a `FlyteRecoverableException` if it raised one.
         ImportError: torch is not installed.
     """
-    loading.refuse_at_import(task.name)
-    with _refusals_told(task):
+    loading.require_not_importing(task.name)
+    with _report_start_errors(task):
         _require_torch()
-        from flytekitplugins.kfpytorch.worker import local
+        from flytekitplugins.kfpytorch.worker import local_run
 
-        if not surroundings.is_local() or "PET_RDZV_ENDPOINT" in os.environ:
-            return local.node_of_cluster(task, inputs)
-        chosen = mode.chosen(os.environ, replicas_by_default=True)
+        if not runtime_info.is_local() or "PET_RDZV_ENDPOINT" in os.environ:
+            return local_run.run_cluster_node(task, inputs)
+        chosen = local_mode.read_local_mode(os.environ, replicas_by_default=True)
         if chosen.inline:
-            return _inline(task, inputs)
-        return local.nodes(
-            task, inputs, _fit(task, (task.min_nodes, task.task_config.nproc_per_node), chosen)
+            return _run_inline(task, inputs)
+        return local_run.run_nodes(
+            task, inputs, _fit_topology(task, (task.min_nodes, task.task_config.nproc_per_node), chosen)
         )
 
 
-class TorchMissing(ImportError):
+class TorchNotInstalled(ImportError):
     """torch is not installed."""
 
 
 @contextlib.contextmanager
-def _refusals_told(task: Any) -> Iterator[None]:
+def _report_start_errors(task: Any) -> Iterator[None]:
     """Report an error that prevents the run from starting in two lines."""
-    from flytekitplugins.kfpytorch.worker import aftermath, shipping
+    from flytekitplugins.kfpytorch.worker import outcome, payloads
 
     try:
         yield
-    except (mode.BadMode, topology.NoGpu, shipping.CannotShip, ServerGone, TorchMissing) as error:
-        raise aftermath.refusal(task, error) from None
+    except (
+        local_mode.InvalidLocalMode,
+        topology.NoGpu,
+        payloads.NotPicklable,
+        ForkServerGone,
+        TorchNotInstalled,
+    ) as error:
+        raise outcome.build_start_error(task, error) from None
 
 
-def _fit(task: Any, asked: tuple[int, int | str], chosen: mode.Mode) -> topology.Topology:
-    here = machine.here(os.environ)
+def _fit_topology(task: Any, asked: tuple[int, int | str], chosen: local_mode.LocalMode) -> topology.Topology:
+    here = machine.detect_machine(os.environ)
     nodes, processes = asked
     size = (nodes, topology.count_processes(processes, nodes, here, chosen.ranks))
-    words = _words(getattr(task.task_function, "__code__", None))
+    words = _list_text_constants(getattr(task.task_function, "__code__", None))
     if "gloo" in words and "nccl" not in words:
         # Ranks that communicate over gloo may share a GPU; nccl requires one GPU for each rank.
-        return topology.fit(*size, here, chosen.ranks or here.without_gpus().most_ranks())
+        return topology.fit(*size, here, chosen.ranks or here.without_gpus().compute_max_ranks())
     return topology.fit(*size, here, chosen.ranks)
 
 
-def _words(code: types.CodeType | None) -> set[str]:
+def _list_text_constants(code: types.CodeType | None) -> set[str]:
     """Return the text constants of a function and of the functions within it."""
     if code is None:
         return set()
-    inner = [_words(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    inner = [
+        _list_text_constants(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)
+    ]
     return {constant for constant in code.co_consts if isinstance(constant, str)}.union(*inner)
 
 
@@ -128,34 +138,34 @@ def _report_world_of_one(task: "PyTorchFunctionTask") -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
-def _inline(task: Any, inputs: dict[str, Any]) -> Any:
+def _run_inline(task: Any, inputs: dict[str, Any]) -> Any:
     """Call the function here with a world size of 1, so that `init_process_group` works."""
-    with surroundings.reserved_port() as port:
-        master = environment.Rendezvous(address="127.0.0.1", port=port)
-        here = environment.on_one_machine().items()
+    with runtime_info.reserve_port() as port:
+        master = operator_env.RendezvousEndpoint(address="127.0.0.1", port=port)
+        here = operator_env.build_loopback_env().items()
         defaults = {name: value for name, value in here if name not in os.environ}
-        with _environment({**defaults, **environment.alone(master)}):
-            return _call(task, inputs)
+        with _set_environment({**defaults, **operator_env.build_single_process_env(master)}):
+            return _call_function(task, inputs)
 
 
-def _call(task: Any, inputs: dict[str, Any]) -> Any:
+def _call_function(task: Any, inputs: dict[str, Any]) -> Any:
     if importlib.util.find_spec("torch") is None:
         return task.task_function(**inputs)
-    from flytekitplugins.kfpytorch.worker import gloo
+    from flytekitplugins.kfpytorch.worker import gloo_fallback
 
-    with loopback.stores_on_loopback(), gloo.instead_of_nccl():
+    with loopback.keep_stores_on_loopback(), gloo_fallback.replace_nccl():
         return task.task_function(**inputs)
 
 
-def _in_pod(task: Any, inputs: dict[str, Any]) -> Any:
+def _run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
     rank = os.environ.get("RANK", "0")
     try:
-        with loopback.stores_on_loopback():
+        with loopback.keep_stores_on_loopback():
             value = task.task_function(**inputs)
     except IgnoreOutputs:
         raise
     except Exception as error:
-        _name_replica(error, rank)
+        _add_replica_note(error, rank)
         raise
     if rank != "0":
         # All replicas would write to the same prefix, and the last one would overwrite the others.
@@ -163,9 +173,9 @@ def _in_pod(task: Any, inputs: dict[str, Any]) -> Any:
     return value
 
 
-def _name_replica(error: Exception, rank: str) -> None:
+def _add_replica_note(error: Exception, rank: str) -> None:
     """Add the name of the replica to the error, so that the error file contains it."""
-    note = f"raised on rank {rank} ({surroundings.pod_name()}) of the PyTorchJob"
+    note = f"raised on rank {rank} ({runtime_info.format_pod_name()}) of the PyTorchJob"
     with contextlib.suppress(Exception):  # The class may refuse it, as a frozen dataclass does.
         if sys.version_info >= (3, 11):
             error.add_note(note)
@@ -175,11 +185,11 @@ def _name_replica(error: Exception, rank: str) -> None:
 
 def _require_torch() -> None:
     if importlib.util.find_spec("torch") is None:
-        raise TorchMissing(TORCH_IMPORT_ERROR_MESSAGE)
+        raise TorchNotInstalled(TORCH_IMPORT_ERROR_MESSAGE)
 
 
 @contextlib.contextmanager
-def _environment(added: dict[str, str]) -> Iterator[None]:
+def _set_environment(added: dict[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in added}
     os.environ.update(added)
     try:

@@ -1,6 +1,6 @@
 """Load the user's function in a worker: from its module, as in a pod, or from a pickle.
 
-The caller names the module and the task in a `Reference`. A worker imports the module, which runs its
+The caller names the module and the task in a `ImportReference`. A worker imports the module, which runs its
 statements, and uses the function of that task. It uses the pickled function if the module has no such task,
 or if the module has changed since the caller loaded it.
 """
@@ -31,7 +31,7 @@ class ModuleChanged(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Reference:
+class ImportReference:
     """A task in a module of the user."""
 
     module: str
@@ -50,7 +50,7 @@ class Parcel:
     raw_output_prefix: str
     checkpoint_dest: str | None
     checkpoint_src: str | None
-    reference: Reference | None
+    reference: ImportReference | None
     payload: bytes
     """The pickled payload, without the function if the reference names it."""
     function: bytes | None
@@ -87,7 +87,7 @@ def _list_names(code: CodeType) -> set[str]:
     return {*code.co_names}.union(*inner)
 
 
-def unpack(parcel: Parcel) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+def load_function(parcel: Parcel) -> tuple[Callable[..., Any], Mapping[str, Any]]:
     """Import the module of the task, and return the function and its inputs.
 
     Raises:
@@ -95,7 +95,7 @@ def unpack(parcel: Parcel) -> tuple[Callable[..., Any], Mapping[str, Any]]:
         ModuleChanged: The function is neither in the module nor in the parcel.
     """
     function = _import_function(parcel.reference) if parcel.reference else None
-    with _importing():
+    with _track_import():
         payload = pickle.loads(parcel.payload)  # noqa: S301 - written by our caller.
         function = function or payload.function
         if function is None and parcel.function is not None:
@@ -109,7 +109,7 @@ def unpack(parcel: Parcel) -> tuple[Callable[..., Any], Mapping[str, Any]]:
     return function, payload.inputs
 
 
-def refuse_at_import(task: str) -> None:
+def require_not_importing(task: str) -> None:
     """Raise an error if a distributed task is called while a worker imports a module.
 
     Raises:
@@ -124,16 +124,16 @@ def refuse_at_import(task: str) -> None:
 
 
 @dataclass
-class _State:
+class _ImportState:
     imports: int = 0
     refused: bool = False
 
 
-_state = _State()
+_state = _ImportState()
 
 
 @contextlib.contextmanager
-def _importing() -> Iterator[None]:
+def _track_import() -> Iterator[None]:
     _state.imports += 1
     try:
         yield
@@ -141,14 +141,14 @@ def _importing() -> Iterator[None]:
         _state.imports -= 1
 
 
-def _import_function(reference: Reference) -> Callable[..., Any] | None:
+def _import_function(reference: ImportReference) -> Callable[..., Any] | None:
     """Import the module and return the function of the task; None if it differs from the caller's."""
     try:
-        with _importing():
+        with _track_import():
             module = importlib.import_module(reference.module)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise any exception.
         if not _is_absent(reference.module, error):
-            _go_on(reference, error)
+            _report_or_raise(reference, error)
         return None
     if reference.attribute is None or not _is_same_file(reference):
         return None
@@ -161,7 +161,7 @@ def _is_absent(module: str, error: BaseException) -> bool:
     return type(error) is ModuleNotFoundError and f"{module}.".startswith(f"{error.name}.")
 
 
-def _go_on(reference: Reference, error: BaseException) -> None:
+def _report_or_raise(reference: ImportReference, error: BaseException) -> None:
     """Continue with the pickled function, or raise the error of the module.
 
     A pod could not import the module either, unless it needs no module or the module calls its task.
@@ -175,6 +175,6 @@ def _go_on(reference: Reference, error: BaseException) -> None:
     )
 
 
-def _is_same_file(reference: Reference) -> bool:
-    file = loaded_modules.list_files().get(reference.module)
+def _is_same_file(reference: ImportReference) -> bool:
+    file = loaded_modules.list_source_files().get(reference.module)
     return file is not None and os.path.realpath(file) == os.path.realpath(reference.file)

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from kfpytorch_common import environment
+from kfpytorch_common import operator_env
 
 # The parameters of `TCPStore` in torch's order, because callers may pass them by position.
 _PARAMETERS: Final = (
@@ -24,18 +24,18 @@ _ADDRESS: Final = "127.0.0.1"
 _BACKLOG: Final = 4096
 
 
-def address() -> str | None:
+def find_loopback_address() -> str | None:
     """Return the rendezvous address if all ranks are on this machine, and None otherwise."""
-    return _ADDRESS if os.environ.get(environment.LOOPBACK_ONLY) == "1" else None
+    return _ADDRESS if os.environ.get(operator_env.LOOPBACK_ONLY) == "1" else None
 
 
 @contextlib.contextmanager
-def stores_on_loopback() -> Iterator[None]:
+def keep_stores_on_loopback() -> Iterator[None]:
     """Restrict each `TCPStore` that this process serves at a loopback address to that address.
 
     Has no effect without torch, or if the environment does not state that all ranks are on this machine.
     """
-    if address() is None or importlib.util.find_spec("torch") is None:
+    if find_loopback_address() is None or importlib.util.find_spec("torch") is None:
         yield
         return
     distributed: Any = importlib.import_module("torch.distributed")
@@ -56,10 +56,10 @@ def _with_bound_socket(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         given = {**dict(zip(_PARAMETERS, args, strict=False)), **kwargs}
-        bound = _bind(given)
+        bound = _bind_socket(given)
         if bound is None:
             return original(self, *args, **kwargs)
-        if not _libuv_takes_sockets():
+        if not _can_libuv_take_sockets():
             given["use_libuv"] = False
         given["port"] = bound.getsockname()[1]
         given["master_listen_fd"] = bound.detach()
@@ -68,7 +68,7 @@ def _with_bound_socket(original: Callable[..., None]) -> Callable[..., None]:
     return init
 
 
-def _bind(given: Mapping[str, Any]) -> socket.socket | None:
+def _bind_socket(given: Mapping[str, Any]) -> socket.socket | None:
     """Return a listening socket for the store with these arguments, or None if torch has to bind its own."""
     host = given.get("host_name")
     if not given.get("is_master") or given.get("master_listen_fd") is not None or not _is_loopback(host):
@@ -83,7 +83,7 @@ def _bind(given: Mapping[str, Any]) -> socket.socket | None:
         return None
 
 
-def _libuv_takes_sockets() -> bool:
+def _can_libuv_take_sockets() -> bool:
     """True if torch's default server accepts a listening socket, as its older server always did."""
     import torch
 

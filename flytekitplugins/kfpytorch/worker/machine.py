@@ -13,30 +13,30 @@ from flytekitplugins.kfpytorch.worker.topology import Machine
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-def here(env: Mapping[str, str]) -> Machine:
+def detect_machine(env: Mapping[str, str]) -> Machine:
     """Return the resources of this machine, or of its container."""
-    return Machine(processors=processors(), memory=_memory(), gpus=gpus(env))
+    return Machine(processors=count_processors(), memory=_get_available_memory(), gpus=list_gpus(env))
 
 
-def processors() -> int:
+def count_processors() -> int:
     """Return the number of processors that this process may use, with the CPU limit of a container."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = _read(_CGROUP / "cpu.max").split()
+    limit = _read_text(_CGROUP / "cpu.max").split()
     if len(limit) == 2 and limit[0].isdigit():
         allowed = min(allowed, max(1, int(limit[0]) // int(limit[1])))
     return allowed
 
 
-def _memory() -> int:
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", _read(Path("/proc/meminfo")), re.MULTILINE)
+def _get_available_memory() -> int:
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", _read_text(Path("/proc/meminfo")), re.MULTILINE)
     if found is None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = int(found[1]) * 1024
-    limit, used = _read(_CGROUP / "memory.max").strip(), _read(_CGROUP / "memory.current").strip()
+    limit, used = _read_text(_CGROUP / "memory.max").strip(), _read_text(_CGROUP / "memory.current").strip()
     return min(free, int(limit) - int(used)) if limit.isdigit() and used.isdigit() else free
 
 
-def gpus(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
+def list_gpus(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
     """Return the visible GPUs without loading CUDA, because a process that has loaded it cannot be forked.
 
     Args:
@@ -73,7 +73,7 @@ def _count_nvidia_gpus() -> int | None:
     return len(re.findall(r"^GPU \d+:", listed.stdout, re.MULTILINE))
 
 
-def _read(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text()
     except OSError:

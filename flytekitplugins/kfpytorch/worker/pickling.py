@@ -19,7 +19,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, types.CodeType):
             # cloudpickle's own reduction is used, because the arguments differ between Python versions.
             make, args = self.dispatch_table[types.CodeType](obj)
-            return _make_code, (obj.co_filename, make, args)
+            return _build_code, (obj.co_filename, make, args)
         return super().reducer_override(obj)
 
 
@@ -34,7 +34,7 @@ def dumps(value: Any) -> bytes:
         return file.getvalue()
 
 
-def _make_code(file: str, make: Any, args: tuple[Any, ...]) -> types.CodeType:
+def _build_code(file: str, make: Any, args: tuple[Any, ...]) -> types.CodeType:
     """Return the code object that `make` builds from `args`, with `file` as its file name."""
     code: types.CodeType = make(*args)
     return code.replace(co_filename=file)

@@ -15,7 +15,7 @@ _TAG: Final = "kfpytorch-devices="
 _PROGRAM: Final = f"import torch; print('{_TAG}%d' % torch.cuda.device_count())"
 
 
-def count(asked: int | str, env: Mapping[str, str]) -> int:
+def count_processes(asked: int | str, env: Mapping[str, str]) -> int:
     """Return the number of processes that this pod starts.
 
     Args:
@@ -36,7 +36,7 @@ def count(asked: int | str, env: Mapping[str, str]) -> int:
             "nproc_per_node='gpu' needs a GPU, and this pod has none; request GPUs, such as "
             "@task(requests=Resources(gpu='8')), or write nproc_per_node='auto'"
         )
-    return gpus or machine.processors()
+    return gpus or machine.count_processors()
 
 
 def _count_gpus() -> int:

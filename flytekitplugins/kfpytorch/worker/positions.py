@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from flytekitplugins.kfpytorch.worker import failure, report
+from flytekitplugins.kfpytorch.worker import failure_file, report
 from kfpytorch_common.causes import Failure
 from kfpytorch_common.positions import SOCKET_NAME
 
@@ -22,18 +22,18 @@ class _Rank:
     """The size of its stack file before the current request."""
 
     def has_ended(self) -> bool:
-        names = (failure.FILE_NAME, failure.ENDED_FILE_NAME)
+        names = (failure_file.FILE_NAME, failure_file.ENDED_FILE_NAME)
         return any((self.directory / name).exists() for name in names)
 
-    def answer(self) -> str:
+    def read_new_stack(self) -> str:
         """Return the stack that it wrote since the request."""
-        with contextlib.suppress(OSError), (self.directory / failure.STACK_FILE_NAME).open("rb") as file:
+        with contextlib.suppress(OSError), (self.directory / failure_file.STACK_FILE_NAME).open("rb") as file:
             file.seek(self.known)
             return file.read().decode(errors="replace")
         return ""
 
 
-class Positions:
+class RankPositions:
     """The ranks of a run, and the socket for requests for their positions."""
 
     def __init__(self, directory: Path | None) -> None:
@@ -41,7 +41,7 @@ class Positions:
         self._asking: list[socket.socket] = []
         self._listener = _listen(directory / SOCKET_NAME) if directory is not None else None
 
-    def started(self, slot: int, rank: int, directory: Path) -> None:
+    def set_rank(self, slot: int, rank: int, directory: Path) -> None:
         """Record that a rank runs in a slot; after a restart it has another directory."""
         self._ranks[slot] = _Rank(rank, directory)
 
@@ -49,13 +49,13 @@ class Positions:
         """Return the descriptor that is readable when a client connects, or None."""
         return self._listener.fileno() if self._listener is not None else None
 
-    def accept(self) -> None:
+    def accept_client(self) -> None:
         """Accept a client."""
         assert self._listener is not None  # noqa: S101 - its descriptor was readable.
         with contextlib.suppress(OSError):
             self._asking.append(self._listener.accept()[0])
 
-    def is_asked(self) -> bool:
+    def has_clients(self) -> bool:
         """True if a client waits for the positions."""
         return bool(self._asking)
 
@@ -67,23 +67,23 @@ class Positions:
                 connection.sendall("".join(f"{line}\n" for line in lines).encode())
         self._asking.clear()
 
-    def begin(self) -> None:
+    def mark_stack_sizes(self) -> None:
         """Record the sizes of the stack files, before the ranks write new stacks."""
         for rank in self._ranks.values():
-            rank.known += len(rank.answer().encode())
+            rank.known += len(rank.read_new_stack().encode())
 
     def are_complete(self) -> bool:
         """True if every running rank has written its whole stack."""
         # faulthandler ends with the module that the interpreter runs, or after 100 frames.
         ends = ("in <module>\n", "  ...\n")
-        return all(rank.has_ended() or rank.answer().endswith(ends) for rank in self._ranks.values())
+        return all(rank.has_ended() or rank.read_new_stack().endswith(ends) for rank in self._ranks.values())
 
     def describe(self) -> list[str]:
         """Return a line for each position: ``rank 1 at hang.py:10 in train``."""
         ranks = sorted(self._ranks.values(), key=lambda rank: rank.number)
         ended = [rank for rank in ranks if rank.has_ended()]
-        silent = [rank for rank in ranks if rank not in ended and not rank.answer()]
-        found = [_position(rank) for rank in ranks if rank not in ended and rank not in silent]
+        silent = [rank for rank in ranks if rank not in ended and not rank.read_new_stack()]
+        found = [_read_position(rank) for rank in ranks if rank not in ended and rank not in silent]
         return [
             *report.list_positions(found),
             *(f"rank {rank.number} has ended" for rank in ended),
@@ -97,8 +97,8 @@ class Positions:
             self._listener.close()
 
 
-def _position(rank: _Rank) -> Failure:
-    found = vars(failure.position(rank.directory))
+def _read_position(rank: _Rank) -> Failure:
+    found = vars(failure_file.read_position(rank.directory))
     return Failure(rank=rank.number, replica="", exit_code=0, time_ns=0, **found)
 
 

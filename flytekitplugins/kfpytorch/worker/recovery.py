@@ -12,7 +12,7 @@ from typing import Final, Protocol
 RECOVERABLE_ERROR_FILE_NAME: Final = "recoverable_error"
 
 
-class Failure(Protocol):
+class HasErrorFile(Protocol):
     """The attribute of torch's ``ProcessFailure`` that is used here."""
 
     error_file: str
@@ -30,10 +30,10 @@ def create_recoverable_error_file() -> None:
             "the environment variable TORCHELASTIC_ERROR_FILE is not set: this is not a worker of torch "
             "elastic"
         )
-    _marker(error_file).write_text("", encoding="utf-8")
+    _get_marker_path(error_file).write_text("", encoding="utf-8")
 
 
-def is_recoverable_worker_error(failure: Failure) -> bool:
+def is_recoverable_worker_error(failure: HasErrorFile) -> bool:
     """True if the failed worker has marked its failure as recoverable.
 
     Args:
@@ -42,8 +42,8 @@ def is_recoverable_worker_error(failure: Failure) -> bool:
     Returns:
         True if the marker exists next to the error file of the worker.
     """
-    return _marker(failure.error_file).exists()
+    return _get_marker_path(failure.error_file).exists()
 
 
-def _marker(error_file: str) -> Path:
+def _get_marker_path(error_file: str) -> Path:
     return Path(error_file).parent / RECOVERABLE_ERROR_FILE_NAME

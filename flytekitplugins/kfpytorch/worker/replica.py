@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flytekitplugins.kfpytorch.worker import exceptions, failure, loading, loopback, recovery, result
+from flytekitplugins.kfpytorch.worker import exceptions, failure_file, loading, loopback, recovery, result
 
 if TYPE_CHECKING:
-    from kfpytorch_common.forkserver.child import Start
+    from kfpytorch_common.forkserver.child import ChildStart
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Payload:
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerContext:
     """The settings of a worker that its environment does not contain."""
 
     slot: int
@@ -49,69 +49,69 @@ class Place:
     """True if standard input is the user's terminal, from which lines are requested one at a time."""
 
 
-def main(start: "Start") -> int:
+def main(start: "ChildStart") -> int:
     """Run the function. This is the target of the fork server."""
-    place = Place(**start.args)
+    place = WorkerContext(**start.args)
     directory = Path(place.directory)
     directory.mkdir(exist_ok=True)  # Not its parents: the directory of a run that has ended is gone.
-    failure.watch(directory)
-    who = failure.who(place.replica)
-    os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure.TORCH_FILE_NAME)
-    say = _teller(start.fds[0], place.slot)
+    failure_file.enable_stack_dumps(directory)
+    who = failure_file.read_identity(place.replica)
+    os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure_file.TORCH_FILE_NAME)
+    say = _build_event_sender(start.fds[0], place.slot)
     say({"event": "started", "rank": who.rank, "pid": os.getpid(), "directory": str(directory)})
     if place.asks_for_input:
-        sys.stdin = _AskedInput(say)
+        sys.stdin = _TerminalInput(say)
     try:
-        with loopback.stores_on_loopback(), _stand_in_for_nccl(place):
-            outcome = _run(place, start.inherited)
+        with loopback.keep_stores_on_loopback(), _replace_nccl(place):
+            outcome = _run_function(place, start.inherited)
         if who.rank == 0:
-            _send_back(outcome, directory)
+            _save_result(outcome, directory)
     except BaseException as caught:  # noqa: BLE001 - the last frame of the worker reports every error.
         error = exceptions.unwrap(caught)
         is_exit = exceptions.is_instance(error, SystemExit)
         if is_exit and exceptions.read_exit_code(error) == 0 and who.rank != 0:
-            failure.record_end(directory, who, error)
+            failure_file.write_exit(directory, who, error)
             return 0
-        return _report(error, who, directory)
-    failure.record_end(directory, who)
+        return _record_failure(error, who, directory)
+    failure_file.write_exit(directory, who)
     return 0
 
 
-def _report(error: BaseException, who: failure.Who, directory: Path) -> int:
+def _record_failure(error: BaseException, who: failure_file.WorkerIdentity, directory: Path) -> int:
     from flytekit.exceptions.user import FlyteRecoverableException
 
     recoverable = exceptions.is_instance(error, FlyteRecoverableException)
     if recoverable:
-        os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure.TORCH_FILE_NAME)
+        os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure_file.TORCH_FILE_NAME)
         recovery.create_recoverable_error_file()
-    failure.record(directory, error, who, recoverable=recoverable)
+    failure_file.write_failure(directory, error, who, recoverable=recoverable)
     return exceptions.read_exit_code(error) or 1
 
 
-def _run(place: Place, inherited: Payload | None) -> result.ElasticWorkerResult:
+def _run_function(place: WorkerContext, inherited: Payload | None) -> result.ElasticWorkerResult:
     if inherited is not None:
         assert inherited.function is not None  # noqa: S101 - only a parcel has payloads without it.
-        with _own_working_directory(place.workspace):
-            return outcome_of(inherited.function, inherited.inputs)
+        with _set_working_directory(place.workspace):
+            return compute_result(inherited.function, inherited.inputs)
     assert place.payload is not None  # noqa: S101 - without an inherited one there is a file.
     parcel: loading.Parcel = pickle.loads(Path(place.payload).read_bytes())  # noqa: S301 - from our caller.
-    with _execution(parcel, place.workspace):
-        return outcome_of(*loading.unpack(parcel))
+    with _enter_execution(parcel, place.workspace):
+        return compute_result(*loading.load_function(parcel))
 
 
-def call(payload: Payload) -> result.ElasticWorkerResult:
+def call_function(payload: Payload) -> result.ElasticWorkerResult:
     """Run the function in a separate Flyte context, with the caller's outputs and checkpoints."""
     assert payload.function is not None  # noqa: S101 - only a parcel has payloads without it.
     try:
-        with _execution(payload, None):
-            return outcome_of(payload.function, payload.inputs)
+        with _enter_execution(payload, None):
+            return compute_result(payload.function, payload.inputs)
     except exceptions.UserError as caught:
         error = caught.error
     raise error  # Outside the handler, so that `UserError` does not become its context.
 
 
 @contextlib.contextmanager
-def _execution(settings: Payload | loading.Parcel, workspace: str | None) -> Iterator[None]:
+def _enter_execution(settings: Payload | loading.Parcel, workspace: str | None) -> Iterator[None]:
     """Enter a separate Flyte context, as in a pod.
 
     Args:
@@ -122,8 +122,8 @@ def _execution(settings: Payload | loading.Parcel, workspace: str | None) -> Ite
 
     with contextlib.ExitStack() as context:
         if workspace:
-            context.enter_context(_files_in(workspace, settings.raw_output_prefix))
-        with _temporary_files_in(workspace):
+            context.enter_context(_redirect_files(workspace, settings.raw_output_prefix))
+        with _redirect_temporary_files(workspace):
             context.enter_context(
                 setup_execution(
                     raw_output_data_prefix=settings.raw_output_prefix,
@@ -135,7 +135,7 @@ def _execution(settings: Payload | loading.Parcel, workspace: str | None) -> Ite
 
 
 @contextlib.contextmanager
-def _own_working_directory(workspace: str) -> Iterator[None]:
+def _set_working_directory(workspace: str) -> Iterator[None]:
     """Give a fork of the caller a separate working directory in the Flyte context that it inherited."""
     from flytekit.core.context_manager import FlyteContextManager
 
@@ -147,7 +147,7 @@ def _own_working_directory(workspace: str) -> Iterator[None]:
         yield
 
 
-def outcome_of(function: Callable[..., Any], inputs: Mapping[str, Any]) -> result.ElasticWorkerResult:
+def compute_result(function: Callable[..., Any], inputs: Mapping[str, Any]) -> result.ElasticWorkerResult:
     """Call the function, and return its value with the decks and the metadata for Flyte.
 
     Raises:
@@ -168,7 +168,7 @@ def outcome_of(function: Callable[..., Any], inputs: Mapping[str, Any]) -> resul
     )
 
 
-def _files_in(workspace: str, raw_output_prefix: str) -> contextlib.AbstractContextManager[Any]:
+def _redirect_files(workspace: str, raw_output_prefix: str) -> contextlib.AbstractContextManager[Any]:
     """Make flytekit create its local files in `workspace`, which the caller removes."""
     from flytekit.core.context_manager import FlyteContextManager
     from flytekit.core.data_persistence import FileAccessProvider
@@ -181,7 +181,7 @@ def _files_in(workspace: str, raw_output_prefix: str) -> contextlib.AbstractCont
 
 
 @contextlib.contextmanager
-def _temporary_files_in(workspace: str | None) -> Iterator[None]:
+def _redirect_temporary_files(workspace: str | None) -> Iterator[None]:
     """Redirect temporary files while flytekit sets up; the user's go to the usual directory."""
     before = tempfile.tempdir
     tempfile.tempdir = workspace or before
@@ -191,7 +191,7 @@ def _temporary_files_in(workspace: str | None) -> Iterator[None]:
         tempfile.tempdir = before
 
 
-def _send_back(outcome: result.ElasticWorkerResult, directory: Path) -> None:
+def _save_result(outcome: result.ElasticWorkerResult, directory: Path) -> None:
     try:
         result.save(outcome, directory)
     except Exception as error:
@@ -200,26 +200,26 @@ def _send_back(outcome: result.ElasticWorkerResult, directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def _stand_in_for_nccl(place: Place) -> Iterator[None]:
+def _replace_nccl(place: WorkerContext) -> Iterator[None]:
     if not place.on_this_machine:
         yield
         return
-    from flytekitplugins.kfpytorch.worker import gloo
+    from flytekitplugins.kfpytorch.worker import gloo_fallback
 
-    with gloo.instead_of_nccl():
+    with gloo_fallback.replace_nccl():
         yield
 
 
-def _teller(fd: int, slot: int) -> Callable[[Mapping[str, Any]], None]:
-    def say(event: Mapping[str, Any]) -> None:
+def _build_event_sender(fd: int, slot: int) -> Callable[[Mapping[str, Any]], None]:
+    def send_event(event: Mapping[str, Any]) -> None:
         # Shorter than PIPE_BUF, so that events of several workers do not mix in one pipe.
         with contextlib.suppress(BrokenPipeError):
             os.write(fd, json.dumps({"slot": slot, **event}).encode() + b"\n")
 
-    return say
+    return send_event
 
 
-class _AskedInput:
+class _TerminalInput:
     """Standard input of rank 0 on a terminal; requests a line when the program reads one.
 
     The terminal belongs to the caller. `breakpoint()` and `input()` work, and input that the program does

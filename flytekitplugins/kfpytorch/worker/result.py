@@ -69,17 +69,24 @@ class _Pickler(pickling.Pickler):
         if kind.__module__ == "torch.storage" and kind.__name__ == "TypedStorage":
             memory = obj._untyped_storage  # noqa: SLF001 - `untyped()` prints a warning to the user.
             if memory.device.type == "cpu" and memory.nbytes() >= _LARGE:
-                return _storage, (*self._shared(memory), obj.dtype)
+                return _load_storage, (*self._store_shared(memory), obj.dtype)
         if kind.__module__ == "numpy" and kind.__name__ == "ndarray" and _is_plain(obj):
-            return _array, (_store(self._directory, obj.reshape(-1).view("u1").data), obj.dtype, obj.shape)
+            return _load_array, (
+                _store_buffer(self._directory, obj.reshape(-1).view("u1").data),
+                obj.dtype,
+                obj.shape,
+            )
         return super().reducer_override(obj)
 
-    def _shared(self, memory: Any) -> tuple[str, int]:
+    def _store_shared(self, memory: Any) -> tuple[str, int]:
         """Return file and size for a storage; views of one storage share the file."""
         key = (memory.data_ptr(), memory.nbytes())
         if key not in self._storages:
-            view = (_bytes_type() * memory.nbytes()).from_address(memory.data_ptr())
-            self._storages[key] = (_store(self._directory, memoryview(view).cast("B")), memory.nbytes())
+            view = (_get_byte_type() * memory.nbytes()).from_address(memory.data_ptr())
+            self._storages[key] = (
+                _store_buffer(self._directory, memoryview(view).cast("B")),
+                memory.nbytes(),
+            )
         return self._storages[key]
 
 
@@ -87,13 +94,13 @@ def _is_plain(array: Any) -> bool:
     return bool(not array.dtype.hasobject and array.flags.c_contiguous and array.nbytes >= _LARGE)
 
 
-def _bytes_type() -> Any:
+def _get_byte_type() -> Any:
     import ctypes
 
     return ctypes.c_ubyte
 
 
-def _store(directory: Path, data: memoryview) -> str:
+def _store_buffer(directory: Path, data: memoryview) -> str:
     """Write `data` to a file in `directory`, or on disk if shared memory is full."""
     for place in (directory, None):
         handle, path = tempfile.mkstemp(prefix="kfpytorch-", suffix=".buffer", dir=place)
@@ -109,7 +116,7 @@ def _store(directory: Path, data: memoryview) -> str:
 _maps: dict[str, Any] = {}
 
 
-def _once(path: str, make: Callable[[], Any]) -> Any:
+def _map_once(path: str, make: Callable[[], Any]) -> Any:
     """Map `path` once per load, even if several views refer to it, and remove the file."""
     if path not in _maps:
         _maps[path] = make()
@@ -117,20 +124,20 @@ def _once(path: str, make: Callable[[], Any]) -> Any:
     return _maps[path]
 
 
-def _storage(path: str, size: int, dtype: Any) -> Any:
+def _load_storage(path: str, size: int, dtype: Any) -> Any:
     import torch
 
     # A private mapping: pages are copied only when the receiver writes to them.
-    memory = _once(path, lambda: torch.UntypedStorage.from_file(path, False, size))  # noqa: FBT003
+    memory = _map_once(path, lambda: torch.UntypedStorage.from_file(path, False, size))  # noqa: FBT003
     typed: Any = torch.storage.TypedStorage
     return typed(wrap_storage=memory, dtype=dtype, _internal=True)
 
 
-def _array(path: str, dtype: Any, shape: tuple[int, ...]) -> Any:
+def _load_array(path: str, dtype: Any, shape: tuple[int, ...]) -> Any:
     import numpy as np
 
-    def mapped() -> Any:
+    def map_file() -> Any:
         with Path(path).open("r+b") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
 
-    return np.frombuffer(_once(path, mapped), dtype=dtype).reshape(shape)
+    return np.frombuffer(_map_once(path, map_file), dtype=dtype).reshape(shape)

@@ -27,7 +27,7 @@ class Machine:
         """Return the same machine without GPUs, for ranks that do not need one each."""
         return replace(self, gpus=())
 
-    def most_ranks(self) -> int:
+    def compute_max_ranks(self) -> int:
         """Return the maximum number of ranks: one per GPU, or else by memory and processors."""
         if self.gpus:
             return len(self.gpus)
@@ -96,19 +96,19 @@ def fit(nodes: int, nproc_per_node: int, machine: Machine, most: int | None = No
         reduced first, then the number of nodes.
     """
     asked = nodes * nproc_per_node
-    limit = machine.most_ranks() if most is None else most
+    limit = machine.compute_max_ranks() if most is None else most
     if asked > limit:
         nodes, nproc_per_node = (nodes, limit // nodes) if limit >= nodes else (limit, 1)
     ranks = nodes * nproc_per_node
     return Topology(
         nodes=nodes,
         nproc_per_node=nproc_per_node,
-        devices=_shares(machine.gpus, nodes, nproc_per_node),
-        note=_note(asked, ranks, machine, most),
+        devices=_assign_devices(machine.gpus, nodes, nproc_per_node),
+        note=_format_note(asked, ranks, machine, most),
     )
 
 
-def _shares(gpus: Sequence[str], nodes: int, nproc_per_node: int) -> tuple[str, ...]:
+def _assign_devices(gpus: Sequence[str], nodes: int, nproc_per_node: int) -> tuple[str, ...]:
     """Return the devices of each node: separate ones if there are enough, otherwise shared in turn."""
     if not gpus:
         return ()
@@ -123,7 +123,7 @@ def _shares(gpus: Sequence[str], nodes: int, nproc_per_node: int) -> tuple[str, 
     )
 
 
-def _note(asked: int, ranks: int, machine: Machine, most: int | None) -> str:
+def _format_note(asked: int, ranks: int, machine: Machine, most: int | None) -> str:
     if most is not None:
         uneven = ranks < min(asked, most)
         return (
@@ -131,9 +131,9 @@ def _note(asked: int, ranks: int, machine: Machine, most: int | None) -> str:
         )
     if asked == ranks:
         return ""
-    why = f"{len(machine.gpus)} GPU(s)" if machine.gpus else _size(machine)
+    why = f"{len(machine.gpus)} GPU(s)" if machine.gpus else _format_size(machine)
     return f"{asked} ranks scaled down to {ranks}: this machine has {why}; {OVERRIDE}={asked} runs them all"
 
 
-def _size(machine: Machine) -> str:
+def _format_size(machine: Machine) -> str:
     return f"{machine.processors} processor(s) and {machine.memory / 2**30:.1f} GiB of free memory"

@@ -24,33 +24,33 @@ def read_user_frames(stack: Iterable[traceback.FrameSummary]) -> tuple[Frame, ..
 
 def select_user_frames(frames: Iterable[Frame]) -> tuple[Frame, ...]:
     """Return those of `frames` that are in the user's files, or that are not in the plugin's."""
-    known = [frame for frame in frames if not _is_ours(frame.file)]
+    known = [frame for frame in frames if not _is_own_file(frame.file)]
     return tuple([frame for frame in known if not _is_installed(frame.file)] or known)
 
 
-def describe_place(frame: Frame) -> str:
+def format_frame(frame: Frame) -> str:
     """Return ``train.py:7 in train``, with a path relative to the working directory if it is below."""
-    path, here = Path(frame.file), _working_directory()
+    path, here = Path(frame.file), _get_working_directory()
     shown = path.relative_to(here) if here and path.is_relative_to(here) else path
     return f"{shown}:{frame.line} in {frame.function}"
 
 
-def _working_directory() -> Path | None:
+def _get_working_directory() -> Path | None:
     try:
         return Path.cwd()
     except OSError:  # The user's code removed it.
         return None
 
 
-def _is_ours(file: str) -> bool:
+def _is_own_file(file: str) -> bool:
     return file.startswith((_PLUGIN, "<frozen importlib")) or _COMMON in file or "cloudpickle" in file
 
 
 def _is_installed(file: str) -> bool:
-    return file.startswith(("<frozen", *_installed_in()))
+    return file.startswith(("<frozen", *_list_install_roots()))
 
 
-def _installed_in() -> Sequence[str]:
+def _list_install_roots() -> Sequence[str]:
     paths = sysconfig.get_paths()
     places = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")}
     return tuple(

@@ -10,7 +10,7 @@ from kfpytorch_common.causes import (
     find_wrapped_consequence,
     is_consequence,
     is_timeout,
-    root_cause,
+    select_root_cause,
 )
 
 EARLY_EXIT: Final = "EarlyExit"
@@ -21,7 +21,7 @@ _NOTICED: Final = 10**9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class FailureAnalysis:
     """The root cause of a failed run, and the other failures."""
 
     cause: Failure
@@ -31,7 +31,7 @@ class Verdict:
     """The ranks that ended with exit code 0 while others waited for them; `cause` is the first one."""
 
 
-def judge(failures: Sequence[Failure], well: Sequence[Failure]) -> Verdict:
+def analyze_failures(failures: Sequence[Failure], well: Sequence[Failure]) -> FailureAnalysis:
     """Choose the root cause.
 
     Args:
@@ -39,14 +39,14 @@ def judge(failures: Sequence[Failure], well: Sequence[Failure]) -> Verdict:
         well: The ranks that ended with exit code 0. Empty if the job has ranks with an unknown outcome.
     """
     unwrapped = [_unwrap(each) for each in failures]
-    noticed = root_cause(unwrapped)
+    noticed = select_root_cause(unwrapped)
     rest = [each for each in unwrapped if each is not noticed]
-    early = _early(noticed, rest, well)
+    early = _find_early_exits(noticed, rest, well)
     if not early:
-        cause = root_cause(failures)
-        return Verdict(cause=cause, others=[each for each in failures if each is not cause])
+        cause = select_root_cause(failures)
+        return FailureAnalysis(cause=cause, others=[each for each in failures if each is not cause])
     first = replace(early[0], exception=EARLY_EXIT, message=early[0].message or "the process ended itself")
-    return Verdict(cause=first, others=rest if early == [noticed] else unwrapped, early=early)
+    return FailureAnalysis(cause=first, others=rest if early == [noticed] else unwrapped, early=early)
 
 
 def _unwrap(failure: Failure) -> Failure:
@@ -67,7 +67,7 @@ def _unwrap(failure: Failure) -> Failure:
     )
 
 
-def waits(failure: Failure) -> bool:
+def is_waiting(failure: Failure) -> bool:
     """True if a rank waited for its peers until it was stopped, or until it noticed that one was gone."""
     return failure.waiting if failure.stopped else is_consequence(failure)
 
@@ -83,9 +83,9 @@ def explain_abort(cause: Failure, last_words: Sequence[str]) -> Failure:
     return replace(cause, exception=COLLECTIVE_MISMATCH, message=said)
 
 
-def _early(cause: Failure, others: Sequence[Failure], well: Sequence[Failure]) -> list[Failure]:
+def _find_early_exits(cause: Failure, others: Sequence[Failure], well: Sequence[Failure]) -> list[Failure]:
     if cause.exception == "SystemExit" and cause.exit_code == 0:
-        return [cause] if any(waits(other) for other in others) else []
+        return [cause] if any(is_waiting(other) for other in others) else []
     if not is_consequence(cause):
         return []
     if is_timeout(cause) and any(other.stopped and not other.waiting for other in others):

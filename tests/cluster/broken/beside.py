@@ -10,6 +10,8 @@ import grpc
 from rig.certificates import Authority
 from rig.stores import S3
 
+from backend_plugin.connection import Server
+
 if TYPE_CHECKING:
     from broken.shape import Broken
 
@@ -38,7 +40,7 @@ def connector(address: str, *, secured: bool, known: bool = False) -> Around:
         server.start()
         try:
             certificate = str(authority.certificate) if known else ""
-            yield {"connector": f"{address}:{port}", "certificate": certificate}
+            yield {"connector": Server(address=f"{address}:{port}", ca=certificate)}
         finally:
             server.stop(None).wait()
 

@@ -25,7 +25,7 @@ BREAKS: Final = (
     ),
     Break(
         finds="template-containers",
-        remedy="in one called primary",
+        remedy="into a container primary",
         platform={"default-pod-template-name": "platform"},
         there=lambda namespace: [
             gang_template(
@@ -42,7 +42,7 @@ BREAKS: Final = (
     Break(
         finds="template-containers",
         how="of-flytes-own",
-        remedy="in one called default",
+        remedy="into a container default",
         there=lambda namespace: [
             changed("plugins", "k8s", to={"default-pod-template-name": "base"}),
             gang_template(

@@ -8,9 +8,9 @@ from typing import Any
 from builders import a_run, a_template
 
 from backend_plugin.core import settings
-from backend_plugin.doctor import gathering, probe, verdict
+from backend_plugin.doctor import fact_collector, run_checks, sample_task
 from backend_plugin.doctor.check import Finding
-from backend_plugin.doctor.gathering import Wish
+from backend_plugin.doctor.fact_collector import DoctorRequest
 from backend_plugin.kube.options import KubernetesOptions
 
 
@@ -19,20 +19,20 @@ def wish(
     custom: Mapping[str, Any] | None = None,
     platform: Mapping[str, Any] | None = None,
     **said: Any,
-) -> Wish:
+) -> DoctorRequest:
     """Return the doctor's input for a task, or without a task if neither `custom` nor `template` is given.
 
     Args:
         namespace: The namespace of the job.
         custom: The `custom` field of the task template.
         platform: Flyte's plugin settings.
-        said: Further fields of `Wish`; `template` has fields of the task template.
+        said: Further fields of `DoctorRequest`; `template` has fields of the task template.
     """
     of_task = said.pop("template", {})
     is_any = custom is None and not of_task
     told = custom or {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 1}}
-    return Wish(
-        template=probe.template() if is_any else a_template(told, **of_task),
+    return DoctorRequest(
+        template=sample_task.build_template() if is_any else a_template(told, **of_task),
         run=a_run(namespace=namespace, service_account="default"),
         named=not is_any,
         settings=settings.read(platform or {}),
@@ -40,7 +40,7 @@ def wish(
     )
 
 
-def findings(kubeconfig: Path, wanted: Wish) -> Sequence[Finding]:
+def findings(kubeconfig: Path, wanted: DoctorRequest) -> Sequence[Finding]:
     """Run the doctor and return its findings."""
     options = KubernetesOptions(kubeconfig=str(kubeconfig))
-    return verdict.findings(asyncio.run(gathering.gathered(options, wanted)))
+    return run_checks.list_findings(asyncio.run(fact_collector.collect_facts(options, wanted)))

@@ -9,7 +9,7 @@ from typing import Any, Final
 from rig.api import Manifest
 from rig.control_plane import ControlPlane
 
-from backend_plugin.doctor.gathering import Wish
+from backend_plugin.doctor.fact_collector import DoctorRequest
 from broken import around_it, looking
 from broken.manifests import pod_template
 
@@ -57,7 +57,7 @@ class Break:
         return f"{self.finds}-{self.how}" if self.how else self.finds
 
     @contextlib.contextmanager
-    def broken(self, on: Broken) -> Iterator[tuple[Path, Wish]]:
+    def broken(self, on: Broken) -> Iterator[tuple[Path, DoctorRequest]]:
         """Break the cluster. Yield a kubeconfig for it and the doctor's input."""
         templates = [pod_template(on.namespace, self.pod)] if self.pod else []
         platform = {**self.platform, **(_TEMPLATE if self.pod else {})}

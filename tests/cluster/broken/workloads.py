@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from rig.api import Manifest
 
+from backend_plugin.connection import Server
 from broken import around_it, beside, healthy
 from broken.healthy import FLYTE, GPU, changed
 from broken.manifests import deployment, endpoints, made, policy, service
@@ -76,7 +77,7 @@ BREAKS: Final = (
     ),
     Break(
         finds="pod-changed",
-        remedy="say the same in the settings",
+        remedy="set the same in the settings",
         there=lambda namespace: around_it.altering(
             namespace, "", "pods", "/spec/schedulerName", "'yunikorn'"
         ),
@@ -134,8 +135,8 @@ BREAKS: Final = (
         asks=workers(1, gpu="1"),
         around=around_it.nodes_have({"nvidia.com/mig-1g.10gb": "7"}),
     ),
-    Break(finds="role-large", remedy="a larger kind of node", asks=workers(2, gpu="16")),
-    Break(finds="gang-large", remedy="ask for fewer replicas", asks=workers(5, gpu="4")),
+    Break(finds="role-large", remedy="add larger nodes", asks=workers(2, gpu="16")),
+    Break(finds="gang-large", remedy="request fewer replicas", asks=workers(5, gpu="4")),
     Break(
         finds="device-plugin",
         remedy="helm install nvidia-device-plugin",
@@ -339,7 +340,7 @@ BREAKS: Final = (
     Break(
         finds="connector-silent",
         remedy="kubectl get services,pods -A -l app.kubernetes.io/name=kfpytorch-backend",
-        asks={"connector": "127.0.0.1:1"},
+        asks={"connector": Server(address="127.0.0.1:1")},
     ),
     Break(
         finds="connector-silent",
@@ -356,7 +357,7 @@ BREAKS: Final = (
     Break(
         finds="connector-silent",
         how="of-an-unknown-authority",
-        remedy="GRPC_DEFAULT_SSL_ROOTS_FILE_PATH=ca.crt kfpytorch doctor",
+        remedy="--ca ca.crt",
         around=beside.connector("grpcs://127.0.0.1", secured=True),
     ),
     Break(

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from backend_plugin.core.notes import IN_PART
+from backend_plugin.core.job_warnings import IN_PART
 
 
 def is_told(said: str, event: str, platform: str) -> bool:
@@ -210,7 +210,7 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
     "lost-member": {
         **dict.fromkeys(
             ("coscheduling-plugin", "coscheduling-operator"),
-            "RUNNING worker-… waiting for a node: not all members of its gang can be placed (4 of 5 replicas"
+            "RUNNING worker-… waiting for a node: no node of 4 fits: 4 were unschedulable (4 of 5 replicas"
             f" ready)\nPodGroup JOB: the group waits for its members to be placed\n{_NODES}",
         ),
         "kueue": (

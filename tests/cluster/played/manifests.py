@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from whole_job import KIND, WHOLE_JOB
 
-from backend_plugin.core.pod_types import PARTS
-from backend_plugin.core.shapes import declared
-from backend_plugin.embedded.admission.job_types import JOB_PARTS, REQUIRED
+from backend_plugin.core.pod_schema import PARTS
+from backend_plugin.core.schema_check import parse_types
+from backend_plugin.embedded.admission.job_schema import JOB_PARTS, REQUIRED
 
 Manifest = dict[str, Any]
 NAMESPACE: Final = "default"
@@ -29,7 +29,7 @@ _SCALARS: Final = {
 }
 _TYPES: Final = {
     part: {name: kind.removesuffix("!") for name, kind in fields.items()}
-    for part, fields in declared(PARTS + JOB_PARTS).items()
+    for part, fields in parse_types(PARTS + JOB_PARTS).items()
 }
 # The probability of an optional field decreases with depth, because types of pods are nested deeply.
 _MORE: Final = (0.5, 0.35, 0.25, 0.15, 0.1)

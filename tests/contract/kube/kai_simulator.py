@@ -7,7 +7,7 @@ from typing import Any
 from kube_objects import Objects
 from simulated import JOBS, asked, bind, of, tell
 
-from backend_plugin.core.quantity import Quantity, difference, parse
+from backend_plugin.core.quantity import Quantity, parse, subtract_quantity
 
 API = "scheduling.run.ai"
 QUEUE = "kai.scheduler/queue"
@@ -61,7 +61,7 @@ class Kai:
             tell(objects, group, "PodGroup", "NotReady", f"Job is not ready for scheduling. {said}")
         elif queue not in self.queues:
             self._hold(objects, key, "QueueDoesNotExist", f"Queue {queue} does not exist", {"name": queue})
-        elif (limit := parse(self.queues[queue])).nano >= 0 and asked(pods, "cpu") > difference(
+        elif (limit := parse(self.queues[queue])).nano >= 0 and asked(pods, "cpu") > subtract_quantity(
             limit, used := self._used(objects, queue)
         ):
             amounts = {

@@ -11,7 +11,7 @@ from kube_server import KubeServer, kubeconfig
 from backend_plugin.core.observed import Job
 from backend_plugin.kube.cluster import KubernetesCluster
 from backend_plugin.kube.options import KubernetesOptions
-from backend_plugin.shell.cluster import Name, Record
+from backend_plugin.shell.cluster import ObjectName, Record
 
 NAME = "f1-n0-0-0123456789ab"
 IDENTITY = "kfpytorch.flyte.org/job"
@@ -75,22 +75,22 @@ class Heard:
         self.there: dict[str, dict[tuple[str, str], Record]] = {}
         self.events: list[str] = []
         self.replaced: list[str] = []
-        self.dropped: list[Name] = []
+        self.dropped: list[ObjectName] = []
 
-    def replace(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
+    def replace_records(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
         self.replaced.append(kind.__name__)
         self.there[kind.__name__] = {}
         for namespace, record in records:
-            self.put(namespace, record)
+            self.put_record(namespace, record)
 
-    def put(self, namespace: str, record: Record) -> None:
+    def put_record(self, namespace: str, record: Record) -> None:
         kind = type(record).__name__
         assert kind in self.there, "told before everything was"
         self.there[kind][namespace, record.name] = record
         if kind == "Event":
             self.events.append(record.reason)  # type: ignore[union-attr]
 
-    def drop(self, kind: type[Record], name: Name) -> None:
+    def drop_record(self, kind: type[Record], name: ObjectName) -> None:
         self.dropped.append(name)
         del self.there[kind.__name__][name.namespace, name.name]
 
@@ -120,7 +120,7 @@ async def opened(said: KubernetesOptions) -> AsyncIterator[KubernetesCluster]:
 async def following(cluster: KubernetesCluster) -> AsyncIterator[Heard]:
     """Follow the cluster and yield its sink after all records have arrived."""
     heard = Heard()
-    task = asyncio.create_task(cluster.follow(heard))
+    task = asyncio.create_task(cluster.watch(heard))
     try:
         await until(lambda: heard.complete() or task.done())
         yield heard

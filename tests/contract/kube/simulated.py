@@ -5,7 +5,7 @@ from typing import Any
 
 from kube_objects import Objects
 
-from backend_plugin.core.quantity import Quantity, parse, total
+from backend_plugin.core.quantity import Quantity, add_quantities, parse
 
 LABEL = "training.kubeflow.org/"
 JOBS = ("kubeflow.org", "pytorchjobs")
@@ -84,4 +84,4 @@ def asked(pods: list[tuple[Any, Any]], resource: str) -> Quantity:
     """Return the total requests of all pods for one resource."""
     containers = [each for _, pod in pods for each in pod["spec"]["containers"]]
     requests = [each.get("resources", {}).get("requests", {}) for each in containers]
-    return total([parse(each[resource]) for each in requests if resource in each] or [parse("0")])
+    return add_quantities([parse(each[resource]) for each in requests if resource in each] or [parse("0")])

@@ -10,9 +10,9 @@ import pytest
 from kube_server import Fault, KubeServer, served
 from kube_world import NAME, job, opened, options
 
-from backend_plugin.core.errors import Refused
-from backend_plugin.kube.answers import TABLE, read
-from backend_plugin.shell.cluster import AlreadyExists, Misconfigured, Name, Unavailable
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.kube.api_errors import TABLE, parse_error_response
+from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, Misconfigured, ObjectName
 
 RBAC = 'pytorchjobs is forbidden: User "us" cannot create resource "pytorchjobs" in API group "kubeflow.org"'
 DENIED = 'admission webhook "v.example.com" denied the request: User "a" cannot create resource "x"'
@@ -32,7 +32,7 @@ class Example:
     reason: str = ""
     message: str = ""
     body: bytes | None = None
-    expected: tuple[Any, Any, Any] = (Unavailable, Unavailable, Unavailable)
+    expected: tuple[Any, Any, Any] = (ClusterUnavailable, ClusterUnavailable, ClusterUnavailable)
     requests: int | None = 1
     """The number of requests. None for more than one."""
 
@@ -41,11 +41,15 @@ class Example:
         return {"kind": "Status", "code": self.code, "reason": self.reason, "message": self.message}
 
 
-MISSING = (Misconfigured, Unavailable, Unavailable)
-PERMANENT = (Refused, Unavailable, Unavailable)
+MISSING = (Misconfigured, ClusterUnavailable, ClusterUnavailable)
+PERMANENT = (RequestRejected, ClusterUnavailable, ClusterUnavailable)
 EXAMPLES = (
     Example(
-        "409 `AlreadyExists`", 409, "AlreadyExists", "exists", expected=(AlreadyExists, Unavailable, None)
+        "409 `AlreadyExists`",
+        409,
+        "AlreadyExists",
+        "exists",
+        expected=(AlreadyExists, ClusterUnavailable, None),
     ),
     Example("409 `Conflict`: the object has been modified", 409, "Conflict", MODIFIED, requests=None),
     Example(
@@ -53,7 +57,7 @@ EXAMPLES = (
         409,
         "Conflict",
         "Precondition failed: UID in precondition",
-        expected=(Unavailable, Unavailable, None),
+        expected=(ClusterUnavailable, ClusterUnavailable, None),
     ),
     Example(
         "413, or 500 with etcd's “request is too large”",
@@ -144,7 +148,7 @@ def test_every_row_has_an_example() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: f"{each.code} {each.message[:30]}")
 def test_an_answer_is_treated_as_its_row_says(server: KubeServer, tmp_path: Any, example: Example) -> None:
-    name = Name(namespace="ns", name=NAME)
+    name = ObjectName(namespace="ns", name=NAME)
 
     async def results() -> list[Any]:
         async with opened(options(server, tmp_path, patience=0.5)) as cluster:
@@ -167,7 +171,7 @@ async def result(server: KubeServer, example: Example, method: str, call: Any) -
     before = len(server.asked)
     try:
         outcome: Any = await call()
-    except (AlreadyExists, Refused, Unavailable) as error:
+    except (AlreadyExists, RequestRejected, ClusterUnavailable) as error:
         outcome = type(error)
     return outcome, len(server.asked) - before
 
@@ -175,8 +179,8 @@ async def result(server: KubeServer, example: Example, method: str, call: Any) -
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: f"{each.code} {each.message[:30]}")
 def test_the_first_row_that_matches_applies(example: Example) -> None:
     body = example.body if example.body is not None else json.dumps(example.status).encode()
-    answer = read(example.code, {}, body)
-    assert (answer.row.answer, answer.row.repeated) == (
+    answer = parse_error_response(example.code, {}, body)
+    assert (answer.error_class.answer, answer.error_class.repeated) == (
         example.row,
         example.requests is None and example.row != "403: a role or binding is missing",
     )

@@ -8,9 +8,9 @@ import pytest
 from kube_server import Fault, served
 from kube_world import JOBS, NAME, PODS, job, opened, options, pod, put, until
 
-from backend_plugin.core import refusal
-from backend_plugin.core.errors import Refused
-from backend_plugin.shell.cluster import AlreadyExists, Misconfigured, Name, Unavailable
+from backend_plugin.core import rejection
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, Misconfigured, ObjectName
 
 TEMPLATES = ("", "podtemplates")
 CREATE_RULE = "{apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [create]}"
@@ -79,16 +79,16 @@ def test_a_namespace_that_is_missing_may_come_back(server, tmp_path, arrange, me
 
 def test_a_full_quota_is_reported_in_the_words_of_the_cluster(server, tmp_path):
     server.do(lambda objects: setattr(objects, "quota", "exceeded quota: q, requested: pods=1"))
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestRejected) as caught:
         created(server, tmp_path)
     message = f'pytorchjobs.kubeflow.org "{NAME}" is forbidden: exceeded quota: q, requested: pods=1'
     assert (caught.value.code, caught.value.message) == (403, message)
-    assert refusal.may_pass(403, message)
+    assert rejection.is_transient(403, message)
 
 
 def test_a_field_that_the_cluster_does_not_know_is_refused(server, tmp_path):
     manifest = job(spec={"pytorchReplicaSpecs": {}, "colour": "red"})
-    with pytest.raises(Refused, match=r"unknown field .spec[.]colour"):
+    with pytest.raises(RequestRejected, match=r"unknown field .spec[.]colour"):
         created(server, tmp_path, manifest)
     assert there(server) == []
 
@@ -97,14 +97,14 @@ def test_a_webhook_refuses_in_its_own_words(server, tmp_path):
     said = 'admission webhook "v.kubeflow.org" denied the request: spec is wrong'
     status = {"kind": "Status", "message": said, "reason": "Forbidden", "code": 403}
     server.faults.append(Fault("POST", code=403, status=status))
-    with pytest.raises(Refused, match="spec is wrong"):
+    with pytest.raises(RequestRejected, match="spec is wrong"):
         created(server, tmp_path)
 
 
 def test_a_job_that_is_too_large_for_etcd_is_refused(server, tmp_path):
     status = {"kind": "Status", "message": "etcdserver: request is too large", "code": 500}
     server.faults.append(Fault("POST", times=99, code=500, status=status))
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestRejected) as caught:
         created(server, tmp_path, patience=1.0)
     assert caught.value.code == 413
 
@@ -112,7 +112,7 @@ def test_a_job_that_is_too_large_for_etcd_is_refused(server, tmp_path):
 def test_who_hears_nothing_more_says_what_he_heard(server, tmp_path):
     status = {"kind": "Status", "message": "the store has no leader", "code": 503}
     server.faults += [Fault("POST", code=503, status=status), Fault("POST", hang=9)]
-    with pytest.raises(Unavailable, match="503 ServiceUnavailable: the store has no leader"):
+    with pytest.raises(ClusterUnavailable, match="503 ServiceUnavailable: the store has no leader"):
         created(server, tmp_path, patience=1.0)
 
 
@@ -175,7 +175,7 @@ def test_what_passes_soon_is_waited_for(server, tmp_path, fault):
 def test_what_does_not_pass_in_time_is_left_to_the_caller(server, tmp_path, fault):
     fault.times = 1_000
     server.faults.append(fault)
-    with pytest.raises(Unavailable):
+    with pytest.raises(ClusterUnavailable):
         created(server, tmp_path, patience=0.6)
     assert there(server) == []
 
@@ -189,7 +189,7 @@ def test_a_job_that_was_made_though_nobody_heard_of_it_is_found(server, tmp_path
     async def ask(cluster):
         with pytest.raises(AlreadyExists):
             await cluster.create(job())
-        return await cluster.get(Name(namespace="ns", name=NAME))
+        return await cluster.get(ObjectName(namespace="ns", name=NAME))
 
     assert asked(server, tmp_path, ask)["metadata"]["name"] == NAME
     assert there(server) == [NAME]
@@ -221,10 +221,10 @@ def test_a_job_is_found_or_certainly_not_there(server, tmp_path):
     uid = server.do(put(JOBS, job()))["metadata"]["uid"]
 
     async def ask(cluster):
-        found = await cluster.get(Name(namespace="ns", name=NAME, uid=uid))
+        found = await cluster.get(ObjectName(namespace="ns", name=NAME, uid=uid))
         assert found["metadata"]["uid"] == uid
-        assert await cluster.get(Name(namespace="ns", name=NAME, uid="another")) is None
-        assert await cluster.get(Name(namespace="ns", name="other")) is None
+        assert await cluster.get(ObjectName(namespace="ns", name=NAME, uid="another")) is None
+        assert await cluster.get(ObjectName(namespace="ns", name="other")) is None
 
     asked(server, tmp_path, ask)
 
@@ -234,12 +234,12 @@ def test_what_is_no_name_leads_nowhere(server, tmp_path, name):
     server.do(put(JOBS, job()))
 
     async def ask(cluster):
-        for no_job in (Name(namespace="ns", name=name), Name(namespace=name, name=NAME)):
+        for no_job in (ObjectName(namespace="ns", name=name), ObjectName(namespace=name, name=NAME)):
             assert await cluster.get(no_job) is None
             await cluster.patch(no_job, {"spec": {}})
             await cluster.delete(no_job)
-        assert await cluster.pod_templates(["ns"], name) == []
-        with pytest.raises(Refused, match="not a name of a namespace"):
+        assert await cluster.list_pod_templates(["ns"], name) == []
+        with pytest.raises(RequestRejected, match="not a name of a namespace"):
             await cluster.create({**job(), "metadata": {"name": NAME, "namespace": f"ns/{name}"}})
 
     asked(server, tmp_path, ask)
@@ -256,8 +256,8 @@ def test_nobody_says_that_a_job_is_gone_but_the_cluster(server, tmp_path, arrang
         server.stop()
 
     async def ask(cluster):
-        with pytest.raises(Unavailable):
-            await cluster.get(Name(namespace="ns", name=NAME))
+        with pytest.raises(ClusterUnavailable):
+            await cluster.get(ObjectName(namespace="ns", name=NAME))
 
     asked(server, tmp_path, ask, patience=2)
 
@@ -267,11 +267,11 @@ def test_a_patch_is_merged_into_the_very_job(server, tmp_path):
 
     async def ask(cluster):
         patch = {"metadata": {"annotations": {"a": "b"}}}
-        await cluster.patch(Name(namespace="ns", name=NAME, uid="another"), patch)
+        await cluster.patch(ObjectName(namespace="ns", name=NAME, uid="another"), patch)
         assert "annotations" not in server.objects.of((*JOBS, "ns", NAME))["metadata"]
-        await cluster.patch(Name(namespace="ns", name=NAME, uid=uid), patch)
+        await cluster.patch(ObjectName(namespace="ns", name=NAME, uid=uid), patch)
         assert server.objects.of((*JOBS, "ns", NAME))["metadata"]["annotations"] == {"a": "b"}
-        await cluster.patch(Name(namespace="ns", name="other"), patch)
+        await cluster.patch(ObjectName(namespace="ns", name="other"), patch)
 
     asked(server, tmp_path, ask)
 
@@ -282,11 +282,11 @@ def test_a_patch_may_be_refused_and_wants_a_permission(server, tmp_path):
     server.faults.append(Fault("PATCH", code=422, status=status))
 
     async def ask(cluster):
-        with pytest.raises(Refused, match="Invalid value"):
-            await cluster.patch(Name(namespace="ns", name=NAME), {"spec": {}})
+        with pytest.raises(RequestRejected, match="Invalid value"):
+            await cluster.patch(ObjectName(namespace="ns", name=NAME), {"spec": {}})
         server.forbidden.add("patch pytorchjobs")
-        with pytest.raises(Unavailable, match=r"a Role in namespace ns: .*verbs: .patch."):
-            await cluster.patch(Name(namespace="ns", name=NAME), {"spec": {}})
+        with pytest.raises(ClusterUnavailable, match=r"a Role in namespace ns: .*verbs: .patch."):
+            await cluster.patch(ObjectName(namespace="ns", name=NAME), {"spec": {}})
 
     asked(server, tmp_path, ask, namespaces=("ns",))
 
@@ -295,11 +295,11 @@ def test_only_the_job_that_is_meant_is_deleted(server, tmp_path):
     uid = server.do(put(JOBS, job()))["metadata"]["uid"]
 
     async def ask(cluster):
-        await cluster.delete(Name(namespace="ns", name=NAME, uid="another"))
+        await cluster.delete(ObjectName(namespace="ns", name=NAME, uid="another"))
         assert there(server) == [NAME]
-        await cluster.delete(Name(namespace="ns", name=NAME, uid=uid))
+        await cluster.delete(ObjectName(namespace="ns", name=NAME, uid=uid))
         assert there(server) == []
-        await cluster.delete(Name(namespace="ns", name=NAME, uid=uid))
+        await cluster.delete(ObjectName(namespace="ns", name=NAME, uid=uid))
 
     asked(server, tmp_path, ask)
     how = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
@@ -310,7 +310,7 @@ def test_finalizers_are_left_alone(server, tmp_path):
     manifest = job()
     manifest["metadata"]["finalizers"] = ["a/b"]
     server.do(put(JOBS, manifest))
-    asked(server, tmp_path, lambda cluster: cluster.delete(Name(namespace="ns", name=NAME)))
+    asked(server, tmp_path, lambda cluster: cluster.delete(ObjectName(namespace="ns", name=NAME)))
     assert server.objects.of((*JOBS, "ns", NAME))["metadata"]["deletionTimestamp"]
 
 
@@ -319,7 +319,7 @@ def test_a_pod_is_deleted_and_may_be_gone(server, tmp_path):
 
     async def ask(cluster):
         for _ in range(2):
-            await cluster.delete_pod(Name(namespace="ns", name=f"{NAME}-master-0"))
+            await cluster.delete_pod(ObjectName(namespace="ns", name=f"{NAME}-master-0"))
 
     asked(server, tmp_path, ask)
     assert there(server) == []
@@ -330,8 +330,8 @@ def test_a_deletion_without_permission_may_be_ordered_again(server, tmp_path):
     server.forbidden.add("delete pytorchjobs")
 
     async def ask(cluster):
-        with pytest.raises(Unavailable, match=r"verbs: .delete."):
-            await cluster.delete(Name(namespace="ns", name=NAME))
+        with pytest.raises(ClusterUnavailable, match=r"verbs: .delete."):
+            await cluster.delete(ObjectName(namespace="ns", name=NAME))
 
     asked(server, tmp_path, ask)
 
@@ -341,11 +341,11 @@ def test_pod_templates_are_found_in_each_namespace(server, tmp_path):
     server.do(put(TEMPLATES, template))
 
     async def ask(cluster):
-        found = await cluster.pod_templates(["ns", "platform"], "gpu")
+        found = await cluster.list_pod_templates(["ns", "platform"], "gpu")
         assert [each["metadata"]["namespace"] for each in found] == ["platform"]
         server.forbidden.add("get podtemplates")
-        with pytest.raises(Unavailable, match=r"resources: .podtemplates., verbs: .get."):
-            await cluster.pod_templates(["ns", "platform"], "gpu")
+        with pytest.raises(ClusterUnavailable, match=r"resources: .podtemplates., verbs: .get."):
+            await cluster.list_pod_templates(["ns", "platform"], "gpu")
 
     asked(server, tmp_path, ask)
 
@@ -363,8 +363,8 @@ def test_a_question_that_is_given_up_leaves_nothing_behind(server, tmp_path):
 def test_after_the_end_nothing_is_asked(server, tmp_path):
     async def ask(cluster):
         await cluster.close()
-        with pytest.raises(Unavailable):
-            await cluster.get(Name(namespace="ns", name=NAME))
+        with pytest.raises(ClusterUnavailable):
+            await cluster.get(ObjectName(namespace="ns", name=NAME))
 
     asked(server, tmp_path, ask, patience=0.3)
 
@@ -396,7 +396,7 @@ def asked_for(server, method):
 
 
 def others(number):
-    return [Name(namespace="ns", name=f"j{index}") for index in range(number)]
+    return [ObjectName(namespace="ns", name=f"j{index}") for index in range(number)]
 
 
 @pytest.mark.parametrize(("method", "most"), [("PATCH", 12), ("DELETE", 48)])
@@ -424,7 +424,7 @@ def test_what_nobody_waits_for_holds_up_no_abort_and_no_cancelling(server, tmp_p
         Fault("PATCH", path="/j", hang=60, times=1_000),
         Fault("DELETE", path="/j", hang=60, times=1_000),
     ]
-    name = Name(namespace="ns", name=NAME)
+    name = ObjectName(namespace="ns", name=NAME)
 
     async def ask(cluster):
         edits = [cluster.patch(each, {"spec": {}}) for each in others(100)]
@@ -445,7 +445,7 @@ def test_who_waits_for_hundreds_before_him_is_not_given_up(server, tmp_path):
     """Twelve concurrent requests of 0.2 s each: the API server is slow but always responds."""
     server.do(put(JOBS, job()))
     server.faults.append(Fault("PATCH", hang=0.2, times=1_000))
-    name = Name(namespace="ns", name=NAME)
+    name = ObjectName(namespace="ns", name=NAME)
 
     async def ask(cluster):
         await asyncio.gather(*(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}) for _ in range(256)))
@@ -457,8 +457,8 @@ def test_who_waits_for_hundreds_before_him_is_not_given_up(server, tmp_path):
 def test_what_hangs_in_one_namespace_holds_up_nothing_of_another(server, tmp_path):
     server.do(put(JOBS, job()))
     server.faults.append(Fault("PATCH", path="/namespaces/slow/", hang=60, times=1_000))
-    slow = [Name(namespace="slow", name=name.name) for name in others(100)]
-    name = Name(namespace="ns", name=NAME)
+    slow = [ObjectName(namespace="slow", name=name.name) for name in others(100)]
+    name = ObjectName(namespace="ns", name=NAME)
 
     async def ask(cluster):
         edits = [cluster.patch(each, {"spec": {}}) for each in slow]
@@ -471,7 +471,7 @@ def test_what_hangs_in_one_namespace_holds_up_nothing_of_another(server, tmp_pat
 def test_who_is_to_ask_again_holds_up_nobody_meanwhile(server, tmp_path):
     server.do(put(JOBS, job()))
     server.faults.append(Fault("PATCH", path="/j", code=503, times=10_000))
-    name = Name(namespace="ns", name=NAME)
+    name = ObjectName(namespace="ns", name=NAME)
 
     async def ask(cluster):
         edits = [cluster.patch(each, {"spec": {}}) for each in others(100)]

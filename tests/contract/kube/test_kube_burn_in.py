@@ -17,15 +17,15 @@ from kube_world import JOBS, PODS, put
 
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import Settings
-from backend_plugin.doctor.burn_in import job, running
-from backend_plugin.doctor.check import Level
-from backend_plugin.doctor.facts import Facts, Task
+from backend_plugin.doctor.burn_in import job, runner
+from backend_plugin.doctor.check import Severity
+from backend_plugin.doctor.facts import Facts, PlannedTask
 from backend_plugin.kube.options import KubernetesOptions
 
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
 ROLES = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 1}}
 TEMPLATE = a_template(ROLES, id={"resourceType": "TASK", "name": "train"})
-RUN = job.run_of(a_run(namespace="ns"), "0123")
+RUN = job.build_attempt(a_run(namespace="ns"), "0123")
 PLANNED, *_ = plan(TEMPLATE, RUN, Settings()).manifests
 NAME = PLANNED["metadata"]["name"]
 MASTER = f"{NAME}-master-0"
@@ -90,9 +90,9 @@ def played(server, play):
 def burned_in(server, tmp_path, seconds=20, **facts):
     said = []
     options = KubernetesOptions(kubeconfig=kubeconfig(server, tmp_path / "config"), patience=1.0)
-    known = Facts(namespace="ns", **{"task": Task(job=PLANNED), **facts})
-    limits = running.Limits(seconds=seconds, say=said.append, pause=0.05)
-    return asyncio.run(running.burned_in(options, known, limits)), said
+    known = Facts(namespace="ns", **{"task": PlannedTask(job=PLANNED), **facts})
+    limits = runner.BurnInLimits(seconds=seconds, say=said.append, pause=0.05)
+    return asyncio.run(runner.run_burn_in(options, known, limits)), said
 
 
 def test_what_it_measured_is_told_and_its_job_deleted(server, tmp_path):
@@ -105,7 +105,7 @@ def test_what_it_measured_is_told_and_its_job_deleted(server, tmp_path):
     thread = played(server, play)
     (found,), said = burned_in(server, tmp_path)
     thread.join()
-    assert (found.id, found.level) == ("burn-in", Level.NOTE)
+    assert (found.id, found.level) == ("burn-in", Severity.NOTE)
     assert "2 ranks in 2 pods on 2 nodes all-reduced with gloo on cpu" in found.sentence
     assert "2.5 GB/s at 8 MiB" in found.sentence
     assert jobs(server) == []
@@ -125,7 +125,7 @@ def test_why_it_failed_is_told_with_the_last_lines(server, tmp_path):
     thread = played(server, play)
     (found,), _ = burned_in(server, tmp_path)
     thread.join()
-    assert found.level is Level.ERROR
+    assert found.level is Severity.ERROR
     assert "No module named 'torch'" in found.sentence
     assert jobs(server) == []
 
@@ -143,13 +143,13 @@ def test_the_last_lines_of_a_replica_that_is_gone_when_it_is_over_are_told(serve
     thread = played(server, play)
     (found,), _ = burned_in(server, tmp_path)
     thread.join()
-    assert found.level is Level.ERROR
+    assert found.level is Severity.ERROR
     assert "No module named 'torch'" in found.sentence
 
 
 def test_one_that_is_not_over_in_time_is_deleted_and_what_it_waited_for_is_told(server, tmp_path):
     (found,), said = burned_in(server, tmp_path, seconds=1)
-    assert found.level is Level.ERROR
+    assert found.level is Severity.ERROR
     assert found.sentence.startswith("the burn-in did not end within 1 s; its last state was ")
     assert said[1] in found.sentence
     assert "--burn-in-timeout" in found.remedy
@@ -173,8 +173,8 @@ def test_one_that_is_not_over_in_time_is_deleted_and_what_it_waited_for_is_told(
 )
 def test_without_a_right_nothing_is_made_and_the_rule_is_told(server, tmp_path, forbidden, rule):
     server.forbidden.add(forbidden)
-    (found,), said = burned_in(server, tmp_path, task=Task(job=PLANNED, beside=[GROUP]))
-    assert (found.id, found.level) == ("burn-in", Level.UNKNOWN)
+    (found,), said = burned_in(server, tmp_path, task=PlannedTask(job=PLANNED, beside=[GROUP]))
+    assert (found.id, found.level) == ("burn-in", Severity.UNKNOWN)
     assert found.sentence == f"no burn-in was run: the account of this command lacks permissions: {forbidden}"
     assert rule in found.remedy
     assert said == []
@@ -195,13 +195,13 @@ def test_what_is_not_made_needs_no_right(server, tmp_path):
     thread = played(server, lambda: server.do(put(PODS, replica("master", "node-1"))))
     (found,), _ = burned_in(server, tmp_path)
     thread.join()
-    assert found.level is Level.NOTE
+    assert found.level is Severity.NOTE
 
 
 def test_what_the_cluster_refuses_is_told(server, tmp_path):
     server.do(lambda objects: setattr(objects, "quota", "exceeded quota: few"))
     (found,), _ = burned_in(server, tmp_path)
-    assert found.level is Level.ERROR
+    assert found.level is Severity.ERROR
     assert "exceeded quota: few" in found.sentence
 
 
@@ -215,7 +215,7 @@ def test_what_could_not_be_deleted_is_told(server, tmp_path):
     thread = played(server, play)
     (found, left), _ = burned_in(server, tmp_path)
     thread.join()
-    assert (found.level, left.level) == (Level.NOTE, Level.WARNING)
+    assert (found.level, left.level) == (Severity.NOTE, Severity.WARNING)
     assert left.remedy == f"kubectl delete pytorchjob -n ns {NAME}"
 
 

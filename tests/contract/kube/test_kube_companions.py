@@ -118,12 +118,12 @@ def test_a_group_of_somebody_else_under_its_name_is_told_of_and_left_alone(serve
         await until(lambda: any(each.foreign for each in entry.pod_groups))
         made = creations(server).count("PodGroup")
         said = await here.get(meta)
-        assert "is not the job's" in said.custom_info["notes"][0]
+        assert "does not belong to it" in said.custom_info["notes"][0]
         (job,) = there(server, "pytorchjobs")
         ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
         here.leave("outputs.pb")
         server.do(lambda objects: objects.put(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
-        await until(lambda: entry.job is not None and entry.job.end is not None)
+        await until(lambda: entry.job is not None and entry.job.end_condition is not None)
         await asyncio.sleep(0.3)
         assert creations(server).count("PodGroup") == made
         assert "ownerReferences" not in there(server, "podgroups")[0]["metadata"]

@@ -8,15 +8,15 @@ import aiohttp
 import pytest
 from kube_server import served
 
-from backend_plugin.kube.connection import Connection, Question
-from backend_plugin.kube.credentials import Access, CredentialsUnusable
+from backend_plugin.kube.connection import ApiRequest, Connection
+from backend_plugin.kube.credentials import ClusterAccess, CredentialsUnusable
 
 
 class Account:
     """Credentials that do not change."""
 
     def __init__(self, server):
-        self._access = Access(server=server)
+        self._access = ClusterAccess(server=server)
 
     async def load(self):
         return self._access
@@ -51,7 +51,7 @@ def send(question, url):
         connection = Connection(Account(url.format(port=port)))
         await connection.open()
         try:
-            return await connection.ask(question, 5)
+            return await connection.send(question, 5)
         finally:
             await connection.close()
 
@@ -70,7 +70,7 @@ def send(question, url):
 
 def test_a_request_has_the_path_the_query_and_the_headers():
     query = {"fieldManager": "a b", "continue": "x&y"}
-    question = Question(method="POST", path="/api/v1/x", query=query, body=b"{}")
+    question = ApiRequest(method="POST", path="/api/v1/x", query=query, body=b"{}")
     port, line, headers = send(question, "http://127.0.0.1:{port}/k8s/clusters/c-1")
     assert line == "POST /k8s/clusters/c-1/api/v1/x?fieldManager=a+b&continue=x%26y HTTP/1.1"
     assert headers == {
@@ -84,7 +84,7 @@ def test_a_request_has_the_path_the_query_and_the_headers():
 
 
 def test_the_url_may_contain_a_user_and_a_password():
-    _, _, headers = send(Question(path="/api"), "http://u:p%40w@127.0.0.1:{port}")
+    _, _, headers = send(ApiRequest(path="/api"), "http://u:p%40w@127.0.0.1:{port}")
     assert headers["Authorization"] == "Basic dTpwQHc="
 
 
@@ -100,7 +100,7 @@ def test_an_invalid_url_is_rejected_when_the_connection_opens(server):
 
 
 def test_a_header_value_cannot_contain_a_second_header():
-    question = Question(path="/api", accept="application/json\r\nAuthorization: Bearer other")
+    question = ApiRequest(path="/api", accept="application/json\r\nAuthorization: Bearer other")
     with pytest.raises(ValueError, match="header injection"):
         send(question, "http://127.0.0.1:{port}")
 
@@ -111,7 +111,7 @@ def test_a_closed_connection_sends_no_request():
         await connection.open()
         await connection.close()
         with pytest.raises(aiohttp.ClientConnectionError):
-            await connection.ask(Question(path="/api"), 5)
+            await connection.send(ApiRequest(path="/api"), 5)
 
     with served() as server:
         asyncio.run(check(server))

@@ -11,14 +11,20 @@ from certificates import Authority
 from kube_server import Fault, kubeconfig, served
 from kube_world import JOBS, NAME, Heard, job, opened, put, until
 
-from backend_plugin.kube.connection import Connection, Question
-from backend_plugin.kube.credentials import Access, CredentialsUnusable, InCluster, KubeConfig, choose
+from backend_plugin.kube.connection import ApiRequest, Connection
+from backend_plugin.kube.credentials import (
+    ClusterAccess,
+    CredentialsUnusable,
+    InClusterCredentials,
+    KubeconfigCredentials,
+    select_credentials,
+)
 from backend_plugin.kube.options import KubernetesOptions
-from backend_plugin.shell.cluster import Name, Unavailable
+from backend_plugin.shell.cluster import ClusterUnavailable, ObjectName
 
 # The official package calls `utcnow`, for which Python 3.12 emits a warning.
 pytestmark = pytest.mark.filterwarnings("ignore:.*utcnow:DeprecationWarning")
-JOB = Name(namespace="ns", name=NAME)
+JOB = ObjectName(namespace="ns", name=NAME)
 
 
 @pytest.fixture
@@ -60,7 +66,7 @@ def test_a_watch_goes_on_with_a_new_token(server, tmp_path):
 
     async def check(cluster):
         heard = Heard()
-        task = asyncio.create_task(cluster.follow(heard))
+        task = asyncio.create_task(cluster.watch(heard))
         await until(heard.complete)
         server.tokens = {"second"}
         token.write_text("second")
@@ -75,7 +81,7 @@ def test_a_watch_goes_on_with_a_new_token(server, tmp_path):
 
 def test_a_token_that_is_not_accepted_is_passing_trouble(server, tmp_path):
     async def check(cluster):
-        with pytest.raises(Unavailable, match="401 Unauthorized"):
+        with pytest.raises(ClusterUnavailable, match="401 Unauthorized"):
             await cluster.get(JOB)
 
     asking(with_user(server, tmp_path, {"token": "stale"}), check)
@@ -124,7 +130,7 @@ def test_a_plugin_that_takes_longer_than_a_question_is_run_once_and_heard(server
             try:
                 assert await cluster.get(JOB)
                 break
-            except Unavailable:
+            except ClusterUnavailable:
                 gave_up += 1
         assert gave_up
 
@@ -160,7 +166,7 @@ async def all_are_over(tmp_path):
 def test_a_plugin_that_hangs_is_given_up_and_ended_with_what_it_has_started(server, tmp_path):
     async def check():
         with pytest.raises(CredentialsUnusable, match="no credentials within 5 s"):
-            await KubeConfig(hanging(server, tmp_path), seconds=5.0).load()
+            await KubeconfigCredentials(hanging(server, tmp_path), seconds=5.0).load()
         await all_are_over(tmp_path)
 
     asyncio.run(check())
@@ -168,7 +174,7 @@ def test_a_plugin_that_hangs_is_given_up_and_ended_with_what_it_has_started(serv
 
 def test_a_plugin_that_hangs_ends_when_nobody_waits_any_more(server, tmp_path):
     async def check():
-        loading = asyncio.create_task(KubeConfig(hanging(server, tmp_path)).load())
+        loading = asyncio.create_task(KubeconfigCredentials(hanging(server, tmp_path)).load())
         await until((tmp_path / "pids").exists)
         loading.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -231,7 +237,7 @@ def test_a_server_that_nobody_vouches_for_is_not_spoken_to(paper, tmp_path):
         )
 
         async def check(cluster):
-            with pytest.raises(Unavailable, match="certificate"):
+            with pytest.raises(ClusterUnavailable, match="certificate"):
                 await cluster.get(JOB)
 
         asking(KubernetesOptions(kubeconfig=config, patience=2), check)
@@ -247,12 +253,14 @@ def test_the_name_of_a_certificate_may_be_another_than_the_address(paper, tmp_pa
 
         async def check(cluster):
             if name == "other.test":
-                with pytest.raises(Unavailable, match=f"{server.url[8:]}: .*not valid for 'other.test'"):
+                with pytest.raises(
+                    ClusterUnavailable, match=f"{server.url[8:]}: .*not valid for 'other.test'"
+                ):
                     await cluster.get(JOB)
                 return
             assert await cluster.get(JOB)
             heard = Heard()
-            task = asyncio.create_task(cluster.follow(heard))
+            task = asyncio.create_task(cluster.watch(heard))
             await until(heard.complete)
             task.cancel()
             await asyncio.wait([task])
@@ -279,13 +287,13 @@ class Accounts:
 
 def test_credentials_that_cannot_be_read_for_a_moment_stay_as_they_were(server):
     async def check():
-        accounts = Accounts(Access(server=server.url, authorization="Bearer first"))
+        accounts = Accounts(ClusterAccess(server=server.url, authorization="Bearer first"))
         held = Connection(accounts)
         await held.open()
         accounts.access = None
-        await held.renew()
-        await held.renew()
-        assert (await held.ask(Question(path="/api/v1/pods"), 5)).status == 200
+        await held.renew_credentials()
+        await held.renew_credentials()
+        assert (await held.send(ApiRequest(path="/api/v1/pods"), 5)).status == 200
         await held.close()
         assert accounts.asked == 2  # Repeated rejections do not cause a reload each time.
 
@@ -298,23 +306,23 @@ def test_a_pod_has_an_account(server, paper, tmp_path):
     (account / "token").write_text("first\n")
     (account / "ca.crt").write_bytes(paper.authority.pem)
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
-    access = asyncio.run(InCluster(account, environ).load())
-    assert access == Access(
+    access = asyncio.run(InClusterCredentials(account, environ).load())
+    assert access == ClusterAccess(
         server="https://10.0.0.1:443", authorization="bearer first", ca_file=str(account / "ca.crt")
     )
     (account / "token").write_text("second")
-    assert asyncio.run(InCluster(account, environ).load()).authorization == "bearer second"
+    assert asyncio.run(InClusterCredentials(account, environ).load()).authorization == "bearer second"
 
 
 def test_a_pod_without_an_account_cannot_ask(tmp_path):
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     with pytest.raises(CredentialsUnusable, match="token file does not exist"):
-        asyncio.run(InCluster(tmp_path, environ).load())
+        asyncio.run(InClusterCredentials(tmp_path, environ).load())
 
 
 def test_a_kubeconfig_that_is_not_there_is_told_so(tmp_path):
     with pytest.raises(CredentialsUnusable, match=f"kubeconfig {tmp_path}/none: there is no such file; name"):
-        asyncio.run(KubeConfig(f"{tmp_path}/none").load())
+        asyncio.run(KubeconfigCredentials(f"{tmp_path}/none").load())
 
 
 @pytest.mark.parametrize(
@@ -324,12 +332,12 @@ def test_a_kubeconfig_that_says_nothing_is_named(tmp_path, text):
     config = tmp_path / "config"
     config.write_text(text)
     with pytest.raises(CredentialsUnusable, match="name a kubeconfig that kubectl can use"):
-        asyncio.run(KubeConfig(str(config)).load())
+        asyncio.run(KubeconfigCredentials(str(config)).load())
 
 
 def test_a_kubeconfig_that_was_written_anew_is_read_anew(server, tmp_path):
     config = tmp_path / "config"
-    held = KubeConfig(kubeconfig(server, config, {"token": "first"}))
+    held = KubeconfigCredentials(kubeconfig(server, config, {"token": "first"}))
 
     async def check():
         assert (await held.load()).authorization == "Bearer first"
@@ -338,7 +346,7 @@ def test_a_kubeconfig_that_was_written_anew_is_read_anew(server, tmp_path):
         said["clusters"][0]["cluster"] |= {"proxy-url": "http://proxy:1", "tls-server-name": "k"}
         config.write_text(json.dumps(said))
         access = await held.load()
-        assert access == Access(
+        assert access == ClusterAccess(
             server=server.url, authorization="Bearer the-second", proxy="http://proxy:1", server_name="k"
         )
 
@@ -347,10 +355,10 @@ def test_a_kubeconfig_that_was_written_anew_is_read_anew(server, tmp_path):
 
 def test_what_is_named_goes_before_the_account_of_the_pod():
     pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
-    assert isinstance(choose(KubernetesOptions(), pod), InCluster)
-    assert isinstance(choose(KubernetesOptions(kubeconfig="x"), pod), KubeConfig)
-    assert isinstance(choose(KubernetesOptions(context="x"), pod), KubeConfig)
-    assert isinstance(choose(KubernetesOptions(), {}), KubeConfig)
+    assert isinstance(select_credentials(KubernetesOptions(), pod), InClusterCredentials)
+    assert isinstance(select_credentials(KubernetesOptions(kubeconfig="x"), pod), KubeconfigCredentials)
+    assert isinstance(select_credentials(KubernetesOptions(context="x"), pod), KubeconfigCredentials)
+    assert isinstance(select_credentials(KubernetesOptions(), {}), KubeconfigCredentials)
 
 
 def test_a_password_that_the_surroundings_have_for_the_host_is_for_others(server, tmp_path, monkeypatch):
@@ -376,5 +384,5 @@ def test_the_proxy_of_the_surroundings_is_used_where_they_want_it(server, tmp_pa
 
     asking(KubernetesOptions(kubeconfig=far, patience=1.0), check)
     monkeypatch.setenv("no_proxy", "api.invalid")
-    with pytest.raises(Unavailable, match=r"api\.invalid"):
+    with pytest.raises(ClusterUnavailable, match=r"api\.invalid"):
         asking(KubernetesOptions(kubeconfig=far, patience=1.0), check)

@@ -9,12 +9,12 @@ import yaml
 from builders import a_run
 from kube_server import kubeconfig, served
 
-from backend_plugin.doctor import gathering, probe, verdict
-from backend_plugin.doctor.asking import read_permission
-from backend_plugin.doctor.check import Level
+from backend_plugin.doctor import fact_collector, run_checks, sample_task
+from backend_plugin.doctor.access_review import RULES
+from backend_plugin.doctor.check import Severity
 from backend_plugin.doctor.checks import connector
-from backend_plugin.doctor.facts import Facts, Lacking
-from backend_plugin.doctor.rights import RULES
+from backend_plugin.doctor.cluster_reader import read_permission
+from backend_plugin.doctor.facts import Facts, MissingPermissions
 from backend_plugin.kube.options import KubernetesOptions
 
 FORBIDDEN = {
@@ -38,9 +38,11 @@ def server():
 
 def unseen(server, folder):
     options = KubernetesOptions(kubeconfig=kubeconfig(server, folder / "config"), patience=1.0)
-    wish = gathering.Wish(template=probe.template(), run=a_run(namespace="ns"), named=False)
-    facts = asyncio.run(gathering.gathered(options, wish))
-    return [each for each in verdict.findings(facts) if each.id == verdict.UNSEEN]
+    wish = fact_collector.DoctorRequest(
+        template=sample_task.build_template(), run=a_run(namespace="ns"), named=False
+    )
+    facts = asyncio.run(fact_collector.collect_facts(options, wish))
+    return [each for each in run_checks.list_findings(facts) if each.id == run_checks.UNSEEN]
 
 
 def read_manifests(remedy):
@@ -62,7 +64,7 @@ def list_permitted(items):
 def test_one_command_permits_all_that_was_forbidden(server, tmp_path):
     server.forbidden |= FORBIDDEN
     (found,) = unseen(server, tmp_path)
-    assert found.level is Level.UNKNOWN
+    assert found.level is Severity.UNKNOWN
     items = read_manifests(found.remedy)
     permitted = set(list_permitted(items))
     assert {each for _, each in permitted} == FORBIDDEN
@@ -86,7 +88,7 @@ def test_each_role_is_bound_to_the_account_of_the_command(server, tmp_path):
 
 def test_the_rules_that_a_connector_lacks_are_one_role():
     (check,) = (each for each in connector.CHECKS if each.id == "connector-rights")
-    lacking = Lacking(namespace="flyte", name="kfpytorch", rules=[*map(read_permission, RULES)])
+    lacking = MissingPermissions(namespace="flyte", name="kfpytorch", rules=[*map(read_permission, RULES)])
     (found,) = check.judge(Facts(namespace="ns", lacking=[lacking]))
     role, binding = read_manifests(found.remedy)
     wanted = {f"{verb} {rule.plural}" for rule in RULES for verb in rule.verbs}

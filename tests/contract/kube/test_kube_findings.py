@@ -11,11 +11,11 @@ from kube_server import Fault, KubeServer, served
 from kube_world import opened, options
 from serving import NAMESPACE, Served, serving, until
 
-from backend_plugin.core.scheduling.findings import Findings
+from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.settings import read
-from backend_plugin.shell import findings as remembering
-from backend_plugin.shell.cluster import Unavailable
-from backend_plugin.shell.findings import Found
+from backend_plugin.shell import capabilities_cache as remembering
+from backend_plugin.shell.capabilities_cache import CapabilitiesCache
+from backend_plugin.shell.cluster import ClusterUnavailable
 
 AUTO = {"kfpytorch": {"gang": {"scheduler": "auto"}}}
 DEPLOYMENTS = ("apps", "deployments")
@@ -44,17 +44,17 @@ def operator(server: KubeServer, *args: str, **said: Any) -> None:
     has(server, *DEPLOYMENTS, {"metadata": about, "spec": spec})
 
 
-def look(server: KubeServer, folder: Path, namespace: str = NAMESPACE, **said: Any) -> Findings:
-    async def looked() -> Findings:
+def look(server: KubeServer, folder: Path, namespace: str = NAMESPACE, **said: Any) -> Capabilities:
+    async def looked() -> Capabilities:
         async with opened(options(server, folder, **said)) as cluster:
-            return await cluster.looking.look(namespace)
+            return await cluster.looking.fetch_capabilities(namespace)
 
     return asyncio.run(looked())
 
 
 def test_an_empty_cluster_shows_its_version_its_kinds_and_what_becomes_of_a_pod(server, tmp_path):
     seen = look(server, tmp_path)
-    assert seen == Findings(
+    assert seen == Capabilities(
         kubernetes="1.36.1",
         apis=dict.fromkeys(("kubeflow.org", "authorization.k8s.io", "apps"), ("v1",)),
         admission_scheduler="default-scheduler",
@@ -182,13 +182,13 @@ def test_what_may_not_be_asked_is_unknown_with_the_rule_to_add(server, tmp_path,
 def test_what_the_cluster_refuses_to_try_is_unknown_for_its_reason(server, tmp_path):
     server.objects.quota = "exceeded quota: all"
     assert "exceeded quota: all" in look(server, tmp_path).unknown["admission_scheduler"]
-    with pytest.raises(Unavailable, match="is not a valid namespace name"):
+    with pytest.raises(ClusterUnavailable, match="is not a valid namespace name"):
         look(server, tmp_path, "no name")
 
 
 def test_a_server_that_does_not_answer_tells_nothing(server, tmp_path):
     server.faults.append(Fault(path="/version", times=1_000, code=503))
-    with pytest.raises(Unavailable):
+    with pytest.raises(ClusterUnavailable):
         look(server, tmp_path, patience=0.5)
 
 
@@ -289,10 +289,10 @@ def test_a_full_quota_does_not_change_the_scheduler_of_a_namespace(server, tmp_p
 
     async def story() -> None:
         async with opened(options(server, tmp_path)) as cluster:
-            found = Found(cluster.looking, read(AUTO).kfpytorch.gang)
-            await found.of(NAMESPACE)
+            found = CapabilitiesCache(cluster.looking, read(AUTO).kfpytorch.gang)
+            await found.get_capabilities(NAMESPACE)
             server.objects.quota = "exceeded quota: all"
-            assert (await found.anew(NAMESPACE)).admission_scheduler == "yunikorn"
+            assert (await found.refresh(NAMESPACE)).admission_scheduler == "yunikorn"
 
     asyncio.run(story())
 
@@ -302,7 +302,7 @@ def test_a_pod_is_created_in_a_dry_run_only_to_detect_the_scheduler(server, tmp_
     async def story() -> None:
         async with opened(options(server, tmp_path)) as cluster:
             said = {"kfpytorch": {"gang": {"scheduler": scheduler}}}
-            await Found(cluster.looking, read(said).kfpytorch.gang).of(NAMESPACE)
+            await CapabilitiesCache(cluster.looking, read(said).kfpytorch.gang).get_capabilities(NAMESPACE)
 
     asyncio.run(story())
     assert (f"POST /api/v1/namespaces/{NAMESPACE}/pods" in server.asked) is tries_pod
@@ -316,13 +316,13 @@ def test_the_cluster_is_looked_at_from_the_start_and_now_and_then(server, tmp_pa
 
     async def story() -> None:
         async with opened(options(server, tmp_path)) as cluster:
-            found = Found(cluster.looking, read(AUTO).kfpytorch.gang, (NAMESPACE,))
+            found = CapabilitiesCache(cluster.looking, read(AUTO).kfpytorch.gang, (NAMESPACE,))
             life = asyncio.create_task(found.run())
             await until(lambda: "no Deployment" in caplog.text)
-            assert (await found.of("ns")).operator_scheduler is None
+            assert (await found.get_capabilities("ns")).operator_scheduler is None
             operator(server, "--gang-scheduler-name=volcano")
             await until(lambda: '"operator-scheduler":"volcano"' in caplog.text)
-            assert (await found.of(NAMESPACE)).operator_scheduler == "volcano"
+            assert (await found.get_capabilities(NAMESPACE)).operator_scheduler == "volcano"
             # No task uses the other namespace any more.
             await until(lambda: set(found._seen) == {NAMESPACE})
             server.stop()

@@ -355,7 +355,7 @@ def test_a_server_that_may_not_see_a_job_is_not_complete(server, tmp_path):
     async def check():
         async with opened(options(server, tmp_path)) as cluster:
             heard = Heard()
-            task = asyncio.create_task(cluster.follow(heard))
+            task = asyncio.create_task(cluster.watch(heard))
             await until(lambda: sum("pytorchjobs" in each for each in server.asked) >= 3)
             assert "Job" not in heard.there
             server.forbidden.clear()
@@ -422,7 +422,7 @@ def test_closing_ends_what_is_followed(server, tmp_path):
     async def check():
         async with opened(options(server, tmp_path)) as cluster:
             heard = Heard()
-            task = asyncio.create_task(cluster.follow(heard))
+            task = asyncio.create_task(cluster.watch(heard))
             await until(heard.complete)
             await cluster.close()
             assert task.done()
@@ -439,7 +439,7 @@ def test_how_each_kind_stands_is_counted_and_so_is_what_stood_in_the_way(server,
         async with opened(options(server, tmp_path, namespaces=("ns", "other"))) as cluster:
             cluster.sight.trouble = troubles.append
             async with following(cluster):
-                counts = cluster.sight.counts
+                counts = cluster.sight.count_watches
                 await until(lambda: counts().get(("workloads.kueue.x-k8s.io", "in_sight")) == 2)
                 await until(lambda: counts().get(("podgroups.scheduling.volcano.sh", "absent")) == 2)
                 await until(lambda: counts().get(("events about a Pod", "refused")) == 2)
@@ -447,7 +447,7 @@ def test_how_each_kind_stands_is_counted_and_so_is_what_stood_in_the_way(server,
                 assert counts()["pods", "in_sight"] == 2
                 server.stop()
                 await until(lambda: counts().get(("pods", "out_of_sight")) == 2)
-                assert "Unavailable" in troubles
+                assert "ClusterUnavailable" in troubles
                 server.begin()
                 await until(lambda: counts().get(("pods", "in_sight")) == 2)
                 assert ("pods", "out_of_sight") not in counts()

@@ -7,7 +7,7 @@ import pytest
 from kube_server import Fault, served
 from kube_world import NAME, PODS, opened, options, pod, put
 
-from backend_plugin.shell.cluster import LogLine, LogRequest, Name, Unavailable
+from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest, ObjectName
 
 REPLICA = f"{NAME}-master-0"
 LINES = [f"2026-01-01T00:00:0{second}.000000000Z line {second}" for second in range(4)]
@@ -25,10 +25,10 @@ def lines_of(server, tmp_path, uid=None, **said):
     async def all_of_it():
         async with opened(options(server, tmp_path, patience=1.0)) as cluster:
             name, request = (
-                Name(namespace="ns", name=REPLICA, uid=uid),
+                ObjectName(namespace="ns", name=REPLICA, uid=uid),
                 LogRequest(container="pytorch", **said),
             )
-            return [line async for line in cluster.log(name, request)]
+            return [line async for line in cluster.read_log(name, request)]
 
     return asyncio.run(all_of_it())
 
@@ -72,8 +72,11 @@ def test_following_goes_on_over_restarts_until_the_container_has_ended_for_good(
     async def all_of_it():
         async with opened(options(server, tmp_path)) as cluster:
             found = []
-            name, request = Name(namespace="ns", name=REPLICA), LogRequest(container="pytorch", follow=True)
-            async for line in cluster.log(name, request):
+            name, request = (
+                ObjectName(namespace="ns", name=REPLICA),
+                LogRequest(container="pytorch", follow=True),
+            )
+            async for line in cluster.read_log(name, request):
                 found.append(line)
                 if line == TOLD[2]:
                     server.do(put(PODS, pod(phase="Succeeded")))
@@ -93,7 +96,7 @@ def test_following_goes_on_over_a_connection_that_breaks(server, tmp_path):
         async with opened(options(server, tmp_path)) as cluster:
             found = []
             request = LogRequest(container="pytorch", follow=True)
-            async with aclosing(cluster.log(Name(namespace="ns", name=REPLICA), request)) as lines:
+            async with aclosing(cluster.read_log(ObjectName(namespace="ns", name=REPLICA), request)) as lines:
                 async for line in lines:
                     found.append(line)
                     if line == TOLD[3]:
@@ -117,7 +120,7 @@ def test_a_node_writes_its_own_zone_and_may_put_its_clock_back(server, tmp_path)
         async with opened(options(server, tmp_path)) as cluster:
             found = []
             request = LogRequest(container="pytorch", follow=True)
-            async with aclosing(cluster.log(Name(namespace="ns", name=REPLICA), request)) as lines:
+            async with aclosing(cluster.read_log(ObjectName(namespace="ns", name=REPLICA), request)) as lines:
                 async for line in lines:
                     found.append(line.text)
                     if line.text == "after":
@@ -141,17 +144,17 @@ def test_what_has_no_log_after_trouble_has_none(server, tmp_path):
 
 def test_a_log_that_breaks_off_is_not_taken_for_a_whole_one(server, tmp_path):
     server.logs[REPLICA] = [[*LINES[:2], "<reset>"]]
-    with pytest.raises(Unavailable):
+    with pytest.raises(ClusterUnavailable):
         lines_of(server, tmp_path)
 
 
 def test_a_missing_permission_is_said_with_its_rule(server, tmp_path):
     server.forbidden.add("get pods/log")
-    with pytest.raises(Unavailable, match=r"resources: .pods/log., verbs: .get."):
+    with pytest.raises(ClusterUnavailable, match=r"resources: .pods/log., verbs: .get."):
         lines_of(server, tmp_path)
 
 
 def test_a_node_that_does_not_answer_is_passing_trouble(server, tmp_path):
     server.faults.append(Fault(path="/log", code=500, body=b"dial tcp 10.0.0.7:10250: i/o timeout"))
-    with pytest.raises(Unavailable, match="10250"):
+    with pytest.raises(ClusterUnavailable, match="10250"):
         lines_of(server, tmp_path)

@@ -22,8 +22,8 @@ from serving import metadata, template
 
 from backend_plugin.cli.release import read_version
 from backend_plugin.core import job_ref
-from backend_plugin.core.kept_verdict import ANNOTATION
-from backend_plugin.shell.metrics import Metrics
+from backend_plugin.core.verdict_annotation import ANNOTATION
+from backend_plugin.shell.metrics import CounterMetric, Metrics
 
 ROOT = Path(__file__).parents[3]
 FAILED = {
@@ -112,7 +112,7 @@ def test_every_metric_of_the_pages_and_the_chart_is_exported(server: KubeServer,
         text = it.text()
     types = dict(re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE))
     assert {name for name in types if name.startswith("kfpytorch_")} == {
-        f"kfpytorch_{part.name}" + ("_total" if type(part).__name__ == "Tally" else "")
+        f"kfpytorch_{part.name}" + ("_total" if isinstance(part, CounterMetric) else "")
         for part in (getattr(Metrics(), name) for name in Metrics.__slots__)
     }
     exported = {*types} | {

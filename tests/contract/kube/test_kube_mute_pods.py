@@ -11,7 +11,7 @@ from kube_server import Fault, KubeServer, served
 from kube_world import IDENTITY, JOBS, PODS, event, opened, options
 from serving import NAMESPACE, Served, serving, until
 
-from backend_plugin.core import kept_verdict
+from backend_plugin.core import verdict_annotation
 from backend_plugin.core.job_ref import decode
 
 LABEL = "training.kubeflow.org/"
@@ -111,7 +111,9 @@ def lists(server: KubeServer) -> int:
 
 
 def written(server: KubeServer, name: str) -> Any:
-    return kept_verdict.read(the_job(server, name)["metadata"]["annotations"][kept_verdict.ANNOTATION])
+    return verdict_annotation.read(
+        the_job(server, name)["metadata"]["annotations"][verdict_annotation.ANNOTATION]
+    )
 
 
 @pytest.mark.parametrize("protobuf", [True, False])
@@ -125,7 +127,7 @@ def test_why_a_job_failed_is_asked_for_once_and_is_final(server, tmp_path, proto
         assert await ended(here, meta) == ["FAILED"]
         assert "worker-0 failed: exit code 3" in (await here.get(meta)).message
         # GetTask may return the verdict before the server has begun to write it.
-        await until(lambda: kept_verdict.ANNOTATION in the_job(server, name)["metadata"]["annotations"])
+        await until(lambda: verdict_annotation.ANNOTATION in the_job(server, name)["metadata"]["annotations"])
         assert (written(server, name).retry, written(server, name).reason) == (False, "ExitCode")
         assert lists(server) == 1
 
@@ -204,7 +206,7 @@ def test_nothing_is_asked_of_a_job_that_has_succeeded(server, tmp_path):
 def test_what_cannot_be_a_name_is_not_asked_about(server, tmp_path, namespace, job):
     async def done() -> None:
         async with opened(options(server, tmp_path)) as cluster:
-            assert await cluster.pods(namespace, job) == ()
+            assert await cluster.list_pods(namespace, job) == ()
 
     asyncio.run(done())
     assert server.asked == []

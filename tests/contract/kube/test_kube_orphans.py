@@ -14,14 +14,14 @@ from kube_server import Fault, kubeconfig, served
 from kube_world import JOBS, job, opened, options, put, until
 
 from backend_plugin.core.observed import read_job
-from backend_plugin.shell.allowed import Allowed
-from backend_plugin.shell.cluster import Unavailable
+from backend_plugin.shell.allowlist import Allowlist
+from backend_plugin.shell.cluster import ClusterUnavailable
 from backend_plugin.shell.metrics import Metrics
-from backend_plugin.shell.orphans import Orphanage, Orphans, Rhythm
-from backend_plugin.shell.prefixes import Prefixes
+from backend_plugin.shell.orphans import OrphanCollector, OrphanFinder, ScanSchedule
+from backend_plugin.shell.output_prefixes import OutputPrefixes
 
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
-SOON = Rhythm(look=timedelta(seconds=0.1), settle=timedelta(seconds=0.02))
+SOON = ScanSchedule(look=timedelta(seconds=0.1), settle=timedelta(seconds=0.02))
 GONE, LIVES = "gone-n0-0-0123456789ab", "lives-n0-0-0123456789ab"
 
 
@@ -35,10 +35,10 @@ def server():
 @asynccontextmanager
 async def orphanage(server, tmp_path, *namespaces, **said):
     async with opened(options(server, tmp_path, patience=1.0, **said)) as cluster:
-        yield Orphanage(
+        yield OrphanFinder(
             cluster=cluster,
             executions=cluster,
-            allowed=Allowed(prefixes=Prefixes(["s3://*"]), namespaces=namespaces or ("*",)),
+            allowed=Allowlist(prefixes=OutputPrefixes(["s3://*"]), namespaces=namespaces or ("*",)),
             now=lambda: datetime.now(timezone.utc),
         )
 
@@ -48,7 +48,7 @@ def found(server, tmp_path, *namespaces, **said):
 
     async def look():
         async with orphanage(server, tmp_path, *namespaces, **said) as here:
-            return await here.look()
+            return await here.scan()
 
     seen = asyncio.run(look())
     return [each.job.name for each in seen.orphans], [*seen.unclear], len(seen.owned)
@@ -114,7 +114,7 @@ def of_the_namespace():
         ({"code": 404, "status": of_the_namespace()}, "executions of Flyte are in another cluster"),
         ({"code": 404, "body": b"<html>"}, "404 NotFound"),
         ({"code": 500}, "the API server"),
-        ({"code": 200, "body": b"{}"}, "something else"),
+        ({"code": 200, "body": b"{}"}, "another object"),
         ({"truncate": True}, "not JSON"),
         ({"reset": "before"}, "the API server"),
     ],
@@ -133,7 +133,7 @@ def test_what_is_no_certain_answer_makes_no_orphan(server, tmp_path, trouble, wh
 def test_without_all_of_the_jobs_there_is_no_answer(server, tmp_path, trouble):
     server.do(put(JOBS, ours("gone")))
     server.faults.append(Fault(path="pytorchjobs", times=100, **trouble))
-    with pytest.raises(Unavailable):
+    with pytest.raises(ClusterUnavailable):
         found(server, tmp_path)
 
 
@@ -160,9 +160,9 @@ def test_what_has_changed_since_it_was_looked_at_is_not_deleted(server, tmp_path
 
     async def check():
         async with orphanage(server, tmp_path) as here:
-            (orphan,) = (await here.look()).orphans
+            (orphan,) = (await here.scan()).orphans
             happens(server)
-            assert not await here.delete(orphan)
+            assert not await here.delete_orphan(orphan)
 
     asyncio.run(check())
     assert names(server) == [GONE]
@@ -174,9 +174,9 @@ def test_what_is_deleted_is_that_job_and_no_other(server, tmp_path):
 
     async def check():
         async with orphanage(server, tmp_path) as here:
-            (orphan,) = (await here.look()).orphans
-            assert await here.delete(orphan)
-            assert not await here.delete(orphan)
+            (orphan,) = (await here.scan()).orphans
+            assert await here.delete_orphan(orphan)
+            assert not await here.delete_orphan(orphan)
 
     asyncio.run(check())
     assert names(server) == []
@@ -193,7 +193,7 @@ async def living(here, *asked):
 
     Before Python 3.12 the end may take a second.
     """
-    orphans = Orphans(here, Metrics(), SOON)
+    orphans = OrphanCollector(here, Metrics(), SOON)
     life = asyncio.create_task(orphans.run())
     try:
         yield orphans
@@ -201,7 +201,7 @@ async def living(here, *asked):
         life.cancel()
         while not life.done():
             for each in asked:
-                orphans.asked(each)
+                orphans.mark_in_use(each)
             await asyncio.wait([life], timeout=0.02)
 
 
@@ -213,7 +213,7 @@ async def collecting(server, tmp_path, *asked):
 
 async def asked_until(orphans, there, true):
     """Request the status of the jobs repeatedly, as FlytePropeller does, until the condition holds."""
-    await until(lambda: [orphans.asked(each) for each in there] and true())
+    await until(lambda: [orphans.mark_in_use(each) for each in there] and true())
 
 
 def lookups(server):

@@ -21,7 +21,7 @@ def server():
 def owners(server, tmp_path, *executions, **said):
     async def all_of_it():
         async with opened(options(server, tmp_path, **said)) as cluster:
-            return [await cluster.owner("ns", each) for each in executions]
+            return [await cluster.find_owner("ns", each) for each in executions]
 
     return asyncio.run(all_of_it())
 
@@ -80,12 +80,12 @@ def test_what_one_namespace_may_not_see_is_said_once_and_others_are_asked(server
     async def check():
         async with opened(options(server, tmp_path, refused_pause=0.0)) as cluster:
             for _ in range(3):
-                assert await cluster.owner("other", "f1") is None
-                assert await cluster.owner("ns", "f1") is not None
+                assert await cluster.find_owner("other", "f1") is None
+                assert await cluster.find_owner("ns", "f1") is not None
 
     asyncio.run(check())
     assert caplog.text.count(RULE) == 1
-    assert "is there" not in caplog.text
+    assert "was granted" not in caplog.text
 
 
 def test_what_may_not_be_seen_is_asked_for_ever_more_rarely(server, tmp_path, caplog):
@@ -98,12 +98,12 @@ def test_what_may_not_be_seen_is_asked_for_ever_more_rarely(server, tmp_path, ca
             loop = asyncio.get_running_loop()
             pauses, last, asked = [], loop.time(), 0
             while asked < 4:
-                assert await cluster.owner("ns", "f1") is None
+                assert await cluster.find_owner("ns", "f1") is None
                 if len(server.asked) > asked:
                     asked, pauses, last = len(server.asked), [*pauses, loop.time() - last], loop.time()
                 await asyncio.sleep(0.005)
             server.forbidden.clear()
-            await until(lambda: "is there" in caplog.text, cluster)
+            await until(lambda: "was granted" in caplog.text, cluster)
             return pauses
 
     _, *pauses = asyncio.run(check())
@@ -112,7 +112,7 @@ def test_what_may_not_be_seen_is_asked_for_ever_more_rarely(server, tmp_path, ca
 
 async def until(true, cluster):
     while not true():
-        await cluster.owner("ns", "f1")
+        await cluster.find_owner("ns", "f1")
         await asyncio.sleep(0.01)
 
 

@@ -12,10 +12,10 @@ from kube_server import Fault, KubeServer, served
 from kube_world import event, job, opened, options
 from serving import NAMESPACE, Served, serving, until
 
+from backend_plugin.core.job_events import JobEventReason
 from backend_plugin.core.observed import Job
-from backend_plugin.core.task_phase import Phase
-from backend_plugin.core.turns import Way
-from backend_plugin.shell.cache import Entry
+from backend_plugin.core.verdict import Phase
+from backend_plugin.shell.cache import CachedJob
 
 JOBS, PODS, EVENTS = ("kubeflow.org", "pytorchjobs"), ("", "pods"), ("", "events")
 IDENTITY = "kfpytorch.flyte.org/job"
@@ -60,7 +60,7 @@ def reasons(server: KubeServer) -> list[str]:
     return [each["reason"] for each in there(server, EVENTS)]
 
 
-def heard(entry: Entry) -> list[str]:
+def heard(entry: CachedJob) -> list[str]:
     return [each.reason for each in entry.events]
 
 
@@ -142,7 +142,9 @@ def test_two_servers_write_it_once_and_a_third_after_them_does_not(server, tmp_p
         assert await one.phase(meta) == "RUNNING"
         # Both servers have processed the change.
         await until(
-            lambda: [entry.turned for here in (one, other) for entry in here.cache] == [Way.WAITS] * 2
+            lambda: (
+                [entry.turned for here in (one, other) for entry in here.cache] == [JobEventReason.WAITS] * 2
+            )
         )
 
     tell(server, tmp_path, story, count=2)
@@ -172,14 +174,14 @@ def test_a_permission_that_is_missing_is_named_once_and_costs_nothing_else(serve
         await until(lambda: len(here.orders) == 0)
         assert "waiting for a node" in (await here.get(meta)).message
         play.pod("worker-0", created=10)
-        await until(lambda: all(entry.turned is Way.RUNS for entry in here.cache))
+        await until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
         play.pod("worker-0", created=0, placed=False)
         await until(lambda: posts(server) == 2)
         await until(lambda: len(here.orders) == 0)
         # The event is written with the next change after the permission was granted.
         server.forbidden.clear()
         play.pod("worker-0", created=10)
-        await until(lambda: all(entry.turned is Way.RUNS for entry in here.cache))
+        await until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
         play.pod("worker-0", created=-5, placed=False)
         await until(lambda: reasons(server) == ["WaitingForResources"])
 
@@ -226,7 +228,7 @@ def test_that_it_runs_again_is_the_last_word_also_where_the_one_before_came_late
         play, _ = await turned(server, here)
         await until(lambda: posts(server) == 1)
         play.pod("worker-0", created=10)
-        await until(lambda: all(entry.turned is Way.RUNS for entry in here.cache))
+        await until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
         assert reasons(server) == []
         await until(lambda: len(reasons(server)) == 2)
         assert sorted(reasons(server)) == ["Resumed", "WaitingForResources"]
@@ -266,9 +268,9 @@ def asked(server: KubeServer, folder: Path, story: Callable[[Any], Awaitable[Non
 
 def test_one_that_is_there_is_left_as_it_is(server, tmp_path):
     async def story(cluster: Any) -> None:
-        await cluster.record(event("Turned", message="first"))
-        await cluster.record(event("Turned", message="second"))
-        await cluster.record({**event("Turned"), "metadata": {"name": "e", "namespace": "../ns"}})
+        await cluster.record_event(event("Turned", message="first"))
+        await cluster.record_event(event("Turned", message="second"))
+        await cluster.record_event({**event("Turned"), "metadata": {"name": "e", "namespace": "../ns"}})
 
     asked(server, tmp_path, story)
     assert [each["message"] for each in there(server, EVENTS)] == ["first"]
@@ -279,7 +281,9 @@ def test_jobs_are_made_though_hundreds_of_events_hang(server, tmp_path):
     server.faults.append(Fault(method="POST", path="/events", times=100, hang=10.0))
 
     async def story(cluster: Any) -> None:
-        events = [asyncio.ensure_future(cluster.record(event(f"Turned{index}"))) for index in range(100)]
+        events = [
+            asyncio.ensure_future(cluster.record_event(event(f"Turned{index}"))) for index in range(100)
+        ]
         while posts(server) < 16:
             await asyncio.sleep(0.01)
         await asyncio.wait_for(cluster.create(job()), 3)
@@ -294,7 +298,7 @@ def test_jobs_are_made_though_hundreds_of_events_hang(server, tmp_path):
 # ---- a job that runs is checked rarely, apart from some changes
 
 
-async def trains_among_many(server: KubeServer, here: Served) -> tuple[Playing, Entry]:
+async def trains_among_many(server: KubeServer, here: Served) -> tuple[Playing, CachedJob]:
     """Create a job that was checked recently and is checked twice a minute."""
     meta = await here.create()
     play = Playing(server)
@@ -303,7 +307,7 @@ async def trains_among_many(server: KubeServer, here: Served) -> tuple[Playing, 
     (entry,) = here.cache
     await until(lambda: entry.told is Phase.RUNNING)
     for number in range(600):
-        here.cache.put(NAMESPACE, Job(name=f"other-{number}", namespace=NAMESPACE))
+        here.cache.put_record(NAMESPACE, Job(name=f"other-{number}", namespace=NAMESPACE))
     # The pass over few jobs ends; the pass over many jobs starts with the first one.
     await asyncio.sleep(2.5)
     return play, entry
@@ -313,7 +317,7 @@ def test_one_that_a_list_leaves_out_is_asked_for_at_once_though_its_pods_run(ser
     async def story(here: Served) -> None:
         _, entry = await trains_among_many(server, here)
         others = [(NAMESPACE, each.job) for each in here.cache if each is not entry and each.job is not None]
-        here.cache.replace(Job, others)
+        here.cache.replace_records(Job, others)
         assert entry.unconfirmed
         await until(lambda: not entry.unconfirmed, seconds=10)
 

@@ -6,7 +6,7 @@ from typing import Any
 from kube_objects import Objects, Refusal
 from simulated import bind, now, of, tell
 
-from backend_plugin.core.quantity import Quantity, difference, parse, total
+from backend_plugin.core.quantity import Quantity, add_quantities, parse, subtract_quantity
 
 API = "scheduling.volcano.sh"
 GROUP = "scheduling.k8s.io/group-name"
@@ -64,7 +64,7 @@ class Volcano:
         return sorted(
             name
             for name, most in limits.items()
-            if name in wanted and parse(wanted[name]) > difference(parse(most), _used(living, name))
+            if name in wanted and parse(wanted[name]) > subtract_quantity(parse(most), _used(living, name))
         )
 
     def _allocate(self, objects: Objects, key: Any, group: Any) -> None:
@@ -92,4 +92,4 @@ def _phase(group: Any) -> str:
 
 def _used(groups: list[Any], resource: str) -> Quantity:
     asked = [each["spec"]["minResources"] for each in groups]
-    return total([parse(each[resource]) for each in asked if resource in each] or [parse("0")])
+    return add_quantities([parse(each[resource]) for each in asked if resource in each] or [parse("0")])

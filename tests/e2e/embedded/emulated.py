@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from backend_plugin.core.observed import Event, Job, Pod
 from backend_plugin.embedded.cluster import EmbeddedCluster
 from backend_plugin.embedded.options import EmbeddedOptions
-from backend_plugin.shell.cluster import LogRequest, Name, Record
+from backend_plugin.shell.cluster import LogRequest, ObjectName, Record
 
 Manifest = dict[str, Any]
 Found = TypeVar("Found")
@@ -28,19 +28,19 @@ class Seen:
         self.told: list[Record] = []
         self._news = asyncio.Event()
 
-    def replace(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
+    def replace_records(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
         self.records[kind] = {}
         for namespace, record in records:
-            self.put(namespace, record)
+            self.put_record(namespace, record)
 
-    def put(self, namespace: str, record: Record) -> None:
+    def put_record(self, namespace: str, record: Record) -> None:
         # The records of events have no name, so each event is kept.
         name = getattr(record, "name", "") if not isinstance(record, Event) else str(len(self.told))
         self.records[type(record)][namespace, name] = record
         self.told.append(record)
         self._news.set()
 
-    def drop(self, kind: type[Record], name: Name) -> None:
+    def drop_record(self, kind: type[Record], name: ObjectName) -> None:
         self.records[kind].pop((name.namespace, name.name), None)
         self._news.set()
 
@@ -91,7 +91,7 @@ async def opened(state: Path, **options: Any) -> AsyncIterator[tuple[EmbeddedClu
     """Open the cluster with this state, follow it, and close it at the end."""
     cluster = await EmbeddedCluster.open(state, EmbeddedOptions(**{"lost_after": 0.1, **options}))
     seen = Seen()
-    following = asyncio.create_task(cluster.follow(seen))
+    following = asyncio.create_task(cluster.watch(seen))
     await asyncio.sleep(0)
     try:
         yield cluster, seen
@@ -133,10 +133,10 @@ def cpus(amount: str) -> Manifest:
     return {"requests": {"cpu": amount}}
 
 
-def named(name: str = "j") -> Name:
-    return Name(namespace="a", name=name)
+def named(name: str = "j") -> ObjectName:
+    return ObjectName(namespace="a", name=name)
 
 
 async def lines(cluster: EmbeddedCluster, pod: str) -> list[str]:
     """Return the log lines of the training container of a pod."""
-    return [line.text async for line in cluster.log(named(pod), LogRequest(container="pytorch"))]
+    return [line.text async for line in cluster.read_log(named(pod), LogRequest(container="pytorch"))]

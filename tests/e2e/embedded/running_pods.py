@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import psutil
 
 from backend_plugin.embedded.kubelet import Kubelet
-from backend_plugin.embedded.kubelet_options import BackOff, KubeletOptions
+from backend_plugin.embedded.kubelet_options import KubeletOptions, RestartBackoff
 from backend_plugin.embedded.shim.layout import MARK
 from backend_plugin.shell.cluster import LogRequest
 
@@ -21,7 +21,7 @@ Found = TypeVar("Found")
 
 PATIENCE = 20.0
 """Seconds until a wait fails. Most waits take tenths of a second."""
-QUICK = BackOff(first=0.05, most=0.1)
+QUICK = RestartBackoff(first=0.05, most=0.1)
 NUMBERS = itertools.count()
 
 
@@ -33,11 +33,11 @@ class Told:
         self.ended: list[str] = []
         self._news = asyncio.Event()
 
-    def status(self, uid: str, status: Manifest) -> None:
+    def on_status(self, uid: str, status: Manifest) -> None:
         self.statuses.setdefault(uid, []).append(status)
         self._news.set()
 
-    def gone(self, uid: str) -> None:
+    def on_terminated(self, uid: str) -> None:
         self.ended.append(uid)
         self._news.set()
 
@@ -66,7 +66,7 @@ class Node:
 
     async def run(self, *pods: Manifest) -> None:
         for each in pods:
-            await self.kubelet.run(each)
+            await self.kubelet.start_pod(each)
 
     async def ran(self, *pods: Manifest) -> Manifest:
         """Run these pods, and return the final status of the last one."""
@@ -88,13 +88,13 @@ class Node:
         return found
 
     async def terminated(self, pod: Manifest, grace: float) -> Manifest:
-        await self.kubelet.terminate(uid(pod), grace)
+        await self.kubelet.terminate_pod(uid(pod), grace)
         await self.told.until(lambda: uid(pod) in self.told.ended)
         return self.told.statuses[uid(pod)][-1]
 
     async def lines(self, pod: Manifest, container: str = "main", **request: Any) -> list[str]:
         wanted = LogRequest(container=container, **request)
-        return [line.text async for line in self.kubelet.log(uid(pod), wanted)]
+        return [line.text async for line in self.kubelet.read_log(uid(pod), wanted)]
 
 
 @contextlib.asynccontextmanager

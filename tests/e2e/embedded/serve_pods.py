@@ -14,10 +14,10 @@ from backend_plugin.embedded.kubelet_options import KubeletOptions
 
 
 class Says:
-    def status(self, uid: str, status: dict[str, Any]) -> None:
+    def on_status(self, uid: str, status: dict[str, Any]) -> None:
         print(json.dumps([uid, status]), flush=True)
 
-    def gone(self, uid: str) -> None:
+    def on_terminated(self, uid: str) -> None:
         print(json.dumps([uid, None]), flush=True)
 
 
@@ -29,7 +29,7 @@ async def main() -> None:
     )
     kubelet = Kubelet(root, KubeletOptions(durable=durable), Says())
     print(json.dumps(["adopting", None]), flush=True)
-    await kubelet.adopt(pods)
+    await kubelet.adopt_pods(pods)
     print(json.dumps(["ready", None]), flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await kubelet.close()

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from backend_plugin.core.errors import Refused
+from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.observed import Pod
 from backend_plugin.shell.cluster import AlreadyExists
 from e2e.embedded.emulated import cpus, job, lines, named, opened, role
@@ -50,11 +50,11 @@ def test_the_pods_of_a_job_are_what_is_told_of_them(state):
             await seen.phase("Running", "j-worker-0", "other-master-0")
             (state / "go").touch()
             await seen.state("Failed")
-            found = {pod.name: pod for pod in await cluster.pods("a", "j")}
+            found = {pod.name: pod for pod in await cluster.list_pods("a", "j")}
             told = {each.name: each for each in seen.told if isinstance(each, Pod)}
             assert found == {name: told[name] for name in ("j-master-0", "j-worker-0")}
             assert found["j-master-0"].primary.ended.exit_code == 3
-            return [await cluster.pods("a", "x"), await cluster.pods("x", "j")]
+            return [await cluster.list_pods("a", "x"), await cluster.list_pods("x", "j")]
 
     assert asyncio.run(run()) == [[], []]
 
@@ -174,14 +174,14 @@ REFUSED = {
 def test_what_a_cluster_would_not_have_is_refused(state, spec, code, reason):
     async def run():
         async with opened(state) as (cluster, seen):
-            with pytest.raises(Refused) as refusal:
+            with pytest.raises(RequestRejected) as refusal:
                 await cluster.create({**job(), "spec": spec})
             assert (refusal.value.code, refusal.value.reason) == (code, reason)
             await cluster.create(job(Worker=role("sleep 60")))
-            with pytest.raises(Refused) as refusal:
+            with pytest.raises(RequestRejected) as refusal:
                 await cluster.patch(named(), {"spec": spec})
             assert refusal.value.code == code
-            return len(await cluster.nodes()), list(seen.records)
+            return len(await cluster.list_nodes()), list(seen.records)
 
     asyncio.run(run())
 
@@ -190,7 +190,7 @@ def test_a_change_of_another_version_is_refused(state):
     async def run():
         async with opened(state) as (cluster, _):
             await cluster.create(job(Worker=role("exec sleep 60")))
-            with pytest.raises(Refused, match="the object has been modified") as refusal:
+            with pytest.raises(RequestRejected, match="the object has been modified") as refusal:
                 await cluster.patch(named(), {"metadata": {"resourceVersion": "1", "labels": {"a": "b"}}})
             assert (refusal.value.code, refusal.value.reason) == (409, "Conflict")
 
@@ -280,8 +280,8 @@ def test_pod_templates_come_from_files(state, tmp_path):
         async with opened(state, pod_templates=tmp_path / "templates.yaml") as (cluster, _):
             return [
                 (each["metadata"]["namespace"], each["template"])
-                for each in await cluster.pod_templates(["a", "b"], "t")
-            ] + list(await cluster.pod_templates(["a"], "other"))
+                for each in await cluster.list_pod_templates(["a", "b"], "t")
+            ] + list(await cluster.list_pod_templates(["a"], "other"))
 
     assert asyncio.run(run()) == [("a", {"spec": {}}), ("b", {}), ("b", {"spec": {}})]
 

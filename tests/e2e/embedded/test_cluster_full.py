@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from backend_plugin.core.observed import Pod
-from backend_plugin.embedded import jobs
+from backend_plugin.embedded import job_reconciler
 from e2e.embedded.emulated import cpus, job, named, opened, role
 
 
@@ -78,7 +78,7 @@ def test_a_pod_that_is_made_anew_counts_once_whenever_that_can_be_written(state,
 
 def test_of_many_pods_that_are_made_anew_a_part_at_a_time_each_counts_though_the_server_ends(state):
     """Create pods that their node rejects, so that they fail without a process."""
-    many = jobs.AT_ONCE + 10
+    many = job_reconciler.AT_ONCE + 10
     worker = role("exit 0", many, "OnFailure", resources=cpus("64"), nodeName="node-1")
 
     room = {"nodes": 1, "capacity": {"cpu": "1"}}

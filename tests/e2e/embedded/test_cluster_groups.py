@@ -15,7 +15,7 @@ from e2e.embedded.emulated import OURS, job, named, opened, role
 def beside(made: Any) -> Any:
     """Build the pod group of a job, as the server creates it."""
     group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {"minMember": 2}}
-    (manifest,) = companions.of(read_job(companions.carried(made, [group])))
+    (manifest,) = companions.read_companions(read_job(companions.annotate_companions(made, [group])))
     return manifest
 
 
@@ -48,9 +48,9 @@ def test_what_is_said_of_a_job_is_told_beside_what_its_operator_says(tmp_path: P
             made: Any = await cluster.create(job(Worker=role("sleep 60")))
             about = {"kind": "PyTorchJob", "namespace": "a", "name": "j", "uid": made["metadata"]["uid"]}
             said = {"reason": "Resumed", "message": "1 of 1 replicas ready", "type": "Normal"}
-            await cluster.record({**said, "involvedObject": about})
+            await cluster.record_event({**said, "involvedObject": about})
             # A later job of the same name has another uid.
-            await cluster.record({**said, "involvedObject": {**about, "uid": "other"}})
+            await cluster.record_event({**said, "involvedObject": {**about, "uid": "other"}})
             (event,) = await seen.until(lambda: seen.events("Resumed"))
             assert (event.kind, event.name, event.message) == ("PyTorchJob", "j", said["message"])
 

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from backend_plugin.core.errors import Refused
+from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.observed import Pod
-from backend_plugin.embedded import jobs, scheduler
+from backend_plugin.embedded import job_reconciler, scheduler
 from backend_plugin.embedded.admission.webhook import MOST_REPLICAS
 from e2e.embedded.emulated import cpus, job, named, opened, role
 
-MANY = 4 * max(jobs.AT_ONCE, scheduler.AT_ONCE)
+MANY = 4 * max(job_reconciler.AT_ONCE, scheduler.AT_ONCE)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_they_are_made_and_waited_for_a_part_at_a_time(state):
                 most, before = max(most, now - before), now
             assert len(seen.pods) == MANY
             # One iteration of the event loop may create some pods and schedule others.
-            assert most <= jobs.AT_ONCE + scheduler.AT_ONCE
+            assert most <= job_reconciler.AT_ONCE + scheduler.AT_ONCE
 
     asyncio.run(run())
 
@@ -53,7 +53,7 @@ def test_they_go_a_part_at_a_time(state):
             while seen.pods:
                 await asyncio.sleep(0)
                 most, before = max(most, before - len(seen.pods)), len(seen.pods)
-            assert most <= jobs.AT_ONCE
+            assert most <= job_reconciler.AT_ONCE
 
     asyncio.run(run())
 
@@ -76,7 +76,7 @@ def test_a_job_that_is_deleted_while_its_pods_are_made_leaves_none(state):
 def test_more_than_one_process_can_take_care_of_are_refused(state):
     async def run():
         async with opened(state) as (cluster, _):
-            with pytest.raises(Refused, match=f"asks for {MOST_REPLICAS + 1}"):
+            with pytest.raises(RequestRejected, match=f"asks for {MOST_REPLICAS + 1}"):
                 await cluster.create(many(MOST_REPLICAS + 1))
             assert await cluster.get(named()) is None
 

@@ -193,7 +193,7 @@ def test_a_log_is_followed_line_by_line(tmp_path):
         async with node(tmp_path) as kubelet:
             await kubelet.run(of)
             seen = []
-            async for line in kubelet.kubelet.log(uid(of), LogRequest(container="main", follow=True)):
+            async for line in kubelet.kubelet.read_log(uid(of), LogRequest(container="main", follow=True)):
                 seen.append(line.text)
                 (kubelet.root / uid(of) / "volumes/data" / line.text).touch()
             assert seen == ["1", "2", "3"]

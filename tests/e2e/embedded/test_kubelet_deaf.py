@@ -59,7 +59,7 @@ def test_a_shim_that_is_stopped_after_it_was_told_to_end_its_pod_is_killed(tmp_p
             await kubelet.phase(of, "Running")
             while await kubelet.lines(of) != ["ready"]:
                 await asyncio.sleep(0.01)
-            await kubelet.kubelet.terminate(uid(of), 0.5)
+            await kubelet.kubelet.terminate_pod(uid(of), 0.5)
             while await kubelet.lines(of) != ["ready", "told"]:
                 await asyncio.sleep(0.01)
             os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
@@ -78,9 +78,9 @@ def test_nobody_waits_for_a_shim_that_is_stopped(tmp_path, how):
             await stopped(kubelet, of)
             await kubelet.run(other)
             if how == "lost":
-                kubelet.kubelet.lose([uid(of), uid(other)])
+                kubelet.kubelet.kill_pods([uid(of), uid(other)])
             if how == "forgotten":
-                await kubelet.kubelet.forget(uid(of))
+                await kubelet.kubelet.remove_pod(uid(of))
                 assert not (kubelet.root / uid(of)).exists()
 
     asyncio.run(run())
@@ -97,7 +97,7 @@ def test_a_stopped_shim_of_an_earlier_server_is_found_and_killed_and_nobody_else
             await first.phase(other, "Running")
             await first.kubelet.close()
             async with node(tmp_path, **PATIENCE) as second:
-                await second.kubelet.adopt([of, other])
+                await second.kubelet.adopt_pods([of, other])
                 # Another process with the pod's path in its arguments, which must survive.
                 words = [sys.executable, "-c", "import time; time.sleep(600)", str(second.root / uid(of))]
                 with subprocess.Popen(words) as reader:
@@ -120,9 +120,9 @@ def test_an_end_that_nobody_can_be_told_of_now_is_told_later(tmp_path, how):
             await kubelet.phase(of, "Running")
             with no_more_files():
                 if how == "terminate":
-                    await kubelet.kubelet.terminate(uid(of), 0)
+                    await kubelet.kubelet.terminate_pod(uid(of), 0)
                 else:
-                    kubelet.kubelet.lose([uid(of)])
+                    kubelet.kubelet.kill_pods([uid(of)])
             while marked(kubelet.root):
                 await asyncio.sleep(0.01)
 

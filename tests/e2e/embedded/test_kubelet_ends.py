@@ -76,7 +76,7 @@ def test_a_pod_that_is_told_to_end_ends_by_itself_within_its_grace(tmp_path):
     async def run():
         async with node(tmp_path) as kubelet:
             await kubelet.run(of)
-            await anext(kubelet.kubelet.log(uid(of), follows()))
+            await anext(kubelet.kubelet.read_log(uid(of), follows()))
             status = await kubelet.terminated(of, 60)
             assert (status["phase"], ended(status)["exitCode"]) == ("Failed", 7)
             assert await kubelet.lines(of) == ["ready", "bye"]
@@ -92,7 +92,7 @@ def test_who_does_not_listen_is_killed(tmp_path):
     async def run():
         async with node(tmp_path) as kubelet:
             await kubelet.run(of)
-            await anext(kubelet.kubelet.log(uid(of), follows()))
+            await anext(kubelet.kubelet.read_log(uid(of), follows()))
             status = await kubelet.terminated(of, 0.1)
             assert (ended(status)["exitCode"], ended(status)["reason"]) == (137, "Error")
 
@@ -105,8 +105,8 @@ def test_a_second_order_may_hurry(tmp_path):
     async def run():
         async with node(tmp_path) as kubelet:
             await kubelet.run(of)
-            await anext(kubelet.kubelet.log(uid(of), follows()))
-            await kubelet.kubelet.terminate(uid(of), 3_600)
+            await anext(kubelet.kubelet.read_log(uid(of), follows()))
+            await kubelet.kubelet.terminate_pod(uid(of), 3_600)
             status = await kubelet.terminated(of, 0)
             assert ended(status)["exitCode"] == 137
 
@@ -120,19 +120,19 @@ def test_what_has_ended_already_is_gone_at_once_and_so_is_what_never_was(tmp_pat
         async with node(tmp_path) as kubelet:
             await kubelet.ran(of)
             assert (await kubelet.terminated(of, 30))["phase"] == "Succeeded"
-            await kubelet.kubelet.terminate(uid(never), 30)
+            await kubelet.kubelet.terminate_pod(uid(never), 30)
             await kubelet.told.until(lambda: uid(never) in kubelet.told.ended)
 
     asyncio.run(run())
 
 
 def test_a_pod_that_waits_for_its_next_start_can_be_ended(tmp_path):
-    from backend_plugin.embedded.kubelet_options import BackOff
+    from backend_plugin.embedded.kubelet_options import RestartBackoff
 
     of = pod(shell("exit 5"), policy="Always")
 
     async def run():
-        async with node(tmp_path, back_off=BackOff(first=600)) as kubelet:
+        async with node(tmp_path, back_off=RestartBackoff(first=600)) as kubelet:
             await kubelet.run(of)
             await kubelet.when(of, lambda status: "waiting" in status["containerStatuses"][0]["state"] and
                                status["containerStatuses"][0]["restartCount"] == 1)  # fmt: skip
@@ -211,7 +211,7 @@ def test_a_lost_node_says_nothing_and_keeps_nothing_alive(tmp_path):
             await kubelet.phase(of, "Running")
             following = asyncio.create_task(kubelet.lines(of, follow=True))
             said = list(kubelet.told.statuses[uid(of)])
-            kubelet.kubelet.lose([uid(of)])
+            kubelet.kubelet.kill_pods([uid(of)])
             assert await following == []
             assert marked(kubelet.root) == []
             assert kubelet.told.statuses[uid(of)] == said
@@ -230,8 +230,8 @@ def test_a_forgotten_pod_leaves_nothing(tmp_path):
             await kubelet.phase(alive, "Running")
             (temporary,) = await kubelet.lines(done)
             for each in (done, alive):
-                await kubelet.kubelet.forget(uid(each))
-                await kubelet.kubelet.forget(uid(each))
+                await kubelet.kubelet.remove_pod(uid(each))
+                await kubelet.kubelet.remove_pod(uid(each))
                 assert await kubelet.lines(each, follow=True) == []
             assert list(kubelet.root.iterdir()) == []
             assert not exists(temporary)
@@ -258,13 +258,13 @@ def test_a_pod_whose_directory_somebody_removes_can_still_end(tmp_path, how):
     async def run():
         async with node(tmp_path) as kubelet:
             await kubelet.run(of)
-            await anext(kubelet.kubelet.log(uid(of), follows()))
+            await anext(kubelet.kubelet.read_log(uid(of), follows()))
             shutil.rmtree(kubelet.root / uid(of))
             if how == "terminated":
                 assert (await kubelet.terminated(of, 30))["phase"] == "Failed"
             elif how == "lost":
-                kubelet.kubelet.lose([uid(of)])
-                await kubelet.kubelet.forget(uid(of))
+                kubelet.kubelet.kill_pods([uid(of)])
+                await kubelet.kubelet.remove_pod(uid(of))
             else:
                 (tmp_path / "go").touch()
                 status = await kubelet.phase(of, "Failed")

@@ -57,7 +57,7 @@ def test_a_work_directory_that_became_a_link_is_not_followed_at_a_restart(tmp_pa
             await here.run(one)
             await here.when(one, lambda status: status["containerStatuses"][0]["restartCount"] >= 2)
             assert (mine / "file").read_text() == "mine"
-            await here.kubelet.forget(uid(one))
+            await here.kubelet.remove_pod(uid(one))
             assert not (here.root / uid(one)).exists()
 
     asyncio.run(run())
@@ -73,14 +73,14 @@ def test_a_server_that_finds_something_else_does_not_wait_for_it(tmp_path: Path,
             one = pod(shell(f"until [ -e ../../go ]; do sleep 0.01; done; {change}; sleep 60"))
             await here.run(one)
             await here.phase(one, "Running")
-            directory = PodDirectory.of(here.root, uid(one))
+            directory = PodDirectory.from_uid(here.root, uid(one))
             (directory.path / "go").touch()
             while not (directory.path / "done").exists():
                 await asyncio.sleep(0.01)
-            found = await asyncio.wait_for(asyncio.to_thread(directory.state), 10)
+            found = await asyncio.wait_for(asyncio.to_thread(directory.read_state), 10)
             assert found is not None
             assert (found == PodState(since=0, containers={})) is (file == "state.json")
-            assert await asyncio.wait_for(asyncio.to_thread(directory.complaints), 10) == ""
+            assert await asyncio.wait_for(asyncio.to_thread(directory.read_error_output), 10) == ""
             await here.terminated(one, 0)
 
     asyncio.run(run())

@@ -159,12 +159,12 @@ def test_a_pod_found_again_can_be_ended_followed_and_forgotten(tmp_path):
 
     async def run():
         async with node(tmp_path) as kubelet:
-            await kubelet.kubelet.adopt([of])
+            await kubelet.kubelet.adopt_pods([of])
             following = asyncio.create_task(kubelet.lines(of, follow=True))
             await kubelet.phase(of, "Running")
             status = await kubelet.terminated(of, 60)
             assert (status["phase"], await following) == ("Succeeded", ["one", "bye"])
-            await kubelet.kubelet.forget(uid(of))
+            await kubelet.kubelet.remove_pod(uid(of))
             assert list((tmp_path / "pods").iterdir()) == []
 
     asyncio.run(run())
@@ -190,7 +190,7 @@ def test_a_pod_that_is_over_for_all_others_is_ended_silently(tmp_path):
 
     async def run():
         async with node(tmp_path) as kubelet:
-            await kubelet.kubelet.adopt([{**of, "status": {"phase": "Failed"}}])
+            await kubelet.kubelet.adopt_pods([{**of, "status": {"phase": "Failed"}}])
             assert await kubelet.lines(of, follow=True) == ["said"]
             assert marked(kubelet.root) == []
             assert kubelet.told.statuses == {}
@@ -231,7 +231,7 @@ def test_a_pod_whose_shim_is_killed_is_lost_with_all_of_it(tmp_path):
             )
             assert marked(kubelet.root) == []
 
-            await kubelet.kubelet.forget(uid(of))
+            await kubelet.kubelet.remove_pod(uid(of))
 
     asyncio.run(run())
 
@@ -262,7 +262,7 @@ def test_a_pod_that_has_run_and_has_no_files_is_lost_and_one_that_is_over_stays_
 
     async def run():
         async with node(tmp_path) as kubelet:
-            await kubelet.kubelet.adopt([ran, over])
+            await kubelet.kubelet.adopt_pods([ran, over])
             assert (await kubelet.phase(ran, "Failed"))["reason"] == "NodeLost"
             assert uid(over) not in kubelet.told.statuses
 

@@ -5,7 +5,7 @@ import subprocess
 import psutil
 import pytest
 
-from backend_plugin.embedded.leftovers import kill_leftovers
+from backend_plugin.embedded.leftover_processes import kill_leftovers
 
 pytestmark = pytest.mark.linux
 PROGRAM = "env -i sh -c 'sleep 1000 & echo $!; wait' & wait"

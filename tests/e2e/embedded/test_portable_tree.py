@@ -39,30 +39,30 @@ def family() -> Iterator[tuple["subprocess.Popen[str]", int, int]]:
         near, far = map(int, parent.stdout.readline().split())
         yield parent, near, far
         parent.kill()
-    portable_tree.kill_marked([UID])
+    portable_tree.kill_pod_processes([UID])
 
 
 def test_who_left_is_found_when_its_container_is_over(family):
     parent, near, far = family
     tree = PortableTree(UID)
-    seen = tree.members({parent.pid: "main"}, ["main", "other"])
+    seen = tree.map_members({parent.pid: "main"}, ["main", "other"])
     assert {pid: seen[pid] for pid in (parent.pid, near)} == {parent.pid: "main", near: "main"}
     parent.kill()
     parent.wait()
     # The test process may have other children.
-    left = tree.members({}, ["main"])
+    left = tree.map_members({}, ["main"])
     assert {pid: left.get(pid) for pid in (near, far)} == {near: "main", far: "main"}
-    portable_tree.kill([near, far], 9)
+    portable_tree.send_signal([near, far], 9)
     assert until_dead(near, far)
-    assert not {near, far} & tree.members({}, ["main"]).keys()
+    assert not {near, far} & tree.map_members({}, ["main"]).keys()
 
 
 def test_all_of_a_pod_are_found_by_their_mark(family):
     parent, near, far = family
-    assert portable_tree.kill_marked([UID])
+    assert portable_tree.kill_pod_processes([UID])
     parent.wait()
     assert until_dead(near, far)
-    assert not portable_tree.kill_marked([UID])
+    assert not portable_tree.kill_pod_processes([UID])
 
 
 def test_memory_is_what_processes_have_for_themselves():
@@ -76,9 +76,9 @@ def test_memory_is_what_processes_have_for_themselves():
     ) as one:
         assert one.stdout is not None
         one.stdout.readline()
-        assert 50 << 20 < PortableTree(UID).memory([one.pid], None) < 80 << 20
+        assert 50 << 20 < PortableTree(UID).measure_memory([one.pid], None) < 80 << 20
         one.kill()
-    assert PortableTree(UID).memory([one.pid], None) == 0
+    assert PortableTree(UID).measure_memory([one.pid], None) == 0
 
 
 def until_dead(*pids):

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kfpytorch_common.forkserver.child import Start
+from kfpytorch_common.forkserver.child import ChildStart
 
 
 def _torch() -> Any:
@@ -117,7 +117,7 @@ EQUAL: dict[str, Callable[[], Any]] = {
 """Values that a new interpreter reads from its environment."""
 
 
-def probe(start: Start) -> int:
+def probe(start: ChildStart) -> int:
     """Write the values of this process to the descriptor of the test."""
     import flytekit.bin.entrypoint  # noqa: F401
     import torch  # noqa: F401

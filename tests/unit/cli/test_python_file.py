@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backend_plugin.cli import python_file
-from backend_plugin.cli.ends import Unreadable
+from backend_plugin.cli.command_errors import InvalidInput
 
 TASKS = """
 import os
@@ -49,26 +49,26 @@ def file(name: str, text: str) -> Path:
 
 
 def refusal(path: Path, task: str | None = None) -> str:
-    with pytest.raises(Unreadable) as refused:
-        python_file.template(path, task, image="i:1")
+    with pytest.raises(InvalidInput) as refused:
+        python_file.load_template(path, task, image="i:1")
     return str(refused.value)
 
 
 def test_what_a_file_prints_is_no_manifest(capfd: pytest.CaptureFixture[str]) -> None:
-    python_file.template(file("printing.py", TASKS), "printing.train", image="i:1")
+    python_file.load_template(file("printing.py", TASKS), "printing.train", image="i:1")
     out, err = capfd.readouterr()
     assert (out, sorted(err.split("\n"))) == ("", ["", "said by its child", "said by the file"])
 
 
 def test_a_task_is_found_by_the_name_of_its_variable() -> None:
-    template = python_file.template(file("mapped.py", TASKS), "each", image="i:1")
+    template = python_file.load_template(file("mapped.py", TASKS), "each", image="i:1")
     assert (template.type, "pyflyte-map-execute" in str(template)) == ("pytorch", True)
 
 
 def test_an_image_of_a_spec_is_named_and_not_built() -> None:
     spec = "from flytekit import ImageSpec\nSPEC = ImageSpec('built', packages=['nothing'])\n"
     path = file("specified.py", spec + TASKS.replace("task(task", "task(container_image=SPEC, task"))
-    template = python_file.template(path, "train", image="i:1")
+    template = python_file.load_template(path, "train", image="i:1")
     (container,) = template.k8s_pod.pod_spec["containers"]
     assert container["image"].rpartition("/")[2].startswith("built:")
 
@@ -78,7 +78,7 @@ def test_a_module_of_a_package_is_imported_as_one() -> None:
     file("package/sizes.py", "WORKERS = 3")
     path = file("package/tasks.py", TASKS.replace("replicas=1", "replicas=WORKERS"))
     path.write_text("from .sizes import WORKERS\n" + path.read_text())
-    template = python_file.template(path, "train", image="i:1")
+    template = python_file.load_template(path, "train", image="i:1")
     assert template.id.name == "package.tasks.train"
     assert template.custom["workerReplicas"]["replicas"] == 3
 
@@ -86,7 +86,7 @@ def test_a_module_of_a_package_is_imported_as_one() -> None:
 def test_what_lies_in_the_working_directory_can_be_imported() -> None:
     file("at_the_top.py", "")
     path = file("scripts/below.py", "import at_the_top\n" + TASKS)
-    assert python_file.template(path, "train", image="i:1").id.name == "below.train"
+    assert python_file.load_template(path, "train", image="i:1").id.name == "below.train"
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_a_name_that_is_no_task_s_is_explained(task: str | None, said: str) -> N
 
 def test_an_image_without_a_tag_is_explained() -> None:
     with pytest.raises(
-        Unreadable, match="--image i: is not the name of an image; write it with its tag: i:1"
+        InvalidInput, match="--image i: is not the name of an image; write it with its tag: i:1"
     ):
-        python_file.template(file("untagged.py", TASKS), "train", image="i")
+        python_file.load_template(file("untagged.py", TASKS), "train", image="i")
 
 
 def test_a_task_that_flytekit_cannot_write_down_is_explained() -> None:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from backend_plugin.cli import tables
-from backend_plugin.cli.logs import colour_of
+from backend_plugin.cli.logs import get_colour
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
 
@@ -24,25 +24,33 @@ NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
     ],
 )
 def test_an_age_is_said_as_kubectl_says_it(seconds: float, said: str) -> None:
-    assert tables.age(NOW - timedelta(seconds=seconds), NOW) == said
+    assert tables.format_age(NOW - timedelta(seconds=seconds), NOW) == said
 
 
 def test_what_is_not_known_is_a_dash() -> None:
-    assert (tables.age(None, NOW), tables.clock(None)) == ("-", "-")
+    assert (tables.format_age(None, NOW), tables.format_clock(None)) == ("-", "-")
 
 
 def test_rows_stand_below_each_other_and_end_with_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("a", "x" * 30), ("longer", "two\nlines")]
     monkeypatch.delenv("COLUMNS", raising=False)
-    assert tables.table(("NAME", "SAID"), rows) == ["NAME    SAID", f"a       {'x' * 30}", "longer  two"]
+    assert tables.format_table(("NAME", "SAID"), rows) == [
+        "NAME    SAID",
+        f"a       {'x' * 30}",
+        "longer  two",
+    ]
     monkeypatch.setenv("COLUMNS", "32")
-    assert tables.table(("NAME", "SAID"), rows)[1] == f"a       {'x' * 23}…"
+    assert tables.format_table(("NAME", "SAID"), rows)[1] == f"a       {'x' * 23}…"
 
 
 def test_columns_grow_with_what_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     columns = tables.Columns(("NAME", "SAID"))
-    assert [columns.header(), columns.row(("a-long-name", "x")), columns.row(("b", "y"))] == [
+    assert [
+        columns.format_header(),
+        columns.format_row(("a-long-name", "x")),
+        columns.format_row(("b", "y")),
+    ] == [
         "NAME  SAID",
         "a-long-name  x",
         "b            y",
@@ -50,6 +58,6 @@ def test_columns_grow_with_what_comes_later(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_neighbours_have_colours_of_their_own() -> None:
-    first = [colour_of(replica) for replica in ("master-0", "worker-0", "worker-1", "worker-2", "worker-3")]
+    first = [get_colour(replica) for replica in ("master-0", "worker-0", "worker-1", "worker-2", "worker-3")]
     assert len(set(first)) == 5
-    assert colour_of("worker-1") == first[2]
+    assert get_colour("worker-1") == first[2]

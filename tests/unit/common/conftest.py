@@ -17,5 +17,7 @@ def caller(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     if request.param == INTERPRETERS:
         monkeypatch.setenv("FLYTE_KFPYTORCH_FORK", "0")
     with contextlib.ExitStack() as ending:
-        server = client.start_forked(()) if request.param == FORKED else client.start_fresh(["json"])
+        server = (
+            client.start_forked_server(()) if request.param == FORKED else client.start_fresh_server(["json"])
+        )
         yield Caller(server, ending)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from kfpytorch_common.forkserver.client import Client, Job, Server, import_path
+from kfpytorch_common.forkserver.client import ChildSpec, Client, ForkServer, build_import_path
 
 HERE = str(Path(__file__).parent)
 
@@ -51,7 +51,7 @@ class Child:
         return [json.loads(line) for line in self.tells]
 
     def code(self) -> int:
-        [(number, code)] = self.client.exits(8.0)
+        [(number, code)] = self.client.wait_for_exits(8.0)
         assert number == self.number
         return code
 
@@ -59,7 +59,7 @@ class Child:
 class Caller:
     """A client of a server, which closes the pipes of its children at the end."""
 
-    def __init__(self, server: Server, ending: contextlib.ExitStack) -> None:
+    def __init__(self, server: ForkServer, ending: contextlib.ExitStack) -> None:
         self.server = server
         self.client = server.client
         self._ending = ending
@@ -77,7 +77,7 @@ class Caller:
         out, out_end = os.pipe()
         tells, tells_end = os.pipe()
         ends = [os.open(os.devnull, os.O_RDONLY), out_end, out_end, tells_end]
-        job = Job(f"targets:{target}", args or {}, env, path=[HERE, *import_path()], **said)
+        job = ChildSpec(f"targets:{target}", args or {}, env, path=[HERE, *build_import_path()], **said)
         number, pid = self.client.start(job, ends)
         for end in set(ends):
             os.close(end)

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from kfpytorch_common.forkserver import client
-from kfpytorch_common.forkserver.child import Start
+from kfpytorch_common.forkserver.child import ChildStart
 
 LONG = 60.0
 
 
-def say(start: Start, said: Any) -> None:
+def say(start: ChildStart, said: Any) -> None:
     os.write(start.fds[0], json.dumps(said).encode() + b"\n")
 
 
-def tell_all(start: Start) -> int:
+def tell_all(start: ChildStart) -> int:
     """Report all inputs that a process can observe."""
     say(
         start,
@@ -56,7 +56,7 @@ class Unprintable(Exception):
         raise RuntimeError(f"{name} cannot be read")
 
 
-def end(start: Start) -> int:
+def end(start: ChildStart) -> int:
     """End as `args` specifies: with a code, an exit, an exception or a signal."""
     match start.args["how"]:
         case "exit":
@@ -72,13 +72,13 @@ def end(start: Start) -> int:
     return code
 
 
-def sleep(start: Start) -> int:
+def sleep(start: ChildStart) -> int:
     say(start, {"pid": os.getpid()})
     time.sleep(LONG)
     return 0
 
 
-def sleep_with_grandchild(start: Start) -> int:
+def sleep_with_grandchild(start: ChildStart) -> int:
     """Ignore SIGTERM, and start a process in the same process group."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     say(start, {"pids": [os.getpid(), subprocess.Popen(["sleep", str(LONG)]).pid]})
@@ -86,7 +86,7 @@ def sleep_with_grandchild(start: Start) -> int:
     return 0
 
 
-def wait_for_poke(start: Start) -> int:
+def wait_for_poke(start: ChildStart) -> int:
     """Return 0 on SIGUSR1 if a process in the same group survives. The signal would end that process."""
     grandchild = subprocess.Popen(["sleep", str(LONG)])
     poked = threading.Event()
@@ -98,7 +98,7 @@ def wait_for_poke(start: Start) -> int:
     return 0 if lives else 1
 
 
-def leave_traces(start: Start) -> int:
+def leave_traces(start: ChildStart) -> int:
     """Report each action that an interpreter does before it ends."""
     atexit.register(say, start, "exit handler")
     threading.Thread(target=lambda: (time.sleep(0.05), say(start, "thread"))).start()
@@ -120,7 +120,7 @@ class FlushExits(io.StringIO):
         raise SystemExit(9)
 
 
-def leave_objects_that_raise(start: Start) -> int:
+def leave_objects_that_raise(start: ChildStart) -> int:
     """Keep objects that raise when they are inspected, and a file that is not flushed."""
     thing = Finalized()
     file = Path(start.args["file"]).open("w")  # noqa: SIM115 - it stays open.
@@ -132,7 +132,7 @@ def leave_objects_that_raise(start: Start) -> int:
     return 0
 
 
-def leave_log_lines(start: Start) -> int:
+def leave_log_lines(start: ChildStart) -> int:
     handler = logging.handlers.MemoryHandler(100, target=logging.StreamHandler(sys.stdout))
     logging.getLogger("traces").addHandler(handler)
     logging.getLogger("traces").warning("from the log")
@@ -143,13 +143,13 @@ class Finalized:
     """An object with a finalizer."""
 
 
-def leave_finalizer(start: Start) -> int:
+def leave_finalizer(start: ChildStart) -> int:
     start.inherited["kept"] = kept = Finalized()
     weakref.finalize(kept, say, start, "finalizer")
     return 0
 
 
-def write_to_nobody(start: Start) -> int:
+def write_to_nobody(start: ChildStart) -> int:
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -159,7 +159,7 @@ def write_to_nobody(start: Start) -> int:
     return 1
 
 
-def tell_inherited(start: Start) -> int:
+def tell_inherited(start: ChildStart) -> int:
     value = start.inherited
     say(
         start,
@@ -168,25 +168,25 @@ def tell_inherited(start: Start) -> int:
     return 0
 
 
-def tell_random(start: Start) -> int:
+def tell_random(start: ChildStart) -> int:
     import numpy as np
 
     say(start, float(np.random.random()))
     return 0
 
 
-def agent(start: Start) -> int:
+def agent(start: ChildStart) -> int:
     """Start a child through the connection to the server, and wait."""
     assert start.server is not None
     own = client.Client(start.server)
     null = os.open(os.devnull, os.O_RDWR)
     begun, begun_end = os.pipe()
-    _, pid = own.start(client.Job("targets:sleep", {}, None), [null, null, null, begun_end])
+    _, pid = own.start(client.ChildSpec("targets:sleep", {}, None), [null, null, null, begun_end])
     os.read(begun, 100)
     say(start, {"pids": [os.getpid(), pid]})
     if start.args.get("how") == "collect":
         os.kill(pid, signal.SIGKILL)
-        say(start, own.exits(LONG))
+        say(start, own.wait_for_exits(LONG))
         return 0
     time.sleep(LONG)
     return 0
@@ -194,11 +194,13 @@ def agent(start: Start) -> int:
 
 def caller(kind: str, scratch: str) -> None:
     """Run a process that has its own server with a child and a grandchild, until the test kills it."""
-    server = client.start_fresh(["json"]) if kind == "fresh" else client.start_forked(())
-    server.client.scratch(scratch)
+    server = client.start_fresh_server(["json"]) if kind == "fresh" else client.start_forked_server(())
+    server.client.add_scratch(scratch)
     null = os.open(os.devnull, os.O_RDWR)
     reader, writer = os.pipe()
-    server.client.start(client.Job("targets:sleep_with_grandchild", {}, None), [null, null, null, writer])
+    server.client.start(
+        client.ChildSpec("targets:sleep_with_grandchild", {}, None), [null, null, null, writer]
+    )
     pids = json.loads(os.read(reader, 1000))["pids"]
     os.write(1, json.dumps([server.pid, *pids]).encode() + b"\n")
     time.sleep(LONG)
@@ -208,8 +210,8 @@ def polite_caller() -> None:
     """Fork a server while the process has exit handlers and a partial line in its buffer."""
     atexit.register(print, "goodbye of the caller")
     sys.stdout.write("half a line of the caller ")
-    server = client.start_forked(())
+    server = client.start_forked_server(())
     null = os.open(os.devnull, os.O_RDWR)
-    server.client.start(client.Job("targets:end", {"how": "code", "code": 0}, None), [null, 1, 2])
-    server.client.exits(5.0)
+    server.client.start(client.ChildSpec("targets:end", {"how": "code", "code": 0}, None), [null, 1, 2])
+    server.client.wait_for_exits(5.0)
     server.stop()

@@ -12,10 +12,10 @@ from kfpytorch_common.causes import (
     Cause,
     Failure,
     classify,
+    get_remedy,
     is_consequence,
     is_unexplained,
-    remedy,
-    root_cause,
+    select_root_cause,
 )
 
 GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/"
@@ -113,7 +113,7 @@ ORDERED = [
 
 @given(st.lists(st.sampled_from(range(len(ORDERED))), min_size=1, unique=True))
 def test_the_cause_is_the_same_in_whatever_order_failures_are_known(places: list[int]) -> None:
-    assert root_cause(ORDERED[place] for place in places) == ORDERED[min(places)]
+    assert select_root_cause(ORDERED[place] for place in places) == ORDERED[min(places)]
 
 
 FAILURES = st.builds(
@@ -131,7 +131,7 @@ FAILURES = st.builds(
 
 @given(st.lists(FAILURES, min_size=1, max_size=8))
 def test_a_cause_is_one_of_the_failures_and_none_of_a_better_kind_is_left(failures: list[Failure]) -> None:
-    cause = root_cause(failures)
+    cause = select_root_cause(failures)
     running = [each for each in failures if not each.stopped]
     wordless = [each for each in running if not each.exception]
     own = [each for each in running if each.exception and not is_consequence(each)]
@@ -142,7 +142,7 @@ def test_a_cause_is_one_of_the_failures_and_none_of_a_better_kind_is_left(failur
 
 def test_there_is_no_cause_of_nothing() -> None:
     with pytest.raises(ValueError, match="empty"):
-        root_cause([])
+        select_root_cause([])
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_there_is_no_cause_of_nothing() -> None:
             ),
             Cause.HANG,
         ),
-        (failure("NobodyCame", "1 of 2 nodes came"), Cause.HANG),
+        (failure("RendezvousFailed", "1 of 2 nodes came"), Cause.HANG),
         (failure(exit_code=-signal.SIGTERM), Cause.PREEMPTED),
         (failure(exit_code=-signal.SIGSEGV), Cause.USER_ERROR),
         (failure(exit_code=3), Cause.USER_ERROR),
@@ -214,7 +214,7 @@ def test_a_failure_has_a_word(ended: Failure, cause: Cause) -> None:
     ids=["gpu memory", "SIGKILL", "SIGBUS", "SIGSEGV", "user", "exit code"],
 )  # fmt: skip
 def test_what_to_do_is_said_where_it_is_known(ended: Failure, sentence: str) -> None:
-    assert remedy(ended) == sentence
+    assert get_remedy(ended) == sentence
 
 
 @pytest.mark.parametrize(
@@ -303,5 +303,5 @@ WITHIN = {
 def test_a_death_within_a_rank_and_memory_that_is_refused_have_their_own_words(
     ended: Failure, cause: Cause, sentence: str
 ) -> None:
-    assert (classify(ended), remedy(ended)) == (cause, sentence)
+    assert (classify(ended), get_remedy(ended)) == (cause, sentence)
     assert is_unexplained(ended) is (sentence == GONE)

@@ -18,7 +18,7 @@ from targets import ClassRaises, Finalized
 
 from kfpytorch_common.forkserver import client
 from kfpytorch_common.forkserver.child import ASK_WHERE, EXIT_BROKEN
-from kfpytorch_common.loaded_modules import get_loaded
+from kfpytorch_common.loaded_modules import find_loaded
 
 
 def test_a_child_is_given_all_that_was_said(caller: Caller, tmp_path: Path) -> None:
@@ -26,19 +26,19 @@ def test_a_child_is_given_all_that_was_said(caller: Caller, tmp_path: Path) -> N
     outputs = [(tmp_path / name).open("w+") for name in ("out", "error", "told")]
     extra, extra_end = os.pipe()
     os.write(extra_end, b"through the pipe")
-    job = client.Job(
+    job = client.ChildSpec(
         target="targets:tell_all",
         args={"names": ["GIVEN", "HOME"], "nested": [1, None, "ü"]},
         env={"GIVEN": "a value", "PATH": os.environ["PATH"]},
         cwd=str(tmp_path),
-        path=[HERE, *client.import_path(), "/no/such/place"],
+        path=[HERE, *client.build_import_path(), "/no/such/place"],
         argv=["script.py", "--option"],
     )
     with (tmp_path / "input").open() as typed, outputs[0] as out, outputs[1] as error, outputs[2] as told:
         number, _ = caller.client.start(
             job, [typed.fileno(), out.fileno(), error.fileno(), told.fileno(), extra]
         )
-        assert caller.client.exits(8.0) == [(number, 0)]
+        assert caller.client.wait_for_exits(8.0) == [(number, 0)]
         texts = [Path(file.name).read_text() for file in (out, error)]
         said = json.loads(Path(told.name).read_text())
     os.close(extra)
@@ -100,7 +100,7 @@ def test_children_are_told_apart(caller: Caller) -> None:
     codes = {caller.start("end", {"how": "code", "code": code}).number: code for code in (11, 12, 13)}
     told: dict[int, int] = {}
     while len(told) < len(codes):
-        told |= dict(caller.client.exits(8.0))
+        told |= dict(caller.client.wait_for_exits(8.0))
     assert told == codes
 
 
@@ -134,8 +134,8 @@ def test_modules_that_raise_or_load_when_they_are_inspected_are_left_alone(
     monkeypatch.setitem(sys.modules, "loaded_later", lazy)
     monkeypatch.setitem(sys.modules, "raises", ClassRaises())
     sys.path.remove(str(tmp_path))
-    assert str(tmp_path) in client.import_path()
-    assert [get_loaded(name) for name in ("loaded_later", "raises", "absent", "json")] == [
+    assert str(tmp_path) in client.build_import_path()
+    assert [find_loaded(name) for name in ("loaded_later", "raises", "absent", "json")] == [
         None,
         None,
         None,
@@ -149,7 +149,7 @@ def test_a_module_under_another_name_adds_nothing_to_the_path(monkeypatch: pytes
     extension.__file__ = "/site-packages/package/_extension.so"
     monkeypatch.setitem(sys.modules, "_extension", extension)
     added = {"/site-packages/package", str(Path(importlib.__file__).parent)}
-    assert added.isdisjoint(client.import_path())
+    assert added.isdisjoint(client.build_import_path())
 
 
 def test_an_interpreter_that_cannot_start_shows_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,19 +157,19 @@ def test_an_interpreter_that_cannot_start_shows_why(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("FLYTE_KFPYTORCH_FORK", "0")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with ExitStack() as ending:
-        child = Caller(client.start_fresh(()), ending).start("leave_log_lines")
+        child = Caller(client.start_fresh_server(()), ending).start("leave_log_lines")
         assert (child.code(), "a file of the user hides ctypes" in child.out.read()) == (1, True)
 
 
 def test_what_a_child_of_a_fork_has_logged_is_written_when_it_ends() -> None:
     with ExitStack() as ending:
-        child = Caller(client.start_forked(()), ending).start("leave_log_lines")
+        child = Caller(client.start_forked_server(()), ending).start("leave_log_lines")
         assert (child.code(), child.out.read()) == (0, "from the log\n")
 
 
 def test_what_a_child_of_a_fresh_server_has_logged_is_written_when_it_ends() -> None:
     with ExitStack() as ending:
-        child = Caller(client.start_fresh(()), ending).start("leave_log_lines")
+        child = Caller(client.start_fresh_server(()), ending).start("leave_log_lines")
         assert (child.code(), child.out.read()) == (0, "from the log\n")
 
 
@@ -185,7 +185,7 @@ def test_children_do_not_share_their_random_numbers(caller: Caller) -> None:
 def test_a_poke_reaches_the_child_alone(caller: Caller) -> None:
     child = caller.start("wait_for_poke")
     child.told()
-    caller.client.poke(child.number, signal.SIGUSR1)
+    caller.client.signal_child(child.number, signal.SIGUSR1)
     assert child.code() == 0
 
 
@@ -193,19 +193,19 @@ def test_a_poke_reaches_the_child_alone(caller: Caller) -> None:
 def test_a_child_that_is_asked_where_it_is_before_it_can_answer_goes_on(caller: Caller) -> None:
     assert ASK_WHERE is not None
     child = caller.start("end", {"how": "code", "code": 0})
-    caller.client.poke(child.number, ASK_WHERE)
+    caller.client.signal_child(child.number, ASK_WHERE)
     assert child.code() == 0
 
 
 def test_a_signal_to_a_child_that_ended_is_nothing(caller: Caller) -> None:
     child = caller.start("end", {"how": "code", "code": 0})
     assert child.code() == 0
-    caller.client.kill(child.number, signal.SIGKILL)
-    caller.client.poke(child.number, signal.SIGKILL)
+    caller.client.signal_group(child.number, signal.SIGKILL)
+    caller.client.signal_child(child.number, signal.SIGKILL)
     caller.client.release(child.number)
     caller.client.release(child.number)
-    caller.client.settle()
-    assert caller.client.exits() == []
+    caller.client.wait_until_handled()
+    assert caller.client.wait_for_exits() == []
 
 
 def test_a_child_may_start_children_and_hear_of_their_end(caller: Caller) -> None:
@@ -220,13 +220,13 @@ def test_what_a_forked_server_inherits_arrives_unpickled() -> None:
         held = threading.Lock()
         held.acquire()
         value = {"function": lambda x: x + 1, "lock": held}
-        forked = Caller(client.start_forked((), value), ending)
+        forked = Caller(client.start_forked_server((), value), ending)
         assert forked.start("tell_inherited").told() == {"called": 21, "free": False}
 
 
 def test_a_fresh_server_has_nothing_to_inherit() -> None:
     with ExitStack() as ending:
-        assert Caller(client.start_fresh(()), ending).start("tell_inherited").told() is None
+        assert Caller(client.start_fresh_server(()), ending).start("tell_inherited").told() is None
 
 
 def test_a_finalizer_runs_also_if_the_server_has_known_others() -> None:
@@ -234,7 +234,7 @@ def test_a_finalizer_runs_also_if_the_server_has_known_others() -> None:
     end = weakref.finalize(ours, print, "this one is not the child's")
     with ExitStack() as ending:
         ending.callback(end.detach)
-        forked = Caller(client.start_forked((), {}), ending)
+        forked = Caller(client.start_forked_server((), {}), ending)
         child = forked.start("leave_finalizer")
         assert (child.code(), child.all_told(), child.out.read()) == (0, ["finalizer"], "")
 
@@ -273,24 +273,24 @@ def test_the_exit_handlers_of_a_caller_and_its_half_lines_are_its_own() -> None:
 )
 def test_only_what_is_read_at_import_needs_another_server(name: str, expected: bool) -> None:
     with ExitStack() as ending:
-        server = Caller(client.start_fresh(()), ending).server
+        server = Caller(client.start_fresh_server(()), ending).server
         without = {key: value for key, value in server.env.items() if key != name}
-        assert [server.suits(without | {name: value}) for value in ("1", "2")] == [expected, expected]
+        assert [server.is_suitable(without | {name: value}) for value in ("1", "2")] == [expected, expected]
 
 
 def test_a_server_that_died_or_was_stopped_suits_nobody() -> None:
     with ExitStack() as ending:
-        dead, stopped = (Caller(client.start_fresh(()), ending).server for _ in range(2))
-        assert (dead.suits(dead.env), stopped.suits(stopped.env)) == (True, True)
+        dead, stopped = (Caller(client.start_fresh_server(()), ending).server for _ in range(2))
+        assert (dead.is_suitable(dead.env), stopped.is_suitable(stopped.env)) == (True, True)
         os.kill(dead.pid, signal.SIGKILL)
         stopped.stop()
         assert all_gone(dead.pid, stopped.pid, within=2.0)
-        assert (dead.suits(dead.env), stopped.suits(stopped.env)) == (False, False)
+        assert (dead.is_suitable(dead.env), stopped.is_suitable(stopped.env)) == (False, False)
 
 
 def test_a_module_that_cannot_be_loaded_ahead_is_left_to_the_children() -> None:
     with ExitStack() as ending:
-        unharmed = Caller(client.start_fresh(["no_such_module", "json"]), ending)
+        unharmed = Caller(client.start_fresh_server(["no_such_module", "json"]), ending)
         assert unharmed.start("end", {"how": "code", "code": 0}).code() == 0
 
 
@@ -301,6 +301,6 @@ def test_a_fresh_server_loads_no_file_that_happens_to_lie_here(
         (tmp_path / f"{name}.py").write_text("raise SystemExit('of the user')")
     monkeypatch.chdir(tmp_path)
     with ExitStack() as ending:
-        unharmed = Caller(client.start_fresh(["json"]), ending)
+        unharmed = Caller(client.start_fresh_server(["json"]), ending)
         monkeypatch.undo()
         assert unharmed.start("end", {"how": "code", "code": 0}).code() == 0

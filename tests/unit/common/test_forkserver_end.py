@@ -23,7 +23,7 @@ BOTH = pytest.mark.parametrize("kind", ["fresh", "forked"])
 def test_a_signal_reaches_the_whole_group(caller: Caller, signum: signal.Signals) -> None:
     child = caller.start("sleep_with_grandchild")
     pids = child.told()["pids"]
-    caller.client.kill(child.number, signum)
+    caller.client.signal_group(child.number, signum)
     assert child.code() == -signum
     assert all_gone(*pids, within=2.0)
 
@@ -32,7 +32,7 @@ def test_a_released_child_is_gone_with_its_group_when_the_server_has_settled(cal
     child = caller.start("sleep_with_grandchild")
     pids = child.told()["pids"]
     caller.client.release(child.number)
-    caller.client.settle()
+    caller.client.wait_until_handled()
     assert all_gone(pids[0])
     assert all_gone(*pids, within=1.0)
 
@@ -40,7 +40,7 @@ def test_a_released_child_is_gone_with_its_group_when_the_server_has_settled(cal
 def test_what_a_child_leaves_behind_is_gone_when_it_is_released(caller: Caller) -> None:
     child = caller.start("sleep_with_grandchild")
     first, grandchild = child.told()["pids"]
-    caller.client.poke(child.number, signal.SIGKILL)
+    caller.client.signal_child(child.number, signal.SIGKILL)
     assert child.code() == -signal.SIGKILL
     assert not all_gone(grandchild)
     caller.client.release(child.number)
@@ -54,7 +54,7 @@ def test_a_child_that_has_hardly_begun_can_be_released(caller: Caller) -> None:
         child = caller.start("sleep")
         pids.append(child.pid)
         caller.client.release(child.number)
-        caller.client.settle()
+        caller.client.wait_until_handled()
     assert all_gone(*pids)
     assert time.monotonic() - started < 8
 
@@ -63,7 +63,7 @@ def test_a_child_that_has_hardly_begun_can_be_released(caller: Caller) -> None:
 def test_a_child_that_has_hardly_begun_can_be_killed(caller: Caller, signum: signal.Signals) -> None:
     for _ in range(10):
         child = caller.start("sleep")
-        caller.client.kill(child.number, signum)
+        caller.client.signal_group(child.number, signum)
         assert child.code() == -signum
 
 
@@ -72,7 +72,7 @@ def test_the_children_of_a_released_child_are_gone_when_the_server_has_settled(c
         child = caller.start("agent", serve=True)
         pids = child.told()["pids"]
         caller.client.release(child.number)
-        caller.client.settle()
+        caller.client.wait_until_handled()
         assert all_gone(*pids)
 
 
@@ -94,7 +94,7 @@ def test_a_caller_that_hangs_up_ends_all(caller: Caller) -> None:
 
 def test_a_server_that_stops_has_removed_the_scratch_directories(caller: Caller, tmp_path: Path) -> None:
     for name in ("one", "two", "never made"):
-        caller.client.scratch(str(tmp_path / name))
+        caller.client.add_scratch(str(tmp_path / name))
     for name in ("one", "two", "not announced"):
         (tmp_path / name / "deep").mkdir(parents=True)
     caller.server.stop()
@@ -106,9 +106,9 @@ def test_a_server_that_is_killed_takes_its_children_along_and_the_caller_hears_o
     for child in children:
         child.told()
     os.kill(caller.server.pid, signal.SIGKILL)
-    with pytest.raises(client.ServerGone, match="killed for lack of memory"):
-        caller.client.exits(5.0)
-    with pytest.raises(client.ServerGone):
+    with pytest.raises(client.ForkServerGone, match="killed for lack of memory"):
+        caller.client.wait_for_exits(5.0)
+    with pytest.raises(client.ForkServerGone):
         caller.start("sleep")
     assert all_gone(*(child.pid for child in children), within=2.0)
 
@@ -142,7 +142,7 @@ def test_a_caller_that_is_killed_leaves_nothing(kind: str, signum: signal.Signal
 
 
 def test_a_signal_to_the_terminal_is_for_the_caller_only(caller: Caller) -> None:
-    caller.client.settle()  # Wait until the server serves requests.
+    caller.client.wait_until_handled()  # Wait until the server serves requests.
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):
         os.kill(caller.server.pid, getattr(signal, name))
     assert caller.start("end", {"how": "code", "code": 0}).code() == 0
@@ -151,7 +151,9 @@ def test_a_signal_to_the_terminal_is_for_the_caller_only(caller: Caller) -> None
 @BOTH
 def test_a_caller_with_other_processes_can_stop_its_server(kind: str) -> None:
     with ExitStack() as ending:
-        own = Caller(client.start_fresh(()) if kind == "fresh" else client.start_forked(()), ending)
+        own = Caller(
+            client.start_fresh_server(()) if kind == "fresh" else client.start_forked_server(()), ending
+        )
         pid = os.fork()  # A fork, as multiprocessing does, copies all descriptors.
         if pid == 0:
             time.sleep(4)
@@ -167,7 +169,7 @@ def test_a_caller_with_other_processes_can_stop_its_server(kind: str) -> None:
 def test_a_server_can_be_stopped_while_it_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow_to_load.py").write_text("import time; time.sleep(4)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    server = client.start_fresh(["slow_to_load"])
+    server = client.start_fresh_server(["slow_to_load"])
     time.sleep(0.3)
     started = time.monotonic()
     server.stop()
@@ -176,10 +178,10 @@ def test_a_server_can_be_stopped_while_it_loads(tmp_path: Path, monkeypatch: pyt
 
 def test_a_copy_of_a_server_in_a_forked_process_is_nobody_to_stop_it() -> None:
     with ExitStack() as ending:
-        own = Caller(client.start_fresh(()), ending)
+        own = Caller(client.start_fresh_server(()), ending)
         pid = os.fork()
         if pid == 0:
-            suited = own.server.suits(own.server.env)
+            suited = own.server.is_suitable(own.server.env)
             own.server.stop()
             os._exit(1 if suited else 0)
         assert os.waitpid(pid, 0) == (pid, 0)

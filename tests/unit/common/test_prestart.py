@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kfpytorch_common.prestart import Needs, needs_of, script_of
+from kfpytorch_common.prestart import ScriptImports, find_script, read_script_imports
 
 LOOK = """
 import os, sys
@@ -16,7 +16,7 @@ try:
     found = os.waitpid(-1, os.WNOHANG)
 except ChildProcessError:
     found = None
-print([found, prestart.take() is not None, "kfpytorch_common.forkserver" in sys.modules])
+print([found, prestart.claim_server() is not None, "kfpytorch_common.forkserver" in sys.modules])
 """
 NOTHING = "[None, False, False]"
 STARTED = "[(0, 0), True, True]"
@@ -51,11 +51,11 @@ STARTED = "[(0, 0), True, True]"
     ],
 )
 def test_the_script_is_found_in_the_command(command: str, script: str | None) -> None:
-    assert script_of(command.split()) == (Path(script) if script else None)
+    assert find_script(command.split()) == (Path(script) if script else None)
 
 
 def test_no_command_at_all_runs_no_script() -> None:
-    assert script_of([]) is None
+    assert find_script([]) is None
 
 
 WRAPS = "from torch.nn.parallel import DistributedDataParallel"
@@ -65,42 +65,42 @@ IN_A_FUNCTION = "def train():\n    import torch\n    os.environ['A'] = 'b'\n"
 @pytest.mark.parametrize(
     ("files", "needs"),
     [
-        ({"train": "import json"}, Needs()),
-        ({"train": "import torch"}, Needs(torch_at_top=True)),
-        ({"train": "import torch.nn as nn"}, Needs(torch_at_top=True)),
-        ({"train": IN_A_FUNCTION}, Needs()),
-        ({"train": IN_A_FUNCTION + "from torch import nn"}, Needs(torch_at_top=True)),
-        ({"train": "import os\nos.environ['OMP_NUM_THREADS'] = '4'\nimport torch"}, Needs()),
-        ({"train": "import json, torch\nos.environ.update(A='b')"}, Needs(torch_at_top=True)),
-        ({"train": WRAPS}, Needs(compiler=True, torch_at_top=True)),
-        ({"train": "", "model": WRAPS}, Needs()),
-        ({"train": "import model", "model": WRAPS}, Needs(compiler=True, torch_at_top=True)),
-        ({"train": "from parts import model", "parts/model": WRAPS}, Needs(True, True)),
-        ({"train": "from parts.model import Net", "parts/model": WRAPS}, Needs(True, True)),
-        ({"train": "import parts", "parts/__init__": "import torch"}, Needs(torch_at_top=True)),
-        ({"train": "def f():\n    import model", "model": WRAPS}, Needs(compiler=True)),
-        ({"train": "import a", "a": "import b", "b": "import a, torch"}, Needs(torch_at_top=True)),
-        ({"train": "import torch, ("}, Needs()),
-        ({"train": "from dotenv import load_dotenv\nload_dotenv()\nimport torch"}, Needs()),
+        ({"train": "import json"}, ScriptImports()),
+        ({"train": "import torch"}, ScriptImports(torch_at_top=True)),
+        ({"train": "import torch.nn as nn"}, ScriptImports(torch_at_top=True)),
+        ({"train": IN_A_FUNCTION}, ScriptImports()),
+        ({"train": IN_A_FUNCTION + "from torch import nn"}, ScriptImports(torch_at_top=True)),
+        ({"train": "import os\nos.environ['OMP_NUM_THREADS'] = '4'\nimport torch"}, ScriptImports()),
+        ({"train": "import json, torch\nos.environ.update(A='b')"}, ScriptImports(torch_at_top=True)),
+        ({"train": WRAPS}, ScriptImports(compiler=True, torch_at_top=True)),
+        ({"train": "", "model": WRAPS}, ScriptImports()),
+        ({"train": "import model", "model": WRAPS}, ScriptImports(compiler=True, torch_at_top=True)),
+        ({"train": "from parts import model", "parts/model": WRAPS}, ScriptImports(True, True)),
+        ({"train": "from parts.model import Net", "parts/model": WRAPS}, ScriptImports(True, True)),
+        ({"train": "import parts", "parts/__init__": "import torch"}, ScriptImports(torch_at_top=True)),
+        ({"train": "def f():\n    import model", "model": WRAPS}, ScriptImports(compiler=True)),
+        ({"train": "import a", "a": "import b", "b": "import a, torch"}, ScriptImports(torch_at_top=True)),
+        ({"train": "import torch, ("}, ScriptImports()),
+        ({"train": "from dotenv import load_dotenv\nload_dotenv()\nimport torch"}, ScriptImports()),
         (
             {
                 "train": "import a\nimport torch",
                 "a": "from os import environ\nimport os\nos.environ['A'] = 'b'",
             },
-            Needs(),
+            ScriptImports(),
         ),
-        ({"train": "import a\nimport torch", "a": IN_A_FUNCTION}, Needs(torch_at_top=True)),
-        ({"train": "from torch.distributed.fsdp import fully_shard"}, Needs(True, True)),
+        ({"train": "import a\nimport torch", "a": IN_A_FUNCTION}, ScriptImports(torch_at_top=True)),
+        ({"train": "from torch.distributed.fsdp import fully_shard"}, ScriptImports(True, True)),
     ],
     ids=str,
 )
 def test_what_a_script_will_import_is_known_from_its_text(
-    tmp_path: Path, files: dict[str, str], needs: Needs
+    tmp_path: Path, files: dict[str, str], needs: ScriptImports
 ) -> None:
     for name, text in files.items():
         (tmp_path / name).with_suffix(".py").parent.mkdir(exist_ok=True)
         (tmp_path / name).with_suffix(".py").write_text(text)
-    assert needs_of(tmp_path / "train.py") == needs
+    assert read_script_imports(tmp_path / "train.py") == needs
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
+from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.observed import read_observed
 from backend_plugin.core.pipeline import judge
-from backend_plugin.core.rules import Rules
-from backend_plugin.core.task_phase import TaskPhase
+from backend_plugin.core.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,11 +122,11 @@ RUNNING = condition("Running", since=6)
 
 
 def verdict(
-    job: Manifest | None, *pods: Manifest, now: float = 200, rules: Rules | None = None, **more: Any
-) -> TaskPhase:
+    job: Manifest | None, *pods: Manifest, now: float = 200, rules: JudgingContext | None = None, **more: Any
+) -> Verdict:
     seen: Mapping[str, Any] = {"job": job, "pods": list(pods), **more}
-    return judge(read_observed(seen), rules or Rules(), BEGAN + timedelta(seconds=now))
+    return judge(read_observed(seen), rules or JudgingContext(), BEGAN + timedelta(seconds=now))
 
 
-def short(told: TaskPhase) -> tuple[str, str, str | None]:
+def short(told: Verdict) -> tuple[str, str, str | None]:
     return told.phase.value, told.reason, told.cause.value if told.cause else None

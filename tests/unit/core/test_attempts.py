@@ -34,4 +34,4 @@ def test_nothing_else_is(other: dict[str, object]) -> None:
 def test_who_comes_late_is_told_which_attempt_has_begun() -> None:
     late = a_run(execution="f1", node_id="n0", attempt=0)
     told = "attempt 0 of f1/n0 is over: attempt 1 has begun"
-    assert str(attempts.superseded(late, by=SECOND)) == told
+    assert str(attempts.build_superseded_error(late, by=SECOND)) == told

@@ -5,7 +5,7 @@ import pytest
 from cluster import RUNNING, at, ended, running, verdict
 from waiting_gang import event, gang, group, members, told_members, waiting_line
 
-from backend_plugin.core.waiting import of_message
+from backend_plugin.core.pending_reasons import parse_scheduler_message
 
 API = "scheduling.x-k8s.io"
 SIBLINGS = (
@@ -31,7 +31,7 @@ TEXTS = {
 
 @pytest.mark.parametrize(("message", "said"), TEXTS.items())
 def test_its_words_are_told_in_plain_ones(message, said):
-    assert of_message(message).said == said
+    assert parse_scheduler_message(message).said == said
 
 
 def test_what_lacks_is_told_against_what_is_asked():
@@ -156,3 +156,14 @@ def test_a_free_amount_has_the_time_of_its_report():
     assert waiting_line(*told_members(gap), events=[*reported, other, repeated]) == (
         "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 6 free at 00:01:05 UTC (0 of 5 replicas ready)"
     )
+
+
+def test_replicas_with_the_same_numbers_are_one_line_if_one_event_has_a_time():
+    gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
+    first, *others = told_members(gap)
+    _, *rejected = told_members(f"{gap} PodGroup ns/j gets rejected due to Pod j-master-0.")
+    assert len(rejected) == len(others)
+    told = verdict(gang(), first, *rejected, events=[event(gap, lastTimestamp=at(65))])
+    assert [line for line in told.message.splitlines() if line.startswith("waiting for")] == [
+        "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 6 free at 00:01:05 UTC (0 of 5 replicas ready)"
+    ]

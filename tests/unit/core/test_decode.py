@@ -8,21 +8,21 @@ from builders import a_run, decoded
 from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.job import (
     ElasticPolicy,
-    Gang,
+    GangOptions,
+    JobRunPolicy,
     Placement,
     ReplicaGroup,
+    ReplicaRole,
     Resources,
-    Role,
-    RunPolicy,
     TrainingJob,
     TrainJobOptions,
 )
 
-MASTER = ReplicaGroup(role=Role.MASTER, replicas=1, restart_policy="Never")
+MASTER = ReplicaGroup(role=ReplicaRole.MASTER, replicas=1, restart_policy="Never")
 
 
 def workers(replicas: int, **said: Any) -> ReplicaGroup:
-    return ReplicaGroup(role=Role.WORKER, replicas=replicas, **{"restart_policy": "Never", **said})
+    return ReplicaGroup(role=ReplicaRole.WORKER, replicas=replicas, **{"restart_policy": "Never", **said})
 
 
 def refusals(custom: dict[str, Any], **said: Any) -> list[str]:
@@ -68,7 +68,7 @@ ELASTIC = {"rdzvBackend": "c10d", "minReplicas": 1, "maxReplicas": 4, "nprocPerN
             },
             (
                 ReplicaGroup(
-                    role=Role.MASTER,
+                    role=ReplicaRole.MASTER,
                     replicas=1,
                     restart_policy="Never",
                     resources=Resources(requests={"cpu": "2"}),
@@ -122,7 +122,7 @@ def test_an_elastic_job_has_agents_that_find_each_other() -> None:
         groups=(workers(4, processes=2),),
         nproc_per_node=2,
         elastic=ElasticPolicy(min_replicas=1, max_replicas=4, rdzv_backend="c10d", max_restarts=3),
-        run_policy=RunPolicy(clean_pod_policy="Running", ttl_seconds_after_finished=60),
+        run_policy=JobRunPolicy(clean_pod_policy="Running", ttl_seconds_after_finished=60),
     )
 
 
@@ -148,7 +148,7 @@ def test_the_extension_says_where_roles_run_and_in_which_gang() -> None:
             pod_template={"spec": {"hostIPC": True}},
         ),
     ]
-    assert job.gang == Gang(scheduler="volcano", queue="q", min_member=2, queue_timeout_seconds=60)
+    assert job.gang == GangOptions(scheduler="volcano", queue="q", min_member=2, queue_timeout_seconds=60)
     assert job.train_job == TrainJobOptions(runtime="torch", runtime_kind="TrainingRuntime")
 
 

@@ -6,12 +6,12 @@ from time import process_time
 import pytest
 from cluster import BEGAN, job, unplaced
 
-from backend_plugin.core import error_text, waiting
+from backend_plugin.core import error_parser, pending_reasons
 from backend_plugin.core.error_files import ErrorFile
+from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.observed import read_observed
 from backend_plugin.core.pipeline import judge
-from backend_plugin.core.rules import Rules
-from backend_plugin.core.settings import kinds
+from backend_plugin.core.settings import value_parsers
 from kfpytorch_common.causes import Cause
 
 GAP = " " * 250
@@ -32,17 +32,19 @@ NODES = "0/1 nodes are available: " + " " * 2_000
 
 
 def refused(text: str) -> None:
-    with pytest.raises(kinds.Wrong):
-        kinds.duration(text)
+    with pytest.raises(value_parsers.InvalidSettingValue):
+        value_parsers.duration(text)
 
 
 HARD: dict[str, Callable[[], object]] = {
-    "torchrun's summary, in many lines": lambda: error_text.failure(ErrorFile(path="", message=CHILD)),
-    "torchrun's summary, in one line": lambda: error_text.failure(
+    "torchrun's summary, in many lines": lambda: error_parser.parse_failure(
+        ErrorFile(path="", message=CHILD)
+    ),
+    "torchrun's summary, in one line": lambda: error_parser.parse_failure(
         ErrorFile(path="", message=CHILD.replace("\n", " "))
     ),
-    "a report of ours": lambda: error_text.failure(ErrorFile(path="", message=REPORT)),
-    "a scheduler's message": lambda: waiting.unschedulable(NODES),
+    "a report of ours": lambda: error_parser.parse_failure(ErrorFile(path="", message=REPORT)),
+    "a scheduler's message": lambda: pending_reasons.format_unschedulable(NODES),
     "a duration without a unit": lambda: refused("1" * 20_000),
 }
 
@@ -55,21 +57,23 @@ def test_a_hostile_text_is_read_quickly(read: Callable[[], object]) -> None:
 
 
 def test_an_exit_code_of_very_many_digits_is_refused() -> None:
-    with pytest.raises(kinds.Wrong, match="as an exit code"):
-        kinds.causes({"9" * 5_000: "infra"})
+    with pytest.raises(value_parsers.InvalidSettingValue, match="as an exit code"):
+        value_parsers.causes_by_exit_code({"9" * 5_000: "infra"})
 
 
 def test_a_message_that_never_ends_is_read_from_its_beginning() -> None:
     said = "0/3 nodes are available: 3 Insufficient cpu." + " x" * 500_000
     seen = read_observed({"job": job(started=None), "pods": [unplaced("master-0", said)]})
     assert [len(pod.scheduled.message) for pod in seen.pods if pod.scheduled] == [4_000]
-    assert "3 lack cpu" in judge(seen, Rules(), BEGAN).message
+    assert "3 lack cpu" in judge(seen, JudgingContext(), BEGAN).message
 
 
 def test_a_summary_of_an_error_file_keeps_its_failure_and_its_cause() -> None:
     message = "✗ train failed on rank 3 (worker-2) after 2.0 s (oom-gpu)\n  RuntimeError: no\n" + "x" * 50_000
     file = ErrorFile(path="error.pb", message=message, worker="j-worker-2")
-    summary = error_text.summarize(file)
+    summary = error_parser.summarize_file(file)
     assert len(summary.message) == 1_000
-    assert error_text.failure(summary) == error_text.failure(file)
-    assert error_text.told_cause(summary) is error_text.told_cause(file) is Cause.OOM_GPU
+    assert error_parser.parse_failure(summary) == error_parser.parse_failure(file)
+    assert (
+        error_parser.parse_reported_cause(summary) is error_parser.parse_reported_cause(file) is Cause.OOM_GPU
+    )

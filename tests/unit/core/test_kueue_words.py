@@ -9,19 +9,19 @@ from cluster import BEGAN, RUNNING, condition, running, verdict
 from msgspec import structs
 from waiting_gang import first_line, gang, group, members, waiting_line
 
-from backend_plugin.core.notes import IN_PART
+from backend_plugin.core.job_warnings import IN_PART
+from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.messages import get_remedy
 from backend_plugin.core.observed import read_observed
-from backend_plugin.core.pipeline import lasting
-from backend_plugin.core.rules import Rules
-from backend_plugin.core.scheduling import asks, table
-from backend_plugin.core.settings.judging import Judging
-from backend_plugin.core.wording import remedy
+from backend_plugin.core.pipeline import judge_with_expiry
+from backend_plugin.core.scheduling import gang_annotation, registry
+from backend_plugin.core.settings.judging import JudgingSettings
 from kfpytorch_common.causes import Cause
 
 POD_SET = "couldn't assign flavors to pod set worker: "
 BEYOND = "insufficient quota for nvidia.com/gpu in flavor any, previously considered podsets requests (2) + current podset request (8) > maximum capacity (8)"
 SUSPENDED = condition("Suspended")
-SOON = Rules(judging=Judging(queue_timeouts={"never": timedelta(minutes=1)}))
+SOON = JudgingContext(judging=JudgingSettings(queue_timeouts={"never": timedelta(minutes=1)}))
 
 
 def workload(message, *more, reason="Pending", **said):
@@ -117,7 +117,7 @@ def test_behind_the_first_of_a_strict_queue_nothing_is_said_but_how_many_are_bef
     seen = read_observed({"job": gang(SUSPENDED, started=None), "pod_groups": [silent]})
     assert seen.pod_groups[0].priority == 3
     placed = structs.replace(seen.pod_groups[0], ahead=ahead)
-    told, until = lasting(structs.replace(seen, pod_groups=(placed,)), Rules(), BEGAN)
+    told, until = judge_with_expiry(structs.replace(seen, pod_groups=(placed,)), JudgingContext(), BEGAN)
     held = "suspended by a queue or a user"
     assert first_line(told) == (f"{said} ({held})" if said else held)
     # The queue position changes without a change of the job, so the verdict is valid for a shorter time.
@@ -172,7 +172,7 @@ ABSENT = "it does not exist or is being deleted: an admin has to create it; or u
             "config",
             "the task requires something that this cluster does not have or allow; change the task",
         ),
-        ("something new", "queue", remedy(Cause.QUEUE)),
+        ("something new", "queue", get_remedy(Cause.QUEUE)),
         ("ClusterQueue cq is inactive", "queue", INACTIVE.format("clusterqueue cq")),
         ("LocalQueue team is inactive", "queue", INACTIVE.format("localqueue team")),
         ("ClusterQueue cq is stopped", "queue", STOPPED),
@@ -228,7 +228,7 @@ def test_one_whose_queue_was_stopped_while_it_ran_is_told_that_it_is_stopped(rea
 def test_in_a_queue_that_lets_nobody_go_nobody_is_the_next(message, said):
     seen = read_observed({"job": gang(SUSPENDED, started=None), "pod_groups": [workload(message)]})
     placed = structs.replace(seen.pod_groups[0], ahead=0)
-    told, _ = lasting(structs.replace(seen, pod_groups=(placed,)), Rules(), BEGAN)
+    told, _ = judge_with_expiry(structs.replace(seen, pod_groups=(placed,)), JudgingContext(), BEGAN)
     assert first_line(told).startswith(f"queue team: {message}{said} (suspended")
 
 
@@ -254,10 +254,10 @@ WRONG = "waiting does not help: the task or its queue has to be corrected; or us
         ("NoMatchingFlavor", "flavor any doesn't match node affinity", True, NO_FLAVOR),
         ("Misconfigured", "x", True, WRONG),
         # The reason is that of the worst flavor; another one may have room.
-        ("ExceedsMaxQuota", FULL, False, remedy(Cause.QUEUE)),
+        ("ExceedsMaxQuota", FULL, False, get_remedy(Cause.QUEUE)),
         # An admin may create the queue.
         ("Misconfigured", "ClusterQueue cq doesn't exist", False, ABSENT),
-        ("WaitingForQuota", "x", False, remedy(Cause.QUEUE)),
+        ("WaitingForQuota", "x", False, get_remedy(Cause.QUEUE)),
     ],
 )
 def test_a_reason_may_say_that_waiting_is_in_vain(reason, message, gone, hint):
@@ -297,7 +297,7 @@ def test_one_that_was_taken_out_of_its_queue_waits_for_an_admin_or_another_attem
 def test_one_that_was_taken_out_of_its_queue_is_before_nobody_and_holds_back_no_job_that_is_over():
     out = {**workload(FULL), "spec": INACTIVE_SPEC}
     seen = read_observed({"job": gang(), "pod_groups": [out, workload(FULL)]})
-    assert [table.is_queued(each) for each in seen.pod_groups] == [False, True]
+    assert [registry.has_queue_position(each) for each in seen.pod_groups] == [False, True]
     over = group("kueue.x-k8s.io", condition("Finished"), kind="Workload", spec=INACTIVE_SPEC)
     assert "waits" not in verdict(gang(started=None), pod_groups=[over]).info
 
@@ -326,9 +326,9 @@ def test_a_job_with_only_kueue_has_the_warning_that_a_part_may_start(said, pods,
 
 def test_a_shortage_in_kueue_counts_all_replicas_of_an_elastic_job():
     job = gang(started=None, queue="team")
-    said = json.loads(job["metadata"]["annotations"][asks.ANNOTATION])
+    said = json.loads(job["metadata"]["annotations"][gang_annotation.ANNOTATION])
     said["roles"][1] |= {"count": 1, "replicas": 4}
-    job["metadata"]["annotations"] = {asks.ANNOTATION: json.dumps(said)}
+    job["metadata"]["annotations"] = {gang_annotation.ANNOTATION: json.dumps(said)}
     lacking = "couldn't assign flavors to pod set worker: insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed"
     held = group("kueue.x-k8s.io", condition("QuotaReserved", "False", message=lacking), kind="Workload")
     line = waiting_line(job=job, pod_groups=[held])

@@ -4,18 +4,18 @@
 import pytest
 from cluster import BEGAN, job, pod
 
-from backend_plugin.core.job import Run
-from backend_plugin.core.log_links import About, LogLink, links
+from backend_plugin.core.job import Attempt
+from backend_plugin.core.log_links import LinkContext, LogLink, build_links
 from backend_plugin.core.observed import read_job, read_pod
-from backend_plugin.core.settings.logs import Logs, LogTemplate
+from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
-RUN = Run(output_prefix="s3://b/x", project="p", domain="d", execution="e", node_id="n0", attempt=1, task_project="tp", task_domain="td", task_name="t", task_version="v", namespace="ns")  # fmt: skip
+RUN = Attempt(output_prefix="s3://b/x", project="p", domain="d", execution="e", node_id="n0", attempt=1, task_project="tp", task_domain="td", task_name="t", task_version="v", namespace="ns")  # fmt: skip
 POD = pod("worker-0", container={"containerID": "containerd://abc"}, metadata={"uid": "u1"})
 
 
 def filled(template: str, **about) -> list[str]:
-    logs = Logs(templates=(LogTemplate(name="L", template_uris=(template,)),))
-    known = links(read_job(job()), [read_pod(POD)], logs, About(now=BEGAN, run=RUN, **about))
+    logs = LogLinkSettings(templates=(LogTemplate(name="L", template_uris=(template,)),))
+    known = build_links(read_job(job()), [read_pod(POD)], logs, LinkContext(now=BEGAN, run=RUN, **about))
     return [link.uri for link in known]
 
 
@@ -45,7 +45,7 @@ def test_every_variable_of_flyte(template, uris):
 
 
 def test_links_of_the_job_come_first_and_every_replica_has_its_own_name():
-    logs = Logs(
+    logs = LogLinkSettings(
         kubernetes_enabled=True,
         kubernetes_url="https://k",
         templates=(
@@ -60,7 +60,7 @@ def test_links_of_the_job_come_first_and_every_replica_has_its_own_name():
         ),
     )
     eight = {**job(), "spec": {**job()["spec"], "nprocPerNode": "8"}}
-    assert links(read_job(eight), [], logs, About(now=BEGAN)) == (
+    assert build_links(read_job(eight), [], logs, LinkContext(now=BEGAN)) == (
         LogLink(
             name="All (all replicas)",
             uri="https://all/j",
@@ -79,7 +79,7 @@ def test_links_of_the_job_come_first_and_every_replica_has_its_own_name():
 
 
 def test_flytes_own_three():
-    logs = Logs(
+    logs = LogLinkSettings(
         cloudwatch_enabled=True,
         cloudwatch_region="eu",
         cloudwatch_log_group="g",
@@ -89,7 +89,7 @@ def test_flytes_own_three():
     )
     names = [
         (link.name, link.message_format)
-        for link in links(read_job(job()), [read_pod(POD)], logs, About(now=BEGAN))
+        for link in build_links(read_job(job()), [read_pod(POD)], logs, LinkContext(now=BEGAN))
     ]
     assert names == [
         ("Cloudwatch Logs master-0", "UNKNOWN"),
@@ -100,15 +100,15 @@ def test_flytes_own_three():
 
 
 def test_a_task_chooses_dynamic_links():
-    logs = Logs(
+    logs = LogLinkSettings(
         dynamic_log_links={
             "vscode": LogTemplate(name="code", dynamic_template_uris=("https://{{ .taskConfig.port }}",))
         }
     )
-    chosen = About(now=BEGAN, task_config={"link_type": "vscode, other", "port": "80"})
-    assert [link.uri for link in links(read_job(job()), [], logs, chosen)] == ["https://80"]
-    assert links(read_job(job()), [], logs, About(now=BEGAN)) == ()
-    assert links(None, [], logs, chosen) == ()
+    chosen = LinkContext(now=BEGAN, task_config={"link_type": "vscode, other", "port": "80"})
+    assert [link.uri for link in build_links(read_job(job()), [], logs, chosen)] == ["https://80"]
+    assert build_links(read_job(job()), [], logs, LinkContext(now=BEGAN)) == ()
+    assert build_links(None, [], logs, chosen) == ()
 
 
 @pytest.mark.parametrize(
@@ -121,5 +121,5 @@ def test_a_task_chooses_dynamic_links():
 )
 def test_ranks_where_they_are_known(spec, name):
     manifest = {**job(), "spec": {**job()["spec"], **spec}}
-    logs = Logs(templates=(LogTemplate(name="L", template_uris=("{{ .podName }}",)),))
-    assert links(read_job(manifest), [], logs, About(now=BEGAN))[1].name == f"L {name}"
+    logs = LogLinkSettings(templates=(LogTemplate(name="L", template_uris=("{{ .podName }}",)),))
+    assert build_links(read_job(manifest), [], logs, LinkContext(now=BEGAN))[1].name == f"L {name}"

@@ -4,8 +4,8 @@
 import pytest
 from cluster import FAILED, ended, error_file, job, short, verdict
 
-from backend_plugin.core.rules import Rules
-from backend_plugin.core.settings.judging import Judging
+from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.settings.judging import JudgingSettings
 from kfpytorch_common.causes import Cause
 
 LOST = "RuntimeError: DataLoader worker (pid(s) 12, 13) exited unexpectedly"
@@ -69,6 +69,6 @@ def test_what_the_last_words_of_a_container_tell_of_its_end(code, reason, words,
 
 
 def test_what_the_settings_say_of_an_exit_code_goes_before_the_last_words():
-    rules = Rules(judging=Judging(exit_codes={134: Cause.CONFIG}))
+    rules = JudgingContext(judging=JudgingSettings(exit_codes={134: Cause.CONFIG}))
     aborted = ended("worker-0", 134, container_message=ABORTED.format("std::bad_alloc"))
     assert short(verdict(job(FAILED), aborted, rules=rules)) == ("FAILED", "SIGABRT", "config")

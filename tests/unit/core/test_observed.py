@@ -6,6 +6,7 @@ import pytest
 from cluster import BEGAN, RUNNING, SUCCEEDED, ended, job, running
 
 from backend_plugin.core.error_files import read_error_file
+from backend_plugin.core.last_transition import get_last_transition_time
 from backend_plugin.core.observed import (
     read_event,
     read_job,
@@ -13,8 +14,14 @@ from backend_plugin.core.observed import (
     read_pod,
     read_pod_group,
 )
-from backend_plugin.core.reading import decimals_ns, in_order, moment, number, parse_moment, texts
-from backend_plugin.core.told_at import told_at
+from backend_plugin.core.reading import (
+    format_sortable_time,
+    get_int,
+    get_text_map,
+    get_time,
+    parse_subsecond_ns,
+    parse_time,
+)
 
 UTC = timezone.utc
 TIMES = {
@@ -32,19 +39,19 @@ TIMES = {
 
 @pytest.mark.parametrize(("said", "meant"), TIMES.items())
 def test_times(said, meant):
-    assert parse_moment(said) == meant
-    assert moment({"at": said}, "at") == meant
+    assert parse_time(said) == meant
+    assert get_time({"at": said}, "at") == meant
 
 
 def test_nanoseconds_of_a_time():
-    assert decimals_ns("2026-01-02T03:04:05.000000007Z") == 7
-    assert decimals_ns("2026-01-02T03:04:05Z") == decimals_ns("x") == 0
+    assert parse_subsecond_ns("2026-01-02T03:04:05.000000007Z") == 7
+    assert parse_subsecond_ns("2026-01-02T03:04:05Z") == parse_subsecond_ns("x") == 0
 
 
 def test_times_of_all_zones_are_in_order_as_text():
     said = ["2026-01-02T01:04:05+01:00", "2026-01-02T00:04:05.1Z", "2026-01-02T02:04:05.100000007+02:00"]
-    assert sorted([said[2], said[0], said[1]], key=in_order) == said
-    assert in_order("x") == "x"
+    assert sorted([said[2], said[0], said[1]], key=format_sortable_time) == said
+    assert format_sortable_time("x") == "x"
 
 
 NUMBERS = [
@@ -61,12 +68,12 @@ NUMBERS = [
 
 @pytest.mark.parametrize(("said", "meant"), NUMBERS)
 def test_numbers(said, meant):
-    assert number({"n": said}, "n") == meant
+    assert get_int({"n": said}, "n") == meant
 
 
 def test_texts_of_anything():
-    assert texts({"labels": {"a": "b", "c": 1}}, "labels") == {"a": "b"}
-    assert texts({"labels": 1}, "labels") == {}
+    assert get_text_map({"labels": {"a": "b", "c": 1}}, "labels") == {"a": "b"}
+    assert get_text_map({"labels": 1}, "labels") == {}
 
 
 ODD = (None, 1, "x", [], [1], {}, {"x": 1}, True)
@@ -132,7 +139,9 @@ def test_an_error_file_in_each_of_its_shapes(below, kind, origin):
 
 
 def test_an_object_tells_how_old_it_is_at_most() -> None:
-    assert told_at(read_job(job(RUNNING, SUCCEEDED))) == BEGAN + timedelta(seconds=100)
-    assert told_at(read_pod(running("worker-0", since=9))) == BEGAN + timedelta(seconds=9)
-    assert told_at(read_pod(ended("worker-0", 1, finished=80))) == BEGAN + timedelta(seconds=80)
-    assert told_at(read_pod({"metadata": {"name": "p"}})) is None
+    assert get_last_transition_time(read_job(job(RUNNING, SUCCEEDED))) == BEGAN + timedelta(seconds=100)
+    assert get_last_transition_time(read_pod(running("worker-0", since=9))) == BEGAN + timedelta(seconds=9)
+    assert get_last_transition_time(read_pod(ended("worker-0", 1, finished=80))) == BEGAN + timedelta(
+        seconds=80
+    )
+    assert get_last_transition_time(read_pod({"metadata": {"name": "p"}})) is None

@@ -6,11 +6,11 @@ import sys
 import pytest
 from builders import a_run, a_template
 
-from backend_plugin.core import origin, settings
-from backend_plugin.core.errors import InvalidTask, Problem, gathered
+from backend_plugin.core import settings, task_annotation
+from backend_plugin.core.errors import InvalidTask, Problem, collect_problems
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.pipeline import plan
-from backend_plugin.core.reading import section, texts
+from backend_plugin.core.reading import get_mapping, get_text_map
 
 LOADED = """
 import sys
@@ -63,14 +63,14 @@ def test_problems_are_gathered_in_order() -> None:
     one, two = (Problem(field=field, value="", message="", remedy="") for field in "ab")
 
     def stages() -> None:
-        with gathered() as problems:
+        with collect_problems() as problems:
             problems.append(one)
             raise InvalidTask(two)
 
     with pytest.raises(InvalidTask) as caught:
         stages()
     assert caught.value.problems == (one, two)
-    with gathered() as problems:
+    with collect_problems() as problems:
         assert problems == []
 
 
@@ -84,6 +84,6 @@ def test_what_the_author_said_about_time_stands_on_the_job() -> None:
     deadlines = Deadlines(active_seconds=3600, queue_seconds=60, pending_seconds=30)
     for each, expected in ((template, deadlines), (a_template(TWO), Deadlines())):
         (manifest,) = plan(each, a_run(), settings.read({})).manifests
-        told = origin.read(texts(section(manifest, "metadata"), "annotations"), "ns")
+        told = task_annotation.read(get_text_map(get_mapping(manifest, "metadata"), "annotations"), "ns")
         assert told is not None
         assert told.deadlines == expected

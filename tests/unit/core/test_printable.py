@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend_plugin.core import printable
-from backend_plugin.core.task_phase import Phase, TaskPhase
+from backend_plugin.core.verdict import Phase, Verdict
 
 
 @pytest.mark.parametrize(
@@ -49,5 +49,5 @@ def test_json_means_the_same(text: str) -> None:
 
 
 def test_no_phase_has_such_characters() -> None:
-    phase = TaskPhase(phase=Phase.FAILED, reason="a\x9b", message="\x1b]0;title\x07 \u202e")
+    phase = Verdict(phase=Phase.FAILED, reason="a\x9b", message="\x1b]0;title\x07 \u202e")
     assert (phase.reason, phase.message) == (r"a\x9b", r"\x1b]0;title\x07 \u202e")

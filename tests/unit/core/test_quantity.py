@@ -1,6 +1,6 @@
 import pytest
 
-from backend_plugin.core.quantity import NotAQuantity, parse
+from backend_plugin.core.quantity import InvalidQuantity, parse
 
 # Printed by k8s.io/apimachinery v0.34.1.
 WRITTEN = {
@@ -45,7 +45,7 @@ def test_a_quantity_is_written_as_go_writes_it(text: str, written: str) -> None:
     "text", ["", "x", "Gi", ".", "1 Gi", "1gi", "1Kib", "--1", "1e", "1e999", "9" * 61, "\u0661"]
 )
 def test_what_is_no_quantity_is_refused(text: str) -> None:
-    with pytest.raises(NotAQuantity):
+    with pytest.raises(InvalidQuantity):
         parse(text)
 
 

@@ -7,7 +7,7 @@ from waiting_gang import gang, group, told_members
 
 from backend_plugin.core import settings
 from backend_plugin.core.job import Deadlines
-from backend_plugin.core.rules import Rules
+from backend_plugin.core.judging_context import JudgingContext
 
 FULL = "couldn't assign flavors to pod set worker: insufficient unused quota for cpu in flavor any, 4 more needed"
 BEYOND = (
@@ -19,7 +19,7 @@ NO_NODE = "0/3 nodes are available: 3 Insufficient cpu."
 
 def rules(deadlines=None, **said):
     judging = settings.read({"kfpytorch": {"judging": said}}).judging
-    return Rules(judging=judging, deadlines=deadlines or Deadlines())
+    return JudgingContext(judging=judging, deadlines=deadlines or Deadlines())
 
 
 def queued(message):

@@ -7,9 +7,9 @@ import pytest
 from backend_plugin.core import settings
 from backend_plugin.core.errors import InvalidSettings, Problem
 from backend_plugin.core.quantity import parse
-from backend_plugin.core.settings import Ours, Settings, TaskResources, reading
-from backend_plugin.core.settings.judging import Judging
-from backend_plugin.core.settings.logs import Logs, LogTemplate
+from backend_plugin.core.settings import PluginSettings, Settings, TaskResources, loader
+from backend_plugin.core.settings.judging import JudgingSettings
+from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 from kfpytorch_common.causes import Cause
 
 TOLERATION = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 3}
@@ -113,7 +113,7 @@ def test_settings_of_others_are_known_and_mean_nothing() -> None:
 def test_the_platforms_resources_are_ours_to_know() -> None:
     said = {"defaults": {"cpu": 2}, "limits": [{"gpu": "8"}, {"memory": "1Ti"}]}
     read = settings.read({"gpu-resource-name": "amd.com/gpu", "kfpytorch": {"task-resources": said}})
-    assert read.kfpytorch == Ours(
+    assert read.kfpytorch == PluginSettings(
         task_resources=TaskResources(
             defaults={"cpu": parse("2")}, limits={"amd.com/gpu": parse("8"), "memory": parse("1Ti")}
         )
@@ -128,7 +128,7 @@ def test_patience_is_flytes_and_ours() -> None:
         "create-container-config-error-grace-period": "1.5ms",
         "kfpytorch": {"judging": {"queue-timeout": "90s", "exit-codes": {3: "config", "4": "infra"}}},
     }
-    assert settings.read(section).judging == Judging(
+    assert settings.read(section).judging == JudgingSettings(
         pending_timeout=timedelta(minutes=90),
         image_pull_backoff_grace_period=timedelta(0),
         create_container_error_grace_period=timedelta(0),
@@ -145,12 +145,15 @@ def test_every_field_of_judging_and_logs_can_be_said() -> None:
         "templates": [{"name": "a", "templateUris": ["u"], "showWhilePending": True, "scheme": "Pod"}],
         "dynamic-log-links": [{"vscode": {"displayName": "VS Code"}}],
     }
-    assert settings.read({"kfpytorch": {"logs": everything}}).logs == Logs(
+    assert settings.read({"kfpytorch": {"logs": everything}}).logs == LogLinkSettings(
         kubernetes_enabled=True,
         templates=(LogTemplate(name="a", template_uris=("u",), show_while_pending=True),),
         dynamic_log_links={"vscode": LogTemplate(name="vscode", display_name="VS Code")},
     )
-    names = {name.replace("_", "-") for name in (*Judging.__dataclass_fields__, *Logs.__dataclass_fields__)}
+    names = {
+        name.replace("_", "-")
+        for name in (*JudgingSettings.__dataclass_fields__, *LogLinkSettings.__dataclass_fields__)
+    }
     with pytest.raises(InvalidSettings) as refusal:
         settings.read({"kfpytorch": {"logs": dict.fromkeys(names, ()), "judging": dict.fromkeys(names, ())}})
     unknown = [each.field for each in refusal.value.problems if each.message == "is not a setting"]
@@ -279,12 +282,12 @@ def test_a_section_that_is_none_is_a_problem() -> None:
 
 
 def test_each_key_has_a_field_or_is_part_of_one() -> None:
-    assert {"default-cpus", "pod-pending-timeout", "kfpytorch.gang.queue"} < {*reading.keys()}
-    assert not {"inject-finalizer"} & {*reading.keys()}
-    assert reading.named_sections() == (
+    assert {"default-cpus", "pod-pending-timeout", "kfpytorch.gang.queue"} < {*loader.keys()}
+    assert not {"inject-finalizer"} & {*loader.keys()}
+    assert loader.named_sections() == (
         "kfpytorch.gang.by-namespace",
         "kfpytorch.gang.by-project",
         "kfpytorch.gang.choices",
     )
-    for key in {*reading.keys()} - {"default-env-vars-from-env"}:  # That one is part of `default-env-vars`.
-        attrgetter(reading.field_of(key))(Settings())
+    for key in {*loader.keys()} - {"default-env-vars-from-env"}:  # That one is part of `default-env-vars`.
+        attrgetter(loader.field_of(key))(Settings())

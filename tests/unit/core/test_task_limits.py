@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from builders import a_run, a_template
 
-from backend_plugin.core import refusal, settings
-from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem, Problems, gathered
+from backend_plugin.core import rejection, settings
+from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem, Problems, collect_problems
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.task_sizes import CUSTOM_BYTES
 
@@ -38,7 +38,7 @@ def test_problems_beyond_the_limit_are_not_looked_for() -> None:
 
 def test_problems_of_several_stages_are_each_reported_once() -> None:
     def stages() -> None:
-        with gathered() as problems:
+        with collect_problems() as problems:
             problems.append(problem(1))
             raise InvalidTask(problem(1), problem(2), *map(problem, range(100, 100 + MOST_PROBLEMS)))
 
@@ -49,7 +49,7 @@ def test_problems_of_several_stages_are_each_reported_once() -> None:
 
 
 def test_a_message_states_that_there_may_be_more_problems() -> None:
-    lines = refusal.of_problems([problem(number) for number in range(MOST_PROBLEMS)]).splitlines()
+    lines = rejection.format_problems([problem(number) for number in range(MOST_PROBLEMS)]).splitlines()
     assert lines[-1] == "and 42 or more other problems"
 
 

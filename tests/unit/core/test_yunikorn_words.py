@@ -8,9 +8,9 @@ from cluster import RUNNING, at, condition, pod, running, verdict
 from waiting_gang import event, first_line, gang, holder, members, waiting_line
 
 from backend_plugin.core import settings
-from backend_plugin.core.rules import Rules
-from backend_plugin.core.scheduling import asks
-from backend_plugin.core.wording import remedy
+from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.messages import get_remedy
+from backend_plugin.core.scheduling import gang_annotation
 from kfpytorch_common.causes import Cause
 
 NO_ROOM = condition(
@@ -53,16 +53,16 @@ def test_what_a_queue_lacks_is_in_an_event_only():
 
 def test_devices_that_are_all_held_are_not_waited_for():
     job = gang()
-    said = json.loads(job["metadata"]["annotations"][asks.ANNOTATION])
+    said = json.loads(job["metadata"]["annotations"][gang_annotation.ANNOTATION])
     del said["roles"][1]["requests"]["nvidia.com/gpu"]
-    job["metadata"]["annotations"] = {asks.ANNOTATION: json.dumps(said)}
+    job["metadata"]["annotations"] = {gang_annotation.ANNOTATION: json.dumps(said)}
     line = waiting_line(*members(), *PLACED, holder("x", "worker", NO_ROOM), job=job)
     assert line.startswith(
         "waiting for 8 cpu (20 requested, 12 held) and 32Gi memory (80Gi requested, 48Gi held) in"
     )
     for role in said["roles"]:
         role["requests"] = {"nvidia.com/gpu": "2"} if role["name"] == "master" else {}
-    job["metadata"]["annotations"] = {asks.ANNOTATION: json.dumps(said)}
+    job["metadata"]["annotations"] = {gang_annotation.ANNOTATION: json.dumps(said)}
     line = waiting_line(*members(), *PLACED, holder("x", "worker", NO_ROOM), job=job)
     assert line.startswith("waiting for 1 of 4 places: ")
 
@@ -159,9 +159,9 @@ def test_what_its_queue_has_no_room_for_is_borne_as_a_queue(waiting, cause, now,
     pods, events = waiting(cause)
     judging = settings.read({"kfpytorch": {"judging": PATIENT}}).judging
     job = gang(workers=4 if len(pods) > 1 else 0)
-    told = verdict(job, *pods, events=events, now=now, rules=Rules(judging=judging))
+    told = verdict(job, *pods, events=events, now=now, rules=JudgingContext(judging=judging))
     assert (told.phase.value, told.cause and told.cause.value) == (phase, cause)
-    assert remedy(Cause(cause)) in told.message.splitlines()
+    assert get_remedy(Cause(cause)) in told.message.splitlines()
 
 
 def test_how_much_a_queue_lacks_for_one_is_told():

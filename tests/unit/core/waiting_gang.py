@@ -6,8 +6,8 @@ from typing import Any
 from cluster import Manifest, at, condition, job, pod, verdict
 
 from backend_plugin.core.observed import PLACE, PLACE_OF
-from backend_plugin.core.scheduling import asks
-from backend_plugin.core.task_phase import TaskPhase
+from backend_plugin.core.scheduling import gang_annotation
+from backend_plugin.core.verdict import Verdict
 
 ASKS = {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "2"}
 
@@ -19,7 +19,7 @@ def gang(*conditions: Manifest, workers: int = 4, started: float | None = 1, **s
         {"name": "worker", "count": workers, "requests": ASKS},
     ]
     made = job(*conditions, workers=workers, started=started)
-    made["metadata"]["annotations"] = {asks.ANNOTATION: json.dumps({"roles": roles, **said})}
+    made["metadata"]["annotations"] = {gang_annotation.ANNOTATION: json.dumps({"roles": roles, **said})}
     return made
 
 
@@ -58,7 +58,7 @@ def group(api: str, *conditions: Manifest, kind: str = "PodGroup", **said: Any) 
     }
 
 
-def first_line(told: TaskPhase) -> str:
+def first_line(told: Verdict) -> str:
     return told.message.partition("\n")[0]
 
 

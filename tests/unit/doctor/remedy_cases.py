@@ -7,10 +7,19 @@ from typing import Any
 
 from backend_plugin.connection import Server
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.scheduling.platform import Ganging
-from backend_plugin.core.settings.reading import read
-from backend_plugin.doctor import outside, reaching
-from backend_plugin.doctor.facts import Facts, Lacking, Permission, Reply, RolePods, Subject, Task, Tried
+from backend_plugin.core.scheduling.gang_settings import GangSettings
+from backend_plugin.core.settings.loader import read
+from backend_plugin.doctor import connectivity, external_probes
+from backend_plugin.doctor.facts import (
+    DryRunReply,
+    Facts,
+    MissingPermissions,
+    Permission,
+    PlannedTask,
+    ProbeResult,
+    RolePods,
+    Subject,
+)
 
 NS = "ns"
 GPU = "nvidia.com/gpu"
@@ -33,17 +42,17 @@ def operator(*args: str, name: str = "training-operator", tag: str = "v1.9.3", r
     return deployment(name, f"training-operator:{tag}", *args, ready=ready)
 
 
-def role(count: int = 1, requests: Mapping[str, str] | None = None, **spec: Any) -> Task:
+def role(count: int = 1, requests: Mapping[str, str] | None = None, **spec: Any) -> PlannedTask:
     container = {"name": "pytorch", "image": "example.org/a:1", "resources": {"requests": requests or {}}}
     pod = made(
         "p",
         metadata={"labels": {"app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch"}},
         spec={"containers": [container], **spec},
     )
-    return Task(roles=[RolePods(name="worker", count=count, needed=count, pod=pod)])
+    return PlannedTask(roles=[RolePods(name="worker", count=count, needed=count, pod=pod)])
 
 
-def container(**said: Any) -> Task:
+def container(**said: Any) -> PlannedTask:
     return role(containers=[{"name": "pytorch", "image": "example.org/a:1", **said}])
 
 
@@ -83,9 +92,9 @@ def queue(name: str, api_version: str, kind: str, **spec: Any) -> dict[str, Any]
     return made(name, apiVersion=api_version, kind=kind, spec=spec)
 
 
-KUEUE = Ganging(scheduler="kueue", queue="team")
+KUEUE = GangSettings(scheduler="kueue", queue="team")
 LOCAL = queue("team", "kueue.x-k8s.io/v1beta1", "LocalQueue", clusterQueue="all")
-PLUGIN = Ganging(scheduler="coscheduling", style="plugin")
+PLUGIN = GangSettings(scheduler="coscheduling", style="plugin")
 PAIR = role(2)
 TEMPLATED = read({"default-pod-template-name": "t"})
 ENDPOINT = "dns:///kfpytorch-backend.flyte.svc.cluster.local:8000"
@@ -112,8 +121,8 @@ CASES: Mapping[str, Facts] = {
     "operator-elsewhere": facts({DEPLOYMENTS: [operator("--namespace=ml")]}),
     "operator-scheme": facts({DEPLOYMENTS: [operator("--enable-scheme=tfjob")]}),
     "operator-asleep": facts({Subject.JOBS: [LATE]}, now=datetime(2026, 1, 2, tzinfo=timezone.utc)),
-    "webhook-away": facts(invalid_reply=Reply(message="failed calling webhook")),
-    "webhook-missing": facts({DEPLOYMENTS: [operator()]}, invalid_reply=Reply(stored={})),
+    "webhook-away": facts(invalid_reply=DryRunReply(message="failed calling webhook")),
+    "webhook-missing": facts({DEPLOYMENTS: [operator()]}, invalid_reply=DryRunReply(stored={})),
     "gang-refused": facts(gang_problems=[PROBLEM]),
     "gang-kinds": facts(gang=PLUGIN),
     "gang-unused": facts({Subject.GROUPS: [{"name": "scheduling.x-k8s.io"}]}),
@@ -122,7 +131,7 @@ CASES: Mapping[str, Facts] = {
         {DEPLOYMENTS: [deployment("s", "s:1", f"--scheduler-name={COSCHEDULING}", ready=0)]}, gang=PLUGIN
     ),
     "gang-operator-lacks": facts(
-        {DEPLOYMENTS: [operator()]}, gang=Ganging(scheduler="coscheduling", style="operator")
+        {DEPLOYMENTS: [operator()]}, gang=GangSettings(scheduler="coscheduling", style="operator")
     ),
     "gang-operator-too": facts({DEPLOYMENTS: [operator("--gang-scheduler-name=volcano")]}),
     "queue-missing": facts({Subject.LOCAL_QUEUES: []}, gang=KUEUE),
@@ -133,7 +142,7 @@ CASES: Mapping[str, Facts] = {
                 queue("team", "scheduling.volcano.sh/v1beta1", "Queue", capability={"cpu": "0"})
             ]
         },
-        gang=Ganging(scheduler="volcano", queue="team"),
+        gang=GangSettings(scheduler="volcano", queue="team"),
         task=role(requests={"cpu": "1"}),
     ),
     "queue-uncovered": facts(
@@ -146,17 +155,17 @@ CASES: Mapping[str, Facts] = {
     ),
     "priority-missing": facts(task=role(priorityClassName="urgent")),
     "workload-priority-missing": facts(
-        task=Task(job={"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "urgent"}}})
+        task=PlannedTask(job={"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "urgent"}}})
     ),
-    "task-refused": facts(task=Task(problems=[PROBLEM])),
+    "task-refused": facts(task=PlannedTask(problems=[PROBLEM])),
     "template-missing": facts(settings=TEMPLATED),
     "template-unmade": facts(
         {Subject.FLYTE_CONFIG: [{"plugins": {"k8s": {"default-pod-template-name": "t"}}}]}
     ),
-    "job-refused": facts(job_reply=Reply(reason="Invalid", message="spec is wrong")),
-    "pod-refused": facts(pod_replies={"worker": Reply(reason="Invalid", message="spec is wrong")}),
-    "job-changed": facts(task=Task(job={"spec": {"a": 1}}), job_reply=Reply(stored={})),
-    "pod-changed": facts(task=role(), pod_replies={"worker": Reply(stored={})}),
+    "job-refused": facts(job_reply=DryRunReply(reason="Invalid", message="spec is wrong")),
+    "pod-refused": facts(pod_replies={"worker": DryRunReply(reason="Invalid", message="spec is wrong")}),
+    "job-changed": facts(task=PlannedTask(job={"spec": {"a": 1}}), job_reply=DryRunReply(stored={})),
+    "pod-changed": facts(task=role(), pod_replies={"worker": DryRunReply(stored={})}),
     "template-containers": facts(
         {Subject.TEMPLATES: [template(containers=[{"name": "x", "env": [{"name": "A", "value": "b"}]}])]},
         settings=TEMPLATED,
@@ -212,7 +221,7 @@ CASES: Mapping[str, Facts] = {
     "network-dns": facts({POLICIES: [policy("Egress", egress=[{"ports": [{"port": 23456}]}])]}, task=PAIR),
     "dns": facts(),
     "hostname-length": facts(task=role(setHostnameAsFQDN=True, subdomain="s" * 60)),
-    "pod-security": facts(pod_replies={"worker": Reply(message='violates PodSecurity "restricted"')}),
+    "pod-security": facts(pod_replies={"worker": DryRunReply(message='violates PodSecurity "restricted"')}),
     "service-account": facts({Subject.NAMESPACE: [made(NS)]}, task=role(serviceAccountName="team")),
     "pull-secret": facts(task=role(imagePullSecrets=[{"name": "pull"}])),
     "image-name": facts(task=container(image="An Image")),
@@ -222,7 +231,7 @@ CASES: Mapping[str, Facts] = {
     "volume-claim": facts(task=role(**CLAIMING)),
     "volume-lost": facts({Subject.CLAIMS: [made("data", status={"phase": "Lost"})]}, task=role(**CLAIMING)),
     "volume-shared": facts({Subject.CLAIMS: [SINGLE]}, task=role(2, **CLAIMING)),
-    "store": asyncio.run(outside.tried(facts(), ["/no/directory"], None)),
+    "store": asyncio.run(external_probes.probe_external(facts(), ["/no/directory"], None)),
     "flyte-old": facts({DEPLOYMENTS: [deployment("f", "flyte-binary:v1.16.0")]}),
     "flyte-version": facts({DEPLOYMENTS: [deployment("f", "flyte-binary:latest")]}),
     "flyte-route": facts({Subject.FLYTE_CONFIG: [{"tasks": {"task-plugins": {"enabled-plugins": ["a"]}}}]}),
@@ -235,7 +244,9 @@ CASES: Mapping[str, Facts] = {
     "flyte-timeout": facts(flyte(endpoint=ENDPOINT)),
     "connector-service": facts(flyte(endpoint=ENDPOINT)),
     "connector-down": facts({**flyte(endpoint=ENDPOINT), Subject.SERVICES: [SERVICE]}),
-    "connector-silent": facts(connector=reaching.trouble(Server(address="localhost")) or Tried(what="")),
-    "connector-rights": facts(lacking=[Lacking(namespace="flyte", name="c", rules=[RULE])]),
+    "connector-silent": facts(
+        connector=connectivity.find_problem(Server(address="localhost")) or ProbeResult(what="")
+    ),
+    "connector-rights": facts(lacking=[MissingPermissions(namespace="flyte", name="c", rules=[RULE])]),
     "connector-release": facts({DEPLOYMENTS: [CONNECTOR]}, release="1.0.0"),
 }

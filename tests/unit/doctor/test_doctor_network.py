@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from backend_plugin.doctor import pods, probe
+from backend_plugin.doctor import role_pods, sample_task
 from backend_plugin.doctor.checks import network
-from backend_plugin.doctor.facts import Facts, RolePods, Subject, Task
-from backend_plugin.doctor.selectors import matches
+from backend_plugin.doctor.facts import Facts, PlannedTask, RolePods, Subject
+from backend_plugin.doctor.label_selectors import is_match
 
 OURS = {"app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch"}
 EGRESS_DNS = {"ports": [{"port": 53}]}
@@ -25,7 +25,7 @@ def ids(*policies: dict[str, Any], labels: dict[str, str] | None = None) -> list
     facts = Facts(
         namespace="n",
         seen={Subject.POLICIES: manifests, Subject.NAMESPACE: [namespace], Subject.DNS: [{}]},
-        task=Task(roles=[role("master"), role("worker")]),
+        task=PlannedTask(roles=[role("master"), role("worker")]),
     )
     return sorted({check.id for check in network.CHECKS if check.id != "dns" for _ in check.judge(facts)})
 
@@ -68,7 +68,7 @@ def test_a_job_of_one_replica_meets_nobody() -> None:
     facts = Facts(
         namespace="n",
         seen={Subject.POLICIES: [{"spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}}]},
-        task=Task(roles=[role("master")]),
+        task=PlannedTask(roles=[role("master")]),
     )
     assert [each for check in network.CHECKS if check.id != "dns" for each in check.judge(facts)] == []
 
@@ -89,23 +89,23 @@ def test_expressions_select_as_kubernetes_does(
     operator: str, values: list[str] | None, labels: dict[str, str], selected: bool
 ) -> None:
     assert (
-        matches({"matchExpressions": [{"key": "k", "operator": operator, "values": values}]}, labels)
+        is_match({"matchExpressions": [{"key": "k", "operator": operator, "values": values}]}, labels)
         is selected
     )
 
 
 def test_no_selector_selects_nothing() -> None:
-    assert not matches(None, {"k": "a"})
+    assert not is_match(None, {"k": "a"})
 
 
 def test_the_probe_is_a_master_and_a_worker_that_waits_for_it() -> None:
-    spec = probe.invalid("n")["spec"]
+    spec = sample_task.build_invalid_job("n")["spec"]
     assert isinstance(spec, dict)
-    job = {**probe.invalid("n"), "spec": {"pytorchReplicaSpecs": {
+    job = {**sample_task.build_invalid_job("n"), "spec": {"pytorchReplicaSpecs": {
         "Master": {**spec["pytorchReplicaSpecs"]["Master"], "replicas": 1},
         "Worker": {**spec["pytorchReplicaSpecs"]["Master"], "replicas": 3},
     }}}  # fmt: skip
-    master, worker = pods.of(job, "mine")
+    master, worker = role_pods.build_role_pods(job, "mine")
     assert (master.name, master.count, worker.name, worker.count) == ("master", 1, "worker", 3)
     assert [each["name"] for each in worker.pod["spec"]["initContainers"]] == ["init-pytorch"]
     assert worker.pod["spec"]["schedulerName"] == "mine"

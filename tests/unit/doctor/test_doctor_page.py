@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 from backend_plugin.cli.doctor import command
-from backend_plugin.doctor.table import CHECKS
-from backend_plugin.doctor.verdict import EXIT_CODES
+from backend_plugin.doctor.registry import CHECKS
+from backend_plugin.doctor.run_checks import EXIT_CODES
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "reference" / "doctor.md"

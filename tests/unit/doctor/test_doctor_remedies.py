@@ -15,9 +15,9 @@ from remedy_cases import CASES
 
 from backend_plugin.cli.doctor import command
 from backend_plugin.core.errors import InvalidSettings
-from backend_plugin.core.settings.reading import read
+from backend_plugin.core.settings.loader import read
 from backend_plugin.doctor.facts import Facts, Subject
-from backend_plugin.doctor.table import CHECKS
+from backend_plugin.doctor.registry import CHECKS
 
 JUDGES = {check.id: check.judge for check in CHECKS}
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
@@ -239,11 +239,13 @@ def changed(facts: Facts, words: Sequence[str]) -> Facts:
 
 
 def put(facts: Facts, subject: Subject, each: Mapping[str, Any]) -> Facts:
-    return replace(facts, seen={**facts.seen, subject: [*facts.of(subject), each]})
+    return replace(facts, seen={**facts.seen, subject: [*facts.get_objects(subject), each]})
 
 
 def alter(facts: Facts, subject: Subject, change: Mapping[str, Any]) -> Facts:
-    return replace(facts, seen={**facts.seen, subject: [merge(each, change) for each in facts.of(subject)]})
+    return replace(
+        facts, seen={**facts.seen, subject: [merge(each, change) for each in facts.get_objects(subject)]}
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from backend_plugin.doctor.checks import job
-from backend_plugin.doctor.facts import Facts, Reply, RolePods, Task
+from backend_plugin.doctor.facts import DryRunReply, Facts, PlannedTask, RolePods
 
 CHECKS = {check.id: check for check in job.CHECKS}
 SENT = {
@@ -21,8 +21,8 @@ SENT = {
 def told(stored: dict[str, Any]) -> list[str]:
     facts = Facts(
         namespace="n",
-        task=Task(roles=[RolePods(name="worker", count=1, needed=1, pod=SENT)]),
-        pod_replies={"worker": Reply(stored=stored)},
+        task=PlannedTask(roles=[RolePods(name="worker", count=1, needed=1, pod=SENT)]),
+        pod_replies={"worker": DryRunReply(stored=stored)},
     )
     return [each.sentence for each in CHECKS["pod-changed"].judge(facts)]
 
@@ -77,8 +77,8 @@ def test_many_changes_are_told_shortly() -> None:
     sent = {**SENT, "metadata": {"labels": labels}}
     facts = Facts(
         namespace="n",
-        task=Task(roles=[RolePods(name="worker", count=1, needed=1, pod=sent)]),
-        pod_replies={"worker": Reply(stored={**sent, "metadata": {}})},
+        task=PlannedTask(roles=[RolePods(name="worker", count=1, needed=1, pod=sent)]),
+        pod_replies={"worker": DryRunReply(stored={**sent, "metadata": {}})},
     )
     (found,) = CHECKS["pod-changed"].judge(facts)
     assert found.sentence.endswith(", and 3 more")

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from backend_plugin.core.settings.reading import read
-from backend_plugin.doctor.check import Found
+from backend_plugin.core.settings.loader import read
+from backend_plugin.doctor.check import Violation
 from backend_plugin.doctor.checks import nodes
-from backend_plugin.doctor.facts import Facts, RolePods, Subject, Task
+from backend_plugin.doctor.facts import Facts, PlannedTask, RolePods, Subject
 
 GPU = "nvidia.com/gpu"
 POD = {
@@ -44,10 +44,10 @@ def node(name: str, *taints: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def found(pod: dict[str, Any], *seen: dict[str, Any]) -> Sequence[Found]:
+def found(pod: dict[str, Any], *seen: dict[str, Any]) -> Sequence[Violation]:
     (check,) = (each for each in nodes.CHECKS if each.id == "node-taints")
     role = RolePods(name="worker", count=1, needed=1, pod=pod)
-    return [*check.judge(Facts(namespace="n", seen={Subject.NODES: seen}, task=Task(roles=[role])))]
+    return [*check.judge(Facts(namespace="n", seen={Subject.NODES: seen}, task=PlannedTask(roles=[role])))]
 
 
 def tolerations(remedy: str) -> list[dict[str, str]]:

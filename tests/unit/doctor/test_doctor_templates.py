@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from backend_plugin.core import settings
-from backend_plugin.doctor.check import Found, Level
+from backend_plugin.doctor.check import Severity, Violation
 from backend_plugin.doctor.checks import job, templates
-from backend_plugin.doctor.facts import Facts, Subject, Task
+from backend_plugin.doctor.facts import Facts, PlannedTask, Subject
 
 CHECKS = {check.id: check for check in templates.CHECKS}
 YUNIKORN = "yunikorn.apache.org/"
@@ -28,7 +28,7 @@ def a_deployment(image: str, *args: str) -> dict[str, Any]:
     }
 
 
-def found(check: str, template: dict[str, Any], *deployments: dict[str, Any], **said: Any) -> list[Found]:
+def found(check: str, template: dict[str, Any], *deployments: dict[str, Any], **said: Any) -> list[Violation]:
     seen = {Subject.TEMPLATES: [template], Subject.DEPLOYMENTS: [*deployments]}
     platform = settings.read(said.pop("platform", {}))
     facts = Facts(namespace="n", settings=platform, **{**said, "seen": {**seen, **said.get("seen", {})}})
@@ -62,7 +62,7 @@ def test_what_is_said_of_a_sidecar_is_a_note_and_reaches_its_namesake() -> None:
     assert said.sentence.endswith("values for cloud-sql-proxy apply only to a container with that name")
     # The remedy must not rename the container, because its args would then apply to other containers.
     assert "kubectl" not in said.remedy
-    assert CHECKS["template-containers"].level is Level.NOTE
+    assert CHECKS["template-containers"].level is Severity.NOTE
 
 
 FLYTES = {Subject.FLYTE_CONFIG: [{"plugins": {"k8s": {"default-pod-template-name": "gone"}}}]}
@@ -87,7 +87,7 @@ def test_who_names_a_template_that_is_not_there(
     checks = [check for check in job.CHECKS if check.id in ("template-missing", "template-unmade")]
     told = [check.id for check in checks for _ in check.judge(facts)]
     assert told == ([] if is_made else ids)
-    assert [check.level for check in checks] == [Level.ERROR, Level.WARNING]
+    assert [check.level for check in checks] == [Severity.ERROR, Severity.WARNING]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_who_names_a_template_that_is_not_there(
     [
         ("kai-template", {}),
         ("platform", {"platform": {"default-pod-template-name": "platform"}}),
-        ("mine", {"task": Task(template="mine")}),
+        ("mine", {"task": PlannedTask(template="mine")}),
         (
             "theirs",
             {"seen": {Subject.FLYTE_CONFIG: [{"plugins": {"k8s": {"default-pod-template-name": "theirs"}}}]}},

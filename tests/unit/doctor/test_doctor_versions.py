@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from backend_plugin.doctor import about, deployments
-from backend_plugin.doctor.checks import flyte, operator
-from backend_plugin.doctor.facts import Facts, Reply, Subject, Unseen
+from backend_plugin.doctor import deployments, summary
+from backend_plugin.doctor.checks import flyte, training_operator
+from backend_plugin.doctor.facts import DryRunReply, Facts, ReadFailure, Subject
 
 FLYTE = {check.id: check for check in flyte.CHECKS}
-OPERATOR = {check.id: check for check in operator.CHECKS}
+OPERATOR = {check.id: check for check in training_operator.CHECKS}
 
 
 def runs(image: str, label: str = "", *beside: str, args: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def runs(image: str, label: str = "", *beside: str, args: tuple[str, ...] = ()) 
 def test_a_version_is_read_from_the_tag_or_else_the_label(
     image: str, label: str, version: tuple[int, int, int] | None
 ) -> None:
-    assert deployments.version(runs(image, label)) == version
+    assert deployments.find_version(runs(image, label)) == version
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_a_version_is_read_from_the_tag_or_else_the_label(
 def test_flytes_version_is_read_from_its_own_tag_or_a_label_that_is_not_the_charts(
     image: str, label: str, version: tuple[int, int, int] | None
 ) -> None:
-    assert deployments.flyte_version(runs(image, label, "cloud-sql-proxy:2.8.0")) == version
+    assert deployments.find_flyte_version(runs(image, label, "cloud-sql-proxy:2.8.0")) == version
 
 
 def test_the_webhook_of_flyte_core_is_no_second_propeller() -> None:
     propeller = runs("flytepropeller:v1.16.6", args=("--config", "/etc/flyte/config/*.yaml"))
     webhook = runs("flytepropeller:v1.16.6", args=("webhook", "--config", "/etc/flyte/config/*.yaml"))
     facts = Facts(namespace="n", seen={Subject.DEPLOYMENTS: [propeller, webhook]})
-    assert deployments.propellers(facts) == [propeller]
+    assert deployments.list_propellers(facts) == [propeller]
     assert len([*FLYTE["flyte-old"].judge(facts)]) == 1
 
 
@@ -93,7 +93,7 @@ def test_flytes_version_is_compared_with_what_a_connector_needs(
     facts = Facts(namespace="n", seen={Subject.DEPLOYMENTS: [runs(image)]})
     judged = ("flyte-old", "flyte-version")
     assert [name for name in judged for _ in FLYTE[name].judge(facts)] == ids
-    assert about.lines(facts)["flyte"] == told
+    assert summary.build_lines(facts)["flyte"] == told
 
 
 @pytest.mark.parametrize(
@@ -101,11 +101,11 @@ def test_flytes_version_is_compared_with_what_a_connector_needs(
     [
         ({}, {}, False),
         ({Subject.DEPLOYMENTS: [runs("training-operator:v1.9.3")]}, {}, True),
-        ({}, {Subject.DEPLOYMENTS: Unseen(reason="forbidden")}, True),
+        ({}, {Subject.DEPLOYMENTS: ReadFailure(reason="forbidden")}, True),
     ],
 )
 def test_who_misses_the_operator_is_not_told_that_its_webhook_is_missing(
-    seen: dict[Subject, Any], unseen: dict[Subject, Unseen], is_found: bool
+    seen: dict[Subject, Any], unseen: dict[Subject, ReadFailure], is_found: bool
 ) -> None:
-    facts = Facts(namespace="n", seen=seen, unseen=unseen, invalid_reply=Reply(stored={}))
+    facts = Facts(namespace="n", seen=seen, unseen=unseen, invalid_reply=DryRunReply(stored={}))
     assert bool([*OPERATOR["webhook-missing"].judge(facts)]) is is_found

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from backend_plugin.embedded import pod_launch
-from backend_plugin.embedded.kubelet_options import KubeletOptions, Machine
-from backend_plugin.embedded.pod_launch import Place
+from backend_plugin.embedded.kubelet_options import HostInfo, KubeletOptions
+from backend_plugin.embedded.pod_launch import PodPaths
 
 Manifest = dict[str, Any]
 
 LABEL = "training.kubeflow.org/"
-MACHINE = Machine(
+MACHINE = HostInfo(
     environment={"HOME": "/home/me", "PATH": "/bin"},
     prefix="/server",
     loopback="lo",
@@ -18,7 +18,7 @@ MACHINE = Machine(
     memory=1 << 33,
     psutil="/packages",
 )
-PLACE = Place("/pods/u", "/tmp/u")
+PLACE = PodPaths("/pods/u", "/tmp/u")
 
 
 def replica(name: str = "j-worker-1", *, port: str = "40001", **spec: Any) -> Manifest:
@@ -47,7 +47,7 @@ def container(
 def launched(pod: Manifest, **options: Any) -> list[Manifest]:
     """Return the containers in the launch file of a pod."""
     options = {"code": Path("/code"), **options}
-    launch = pod_launch.launch(pod, PLACE, KubeletOptions(**options), MACHINE)
+    launch = pod_launch.build_launch(pod, PLACE, KubeletOptions(**options), MACHINE)
     return launch["containers"]
 
 

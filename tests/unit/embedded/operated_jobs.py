@@ -4,7 +4,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from backend_plugin.embedded.controller import CreatePod, CreateService, Seen, Step, reconcile
+from backend_plugin.embedded.controller import (
+    CreatePod,
+    CreateService,
+    JobSnapshot,
+    ReconcileResult,
+    reconcile,
+)
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 LABEL = "training.kubeflow.org/"
@@ -81,19 +87,19 @@ def services_of(pods: Sequence[Manifest]) -> list[Manifest]:
     return [{"metadata": {key: pod["metadata"][key] for key in kept}} for pod in pods]
 
 
-def look(job: Manifest, *pods: Manifest, now: datetime = NOW, upstream: bool = False) -> Step:
+def look(job: Manifest, *pods: Manifest, now: datetime = NOW, upstream: bool = False) -> ReconcileResult:
     """Run one reconcile pass with a service for every pod."""
-    seen = Seen(job=job, pods=pods, services=services_of(pods), now=now)
+    seen = JobSnapshot(job=job, pods=pods, services=services_of(pods), now=now)
     return reconcile(seen, upstream=upstream)
 
 
-def conditions(step: Step) -> list[str]:
+def conditions(step: ReconcileResult) -> list[str]:
     """Return the conditions of the new status, in order."""
     assert step.status is not None
     return [f"{each['type']}={each['status']}" for each in step.status["conditions"]]
 
 
-def replicas(step: Step) -> Manifest:
+def replicas(step: ReconcileResult) -> Manifest:
     """Return the replica statuses of the new status."""
     assert step.status is not None
     statuses = step.status["replicaStatuses"]
@@ -103,7 +109,7 @@ def replicas(step: Step) -> Manifest:
     }
 
 
-def wanted(step: Step) -> list[str]:
+def wanted(step: ReconcileResult) -> list[str]:
     """Return the actions of a pass as text."""
     return [f"{type(action).__name__} {_name(action)}".strip() for action in step.actions]
 
@@ -114,7 +120,7 @@ def _name(action: Any) -> str:
     return getattr(action, "name", "")
 
 
-def created_pods(step: Step) -> dict[str, Manifest]:
+def created_pods(step: ReconcileResult) -> dict[str, Manifest]:
     return {
         action.manifest["metadata"]["name"]: action.manifest
         for action in step.actions

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from backend_plugin.core.errors import Refused
-from backend_plugin.embedded.admission import admit, admit_update, merge_patch
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.embedded.admission import admit_job, admit_job_update, merge_patch
 
 DENIED = 'admission webhook "validator.pytorchjob.training-operator.kubeflow.org" denied the request: '
 INVALID = 'PyTorchJob.kubeflow.org "job" is invalid: '
@@ -40,15 +40,15 @@ def a_container(**fields: Any) -> dict[str, Any]:
 
 
 def refusal(manifest: Any, **mode: Any) -> tuple[int, str, str]:
-    with pytest.raises(Refused) as refused:
-        admit(manifest, **mode)
+    with pytest.raises(RequestRejected) as refused:
+        admit_job(manifest, **mode)
     assert str(refused.value) == refused.value.message
     return refused.value.code, refused.value.reason, refused.value.message
 
 
 def test_a_good_job_is_stored_as_it_was_sent() -> None:
     job = a_job(labels={"a": "b"}, annotations={"c": "d"}, finalizers=["example.com/x"])
-    assert admit(job) == job
+    assert admit_job(job) == job
 
 
 def test_nulls_say_nothing() -> None:
@@ -59,7 +59,7 @@ def test_nulls_say_nothing() -> None:
     stored = a_pod(nodeSelector={"b": "c"})
     stored["spec"]["runPolicy"] = {"suspend": False}
     stored["metadata"]["labels"] = {"a": ""}
-    assert admit(job) == stored
+    assert admit_job(job) == stored
     assert refusal({**job, "spec": None})[0] == 403
 
 
@@ -75,7 +75,7 @@ def test_unknown_fields_and_what_only_the_server_says_are_dropped() -> None:
     job["spec"]["ttlSecondsAfterFinished"] = 3
     expected = a_pod()
     expected["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"] = {"labels": {"a": "b"}}
-    assert admit(job) == expected
+    assert admit_job(job) == expected
 
 
 def test_defaults_are_filled_into_what_is_there() -> None:
@@ -92,7 +92,7 @@ def test_defaults_are_filled_into_what_is_there() -> None:
     )
     job["spec"]["runPolicy"] = {"suspend": None}
     job["spec"]["nprocPerNode"] = "1"
-    stored = admit(job)
+    stored = admit_job(job)
     pod = stored["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]  # type: ignore[index,call-overload]
     assert stored["spec"]["runPolicy"] == {"suspend": False}  # type: ignore[index,call-overload]
     assert pod["containers"][0]["ports"] == [
@@ -105,7 +105,7 @@ def test_defaults_are_filled_into_what_is_there() -> None:
 
 def test_what_is_sent_is_not_changed() -> None:
     job = a_job({**a_spec(), "runPolicy": {}})
-    admit(job)
+    admit_job(job)
     assert job == a_job({**a_spec(), "runPolicy": {}})
 
 
@@ -232,7 +232,7 @@ def test_a_quantity_is_a_whole_number_or_a_text_of_its_form() -> None:
     def limited(amount: Any) -> dict[str, Any]:
         return a_container(resources={"limits": {"cpu": amount}})
 
-    assert [admit(limited(amount)) == limited(amount) for amount in (2, "500m", "1e3", ".5", "-1")] == [
+    assert [admit_job(limited(amount)) == limited(amount) for amount in (2, "500m", "1e3", ".5", "-1")] == [
         True
     ] * 5
     assert refusal(limited("lots")) == (
@@ -361,7 +361,7 @@ def test_a_job_without_a_spec_is_the_webhooks_matter() -> None:
 )
 def test_what_the_webhook_lets_in_by_mistake_is_denied_too(spec: Any, said: str) -> None:
     assert refusal(a_job(spec)) == (403, "Forbidden", DENIED + said)
-    assert admit(a_job(spec), upstream=True) == a_job(spec)
+    assert admit_job(a_job(spec), upstream=True) == a_job(spec)
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ def test_a_change_keeps_identity_and_status() -> None:
     old = stored(a_job())
     patch = {"spec": {"runPolicy": {"cleanPodPolicy": "All"}}, "status": {"startTime": None}, "kinds": 1}
     expected = {**old, "spec": {**old["spec"], "runPolicy": {"cleanPodPolicy": "All", "suspend": False}}}
-    assert admit_update(old, merge_patch(old, patch)) == expected
+    assert admit_job_update(old, merge_patch(old, patch)) == expected
 
 
 @pytest.mark.parametrize(
@@ -431,8 +431,8 @@ def test_a_change_keeps_identity_and_status() -> None:
 )
 def test_some_changes_are_refused(patch: Any, code: int, said: str) -> None:
     old = stored(a_job({**a_spec(), "runPolicy": {"schedulingPolicy": {"queue": "a"}}}))
-    with pytest.raises(Refused) as refused:
-        admit_update(old, merge_patch(old, patch))
+    with pytest.raises(RequestRejected) as refused:
+        admit_job_update(old, merge_patch(old, patch))
     assert (refused.value.code, refused.value.message) == (code, said)
 
 
@@ -440,7 +440,7 @@ def test_some_changes_are_refused(patch: Any, code: int, said: str) -> None:
 def test_a_queue_may_be_kept_or_left(queue: Any) -> None:
     old = stored(a_job({**a_spec(), "runPolicy": {"suspend": False, "schedulingPolicy": {"queue": "a"}}}))
     new = merge_patch(old, {"spec": {"runPolicy": {"schedulingPolicy": {"queue": queue}}}})
-    assert admit_update(old, new) == new
+    assert admit_job_update(old, new) == new
 
 
 # The examples from RFC 7386, appendix A, that have an object as target.

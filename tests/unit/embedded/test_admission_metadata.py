@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from backend_plugin.core.errors import Refused
-from backend_plugin.embedded.admission import admit
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.embedded.admission import admit_job
 
 OWNER = {"apiVersion": "v1", "kind": "Kind", "name": "name", "uid": "uid"}
 
@@ -21,15 +21,15 @@ def a_job(**metadata: Any) -> dict[str, Any]:
 
 
 def refusal(manifest: Any) -> tuple[int, str, str]:
-    with pytest.raises(Refused) as refused:
-        admit(manifest)
+    with pytest.raises(RequestRejected) as refused:
+        admit_job(manifest)
     return refused.value.code, refused.value.reason, refused.value.message
 
 
 def test_owners_are_whole() -> None:
     owner = {**OWNER, "controller": True}
     job = a_job(ownerReferences=[{**owner, "unknown": 1, "blockOwnerDeletion": None}])
-    assert admit(job) == a_job(ownerReferences=[owner])
+    assert admit_job(job) == a_job(ownerReferences=[owner])
     path = 'PyTorchJob.kubeflow.org "job" is invalid: [metadata.ownerReferences'
     assert refusal(a_job(ownerReferences=[None])) == (
         422,

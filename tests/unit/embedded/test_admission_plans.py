@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from backend_plugin.embedded.admission import admit, admit_pod, admit_service
-from backend_plugin.embedded.controller import CreatePod, CreateService, Seen, reconcile
+from backend_plugin.embedded.admission import admit_job, admit_pod, admit_service
+from backend_plugin.embedded.controller import CreatePod, CreateService, JobSnapshot, reconcile
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 PLANS = sorted(path.parent.name for path in GOLDEN.glob("*/plan.yaml"))
@@ -23,7 +23,7 @@ def jobs(name: str) -> list[dict[str, Any]]:
 def test_a_planned_job_is_admitted_as_it_is(name: str) -> None:
     for job in jobs(name):
         policy = {"suspend": False, **job["spec"]["runPolicy"]}
-        assert with_protocols(admit(job)) == with_protocols(
+        assert with_protocols(admit_job(job)) == with_protocols(
             {**job, "spec": {**job["spec"], "runPolicy": policy}}
         )
 
@@ -34,7 +34,7 @@ def test_the_pods_and_services_of_a_planned_job_are_admitted(name: str) -> None:
     for job in jobs(name):
         job["spec"]["runPolicy"].pop("suspend", None)
         stored = {**job, "metadata": {**job["metadata"], "uid": "uid"}}
-        seen = Seen(job=stored, pods=[], services=[], now=datetime(2026, 1, 1, tzinfo=timezone.utc))
+        seen = JobSnapshot(job=stored, pods=[], services=[], now=datetime(2026, 1, 1, tzinfo=timezone.utc))
         actions = reconcile(seen).actions
         pods = [admit_pod(action.manifest) for action in actions if isinstance(action, CreatePod)]
         services = [admit_service(action.manifest) for action in actions if isinstance(action, CreateService)]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from backend_plugin.core.errors import Refused
+from backend_plugin.core.errors import RequestRejected
 from backend_plugin.embedded.admission import admit_pod, admit_service
 
 
@@ -20,7 +20,7 @@ def a_pod(container: Any = None, **spec: Any) -> dict[str, Any]:
 
 
 def refusal(manifest: Any) -> tuple[int, str, str]:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRejected) as refused:
         admit_pod(manifest)
     message = refused.value.message
     assert message.startswith('Pod "pod" is invalid: ')
@@ -322,7 +322,7 @@ def test_metadata_is_looked_at_as_that_of_any_object(metadata: Any, said: str) -
 )
 def test_metadata_that_cannot_be_read_is_a_bad_request(metadata: Any) -> None:
     pod = a_pod()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRejected) as refused:
         admit_pod({**pod, "metadata": {**pod["metadata"], **metadata}})
     assert (refused.value.code, refused.value.reason) == (400, "BadRequest")
 
@@ -367,7 +367,7 @@ def test_a_service_is_stored_with_the_servers_defaults() -> None:
     ],
 )
 def test_a_service_that_could_not_be_is_refused(service: Any, said: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRejected) as refused:
         admit_service(service)
     name = service["metadata"]["name"]
     assert (refused.value.code, refused.value.reason, refused.value.message) == (

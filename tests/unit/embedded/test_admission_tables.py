@@ -1,10 +1,10 @@
 """The tables for the custom resource definition contain only existing fields."""
 
-from backend_plugin.core import shapes
-from backend_plugin.core.pod_types import PARTS
-from backend_plugin.embedded.admission.job_types import DEFAULTS, JOB_PARTS, KEYS, NEWER, REQUIRED
+from backend_plugin.core import schema_check
+from backend_plugin.core.pod_schema import PARTS
+from backend_plugin.embedded.admission.job_schema import DEFAULTS, JOB_PARTS, KEYS, NEWER, REQUIRED
 
-FIELDS = shapes.declared(PARTS + JOB_PARTS)
+FIELDS = schema_check.parse_types(PARTS + JOB_PARTS)
 SCALARS = {"string", "bool", "int32", "int64", "intstr", "quantity"}
 
 

@@ -12,16 +12,16 @@ from backend_plugin.embedded.controller import (
     DeleteJob,
     DeletePod,
     DeleteService,
-    Seen,
-    of_action,
+    JobSnapshot,
+    build_action_event,
 )
 
 MANIFEST = {"metadata": {"name": "job-worker-0"}}
-SEEN = Seen(job=a_job(worker={}), pods=[], services=[], now=NOW)
+SEEN = JobSnapshot(job=a_job(worker={}), pods=[], services=[], now=NOW)
 
 
 def test_an_event_is_one_of_the_job() -> None:
-    assert of_action(SEEN, DeletePod("job-worker-0")) == {
+    assert build_action_event(SEEN, DeletePod("job-worker-0")) == {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"namespace": "ns"},
@@ -74,7 +74,7 @@ def test_an_event_is_one_of_the_job() -> None:
     ],
 )
 def test_actions_are_told_of_in_the_operators_words(action: Action, done: Any, refused: Any) -> None:
-    told, refusal = of_action(SEEN, action), of_action(SEEN, action, "no")
+    told, refusal = build_action_event(SEEN, action), build_action_event(SEEN, action, "no")
     assert (told["type"], told["reason"], told["message"]) == ("Normal", *done)
     assert (refusal["type"], refusal["reason"], refusal["message"]) == ("Warning", *refused)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from operated_jobs import NOW, a_condition, a_job, a_pod, after, conditions, look, replicas, stamp, wanted
 
-from backend_plugin.embedded.controller import Seen, counted
+from backend_plugin.embedded.controller import JobSnapshot, with_recreations
 
 STARTED = {"conditions": [a_condition("Created"), a_condition("Running")], "startTime": stamp()}
 ON_FAILURE = {"restartPolicy": "OnFailure"}
@@ -71,13 +71,13 @@ def test_what_was_made_anew_before_a_pass_was_refused_counts() -> None:
     worker = {"replicas": 3, "restartPolicy": "OnFailure"}
     job = a_job(worker=worker, status=status)
     step = look(job, *pods)
-    seen = Seen(job=job, pods=pods, services=[], now=NOW)
+    seen = JobSnapshot(job=job, pods=pods, services=[], now=NOW)
     assert replicas(step)["Worker"]["restarts"] == 4 + 1 + 2 + 3
-    assert counted(seen, step, step.actions[:2]) == {
+    assert with_recreations(seen, step, step.actions[:2]) == {
         **job,
         "status": {**status, "replicaStatuses": {"Worker": {"restarts": 4 + 1 + 2}}},
     }
-    assert counted(seen, step, step.actions[:0]) is job
+    assert with_recreations(seen, step, step.actions[:0]) is job
 
 
 def test_restarts_under_never_do_not_count() -> None:

@@ -4,26 +4,26 @@ from typing import Any
 
 from operated_jobs import NOW, a_condition, after, stamp
 
-from backend_plugin.embedded.controller.status import Status
+from backend_plugin.embedded.controller.status import StatusBuilder
 
 
-def a_status(*conditions: dict[str, Any]) -> Status:
-    return Status.read({"conditions": list(conditions)}, after(60))
+def a_status(*conditions: dict[str, Any]) -> StatusBuilder:
+    return StatusBuilder.from_manifest({"conditions": list(conditions)}, after(60))
 
 
-def types(status: Status) -> list[tuple[Any, Any]]:
+def types(status: StatusBuilder) -> list[tuple[Any, Any]]:
     return [(each["type"], each["status"]) for each in status.conditions]
 
 
 def test_what_is_said_already_is_left_as_it_is() -> None:
     status = a_status(a_condition("Created"), a_condition("Running"))
-    status.say("Created", "in other words")
+    status.set_condition("Created", "in other words")
     assert status.conditions == [a_condition("Created"), a_condition("Running")]
 
 
 def test_the_newest_stands_last() -> None:
     status = a_status(a_condition("Suspended"), a_condition("Created"))
-    status.say("Suspended", "it goes on", word="Resumed", holds="False")
+    status.set_condition("Suspended", "it goes on", word="Resumed", holds="False")
     assert status.conditions == [
         a_condition("Created"),
         {
@@ -39,7 +39,7 @@ def test_the_newest_stands_last() -> None:
 
 def test_another_reason_is_no_transition() -> None:
     status = a_status(a_condition("Running", "False"))
-    status.say("Running", "it is suspended", word="Suspended", holds="False")
+    status.set_condition("Running", "it is suspended", word="Suspended", holds="False")
     assert [(each["lastUpdateTime"], each["lastTransitionTime"]) for each in status.conditions] == [
         (stamp(60), stamp())
     ]
@@ -47,15 +47,15 @@ def test_another_reason_is_no_transition() -> None:
 
 def test_a_job_runs_or_restarts() -> None:
     status = a_status(a_condition("Created"), a_condition("Running"))
-    status.say("Restarting", "a replica failed")
+    status.set_condition("Restarting", "a replica failed")
     assert types(status) == [("Created", "True"), ("Restarting", "True")]
-    status.say("Running", "it runs")
+    status.set_condition("Running", "it runs")
     assert types(status) == [("Created", "True"), ("Running", "True")]
 
 
 def test_at_its_end_it_runs_no_more_and_all_else_stays() -> None:
     status = a_status(a_condition("Created"), a_condition("Running"), a_condition("Suspended", "False"))
-    status.say("Succeeded", "it is done")
+    status.set_condition("Succeeded", "it is done")
     assert status.conditions[:3] == [
         a_condition("Created"),
         {**a_condition("Running"), "status": "False"},
@@ -65,7 +65,7 @@ def test_at_its_end_it_runs_no_more_and_all_else_stays() -> None:
 
 def test_nothing_is_said_of_a_job_that_has_failed() -> None:
     status = a_status(a_condition("Failed"))
-    status.say("Succeeded", "after all")
+    status.set_condition("Succeeded", "after all")
     assert status.conditions == [a_condition("Failed")]
 
 
@@ -80,5 +80,5 @@ def test_what_is_read_is_what_was_written() -> None:
         "completionTime": stamp(2),
         "lastReconcileTime": stamp(3),
     }
-    assert Status.read(stored, NOW).manifest() == stored
-    assert Status.read({}, NOW).manifest() == {}
+    assert StatusBuilder.from_manifest(stored, NOW).build_manifest() == stored
+    assert StatusBuilder.from_manifest({}, NOW).build_manifest() == {}

@@ -3,35 +3,43 @@
 import pytest
 
 from backend_plugin.embedded.shim import lifecycle
-from backend_plugin.embedded.shim.lifecycle import APP, INIT, SIDECAR, BackOff, Container, Ended, Pod
+from backend_plugin.embedded.shim.lifecycle import (
+    APP,
+    INIT,
+    SIDECAR,
+    ContainerLifecycle,
+    PodLifecycle,
+    RestartTimer,
+    RunExit,
+)
 
 BACK_OFF = (10, 300, 600)
 
 
 def container(name, kind=APP, policy="OnFailure"):
-    return Container(name, kind, "Always" if kind == SIDECAR else policy, BackOff(*BACK_OFF))
+    return ContainerLifecycle(name, kind, "Always" if kind == SIDECAR else policy, RestartTimer(*BACK_OFF))
 
 
 def pod(*containers):
-    return Pod("p_a(u)", list(containers))
+    return PodLifecycle("p_a(u)", list(containers))
 
 
 def due(of, now=0.0):
-    return [each.name for each in of.due(0, now)]
+    return [each.name for each in of.select_due(0, now)]
 
 
 def run(of, now=0.0):
     """Start all containers that are due, until none remains. Return their names in order."""
     names = []
-    while found := of.due(0, now):
+    while found := of.select_due(0, now):
         for each in found:
-            lifecycle.started(each, now)
+            lifecycle.record_start(each, now)
             names.append(each.name)
     return names
 
 
 def end(each, code=0, now=0.0):
-    lifecycle.ended(each, Ended(code, "", each.running_since or 0, now))
+    lifecycle.record_exit(each, RunExit(code, "", each.running_since or 0, now))
 
 
 def test_app_containers_are_started_at_once():
@@ -60,8 +68,8 @@ def test_a_sidecar_has_to_be_started_before_what_comes_after_it():
 def test_nobody_goes_before_a_sidecar_that_could_not_be_started():
     sidecar, app = container("sidecar", SIDECAR), container("app")
     of = pod(sidecar, app)
-    lifecycle.started(sidecar, 0)
-    lifecycle.ended(sidecar, Ended(128, "StartError", 0, 0))
+    lifecycle.record_start(sidecar, 0)
+    lifecycle.record_exit(sidecar, RunExit(128, "StartError", 0, 0))
     assert due(of) == ["sidecar"]
 
 
@@ -183,11 +191,11 @@ def test_a_pod_that_stops_starts_nothing_and_what_waited_has_ended():
         run(of, now)
         end(app, 1, now)
     due(of, 2.0)
-    lifecycle.stop(of)
+    lifecycle.prevent_starts(of)
     assert app.waiting is None
     assert due(of, 100.0) == []
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(10, "10s"), (80, "1m20s"), (300, "5m0s"), (0.5, "0.5s")])
 def test_durations_are_as_go_prints_them(seconds, said):
-    assert lifecycle.duration(seconds) == said
+    assert lifecycle.format_duration(seconds) == said

@@ -5,13 +5,13 @@ import os
 from kept_objects import AT_ONCE, BEGAN
 
 from backend_plugin.core.quantity import parse
-from backend_plugin.embedded import machine
-from backend_plugin.embedded.nodes import read_node
+from backend_plugin.embedded import machine_nodes
 from backend_plugin.embedded.options import EmbeddedOptions
+from backend_plugin.embedded.scheduling_cycle import read_node_info
 
 
 def test_every_node_is_as_large_as_this_machine(tmp_path):
-    one, two = machine.nodes(EmbeddedOptions(), tmp_path, BEGAN)
+    one, two = machine_nodes.build_nodes(EmbeddedOptions(), tmp_path, BEGAN)
     assert [each["metadata"]["name"] for each in (one, two)] == ["node-1", "node-2"]
     assert one["status"] == two["status"]
     assert 1 <= int(one["status"]["capacity"]["cpu"]) <= os.cpu_count()
@@ -28,7 +28,7 @@ def test_every_node_is_as_large_as_this_machine(tmp_path):
 
 def test_what_is_said_of_nodes_holds_for_each(tmp_path):
     options = EmbeddedOptions(nodes=3, capacity={"cpu": "64", "example.com/fpga": "1"}, labels={"zone": "a"})
-    for each in machine.nodes(options, tmp_path, BEGAN):
+    for each in machine_nodes.build_nodes(options, tmp_path, BEGAN):
         assert each["status"]["allocatable"]["cpu"] == "64"
         assert each["status"]["allocatable"]["example.com/fpga"] == "1"
         assert each["metadata"]["labels"]["zone"] == "a"
@@ -36,5 +36,5 @@ def test_what_is_said_of_nodes_holds_for_each(tmp_path):
 
 def test_gpus_are_no_nodes_twice(tmp_path):
     options = EmbeddedOptions(capacity={"nvidia.com/gpu": "4"})
-    one, two = (read_node(each) for each in machine.nodes(options, tmp_path, BEGAN))
+    one, two = (read_node_info(each) for each in machine_nodes.build_nodes(options, tmp_path, BEGAN))
     assert (one.gpus, two.gpus) == ((0, 1, 2, 3), (4, 5, 6, 7))

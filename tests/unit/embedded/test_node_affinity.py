@@ -2,7 +2,7 @@
 
 import pytest
 
-from backend_plugin.embedded.node_affinity import Taint, read_taints, read_wishes
+from backend_plugin.embedded.node_affinity import Taint, read_node_constraints, read_taints
 
 LABELS = {"zone": "a", "size": "8", "name": "x"}
 
@@ -59,12 +59,12 @@ REFUSED = {
 
 @pytest.mark.parametrize("spec", ACCEPTED.values(), ids=ACCEPTED)
 def test_a_node_is_accepted(spec):
-    assert read_wishes(spec).accept("node-1", LABELS)
+    assert read_node_constraints(spec).is_match("node-1", LABELS)
 
 
 @pytest.mark.parametrize("spec", REFUSED.values(), ids=REFUSED)
 def test_a_node_is_not_accepted(spec):
-    assert not read_wishes(spec).accept("node-1", LABELS)
+    assert not read_node_constraints(spec).is_match("node-1", LABELS)
 
 
 TAINT = Taint(key="gpu", value="yes", effect="NoSchedule")
@@ -84,17 +84,17 @@ NOT_TOLERATED = {
 
 @pytest.mark.parametrize("toleration", TOLERATED.values(), ids=TOLERATED)
 def test_a_taint_is_tolerated(toleration):
-    assert read_wishes({"tolerations": [toleration]}).untolerated([TAINT]) is None
+    assert read_node_constraints({"tolerations": [toleration]}).find_untolerated_taint([TAINT]) is None
 
 
 @pytest.mark.parametrize("toleration", NOT_TOLERATED.values(), ids=NOT_TOLERATED)
 def test_a_taint_is_not_tolerated(toleration):
-    assert read_wishes({"tolerations": [toleration]}).untolerated([TAINT]) == TAINT
+    assert read_node_constraints({"tolerations": [toleration]}).find_untolerated_taint([TAINT]) == TAINT
 
 
 def test_a_taint_that_only_discourages_keeps_nobody_off():
     taints = read_taints({"taints": [{"key": "gpu", "effect": "PreferNoSchedule"}]})
-    assert read_wishes({}).untolerated(taints) is None
+    assert read_node_constraints({}).find_untolerated_taint(taints) is None
 
 
 def test_the_first_taint_that_is_not_tolerated_is_told():
@@ -107,5 +107,7 @@ def test_the_first_taint_that_is_not_tolerated_is_told():
             ]
         }
     )
-    wishes = read_wishes({"tolerations": [{"key": "gpu", "operator": "Exists"}]})
-    assert wishes.untolerated(taints) == Taint(key="node.kubernetes.io/unreachable", effect="NoExecute")
+    wishes = read_node_constraints({"tolerations": [{"key": "gpu", "operator": "Exists"}]})
+    assert wishes.find_untolerated_taint(taints) == Taint(
+        key="node.kubernetes.io/unreachable", effect="NoExecute"
+    )

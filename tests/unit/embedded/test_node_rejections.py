@@ -3,8 +3,8 @@
 import pytest
 from kept_objects import container, node, pod, stored
 
-from backend_plugin.embedded.node_rejections import Rejection, admit
-from backend_plugin.embedded.nodes import GPU_INDICES, Binding, read_claim, read_node
+from backend_plugin.embedded.node_rejections import Rejection, decide_admission
+from backend_plugin.embedded.scheduling_cycle import GPU_INDICES, Binding, read_node_info, read_pod_info
 
 GPU = "nvidia.com/gpu"
 LOST = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
@@ -14,12 +14,14 @@ CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 def claim(*, gpus="", taints=(), selector=None, **requests):
     asked = {GPU if key == "gpu" else key: value for key, value in requests.items()}
     spec = {"tolerations": list(taints), "nodeSelector": selector or {}}
-    return read_claim(stored(pod("p", container(**asked), **spec), "u", annotations={GPU_INDICES: gpus}))
+    return read_pod_info(stored(pod("p", container(**asked), **spec), "u", annotations={GPU_INDICES: gpus}))
 
 
 def verdict(asked, *there, taint=None, **capacity):
     has = node("node-1", **{GPU if key == "gpu" else key: value for key, value in capacity.items()})
-    return admit(asked, read_node({**has, "spec": {"taints": [taint] if taint else []}}), there)
+    return decide_admission(
+        asked, read_node_info({**has, "spec": {"taints": [taint] if taint else []}}), there
+    )
 
 
 def lack(resource, requested, used, capacity):

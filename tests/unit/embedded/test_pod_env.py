@@ -5,7 +5,7 @@ from bound_pods import container, only, replica
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend_plugin.embedded.pod_env import expand
+from backend_plugin.embedded.pod_env import expand_references
 
 
 def of(*args, **said):
@@ -34,12 +34,12 @@ def blocked(**said):
     ],
 )
 def test_references_are_read_as_kubernetes_reads_them(text, expanded):
-    assert expand(text, {"A": "1", "B": "2"}) == expanded
+    assert expand_references(text, {"A": "1", "B": "2"}) == expanded
 
 
 @given(st.text("ab$()", max_size=12))
 def test_whoever_doubles_each_dollar_gets_his_text(text):
-    assert expand(text.replace("$", "$$"), {"a": "!", "b": "!", "": "!"}) == text
+    assert expand_references(text.replace("$", "$$"), {"a": "!", "b": "!", "": "!"}) == text
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_an_argument_is_bounded_too():
 
 
 def test_a_reference_that_is_never_closed_takes_no_time():
-    assert expand("$(" * 65_000, {}) == "$(" * 65_000
+    assert expand_references("$(" * 65_000, {}) == "$(" * 65_000
 
 
 def test_a_variable_refers_to_those_before_it_and_arguments_to_all():

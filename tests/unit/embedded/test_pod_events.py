@@ -19,7 +19,9 @@ def status(state, restarts=0, **more):
 
 def said(before, after):
     manifest = {**stored(pod(), "u"), "status": before}
-    return [(each.reason, each.message, each.warning) for each in pod_events.between(manifest, after)]
+    return [
+        (each.reason, each.message, each.warning) for each in pod_events.iter_change_events(manifest, after)
+    ]
 
 
 UNSTARTED = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "no such file"}}
@@ -73,4 +75,4 @@ def test_what_is_new_is_said(before, after, expected):
 def test_what_runs_is_said_to_be_stopped():
     manifest = {**pod(), "status": {"containerStatuses": [
         {"name": "pytorch", "state": RUNNING}, {"name": "ended", "state": ENDED}]}}  # fmt: skip
-    assert [each.message for each in pod_events.stopping(manifest)] == ["Stopping container pytorch"]
+    assert [each.message for each in pod_events.iter_stop_events(manifest)] == ["Stopping container pytorch"]

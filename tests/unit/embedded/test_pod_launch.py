@@ -5,8 +5,8 @@ import json
 import pytest
 from bound_pods import MACHINE, PLACE, container, launched, only, replica
 
-from backend_plugin.embedded.kubelet_options import BackOff, KubeletOptions, inherited
-from backend_plugin.embedded.pod_launch import gates, launch
+from backend_plugin.embedded.kubelet_options import KubeletOptions, RestartBackoff, select_inherited_variables
+from backend_plugin.embedded.pod_launch import build_launch, has_gate
 
 GATE = {"name": "init-pytorch", "image": "alpine:3.10", "command": ["sh", "-c", "nslookup j-master-0"]}
 
@@ -35,8 +35,8 @@ def test_little_of_the_servers_environment_is_inherited_but_what_is_wanted():
         "NCCL_DEBUG": "INFO",
         "A": "1",
     }
-    assert inherited(servers, []) == {"HOME": "/h", "LC_ALL": "C", "PATH": "/bin"}
-    assert inherited(servers, ["NCCL_*", "A"]) == {
+    assert select_inherited_variables(servers, []) == {"HOME": "/h", "LC_ALL": "C", "PATH": "/bin"}
+    assert select_inherited_variables(servers, ["NCCL_*", "A"]) == {
         name: servers[name] for name in servers if name != "AWS_SECRET"
     }
 
@@ -101,16 +101,16 @@ def test_who_is_started_again_depends_on_what_it_is(policy, policies):
 def test_the_operators_wait_for_the_master_is_a_gate():
     pod = replica(initContainers=[GATE], containers=[container("true")])
     gate, main = launched(pod, master_patience=7)
-    assert gates(pod)
-    assert not gates(replica(containers=[container("true")]))
+    assert has_gate(pod)
+    assert not has_gate(replica(containers=[container("true")]))
     assert (gate["kind"], gate["gate"], main["gate"]) == ("init", 7, None)
     assert "argv" not in gate
 
 
 @pytest.mark.parametrize(("said", "grace"), [({}, 30), ({"terminationGracePeriodSeconds": 0}, 0)])
 def test_a_launch_is_json_and_has_the_kubelets_defaults(said, grace):
-    options = KubeletOptions(back_off=BackOff(first=1, most=2, forget=3))
-    made = launch(replica(containers=[container("true")], **said), PLACE, options, MACHINE)
+    options = KubeletOptions(back_off=RestartBackoff(first=1, most=2, forget=3))
+    made = build_launch(replica(containers=[container("true")], **said), PLACE, options, MACHINE)
     assert json.loads(json.dumps(made)) == made
     assert (made["grace"], made["deadline"], made["back_off"]) == (grace, None, [1, 2, 3])
     assert made["pod"] == "j-worker-1_a(u)"
@@ -122,5 +122,5 @@ def test_a_name_that_is_a_path_runs_nothing():
 
 
 def test_a_deadline_is_the_pods_own():
-    made = launch(replica(activeDeadlineSeconds=5), PLACE, KubeletOptions(), MACHINE)
+    made = build_launch(replica(activeDeadlineSeconds=5), PLACE, KubeletOptions(), MACHINE)
     assert made["deadline"] == 5

@@ -33,14 +33,14 @@ class Written:
         log.close()
         self.container = ContainerState(kind="app", running_since=1, restarts=number)
 
-    def logs(self, container):
+    def get_log_directory(self, container):
         assert container == "c"
         return self.path
 
-    def state(self):
+    def read_state(self):
         return PodState(since=0, containers={"c": self.container})
 
-    async def news(self):
+    async def wait_for_change(self):
         if not self.later:
             return False
         self.later.pop(0)()
@@ -51,7 +51,9 @@ class Written:
 
     def read(self, **request):
         async def lines():
-            return [line.text async for line in pod_logs.read(self, LogRequest(container="c", **request))]
+            return [
+                line.text async for line in pod_logs.read_lines(self, LogRequest(container="c", **request))
+            ]
 
         return asyncio.run(lines())
 
@@ -61,7 +63,7 @@ def test_the_run_and_the_one_before_are_kept_and_who_reads_an_older_one_goes_on(
     written.run(0, (b"stdout", b"a\n"), (b"stdout", b"b\n"))
 
     def again(number):
-        logfile.forget(str(written.path), number - 1)
+        logfile.remove_old_logs(str(written.path), number - 1)
         written.run(number, (b"stdout", b"run %d\n" % number))
 
     written.later = [lambda: [again(number) for number in (1, 2, 3)], lambda: again(4)]
@@ -71,8 +73,8 @@ def test_the_run_and_the_one_before_are_kept_and_who_reads_an_older_one_goes_on(
 
 def test_what_is_no_log_stays(tmp_path):
     (tmp_path / "notes.log").touch()
-    logfile.forget(str(tmp_path), 9)
-    logfile.forget(str(tmp_path / "none"), 9)
+    logfile.remove_old_logs(str(tmp_path), 9)
+    logfile.remove_old_logs(str(tmp_path / "none"), 9)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.log"]
 
 
@@ -95,7 +97,7 @@ def test_a_line_has_the_time_at_which_it_ended(written):
     written.run(0, (b"stdout", b"one\n"))
 
     async def lines():
-        return [line async for line in pod_logs.read(written, LogRequest(container="c"))]
+        return [line async for line in pod_logs.read_lines(written, LogRequest(container="c"))]
 
     (line,) = asyncio.run(lines())
     assert LINE.match(f"{line.time} stdout F ")
@@ -195,11 +197,11 @@ def test_a_slow_reader_goes_on_with_what_is_left(tmp_path):
     log = LogFile(str(tmp_path), 0, 200, 2)
     log.write(b"stdout", b"first\n")
     reader = RunLog(tmp_path, 0)
-    assert [line.text for lines in reader.chunks() for line in lines] == ["first"]
+    assert [line.text for lines in reader.iter_batches() for line in lines] == ["first"]
     for number in range(40):
         log.write(b"stdout", b"%d\n" % number)
     log.close()
-    rest = [line.text for lines in reader.chunks() for line in lines]
+    rest = [line.text for lines in reader.iter_batches() for line in lines]
     reader.close()
     assert rest[-1] == "39"
     assert rest == [str(number) for number in range(40) if str(number) in rest]
@@ -209,7 +211,7 @@ def test_the_end_of_a_log_is_a_message(tmp_path):
     log = LogFile(str(tmp_path), 0, 4_000, 5)
     for number in range(200):
         log.write(b"stderr", b"%d\n" % number)
-    assert log.last_lines().splitlines() == [str(number) for number in range(120, 200)]
+    assert log.read_last_lines().splitlines() == [str(number) for number in range(120, 200)]
     log.write(b"stderr", b"x" * 5_000 + b"\n")
-    assert log.last_lines() == "x" * 2048
+    assert log.read_last_lines() == "x" * 2048
     log.close()

@@ -3,12 +3,19 @@
 import pytest
 from bound_pods import container, replica
 
-from backend_plugin.embedded.pod_status import ContainerState, Ended, PodState, lost, phase, status
+from backend_plugin.embedded.pod_status import (
+    ContainerState,
+    PodState,
+    TerminatedState,
+    build_lost_state,
+    build_status,
+    compute_phase,
+)
 
 NOW = 1_700_000_100.0
 AT_ONCE = "2023-11-14T22:15:00Z"
-WELL = Ended(exit_code=0, reason="Completed", started=NOW - 9, finished=NOW - 1)
-BADLY = Ended(exit_code=3, reason="Error", message="oh", started=NOW - 9, finished=NOW - 1)
+WELL = TerminatedState(exit_code=0, reason="Completed", started=NOW - 9, finished=NOW - 1)
+BADLY = TerminatedState(exit_code=3, reason="Error", message="oh", started=NOW - 9, finished=NOW - 1)
 
 
 def app(**said):
@@ -32,7 +39,7 @@ def told(of, before=None):
         return [container("true", name=name) for name, one in of.containers.items() if one.kind in kinds]
 
     pod = replica(initContainers=named("init", "sidecar"), containers=named("app"))
-    return status(pod, of, before or {}, NOW)
+    return build_status(pod, of, before or {}, NOW)
 
 
 def conditions(said):
@@ -65,7 +72,7 @@ RUNNING = {"running_since": NOW - 5}
     ],
 )
 def test_phases(of, expected):
-    assert phase(of) == told(of)["phase"] == expected
+    assert compute_phase(of) == told(of)["phase"] == expected
 
 
 def test_a_pod_that_runs():
@@ -123,7 +130,7 @@ def test_states_of_a_container(of, now, last):
 
 
 def test_what_never_began_did_so_at_the_epoch():
-    end = Ended(exit_code=128, reason="StartError", message="no", started=0, finished=NOW)
+    end = TerminatedState(exit_code=128, reason="StartError", message="no", started=0, finished=NOW)
     assert end.as_json()["startedAt"] == "1970-01-01T00:00:00Z"
 
 
@@ -170,7 +177,7 @@ def test_nobody_saw_how_a_lost_pod_ended():
     of = state(
         i=init(ended=WELL), a=app(**RUNNING), b=app(waiting=("CrashLoopBackOff", ""), ended=BADLY), c=app()
     )
-    said = told(lost(replica(), of, NOW))
+    said = told(build_lost_state(replica(), of, NOW))
     assert (said["phase"], said["reason"]) == ("Failed", "NodeLost")
     assert said["message"] == "Node node-1 which was running pod j-worker-1 is unresponsive"
     a, b, c = (each["state"] for each in said["containerStatuses"])
@@ -188,4 +195,4 @@ def test_nobody_saw_how_a_lost_pod_ended():
 
 
 def test_a_lost_pod_of_which_nothing_was_written_has_failed():
-    assert told(lost(replica(), None, NOW))["phase"] == "Failed"
+    assert told(build_lost_state(replica(), None, NOW))["phase"] == "Failed"

@@ -3,7 +3,7 @@
 import pytest
 from bound_pods import container, launched, only, replica
 
-from backend_plugin.embedded.pod_volumes import Paths
+from backend_plugin.embedded.pod_volumes import MountPaths
 
 DATA = {"name": "data", "emptyDir": {}}
 AT = {"name": "data", "mountPath": "/data"}
@@ -47,7 +47,7 @@ def test_paths_below_a_mount_are_below_its_directory(text, rewritten):
 
 
 def test_the_longer_of_two_mounts_counts():
-    paths = Paths.of({"/a": "/1", "/a/b": "/2"})
+    paths = MountPaths.from_directories({"/a": "/1", "/a/b": "/2"})
     assert paths.rewrite("/a/c /a/b/c /a/bc") == "/1/c /2/c /1/bc"
 
 
@@ -76,12 +76,12 @@ def test_each_volume_is_a_directory_of_the_pod():
     from bound_pods import MACHINE, PLACE
 
     from backend_plugin.embedded.kubelet_options import KubeletOptions
-    from backend_plugin.embedded.pod_launch import launch
+    from backend_plugin.embedded.pod_launch import build_launch
 
     memory = {"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
     absent = {"name": "c", "configMap": {"name": "c", "optional": True}}
     several = {"name": "p", "projected": {"sources": [{"secret": {"name": "s", "optional": True}}]}}
-    made = launch(replica(volumes=[DATA, memory, absent, several]), PLACE, KubeletOptions(), MACHINE)
+    made = build_launch(replica(volumes=[DATA, memory, absent, several]), PLACE, KubeletOptions(), MACHINE)
     assert [each for each in made["directories"] if "/volumes/" in each] == [
         HERE,
         "/pods/u/volumes/m",

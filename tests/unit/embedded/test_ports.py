@@ -4,45 +4,45 @@ import socket
 
 import pytest
 
-from backend_plugin.embedded.ports import Ports, is_free
+from backend_plugin.embedded.ports import PortAllocator, is_free
 
 
 def test_a_job_keeps_its_port_and_shares_it_with_nobody():
-    ports = Ports({"old": 20_123})
-    given = {job: ports.of(job) for job in ("old", "new", "newer")}
+    ports = PortAllocator({"old": 20_123})
+    given = {job: ports.get_port(job) for job in ("old", "new", "newer")}
     assert given["old"] == 20_123
     assert len(set(given.values())) == 3
-    assert {job: ports.of(job) for job in given} == given
+    assert {job: ports.get_port(job) for job in given} == given
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", ""])
 def test_a_port_at_which_somebody_listens_is_not_given(address):
-    first = Ports({}).of("job")
+    first = PortAllocator({}).get_port("job")
     with socket.socket() as somebody:
         somebody.bind((address, first))
         somebody.listen()
         assert not is_free(first)
-        assert Ports({}).of("job") != first
+        assert PortAllocator({}).get_port("job") != first
     assert is_free(first)
 
 
 def free_ports(count):
-    ports = Ports({})
-    return [ports.of(f"job-{number}") for number in range(count)]
+    ports = PortAllocator({})
+    return [ports.get_port(f"job-{number}") for number in range(count)]
 
 
 def test_a_port_that_was_released_may_be_another_jobs():
     span = free_ports(3)
-    ports = Ports({}, span)
-    given = {job: ports.of(job) for job in ("a", "b", "c")}
-    ports.release("b")
-    ports.release("unknown")
-    assert ports.of("d") == given["b"]
+    ports = PortAllocator({}, span)
+    given = {job: ports.get_port(job) for job in ("a", "b", "c")}
+    ports.release_port("b")
+    ports.release_port("unknown")
+    assert ports.get_port("d") == given["b"]
     assert sorted(given.values()) == sorted(span)
 
 
 def test_where_no_port_is_free_none_is_given():
     span = free_ports(1)
-    ports = Ports({"a": span[0]}, span)
+    ports = PortAllocator({"a": span[0]}, span)
     with pytest.raises(OSError, match=f"no port from {span[0]} to {span[0]} is free"):
-        ports.of("b")
+        ports.get_port("b")

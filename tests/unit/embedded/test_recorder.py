@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 from kept_objects import AT_ONCE, BEGAN, Clock, job, pod
 
-from backend_plugin.embedded.events import KUBELET, Limits, Recorder, Saying
-from backend_plugin.embedded.objects import stamp, uid_of
+from backend_plugin.embedded.events import KUBELET, EventMessage, EventRecorder, EventRetention
+from backend_plugin.embedded.objects import format_time, get_uid
 from backend_plugin.embedded.store import Store
 
-STARTED = Saying(reason="Started", message="Started container pytorch", component=KUBELET)
-BACK_OFF = Saying(reason="BackOff", message="Back-off", component=KUBELET, warning=True)
+STARTED = EventMessage(reason="Started", message="Started container pytorch", component=KUBELET)
+BACK_OFF = EventMessage(reason="BackOff", message="Back-off", component=KUBELET, warning=True)
 
 
 @pytest.fixture
@@ -26,17 +26,17 @@ def store(tmp_path, clock):
 
 
 def recorder(store, clock, **limits):
-    return Recorder(store, Limits(**limits), clock)
+    return EventRecorder(store, EventRetention(**limits), clock)
 
 
 def said(store):
-    return [(each["reason"], each["message"], each["count"]) for each in store.all("Event")]
+    return [(each["reason"], each["message"], each["count"]) for each in store.list_objects("Event")]
 
 
 def test_an_event_says_who_said_what_of_whom(store, clock):
     about = store.create(pod())
-    recorder(store, clock).say(about, BACK_OFF)
-    (event,) = store.all("Event")
+    recorder(store, clock).emit(about, BACK_OFF)
+    (event,) = store.list_objects("Event")
     assert event == {
         "apiVersion": "v1",
         "kind": "Event",
@@ -51,7 +51,7 @@ def test_an_event_says_who_said_what_of_whom(store, clock):
             "kind": "Pod",
             "namespace": "a",
             "name": "p",
-            "uid": uid_of(about),
+            "uid": get_uid(about),
         },
         "reason": "BackOff",
         "message": "Back-off",
@@ -65,14 +65,14 @@ def test_an_event_says_who_said_what_of_whom(store, clock):
 
 def test_the_same_again_is_counted_also_by_a_later_server(store, clock):
     about = store.create(pod())
-    recorder(store, clock).say(about, STARTED)
+    recorder(store, clock).emit(about, STARTED)
     clock.advance(60)
-    recorder(store, clock).say(about, STARTED)
-    (event,) = store.all("Event")
+    recorder(store, clock).emit(about, STARTED)
+    (event,) = store.list_objects("Event")
     assert (event["count"], event["firstTimestamp"], event["lastTimestamp"]) == (
         2,
         AT_ONCE,
-        stamp(BEGAN + timedelta(seconds=60)),
+        format_time(BEGAN + timedelta(seconds=60)),
     )
 
 
@@ -80,8 +80,8 @@ def test_the_same_of_another_object_is_another_event(store, clock):
     both = [store.create(pod(name)) for name in ("p", "q")]
     keeping = recorder(store, clock)
     for each in both:
-        keeping.say(each, STARTED)
-    assert [event["involvedObject"]["name"] for event in store.all("Event")] == ["p", "q"]
+        keeping.emit(each, STARTED)
+    assert [event["involvedObject"]["name"] for event in store.list_objects("Event")] == ["p", "q"]
 
 
 def test_of_a_job_and_its_pods_the_latest_are_kept(store, clock):
@@ -89,30 +89,30 @@ def test_of_a_job_and_its_pods_the_latest_are_kept(store, clock):
     keeping = recorder(store, clock, per_job=2)
     body = {"reason": "SuccessfulCreatePod", "message": "Created pod: p", "type": "Normal"}
     keeping.record(of_job, body)
-    keeping.say(of_pod, STARTED)
+    keeping.emit(of_pod, STARTED)
     keeping.record(of_job, body)
-    keeping.say(of_pod, BACK_OFF)
+    keeping.emit(of_pod, BACK_OFF)
     assert said(store) == [("SuccessfulCreatePod", "Created pod: p", 2), ("BackOff", "Back-off", 1)]
 
 
 def test_jobs_do_not_take_each_others_events(store, clock):
     keeping = recorder(store, clock, per_job=1)
     for name in ("one", "two"):
-        keeping.say(store.create(job(name)), STARTED)
+        keeping.emit(store.create(job(name)), STARTED)
     assert len(said(store)) == 2
 
 
 def test_after_a_while_nothing_is_left(store, clock):
     about = store.create(pod())
     keeping = recorder(store, clock, age=timedelta(hours=1))
-    keeping.say(about, STARTED)
+    keeping.emit(about, STARTED)
     clock.advance(3000)
-    keeping.say(about, BACK_OFF)
+    keeping.emit(about, BACK_OFF)
     clock.advance(601)
     keeping.expire()
     assert said(store) == [("BackOff", "Back-off", 1)]
     clock.advance(3000)
     keeping.expire()
     assert said(store) == []
-    keeping.say(about, STARTED)
+    keeping.emit(about, STARTED)
     assert said(store) == [("Started", "Started container pytorch", 1)]

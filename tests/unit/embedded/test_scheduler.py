@@ -5,10 +5,10 @@ from contextlib import closing
 
 from kept_objects import Clock, container, node, pod
 
-from backend_plugin.embedded import pod_states
-from backend_plugin.embedded.nodes import Binding
-from backend_plugin.embedded.objects import node_of, uid_of
+from backend_plugin.embedded import pod_transitions
+from backend_plugin.embedded.objects import get_node_name, get_uid
 from backend_plugin.embedded.scheduler import AT_ONCE, Scheduler
+from backend_plugin.embedded.scheduling_cycle import Binding
 from backend_plugin.embedded.store import Store
 
 
@@ -18,22 +18,22 @@ def test_the_room_of_a_pod_that_goes_before_its_turn_is_given_to_the_next(tmp_pa
         with closing(Store.open(tmp_path / "state", clock)) as store:
 
             def decide(decision):
-                waits = store.by_uid(decision.uid)
+                waits = store.get_by_uid(decision.uid)
                 if waits is not None and isinstance(decision, Binding):
-                    store.update(pod_states.bound(waits, decision, clock()))
+                    store.update(pod_transitions.bind(waits, decision, clock()))
 
             store.create(node("n"))
             for number in range(AT_ONCE):
                 store.create(pod(f"large-{number}", container(cpu="5")))
             first, second = (store.create(pod(name, container(cpu="4"))) for name in ("first", "second"))
             scheduler = Scheduler(store, decide)
-            store.watch(scheduler.see)
-            scheduler.begin()
+            store.watch(scheduler.on_change)
+            scheduler.start()
             await asyncio.sleep(0)
-            store.remove(uid_of(first))
+            store.remove(get_uid(first))
             for _ in range(5):
                 await asyncio.sleep(0)
             scheduler.close()
-            return node_of(store.by_uid(uid_of(second)))
+            return get_node_name(store.get_by_uid(get_uid(second)))
 
     assert asyncio.run(placed()) == "n"

@@ -83,30 +83,30 @@ def test_a_link_in_place_of_a_file_of_ours_is_not_written_to(tmp_path: Path, nam
 
 
 def test_only_marked_directories_are_those_of_pods(tmp_path: Path) -> None:
-    ours, theirs, link = (PodDirectory.of(tmp_path, name) for name in ("ours", "theirs", "link"))
-    ours.make()
+    ours, theirs, link = (PodDirectory.from_uid(tmp_path, name) for name in ("ours", "theirs", "link"))
+    ours.create()
     theirs.path.mkdir()
     link.path.symlink_to(ours.path)
-    assert PodDirectory.all(tmp_path) == [ours]
+    assert PodDirectory.list_all(tmp_path) == [ours]
     for each in (theirs, link, ours):
         each.remove()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "theirs"]
 
 
 def test_what_a_release_without_a_marker_left_of_a_pod_is_one(tmp_path: Path) -> None:
-    pod = PodDirectory.of(tmp_path, "u")
-    pod.make()
+    pod = PodDirectory.from_uid(tmp_path, "u")
+    pod.create()
     (pod.path / "kfpytorch-pod").unlink()
-    assert PodDirectory.all(tmp_path) == [pod]
+    assert PodDirectory.list_all(tmp_path) == [pod]
 
 
 @pytest.mark.parametrize("where", ["work", "tmp", "logs/main/0.0.log", "work/deep/er"])
 def test_a_link_that_a_pod_has_left_leads_nowhere(tmp_path: Path, where: str) -> None:
-    mine, pod = tmp_path / "mine", PodDirectory.of(tmp_path / "pods", "u")
+    mine, pod = tmp_path / "mine", PodDirectory.from_uid(tmp_path / "pods", "u")
     (mine / "below").mkdir(parents=True)
     (mine / "below" / "file").write_text("mine")
     mine.chmod(0o755)
-    pod.make()
+    pod.create()
     link = pod.path / where
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(mine)
@@ -117,10 +117,10 @@ def test_a_link_that_a_pod_has_left_leads_nowhere(tmp_path: Path, where: str) ->
 
 def test_its_own_short_temporary_directory_goes_with_a_pod(tmp_path: Path) -> None:
     long = tmp_path / ("x" * 80)
-    pods = [PodDirectory.of(long, name) for name in ("one", "two")]
+    pods = [PodDirectory.from_uid(long, name) for name in ("one", "two")]
     for each in pods:
-        each.make()
-    shorts = [Path(each.temporary()) for each in pods]
+        each.create()
+    shorts = [Path(each.ensure_tmpdir()) for each in pods]
     (shorts[0] / "file").touch()
     link = pods[1].path / "tmp"
     link.unlink()

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from kept_objects import AT_ONCE, Clock, job, pod
 
-from backend_plugin.embedded.objects import Key, key_of, uid_of
+from backend_plugin.embedded.objects import Key, get_key, get_uid
 from backend_plugin.embedded.state_lock import StateUnusable
-from backend_plugin.embedded.store import Change, Conflict, Store
-from backend_plugin.shell.cluster import AlreadyExists, NotDurable, Unavailable
+from backend_plugin.embedded.store import Conflict, ObjectChange, Store
+from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, NotDurable
 
 POD = Key("Pod", "a", "p")
 
@@ -44,7 +44,7 @@ def test_a_new_object_gets_what_the_api_server_gives(store):
         "creationTimestamp": AT_ONCE,
         "generation": 1,
     }
-    assert store.get(POD) is store.by_uid(metadata["uid"]) is new
+    assert store.get(POD) is store.get_by_uid(metadata["uid"]) is new
 
 
 def test_a_name_is_given_once_in_a_namespace(store):
@@ -52,7 +52,7 @@ def test_a_name_is_given_once_in_a_namespace(store):
     with pytest.raises(AlreadyExists, match=r'^pods "p" already exists$'):
         store.create(pod())
     elsewhere = {**pod(), "metadata": {**pod()["metadata"], "namespace": "b"}}
-    assert key_of(store.create(elsewhere)) == Key("Pod", "b", "p")
+    assert get_key(store.create(elsewhere)) == Key("Pod", "b", "p")
 
 
 def test_a_job_is_called_as_the_api_server_calls_it(store):
@@ -71,18 +71,18 @@ def test_only_the_latest_version_can_be_changed(store):
 
 def test_what_is_gone_cannot_be_changed(store):
     old = store.create(pod())
-    assert store.remove(uid_of(old)) == old
+    assert store.remove(get_uid(old)) == old
     with pytest.raises(Conflict):
         store.update(old)
-    assert store.remove(uid_of(old)) is None
+    assert store.remove(get_uid(old)) is None
 
 
 def test_a_later_object_of_the_same_name_is_another_one(store):
     old = store.create(pod())
-    store.remove(uid_of(old))
+    store.remove(get_uid(old))
     new = store.create(pod())
-    assert uid_of(new) != uid_of(old)
-    assert store.by_uid(uid_of(old)) is None
+    assert get_uid(new) != get_uid(old)
+    assert store.get_by_uid(get_uid(old)) is None
     with pytest.raises(Conflict):
         store.update(old)
 
@@ -107,11 +107,11 @@ def test_the_owned_are_found_by_their_owner_in_the_order_of_their_making(store):
     pods = [store.create(pod(name, owner="u")) for name in ("c", "a", "b")]
     store.create(pod("other", owner="v"))
     store.update({**pods[0], "status": {"phase": "Running"}})
-    assert [each["metadata"]["name"] for each in store.owned("u", "Pod")] == ["c", "a", "b"]
-    for each in store.owned("u", "Pod"):
-        store.remove(uid_of(each))
-    assert store.owned("u", "Pod") == []
-    assert store.owners() == ("v",)
+    assert [each["metadata"]["name"] for each in store.list_owned("u", "Pod")] == ["c", "a", "b"]
+    for each in store.list_owned("u", "Pod"):
+        store.remove(get_uid(each))
+    assert store.list_owned("u", "Pod") == []
+    assert store.list_owners() == ("v",)
 
 
 def test_everything_is_found_again_in_the_order_of_its_making(state):
@@ -119,11 +119,11 @@ def test_everything_is_found_again_in_the_order_of_its_making(state):
     first, second = store.create(pod("z", owner="u")), store.create(pod("a", owner="u"))
     first = store.update({**first, "status": {"phase": "Running"}})
     gone = store.create(pod("gone"))
-    store.remove(uid_of(gone))
+    store.remove(get_uid(gone))
     store.close()
 
     store = Store.open(state, Clock())
-    assert store.all("Pod") == store.owned("u", "Pod") == [first, second]
+    assert store.list_objects("Pod") == store.list_owned("u", "Pod") == [first, second]
     assert version(store.create(pod("new"))) > version(gone), "a version was given a second time"
     store.close()
 
@@ -139,13 +139,13 @@ def test_watchers_are_told_in_the_order_of_changes_also_of_those_of_other_watche
     unwatch = store.watch(told.append)
     first = store.create(pod())
     second = store.get(POD)
-    store.remove(uid_of(first))
+    store.remove(get_uid(first))
     unwatch()
     store.create(pod())
     assert told == [
-        Change(key=POD, old=None, new=first),
-        Change(key=POD, old=first, new=second),
-        Change(key=POD, old=second, new=None),
+        ObjectChange(key=POD, old=None, new=first),
+        ObjectChange(key=POD, old=first, new=second),
+        ObjectChange(key=POD, old=second, new=None),
     ]
     assert second["status"] == {"phase": "Running"}
 
@@ -172,7 +172,7 @@ def test_what_was_created_is_there_after_a_kill(state):
     writer.stdout.close()
 
     store = Store.open(state)
-    names = {each["metadata"]["name"] for each in store.all("Pod")}
+    names = {each["metadata"]["name"] for each in store.list_objects("Pod")}
     assert {each.strip() for each in said} <= names
     store.close()
 
@@ -215,11 +215,11 @@ def test_the_state_is_its_owners_alone(store, state):
 def test_what_cannot_be_written_has_not_happened(store, state):
     old = store.create(pod())
     store._execute("PRAGMA query_only = 1")
-    with pytest.raises(Unavailable, match="the cluster's state cannot be written: attempt to write"):
+    with pytest.raises(ClusterUnavailable, match="the cluster's state cannot be written: attempt to write"):
         store.update({**old, "status": {"phase": "Running"}})
-    with pytest.raises(Unavailable):
-        store.remove(uid_of(old))
-    assert store.all("Pod") == [old]
+    with pytest.raises(ClusterUnavailable):
+        store.remove(get_uid(old))
+    assert store.list_objects("Pod") == [old]
     store._execute("PRAGMA query_only = 0")
     assert store.update({**old, "status": {"phase": "Running"}})["status"] == {"phase": "Running"}
 
@@ -237,19 +237,22 @@ def test_state_on_a_full_disk_is_not_to_be_thrown_away(state):
         [sys.executable, "-c", program, state], check=False, capture_output=True, text=True
     )
     assert "StateUnusable" in ended.stderr
-    assert "that the disk has room" in ended.stderr
+    assert "that the disk has space" in ended.stderr
     assert "move it away" not in ended.stderr
 
 
 def test_what_is_changed_together_is_told_when_all_of_it_is_written(store):
     told = []
     store.watch(lambda change: told.append(change.key.name))
-    with store.together():
+    with store.transaction():
         first = store.create(pod("one"))
         store.create(pod("two"))
-        store.remove(uid_of(first))
+        store.remove(get_uid(first))
         assert told == []
-    assert (told, [each["metadata"]["name"] for each in store.all("Pod")]) == (["one", "two", "one"], ["two"])
+    assert (told, [each["metadata"]["name"] for each in store.list_objects("Pod")]) == (
+        ["one", "two", "one"],
+        ["two"],
+    )
 
 
 def test_what_cannot_be_written_whole_has_not_happened_at_all(store, state):
@@ -258,19 +261,19 @@ def test_what_cannot_be_written_whole_has_not_happened_at_all(store, state):
     store.watch(told.append)
 
     def change():
-        with store.together():
-            store.remove(uid_of(kept[0]))
+        with store.transaction():
+            store.remove(get_uid(kept[0]))
             store.create(pod("three", owner="u"))
             store._execute("PRAGMA query_only = 1")
             store.update({**kept[1], "status": {"phase": "Running"}})
 
-    with pytest.raises(Unavailable):
+    with pytest.raises(ClusterUnavailable):
         change()
     store._execute("PRAGMA query_only = 0")
-    assert (store.all("Pod"), list(store.owners()), told) == (kept, [], [])
+    assert (store.list_objects("Pod"), list(store.list_owners()), told) == (kept, [], [])
     store.close()
     again = Store.open(state, Clock())
-    assert again.all("Pod") == kept
+    assert again.list_objects("Pod") == kept
     assert version(again.create(pod("four"))) > version(kept[1])
     again.close()
 
@@ -279,15 +282,15 @@ def test_a_server_that_is_killed_in_between_has_done_nothing_of_it(state):
     program = (
         "import os, sys\nfrom pathlib import Path\nfrom backend_plugin.embedded.store import Store\n"
         "store = Store.open(Path(sys.argv[1]))\n"
-        "with store.together():\n    store.remove(sys.argv[2])\n    os.kill(os.getpid(), 9)"
+        "with store.transaction():\n    store.remove(sys.argv[2])\n    os.kill(os.getpid(), 9)"
     )
     store = Store.open(state, Clock())
     kept = store.create(pod())
     store.close()
-    ended = subprocess.run([sys.executable, "-c", program, state, uid_of(kept)], check=False)
+    ended = subprocess.run([sys.executable, "-c", program, state, get_uid(kept)], check=False)
     assert ended.returncode == -signal.SIGKILL
     again = Store.open(state, Clock())
-    assert again.all("Pod") == [kept]
+    assert again.list_objects("Pod") == [kept]
     again.close()
 
 
@@ -319,7 +322,7 @@ def test_changes_that_a_damaged_log_has_lost_are_reported(state, damage, caplog)
     write_in_another_process(state, "for number in range(40): store.create(pod(f'p-{number}'))")
     damage(state / "objects.sqlite-wal")
     store = Store.open(state, Clock())
-    there = len(store.all("Pod"))
+    there = len(store.list_objects("Pod"))
     assert there < 40
     (line,) = caplog.records
     assert line.levelname == "ERROR"
@@ -336,10 +339,10 @@ def test_a_deletion_that_was_lost_is_reported(state, caplog):
     store = Store.open(state, Clock())
     kept = store.create(pod())
     store.close()
-    write_in_another_process(state, f"store.remove({uid_of(kept)!r})")
+    write_in_another_process(state, f"store.remove({get_uid(kept)!r})")
     (state / "objects.sqlite-wal").write_bytes(b"")
     again = Store.open(state, Clock())
-    assert again.all("Pod") == [kept]
+    assert again.list_objects("Pod") == [kept]
     assert "has lost the last 1 changes" in caplog.text
     again.close()
 
@@ -347,11 +350,12 @@ def test_a_deletion_that_was_lost_is_reported(state, caplog):
 def test_a_log_that_is_whole_has_lost_nothing(state, caplog):
     write_in_another_process(
         state,
-        "kept = store.create(pod())\nwith store.together(): store.create(pod('q')); store.create(pod('r'))\n"
+        "kept = store.create(pod())\n"
+        "with store.transaction(): store.create(pod('q')); store.create(pod('r'))\n"
         "store.remove(kept['metadata']['uid'])",
     )
     store = Store.open(state, Clock())
-    assert [each["metadata"]["name"] for each in store.all("Pod")] == ["q", "r"]
+    assert [each["metadata"]["name"] for each in store.list_objects("Pod")] == ["q", "r"]
     assert caplog.records == []
     store.close()
 

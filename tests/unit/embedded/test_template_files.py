@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from backend_plugin.embedded import templates
+from backend_plugin.embedded import pod_templates
 
 TEMPLATE = {"kind": "PodTemplate", "metadata": {"name": "t"}, "template": {"spec": {}}}
 YAML = """
@@ -30,11 +30,11 @@ def test_templates_are_read_from_a_file_or_from_its_folder(tmp_path, name, conte
     file = tmp_path / name
     file.write_text(content)
     (tmp_path / "README").write_text("no template")
-    assert templates.read(file) == templates.read(tmp_path) == [TEMPLATE]
+    assert pod_templates.read_templates(file) == pod_templates.read_templates(tmp_path) == [TEMPLATE]
 
 
 def test_no_place_no_templates():
-    assert templates.read(None) == ()
+    assert pod_templates.read_templates(None) == ()
 
 
 @pytest.mark.parametrize(
@@ -49,11 +49,13 @@ def test_no_place_no_templates():
 def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, said):
     file = tmp_path / name
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(templates.UnreadableTemplates) as refusal:
-        templates.read(tmp_path)
+    with pytest.raises(pod_templates.UnreadableTemplates) as refusal:
+        pod_templates.read_templates(tmp_path)
     assert str(refusal.value).startswith(str(tmp_path / said))
 
 
 def test_a_place_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(templates.UnreadableTemplates, match="nowhere: there is no such file or directory"):
-        templates.read(tmp_path / "nowhere")
+    with pytest.raises(
+        pod_templates.UnreadableTemplates, match="nowhere: there is no such file or directory"
+    ):
+        pod_templates.read_templates(tmp_path / "nowhere")

@@ -21,7 +21,7 @@ from flytekitplugins.kfpytorch import (
     Worker,
 )
 from flytekitplugins.kfpytorch.config import ConfigError
-from flytekitplugins.kfpytorch.retries import Restarts
+from flytekitplugins.kfpytorch.retries import RestartSettings
 
 CONFIGS = (Elastic, Master, PyTorch, RunPolicy, Worker)
 
@@ -123,7 +123,7 @@ def test_the_guide_is_understood() -> None:
     assert guide.run_policy == RunPolicy(CleanPodPolicy.RUNNING, active_deadline_seconds=3600)
     asked = Resources(cpu="4", mem="16Gi", gpu="1")
     assert guide.worker.requests_and_limits() == (asked, asked)
-    assert guide.restarts() == Restarts(RestartPolicy.FAILURE, RestartPolicy.FAILURE, 16)
+    assert guide.restarts() == RestartSettings(RestartPolicy.FAILURE, RestartPolicy.FAILURE, 16)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from flytekitplugins.kfpytorch import (
     Worker,
 )
 from flytekitplugins.kfpytorch.config import ConfigError
-from flytekitplugins.kfpytorch.custom import encode_elastic, encode_pytorch, unsaid
+from flytekitplugins.kfpytorch.custom import encode_elastic, encode_pytorch, iter_ineffective_settings
 
 MASTER = {"replicas": 1, "resources": {}}
 
@@ -235,4 +235,4 @@ def test_a_config_spoilt_in_between_is_refused() -> None:
     ],
 )
 def test_what_the_wire_cannot_say_is_named(config: PyTorch | Elastic, expected: list[str]) -> None:
-    assert [sentence.partition(":")[0] for sentence in unsaid(config)] == expected
+    assert [sentence.partition(":")[0] for sentence in iter_ineffective_settings(config)] == expected

@@ -16,7 +16,11 @@ from kubernetes.client import (
     V1VolumeMount,
 )
 
-from flytekitplugins.kfpytorch.pod_template import add_shared_mem_volume_to_pod_template, build, check
+from flytekitplugins.kfpytorch.pod_template import (
+    add_shared_mem_volume_to_pod_template,
+    build,
+    require_buildable,
+)
 
 VOLUME = V1Volume(name="shm", empty_dir=V1EmptyDirVolumeSource(medium="Memory"))
 MOUNT = V1VolumeMount(name="shm", mount_path="/dev/shm")
@@ -59,7 +63,7 @@ def test_shared_memory_is_mounted_in_the_primary_container(
     template: PodTemplate | None, expected: PodTemplate
 ) -> None:
     before = copy.deepcopy(template)
-    check(template, shared_memory=True)
+    require_buildable(template, shared_memory=True)
     assert build(template, shared_memory=True) == expected
     assert template == before
 
@@ -102,16 +106,16 @@ def test_no_room_for_shared_memory_is_an_error_that_says_the_way_out(
 ) -> None:
     before = copy.deepcopy(template)
     with pytest.raises(ValueError, match=f"{reason}.* set increase_shared_mem=False"):
-        check(template, shared_memory=True)
+        require_buildable(template, shared_memory=True)
     with pytest.raises(ValueError, match=reason):
         add_shared_mem_volume_to_pod_template(template)
     assert template == before
-    check(template, shared_memory=False)
+    require_buildable(template, shared_memory=False)
 
 
 def test_a_pod_spec_is_a_model_or_a_dict() -> None:
     with pytest.raises(ValueError, match=r"pod_spec='x': must be a V1PodSpec or a dict of the same fields"):
-        check(PodTemplate(pod_spec="x"), shared_memory=False)
+        require_buildable(PodTemplate(pod_spec="x"), shared_memory=False)
 
 
 LIMITS = V1ResourceRequirements(limits={"cpu": "2"})

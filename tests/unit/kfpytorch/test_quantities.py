@@ -7,8 +7,8 @@ from flytekit import Resources
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flytekitplugins.kfpytorch.problems import Wrong
-from flytekitplugins.kfpytorch.quantities import quantity, split
+from flytekitplugins.kfpytorch.problems import InvalidValue
+from flytekitplugins.kfpytorch.quantities import parse_quantity, split_resources
 
 
 @pytest.mark.parametrize(
@@ -30,23 +30,23 @@ from flytekitplugins.kfpytorch.quantities import quantity, split
     ],
 )
 def test_a_quantity_is_read_as_kubernetes_reads_it(text: object, amount: str) -> None:
-    assert quantity(text) == Decimal(amount)
+    assert parse_quantity(text) == Decimal(amount)
 
 
 @pytest.mark.parametrize(
     "text", ["", "Gi", "1 Gi", "16Gib", "1.2.3", "1e", "0x1", "ten", True, None, [1], float("nan")]
 )
 def test_anything_else_is_no_quantity(text: object) -> None:
-    with pytest.raises(Wrong, match="as Kubernetes writes it"):
-        quantity(text)
+    with pytest.raises(InvalidValue, match="as Kubernetes writes it"):
+        parse_quantity(text)
 
 
 @pytest.mark.parametrize(
     ("text", "better"), [("16Gib", "16Gi"), ("16GB", "16G"), ("4kb", "4k"), ("5mb", "5M")]
 )
 def test_a_near_miss_is_told_what_was_meant(text: str, better: str) -> None:
-    with pytest.raises(Wrong) as caught:
-        quantity(text)
+    with pytest.raises(InvalidValue) as caught:
+        parse_quantity(text)
     assert caught.value.problems[0].remedy.endswith(f"; did you mean '{better}'?")
 
 
@@ -62,4 +62,4 @@ AMOUNTS = st.none() | st.integers(0, 9)
 )
 def test_one_value_stands_for_request_and_limit(resources: Resources) -> None:
     cpu = resources.cpu if isinstance(resources.cpu, tuple) else (resources.cpu, resources.cpu)
-    assert split(resources) == tuple(Resources(cpu=amount, mem=resources.mem) for amount in cpu)
+    assert split_resources(resources) == tuple(Resources(cpu=amount, mem=resources.mem) for amount in cpu)

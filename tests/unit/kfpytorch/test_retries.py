@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flytekitplugins.kfpytorch import Master, PyTorch, RestartPolicy, Worker
-from flytekitplugins.kfpytorch.retries import Restarts
+from flytekitplugins.kfpytorch.retries import RestartSettings
 
 ALWAYS, FAILURE, NEVER = RestartPolicy.ALWAYS, RestartPolicy.FAILURE, RestartPolicy.NEVER
 
@@ -20,26 +20,38 @@ def operator_fails_job(restarts: dict[RestartPolicy, int], limit: int | None) ->
     ("master", "worker", "expected"),
     [
         # Without num_retries, the policies stay unchanged.
-        (Master(), Worker(replicas=4), Restarts(None, None, None)),
-        (Master(restart_policy=ALWAYS), Worker(replicas=4), Restarts(ALWAYS, None, None)),
+        (Master(), Worker(replicas=4), RestartSettings(None, None, None)),
+        (Master(restart_policy=ALWAYS), Worker(replicas=4), RestartSettings(ALWAYS, None, None)),
         # The number of one role applies to both roles, because a failed rank ends its peers.
-        (Master(num_retries=3), Worker(replicas=4), Restarts(FAILURE, FAILURE, 16)),
-        (Master(), Worker(replicas=4, num_retries=3), Restarts(FAILURE, FAILURE, 16)),
-        (Master(num_retries=3), Worker(replicas=0), Restarts(FAILURE, FAILURE, 4)),
+        (Master(num_retries=3), Worker(replicas=4), RestartSettings(FAILURE, FAILURE, 16)),
+        (Master(), Worker(replicas=4, num_retries=3), RestartSettings(FAILURE, FAILURE, 16)),
+        (Master(num_retries=3), Worker(replicas=0), RestartSettings(FAILURE, FAILURE, 4)),
         # Each role specifies its own number.
-        (Master(num_retries=1), Worker(replicas=4, num_retries=2), Restarts(FAILURE, FAILURE, 10)),
+        (Master(num_retries=1), Worker(replicas=4, num_retries=2), RestartSettings(FAILURE, FAILURE, 10)),
         # A role that never restarts does not count.
-        (Master(num_retries=3), Worker(replicas=4, restart_policy=NEVER), Restarts(FAILURE, NEVER, 4)),
-        (Master(num_retries=0), Worker(replicas=4, num_retries=2), Restarts(NEVER, FAILURE, 9)),
+        (Master(num_retries=3), Worker(replicas=4, restart_policy=NEVER), RestartSettings(FAILURE, NEVER, 4)),
+        (Master(num_retries=0), Worker(replicas=4, num_retries=2), RestartSettings(NEVER, FAILURE, 9)),
         # Policies that agree with the numbers are valid.
-        (Master(restart_policy=FAILURE, num_retries=1), Worker(replicas=1), Restarts(FAILURE, FAILURE, 3)),
-        (Master(restart_policy=NEVER, num_retries=0), Worker(replicas=1), Restarts(NEVER, NEVER, None)),
+        (
+            Master(restart_policy=FAILURE, num_retries=1),
+            Worker(replicas=1),
+            RestartSettings(FAILURE, FAILURE, 3),
+        ),
+        (
+            Master(restart_policy=NEVER, num_retries=0),
+            Worker(replicas=1),
+            RestartSettings(NEVER, NEVER, None),
+        ),
         # 0 means no restart and needs no limit. The explicit policy of the other role then has no limit.
-        (Master(num_retries=0), Worker(replicas=4), Restarts(NEVER, NEVER, None)),
-        (Master(num_retries=0), Worker(replicas=4, restart_policy=FAILURE), Restarts(NEVER, FAILURE, None)),
+        (Master(num_retries=0), Worker(replicas=4), RestartSettings(NEVER, NEVER, None)),
+        (
+            Master(num_retries=0),
+            Worker(replicas=4, restart_policy=FAILURE),
+            RestartSettings(NEVER, FAILURE, None),
+        ),
     ],
 )
-def test_roles_become_policies_and_a_limit(master: Master, worker: Worker, expected: Restarts) -> None:
+def test_roles_become_policies_and_a_limit(master: Master, worker: Worker, expected: RestartSettings) -> None:
     assert PyTorch(master, worker).restarts() == expected
 
 
@@ -57,4 +69,4 @@ def test_each_replica_may_be_restarted_as_often_as_its_role_says(
 
 def test_the_limit_of_a_run_policy_stays() -> None:
     config = PyTorch(worker=Worker(replicas=2, restart_policy=FAILURE), run_policy={"backoff_limit": 7})
-    assert config.restarts() == Restarts(None, FAILURE, 7)
+    assert config.restarts() == RestartSettings(None, FAILURE, 7)

@@ -21,23 +21,23 @@ def test_a_clock_that_is_minutes_away_is_taken_for_its_own(
 ) -> None:
     clock, ahead = Clock(lambda: OURS), timedelta(minutes=minutes)
     with caplog.at_level(logging.WARNING):
-        clock.heard(date(ahead - timedelta(seconds=1)))
-        clock.heard(date(ahead))
-    assert abs(clock.now() - (OURS + ahead)) <= timedelta(seconds=1)
+        clock.update(date(ahead - timedelta(seconds=1)))
+        clock.update(date(ahead))
+    assert abs(clock.get_current_time() - (OURS + ahead)) <= timedelta(seconds=1)
     assert len(caplog.messages) == 1
     assert ("behind" if minutes < 0 else "ahead of") in caplog.messages[0]
 
 
 def test_clocks_that_agree_but_for_a_fraction_are_one() -> None:
     clock = Clock(lambda: OURS)
-    clock.heard(date(timedelta(minutes=10)))
+    clock.update(date(timedelta(minutes=10)))
     for seconds in (-1, 0, 1):
-        clock.heard(date(timedelta(seconds=seconds)))
-        assert clock.now() == OURS
+        clock.update(date(timedelta(seconds=seconds)))
+        assert clock.get_current_time() == OURS
 
 
 @pytest.mark.parametrize("said", ["", "yesterday", "Thu, 01 Jan 2026 12:10:00 -0000"])
 def test_a_date_that_says_nothing_changes_nothing(said: str) -> None:
     clock = Clock(lambda: OURS)
-    clock.heard(said)
-    assert clock.now() == OURS
+    clock.update(said)
+    assert clock.get_current_time() == OURS

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend_plugin.kube.frames import Frames
+from backend_plugin.kube.frames import FrameSplitter
 
 
 def framed(content):
@@ -15,16 +15,16 @@ def test_pieces_do_not_matter(said, rest, data):
     whole = framed(b"x" * 9)
     stream = b"".join(map(framed, said)) + whole[: len(rest)]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
-    frames, found = Frames(10), []
+    frames, found = FrameSplitter(10), []
     for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         found += [(frame, frames.cut) for frame in frames.feed(stream[begin:end])]
     assert found == [(b"", len(each)) if len(each) > 10 else (each, 0) for each in said]
-    assert bool(frames.rest) == bool(rest)
+    assert bool(frames.remainder) == bool(rest)
 
 
 def test_a_frame_that_is_too_long_is_told_when_it_begins_and_the_next_is_whole():
-    frames, told = Frames(4), []
+    frames, told = FrameSplitter(4), []
     for piece in (b"\0\0\0\x06abc", b"de", b"f\0\0\0\x04wh", b"ol"):
         told += [(frame, frames.cut) for frame in frames.feed(piece)]
-        told.append(frames.rest)
+        told.append(frames.remainder)
     assert told == [(b"", 6), 3, 1, 2, (b"whol", 0), 0]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend_plugin.kube.lines import Lines
+from backend_plugin.kube.lines import LineSplitter
 
 
 @given(
@@ -15,14 +15,14 @@ def test_pieces_do_not_matter(said, rest, data):
     rest = rest.replace(b"\n", b"")
     stream = b"".join(line + b"\n" for line in said) + rest
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
-    lines, found = Lines(100), []
+    lines, found = LineSplitter(100), []
     for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         found += [*lines.feed(stream[begin:end])]
-    assert (found, lines.rest) == (said, rest)
+    assert (found, lines.remainder) == (said, rest)
 
 
 def test_a_line_that_is_too_long_is_cut_and_the_next_is_whole():
-    lines = Lines(4)
+    lines = LineSplitter(4)
     told = [
         (line, lines.cut) for piece in (b"abc", b"defg", b"h\nabcd\nx", b"\n") for line in lines.feed(piece)
     ]

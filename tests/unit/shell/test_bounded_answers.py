@@ -9,11 +9,11 @@ import pytest
 from builders import a_run
 
 from backend_plugin.core.observed import Pod, read_pod
-from backend_plugin.core.scheduling import Ganging
-from backend_plugin.core.scheduling.findings import Findings
-from backend_plugin.shell import answers
-from backend_plugin.shell.cluster import LogLine, LogRequest, Name
-from backend_plugin.shell.findings import MOST, Found
+from backend_plugin.core.scheduling import GangSettings
+from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.shell import task_responses
+from backend_plugin.shell.capabilities_cache import MOST, CapabilitiesCache
+from backend_plugin.shell.cluster import LogLine, LogRequest, ObjectName
 
 MIB = 2**20
 
@@ -25,7 +25,7 @@ class Logs:
         self.text = text
         self.read: list[str] = []
 
-    async def log(self, name: Name, wanted: LogRequest) -> AsyncIterator[LogLine]:
+    async def read_log(self, name: ObjectName, wanted: LogRequest) -> AsyncIterator[LogLine]:
         self.read.append(name.name)
         for _ in range(wanted.tail or 0):
             yield LogLine(time="", text=self.text)
@@ -51,7 +51,7 @@ def pods(number: int) -> list[Pod]:
 
 def last_lines(logs: Any, number: int, lines: int) -> list[Sequence[str]]:
     async def read() -> list[Sequence[str]]:
-        return [batch async for batch in answers.last_lines(logs, "p-d", pods(number), lines)]
+        return [batch async for batch in task_responses.read_last_lines(logs, "p-d", pods(number), lines)]
 
     return asyncio.run(read())
 
@@ -79,20 +79,20 @@ class Looks:
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    async def look(self, namespace: str, *, tries_pod: bool = True) -> Findings:
+    async def fetch_capabilities(self, namespace: str, *, tries_pod: bool = True) -> Capabilities:
         self.seen.append(namespace)
-        return Findings()
+        return Capabilities()
 
 
 def test_namespaces_that_were_looked_at_are_forgotten_but_for_the_latest() -> None:
     async def run() -> list[str]:
         looks = Looks()
-        found = Found(looks, Ganging(), ("kept",))
+        found = CapabilitiesCache(looks, GangSettings(), ("kept",))
         for namespace in ("kept", *(f"n{number}" for number in range(MOST))):
-            await found.of(namespace)
+            await found.get_capabilities(namespace)
         looks.seen.clear()
         for namespace in ("kept", f"n{MOST - 1}", "n1", "n0"):
-            await found.of(namespace)
+            await found.get_capabilities(namespace)
         return looks.seen
 
     assert asyncio.run(run()) == ["n0"]
@@ -100,11 +100,11 @@ def test_namespaces_that_were_looked_at_are_forgotten_but_for_the_latest() -> No
 
 def test_reasons_that_were_logged_are_forgotten_but_for_the_latest(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    found = Found(None, Ganging())
+    found = CapabilitiesCache(None, GangSettings())
 
     def tell(number: int) -> int:
         caplog.clear()
-        found.tell(a_run(namespace=f"n{number}"), ("because",))
+        found.log_selection(a_run(namespace=f"n{number}"), ("because",))
         return len(caplog.records)
 
     assert (tell(0), tell(0)) == (1, 0)

@@ -6,12 +6,12 @@ from datetime import datetime, timezone
 import pytest
 from builders import a_run
 
-from backend_plugin.core import origin
-from backend_plugin.core.job import Deadlines, Run
+from backend_plugin.core import task_annotation
+from backend_plugin.core.job import Attempt, Deadlines
 from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_job
-from backend_plugin.shell.cache import Cache, Entry
-from backend_plugin.shell.cluster import Name
+from backend_plugin.shell.cache import Cache, CachedJob
+from backend_plugin.shell.cluster import ObjectName
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -20,43 +20,43 @@ def a_cache() -> Cache:
     return Cache(lambda: NOW)
 
 
-def seen(cache: Cache, name: str) -> Entry:
-    entry = cache.of(("ns", name))
+def seen(cache: Cache, name: str) -> CachedJob:
+    entry = cache.get(("ns", name))
     assert entry is not None
     return entry
 
 
 def test_it_is_complete_when_all_jobs_and_pods_were_told() -> None:
     cache = a_cache()
-    cache.replace(Job, [("ns", Job(name="j"))])
+    cache.replace_records(Job, [("ns", Job(name="j"))])
     assert not cache.ready.is_set()
-    cache.replace(Pod, [])
+    cache.replace_records(Pod, [])
     assert cache.ready.is_set()
 
 
 def test_pods_and_events_are_their_jobs() -> None:
     cache = a_cache()
-    cache.put("ns", Job(name="a-b", uid="1"))
-    cache.put("ns", Job(name="a-b-worker-0", uid="2"))
-    cache.put("ns", Pod(name="a-b-worker-0", job_name="a-b", uid="p"))
-    cache.put("ns", Event(reason="Failed", name="a-b-master-0"))
-    cache.put("ns", Event(reason="Failed", name="nobody-s"))
-    cache.put("elsewhere", Pod(name="x", job_name="a-b"))
+    cache.put_record("ns", Job(name="a-b", uid="1"))
+    cache.put_record("ns", Job(name="a-b-worker-0", uid="2"))
+    cache.put_record("ns", Pod(name="a-b-worker-0", job_name="a-b", uid="p"))
+    cache.put_record("ns", Event(reason="Failed", name="a-b-master-0"))
+    cache.put_record("ns", Event(reason="Failed", name="nobody-s"))
+    cache.put_record("elsewhere", Pod(name="x", job_name="a-b"))
     mine = seen(cache, "a-b")
     assert [pod.uid for pod in mine.pods] == ["p"]
     assert [event.name for event in mine.events] == ["a-b-master-0"]
-    cache.drop(Pod, Name(namespace="ns", name="a-b-worker-1"))
+    cache.drop_record(Pod, ObjectName(namespace="ns", name="a-b-worker-1"))
     assert [pod.uid for pod in mine.pods] == ["p"]
 
 
 def test_a_job_that_a_list_leaves_out_is_yet_to_be_confirmed_and_one_that_was_deleted_is_gone() -> None:
     cache = a_cache()
     for name in ("left out", "deleted", "there"):
-        cache.put("ns", Job(name=name, uid=name))
-    cache.drop(Job, Name(namespace="ns", name="deleted", uid="another"))
+        cache.put_record("ns", Job(name=name, uid=name))
+    cache.drop_record(Job, ObjectName(namespace="ns", name="deleted", uid="another"))
     assert seen(cache, "deleted").gone is None
-    cache.drop(Job, Name(namespace="ns", name="deleted", uid="deleted"))
-    cache.replace(Job, [("ns", Job(name="there", uid="there"))])
+    cache.drop_record(Job, ObjectName(namespace="ns", name="deleted", uid="deleted"))
+    cache.replace_records(Job, [("ns", Job(name="there", uid="there"))])
     assert [
         (name, seen(cache, name).gone, seen(cache, name).unconfirmed)
         for name in ("left out", "deleted", "there")
@@ -69,9 +69,9 @@ def test_a_job_that_a_list_leaves_out_is_yet_to_be_confirmed_and_one_that_was_de
 
 def test_a_later_job_of_the_same_name_has_nothing_of_the_earlier() -> None:
     cache = a_cache()
-    cache.put("ns", Job(name="j", uid="1"))
-    cache.put("ns", Pod(name="j-worker-0", job_name="j"))
-    cache.put("ns", Job(name="j", uid="2"))
+    cache.put_record("ns", Job(name="j", uid="1"))
+    cache.put_record("ns", Pod(name="j-worker-0", job_name="j"))
+    cache.put_record("ns", Job(name="j", uid="2"))
     assert seen(cache, "j").pods == ()
 
 
@@ -79,20 +79,20 @@ def test_everybody_who_listens_hears_of_every_change() -> None:
     cache = a_cache()
     heard: list[tuple[str, int]] = []
     stop = cache.listen(lambda entry: heard.append((entry.name, entry.version)))
-    cache.put("ns", Job(name="j"))
-    cache.put("ns", Pod(name="j-worker-0", job_name="j"))
+    cache.put_record("ns", Job(name="j"))
+    cache.put_record("ns", Pod(name="j-worker-0", job_name="j"))
     stop()
-    cache.put("ns", Job(name="j"))
+    cache.put_record("ns", Job(name="j"))
     assert heard == [("j", 1), ("j", 2)]
 
 
 def test_jobs_that_never_were_do_not_fill_it() -> None:
     cache = a_cache()
-    cache.put("ns", Job(name="there"))
-    back = cache.absent(("ns", "back"), "s3://b")
-    cache.put("ns", Job(name="back"))
+    cache.put_record("ns", Job(name="there"))
+    back = cache.add_missing_job(("ns", "back"), "s3://b")
+    cache.put_record("ns", Job(name="back"))
     for number in range(6_000):
-        cache.absent(("ns", f"made-up-{number}"), "s3://b")
+        cache.add_missing_job(("ns", f"made-up-{number}"), "s3://b")
     assert len(cache) == 2 + 2_000
     assert back.gone is None
     assert {seen(cache, name).gone for name in ("there", "back")} == {None}
@@ -101,64 +101,64 @@ def test_jobs_that_never_were_do_not_fill_it() -> None:
 def outlived(cache: Cache, count: int) -> None:
     """Add jobs that are removed from the cache before their pods."""
     for number in range(count):
-        cache.put("ns", Job(name=f"j{number}", uid="1"))
-        cache.drop(Job, Name(namespace="ns", name=f"j{number}", uid="1"))
+        cache.put_record("ns", Job(name=f"j{number}", uid="1"))
+        cache.drop_record(Job, ObjectName(namespace="ns", name=f"j{number}", uid="1"))
         cache.forget(seen(cache, f"j{number}"))
-        cache.put("ns", Pod(name=f"j{number}-master-0", job_name=f"j{number}", uid="p"))
-        cache.put("ns", Pod(name=f"j{number}-worker-0", job_name=f"j{number}", uid="p"))
+        cache.put_record("ns", Pod(name=f"j{number}-master-0", job_name=f"j{number}", uid="p"))
+        cache.put_record("ns", Pod(name=f"j{number}-worker-0", job_name=f"j{number}", uid="p"))
 
 
 def test_of_a_job_that_its_pods_outlive_nothing_is_left_when_they_are_gone() -> None:
     cache = a_cache()
     outlived(cache, 10)
     for number in range(10):
-        cache.drop(Pod, Name(namespace="ns", name=f"j{number}-master-0", uid="p"))
+        cache.drop_record(Pod, ObjectName(namespace="ns", name=f"j{number}-master-0", uid="p"))
     assert len(cache) == 10
     for number in range(10):
-        cache.drop(Pod, Name(namespace="ns", name=f"j{number}-worker-0", uid="p"))
+        cache.drop_record(Pod, ObjectName(namespace="ns", name=f"j{number}-worker-0", uid="p"))
     assert len(cache) == 0
 
 
 def test_of_a_job_that_its_pods_outlive_nothing_is_left_when_no_list_has_them() -> None:
     cache = a_cache()
     outlived(cache, 3)
-    cache.put("ns", Event(reason="Killing", name="j0-worker-0"))
-    cache.replace(Pod, [("ns", Pod(name="j1-worker-0", job_name="j1", uid="p"))])
+    cache.put_record("ns", Event(reason="Killing", name="j0-worker-0"))
+    cache.replace_records(Pod, [("ns", Pod(name="j1-worker-0", job_name="j1", uid="p"))])
     assert [entry.name for entry in cache] == ["j0", "j1"]
-    cache.replace(Event, [])
+    cache.replace_records(Event, [])
     assert [entry.name for entry in cache] == ["j1"]
 
 
 def test_a_job_that_is_told_after_its_pods_has_those_that_are_left() -> None:
     cache = a_cache()
     for name in ("a", "b"):
-        cache.put("ns", Pod(name=f"{name}-master-0", job_name=name, uid="1"))
-    cache.drop(Pod, Name(namespace="ns", name="b-master-0", uid="1"))
+        cache.put_record("ns", Pod(name=f"{name}-master-0", job_name=name, uid="1"))
+    cache.drop_record(Pod, ObjectName(namespace="ns", name="b-master-0", uid="1"))
     for name in ("a", "b"):
-        cache.put("ns", Job(name=name, uid="j"))
+        cache.put_record("ns", Job(name=name, uid="j"))
     assert [pod.name for entry in cache for pod in entry.pods] == ["a-master-0"]
-    cache.drop(Pod, Name(namespace="ns", name="a-master-0", uid="1"))
+    cache.drop_record(Pod, ObjectName(namespace="ns", name="a-master-0", uid="1"))
     assert [entry.name for entry in cache] == ["a", "b"]
 
 
 def test_a_job_that_is_gone_is_remembered_without_its_pods() -> None:
     cache = a_cache()
-    cache.put("ns", Job(name="j", uid="1"))
-    cache.put("ns", Pod(name="j-master-0", job_name="j", uid="p"))
-    cache.drop(Job, Name(namespace="ns", name="j", uid="1"))
-    cache.drop(Pod, Name(namespace="ns", name="j-master-0", uid="p"))
+    cache.put_record("ns", Job(name="j", uid="1"))
+    cache.put_record("ns", Pod(name="j-master-0", job_name="j", uid="p"))
+    cache.drop_record(Job, ObjectName(namespace="ns", name="j", uid="1"))
+    cache.drop_record(Pod, ObjectName(namespace="ns", name="j-master-0", uid="p"))
     assert (seen(cache, "j").gone, seen(cache, "j").pods) == (NOW, ())
-    never = cache.absent(("ns", "never"), "s3://b")
-    cache.put("ns", Pod(name="never-master-0", job_name="never", uid="p"))
-    cache.drop(Pod, Name(namespace="ns", name="never-master-0", uid="p"))
-    assert cache.of(never.key) is never
+    never = cache.add_missing_job(("ns", "never"), "s3://b")
+    cache.put_record("ns", Pod(name="never-master-0", job_name="never", uid="p"))
+    cache.drop_record(Pod, ObjectName(namespace="ns", name="never-master-0", uid="p"))
+    assert cache.get(never.key) is never
 
 
 def test_what_is_kept_of_a_job_has_an_end() -> None:
     cache = a_cache()
-    cache.put("ns", Job(name="j"))
+    cache.put_record("ns", Job(name="j"))
     for number in range(200):
-        cache.put("ns", Event(reason=str(number), name="j"))
+        cache.put_record("ns", Event(reason=str(number), name="j"))
     assert [event.reason for event in seen(cache, "j").events] == [str(number) for number in range(150, 200)]
     cache.forget(seen(cache, "j"))
     assert len(cache) == 0
@@ -166,14 +166,14 @@ def test_what_is_kept_of_a_job_has_an_end() -> None:
 
 def test_what_a_new_list_leaves_out_is_no_longer_there_and_whoever_listens_hears_of_it() -> None:
     cache = a_cache()
-    cache.put("ns", Job(name="j"))
-    cache.put("ns", Pod(name="j-worker-0", job_name="j"))
-    cache.put("ns", PodGroup(kind="PodGroup", name="j"))
-    cache.put("ns", Event(reason="Old", name="j"))
+    cache.put_record("ns", Job(name="j"))
+    cache.put_record("ns", Pod(name="j-worker-0", job_name="j"))
+    cache.put_record("ns", PodGroup(kind="PodGroup", name="j"))
+    cache.put_record("ns", Event(reason="Old", name="j"))
     before = seen(cache, "j").version
-    cache.replace(Pod, [])
-    cache.replace(PodGroup, [])
-    cache.replace(Event, [("ns", Event(reason="New", name="j"))])
+    cache.replace_records(Pod, [])
+    cache.replace_records(PodGroup, [])
+    cache.replace_records(Event, [("ns", Event(reason="New", name="j"))])
     entry = seen(cache, "j")
     assert (entry.pods, entry.pod_groups, [each.reason for each in entry.events]) == ((), (), ["New"])
     assert entry.version == before + 3
@@ -182,10 +182,10 @@ def test_what_a_new_list_leaves_out_is_no_longer_there_and_whoever_listens_hears
 def test_a_group_that_was_made_and_is_in_no_list_may_be_gone_again() -> None:
     cache = a_cache()
     for name in ("j", "k"):
-        cache.put("ns", Job(name=name))
+        cache.put_record("ns", Job(name=name))
         seen(cache, name).accompanied = True
     before = seen(cache, "j").version
-    cache.replace(PodGroup, [("ns", PodGroup(kind="PodGroup", name="k"))])
+    cache.replace_records(PodGroup, [("ns", PodGroup(kind="PodGroup", name="k"))])
     assert (seen(cache, "j").accompanied, seen(cache, "k").accompanied) == (False, True)
     assert seen(cache, "j").version == before + 1
 
@@ -195,12 +195,12 @@ def test_of_a_list_only_what_differs_is_news() -> None:
     pods = [
         ("ns", Pod(name=f"{of}-worker-{index}", job_name=of)) for of, index in (("a", 0), ("a", 1), ("b", 0))
     ]
-    cache.replace(Pod, pods)
+    cache.replace_records(Pod, pods)
     heard: list[str] = []
     cache.listen(lambda entry: heard.append(entry.name))
-    cache.replace(Pod, pods)
+    cache.replace_records(Pod, pods)
     assert heard == []
-    cache.replace(Pod, pods[1:])
+    cache.replace_records(Pod, pods[1:])
     assert heard == ["a"]
 
 
@@ -208,32 +208,32 @@ def test_a_job_that_is_told_of_twice_is_news_once() -> None:
     cache = a_cache()
     heard: list[str] = []
     cache.listen(lambda entry: heard.append(entry.name))
-    cache.put("ns", Job(name="j", uid="1"))
-    cache.put("ns", Job(name="j", uid="1"))
-    cache.replace(Job, [("ns", Job(name="j", uid="1"))])
+    cache.put_record("ns", Job(name="j", uid="1"))
+    cache.put_record("ns", Job(name="j", uid="1"))
+    cache.replace_records(Job, [("ns", Job(name="j", uid="1"))])
     assert (heard, seen(cache, "j").version) == (["j"], 1)
-    cache.put("ns", Job(name="j", uid="1", deleting=True))
+    cache.put_record("ns", Job(name="j", uid="1", deleting=True))
     assert heard == ["j", "j"]
 
 
 def test_a_job_that_is_there_after_all_is_news_though_nothing_of_it_has_changed() -> None:
     cache = a_cache()
-    cache.put("ns", Job(name="j"))
-    cache.replace(Job, [])
+    cache.put_record("ns", Job(name="j"))
+    cache.replace_records(Job, [])
     assert seen(cache, "j").unconfirmed
-    cache.put("ns", Job(name="j"))
+    cache.put_record("ns", Job(name="j"))
     assert not seen(cache, "j").unconfirmed
-    cache.lost(seen(cache, "j"))
-    cache.put("ns", Job(name="j"))
+    cache.mark_deleted(seen(cache, "j"))
+    cache.put_record("ns", Job(name="j"))
     assert (seen(cache, "j").gone, seen(cache, "j").version) == (None, 5)
 
 
 def test_a_pod_that_changes_keeps_its_place_among_the_others() -> None:
     cache = a_cache()
     for index in range(3):
-        cache.put("ns", Pod(name=f"j-worker-{index}", job_name="j", index=index))
+        cache.put_record("ns", Pod(name=f"j-worker-{index}", job_name="j", index=index))
     first, _, last = seen(cache, "j").pods
-    cache.put("ns", Pod(name="j-worker-1", job_name="j", index=1, phase="Running"))
+    cache.put_record("ns", Pod(name="j-worker-1", job_name="j", index=1, phase="Running"))
     pods = seen(cache, "j").pods
     assert [(pod.index, pod.phase) for pod in pods] == [(0, ""), (1, "Running"), (2, "")]
     assert (pods[0], pods[2]) == (first, last)
@@ -245,9 +245,11 @@ def test_what_jobs_have_alike_is_held_once_where_it_is_short(config: str, held_o
     cache = a_cache()
     for number in range(2):
         run = a_run(execution=f"f{number}", output_prefix=f"s3://b/f{number}/n0/data/0")
-        said = origin.encode(run, Deadlines(active_seconds=7), {"primary_container_name": config})
-        sent = json.dumps({"metadata": {"name": f"j{number}", "annotations": {origin.ANNOTATION: said}}})
-        cache.put("ns", read_job(json.loads(sent)))
+        said = task_annotation.encode(run, Deadlines(active_seconds=7), {"primary_container_name": config})
+        sent = json.dumps(
+            {"metadata": {"name": f"j{number}", "annotations": {task_annotation.ANNOTATION: said}}}
+        )
+        cache.put_record("ns", read_job(json.loads(sent)))
     one, other = (seen(cache, name) for name in ("j0", "j1"))
     assert one.origin is not None
     assert other.origin is not None
@@ -262,54 +264,54 @@ def test_what_jobs_have_alike_is_held_once_where_it_is_short(config: str, held_o
 
 def test_a_pod_that_was_made_anew_does_not_go_with_the_one_before() -> None:
     cache = a_cache()
-    cache.put("ns", Pod(name="a-worker-0", job_name="a", uid="2"))
-    cache.drop(Pod, Name(namespace="ns", name="a-worker-0", uid="1"))
+    cache.put_record("ns", Pod(name="a-worker-0", job_name="a", uid="2"))
+    cache.drop_record(Pod, ObjectName(namespace="ns", name="a-worker-0", uid="1"))
     assert [each.uid for each in seen(cache, "a").pods] == ["2"]
-    cache.drop(Pod, Name(namespace="ns", name="a-worker-0", uid="2"))
-    assert cache.of(("ns", "a")) is None
+    cache.drop_record(Pod, ObjectName(namespace="ns", name="a-worker-0", uid="2"))
+    assert cache.get(("ns", "a")) is None
 
 
 def test_pods_of_a_later_job_may_be_heard_of_before_it() -> None:
     cache = a_cache()
-    cache.put("ns", Job(name="a", uid="1"))
-    cache.put("ns", Pod(name="a-worker-0", job_name="a", owners=("1",)))
-    cache.put("ns", Pod(name="a-worker-1", job_name="a", owners=("2",)))
-    cache.put("ns", Job(name="a", uid="2"))
+    cache.put_record("ns", Job(name="a", uid="1"))
+    cache.put_record("ns", Pod(name="a-worker-0", job_name="a", owners=("1",)))
+    cache.put_record("ns", Pod(name="a-worker-1", job_name="a", owners=("2",)))
+    cache.put_record("ns", Job(name="a", uid="2"))
     assert [each.name for each in seen(cache, "a").pods] == ["a-worker-1"]
 
 
 def test_a_group_that_is_gone_holds_nothing_back() -> None:
     cache = a_cache()
-    cache.put("ns", Job(name="j"))
-    cache.put("ns", PodGroup(kind="PodGroup", name="j"))
-    cache.drop(PodGroup, Name(namespace="ns", name="j"))
+    cache.put_record("ns", Job(name="j"))
+    cache.put_record("ns", PodGroup(kind="PodGroup", name="j"))
+    cache.drop_record(PodGroup, ObjectName(namespace="ns", name="j"))
     assert seen(cache, "j").pod_groups == ()
 
 
-def attempt(number: int, node: str = "n0", namespace: str = "ns") -> Run:
+def attempt(number: int, node: str = "n0", namespace: str = "ns") -> Attempt:
     return a_run(output_prefix=f"s3://b/p-d-e-{node}/data/{number}", namespace=namespace, attempt=number)
 
 
-def job_of(run: Run, uid: str = "1") -> Job:
+def job_of(run: Attempt, uid: str = "1") -> Job:
     said = {
-        origin.ANNOTATION: origin.encode(run, Deadlines(), {}),
+        task_annotation.ANNOTATION: task_annotation.encode(run, Deadlines(), {}),
         names.OUTPUT_PREFIX: run.output_prefix,
     }
     return Job(name=f"j{run.attempt}", uid=uid, annotations=said)
 
 
-def found(cache: Cache, run: Run) -> list[str]:
-    return [entry.name for entry in cache.attempts(run)]
+def found(cache: Cache, run: Attempt) -> list[str]:
+    return [entry.name for entry in cache.list_attempts(run)]
 
 
 def test_the_attempts_of_a_node_are_found_by_any_of_them() -> None:
     cache = a_cache()
     for number in range(2):
-        cache.put("ns", job_of(attempt(number)))
-        cache.put("ns", job_of(attempt(number)))
-    cache.put("ns", job_of(attempt(2, node="n1")))
-    cache.put("other", job_of(attempt(3, namespace="other")))
-    cache.put("ns", Job(name="nobodys"))
+        cache.put_record("ns", job_of(attempt(number)))
+        cache.put_record("ns", job_of(attempt(number)))
+    cache.put_record("ns", job_of(attempt(2, node="n1")))
+    cache.put_record("other", job_of(attempt(3, namespace="other")))
+    cache.put_record("ns", Job(name="nobodys"))
     assert found(cache, attempt(7)) == ["j0", "j1"]
     assert found(cache, attempt(7, node="n2")) == []
 
@@ -317,51 +319,51 @@ def test_the_attempts_of_a_node_are_found_by_any_of_them() -> None:
 def test_attempts_that_are_forgotten_or_replaced_are_not_found() -> None:
     cache = a_cache()
     for number in range(3):
-        cache.put("ns", job_of(attempt(number)))
+        cache.put_record("ns", job_of(attempt(number)))
     cache.forget(seen(cache, "j0"))
-    cache.put("ns", Job(name="j1", uid="another"))
-    cache.put("ns", job_of(attempt(2), uid="another"))
+    cache.put_record("ns", Job(name="j1", uid="another"))
+    cache.put_record("ns", job_of(attempt(2), uid="another"))
     assert found(cache, attempt(7)) == ["j2"]
-    cache.put("ns", Job(name="j2", uid="another"))
+    cache.put_record("ns", Job(name="j2", uid="another"))
     assert found(cache, attempt(7)) == []
 
 
 def test_what_is_said_of_those_who_hold_places_is_said_of_the_job() -> None:
     cache = a_cache()
-    cache.put("ns", Job(name="j"))
-    cache.put("ns", Pod(name="tg-j-worker-x", job_name="j", place="worker"))
-    cache.put("ns", Event(reason="Informational", name="tg-j-worker-x"))
-    cache.put("elsewhere", Event(reason="Informational", name="tg-j-worker-x"))
+    cache.put_record("ns", Job(name="j"))
+    cache.put_record("ns", Pod(name="tg-j-worker-x", job_name="j", place="worker"))
+    cache.put_record("ns", Event(reason="Informational", name="tg-j-worker-x"))
+    cache.put_record("elsewhere", Event(reason="Informational", name="tg-j-worker-x"))
     assert [event.name for event in seen(cache, "j").events] == ["tg-j-worker-x"]
-    cache.drop(Pod, Name(namespace="ns", name="tg-j-worker-x"))
+    cache.drop_record(Pod, ObjectName(namespace="ns", name="tg-j-worker-x"))
     assert seen(cache, "j").pods == ()
-    cache.put("ns", Event(reason="TaskCompleted", name="tg-j-worker-x"))
+    cache.put_record("ns", Event(reason="TaskCompleted", name="tg-j-worker-x"))
     assert len(seen(cache, "j").events) == 1
-    cache.replace(Pod, [("ns", Pod(name="tg-j-worker-y", job_name="j", place="worker"))])
-    cache.put("ns", Event(reason="Informational", name="tg-j-worker-y"))
+    cache.replace_records(Pod, [("ns", Pod(name="tg-j-worker-y", job_name="j", place="worker"))])
+    cache.put_record("ns", Event(reason="Informational", name="tg-j-worker-y"))
     assert len(seen(cache, "j").events) == 2
 
 
 def test_a_group_that_is_called_otherwise_is_its_jobs() -> None:
     cache = a_cache()
-    cache.put("ns", Job(name="j"))
+    cache.put_record("ns", Job(name="j"))
     name = "pg-j-0a1b2c3d-0000-4000-8000-0123456789ab"
-    cache.put("ns", Event(reason="NotReady", kind="PodGroup", name=name))
+    cache.put_record("ns", Event(reason="NotReady", kind="PodGroup", name=name))
     assert [event.name for event in seen(cache, "j").events] == [name]
 
 
 def test_of_a_queue_and_a_group_under_one_name_the_one_goes_that_was_deleted() -> None:
     cache = a_cache()
-    cache.put("ns", Job(name="j"))
+    cache.put_record("ns", Job(name="j"))
     workload = PodGroup(kind="Workload", api="kueue.x-k8s.io", name="j", uid="w")
-    cache.put("ns", workload)
+    cache.put_record("ns", workload)
     for api, uid in (("scheduling.x-k8s.io", "a"), ("scheduling.volcano.sh", "b")):
-        cache.put("ns", PodGroup(kind="PodGroup", api=api, name="j", uid=uid))
+        cache.put_record("ns", PodGroup(kind="PodGroup", api=api, name="j", uid=uid))
     assert [group.uid for group in seen(cache, "j").pod_groups] == ["w", "a", "b"]
-    cache.drop(PodGroup, Name(namespace="ns", name="j", uid="a"))
+    cache.drop_record(PodGroup, ObjectName(namespace="ns", name="j", uid="a"))
     assert [group.uid for group in seen(cache, "j").pod_groups] == ["w", "b"]
     # A new group of the same name has another uid.
-    cache.drop(PodGroup, Name(namespace="ns", name="j", uid="a"))
+    cache.drop_record(PodGroup, ObjectName(namespace="ns", name="j", uid="a"))
     assert [group.uid for group in seen(cache, "j").pod_groups] == ["w", "b"]
-    cache.drop(PodGroup, Name(namespace="ns", name="j"))
+    cache.drop_record(PodGroup, ObjectName(namespace="ns", name="j"))
     assert seen(cache, "j").pod_groups == ()

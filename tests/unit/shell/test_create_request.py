@@ -24,7 +24,7 @@ def test_a_request_is_read_but_for_what_is_not_used() -> None:
     template = request.template.SerializeToString(deterministic=True)
     request.inputs.literals["x"].scalar.primitive.integer = 1
     request.template.interface.inputs.variables["x"].type.simple = 1
-    read = create_request.read(request.SerializeToString())
+    read = create_request.parse_request(request.SerializeToString())
     assert read.template.SerializeToString(deterministic=True) == template
     assert (read.run.namespace, read.run.output_prefix, read.problems) == ("p-d", "s3://bucket/f1", [])
 
@@ -50,7 +50,7 @@ def test_a_part_that_is_too_large_is_a_problem_and_left_out(field: str, limit: i
         "task_execution_metadata": request.task_execution_metadata.labels,
     }
     parts[field]["x"] = text
-    read = create_request.read(request.SerializeToString())
+    read = create_request.parse_request(request.SerializeToString())
     assert [(each.field, each.message) for each in read.problems] == [
         (field, f"is larger than the limit of {limit * 2**10:,} bytes")
     ]
@@ -61,7 +61,7 @@ def test_a_message_with_too_many_fields_is_a_problem() -> None:
     request = a_request()
     for number in range(create_request.MOST_FIELDS):
         request.template.config[str(number)] = "x"
-    (problem,) = create_request.read(request.SerializeToString()).problems
+    (problem,) = create_request.parse_request(request.SerializeToString()).problems
     assert problem.field == "template"
 
 
@@ -71,9 +71,9 @@ def test_a_message_with_too_many_fields_is_a_problem() -> None:
 )
 def test_what_is_no_request_is_not_read(data: bytes) -> None:
     with pytest.raises(DecodeError):
-        create_request.read(data)
+        create_request.parse_request(data)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x28\x96\x01", b"\x29" + b"\0" * 8, b"\x2d" + b"\0" * 4])
 def test_unknown_fields_are_passed_over(data: bytes) -> None:
-    assert create_request.read(data).problems == []
+    assert create_request.parse_request(data).problems == []

@@ -3,23 +3,27 @@ from datetime import datetime, timedelta, timezone
 import msgspec
 
 from backend_plugin.core.observed import Condition, Job, PodGroup
-from backend_plugin.core.scheduling import asks
-from backend_plugin.core.task_phase import Phase
-from backend_plugin.shell.answers import Answer
-from backend_plugin.shell.cache import Cache, Entry
-from backend_plugin.shell.job_metrics import MOST_QUEUES, age_of_oldest_waiting, count_jobs, measure_start
+from backend_plugin.core.scheduling import gang_annotation
+from backend_plugin.core.verdict import Phase
+from backend_plugin.shell.cache import Cache, CachedJob
+from backend_plugin.shell.job_metrics import MOST_QUEUES, compute_oldest_wait, count_jobs, measure_start
 from backend_plugin.shell.metrics import Metrics
+from backend_plugin.shell.task_responses import CachedResponse
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 
-def add(cache: Cache, name: str, phase: Phase | None = None, *, queue: str = "", age: float = 0.0) -> Entry:
+def add(
+    cache: Cache, name: str, phase: Phase | None = None, *, queue: str = "", age: float = 0.0
+) -> CachedJob:
     """Add a job; the namespace is the part of the name before the slash."""
     namespace, _, name = name.partition("/")
-    gang = {asks.ANNOTATION: msgspec.json.encode({"queue": queue}).decode()} if queue else {}
+    gang = {gang_annotation.ANNOTATION: msgspec.json.encode({"queue": queue}).decode()} if queue else {}
     created = NOW - timedelta(seconds=age)
-    cache.put(namespace, Job(name=name, namespace=namespace, uid=name, created=created, annotations=gang))
-    entry = cache.of((namespace, name))
+    cache.put_record(
+        namespace, Job(name=name, namespace=namespace, uid=name, created=created, annotations=gang)
+    )
+    entry = cache.get((namespace, name))
     assert entry is not None
     entry.told = phase
     return entry
@@ -31,7 +35,7 @@ def test_jobs_are_counted_by_phase_namespace_and_queue() -> None:
     add(cache, "a/2", Phase.RUNNING, queue="team")
     add(cache, "a/3", Phase.WAITING_FOR_RESOURCES, queue="team")
     add(cache, "b/4")
-    cache.lost(add(cache, "b/5", Phase.RUNNING))
+    cache.mark_deleted(add(cache, "b/5", Phase.RUNNING))
     assert count_jobs(cache) == {
         ("RUNNING", "a", "team"): 2,
         ("WAITING_FOR_RESOURCES", "a", "team"): 1,
@@ -43,14 +47,16 @@ def test_a_job_without_a_verdict_is_new_only_if_it_has_no_condition() -> None:
     cache = Cache(lambda: NOW)
     entry = add(cache, "a/1")
     assert entry.job is not None
-    cache.put("a", msgspec.structs.replace(entry.job, conditions=(Condition(type="Running", true=True),)))
+    cache.put_record(
+        "a", msgspec.structs.replace(entry.job, conditions=(Condition(type="Running", true=True),))
+    )
     assert count_jobs(cache) == {("UNDEFINED", "a", ""): 1}
 
 
 def test_before_the_first_verdict_the_phase_is_the_one_that_flyte_received() -> None:
     cache = Cache(lambda: NOW)
     entry = add(cache, "a/1")
-    entry.answer = Answer(phase=Phase.RUNNING, message=b"", version=1, until=NOW)
+    entry.answer = CachedResponse(phase=Phase.RUNNING, message=b"", version=1, until=NOW)
     assert count_jobs(cache) == {("RUNNING", "a", ""): 1}
 
 
@@ -84,11 +90,11 @@ def test_only_the_largest_queues_have_labels_of_their_own() -> None:
 
 def test_the_oldest_waiting_job_is_one_that_was_never_placed() -> None:
     cache = Cache(lambda: NOW)
-    assert age_of_oldest_waiting(cache, NOW) == 0
+    assert compute_oldest_wait(cache, NOW) == 0
     add(cache, "a/1", Phase.RUNNING, age=900)
     add(cache, "a/2", Phase.WAITING_FOR_RESOURCES, age=300)
     add(cache, "a/3", age=20)
-    assert age_of_oldest_waiting(cache, NOW) == 300
+    assert compute_oldest_wait(cache, NOW) == 300
 
 
 def measured(metrics: Metrics) -> tuple[list[float], list[float]]:
@@ -103,7 +109,7 @@ def test_only_the_server_that_created_a_job_measures_it_and_once() -> None:
     measure_start(metrics, entry, Phase.RUNNING, NOW)
     assert measured(metrics) == ([], [])
     assert entry.job is not None
-    cache.answered("a", entry.job, None, is_new=True)
+    cache.merge_fetched_job("a", entry.job, None, is_new=True)
     for phase in (Phase.QUEUED, Phase.WAITING_FOR_RESOURCES):
         measure_start(metrics, entry, phase, NOW)
     assert measured(metrics) == ([], [])
@@ -118,6 +124,6 @@ def test_a_job_that_fails_before_it_runs_has_no_start_time() -> None:
     cache, metrics = Cache(lambda: NOW), Metrics()
     entry = add(cache, "a/1", age=100)
     assert entry.job is not None
-    cache.answered("a", entry.job, None, is_new=True)
+    cache.merge_fetched_job("a", entry.job, None, is_new=True)
     measure_start(metrics, entry, Phase.FAILED, NOW)
     assert measured(metrics) == ([], [])

@@ -17,10 +17,10 @@ def test_what_was_counted_is_shown() -> None:
     metrics = Metrics()
     metrics.orphans.add("owned")
     metrics.orphans.add("owned")
-    metrics.cluster_errors.add("create", "Unavailable")
+    metrics.cluster_errors.add("create", "ClusterUnavailable")
     metrics.orders_pending.ask = lambda: {("delete",): 4}
     assert [line for line in page(metrics) if not line.endswith(" 0.0")] == [
-        'kfpytorch_cluster_errors_total{error="Unavailable",operation="create"} 1.0',
+        'kfpytorch_cluster_errors_total{error="ClusterUnavailable",operation="create"} 1.0',
         'kfpytorch_orphans_total{result="owned"} 2.0',
         'kfpytorch_orders_pending{order="delete"} 4.0',
     ]

@@ -11,10 +11,10 @@ import pytest
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from fsspec.implementations.memory import MemoryFileSystem
 
-from backend_plugin.core import blame
-from backend_plugin.shell.outcome import Bounds, Found, Outcomes
-from backend_plugin.shell.prefixes import Prefixes
-from backend_plugin.shell.stores import StoreUnavailable
+from backend_plugin.core import root_cause
+from backend_plugin.shell.output_prefixes import OutputPrefixes
+from backend_plugin.shell.output_reader import OutputReader, ReadLimits, TaskOutputs
+from backend_plugin.shell.output_stores import StoreUnavailable
 from kfpytorch_common.causes import Cause
 
 REPORT = (
@@ -52,8 +52,8 @@ def held() -> type[Held]:
     return Held
 
 
-def outcomes(**bounds: Any) -> Outcomes:
-    return Outcomes(Prefixes(("held://*",), stores=("held",)), Bounds(**bounds))
+def outcomes(**bounds: Any) -> OutputReader:
+    return OutputReader(OutputPrefixes(("held://*",), stores=("held",)), ReadLimits(**bounds))
 
 
 async def until(true: Any) -> None:
@@ -65,24 +65,24 @@ async def until(true: Any) -> None:
 
 
 def test_looks_at_many_stores_take_no_more_threads_than_are_allowed(held: type[Held]) -> None:
-    async def run() -> tuple[int, int, list[Found]]:
+    async def run() -> tuple[int, int, list[TaskOutputs]]:
         looks = outcomes(all_at_once=3, at_once=2)
-        asked = [asyncio.ensure_future(looks.look(f"held://bucket-{index}/x")) for index in range(30)]
+        asked = [asyncio.ensure_future(looks.read_outputs(f"held://bucket-{index}/x")) for index in range(30)]
         await until(lambda: held.inside == 3)
         threads = sum(each.name == "outcome" for each in threading.enumerate())
         held.go_on.set()
         return threads, held.built, await asyncio.gather(*asked)
 
-    assert asyncio.run(run()) == (3, 1, [Found()] * 30)
+    assert asyncio.run(run()) == (3, 1, [TaskOutputs()] * 30)
 
 
 def test_a_store_without_a_look_is_forgotten(held: type[Held]) -> None:
     async def run() -> int:
         looks = outcomes(turn_seconds=0.05, at_once=1)
-        first = asyncio.ensure_future(looks.look("held://a/x"))
+        first = asyncio.ensure_future(looks.read_outputs("held://a/x"))
         await until(lambda: held.inside == 1)
         with pytest.raises(StoreUnavailable):
-            await looks.look("held://a/x")
+            await looks.read_outputs("held://a/x")
         held.go_on.set()
         await first
         return len(looks._turns)
@@ -105,7 +105,7 @@ def test_waiting_for_a_client_that_another_look_builds_ends_with_the_time_of_the
 
     async def run() -> list[str]:
         looks = outcomes(seconds=0.1)
-        asked = [asyncio.ensure_future(looks.look(f"held://{name}/x")) for name in ("one", "two")]
+        asked = [asyncio.ensure_future(looks.read_outputs(f"held://{name}/x")) for name in ("one", "two")]
         said = await asyncio.gather(*asked, return_exceptions=True)
         # The thread of the second read has ended, although the first one still creates the client.
         await until(lambda: sum(each.name == "outcome" for each in threading.enumerate()) == 1)
@@ -120,7 +120,9 @@ def test_of_many_long_error_files_a_megabyte_is_kept(tmp_path: Path) -> None:
         message = REPORT.format(trace="é" * 150_000)
         error = ErrorDocument(error=ContainerError(message=message, worker=f"j-worker-{index}"))
         (tmp_path / f"error-{index}.pb").write_bytes(error.SerializeToString())
-    found = asyncio.run(Outcomes(Prefixes((str(tmp_path),)), Bounds()).look(str(tmp_path)))
+    found = asyncio.run(
+        OutputReader(OutputPrefixes((str(tmp_path),)), ReadLimits()).read_outputs(str(tmp_path))
+    )
     kept = [
         len(f"{file.message}{file.failure.message}{file.failure.traceback}".encode())
         for file in found.error_files
@@ -129,7 +131,7 @@ def test_of_many_long_error_files_a_megabyte_is_kept(tmp_path: Path) -> None:
     assert (len(kept), found.more) == (32, 18)
     assert max(kept) <= 40_000
     assert sum(kept) <= 2**20
-    deaths = blame.of_files(found.error_files, (), {})
+    deaths = root_cause.list_file_terminations(found.error_files, (), {})
     assert [(each.cause, each.failure.rank, each.failure.exception) for each in deaths] == [
         (Cause.OOM_GPU, 3, "RuntimeError")
     ] * 32

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backend_plugin.shell import logs
+from backend_plugin.shell import logging_setup
 
 LOG = logging.getLogger("backend_plugin.test")
 
@@ -31,7 +31,7 @@ def as_before() -> Iterator[None]:
 def set_up(form: str | None = None, stream: io.StringIO | None = None, level: str = "info") -> io.StringIO:
     stream = stream or io.StringIO()
     # Pytest's handlers stay usable after `force` removes them.
-    logs.set_up(level, form, stream)
+    logging_setup.configure_logging(level, form, stream)
     return stream
 
 
@@ -58,8 +58,8 @@ def test_what_is_said_within_is_about_the_same_also_in_tasks_begun_there() -> No
     stream = set_up()
 
     async def said() -> None:
-        with logs.about(execution="f1"):
-            with logs.about(job="j1"):
+        with logging_setup.add_log_fields(execution="f1"):
+            with logging_setup.add_log_fields(job="j1"):
                 inner = asyncio.create_task(elsewhere())
             LOG.info("outer", extra={"execution": "other"})
             LOG.info("outer")

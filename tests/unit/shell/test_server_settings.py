@@ -9,17 +9,24 @@ import pytest
 
 from backend_plugin.core.errors import InvalidSettings
 from backend_plugin.core.quantity import parse
-from backend_plugin.shell import prefixes
+from backend_plugin.shell import output_prefixes
 from backend_plugin.shell.credentials import Tls
-from backend_plugin.shell.settings import ClusterKind, Embedded, InForce, ServerSettings, Sources, read
-from backend_plugin.shell.settings.reading import KEYS, flag_of, variable_of
+from backend_plugin.shell.settings import (
+    ClusterKind,
+    EffectiveSettings,
+    EmbeddedSettings,
+    ServerSettings,
+    SettingsSources,
+    load_settings,
+)
+from backend_plugin.shell.settings.loader import KEYS, get_flag, get_variable
 
 HOME = {"XDG_STATE_HOME": "/var/state"}
 DEFAULTS = ServerSettings(
     host="127.0.0.1",
     metrics_host="127.0.0.1",
     state=Path("/var/state/kfpytorch"),
-    output_prefixes=(*prefixes.DEFAULT, "file:///"),
+    output_prefixes=(*output_prefixes.DEFAULT, "file:///"),
     namespace_template="*",
     accept_unsigned=True,
 )
@@ -70,9 +77,9 @@ def nested(flat: Mapping[str, Any]) -> Mapping[str, Any]:
     return section
 
 
-def told(section: Any = None, environ: Mapping[str, str] = {}, **flags: Any) -> InForce:
-    return read(
-        Sources(
+def told(section: Any = None, environ: Mapping[str, str] = {}, **flags: Any) -> EffectiveSettings:
+    return load_settings(
+        SettingsSources(
             section=section or {}, file="s.yaml", environ={**HOME, **environ}, flags=flags.pop("flags", flags)
         )
     )
@@ -91,7 +98,7 @@ def field(settings: ServerSettings, key: str, name: str) -> Any:
 
 
 def test_nothing_said_means_the_defaults() -> None:
-    assert told() == InForce(settings=DEFAULTS, sources={})
+    assert told() == EffectiveSettings(settings=DEFAULTS, sources={})
     assert told({"port": None, "embedded": {"cpus": None}}) == told()
 
 
@@ -101,8 +108,8 @@ def test_every_setting_is_read_alike_from_a_file_a_variable_and_a_flag(key: str)
     needs = {"cluster": "kubernetes"} if key.startswith("kubernetes.") else {}
     ways = (
         (told({**needs, **nested({key: yaml})}), "s.yaml"),
-        (told(needs, environ={variable_of(key): text}), variable_of(key)),
-        (told(needs, flags={key: text}), flag_of(key)),
+        (told(needs, environ={get_variable(key): text}), get_variable(key)),
+        (told(needs, flags={key: text}), get_flag(key)),
     )
     for in_force, source in ways:
         assert field(in_force.settings, key, name) == meant
@@ -117,7 +124,7 @@ def test_every_setting_has_a_row_here() -> None:
 
 
 def test_every_setting_has_names_of_its_own() -> None:
-    assert len({variable_of(key) for key in KEYS}) == len({flag_of(key) for key in KEYS}) == len(KEYS)
+    assert len({get_variable(key) for key in KEYS}) == len({get_flag(key) for key in KEYS}) == len(KEYS)
 
 
 def test_a_flag_goes_before_a_variable_and_that_before_the_file() -> None:
@@ -149,7 +156,7 @@ def test_the_parts_of_tls_may_come_from_several_places() -> None:
 def test_a_list_may_be_typed_piece_by_piece() -> None:
     said = told(flags={"output-prefixes": ("s3://a", "gs://b"), "embedded.images": ("a=/x", "b=/y=z")})
     assert said.settings.output_prefixes == ("s3://a", "gs://b")
-    assert said.settings.embedded == Embedded(images={"a": "/x", "b": "/y=z"})
+    assert said.settings.embedded == EmbeddedSettings(images={"a": "/x", "b": "/y=z"})
 
 
 def test_a_path_may_begin_at_home_and_where_the_server_is_started(
@@ -163,7 +170,7 @@ def test_a_path_may_begin_at_home_and_where_the_server_is_started(
 
 def test_state_is_kept_where_the_user_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
-    assert read(Sources()).settings.state == Path("/home/me/.local/state/kfpytorch")
+    assert load_settings(SettingsSources()).settings.state == Path("/home/me/.local/state/kfpytorch")
 
 
 def test_all_problems_of_all_sources_are_told_at_once() -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from backend_plugin.shell.together import together
+from backend_plugin.shell.together import run_until_first_exit
 
 
 async def slow_to_end(ended: list[str], name: str) -> None:
@@ -20,7 +20,7 @@ def test_who_ends_it_waits_for_all() -> None:
     ended: list[str] = []
 
     async def check() -> None:
-        life = asyncio.create_task(together(slow_to_end(ended, "a"), slow_to_end(ended, "b")))
+        life = asyncio.create_task(run_until_first_exit(slow_to_end(ended, "a"), slow_to_end(ended, "b")))
         await asyncio.sleep(0.01)
         life.cancel()
         await asyncio.wait([life])
@@ -39,7 +39,7 @@ def test_with_the_first_that_fails_all_end() -> None:
 
     async def check() -> None:
         with pytest.raises(ValueError, match="broken"):
-            await together(fails(), slow_to_end(ended, "b"))
+            await run_until_first_exit(fails(), slow_to_end(ended, "b"))
 
     asyncio.run(check())
     assert ended == ["b"]
@@ -58,7 +58,7 @@ def test_who_keeps_a_cancellation_to_himself_is_told_again() -> None:
                 kept.append("")
 
     async def check() -> None:
-        life = asyncio.create_task(together(keeps_one()))
+        life = asyncio.create_task(run_until_first_exit(keeps_one()))
         await asyncio.sleep(0.01)
         life.cancel()
         await asyncio.wait([life])

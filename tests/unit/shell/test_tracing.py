@@ -22,13 +22,14 @@ ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
     ],
 )
 def test_traces_are_sent_where_opentelemetrys_variables_say_so(environ: dict[str, str], asked: bool) -> None:
-    assert tracing.is_asked_for(environ) is asked
+    assert tracing.is_requested(environ) is asked
 
 
 def test_nothing_is_loaded_for_who_does_not_ask() -> None:
     program = (
         "import sys; from backend_plugin.shell import tracing\n"
-        "with tracing.traced({}) as nothing: print(nothing, any('opentelemetry' in m for m in sys.modules))"
+        "with tracing.open_tracing({}) as nothing:\n"
+        "    print(nothing, any('opentelemetry' in m for m in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout == "() False\n"
@@ -37,8 +38,8 @@ def test_nothing_is_loaded_for_who_does_not_ask() -> None:
 def test_a_protocol_that_is_not_there_is_told() -> None:
     environ = {ENDPOINT: "http://x", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
     with (
-        pytest.raises(tracing.CannotTrace, match="by grpc only, not by http/protobuf"),
-        tracing.traced(environ),
+        pytest.raises(tracing.TracingUnavailable, match="by grpc only, not by http/protobuf"),
+        tracing.open_tracing(environ),
     ):
         pass
 
@@ -48,8 +49,8 @@ def test_a_package_that_is_missing_is_told_with_what_brings_it() -> None:
         "import sys; sys.modules['opentelemetry.exporter'] = None\n"
         "from backend_plugin.shell import tracing\n"
         "try:\n"
-        f"    with tracing.traced({{{ENDPOINT!r}: 'http://x'}}): pass\n"
-        "except tracing.CannotTrace as error: print(error)"
+        f"    with tracing.open_tracing({{{ENDPOINT!r}: 'http://x'}}): pass\n"
+        "except tracing.TracingUnavailable as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert 'is not installed; run: pip install "flytekitplugins-kfpytorch[backend,otel]"' in done.stdout

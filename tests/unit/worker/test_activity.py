@@ -11,8 +11,8 @@ import pytest
 
 from flytekitplugins.kfpytorch.worker.activity import IdleWatch
 from flytekitplugins.kfpytorch.worker.console import Console
-from flytekitplugins.kfpytorch.worker.group import Group
-from flytekitplugins.kfpytorch.worker.settings import Process
+from flytekitplugins.kfpytorch.worker.launch_settings import ProcessSpec
+from flytekitplugins.kfpytorch.worker.process_supervisor import ProcessSupervisor
 from kfpytorch_common.forkserver import client
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
@@ -110,10 +110,10 @@ def test_a_blocked_rank_is_killed_although_its_time_is_not_over(
     monkeypatch.syspath_prepend(tmp_path)
     console, ends, processes = Console(None, all_ranks=False), {}, []
     for name in ("blocks", "fails"):
-        slot, ends[len(processes)] = console.open(name)
+        slot, ends[len(processes)] = console.open_slot(name)
         args = {"ready": str(tmp_path / "ready")}
         processes.append(
-            Process(
+            ProcessSpec(
                 name=name,
                 target=f"stuck:{name}",
                 args=args,
@@ -122,8 +122,8 @@ def test_a_blocked_rank_is_killed_although_its_time_is_not_over(
                 patience=600,  # Longer than the timeout of this test.
             )
         )
-    server = client.start_fresh(())
+    server = client.start_fresh_server(())
     with contextlib.ExitStack() as ending:
         ending.callback(server.stop)
-        members = Group(server.client, console).run(processes, ends)
+        members = ProcessSupervisor(server.client, console).run(processes, ends)
     assert [(each.code, each.stopped) for each in members] == [(None, True), (3, False)]

@@ -13,19 +13,19 @@ class Rank:
 
     def __init__(self, directory: Path | None) -> None:
         self.console = Console(directory, all_ranks=True)
-        _, (self._input, self._output, self._error) = self.console.open("worker-0")
-        self.console.started(0, 1)
+        _, (self._input, self._output, self._error) = self.console.open_slot("worker-0")
+        self.console.set_rank(0, 1)
 
     def write(self, text: str, *, at: float) -> None:
         os.write(self._output, text.encode())
-        for fd in self.console.streams():
-            self.console.read(fd)
+        for fd in self.console.list_streams():
+            self.console.read_available(fd)
         self.console.show_redrawn(at)
 
     def end(self) -> None:
         for fd in (self._input, self._output, self._error):
             os.close(fd)
-        self.console.drain()
+        self.console.read_remaining()
         self.console.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import cloudpickle
 import pytest
 
-from flytekitplugins.kfpytorch.worker import compat, exceptions, failure
+from flytekitplugins.kfpytorch.worker import compat, exceptions, failure_file
 from kfpytorch_common.causes import Failure
 
 
@@ -64,8 +64,8 @@ def fail_from(kind: Any) -> None:
 
 
 def record(directory: Path, error: BaseException) -> Failure:
-    failure.record(directory, error, failure.who("worker-0"), recoverable=False)
-    found = failure.read(directory)
+    failure_file.write_failure(directory, error, failure_file.read_identity("worker-0"), recoverable=False)
+    found = failure_file.read_failure(directory)
     assert found is not None
     return found
 
@@ -115,7 +115,7 @@ def test_members_of_a_group_have_their_lines() -> None:
     with pytest.raises(ValueError, match="text") as caught:
         fail(ValueError)
     line = caught.value.__traceback__.tb_next.tb_lineno if caught.value.__traceback__.tb_next else 0
-    place = exceptions.describe_place(exceptions.read_user_frames(exceptions.read_stack(caught.value))[-1])
+    place = exceptions.format_frame(exceptions.read_user_frames(exceptions.read_stack(caught.value))[-1])
 
     message = exceptions.read_message(group("two", [caught.value, group("one", [KeyError("key")])]))
 

@@ -32,7 +32,7 @@ def store(host: str, port: int = 0, **options: Any) -> dist.TCPStore:
 @pytest.mark.parametrize("libuv", [True, False])
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.7", "localhost"])
 def test_a_store_at_a_loopback_address_listens_there_only(host: str, libuv: bool) -> None:
-    with loopback.stores_on_loopback():
+    with loopback.keep_stores_on_loopback():
         server = store(host, use_libuv=libuv)
         client = dist.TCPStore(host, server.port, is_master=False, timeout=timedelta(seconds=10))
 
@@ -52,21 +52,21 @@ def by_name() -> dist.TCPStore:
 
 @pytest.mark.parametrize("make", [positional, by_name])
 def test_arguments_may_be_passed_by_position_and_by_name(make: Callable[[], dist.TCPStore]) -> None:
-    with loopback.stores_on_loopback():
+    with loopback.keep_stores_on_loopback():
         server = make()
 
     assert served_at(server.port) == {"127.0.0.1"}
 
 
 def test_a_store_at_another_address_is_left_to_torch() -> None:
-    with loopback.stores_on_loopback():
+    with loopback.keep_stores_on_loopback():
         server = store("0.0.0.0")
 
     assert served_at(server.port) == {"::"}
 
 
 def test_two_stores_of_one_process_share_a_port_as_torch_has_it() -> None:
-    with loopback.stores_on_loopback():
+    with loopback.keep_stores_on_loopback():
         first = store("127.0.0.1", multi_tenant=True)
         second = store("127.0.0.1", first.port, multi_tenant=True)
 
@@ -76,14 +76,14 @@ def test_two_stores_of_one_process_share_a_port_as_torch_has_it() -> None:
 
 
 def test_a_port_of_another_server_is_refused_as_torch_refuses_it() -> None:
-    with loopback.stores_on_loopback():
+    with loopback.keep_stores_on_loopback():
         first = store("127.0.0.1")
         with pytest.raises(dist.DistNetworkError, match="EADDRINUSE"):
             store("127.0.0.1", first.port)
 
 
 def test_a_group_can_be_made_again_on_the_same_port() -> None:
-    with loopback.stores_on_loopback():
+    with loopback.keep_stores_on_loopback():
         port = store("127.0.0.1").port
         for _ in range(3):
             dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
@@ -94,12 +94,12 @@ def test_a_group_can_be_made_again_on_the_same_port() -> None:
 
 
 def test_nothing_changes_without_the_variable_and_after_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
-    with loopback.stores_on_loopback():
+    with loopback.keep_stores_on_loopback():
         pass
     assert served_at((after := store("127.0.0.1")).port) == {"::"}
 
     monkeypatch.delenv("FLYTE_KFPYTORCH_LOOPBACK_ONLY")
-    with loopback.stores_on_loopback():
+    with loopback.keep_stores_on_loopback():
         without = store("127.0.0.1")
     assert served_at(without.port) == {"::"}
     assert after.port != without.port

@@ -45,21 +45,21 @@ def test_the_gpus_are_those_that_the_environment_shows(
     visible: str | None, expected: tuple[str, ...], driven: Callable[[int | None], Path]
 ) -> None:
     env = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert machine.gpus(env, driven(3)) == expected
+    assert machine.list_gpus(env, driven(3)) == expected
 
 
 def test_without_a_list_of_gpus_the_environment_is_believed(driven: Callable[[int | None], Path]) -> None:
     root = driven(None)
-    assert machine.gpus({"CUDA_VISIBLE_DEVICES": "0,7"}, root) == ("0", "7")
-    assert machine.gpus({}, root) == ()
+    assert machine.list_gpus({"CUDA_VISIBLE_DEVICES": "0,7"}, root) == ("0", "7")
+    assert machine.list_gpus({}, root) == ()
 
 
 def test_a_machine_without_a_gpu_has_none_whatever_the_environment_names(tmp_path: Path) -> None:
-    assert machine.gpus({"CUDA_VISIBLE_DEVICES": "0,1"}, tmp_path) == ()
+    assert machine.list_gpus({"CUDA_VISIBLE_DEVICES": "0,1"}, tmp_path) == ()
 
 
 def test_this_machine_has_something() -> None:
-    here = machine.here({"CUDA_VISIBLE_DEVICES": ""})
+    here = machine.detect_machine({"CUDA_VISIBLE_DEVICES": ""})
     assert 1 <= here.processors <= len(os.sched_getaffinity(0))
     assert 0 < here.memory <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert here.gpus == ()

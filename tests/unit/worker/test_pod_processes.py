@@ -14,19 +14,19 @@ JOB = {"PET_RDZV_ENDPOINT": "train-worker-0:23456"}
         (3, {**JOB, "PET_NPROC_PER_NODE": "8"}, 3),
         ("gpu", {**JOB, "PET_NPROC_PER_NODE": "8"}, 8),
         ("cpu", {**JOB, "PET_NPROC_PER_NODE": "8"}, 8),
-        ("cpu", {**JOB, "PET_NPROC_PER_NODE": "auto"}, machine.processors()),
-        ("cpu", {}, machine.processors()),
+        ("cpu", {**JOB, "PET_NPROC_PER_NODE": "auto"}, machine.count_processors()),
+        ("cpu", {}, machine.count_processors()),
     ],
 )
 def test_a_job_has_the_number_of_its_registration_and_a_pod_counts(
     asked: int | str, env: dict[str, str], expected: int
 ) -> None:
-    assert pod_processes.count(asked, env) == expected
+    assert pod_processes.count_processes(asked, env) == expected
 
 
 @pytest.mark.torch
 def test_a_pod_without_a_gpu_has_a_process_for_each_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert pod_processes.count("auto", {}) == machine.processors()
+    assert pod_processes.count_processes("auto", {}) == machine.count_processors()
     with pytest.raises(NoGpu, match="this pod has none; request GPUs"):
-        pod_processes.count("gpu", {})
+        pod_processes.count_processes("gpu", {})

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from flytekitplugins.kfpytorch.worker.report import (
     MOST_LINES,
-    Aftermath,
-    in_one_line,
+    FailureReport,
+    format_failure,
     list_positions,
-    refusal,
     render,
+    render_start_error,
 )
-from flytekitplugins.kfpytorch.worker.verdict import Verdict, judge
-from kfpytorch_common.causes import Failure, Frame, Raised
+from flytekitplugins.kfpytorch.worker.verdict import FailureAnalysis, analyze_failures
+from kfpytorch_common.causes import Failure, Frame, RaisedException
 
 CALLER = Frame(file="/home/me/flow.py", line=30, function="train", code="fit(model)")
 INNER = Frame(file="/home/me/model.py", line=12, function="fit", code="loss = model(batch)")
@@ -36,9 +36,9 @@ WAITED = Failure(
     rank=0, replica="master-0", exit_code=-15, time_ns=2, stopped=True, waiting=True, frames=(CALLER,)
 )
 WELL = Failure(rank=2, replica="worker-1", exit_code=0, time_ns=9, message="the function returned")
-AFTER = Aftermath(
+AFTER = FailureReport(
     task="flow.train",
-    verdict=Verdict(cause=CAUSE, others=[WAITED]),
+    verdict=FailureAnalysis(cause=CAUSE, others=[WAITED]),
     well=[WELL],
     ranks=3,
     seconds=4.26,
@@ -51,7 +51,7 @@ def cause(**said: Any) -> Failure:
 
 
 def lines(*, cause: Failure = CAUSE, others: Sequence[Failure] = (WAITED,), **said: Any) -> list[str]:
-    about = said.pop("verdict", Verdict(cause=cause, others=others))
+    about = said.pop("verdict", FailureAnalysis(cause=cause, others=others))
     return render(dataclasses.replace(AFTER, verdict=about, **said)).splitlines()
 
 
@@ -167,12 +167,12 @@ def test_a_rendezvous_to_which_nobody_came() -> None:
         replica="node 1",
         exit_code=3,
         time_ns=1,
-        exception="NobodyCame",
+        exception="RendezvousFailed",
         message="1 of 2 nodes came",
     )
     assert lines(cause=alone, others=[], ranks=4) == [
-        "✗ flow.train failed on node 1 after 4.3 s (hang): NobodyCame",
-        "  NobodyCame: 1 of 2 nodes came",
+        "✗ flow.train failed on node 1 after 4.3 s (hang): RendezvousFailed",
+        "  RendezvousFailed: 1 of 2 nodes came",
         "  hint   are the missing pods scheduled and running? rdzv_configs={'join_timeout': seconds} waits longer",  # noqa: E501
         "  logs   /logs/run",
     ]
@@ -244,8 +244,8 @@ def test_the_same_error_on_several_ranks_is_told_once() -> None:
 
 
 def test_the_exceptions_that_led_to_the_error_are_shown() -> None:
-    first = Raised(exception="OSError", message="disk\nfull", handled=True)
-    second = Raised(exception="KeyError", message="'y'", frames=(CALLER,))
+    first = RaisedException(exception="OSError", message="disk\nfull", handled=True)
+    second = RaisedException(exception="KeyError", message="'y'", frames=(CALLER,))
     assert lines(cause=cause(chain=(first, second)))[1:5] == [
         "  ValueError: no such column: 'y'",
         "  caused by KeyError: 'y', at /home/me/flow.py:30 in train",
@@ -315,7 +315,7 @@ STOPPED = Failure(
 
 
 def test_a_rank_that_left_before_the_others() -> None:
-    assert lines(verdict=judge([LOST], [STOPPED]), well=[STOPPED], ranks=2)[:3] == [
+    assert lines(verdict=analyze_failures([LOST], [STOPPED]), well=[STOPPED], ranks=2)[:3] == [
         "✗ flow.train failed on rank 1 (worker-0) after 4.3 s (user-error): "
         "rank 1 exited with code 0 before the others; "
         "rank 0 waited for it in barrier at /home/me/flow.py:30 in train",
@@ -327,7 +327,7 @@ def test_a_rank_that_left_before_the_others() -> None:
 def test_ranks_in_different_collectives() -> None:
     late = dataclasses.replace(LOST, message="third_party/gloo Timed out waiting 4000ms for recv operation")
     other = dataclasses.replace(late, rank=1, collective="broadcast", frames=(INNER,))
-    [first, *_] = lines(verdict=judge([late, other], []), well=[], ranks=2)
+    [first, *_] = lines(verdict=analyze_failures([late, other], []), well=[], ranks=2)
     assert first == (
         "✗ flow.train failed on rank 0 (master-0) after 4.3 s (hang): RuntimeError in barrier at "
         "/home/me/flow.py:30 in train; rank 1 waited in broadcast at /home/me/model.py:12 in fit"
@@ -336,7 +336,7 @@ def test_ranks_in_different_collectives() -> None:
 
 def test_a_failure_in_one_line() -> None:
     assert [
-        in_one_line(each) for each in (CAUSE, cause(frames=()), WAITED, cause(exception="", exit_code=3))
+        format_failure(each) for each in (CAUSE, cause(frames=()), WAITED, cause(exception="", exit_code=3))
     ] == [
         "rank 1 (worker-0): ValueError: no such column: 'y', at /home/me/model.py:12 in fit",
         "rank 1 (worker-0): ValueError: no such column: 'y'",
@@ -346,7 +346,7 @@ def test_a_failure_in_one_line() -> None:
 
 
 def test_a_run_that_did_not_begin() -> None:
-    assert refusal("flow.train", ValueError("word " * 30)).splitlines() == [
+    assert render_start_error("flow.train", ValueError("word " * 30)).splitlines() == [
         "✗ flow.train did not run",
         "  ValueError:" + " word" * 19,
         "  word" + " word" * 10,
@@ -373,7 +373,7 @@ FAILURES = st.builds(
     exit_code=st.integers(-64, 255),
     time_ns=st.integers(0),
     exception=st.sampled_from(
-        ["", "ValueError", "NobodyCame", "RuntimeError", "DistStoreError", "ImportError"]
+        ["", "ValueError", "RendezvousFailed", "RuntimeError", "DistStoreError", "ImportError"]
     ),
     message=TEXTS | st.just("Timed out after 9 seconds waiting for clients"),
     frames=FRAMES.map(tuple),
@@ -383,9 +383,11 @@ FAILURES = st.builds(
     waiting=st.booleans(),
 )
 AFTERMATHS = st.builds(
-    Aftermath,
+    FailureReport,
     task=NAMES,
-    verdict=st.builds(judge, st.lists(FAILURES, min_size=1, max_size=4), st.lists(FAILURES, max_size=3)),
+    verdict=st.builds(
+        analyze_failures, st.lists(FAILURES, min_size=1, max_size=4), st.lists(FAILURES, max_size=3)
+    ),
     ranks=st.integers(1, 100),
     seconds=st.floats(0, 10**6),
     last_words=st.lists(NAMES, max_size=10),
@@ -395,7 +397,7 @@ AFTERMATHS = st.builds(
 
 
 @given(AFTERMATHS)
-def test_a_report_fits_on_a_screen_and_begins_with_the_cause(after: Aftermath) -> None:
+def test_a_report_fits_on_a_screen_and_begins_with_the_cause(after: FailureReport) -> None:
     shown = render(after).splitlines()
     first = "\n".join(shown[:3])
     message = len(f"x{after.cause.message}\nx".splitlines()) - 1

@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from flytekitplugins.kfpytorch.worker import aftermath
-from kfpytorch_common.causes import Failure, Frame, root_cause
+from flytekitplugins.kfpytorch.worker import outcome
+from kfpytorch_common.causes import Failure, Frame, select_root_cause
 
 PLACE = Frame(file="/home/me/train.py", line=9, function="train", code="dist.barrier()")
 
@@ -14,10 +14,10 @@ def stopped(rank: int | None, *frames: Frame) -> Failure:
 
 def test_the_report_of_a_timeout_lists_where_ranks_were() -> None:
     ranks = [stopped(0, PLACE), stopped(1), stopped(2, PLACE), stopped(None)]
-    failure = aftermath.timeout(timedelta(minutes=1), ranks)
+    failure = outcome.build_timeout_failure(timedelta(minutes=1), ranks)
     assert failure.message.splitlines() == [
         "the task ran longer than 60 s, its @task(timeout=...)",
         "ranks 0, 2 at /home/me/train.py:9 in train",
         "rank 1 at an unknown place",
     ]
-    assert root_cause([failure]) is failure
+    assert select_root_cause([failure]) is failure

@@ -31,21 +31,21 @@ CHOICES = st.none() | st.integers(1, 64)
 def test_a_machine_holds_a_rank_a_gpu_or_what_its_memory_and_processors_hold(
     machine: Machine, expected: int
 ) -> None:
-    assert machine.most_ranks() == expected
+    assert machine.compute_max_ranks() == expected
 
 
 @given(SIZES, SIZES, MACHINES, CHOICES)
 def test_there_are_never_more_ranks_than_the_limit_and_always_one(
     nodes: int, nproc: int, machine: Machine, most: int | None
 ) -> None:
-    limit = machine.most_ranks() if most is None else most
+    limit = machine.compute_max_ranks() if most is None else most
     fitted = fit(nodes, nproc, machine, most)
     assert 1 <= fitted.ranks <= min(limit, nodes * nproc)
 
 
 @given(st.integers(1, 3), st.integers(1, 3), MACHINES, CHOICES)
 def test_what_fits_is_left_as_it_is(nodes: int, nproc: int, machine: Machine, most: int | None) -> None:
-    assume(nodes * nproc <= (machine.most_ranks() if most is None else most))
+    assume(nodes * nproc <= (machine.compute_max_ranks() if most is None else most))
     fitted = fit(nodes, nproc, machine, most)
     assert (fitted.nodes, fitted.nproc_per_node, fitted.note) == (nodes, nproc, "")
 
@@ -55,7 +55,7 @@ def test_processes_are_given_up_before_nodes(
     nodes: int, nproc: int, machine: Machine, most: int | None
 ) -> None:
     fitted = fit(nodes, nproc, machine, most)
-    limit = machine.most_ranks() if most is None else most
+    limit = machine.compute_max_ranks() if most is None else most
     assert fitted.nodes == min(nodes, limit)
     assert fitted.nproc_per_node == min(nproc, limit // fitted.nodes)
 

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from flytekitplugins.kfpytorch.worker.verdict import explain_abort, judge
-from kfpytorch_common.causes import Failure, Frame, Raised
+from flytekitplugins.kfpytorch.worker.verdict import analyze_failures, explain_abort
+from kfpytorch_common.causes import Failure, Frame, RaisedException
 
 LOST = Failure(
     rank=0,
@@ -58,7 +58,7 @@ RAISED = dataclasses.replace(BUSY, exit_code=1, exception="ValueError", stopped=
 def test_a_rank_is_early_if_others_lost_it(
     failures: list[Failure], well: list[Failure], early: list[int]
 ) -> None:
-    verdict = judge(failures, well)
+    verdict = analyze_failures(failures, well)
     assert [each.rank for each in verdict.early] == early
     assert verdict.cause.rank == (early[0] if early else verdict.cause.rank)
     assert (verdict.cause.exception == "EarlyExit") is bool(early)
@@ -69,9 +69,9 @@ def test_rank_0_that_exits_with_code_0_is_early_if_others_waited() -> None:
         LOST, exit_code=0, exception="SystemExit", message="the function called sys.exit(0)"
     )
     peer = dataclasses.replace(LOST, rank=1)
-    assert judge([left, peer], []).early == [left]
-    assert judge([left, peer], []).others == [peer]
-    assert judge([left], []).early == ()
+    assert analyze_failures([left, peer], []).early == [left]
+    assert analyze_failures([left, peer], []).others == [peer]
+    assert analyze_failures([left], []).early == ()
 
 
 ABORTED = Failure(rank=1, replica="worker-0", exit_code=-6, time_ns=5, pid=77)
@@ -99,14 +99,14 @@ def test_gloo_ends_a_process_whose_collective_differs(
 
 
 BARRIER = Frame(file="/home/me/train.py", line=9, function="train", code="dist.barrier()")
-CAUGHT = Raised(
+CAUGHT = RaisedException(
     exception="RuntimeError", message=LOST.message, frames=(BARRIER,), collective="barrier", from_torch=True
 )
 WRAPPED = dataclasses.replace(LOST, message="wrapped", from_torch=False, chain=(CAUGHT,))
 
 
 def test_a_rank_is_early_if_another_wrapped_the_error_of_its_lost_connection() -> None:
-    found = judge([WRAPPED], [RETURNED])
+    found = analyze_failures([WRAPPED], [RETURNED])
     assert [each.rank for each in found.early] == [1]
     [other] = found.others
     assert (other.exception, other.message) == ("RuntimeError", LOST.message)
@@ -115,5 +115,5 @@ def test_a_rank_is_early_if_another_wrapped_the_error_of_its_lost_connection() -
 
 def test_an_error_that_wraps_a_lost_connection_follows_from_another_error() -> None:
     late = dataclasses.replace(RAISED, time_ns=9 * 10**9)
-    assert judge([WRAPPED, late], []).cause is late
-    assert judge([WRAPPED, WAITED], []).cause is WRAPPED
+    assert analyze_failures([WRAPPED, late], []).cause is late
+    assert analyze_failures([WRAPPED, WAITED], []).cause is WRAPPED

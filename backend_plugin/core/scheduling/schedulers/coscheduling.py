@@ -10,30 +10,36 @@ from itertools import pairwise
 from typing import Final
 
 from backend_plugin.core.observed import Observed, PodGroup
+from backend_plugin.core.pending import (
+    JobWarning,
+    PendingReason,
+    PendingStage,
+    ResourceShortage,
+    SchedulerMessage,
+)
 from backend_plugin.core.scheduling.adapter import (
     MIN_MEMBER,
     SCHEDULER_NAME,
     TIMEOUT,
-    Adapter,
     Companion,
-    Marks,
-    Rank,
-    Seen,
-    Sighting,
+    Detection,
+    DetectionRank,
+    DetectionRule,
+    SchedulerAdapter,
+    SchedulingFields,
 )
-from backend_plugin.core.scheduling.findings import Findings
-from backend_plugin.core.scheduling.gang import Gang
-from backend_plugin.core.scheduling.operated import (
+from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.scheduling.gang import GangSpec
+from backend_plugin.core.scheduling.operator_gangs import (
     FLAG,
     OPERATOR,
     PLUGIN,
-    unless_operator,
-    unless_ours,
-    without_operator,
+    deny_operator_groups,
+    deny_without_operator,
+    detect_without_operator,
 )
-from backend_plugin.core.scheduling.words import Words, amount
+from backend_plugin.core.scheduling.status_parser import StatusParser, parse_amount
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.waits import Lack, Note, Said, Stage, Wait
 from kfpytorch_common.causes import Cause
 
 _GROUP: Final = "scheduling.x-k8s.io"
@@ -44,42 +50,46 @@ _NAME: Final = "scheduler-plugins-scheduler"
 _UNDERSTANDS: Final = frozenset({MIN_MEMBER, TIMEOUT, SCHEDULER_NAME})
 
 
-def _operators_marks(gang: Gang) -> Marks:
+def _build_operator_fields(gang: GangSpec) -> SchedulingFields:
     # Written in full: the minimum that the operator computes omits sidecars and is not deterministic.
-    policy = {"minAvailable": gang.min_member, "minResources": gang.min_resources, **_timeout(gang)}
-    return Marks(
+    policy = {
+        "minAvailable": gang.min_member,
+        "minResources": gang.min_resources,
+        **_build_timeout_field(gang),
+    }
+    return SchedulingFields(
         run_policy={"schedulingPolicy": policy},
         priority_class_name=gang.priority_class_name,
         other_words={_LABEL: gang.name},
     )
 
 
-def _our_marks(gang: Gang) -> Marks:
-    return Marks(
+def _build_backend_fields(gang: GangSpec) -> SchedulingFields:
+    return SchedulingFields(
         scheduler_name=gang.scheduler_name,
         priority_class_name=gang.priority_class_name,
         pod_labels={_LABEL: gang.name},
     )
 
 
-def _spec(gang: Gang) -> Manifest:
-    return {"minMember": gang.min_member, "minResources": gang.min_resources, **_timeout(gang)}
+def _build_pod_group_spec(gang: GangSpec) -> Manifest:
+    return {"minMember": gang.min_member, "minResources": gang.min_resources, **_build_timeout_field(gang)}
 
 
-def _timeout(gang: Gang) -> Manifest:
+def _build_timeout_field(gang: GangSpec) -> Manifest:
     """Return the time for which placed members wait for the others."""
     return {} if gang.timeout_seconds is None else {"scheduleTimeoutSeconds": gang.timeout_seconds}
 
 
-def _is_asked(name: str) -> bool:
+def _is_own_scheduler(name: str) -> bool:
     """True if the operator creates PodGroups of co-scheduling: for every name except ``volcano``."""
     return name.lower() != "volcano"
 
 
-def _operator(found: Findings, _: str) -> Seen | None:
-    if not found.operator_scheduler or not _is_asked(found.operator_scheduler):
+def _detect_operator(found: Capabilities, _: str) -> Detection | None:
+    if not found.operator_scheduler or not _is_own_scheduler(found.operator_scheduler):
         return None
-    return Seen(
+    return Detection(
         why=f"the training-operator runs with {FLAG}={found.operator_scheduler}",
         scheduler_name=found.operator_scheduler,
     )
@@ -117,7 +127,7 @@ _REFUSED_BY_NODES: Final = re.compile(
 _GROUPLESS: Final = "PodGroup not found"
 
 
-def _entries(gap: str) -> Iterator[tuple[str, str, str]]:
+def _iter_amounts(gap: str) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and power of ten of each amount that a Go struct was printed with."""
     for before, after in pairwise(gap.split(":{{")):
         name, amount_of = before.rpartition(" ")[2], _AMOUNT.match(after)
@@ -125,22 +135,24 @@ def _entries(gap: str) -> Iterator[tuple[str, str, str]]:
             yield name, amount_of[1], amount_of[2]
 
 
-def _message(message: str) -> Said | None:
+def _parse_message(message: str) -> SchedulerMessage | None:
     if gap := _GAP.search(message):
         lacks = [
-            Lack(resource=name, missing=amount(name, f"{value}e{scale}"), counts_own=True)
-            for name, value, scale in _entries(gap[1])
+            ResourceShortage(resource=name, missing=parse_amount(name, f"{value}e{scale}"), counts_own=True)
+            for name, value, scale in _iter_amounts(gap[1])
         ]
-        return Said(lacks=tuple(lacks)) if lacks else None
+        return SchedulerMessage(lacks=tuple(lacks)) if lacks else None
     if found := _SIBLINGS.search(message):
-        return Said(said=f"{found[1]} of the {found[2]} members of its gang exist", follows=True)
+        return SchedulerMessage(said=f"{found[1]} of the {found[2]} members of its gang exist", follows=True)
     if _REFUSED_BY_NODES.search(message):
         return None
     for says, said in _OTHERS:
         if says.search(message):
-            return Said(said=said, follows=True)
+            return SchedulerMessage(said=said, follows=True)
     return (
-        Said(said="its PodGroup did not exist when its scheduler checked") if _GROUPLESS in message else None
+        SchedulerMessage(said="its PodGroup did not exist when its scheduler checked")
+        if _GROUPLESS in message
+        else None
     )
 
 
@@ -152,47 +164,51 @@ _PHASES: Final = {
 """The messages by phase; messages of the members take precedence."""
 
 
-def _of_group(group: PodGroup) -> Wait | None:
+def _find_group_reason(group: PodGroup) -> PendingReason | None:
     said = _PHASES.get(group.phase)
     if said is None:
         return None
     said = f"PodGroup {group.name}: {said}"
-    return Wait(stage=Stage.UNPLACED, cause=Cause.UNSCHEDULABLE, reason=group.phase, said=said, follows=True)
+    return PendingReason(
+        stage=PendingStage.UNPLACED, cause=Cause.UNSCHEDULABLE, reason=group.phase, said=said, follows=True
+    )
 
 
-def _notes(observed: Observed) -> Iterable[Note]:
+def _iter_warnings(observed: Observed) -> Iterable[JobWarning]:
     """Yield a warning if the controller is missing: it sets the phase and wakes pending members."""
-    waiting = [pod for pod in observed.pods if pod.scheduled is not None and not pod.placed]
+    waiting = [pod for pod in observed.pods if pod.scheduled is not None and not pod.is_bound]
     for group in observed.pod_groups:
         if group.api == _GROUP and not group.phase and waiting:
-            yield Note(
+            yield JobWarning(
                 said=f"PodGroup {group.name} has no status: does scheduler-plugins-controller run? Without"
                 " it the scheduler retries a pending gang only after minutes",
                 since=group.created,
             )
 
 
-_WORDS: Final = Words(api=_GROUP, message=_message, group=_of_group, notes=_notes, controlled=True)
+_WORDS: Final = StatusParser(
+    api=_GROUP, message=_parse_message, group=_find_group_reason, notes=_iter_warnings, controlled=True
+)
 
 STYLES: Final = {
-    OPERATOR: Adapter(
-        marks=_operators_marks,
+    OPERATOR: SchedulerAdapter(
+        marks=_build_operator_fields,
         by_operator=True,
         scheduler_name=_NAME,
         understands=_UNDERSTANDS,
         keys=_KEYS,
         words=_WORDS,
-        sighting=Sighting(rank=Rank.OPERATOR, sees=_operator),
-        denied=unless_operator(_GROUP, _is_asked),
+        sighting=DetectionRule(rank=DetectionRank.OPERATOR, sees=_detect_operator),
+        denied=deny_without_operator(_GROUP, _is_own_scheduler),
     ),
-    PLUGIN: Adapter(
-        marks=_our_marks,
-        companion=Companion(api_version=f"{_GROUP}/v1alpha1", kind="PodGroup", spec=_spec),
+    PLUGIN: SchedulerAdapter(
+        marks=_build_backend_fields,
+        companion=Companion(api_version=f"{_GROUP}/v1alpha1", kind="PodGroup", spec=_build_pod_group_spec),
         scheduler_name=_NAME,
         understands=_UNDERSTANDS,
         keys=_KEYS,
         words=_WORDS,
-        sighting=Sighting(rank=Rank.API, sees=without_operator(_GROUP)),
-        denied=unless_ours(_GROUP),
+        sighting=DetectionRule(rank=DetectionRank.API, sees=detect_without_operator(_GROUP)),
+        denied=deny_operator_groups(_GROUP),
     ),
 }

@@ -3,16 +3,16 @@
 from typing import Final
 
 from backend_plugin.core.observed import PodGroup
-from backend_plugin.core.scheduling.words import Words
-from backend_plugin.core.waits import Stage, Wait
+from backend_plugin.core.pending import PendingReason, PendingStage
+from backend_plugin.core.scheduling.status_parser import StatusParser
 from kfpytorch_common.causes import Cause
 
 
-def _of_group(group: PodGroup) -> Wait | None:
+def _find_group_reason(group: PodGroup) -> PendingReason | None:
     for condition in group.conditions:
         if condition.type == "PodGroupInitiallyScheduled" and not condition.true:
-            return Wait(
-                stage=Stage.UNPLACED,
+            return PendingReason(
+                stage=PendingStage.UNPLACED,
                 cause=Cause.UNSCHEDULABLE,
                 reason=condition.reason or condition.type,
                 said=condition.message or "the gang is not placed yet",
@@ -22,4 +22,4 @@ def _of_group(group: PodGroup) -> Wait | None:
     return None
 
 
-WORDS: Final = Words(api="scheduling.k8s.io", group=_of_group)
+WORDS: Final = StatusParser(api="scheduling.k8s.io", group=_find_group_reason)

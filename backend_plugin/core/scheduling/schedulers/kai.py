@@ -7,45 +7,45 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from backend_plugin.core.conditions import Limit
+from backend_plugin.core.conditions import QueueLimit
 from backend_plugin.core.observed import Observed, PodGroup
-from backend_plugin.core.quantity import Quantity, difference
+from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
+from backend_plugin.core.quantity import Quantity, subtract_quantity
 from backend_plugin.core.scheduling.adapter import (
     MIN_MEMBER,
     QUEUE,
     SCHEDULER_NAME,
-    Adapter,
-    Marks,
-    QueueKind,
-    Rank,
-    Seen,
-    Sighting,
+    Detection,
+    DetectionRank,
+    DetectionRule,
+    QueueResource,
+    SchedulerAdapter,
+    SchedulingFields,
 )
-from backend_plugin.core.scheduling.findings import Findings
-from backend_plugin.core.scheduling.gang import Gang
-from backend_plugin.core.scheduling.operated import lacks
-from backend_plugin.core.scheduling.words import Words, amount
-from backend_plugin.core.waits import Lack, Said, Stage, Wait
+from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.scheduling.gang import GangSpec
+from backend_plugin.core.scheduling.operator_gangs import deny_without_api
+from backend_plugin.core.scheduling.status_parser import StatusParser, parse_amount
 from kfpytorch_common.causes import Cause
 
 _PREFIX: Final = "kai.scheduler/"
 _API: Final = "scheduling.run.ai"
 
 
-def _marks(gang: Gang) -> Marks:
+def _build_fields(gang: GangSpec) -> SchedulingFields:
     labels = {f"{_PREFIX}queue": gang.queue, "priorityClassName": gang.priority_class_name}
-    return Marks(
+    return SchedulingFields(
         job_labels={key: value for key, value in labels.items() if value},
         run_policy={"schedulingPolicy": {"minAvailable": gang.min_member}},
         scheduler_name=gang.scheduler_name,
     )
 
 
-def _queue(found: Findings, queue: str) -> Seen | None:
+def _detect_queue(found: Capabilities, queue: str) -> Detection | None:
     known = found.queues.get("kai")
     if not found.has_api(_API) or not queue or (known is not None and queue not in known):
         return None
-    return Seen(why=f"the cluster has {_API}, and the queue is {queue}")
+    return Detection(why=f"the cluster has {_API}, and the queue is {queue}")
 
 
 # ---- status parser
@@ -57,21 +57,23 @@ _MISSING: Final = re.compile(
 _QUEUES: Final = {"OverLimit", "NonPreemptibleOverQuota", "PreemptionDelayNotElapsed", "QueueDoesNotExist"}
 
 
-def _message(message: str) -> Said | None:
+def _parse_message(message: str) -> SchedulerMessage | None:
     found = _MISSING.search(message)
-    return found and Said(said=f"{found[3]} of the {found[1]} pods of {found[2]} exist")
+    return found and SchedulerMessage(said=f"{found[3]} of the {found[1]} pods of {found[2]} exist")
 
 
-def _of_group(group: PodGroup) -> Wait | None:
+def _find_group_reason(group: PodGroup) -> PendingReason | None:
     """Return the pending reason with the most severe numbers, of those that the pod group contains."""
-    told = [(limit, _never(limit), tuple(_lacks(limit))) for limit in group.limits]
+    told = [
+        (limit, _get_unsatisfiable_reason(limit), tuple(_iter_shortages(limit))) for limit in group.limits
+    ]
     if not told:
         return None
     limit, never, lacks = max(told, key=lambda each: (bool(each[1]), bool(each[2])))
     is_queue = limit.reason in _QUEUES
     unknown = limit.reason == "QueueDoesNotExist"
-    return Wait(
-        stage=Stage.HELD if is_queue else Stage.UNPLACED,
+    return PendingReason(
+        stage=PendingStage.HELD if is_queue else PendingStage.UNPLACED,
         cause=Cause.CONFIG if unknown else Cause.QUEUE if is_queue else Cause.UNSCHEDULABLE,
         reason=limit.reason or "Unschedulable",
         said=never or limit.message or limit.reason,
@@ -83,41 +85,43 @@ def _of_group(group: PodGroup) -> Wait | None:
     )
 
 
-def _never(limit: Limit) -> str:
+def _get_unsatisfiable_reason(limit: QueueLimit) -> str:
     """Return the reason why the request can never be met; empty if it may be met."""
     if limit.reason != "OverLimit":
         return ""
-    for resource, asked, most in _bounds(limit):
+    for resource, asked, most in _iter_bounds(limit):
         if most < asked:
             return f"it requests {asked.text} {resource}, and the limit of its queue is {most.text}"
     return ""
 
 
-def _bounds(limit: Limit) -> Iterator[tuple[str, Quantity, Quantity]]:
+def _iter_bounds(limit: QueueLimit) -> Iterator[tuple[str, Quantity, Quantity]]:
     """Yield each limited resource with its requested amount and its maximum."""
     for resource, said in sorted(limit.asked.items()):
-        asked, most = amount(resource, said), amount(resource, limit.limit.get(resource, ""))
+        asked, most = parse_amount(resource, said), parse_amount(resource, limit.limit.get(resource, ""))
         # A negative number means unlimited.
         if asked is not None and most is not None and most.nano >= 0:
             yield resource, asked, most
 
 
-def _lacks(limit: Limit) -> Iterator[Lack]:
-    for resource, asked, most in _bounds(limit):
-        used = amount(resource, limit.used.get(resource, "0"))
-        if used is not None and (free := difference(most, used)) < asked:
-            yield Lack(resource=resource, missing=difference(asked, free), asked=asked, free=free)
+def _iter_shortages(limit: QueueLimit) -> Iterator[ResourceShortage]:
+    for resource, asked, most in _iter_bounds(limit):
+        used = parse_amount(resource, limit.used.get(resource, "0"))
+        if used is not None and (free := subtract_quantity(most, used)) < asked:
+            yield ResourceShortage(
+                resource=resource, missing=subtract_quantity(asked, free), asked=asked, free=free
+            )
 
 
-def _of_events(observed: Observed) -> Iterable[Wait]:
+def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
     """Yield the pending reason from an event: KAI reports in events only that pods are missing."""
     if any(group.limits for group in observed.pod_groups):
         return
     told = [each for each in observed.events if each.reason == "NotReady" and each.kind == "PodGroup"]
     for event in told[-1:]:
-        if (said := _message(event.message)) is not None:
-            yield Wait(
-                stage=Stage.UNPLACED,
+        if (said := _parse_message(event.message)) is not None:
+            yield PendingReason(
+                stage=PendingStage.UNPLACED,
                 cause=Cause.UNSCHEDULABLE,
                 reason=event.reason,
                 said=said.said,
@@ -127,20 +131,20 @@ def _of_events(observed: Observed) -> Iterable[Wait]:
 
 
 STYLES: Final = {
-    "": Adapter(
-        marks=_marks,
+    "": SchedulerAdapter(
+        marks=_build_fields,
         scheduler_name="kai-scheduler",
         understands=frozenset({QUEUE, MIN_MEMBER, SCHEDULER_NAME}),
-        words=Words(
+        words=StatusParser(
             api=_API,
-            message=_message,
-            group=_of_group,
-            events=_of_events,
+            message=_parse_message,
+            group=_find_group_reason,
+            events=_iter_event_reasons,
             groups=re.compile(r"pg-(?P<job>.{1,253})-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
         ),
         keys=(_PREFIX,),
-        sighting=Sighting(rank=Rank.QUEUE, sees=_queue),
-        denied=lacks(_API),
-        queues=QueueKind(group=_API, plural="queues"),
+        sighting=DetectionRule(rank=DetectionRank.QUEUE, sees=_detect_queue),
+        denied=deny_without_api(_API),
+        queues=QueueResource(group=_API, plural="queues"),
     ),
 }

@@ -9,22 +9,22 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from backend_plugin.core.observed import Condition, PodGroup
-from backend_plugin.core.quantity import Quantity, total
-from backend_plugin.core.scheduling.adapter import QUEUE, Adapter, Marks, QueueKind
-from backend_plugin.core.scheduling.findings import Findings
-from backend_plugin.core.scheduling.gang import Gang
-from backend_plugin.core.scheduling.operated import lacks
-from backend_plugin.core.scheduling.words import Words, amount
-from backend_plugin.core.waits import Lack, Said, Stage, Wait
+from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
+from backend_plugin.core.quantity import Quantity, add_quantities
+from backend_plugin.core.scheduling.adapter import QUEUE, QueueResource, SchedulerAdapter, SchedulingFields
+from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.scheduling.gang import GangSpec
+from backend_plugin.core.scheduling.operator_gangs import deny_without_api
+from backend_plugin.core.scheduling.status_parser import StatusParser, parse_amount
 from kfpytorch_common.causes import Cause
 
 _API: Final = "kueue.x-k8s.io"
 _PREFIX: Final = f"{_API}/"
 
 
-def _marks(gang: Gang) -> Marks:
+def _build_fields(gang: GangSpec) -> SchedulingFields:
     labels = {f"{_PREFIX}queue-name": gang.queue, f"{_PREFIX}priority-class": gang.priority_class_name}
-    return Marks(
+    return SchedulingFields(
         job_labels={key: value for key, value in labels.items() if value},
         # Kueue's webhook sets this too. A job that the webhook missed waits instead of using resources
         # outside its quota.
@@ -32,10 +32,10 @@ def _marks(gang: Gang) -> Marks:
     )
 
 
-def _denied(found: Findings) -> str:
+def _get_denial_reason(found: Capabilities) -> str:
     if found.suspends_jobs is False:
         return "Kueue does not manage PyTorchJobs on this cluster, which is its default since 0.19"
-    return lacks(_API)(found)
+    return deny_without_api(_API)(found)
 
 
 # ---- status parser
@@ -94,8 +94,8 @@ _INACTIVATED: Final = (
 _EVICTED_BY_STOP: Final = frozenset({"ClusterQueueStopped", "LocalQueueStopped"})
 
 
-def _message(message: str) -> Said | None:
-    lacks: dict[str, Lack] = {}
+def _parse_message(message: str) -> SchedulerMessage | None:
+    lacks: dict[str, ResourceShortage] = {}
     # The first part belongs to no pod set; a later pod set counts those before it.
     parts = ["", *_POD_SET.split(message)]
     for pod_set, said in zip(parts[::2], parts[1::2], strict=True):
@@ -105,40 +105,44 @@ def _message(message: str) -> Said | None:
         full = {each[2] for each in beyond}
         found = [(resource, more) for resource, flavor, more in unused if flavor not in full]
         if beyond and not found:
-            return Said(said=_beyond(beyond[0]), never=True)
-        lacks |= _least(pod_set, found)
+            return SchedulerMessage(said=_format_exceeded_quota(beyond[0]), never=True)
+        lacks |= _select_smallest_shortages(pod_set, found)
     if lacks:
-        return Said(lacks=tuple(lack for _, lack in sorted(lacks.items())))
+        return SchedulerMessage(lacks=tuple(lack for _, lack in sorted(lacks.items())))
     if uncovered := _UNCOVERED.search(message):
-        return Said(said=f"can never be admitted: its queue has no quota for {uncovered[1]}", never=True)
+        return SchedulerMessage(
+            said=f"can never be admitted: its queue has no quota for {uncovered[1]}", never=True
+        )
     queue = _QUEUE.search(message)
-    return Said(said=queue[0]) if queue is not None else None
+    return SchedulerMessage(said=queue[0]) if queue is not None else None
 
 
-def _beyond(found: re.Match[str]) -> str:
+def _format_exceeded_quota(found: re.Match[str]) -> str:
     resource = found[1]
-    asked = [amount(resource, each) for each in ((found[6],) if found[6] else (found[3], found[4]))]
+    asked = [parse_amount(resource, each) for each in ((found[6],) if found[6] else (found[3], found[4]))]
     known = [each for each in asked if each is not None]
-    most = f"{total(known).text} {resource}" if len(known) == len(asked) else f"more {resource}"
+    most = f"{add_quantities(known).text} {resource}" if len(known) == len(asked) else f"more {resource}"
     return f"can never be admitted: it requests {most}, and the maximum is {found[5] or found[7]}"
 
 
-def _least(pod_set: str, found: Iterable[tuple[str, str]]) -> dict[str, Lack]:
+def _select_smallest_shortages(pod_set: str, found: Iterable[tuple[str, str]]) -> dict[str, ResourceShortage]:
     """Return the smallest shortage of each resource: any of the flavors is sufficient."""
-    lacks: dict[str, Lack] = {}
+    lacks: dict[str, ResourceShortage] = {}
     for resource, more in found:
-        lack = Lack(resource=resource, missing=amount(resource, more), upto=pod_set, counts_all=True)
+        lack = ResourceShortage(
+            resource=resource, missing=parse_amount(resource, more), upto=pod_set, counts_all=True
+        )
         other = lacks.get(resource)
-        if other is None or _is_less(lack.missing, other.missing):
+        if other is None or _is_smaller(lack.missing, other.missing):
             lacks[resource] = lack
     return lacks
 
 
-def _is_less(one: Quantity | None, other: Quantity | None) -> bool:
+def _is_smaller(one: Quantity | None, other: Quantity | None) -> bool:
     return one is not None and (other is None or one.nano < other.nano)
 
 
-def _remedy(message: str, evicted: str, namespace: str) -> str:
+def _select_remedy(message: str, evicted: str, namespace: str) -> str:
     """Return the remedy if the queue itself admits no job, where waiting does not help; empty otherwise."""
     if _NOT_FOR_IT in message:
         return _SELECTOR
@@ -156,21 +160,21 @@ def _remedy(message: str, evicted: str, namespace: str) -> str:
     return _REMEDIES.get(state, _ABSENT).format(kind=kind.lower(), name=name, where=where)
 
 
-def _of_group(group: PodGroup) -> Wait | None:
+def _find_group_reason(group: PodGroup) -> PendingReason | None:
     by_type = {condition.type: condition for condition in group.conditions if condition.true}
     if group.kind != "Workload":
         return None
     if not group.active and "Finished" not in by_type:
-        return _inactive(group, by_type.get("Evicted"))
-    condition = _held(group)
-    return None if condition is None else _pending(group, condition, by_type.get("Evicted"))
+        return _build_inactive_reason(group, by_type.get("Evicted"))
+    condition = _find_pending_condition(group)
+    return None if condition is None else _build_pending_reason(group, condition, by_type.get("Evicted"))
 
 
-def _inactive(group: PodGroup, evicted: Condition | None) -> Wait:
+def _build_inactive_reason(group: PodGroup, evicted: Condition | None) -> PendingReason:
     reason = evicted.reason if evicted is not None else ""
     said = evicted.message if evicted is not None else ""
-    return Wait(
-        stage=Stage.HELD,
+    return PendingReason(
+        stage=PendingStage.HELD,
         cause=Cause.QUEUE,
         reason=reason or "Deactivated",
         said=said or "its Workload was deactivated",
@@ -183,15 +187,15 @@ def _inactive(group: PodGroup, evicted: Condition | None) -> Wait:
     )
 
 
-def _pending(group: PodGroup, condition: Condition, evicted: Condition | None) -> Wait:
-    message, known = condition.message, _message(condition.message)
-    said = known or Said()
+def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condition | None) -> PendingReason:
+    message, known = condition.message, _parse_message(condition.message)
+    said = known or SchedulerMessage()
     again = f"admitted before and evicted ({evicted.reason or 'Evicted'}); " if evicted else ""
-    remedy = _remedy(message, evicted.reason if evicted else "", group.namespace)
+    remedy = _select_remedy(message, evicted.reason if evicted else "", group.namespace)
     # The reason is that of the worst flavor; a parsed message is more precise.
     hopeless = condition.reason in _HOPELESS and known is None and not remedy
-    return Wait(
-        stage=Stage.HELD,
+    return PendingReason(
+        stage=PendingStage.HELD,
         cause=Cause.CONFIG if _MISSING.search(message) else Cause.QUEUE,
         reason=condition.reason or condition.type,
         said=said.said or message or "not admitted yet",
@@ -203,18 +207,22 @@ def _pending(group: PodGroup, condition: Condition, evicted: Condition | None) -
         ahead=None if remedy or said.never or hopeless else group.ahead,
         never=said.never or hopeless,
         remedy=_HOPELESS[condition.reason] if hopeless else remedy,
-        raw=_raw(message, evicted.message if evicted else ""),
+        raw=_join_messages(message, evicted.message if evicted else ""),
     )
 
 
-def _held(group: PodGroup) -> Condition | None:
+def _find_pending_condition(group: PodGroup) -> Condition | None:
     """Return the condition that shows that the Workload is not admitted; None if it is admitted."""
     by_type = {condition.type: condition for condition in group.conditions}
     reserved, admitted = by_type.get("QuotaReserved"), by_type.get("Admitted")
     if reserved is not None and not reserved.true:
         return reserved
     # While admission checks are pending, only they have the reason.
-    if reserved is not None and not (admitted and admitted.true) and (said := _unready(group.checks)):
+    if (
+        reserved is not None
+        and not (admitted and admitted.true)
+        and (said := _format_unready_checks(group.checks))
+    ):
         return Condition(
             type="Admitted", true=False, reason="AdmissionCheck", message=said, since=reserved.since
         )
@@ -225,7 +233,7 @@ def _held(group: PodGroup) -> Condition | None:
     return None
 
 
-def _unready(checks: Iterable[Condition]) -> str:
+def _format_unready_checks(checks: Iterable[Condition]) -> str:
     said = [f"{each.type}: {each.message or each.reason or 'Pending'}" for each in checks if not each.true]
     return f"its quota is reserved, and it waits for a check: {'; '.join(said)}" if said else ""
 
@@ -236,21 +244,21 @@ def _is_queued(group: PodGroup) -> bool:
     return group.kind == "Workload" and group.active and not over & {"QuotaReserved", "Finished"}
 
 
-def _raw(*said: str) -> str:
+def _join_messages(*said: str) -> str:
     return "; ".join(each for each in said if each)
 
 
 STYLES: Final = {
-    "": Adapter(
-        marks=_marks,
+    "": SchedulerAdapter(
+        marks=_build_fields,
         understands=frozenset({QUEUE}),
         keys=(_PREFIX,),
-        denied=_denied,
-        queues=QueueKind(group=_API, plural="localqueues", is_namespaced=True),
+        denied=_get_denial_reason,
+        queues=QueueResource(group=_API, plural="localqueues", is_namespaced=True),
         takes_singles=True,
         needs_queue=True,
         admits=True,
         counts_all=True,
-        words=Words(api=_API, message=_message, group=_of_group, queued=_is_queued),
+        words=StatusParser(api=_API, message=_parse_message, group=_find_group_reason, queued=_is_queued),
     ),
 }

@@ -9,36 +9,36 @@ from collections.abc import Iterable
 from typing import Final
 
 from backend_plugin.core.observed import Condition, Observed, PodGroup
+from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
 from backend_plugin.core.scheduling.adapter import (
     MIN_MEMBER,
     QUEUE,
     SCHEDULER_NAME,
-    Adapter,
     Companion,
-    Marks,
-    QueueKind,
-    Rank,
-    Seen,
-    Sighting,
+    Detection,
+    DetectionRank,
+    DetectionRule,
+    QueueResource,
+    SchedulerAdapter,
+    SchedulingFields,
 )
-from backend_plugin.core.scheduling.findings import Findings
-from backend_plugin.core.scheduling.gang import Gang, Member
-from backend_plugin.core.scheduling.operated import (
+from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.scheduling.gang import GangRole, GangSpec
+from backend_plugin.core.scheduling.operator_gangs import (
     FLAG,
     OPERATOR,
     PLUGIN,
-    unless_operator,
-    unless_ours,
-    without_operator,
+    deny_operator_groups,
+    deny_without_operator,
+    detect_without_operator,
 )
-from backend_plugin.core.scheduling.words import Words
+from backend_plugin.core.scheduling.status_parser import StatusParser
 from backend_plugin.core.values import Manifest
-from backend_plugin.core.waits import Lack, Said, Stage, Wait
 from kfpytorch_common.causes import Cause
 
 _NAME: Final = "volcano"
 _API: Final = "scheduling.volcano.sh"
-_QUEUES: Final = QueueKind(group=_API, plural="queues")
+_QUEUES: Final = QueueResource(group=_API, plural="queues")
 _GROUP: Final = "scheduling.k8s.io/group-name"
 _QUEUE: Final = "scheduling.volcano.sh/queue-name"
 """Volcano reads the queue from this annotation only for a pod group that it creates itself."""
@@ -47,33 +47,33 @@ _KEYS: Final = (_GROUP, "volcano.sh/", f"{_API}/")
 _UNDERSTANDS: Final = frozenset({QUEUE, MIN_MEMBER, SCHEDULER_NAME})
 
 
-def _operators_marks(gang: Gang) -> Marks:
+def _build_operator_fields(gang: GangSpec) -> SchedulingFields:
     named = {"queue": gang.queue, "priorityClass": gang.common_priority}
     policy: Manifest = {
         "minAvailable": gang.min_member,
         "minResources": gang.min_resources,
         **{key: value for key, value in named.items() if value},
     }
-    return Marks(
+    return SchedulingFields(
         run_policy={"schedulingPolicy": policy},
         priority_class_name=gang.priority_class_name,
         other_words={_GROUP: gang.name, _QUEUE: gang.queue},
     )
 
 
-def _our_marks(gang: Gang) -> Marks:
-    def annotations(member: Member) -> dict[str, str]:
+def _build_backend_fields(gang: GangSpec) -> SchedulingFields:
+    def build_annotations(member: GangRole) -> dict[str, str]:
         return {_GROUP: gang.name, _ROLE: member.name}
 
-    return Marks(
+    return SchedulingFields(
         scheduler_name=gang.scheduler_name,
         priority_class_name=gang.priority_class_name,
-        pod_annotations=annotations,
+        pod_annotations=build_annotations,
         other_words={_QUEUE: gang.queue},
     )
 
 
-def _spec(gang: Gang) -> Manifest:
+def _build_pod_group_spec(gang: GangSpec) -> Manifest:
     named = {"queue": gang.queue, "priorityClassName": gang.common_priority}
     return {
         "minMember": gang.min_member,
@@ -84,13 +84,17 @@ def _spec(gang: Gang) -> Manifest:
     }
 
 
-def _is_asked(name: str) -> bool:
+def _is_own_scheduler(name: str) -> bool:
     return name.lower() == _NAME
 
 
-def _operator(found: Findings, _: str) -> Seen | None:
+def _detect_operator(found: Capabilities, _: str) -> Detection | None:
     name = found.operator_scheduler
-    return Seen(why=f"the training-operator runs with {FLAG}={name}") if name and _is_asked(name) else None
+    return (
+        Detection(why=f"the training-operator runs with {FLAG}={name}")
+        if name and _is_own_scheduler(name)
+        else None
+    )
 
 
 # ---- status parser
@@ -103,27 +107,29 @@ _RESOURCE: Final = re.compile(r"(?:insufficient|overused) ([\w./-]{1,253})")
 _UNPLACED: Final = re.compile(r"(?<!\d)(\d{1,9})/(?=(\d{1,9}))\2 tasks in gang unschedulable")
 
 
-def _message(message: str) -> Said | None:
+def _parse_message(message: str) -> SchedulerMessage | None:
     if full := _FULL.search(message):
         names = dict.fromkeys(each.rstrip(".,") for each in _RESOURCE.findall(full[1]))
         where = (
             "its queue has too few free resources" if full[0].startswith("queue") else "the cluster is full"
         )
-        return Said(said=where, lacks=tuple(Lack(resource=each) for each in names))
+        return SchedulerMessage(said=where, lacks=tuple(ResourceShortage(resource=each) for each in names))
     if unplaced := _UNPLACED.search(message):
         # Before the pods exist, the message counts zero tasks.
         none = "waits until its pods may be created"
         said = f"{unplaced[1]} of {unplaced[2]} members of its gang cannot be placed"
-        return Said(said=said if int(unplaced[2]) else none)
+        return SchedulerMessage(said=said if int(unplaced[2]) else none)
     return None
 
 
-def _of_group(group: PodGroup) -> Wait | None:
+def _find_group_reason(group: PodGroup) -> PendingReason | None:
     for condition in group.conditions:
-        if condition.type == "Unschedulable" and condition.true and not _is_past(condition, group):
-            said = _message(condition.message) or Said(said=condition.message or condition.reason)
-            return Wait(
-                stage=Stage.UNPLACED,
+        if condition.type == "Unschedulable" and condition.true and not _is_outdated(condition, group):
+            said = _parse_message(condition.message) or SchedulerMessage(
+                said=condition.message or condition.reason
+            )
+            return PendingReason(
+                stage=PendingStage.UNPLACED,
                 cause=Cause.UNSCHEDULABLE,
                 reason=condition.reason or condition.type,
                 said=said.said,
@@ -133,28 +139,30 @@ def _of_group(group: PodGroup) -> Wait | None:
                 raw=condition.message,
             )
     if group.phase == "Pending":
-        said = Said(said="the group is not admitted yet")
-        return Wait(
-            stage=Stage.HELD, cause=Cause.QUEUE, reason=group.phase, said=said.said, queue=group.queue
+        said = SchedulerMessage(said="the group is not admitted yet")
+        return PendingReason(
+            stage=PendingStage.HELD, cause=Cause.QUEUE, reason=group.phase, said=said.said, queue=group.queue
         )
     return None
 
 
-def _is_past(condition: Condition, group: PodGroup) -> bool:
+def _is_outdated(condition: Condition, group: PodGroup) -> bool:
     """True if the gang was placed after the condition; Volcano does not update the older condition."""
     placed = [each.since for each in group.conditions if each.type == "Scheduled" and each.true]
     return any(at is not None and condition.since is not None and at >= condition.since for at in placed)
 
 
-def _of_events(observed: Observed) -> Iterable[Wait]:
+def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
     """Yield the pending reason of a group that is not admitted; Volcano reports it only in events."""
     pending = [group for group in observed.pod_groups if group.phase == "Pending" and group.api in ("", _API)]
     told = [each for each in observed.events if each.kind == "PodGroup" and each.reason == "Unschedulable"]
-    full = [(each, said) for each in told if (said := _message(each.message)) is not None and said.lacks]
+    full = [
+        (each, said) for each in told if (said := _parse_message(each.message)) is not None and said.lacks
+    ]
     if pending and full:
         event, said = max(full, key=lambda each: (each[0].at is not None, each[0].at, each[0].message))
-        yield Wait(
-            stage=Stage.HELD,
+        yield PendingReason(
+            stage=PendingStage.HELD,
             cause=Cause.QUEUE,
             reason=event.reason,
             said=said.said,
@@ -165,29 +173,31 @@ def _of_events(observed: Observed) -> Iterable[Wait]:
         )
 
 
-_WORDS: Final = Words(api=_API, message=_message, group=_of_group, events=_of_events)
+_WORDS: Final = StatusParser(
+    api=_API, message=_parse_message, group=_find_group_reason, events=_iter_event_reasons
+)
 
 STYLES: Final = {
-    OPERATOR: Adapter(
-        marks=_operators_marks,
+    OPERATOR: SchedulerAdapter(
+        marks=_build_operator_fields,
         by_operator=True,
         scheduler_name=_NAME,
         understands=_UNDERSTANDS,
         keys=_KEYS,
         words=_WORDS,
-        sighting=Sighting(rank=Rank.OPERATOR, sees=_operator),
-        denied=unless_operator(_API, _is_asked),
+        sighting=DetectionRule(rank=DetectionRank.OPERATOR, sees=_detect_operator),
+        denied=deny_without_operator(_API, _is_own_scheduler),
         queues=_QUEUES,
     ),
-    PLUGIN: Adapter(
-        marks=_our_marks,
-        companion=Companion(api_version=f"{_API}/v1beta1", kind="PodGroup", spec=_spec),
+    PLUGIN: SchedulerAdapter(
+        marks=_build_backend_fields,
+        companion=Companion(api_version=f"{_API}/v1beta1", kind="PodGroup", spec=_build_pod_group_spec),
         scheduler_name=_NAME,
         understands=_UNDERSTANDS,
         keys=_KEYS,
         words=_WORDS,
-        sighting=Sighting(rank=Rank.API, sees=without_operator(_API)),
-        denied=unless_ours(_API),
+        sighting=DetectionRule(rank=DetectionRank.API, sees=detect_without_operator(_API)),
+        denied=deny_operator_groups(_API),
         queues=_QUEUES,
     ),
 }

@@ -11,26 +11,32 @@ from typing import Final
 import msgspec
 
 from backend_plugin.core.observed import PLACE, PLACE_OF, Event, Observed
-from backend_plugin.core.quantity import difference
-from backend_plugin.core.reading import entries, section
-from backend_plugin.core.scheduling import requests
+from backend_plugin.core.pending import (
+    JobWarning,
+    PendingReason,
+    PendingStage,
+    ResourceShortage,
+    SchedulerMessage,
+)
+from backend_plugin.core.quantity import subtract_quantity
+from backend_plugin.core.reading import get_mapping, get_mappings
+from backend_plugin.core.scheduling import pod_requests
 from backend_plugin.core.scheduling.adapter import (
     MIN_MEMBER,
     QUEUE,
     SCHEDULER_NAME,
     TIMEOUT,
-    Adapter,
-    Marks,
-    Rank,
-    Seen,
-    Sighting,
+    Detection,
+    DetectionRank,
+    DetectionRule,
+    SchedulerAdapter,
+    SchedulingFields,
 )
-from backend_plugin.core.scheduling.findings import Findings
-from backend_plugin.core.scheduling.gang import Gang, Member
-from backend_plugin.core.scheduling.requests import Amounts
-from backend_plugin.core.scheduling.words import Words, amount
+from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.scheduling.gang import GangRole, GangSpec
+from backend_plugin.core.scheduling.pod_requests import Amounts
+from backend_plugin.core.scheduling.status_parser import StatusParser, parse_amount
 from backend_plugin.core.values import JsonValue, Manifest
-from backend_plugin.core.waits import Lack, Note, Said, Stage, Wait
 from kfpytorch_common.causes import Cause
 
 _NAME: Final = "yunikorn"
@@ -38,59 +44,59 @@ _PREFIX: Final = "yunikorn.apache.org/"
 _PLACES: Final = ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints")
 
 
-def _marks(gang: Gang) -> Marks:
+def _build_fields(gang: GangSpec) -> SchedulingFields:
     labels = {f"{_PREFIX}app-id": gang.name, f"{_PREFIX}queue": gang.queue}
     # Equal for every pod, because YuniKorn uses those of the first pod that it receives.
-    groups = [_task_group(gang, member) for member in gang.members if member.min_count]
+    groups = [_build_task_group(gang, member) for member in gang.members if member.min_count]
     shared = {
         f"{_PREFIX}task-groups": msgspec.json.encode(groups).decode(),
-        f"{_PREFIX}schedulingPolicyParameters": _parameters(gang),
+        f"{_PREFIX}schedulingPolicyParameters": _format_parameters(gang),
     }
 
-    def annotations(member: Member) -> dict[str, str]:
+    def build_annotations(member: GangRole) -> dict[str, str]:
         own = {f"{_PREFIX}task-group-name": member.name} if member.min_count else {}
         return {**own, **shared}
 
-    return Marks(
+    return SchedulingFields(
         scheduler_name=gang.scheduler_name,
         priority_class_name=gang.priority_class_name,
         pod_labels={key: value for key, value in labels.items() if value},
-        pod_annotations=annotations,
+        pod_annotations=build_annotations,
         other_words={**labels, "applicationId": gang.name, "queue": gang.queue},
     )
 
 
-def _task_group(gang: Gang, member: Member) -> Manifest:
+def _build_task_group(gang: GangSpec, member: GangRole) -> Manifest:
     places: dict[str, JsonValue] = {key: member.spec[key] for key in _PLACES if member.spec.get(key)}
     return {
         "name": member.name,
         "minMember": member.min_count,
-        "minResource": requests.written(_compute_request(member)),
+        "minResource": pod_requests.format_amounts(_compute_request(member)),
         # Labels of the placeholder pods: only their messages contain the pending reason.
         "labels": {**gang.identity, PLACE: member.name, PLACE_OF: gang.name},
         **places,
     }
 
 
-def _compute_request(member: Member) -> Amounts:
+def _compute_request(member: GangRole) -> Amounts:
     """Return the request that YuniKorn 1.8 computes for a pod.
 
     It is at least what Kubernetes computes. YuniKorn counts a native sidecar twice while the init containers
     run. If a placeholder is smaller than its pod, YuniKorn releases all placeholders of the task group.
     """
-    overhead = requests.amounts(section(member.spec, "overhead"))
+    overhead = pod_requests.parse_amounts(get_mapping(member.spec, "overhead"))
     sidecars: list[Amounts] = []
     peaks = [member.request]
-    for container in filter(requests.is_sidecar, entries(member.spec, "initContainers")):
-        sidecars.append(requests.read_request(container, member.defaults))
-        peaks.append(requests.summed([sidecars[-1], *sidecars, overhead]))
+    for container in filter(pod_requests.is_sidecar, get_mappings(member.spec, "initContainers")):
+        sidecars.append(pod_requests.read_request(container, member.defaults))
+        peaks.append(pod_requests.add_amounts([sidecars[-1], *sidecars, overhead]))
     # Pod-level requests replace those of the containers. The API server sets both if `resources` is set.
-    is_whole = bool(section(member.spec, "resources"))
+    is_whole = bool(get_mapping(member.spec, "resources"))
     whole = {name: member.request[name] for name in ("cpu", "memory") if name in member.request}
-    return {**requests.compute_maximum(peaks), **(whole if is_whole else {})}
+    return {**pod_requests.compute_maximum(peaks), **(whole if is_whole else {})}
 
 
-def _parameters(gang: Gang) -> str:
+def _format_parameters(gang: GangSpec) -> str:
     """Return the scheduling parameters with the style Hard.
 
     With the default style, a gang that does not fit in time is scheduled pod by pod, and gangs can deadlock.
@@ -99,10 +105,10 @@ def _parameters(gang: Gang) -> str:
     return " ".join([*waits, "gangSchedulingStyle=Hard"])
 
 
-def _rewritten(found: Findings, _: str) -> Seen | None:
+def _detect_webhook(found: Capabilities, _: str) -> Detection | None:
     if found.admission_scheduler != _NAME:
         return None
-    return Seen(why=f"an admission webhook gives every pod the scheduler {_NAME}")
+    return Detection(why=f"an admission webhook gives every pod the scheduler {_NAME}")
 
 
 # ---- status parser
@@ -124,55 +130,63 @@ _REJECTED: Final = re.compile(r"ApplicationRejected: (.{1,2000})", re.DOTALL)
 _FULL: Final = "its queue has too few free resources"
 
 
-def _message(message: str) -> Said | None:
+def _parse_message(message: str) -> SchedulerMessage | None:
     if found := _NO_ROOM.search(message):
-        return _of_queue(_FULL, found[2], found[3], found[1])
+        return _build_queue_message(_FULL, found[2], found[3], found[1])
     if found := _OVER_QUOTA.search(message):
-        return _of_queue("its user has used the quota for one user of the queue", found[1], found[2])
+        return _build_queue_message(
+            "its user has used the quota for one user of the queue", found[1], found[2]
+        )
     if _WAITS.search(message):
-        return Said(said="neither its queue nor a node has enough free resources", vague=True, gang=False)
+        return SchedulerMessage(
+            said="neither its queue nor a node has enough free resources", vague=True, gang=False
+        )
     if _SKIPPED.search(message):
-        return _of_queue(_FULL)
+        return _build_queue_message(_FULL)
     return None
 
 
-def _of_queue(said: str, requested: str = "", available: str = "", queue: str = "") -> Said:
+def _build_queue_message(
+    said: str, requested: str = "", available: str = "", queue: str = ""
+) -> SchedulerMessage:
     """Return the message for a full queue; YuniKorn searches for a node only if the queue has room."""
-    return Said(said=said, lacks=_lacks(requested, available), queue=queue, cause=Cause.QUEUE, gang=False)
+    return SchedulerMessage(
+        said=said, lacks=_list_shortages(requested, available), queue=queue, cause=Cause.QUEUE, gang=False
+    )
 
 
-def _entries(amounts: str) -> list[tuple[str, str]]:
+def _parse_amounts(amounts: str) -> list[tuple[str, str]]:
     """Return the names and whole numbers of a map that Go printed: ``memory:1000 vcore:4``."""
     parts = (each.rpartition(":") for each in amounts.split())
     return [(name, number) for name, _, number in parts if name and _WHOLE.fullmatch(number)]
 
 
-def _lacks(requested: str, available: str) -> tuple[Lack, ...]:
+def _list_shortages(requested: str, available: str) -> tuple[ResourceShortage, ...]:
     """Return the resource shortages; `available` omits resources without a limit."""
-    free = dict(_entries(available))
+    free = dict(_parse_amounts(available))
     found = []
-    for each, wanted in _entries(requested):
+    for each, wanted in _parse_amounts(requested):
         if each in free and int(free[each]) < int(wanted):
             # YuniKorn counts CPUs in thousandths, under the name `vcore`.
             resource, unit = ("cpu", "m") if each == "vcore" else (each, "")
-            asked, left = amount(resource, wanted + unit), amount(resource, free[each] + unit)
-            missing = difference(asked, left) if asked is not None and left is not None else None
-            found.append(Lack(resource=resource, missing=missing, asked=asked, free=left))
+            asked, left = parse_amount(resource, wanted + unit), parse_amount(resource, free[each] + unit)
+            missing = subtract_quantity(asked, left) if asked is not None and left is not None else None
+            found.append(ResourceShortage(resource=resource, missing=missing, asked=asked, free=left))
     return tuple(sorted(found, key=lambda lack: lack.resource))
 
 
-def _of_events(observed: Observed) -> Iterable[Wait]:
+def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
     """Yield the pending reason of a rejected application: late members get no message and wait forever."""
     told = [each for each in observed.events if "ApplicationFailed" in (each.reason, each.action)]
     found = [said for each in told if (said := _REJECTED.search(each.message)) is not None]
     why = [pod.message.strip() for pod in observed.pods if pod.reason == "ApplicationRejected"]
     if found or why:
-        yield Wait(
-            stage=Stage.UNPLACED,
+        yield PendingReason(
+            stage=PendingStage.UNPLACED,
             cause=Cause.CONFIG,
             reason="ApplicationRejected",
             said=f"its scheduler has rejected it: {found[-1][1].strip() if found else why[-1]}",
-            replicas=tuple(pod.replica for pod in observed.pods if pod.role and not pod.placed),
+            replicas=tuple(pod.replica for pod in observed.pods if pod.role and not pod.is_bound),
             whole=True,
             # The pod fails first; the event with the whole reason follows a moment later.
             never=bool(found),
@@ -190,7 +204,7 @@ _ALOUD: Final = {
 _MISMATCH: Final = "not matching placeholder"
 
 
-def _notes(observed: Observed) -> Iterable[Note]:
+def _iter_warnings(observed: Observed) -> Iterable[JobWarning]:
     told: dict[str, Event] = {}
     for event in observed.events:
         for word in (event.action, event.reason):
@@ -203,22 +217,22 @@ def _notes(observed: Observed) -> Iterable[Note]:
             "a pod has other requests than its placeholder pod, which is given up: a webhook or a LimitRange"
             " has changed the pod"
         )
-        yield Note(said=f"{said} ({event.message})" if event.message else said)
+        yield JobWarning(said=f"{said} ({event.message})" if event.message else said)
 
 
 STYLES: Final = {
-    "": Adapter(
-        marks=_marks,
+    "": SchedulerAdapter(
+        marks=_build_fields,
         scheduler_name=_NAME,
         understands=frozenset({QUEUE, TIMEOUT, MIN_MEMBER, SCHEDULER_NAME}),
-        words=Words(
-            message=_message,
-            events=_of_events,
-            notes=_notes,
+        words=StatusParser(
+            message=_parse_message,
+            events=_iter_event_reasons,
+            notes=_iter_warnings,
             places=re.compile(r"tg-.{1,28}-.{1,20}-[a-z0-9]{1,10}"),
         ),
         keys=(_PREFIX,),
-        sighting=Sighting(rank=Rank.ADMISSION, sees=_rewritten),
+        sighting=DetectionRule(rank=DetectionRank.ADMISSION, sees=_detect_webhook),
         not_after_admission="it has its own queues, and makes no placeholder pods for a job that is resumed",
     ),
 }

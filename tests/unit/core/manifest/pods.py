@@ -8,10 +8,10 @@ from google.protobuf.json_format import ParseDict
 
 from backend_plugin.core import settings
 from backend_plugin.core.errors import InvalidTask
-from backend_plugin.core.job import ReplicaGroup, Role, Run
-from backend_plugin.core.manifest.pod import PodRequest, pod_templates
+from backend_plugin.core.job import Attempt, ReplicaGroup, ReplicaRole
+from backend_plugin.core.manifest.pod import PodRequest, build_pod_templates
 
-RUN = Run(
+RUN = Attempt(
     output_prefix="s3://b/metadata/n0/data/0",
     project="p",
     domain="d",
@@ -24,8 +24,8 @@ RUN = Run(
     task_version="v",
     namespace="p-d",
 )
-WORKER = ReplicaGroup(role=Role.WORKER, replicas=2, restart_policy="Never")
-MASTER = ReplicaGroup(role=Role.MASTER, replicas=1, restart_policy="Never")
+WORKER = ReplicaGroup(role=ReplicaRole.WORKER, replicas=2, restart_policy="Never")
+MASTER = ReplicaGroup(role=ReplicaRole.MASTER, replicas=1, restart_policy="Never")
 OF_RUN = [
     {"name": "FLYTE_INTERNAL_EXECUTION_ID", "value": "e"},
     {"name": "FLYTE_INTERNAL_EXECUTION_PROJECT", "value": "p"},
@@ -85,7 +85,7 @@ def pod_template(name: str = "base", namespace: str = "p-d", **spec: Any) -> dic
 
 
 def request(
-    template: TaskTemplate, section: Mapping[str, Any] | None = None, *known: Any, run: Run = RUN
+    template: TaskTemplate, section: Mapping[str, Any] | None = None, *known: Any, run: Attempt = RUN
 ) -> PodRequest:
     return PodRequest(template=template, run=run, settings=settings.read(section or {}), pod_templates=known)
 
@@ -94,11 +94,11 @@ def pod(
     template: TaskTemplate,
     section: Mapping[str, Any] | None = None,
     *known: Any,
-    run: Run = RUN,
+    run: Attempt = RUN,
     group: ReplicaGroup = WORKER,
 ) -> Any:
     """Return the pod template of one group."""
-    (made,) = pod_templates(request(template, section, *known, run=run), [group])
+    (made,) = build_pod_templates(request(template, section, *known, run=run), [group])
     return made
 
 

@@ -51,13 +51,13 @@ def test_every_name_is_one_that_kubernetes_takes(run: Any) -> None:
 def test_two_attempts_have_two_names(one: Any, other: Any) -> None:
     is_same = one.output_prefix.rstrip("/") == other.output_prefix.rstrip("/")
     assert is_same or names.job_name(one) != names.job_name(other)
-    assert (names.identity(one) == names.identity(other)) == is_same
+    assert (names.compute_identity(one) == names.compute_identity(other)) == is_same
 
 
 def test_a_job_goes_with_its_owner() -> None:
     owner = OwnerReference(api_version="flyte.lyft.com/v1alpha1", kind="FlyteWorkflow", name="f1", uid="u")
-    assert names.owner_references(None) == []
-    assert names.owner_references(owner) == [
+    assert names.build_owner_references(None) == []
+    assert names.build_owner_references(owner) == [
         {
             "apiVersion": "flyte.lyft.com/v1alpha1",
             "kind": "FlyteWorkflow",

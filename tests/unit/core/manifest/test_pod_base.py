@@ -24,7 +24,7 @@ from pods import (
 )
 
 from backend_plugin.core.manifest.pod import find_warnings
-from backend_plugin.core.manifest.pod_base import merged
+from backend_plugin.core.manifest.pod_base import merge_objects
 
 NAMED = {"metadata": {"podTemplateName": "named"}}
 REQUIREMENT = {"key": "spot", "operator": "DoesNotExist"}
@@ -263,7 +263,7 @@ def test_sidecars_and_init_containers_have_patterns_of_their_own() -> None:
     ],
 )
 def test_what_is_above_wins_if_it_says_anything(below: Any, above: Any, both: Any) -> None:
-    assert merged(below, above) == both
+    assert merge_objects(below, above) == both
 
 
 def test_a_container_named_like_the_pattern_for_all_stands_on_it_once() -> None:

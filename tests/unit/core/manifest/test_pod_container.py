@@ -21,7 +21,7 @@ from pods import (
 )
 
 from backend_plugin.core.job import Placement, ReplicaGroup, Resources
-from backend_plugin.core.manifest.pod import pod_templates
+from backend_plugin.core.manifest.pod import build_pod_templates
 
 REQUIREMENT = {"key": "spot", "operator": "In", "values": ["true"]}
 OTHER = {"key": "y", "operator": "DoesNotExist"}
@@ -330,7 +330,7 @@ def test_shared_memory_is_a_volume(said: dict[str, str], written: str) -> None:
 
 
 def test_every_group_has_its_pod_and_shares_nothing() -> None:
-    one, other = pod_templates(request(container()), [MASTER, replace(WORKER, image="worker:v2")])
+    one, other = build_pod_templates(request(container()), [MASTER, replace(WORKER, image="worker:v2")])
     assert one == {"metadata": METADATA, "spec": SPEC}
     assert other == {
         "metadata": METADATA,
@@ -340,7 +340,7 @@ def test_every_group_has_its_pod_and_shares_nothing() -> None:
 
 
 def test_groups_that_are_alike_share_nothing_either() -> None:
-    one, other = pod_templates(request(container()), [MASTER, WORKER])
+    one, other = build_pod_templates(request(container()), [MASTER, WORKER])
     assert one == other
     assert one is not other
     assert one["spec"] is not other["spec"]

@@ -7,7 +7,7 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from flyteidl.core.workflow_pb2 import TaskNodeOverrides
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from backend_plugin.core.manifest.pod_overrides import overridden
+from backend_plugin.core.manifest.pod_overrides import with_overrides
 
 RENDERED = {"name": "FLYTE_INTERNAL_EXECUTION_ID", "value": "e"}
 ASKED = {
@@ -118,7 +118,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 def test_what_a_node_says_is_put_into_its_task(name: str) -> None:
     task, overrides, meant = CASES[name]
     template = ParseDict(task, TaskTemplate())
-    made = overridden(template, ParseDict(overrides, TaskNodeOverrides()))
+    made = with_overrides(template, ParseDict(overrides, TaskNodeOverrides()))
     if "k8sPod" in meant:
         made.k8s_pod.ClearField("primary_container_name")
     assert made == ParseDict(meant, TaskTemplate()), MessageToDict(made)
@@ -127,4 +127,4 @@ def test_what_a_node_says_is_put_into_its_task(name: str) -> None:
 
 def test_a_node_that_says_nothing_leaves_its_task_alone() -> None:
     template = TaskTemplate()
-    assert overridden(template, TaskNodeOverrides()) is template
+    assert with_overrides(template, TaskNodeOverrides()) is template

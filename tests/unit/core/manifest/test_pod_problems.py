@@ -10,7 +10,7 @@ from pods import MASTER, WORKER, container, pod, pod_template, refused, rendered
 
 from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.job import Placement, Resources
-from backend_plugin.core.manifest.pod import pod_templates
+from backend_plugin.core.manifest.pod import build_pod_templates
 
 SPEC = "k8sPod.podSpec"
 NO_QUANTITY = "is not a quantity"
@@ -279,7 +279,7 @@ def test_a_role_template_that_adds_a_container_is_refused() -> None:
     ]
     own = {"containers": [{"name": "primary", "image": "x"}, {"name": "logs", "image": "x"}]}
     alike = replace(WORKER, placement=Placement(pod_template={"spec": own}))
-    (made,) = pod_templates(request(rendered(own)), [alike])
+    (made,) = build_pod_templates(request(rendered(own)), [alike])
     assert [each["name"] for each in made["spec"]["containers"]] == ["pytorch", "logs"]
 
 
@@ -292,7 +292,7 @@ def test_problems_of_a_pod_template_name_it() -> None:
 
 def test_what_two_groups_share_is_told_once() -> None:
     with pytest.raises(InvalidTask) as refusal:
-        pod_templates(request(container(image="")), [MASTER, WORKER])
+        build_pod_templates(request(container(image="")), [MASTER, WORKER])
     assert len(refusal.value.problems) == 1
 
 

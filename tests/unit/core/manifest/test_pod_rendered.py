@@ -22,7 +22,7 @@ from pods import (
 )
 
 from backend_plugin.core.job import Placement, Resources
-from backend_plugin.core.manifest.pod import pod_templates
+from backend_plugin.core.manifest.pod import build_pod_templates
 
 GPUS = Resources(limits={"nvidia.com/gpu": "8"})
 EVERYTHING = {
@@ -236,7 +236,7 @@ def test_roles_that_claim_alike_have_pods_alike() -> None:
     roles = [MASTER, replace(WORKER, image="worker:v2"), replace(WORKER, resources=GPUS)]
     images = [
         (pod["spec"]["containers"][0]["image"], pod["spec"]["containers"][0]["resources"])
-        for pod in pod_templates(request(template), roles)
+        for pod in build_pod_templates(request(template), roles)
     ]
     eight = {part: {"nvidia.com/gpu": "8"} for part in ("limits", "requests")}
     assert images == [("trainer:v1", {}), ("worker:v2", {}), ("trainer:v1", eight)]

@@ -7,8 +7,8 @@ import pytest
 from builders import a_run, a_template, decoded
 
 from backend_plugin.core.errors import InvalidTask
-from backend_plugin.core.job import Deadlines, OwnerReference, RunPolicy
-from backend_plugin.core.manifest.metadata import job_metadata
+from backend_plugin.core.job import Deadlines, JobRunPolicy, OwnerReference
+from backend_plugin.core.manifest.object_metadata import build_job_metadata
 from backend_plugin.core.manifest.pytorchjob import build
 from backend_plugin.core.settings import Settings, read
 
@@ -68,7 +68,7 @@ def test_elastic_agents_are_told_where_they_meet() -> None:
 
 def test_the_operator_does_not_clean_up_while_rank_0_writes() -> None:
     job = decoded({"workerReplicas": {"replicas": 2}, "elasticConfig": ELASTIC})
-    cleaning = replace(job, run_policy=RunPolicy(clean_pod_policy="Running", ttl_seconds_after_finished=1))
+    cleaning = replace(job, run_policy=JobRunPolicy(clean_pod_policy="Running", ttl_seconds_after_finished=1))
     manifest: Any = build(cleaning, Settings(), {"name": "f1", "annotations": {"a": "b"}}, [POD])
     assert manifest["metadata"]["annotations"] == {
         "a": "b",
@@ -128,7 +128,7 @@ def test_a_job_has_what_its_pods_its_task_and_its_execution_say() -> None:
     )
     owner = OwnerReference(api_version="v1", kind="K", name="n", uid="u")
     run = a_run(labels={"t": "run"}, annotations={"c": "run"}, owner=owner)
-    assert job_metadata(template, run, Deadlines(queue_seconds=9), POD) == {
+    assert build_job_metadata(template, run, Deadlines(queue_seconds=9), POD) == {
         "name": "f1-n0-0-4fc1931eedf1",
         "namespace": "project-development",
         "labels": {

@@ -311,7 +311,7 @@ def test_a_priority_is_that_of_all_pods() -> None:
 def test_a_job_carries_what_stands_beside_it() -> None:
     job, group = planned({**PLUGIN, "timeout": "1m"})
     metadata = {**job["metadata"], "uid": "u-1"}
-    (owned,) = companions.of(read_job({**job, "metadata": metadata}))
+    (owned,) = companions.read_companions(read_job({**job, "metadata": metadata}))
     owner = owned["metadata"]["ownerReferences"][0]
     assert (owner["uid"], owner["name"], owner["controller"]) == ("u-1", job["metadata"]["name"], True)
     assert owned["spec"] == group["spec"]
@@ -338,7 +338,7 @@ GROUP = '{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spe
 )
 def test_what_people_write_there_makes_nothing_else(said: str) -> None:
     job = {"metadata": {"name": "a", "annotations": {companions.ANNOTATION: said}}}
-    assert list(companions.of(read_job(job))) == []
+    assert list(companions.read_companions(read_job(job))) == []
 
 
 def test_what_is_ours_to_say_of_a_job_no_author_says() -> None:

@@ -7,7 +7,7 @@ from builders import a_run, a_template
 
 from backend_plugin.core import settings
 from backend_plugin.core.pipeline import plan
-from backend_plugin.core.scheduling.findings import NOTHING, Findings
+from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 
 TWO = {"workerReplicas": {"replicas": 2}}
 ONE = {"workerReplicas": {"replicas": 0}, "masterReplicas": {"replicas": 1}}
@@ -23,7 +23,7 @@ def warnings(
     template: dict[str, Any],
     custom: dict[str, Any] = TWO,
     section: dict[str, Any] | None = None,
-    found: Findings = NOTHING,
+    found: Capabilities = NOTHING,
 ) -> list[str]:
     """Return the warnings about a task if `template` is the platform's default PodTemplate."""
     spec = {"containers": [{"name": "default", "image": "i"}], **template.get("spec", {})}
@@ -72,12 +72,12 @@ def test_the_scheduler_of_all_pods_makes_no_gang() -> None:
         (TWO, {"scheduler": "coscheduling", "style": "plugin"}, NOTHING),
         (ONE, {}, NOTHING),
         ({**TWO, "kfpytorch": {"gang": {"scheduler": "none"}}}, {}, NOTHING),
-        (TWO, {}, Findings(operator_scheduler="scheduler-plugins-scheduler")),
+        (TWO, {}, Capabilities(operator_scheduler="scheduler-plugins-scheduler")),
     ],
     ids=["gang", "one replica", "declined", "operator"],
 )
 def test_a_job_with_a_gang_or_without_need_of_one_has_no_warning(
-    custom: dict[str, Any], gang: dict[str, Any], found: Findings
+    custom: dict[str, Any], gang: dict[str, Any], found: Capabilities
 ) -> None:
     assert warnings(COSCHEDULING, custom, {"kfpytorch": {"gang": gang}}, found) == []
 

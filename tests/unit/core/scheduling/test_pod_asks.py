@@ -9,11 +9,17 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
 
 from backend_plugin.core import settings
-from backend_plugin.core.job import Role
+from backend_plugin.core.job import ReplicaRole
 from backend_plugin.core.pipeline import plan
-from backend_plugin.core.quantity import NotAQuantity
-from backend_plugin.core.scheduling.findings import Findings
-from backend_plugin.core.scheduling.requests import amounts, of_pod, of_replica, times, written
+from backend_plugin.core.quantity import InvalidQuantity
+from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.scheduling.pod_requests import (
+    compute_pod_requests,
+    compute_replica_requests,
+    format_amounts,
+    parse_amounts,
+    scale_amounts,
+)
 
 
 def container(cpu: str = "", *, limits: Any = None, **said: Any) -> dict[str, Any]:
@@ -79,47 +85,60 @@ def sidecar(cpu: str) -> dict[str, Any]:
     ],
 )
 def test_a_pod_asks_for_what_kubernetes_counts(spec: Any, asked: Any) -> None:
-    assert written(of_pod(spec)) == asked
+    assert format_amounts(compute_pod_requests(spec)) == asked
 
 
 def test_a_worker_beside_a_master_also_has_the_operators_init_container() -> None:
     small = {"containers": [container("10m")], "initContainers": [sidecar("20m")]}
-    assert written(of_replica(small, Role.WORKER, [Role.MASTER, Role.WORKER])) == {
+    assert format_amounts(
+        compute_replica_requests(small, ReplicaRole.WORKER, [ReplicaRole.MASTER, ReplicaRole.WORKER])
+    ) == {
         "cpu": "70m",
         "memory": "10Mi",
     }
-    for role, roles in ((Role.MASTER, [Role.MASTER, Role.WORKER]), (Role.WORKER, [Role.WORKER])):
-        assert written(of_replica(small, role, roles)) == {"cpu": "30m"}
+    for role, roles in (
+        (ReplicaRole.MASTER, [ReplicaRole.MASTER, ReplicaRole.WORKER]),
+        (ReplicaRole.WORKER, [ReplicaRole.WORKER]),
+    ):
+        assert format_amounts(compute_replica_requests(small, role, roles)) == {"cpu": "30m"}
 
 
 def test_many_of_a_pod_are_summed_exactly() -> None:
     spec = {"containers": [container(limits={"cpu": "100m", "memory": "1536Mi", "ephemeral-storage": "1k"})]}
-    assert written(times(10, of_pod(spec))) == {"cpu": "1", "ephemeral-storage": "10k", "memory": "15Gi"}
-    assert written(times(0, of_pod(spec))) == {}
+    assert format_amounts(scale_amounts(10, compute_pod_requests(spec))) == {
+        "cpu": "1",
+        "ephemeral-storage": "10k",
+        "memory": "15Gi",
+    }
+    assert format_amounts(scale_amounts(0, compute_pod_requests(spec))) == {}
 
 
 def test_what_a_container_does_not_say_its_namespace_says() -> None:
-    defaults = amounts({"cpu": "100m", "memory": "1Gi"})
+    defaults = parse_amounts({"cpu": "100m", "memory": "1Gi"})
     spec = {
         "containers": [container("2"), container(limits={"memory": "3Gi"})],
         "initContainers": [sidecar("1")],
     }
-    assert written(of_pod(spec, (), defaults)) == {"cpu": "3100m", "memory": "5Gi"}
+    assert format_amounts(compute_pod_requests(spec, (), defaults)) == {"cpu": "3100m", "memory": "5Gi"}
     # The defaults also apply to the init container that the operator adds.
-    many = amounts({"ephemeral-storage": "1Gi"})
-    alone = written(of_replica({"containers": []}, Role.WORKER, [Role.MASTER, Role.WORKER], many))
+    many = parse_amounts({"ephemeral-storage": "1Gi"})
+    alone = format_amounts(
+        compute_replica_requests(
+            {"containers": []}, ReplicaRole.WORKER, [ReplicaRole.MASTER, ReplicaRole.WORKER], many
+        )
+    )
     assert alone == {"cpu": "50m", "memory": "10Mi", "ephemeral-storage": "1Gi"}
 
 
 def test_a_gang_is_as_large_as_its_namespace_makes_it() -> None:
-    found = Findings(container_defaults={"ephemeral-storage": "1Gi"})
+    found = Capabilities(container_defaults={"ephemeral-storage": "1Gi"})
     section = settings.read({"kfpytorch": {"gang": {"scheduler": "coscheduling", "style": "plugin"}}})
     custom = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 4}}
     _, group = plan(a_template(custom), a_run(), section, (), found).manifests
     spec: Any = group["spec"]
     assert spec["minResources"] == {"cpu": "5", "memory": "5Gi", "ephemeral-storage": "5Gi"}
-    with pytest.raises(NotAQuantity):
-        Findings(container_defaults={"cpu": "one"})
+    with pytest.raises(InvalidQuantity):
+        Capabilities(container_defaults={"cpu": "one"})
 
 
 def min_resource(cpu: str, sidecars: list[Any], **spec: Any) -> Any:

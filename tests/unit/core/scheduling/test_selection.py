@@ -9,20 +9,20 @@ from backend_plugin.core import settings
 from backend_plugin.core.errors import InvalidSettings, InvalidTask
 from backend_plugin.core.job import Plan
 from backend_plugin.core.pipeline import plan
-from backend_plugin.core.scheduling.findings import NOTHING, Findings
+from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 
 FIVE = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 4}}
 GROUPS = ("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.run.ai", "kueue.x-k8s.io")
 AUTO = {"scheduler": "auto"}
 
 
-def has(*groups: str, **said: Any) -> Findings:
+def has(*groups: str, **said: Any) -> Capabilities:
     """Return the capabilities of a cluster with these API groups; its operator has no gang scheduler."""
     facts = {"operator_scheduler": "", **said}
-    return Findings(apis=dict.fromkeys((*groups, "kubeflow.org"), ("v1",)), **facts)
+    return Capabilities(apis=dict.fromkeys((*groups, "kubeflow.org"), ("v1",)), **facts)
 
 
-def planned(ganging: Any, found: Findings = NOTHING, **said: Any) -> Plan:
+def planned(ganging: Any, found: Capabilities = NOTHING, **said: Any) -> Plan:
     gang = said.pop("gang", None)
     custom = {**FIVE, **({"kfpytorch": {"gang": gang}} if gang else {})}
     run = a_run(**said.pop("run", {}))
@@ -30,7 +30,7 @@ def planned(ganging: Any, found: Findings = NOTHING, **said: Any) -> Plan:
     return plan(template, run, settings.read({"kfpytorch": {"gang": ganging}}), (), found)
 
 
-def refused(ganging: Any, found: Findings = NOTHING, **said: Any) -> list[str]:
+def refused(ganging: Any, found: Capabilities = NOTHING, **said: Any) -> list[str]:
     with pytest.raises(InvalidTask) as caught:
         planned(ganging, found, **said)
     return [str(problem) for problem in caught.value.problems]
@@ -116,7 +116,7 @@ VOLCANO = "volcano scheduling.volcano.sh/v1beta1"
     ],
 )
 def test_the_surest_of_those_that_a_cluster_shows_is_chosen(
-    found: Findings, ganging: Any, expected: str, why: str
+    found: Capabilities, ganging: Any, expected: str, why: str
 ) -> None:
     made = planned(ganging, found)
     assert of(made) == (expected, "")
@@ -177,7 +177,7 @@ KUEUE = {"queues": {"kueue": ("default", "team-a")}, "suspends_jobs": True}
     ],
 )
 def test_a_job_may_wait_to_be_let_go_before_its_pods_are_placed(
-    found: Findings, ganging: Any, gang: Any, expected: tuple[str, str]
+    found: Capabilities, ganging: Any, gang: Any, expected: tuple[str, str]
 ) -> None:
     made = planned(ganging, found, gang=gang)
     assert of(made) == expected
@@ -288,7 +288,9 @@ def test_one_replica_waits_to_be_let_go_and_is_no_gang() -> None:
         ),
     ],
 )
-def test_what_a_cluster_shows_to_be_impossible_is_refused(ganging: Any, found: Findings, begins: str) -> None:
+def test_what_a_cluster_shows_to_be_impossible_is_refused(
+    ganging: Any, found: Capabilities, begins: str
+) -> None:
     (problem,) = refused(ganging, found)
     assert problem.startswith(f"kfpytorch.gang.{begins}")
     # The same settings are valid if the capabilities are unknown.
@@ -404,7 +406,7 @@ def test_a_task_may_name_what_the_settings_allow_or_the_cluster_shows() -> None:
     [
         (NOTHING, "that are not in its schema; "),
         (
-            Findings(
+            Capabilities(
                 kubernetes="1.36.1",
                 apis={"scheduling.k8s.io": ("v1", "v1alpha2")},
                 keeps_scheduling_group=True,
@@ -413,12 +415,12 @@ def test_a_task_may_name_what_the_settings_allow_or_the_cluster_shows() -> None:
             "and keeps the field of a pod; ",
         ),
         (
-            Findings(kubernetes="1.34.0", keeps_scheduling_group=False),
+            Capabilities(kubernetes="1.34.0", keeps_scheduling_group=False),
             "; this cluster is Kubernetes 1.34.0, serves none of its kinds, and drops the field of a pod; ",
         ),
     ],
 )
-def test_the_gangs_of_kubernetes_itself_are_refused_with_the_version(found: Findings, ends: str) -> None:
+def test_the_gangs_of_kubernetes_itself_are_refused_with_the_version(found: Capabilities, ends: str) -> None:
     (problem,) = refused(AUTO, found, gang={"scheduler": "in-tree"})
     assert f"{ends}leave it out, or write auto or none" in problem
 
@@ -463,8 +465,8 @@ def test_groups_are_made_where_any_job_may_have_one_and_a_cluster_is_looked_at_w
 ):
     def read(**said: Any) -> tuple[bool, bool]:
         gang = settings.read({"kfpytorch": {"gang": said}}).kfpytorch.gang
-        assert gang.is_found is (said.get("scheduler") == "auto")
-        return gang.makes_groups, gang.is_silent
+        assert gang.needs_detection is (said.get("scheduler") == "auto")
+        return gang.can_create_groups, gang.is_unconfigured
 
     assert read() == (False, True)
     assert read(scheduler="auto") == (True, False)

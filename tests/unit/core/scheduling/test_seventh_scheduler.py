@@ -9,44 +9,44 @@ from backend_plugin.core import settings
 from backend_plugin.core.errors import InvalidSettings, InvalidTask
 from backend_plugin.core.observed import read_job
 from backend_plugin.core.pipeline import plan
-from backend_plugin.core.scheduling import companions, table
+from backend_plugin.core.scheduling import companions, registry
 from backend_plugin.core.scheduling.adapter import (
     MIN_MEMBER,
     QUEUE,
-    Adapter,
     Companion,
-    Marks,
-    Rank,
-    Seen,
-    Sighting,
+    Detection,
+    DetectionRank,
+    DetectionRule,
+    SchedulerAdapter,
+    SchedulingFields,
 )
-from backend_plugin.core.scheduling.findings import Findings
-from backend_plugin.core.scheduling.gang import Gang
+from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.values import Manifest
 
 API: Final = "seventh.example.org"
 
 
-def marks(gang: Gang) -> Marks:
-    return Marks(scheduler_name=gang.scheduler_name, pod_labels={f"{API}/crew": gang.name})
+def marks(gang: GangSpec) -> SchedulingFields:
+    return SchedulingFields(scheduler_name=gang.scheduler_name, pod_labels={f"{API}/crew": gang.name})
 
 
-def crew(gang: Gang) -> Manifest:
+def crew(gang: GangSpec) -> Manifest:
     return {"size": gang.min_member, "queue": gang.queue}
 
 
-def sees(found: Findings, _: str) -> Seen | None:
-    return Seen(why=f"the cluster has {API}") if found.has_api(API) else None
+def sees(found: Capabilities, _: str) -> Detection | None:
+    return Detection(why=f"the cluster has {API}") if found.has_api(API) else None
 
 
 STYLES: Final = {
-    "": Adapter(
+    "": SchedulerAdapter(
         marks=marks,
         companion=Companion(api_version=f"{API}/v1", kind="Crew", spec=crew),
         scheduler_name="seventh",
         understands=frozenset({QUEUE, MIN_MEMBER}),
         keys=(f"{API}/",),
-        sighting=Sighting(rank=Rank.API, sees=sees),
+        sighting=DetectionRule(rank=DetectionRank.API, sees=sees),
     )
 }
 
@@ -55,13 +55,13 @@ CUSTOM: Final = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas
 
 @pytest.fixture(autouse=True)
 def _row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(table.ADAPTERS, "seventh", STYLES)  # type: ignore[arg-type]
+    monkeypatch.setitem(registry.ADAPTERS, "seventh", STYLES)  # type: ignore[arg-type]
 
 
-def planned(ganging: Any, found: Findings | None = None, **said: Any) -> Any:
+def planned(ganging: Any, found: Capabilities | None = None, **said: Any) -> Any:
     section = settings.read({"kfpytorch": {"gang": ganging}})
     template = a_template({**CUSTOM, "kfpytorch": {"gang": said}})
-    return plan(template, a_run(), section, (), found or Findings())
+    return plan(template, a_run(), section, (), found or Capabilities())
 
 
 def test_it_goes_the_whole_way_from_the_settings_to_the_plan() -> None:
@@ -71,11 +71,11 @@ def test_it_goes_the_whole_way_from_the_settings_to_the_plan() -> None:
         assert replica["template"]["metadata"]["labels"][f"{API}/crew"] == job["metadata"]["name"]
     assert (group["apiVersion"], group["kind"]) == (f"{API}/v1", "Crew")
     assert group["spec"] == {"size": 3, "queue": "all"}
-    assert list(companions.of(read_job(job))) == [group]
+    assert list(companions.read_companions(read_job(job))) == [group]
 
 
 def test_it_is_found_chosen_and_combined() -> None:
-    found = Findings(apis={API: ("v1",), "kueue.x-k8s.io": ("v1beta1",)}, queues={"kueue": ("default",)})
+    found = Capabilities(apis={API: ("v1",), "kueue.x-k8s.io": ("v1beta1",)}, queues={"kueue": ("default",)})
     made = planned({"scheduler": "auto"}, found)
     assert made.reasons[0] == f"Gangs are for seventh: the cluster has {API}."
     job = made.manifests[0]
@@ -87,4 +87,4 @@ def test_what_it_cannot_mean_is_refused() -> None:
     with pytest.raises(InvalidSettings, match=r"timeout.*is not supported by seventh"):
         settings.read({"kfpytorch": {"gang": {"scheduler": "seventh", "timeout": "1s"}}})
     with pytest.raises(InvalidTask, match="is not a queue of seventh for this namespace"):
-        planned({"scheduler": "seventh"}, Findings(queues={"seventh": ("b",)}), queue="a")
+        planned({"scheduler": "seventh"}, Capabilities(queues={"seventh": ("b",)}), queue="a")

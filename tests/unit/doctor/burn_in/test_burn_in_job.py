@@ -3,7 +3,7 @@
 import pytest
 from builders import a_run, a_template
 
-from backend_plugin.core import origin
+from backend_plugin.core import task_annotation
 from backend_plugin.core.manifest.names import OUTPUT_PREFIX
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import read
@@ -23,7 +23,7 @@ CONTAINER = {
 
 
 def planned(custom, token="a", settings=None, **template):
-    run = job.run_of(a_run(), token)
+    run = job.build_attempt(a_run(), token)
     return plan(a_template(custom, **template), run, read(settings or {})).manifests[0]
 
 
@@ -34,7 +34,7 @@ def pods(manifest):
 
 def test_every_role_runs_the_program_in_the_tasks_own_pod() -> None:
     before = planned(REPLICAS, container=CONTAINER)
-    after = job.of(before, "program", 300)
+    after = job.build_job(before, "program", 300)
     assert pods(after).keys() == {"Master", "Worker"}
     for role, spec in pods(after).items():
         (trainer,) = spec["containers"]
@@ -48,7 +48,7 @@ def test_every_role_runs_the_program_in_the_tasks_own_pod() -> None:
 
 
 def test_ranks_of_an_elastic_job_are_started_by_torchs_agent_once() -> None:
-    after = job.of(planned(ELASTIC), "program", 300)
+    after = job.build_job(planned(ELASTIC), "program", 300)
     command = ["python", "-m", "torch.distributed.run", "--no-python", "python", "-c", "program", "300"]
     assert pods(after)["Worker"]["containers"][0]["command"] == command
     assert after["spec"]["elasticPolicy"]["maxRestarts"] == 0
@@ -58,13 +58,13 @@ def test_ranks_of_an_elastic_job_are_started_by_torchs_agent_once() -> None:
 @pytest.mark.parametrize("custom", [REPLICAS, ELASTIC])
 def test_it_is_tried_once_and_not_for_long_and_its_pods_stay_until_they_are_read(custom) -> None:
     said = {**custom, "runPolicy": {"cleanPodPolicy": "CLEANPOD_POLICY_ALL", "backoffLimit": 4}}
-    after = job.of(planned(said), "program", 300)
+    after = job.build_job(planned(said), "program", 300)
     assert after["spec"]["runPolicy"] == {
         "cleanPodPolicy": "None",
         "ttlSecondsAfterFinished": 600,
         "activeDeadlineSeconds": 360,
     }
-    known = origin.read(after["metadata"]["annotations"], "project-development")
+    known = task_annotation.read(after["metadata"]["annotations"], "project-development")
     assert known is not None
     assert known.deadlines.active_seconds == 360
     assert "kfpytorch.flyte.org/clean-pod-policy" not in after["metadata"]["annotations"]
@@ -72,7 +72,9 @@ def test_it_is_tried_once_and_not_for_long_and_its_pods_stay_until_they_are_read
 
 def test_its_timers_are_its_own_and_not_the_tasks() -> None:
     gang = {"kfpytorch": {"gang": {"pendingTimeoutSeconds": 7}}}
-    known = origin.read(job.of(planned({**REPLICAS, **gang}), "p", 60)["metadata"]["annotations"], "ns")
+    known = task_annotation.read(
+        job.build_job(planned({**REPLICAS, **gang}), "p", 60)["metadata"]["annotations"], "ns"
+    )
     assert known is not None
     assert known.deadlines.pending_seconds is None
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from backend_plugin.doctor.burn_in import results, running
+from backend_plugin.doctor.burn_in import results, runner
 
-PROGRAM = Path(running.__file__).with_name("program.py").read_text()
+PROGRAM = Path(runner.__file__).with_name("program.py").read_text()
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
@@ -43,7 +43,7 @@ def test_two_ranks_measure_and_rank_0_alone_tells_it() -> None:
         said, silence = first.communicate(timeout=100)[0], second.communicate(timeout=100)[0]
     assert (first.returncode, second.returncode) == (0, 0)
     assert silence == ""
-    measured = results.read(said.splitlines())
+    measured = results.find_measurement(said.splitlines())
     assert measured is not None
     assert (measured.ranks, measured.hosts, measured.backend) == (2, 1, "gloo")
     assert [each.mebibytes for each in measured.sizes] == [1, 8, 32]

@@ -3,7 +3,7 @@
 import json
 
 from backend_plugin.doctor.burn_in import results
-from backend_plugin.doctor.check import Level
+from backend_plugin.doctor.check import Severity
 
 SIZES = [
     {"mebibytes": 1, "seconds": 0.001, "algbw": 1.05, "busbw": 1.836},
@@ -15,17 +15,17 @@ LINE = json.dumps({"kfpytorch-burn-in": SAID})
 
 def test_the_line_is_found_among_others() -> None:
     broken = '{"kfpytorch-burn-in": {"ranks"'
-    measured = results.read(["", "NCCL INFO", broken, '{"other": 1}', LINE, "bye"])
+    measured = results.find_measurement(["", "NCCL INFO", broken, '{"other": 1}', LINE, "bye"])
     assert measured is not None
     assert (measured.ranks, [each.mebibytes for each in measured.sizes]) == (8, [1, 256])
-    assert results.read([broken, "nothing"]) is None
+    assert results.find_measurement([broken, "nothing"]) is None
 
 
 def test_it_says_how_fast_and_where() -> None:
-    measured = results.read([LINE])
+    measured = results.find_measurement([LINE])
     assert measured is not None
-    found = results.well(measured, ["a", "b"])
-    assert found.level is Level.NOTE
+    found = results.build_success(measured, ["a", "b"])
+    assert found.level is Severity.NOTE
     assert found.sentence == (
         "8 ranks in 2 pods on 2 nodes all-reduced with nccl on NVIDIA H200 (torch 2.9), bus bandwidth "
         "1.84 GB/s at 1 MiB, 47 GB/s at 256 MiB"
@@ -34,20 +34,20 @@ def test_it_says_how_fast_and_where() -> None:
 
 
 def test_on_one_node_or_without_gpus_it_says_what_that_does_not_show() -> None:
-    measured = results.read([LINE.replace("nccl", "gloo")])
+    measured = results.find_measurement([LINE.replace("nccl", "gloo")])
     assert measured is not None
-    found = results.well(measured, ["a", "a"])
+    found = results.build_success(measured, ["a", "a"])
     assert "2 pods on 1 node all-reduced" in found.sentence
     assert "the network between nodes was not measured" in found.remedy
     assert "nothing about GPUs" in found.remedy
 
 
 def test_a_failure_has_the_last_lines_that_say_anything() -> None:
-    found = results.ill("exit code 1", [*map(str, range(20)), "", "No module named torch", ""])
-    assert found.level is Level.ERROR
+    found = results.build_failure("exit code 1", [*map(str, range(20)), "", "No module named torch", ""])
+    assert found.level is Severity.ERROR
     assert found.sentence.splitlines()[0].endswith("exit code 1; the last lines of its log:")
     assert found.sentence.splitlines()[1:] == [
         *(f"    {each}" for each in range(11, 20)),
         "    No module named torch",
     ]
-    assert results.ill("evicted").sentence == "the burn-in failed: evicted"
+    assert results.build_failure("evicted").sentence == "the burn-in failed: evicted"

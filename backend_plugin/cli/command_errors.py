@@ -1,0 +1,65 @@
+"""Error exits of commands.
+
+Errors are plain, unwrapped lines on stderr, so that users can search for them and copy the remedies.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+import rich_click as click
+
+from backend_plugin.core import printable
+from backend_plugin.core.errors import Problem
+
+_REFUSED: Final = 1
+_MISUSED: Final = 2
+"""The exit code for an invalid command line, as of click."""
+
+
+class InvalidInput(Exception):
+    """Input that cannot be used, such as a file with invalid content; the message contains the remedy."""
+
+
+class Misused(InvalidInput):
+    """An invalid command line: a malformed value, or a file, task or input that does not exist."""
+
+
+def exit_with_error(error: Exception) -> NoReturn:
+    """Print the error and exit."""
+    click.echo(printable.escape(f"Error: {error}"), err=True)
+    sys.exit(_MISUSED if isinstance(error, Misused) else _REFUSED)
+
+
+def exit_with_problems(problems: Sequence[Problem]) -> NoReturn:
+    """Print all problems of a task or of the settings, and exit."""
+    for problem in problems:
+        text = f"{problem.field}: {problem.value}\n  {problem.message}; {problem.remedy}"
+        click.echo(printable.escape(text), err=True)
+    sys.exit(exit_code(problems))
+
+
+def exit_code(problems: Sequence[Problem]) -> int:
+    """Return the exit code for problems; an invalid option is an invalid command line."""
+    if not problems:
+        return 0
+    return _MISUSED if any(problem.field.startswith("--") for problem in problems) else _REFUSED
+
+
+def require_batch_alone() -> None:
+    """Reject other options beside ``--batch``, because a batch reads all input from stdin.
+
+    Raises:
+        UsageError: If another option is given.
+    """
+    context = click.get_current_context()
+    assert context is not None  # noqa: S101 - for mypy: a command is running.
+    given = [
+        each.human_readable_name
+        for each in context.command.params
+        if each.name not in ("batch", "output")
+        and (source := context.get_parameter_source(str(each.name))) is not None
+        and source.name == "COMMANDLINE"
+    ]
+    if given:
+        raise click.UsageError(f"--batch reads all input from stdin; write it without {given[0]}")

@@ -1,0 +1,209 @@
+"""Reads settings, PodTemplates and capabilities as YAML or JSON from files, or from stdin for ``-``."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from backend_plugin.cli.command_errors import InvalidInput, Misused
+from backend_plugin.core import settings as platform
+from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.core.values import Manifest
+from backend_plugin.shell import bounded_read, yaml_loader
+
+# The path of `plugins.k8s` in the values of Flyte's two charts.
+_CHARTS: Final = (("configuration", "inline"), ("configmap", "k8s"))
+# The path of admin's `task_resources` in Flyte's configuration and in the values of its charts.
+_TASK_RESOURCES: Final = (
+    ("task_resources",),
+    ("configuration", "inline", "task_resources"),
+    ("configmap", "task_resource_defaults", "task_resources"),
+)
+_EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+_OUR_CHART: Final = "kfpytorch-backend"
+# Selects the ConfigMap by label, because its name depends on the release.
+_SETTINGS_OF: Final = (
+    "kubectl get configmap --all-namespaces --selector app.kubernetes.io/name=NAME "
+    "--output 'jsonpath={.items[*].data.settings\\.yaml}' > settings.yaml"
+)
+SERVER_SECTION: Final = "server"
+"""The key of the server's own settings beside those of the platform."""
+OUR_VALUES: Final = frozenset(
+    {
+        "gang",
+        "podTemplates",
+        "platform",
+        "namespaces",
+        "outputPrefixes",
+        "networkPolicy",
+        "doctor",
+        "spreadBy",
+    }
+)
+"""Keys of this project's chart values that are neither values of Flyte's charts nor settings."""
+
+
+def read_settings(file: str | None) -> platform.Settings:
+    """Return the settings in a file, or Flyte's defaults without one.
+
+    Raises:
+        InvalidInput: If the file cannot be read, or is not a mapping.
+        InvalidSettings: If it contains unknown or invalid settings; with all of them.
+    """
+    if file is None:
+        return platform.read({})
+    said = read_document(file)
+    if isinstance(said, Mapping):
+        said = {key: value for key, value in said.items() if key != SERVER_SECTION}
+    return platform.read(get_plugin_section(said, file))
+
+
+def read_document(file: str) -> Any:
+    """Return the content of a settings file; an empty mapping for an empty file.
+
+    Raises:
+        InvalidInput: If the file cannot be read, or contains more than one document.
+    """
+    documents = [each for each in _read_documents(file, "settings") if each is not None]
+    if len(documents) > 1:
+        raise InvalidInput(f"settings {file}: has more than one document; write one")
+    return documents[0] if documents else {}
+
+
+def get_plugin_section(said: Any, file: str) -> Mapping[str, Any]:
+    """Return the ``plugins.k8s`` section of a mapping, with Flyte's ``task_resources`` in it.
+
+    The section is the mapping itself, or is at a path of Flyte's configuration or charts.
+    """
+    _require_no_chart_values(said, file)
+    resources = next((each for path in _TASK_RESOURCES if (each := _get_nested(said, path))), None)
+    if isinstance(said, Mapping):
+        said = {key: value for key, value in said.items() if key != "task_resources"}
+    return _with_task_resources(_find_section(said, file), resources)
+
+
+def _find_section(said: Any, file: str) -> Mapping[str, Any]:
+    for chart, part in _CHARTS:
+        values = _get_nested(said, (chart,))
+        if isinstance(values, Mapping):
+            # Chart values may have other content and no `plugins`.
+            inner = values.get(part) or {}
+            said = {"plugins": inner.get("plugins") or {}} if isinstance(inner, Mapping) else inner
+    plugins = said.get("plugins") if isinstance(said, Mapping) else None
+    if plugins is not None:
+        said = _with_logs(plugins) if isinstance(plugins, Mapping) else plugins
+    elif isinstance(said, Mapping) and set(said) == {"k8s"}:
+        said = said["k8s"] or {}
+    if not isinstance(said, Mapping):
+        raise InvalidInput(f"settings {file}: is not a mapping; write Flyte's plugins.k8s section")
+    return said
+
+
+def _require_no_chart_values(said: Any, file: str) -> None:
+    """Reject values of this project's chart; the ConfigMap of a release contains the resulting settings.
+
+    Raises:
+        InvalidInput: If the mapping contains keys of these values.
+    """
+    found = [key for key in said if key in OUR_VALUES] if isinstance(said, Mapping) else []
+    if found:
+        name = str(said.get("nameOverride") or _OUR_CHART)[:63].rstrip("-")
+        raise InvalidInput(
+            f"settings {file}: contains values of the chart {_OUR_CHART} ({', '.join(found)}), not settings; "
+            f"print the settings of a release from its ConfigMap:\n  {_SETTINGS_OF.replace('NAME', name)}"
+        )
+
+
+def _with_task_resources(section: Mapping[str, Any], resources: Any) -> Mapping[str, Any]:
+    """Return the section with ``resources`` as ``kfpytorch.task-resources``, unless it is already set."""
+    ours = section.get("kfpytorch") or {}
+    if not resources or not isinstance(ours, Mapping):
+        return section
+    if isinstance(resources, Mapping):
+        resources = {part: _with_storage_renamed(amounts) for part, amounts in resources.items()}
+    return {**section, "kfpytorch": {"task-resources": resources, **ours}}
+
+
+def _with_storage_renamed(amounts: Any) -> Any:
+    """Return amounts with Kubernetes' name for Flyte's ``ephemeralStorage``, which is matched in any case."""
+    if not isinstance(amounts, Mapping):
+        return amounts
+    return {
+        _EPHEMERAL_STORAGE if str(name).lower() == "ephemeralstorage" else name: amount
+        for name, amount in amounts.items()
+    }
+
+
+def _with_logs(plugins: Mapping[str, Any]) -> Any:
+    """Return ``plugins.k8s`` with ``plugins.logs`` as ``kfpytorch.logs``, unless it is already set."""
+    section, logs = plugins.get("k8s") or {}, plugins.get("logs")
+    ours = (section.get("kfpytorch") or {}) if isinstance(section, Mapping) else None
+    if not logs or not isinstance(ours, Mapping):
+        return section
+    return {**section, "kfpytorch": {"logs": logs, **ours}}
+
+
+def read_pod_templates(files: Iterable[str]) -> Sequence[Manifest]:
+    """Return all PodTemplates in the files, which contain them as ``kubectl`` writes them.
+
+    Raises:
+        InvalidInput: If a file cannot be read, or contains another kind of object.
+    """
+    found: list[Manifest] = []
+    for file in files:
+        for document in _read_documents(file, "pod template"):
+            for each in _get_nested(document, ("items",)) or [document]:
+                kind = each.get("kind") if isinstance(each, Mapping) else None
+                if kind != "PodTemplate":
+                    there = f"a {kind}" if kind else "a value that is not an object"
+                    raise InvalidInput(f"pod template {file}: contains {there}; write a PodTemplate")
+                found.append(each)
+    return found
+
+
+def read_capabilities(file: str | None) -> Capabilities:
+    """Return the capabilities for gangs in a file; empty without one.
+
+    Raises:
+        InvalidInput: If the file cannot be read, or is invalid.
+    """
+    if file is None:
+        return NOTHING
+    documents = _read_documents(file, "findings")
+    try:
+        return msgspec.convert(documents[0] if len(documents) == 1 else documents, Capabilities)
+    except msgspec.ValidationError as refusal:
+        remedy = "copy the gang capabilities from the log of a server"
+        raise InvalidInput(f"findings {file}: {refusal}; {remedy}") from refusal
+
+
+def read_input(file: str) -> bytes:
+    """Return the content of a file or of stdin.
+
+    Raises:
+        OSError: If it cannot be read, or is too large.
+    """
+    if file == "-":
+        return bounded_read.read_all(sys.stdin.buffer)
+    with Path(file).open("rb") as source:
+        return bounded_read.read_all(source)
+
+
+def _get_nested(said: Any, path: Sequence[str]) -> Any:
+    for key in path:
+        said = said.get(key) if isinstance(said, Mapping) else None
+    return said
+
+
+def _read_documents(file: str, what: str) -> Sequence[Any]:
+    import yaml
+
+    try:
+        # Bytes, because YAML detects the encoding and byte order marks.
+        return yaml_loader.load_documents(read_input(file))
+    except OSError as error:
+        raise Misused(f"{what} {file}: {error.strerror}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{what} {file}: is not YAML: {error}") from error

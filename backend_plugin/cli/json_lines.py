@@ -1,0 +1,87 @@
+"""JSON lines of the batch commands: one reply per request line.
+
+Each line results in a reply, even if it is invalid; the loop ends at the end of the input.
+"""
+
+import codecs
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import msgspec
+
+from backend_plugin.core import printable
+from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem
+from backend_plugin.core.protojson import format_value
+
+Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+def reply_to_all(answer: Answer, requests: BinaryIO, answers: BinaryIO) -> None:
+    """Reply to each non-empty line with one line that contains its id, as soon as the line is read."""
+    for line in requests:
+        if line.strip():
+            answers.write(reply_to_line(answer, line) + b"\n")
+            answers.flush()
+
+
+def reply_to_line(answer: Answer, line: bytes) -> bytes:
+    """Return the reply to one line, without a newline."""
+    return encode_json(_build_reply(answer, line))
+
+
+def encode_json(value: Any) -> bytes:
+    """Return JSON with sorted keys, so that equal values have equal bytes."""
+    return printable.escape_json(msgspec.json.encode(value, order="sorted").decode()).encode()
+
+
+def build_error(field: str, value: object, message: str, remedy: str) -> InvalidTask:
+    """Return an error with one problem."""
+    return InvalidTask(Problem(field=field, value=format_value(value), message=message, remedy=remedy))
+
+
+def _build_reply(answer: Answer, line: bytes) -> Mapping[str, Any]:
+    request: Any = None
+    try:
+        request = _decode_request(line)
+        return {"id": request.get("id"), **answer(request)}
+    except (InvalidTask, InvalidSettings) as refusal:
+        problems = refusal.problems
+    except RecursionError:
+        problems = build_error(
+            "", "…", "is nested too deeply", "write no more levels than a pod has"
+        ).problems
+    except Exception as error:  # noqa: BLE001 - a defect must not affect other lines
+        text = f"{type(error).__name__}: {error}"
+        problems = build_error(
+            "", text, "is an internal error of kfpytorch", "report it with this line"
+        ).problems
+    said = request.get("id") if isinstance(request, Mapping) else _find_id(line)
+    return {"id": said, "problems": _encode_problems(problems)}
+
+
+def _find_id(line: bytes) -> Any:
+    """Return the id of a line that is almost JSON, so that the client can match the reply, or None."""
+    try:
+        said = json.loads(line)
+        return msgspec.json.decode(encode_json(said["id"]))
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return None
+
+
+def _decode_request(line: bytes) -> Mapping[str, Any]:
+    try:
+        value = msgspec.json.decode(line.removeprefix(codecs.BOM_UTF8))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        text = line.decode(errors="replace").strip()
+        raise build_error("", text, f"is not JSON: {error}", "write one JSON object per line") from error
+    if not isinstance(value, Mapping):
+        raise build_error("", value, "is not an object", "write one JSON object per line")
+    return value
+
+
+def _encode_problems(problems: Sequence[Problem]) -> list[dict[str, str]]:
+    return [
+        {"field": each.field, "value": each.value, "message": each.message, "remedy": each.remedy}
+        for each in problems
+    ]

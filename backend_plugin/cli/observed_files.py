@@ -1,0 +1,151 @@
+"""Converts files and batch requests to the input of `judge`.
+
+Objects are recognized by their kind. An error file is protobuf, protobuf JSON, or base64 of protobuf.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from backend_plugin.cli import input_files
+from backend_plugin.cli.command_errors import InvalidInput, Misused
+from backend_plugin.core.error_document import build_unreadable_document, decode_document
+from backend_plugin.core.observed import Observed, read_observed
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.values import Manifest
+from backend_plugin.shell import yaml_loader
+
+_KINDS: Final = {
+    "PyTorchJob": "job",
+    "Pod": "pods",
+    "Event": "events",
+    "PodGroup": "pod_groups",
+    "Workload": "pod_groups",
+}
+"""The key in a request for each kind of object."""
+_OUTPUTS: Final = "outputs.pb"
+"""The file that a successful task writes; an error file has the same directory."""
+
+
+def read_request(request: Mapping[str, Any]) -> Observed:
+    """Convert one line of a batch; invalid parts are ignored."""
+    files = request.get("error_files")
+    documents = [_read_error_file(each) for each in files] if isinstance(files, list) else []
+    return read_observed({**request, "error_files": [each for each in documents if each is not None]})
+
+
+def _read_error_file(said: Any) -> Mapping[str, Any] | None:
+    """Read ``{path, error: {…}}``, ``{path, document: {error: {…}}}`` or ``{path, base64: …}``."""
+    if isinstance(said, str):
+        said = {"base64": said}
+    if not isinstance(said, Mapping):
+        return None
+    data = said.get("base64")
+    if not isinstance(data, str):
+        return said
+    try:
+        read = decode_document(base64.b64decode(data, validate=True))
+    except (binascii.Error, ValueError):
+        read = build_unreadable_document("cannot be read: it is not base64")
+    return {**read, "path": said.get("path")}
+
+
+def read_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -> Observed:
+    """Read all files, and select the job of that name or the only one.
+
+    Raises:
+        InvalidInput: If a file is missing or invalid, or no file contains such a job.
+    """
+    found: dict[str, list[Mapping[str, Any]]] = {
+        kind: [] for kind in (*_KINDS.values(), "error_files", "others")
+    }
+    for name in files:
+        if Path(name).name == _OUTPUTS:
+            _read_input(name)
+            outputs = True
+        elif name.endswith(".pb"):
+            data = base64.b64encode(_read_input(name)).decode()
+            found["error_files"] += [
+                each for each in [_read_error_file({"path": name, "base64": data})] if each
+            ]
+        else:
+            for each in _read_objects(name):
+                found[_KINDS.get(str(each.get("kind")), "others")].append(each)
+    meant = _select_job(job, found)
+    own = {kind: _select_own_objects(found[kind], meant, found["job"]) for kind in ("events", "pod_groups")}
+    return read_observed({**found, **own, "job": meant, "outputs": outputs})
+
+
+def _select_job(
+    name: str | None, found: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Mapping[str, Any] | None:
+    """Return the selected job; None if the job is deleted and only an error file is left."""
+    jobs = {get_text(get_mapping(each, "metadata"), "name"): each for each in found["job"]}
+    if name in jobs:
+        return jobs[name]
+    if len(found["job"]) == 1 and name is None:
+        return found["job"][0]
+    if jobs:
+        said = "there is more than one PyTorchJob" if name is None else f"there is no PyTorchJob {name}"
+        raise Misused(f"{said}; add --job with one of: {', '.join(sorted(jobs))}")
+    if found["error_files"]:
+        return None
+    kinds = sorted({str(each.get("kind")) for objects in found.values() for each in objects})
+    there = f", only {', '.join(kinds)}" if kinds else ""
+    raise InvalidInput(
+        f"no file contains a PyTorchJob{there}; "
+        "run: kubectl get pytorchjob NAME -o yaml | kfpytorch explain -"
+    )
+
+
+def _select_own_objects(
+    objects: Sequence[Manifest], job: Manifest | None, jobs: Sequence[Manifest]
+) -> Sequence[Manifest]:
+    """Return the objects of this job, because `judge` attributes all its input to the job."""
+    if job is None:
+        return objects
+    names = [get_text(get_mapping(each, "metadata"), "name") for each in jobs]
+
+    def is_own(said: str) -> bool:
+        """True for the name of the job or of one of its pods; ``a-b-worker-0`` is not a pod of job ``a``."""
+        near = [name for name in names if f"{said}-".startswith(f"{name}-")]
+        return max(near, key=len, default=None) == get_text(get_mapping(job, "metadata"), "name")
+
+    return [each for each in objects if not (about := _list_related_names(each)) or any(map(is_own, about))]
+
+
+def _list_related_names(manifest: Manifest) -> Sequence[str]:
+    """Return the names of the object of an event, or of the owners of a pod group; empty if unknown."""
+    about = get_mapping(manifest, "involvedObject") or get_mapping(manifest, "regarding")
+    owners = get_mappings(get_mapping(manifest, "metadata"), "ownerReferences")
+    return [name for each in (about, *owners) if (name := get_text(each, "name"))]
+
+
+def _read_objects(name: str) -> Sequence[Mapping[str, Any]]:
+    """Return the objects in a file: a single one, several documents, or Lists."""
+    try:
+        documents = yaml_loader.load_documents(_read_input(name), times=False)
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{name}: is neither YAML nor JSON: {error}") from error
+    return [each for document in documents if isinstance(document, Mapping) for each in _iter_items(document)]
+
+
+def _iter_items(document: Manifest) -> Iterator[Manifest]:
+    """Yield the items of a List. The API server omits the kind of the items in a PodList."""
+    if not isinstance(document.get("items"), list):
+        yield document
+        return
+    kind = get_text(document, "kind").removesuffix("List")
+    for item in get_mappings(document, "items"):
+        yield {"kind": kind, **item}
+
+
+def _read_input(name: str) -> bytes:
+    try:
+        return input_files.read_input(name)
+    except OSError as error:
+        raise Misused(f"{name}: {error.strerror}") from error

@@ -1,0 +1,287 @@
+"""Calls a connector as FlytePropeller does: CreateTask, then GetTask until the task ends.
+
+It has propeller's rules for published phases, retries and deletion.
+"""
+
+import time
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+from flyteidl.admin import agent_pb2
+from flyteidl.core import errors_pb2
+from flyteidl.core.execution_pb2 import TaskExecution
+from flyteidl.core.literals_pb2 import LiteralMap
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from flyteidl.service import agent_pb2_grpc
+from typing_extensions import assert_never
+
+from backend_plugin.cli import sample_attempt
+
+NODE: Final = "n0"
+
+_CALL_SECONDS: Final = 10.0
+# FlytePropeller's minimum is five seconds, which is too slow for a demo.
+_RESYNC_SECONDS: Final = 0.3
+_MAX_SYSTEM_FAILURES: Final = 5
+_SHOWN: Final = ("WAITING_FOR_RESOURCES", "INITIALIZING", "RUNNING")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskNode:
+    """A Flyte node that runs one task."""
+
+    template: TaskTemplate
+    inputs: LiteralMap
+    store: Path
+    """The directory of inputs and outputs."""
+    execution: str
+
+    @property
+    def data_directory(self) -> Path:
+        """Return the directory of this Flyte node in the store."""
+        task = self.template.id
+        execution = f"{task.project}-{task.domain}-{self.execution}"
+        return self.store / "metadata" / "propeller" / execution / NODE / "data"
+
+    def get_output_directory(self, attempt: int) -> Path:
+        """Return the output directory of an attempt."""
+        return self.data_directory / str(attempt)
+
+    def write_inputs(self) -> None:
+        """Write the inputs to the file that each attempt reads."""
+        self.data_directory.mkdir(parents=True, exist_ok=True)
+        (self.data_directory / "inputs.pb").write_bytes(self.inputs.SerializeToString())
+
+    def build_request(self, attempt: int) -> agent_pb2.CreateTaskRequest:
+        """Return the create request of an attempt."""
+        return agent_pb2.CreateTaskRequest(
+            template=sample_attempt.with_filled_arguments(self.template, self._build_variables(attempt)),
+            inputs=self.inputs,
+            output_prefix=self.get_output_directory(attempt).as_uri(),
+            task_execution_metadata=self._build_metadata(attempt),
+        )
+
+    def _build_variables(self, attempt: int) -> Mapping[str, str]:
+        raw, before = (
+            (self.store / "raw" / f"{self.execution}-{NODE}-{number}").as_uri()
+            for number in (attempt, attempt - 1)
+        )
+        return {
+            "input": (self.data_directory / "inputs.pb").as_uri(),
+            "inputprefix": self.data_directory.as_uri(),
+            "outputprefix": self.get_output_directory(attempt).as_uri(),
+            "rawoutputdataprefix": raw,
+            "checkpointoutputprefix": f"{raw}/_flytecheckpoints",
+            "prevcheckpointprefix": f"{before}/_flytecheckpoints" if attempt else '""',
+            "perretryuniquekey": f"{self.execution}-{NODE}-{attempt}",
+        }
+
+    def _build_metadata(self, attempt: int) -> agent_pb2.TaskExecutionMetadata:
+        task = self.template.id
+        metadata = agent_pb2.TaskExecutionMetadata(
+            namespace=f"{task.project}-{task.domain}",
+            k8s_service_account="default",
+            labels={
+                "domain": task.domain,
+                "execution-id": self.execution,
+                "interruptible": "false",
+                "node-id": NODE,
+                "project": task.project,
+            },
+        )
+        metadata.task_execution_id.task_id.CopyFrom(task)
+        metadata.task_execution_id.retry_attempt = attempt
+        node = metadata.task_execution_id.node_execution_id
+        node.node_id = NODE
+        node.execution_id.project, node.execution_id.domain = task.project, task.domain
+        node.execution_id.name = self.execution
+        return metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedPhase:
+    """A phase as Flyte's console shows it: once per attempt, with its first message."""
+
+    attempt: int
+    phase: str
+    message: str
+    logs: tuple[tuple[str, str], ...] = ()
+    """Pairs of name and URL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSucceeded:
+    """The Flyte node succeeded."""
+
+    outputs: LiteralMap = field(default_factory=LiteralMap)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFailed:
+    """An attempt or the Flyte node failed."""
+
+    code: str
+    message: str
+    retry: bool = False
+    """True if another attempt may follow."""
+
+
+End = NodeSucceeded | NodeFailed
+_Attempt = Generator[ReportedPhase, None, End]
+
+
+class PropellerEmulator:
+    """A client that runs Flyte nodes through a connector.
+
+    Args:
+        channel: The channel to the connector.
+        metadata: The metadata of every call.
+        resync: Seconds between two GetTask calls.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        metadata: tuple[tuple[str, str | bytes], ...],
+        resync: float = _RESYNC_SECONDS,
+    ) -> None:
+        self._stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
+        self._resync = resync
+        self._said = {"metadata": metadata, "timeout": _CALL_SECONDS}
+
+    def run_node(self, node: TaskNode) -> Generator[ReportedPhase | End, None, None]:
+        """Yield the phases of all attempts of a Flyte node, and finally its end.
+
+        If the caller closes the iterator early, the running attempt is deleted.
+        """
+        node.write_inputs()
+        last = node.template.metadata.retries.retries
+        for attempt in range(last + 1):
+            end = yield from self._run_attempt(node, attempt)
+            match end:
+                case NodeSucceeded():
+                    yield end
+                    return
+                case NodeFailed(retry=False):
+                    yield end
+                    return
+                case NodeFailed(code=code, message=message):
+                    if attempt == last:
+                        told = f"[{last + 1}/{last + 1}] currentAttempt done. Last Error: USER::{message}"
+                        yield NodeFailed(code=f"RetriesExhausted|{code}", message=told)
+                        return
+                    yield ReportedPhase(attempt=attempt, phase="RETRYABLE_FAILED", message=message)
+                case _:
+                    assert_never(end)
+
+    def _run_attempt(self, node: TaskNode, attempt: int) -> _Attempt:
+        """Run one attempt. Delete it if another one follows, or if the caller closes the iterator."""
+        try:
+            created = self._stub.CreateTask(node.build_request(attempt), **self._said)
+        except grpc.RpcError as error:
+            said = f"rpc error: code = {_get_code(error)} desc = {_get_details(error)}"
+            return NodeFailed(
+                code="TaskFailedWithError",
+                message=f"failed to create task from connector with {said}",
+                retry=True,
+            )
+        meta, end = bytes(created.resource_meta), None
+        try:
+            # FlytePropeller publishes QUEUED itself after CreateTask, and never shows the connector's own.
+            yield ReportedPhase(attempt=attempt, phase="QUEUED", message="")
+            end = yield from self._poll_task(node, attempt, meta)
+        finally:
+            # FlytePropeller sends no DeleteTask after success or a final failure.
+            if end is None or (isinstance(end, NodeFailed) and end.retry and attempt < _get_retries(node)):
+                self._delete_task(meta)
+        return end
+
+    def _poll_task(self, node: TaskNode, attempt: int, meta: bytes) -> _Attempt:
+        request = agent_pb2.GetTaskRequest(
+            task_type=node.template.type,
+            resource_meta=meta,
+            task_category=_get_category(node.template),
+            output_prefix=node.get_output_directory(attempt).as_uri(),
+        )
+        shown: set[str] = set()
+        failures = 0
+        while True:
+            try:
+                resource = self._stub.GetTask(request, **self._said).resource
+            except grpc.RpcError as error:
+                failures += 1
+                if failures > _MAX_SYSTEM_FAILURES:
+                    return NodeFailed(
+                        code="AutoRefreshCacheFailed", message=f"{_get_code(error)}: {_get_details(error)}"
+                    )
+            else:
+                seen = _decode_phase(attempt, resource)
+                if (end := _find_end(node, seen)) is not None:
+                    return end
+                if seen.phase in _SHOWN and seen.phase not in shown:
+                    shown.add(seen.phase)
+                    yield seen
+            time.sleep(self._resync)
+
+    def _delete_task(self, meta: bytes) -> None:
+        self._stub.DeleteTask(agent_pb2.DeleteTaskRequest(resource_meta=meta), **self._said)
+
+
+def _get_retries(node: TaskNode) -> int:
+    retries: int = node.template.metadata.retries.retries
+    return retries
+
+
+def _get_category(template: TaskTemplate) -> agent_pb2.TaskCategory:
+    return agent_pb2.TaskCategory(name=template.type, version=template.task_type_version)
+
+
+def _decode_phase(attempt: int, resource: Any) -> ReportedPhase:
+    phase = TaskExecution.Phase.Name(resource.phase)
+    return ReportedPhase(
+        attempt=attempt,
+        phase=phase,
+        # FlytePropeller publishes RUNNING without its message.
+        message="" if phase == "RUNNING" else resource.message,
+        logs=tuple((link.name, link.uri) for link in resource.log_links),
+    )
+
+
+def _find_end(node: TaskNode, seen: ReportedPhase) -> End | None:
+    """Return the end of an attempt for a phase, or None if the attempt continues."""
+    said = f"failed to run the job: {seen.message}"
+    match seen.phase:
+        case "SUCCEEDED":
+            return _read_output_files(node, node.get_output_directory(seen.attempt))
+        case "FAILED":
+            return NodeFailed(code="TaskFailedWithError", message=said)
+        case "ABORTED":
+            return NodeFailed(code="TaskFailedWithError", message="failed to run the job with aborted phase.")
+        case "RETRYABLE_FAILED" | "UNDEFINED":
+            return NodeFailed(code="TaskFailedWithError", message=said, retry=True)
+        case _:
+            return None
+
+
+def _read_output_files(node: TaskNode, output: Path) -> End:
+    """Return the end according to the output files; they are read only if the task declares outputs."""
+    if not node.template.interface.outputs.variables:
+        return NodeSucceeded()
+    if (output / "error.pb").exists():
+        error = errors_pb2.ErrorDocument.FromString((output / "error.pb").read_bytes()).error
+        recoverable = error.kind == errors_pb2.ContainerError.RECOVERABLE
+        return NodeFailed(code=error.code, message=error.message, retry=recoverable)
+    if (output / "outputs.pb").exists():
+        return NodeSucceeded(outputs=LiteralMap.FromString((output / "outputs.pb").read_bytes()))
+    return NodeFailed(code="OutputsNotFound", message="outputs.pb was not found", retry=True)
+
+
+def _get_code(error: Any) -> str:
+    return str(error.code().name)
+
+
+def _get_details(error: Any) -> str:
+    return str(error.details())

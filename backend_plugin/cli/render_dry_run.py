@@ -1,0 +1,85 @@
+"""``kfpytorch render --dry-run``: prints the manifests as the cluster would store them, from dry runs."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from flyteidl.core.tasks_pb2 import TaskTemplate
+
+from backend_plugin.cli import command_errors
+from backend_plugin.core.errors import BackendError, InvalidTask, Problem
+from backend_plugin.core.job import Attempt, Plan
+from backend_plugin.core.pipeline import plan
+from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.core.settings import Settings
+from backend_plugin.core.values import Manifest
+
+# Fields that the API server adds to every object, with different values each time.
+_STORES_OWN: Final = frozenset(
+    {"creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"}
+)
+
+
+def build_plan(
+    said: Mapping[str, Any],
+    task: tuple[TaskTemplate, Attempt],
+    settings: Settings,
+    given: tuple[Sequence[Manifest], Capabilities],
+) -> Plan:
+    """Return the plan of a task, with each manifest as the cluster would store it.
+
+    Args:
+        said: The command line arguments.
+        task: The task and its attempt.
+        settings: The platform's settings.
+        given: PodTemplates and capabilities; if one is empty, the cluster's own are used.
+
+    Raises:
+        InvalidTask: If the task cannot be planned, or the cluster rejects a manifest.
+        InvalidInput: If a request to the cluster fails.
+    """
+    from backend_plugin.doctor import dry_run
+    from backend_plugin.kube.options import KubernetesOptions
+
+    template, run = task
+    options = KubernetesOptions(kubeconfig=said["kubeconfig"] or "", context=said["context"] or "")
+    ours = settings.kfpytorch
+
+    def plan_task(templates: Sequence[Manifest], found: Capabilities) -> Plan:
+        known = given[0] or templates, found if given[1] == NOTHING else given[1]
+        return plan(template, run, settings, *known)
+
+    places = dry_run.PlanTarget(
+        namespace=run.namespace,
+        templates=ours.pod_template_namespace,
+        has_gangs=not ours.gang.is_unconfigured,
+    )
+    try:
+        whole, tried = asyncio.run(dry_run.run_dry_runs(options, places, plan_task))
+    except InvalidTask:
+        raise
+    except BackendError as trouble:
+        raise command_errors.InvalidInput(str(trouble)) from trouble
+    refused = [_build_problem(each.sent, each.reply) for each in tried if each.reply.stored is None]
+    if refused:
+        raise InvalidTask(*refused)
+    stored = (each.reply.stored for each in tried)
+    return replace(
+        whole, manifests=tuple(_without_server_fields(each) for each in stored if each is not None)
+    )
+
+
+def _build_problem(sent: Manifest, reply: Any) -> Problem:
+    return Problem(
+        field=get_text(sent, "kind"),
+        value=get_text(get_mapping(sent, "metadata"), "name"),
+        message=f"is refused by the cluster ({reply.reason}): {reply.message}",
+        remedy="write kfpytorch doctor FILE TASK, which prints what to change",
+    )
+
+
+def _without_server_fields(stored: Manifest) -> Manifest:
+    metadata = {key: each for key, each in get_mapping(stored, "metadata").items() if key not in _STORES_OWN}
+    return {**stored, "metadata": metadata}

@@ -1,0 +1,117 @@
+"""Converts one line of ``render --batch``, with the data that FlytePropeller and the platform would send."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+
+import msgspec
+from flyteidl.admin.agent_pb2 import TaskExecutionMetadata
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from google.protobuf.message import Message
+
+from backend_plugin import task_request
+from backend_plugin.cli.json_lines import build_error, encode_json
+from backend_plugin.core import settings as platform
+from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem
+from backend_plugin.core.job import Attempt
+from backend_plugin.core.pipeline import plan
+from backend_plugin.core.protojson import parse_message
+from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.core.values import Manifest
+
+M = TypeVar("M", bound=Message)
+
+# The lines of a batch usually share a few settings.
+_MOST_SETTINGS: Final = 16
+
+
+def render_manifests(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the manifests for a request.
+
+    Raises:
+        InvalidTask: If the task is invalid; with every problem of the failed stage.
+        InvalidSettings: If the settings are invalid; with every problem.
+    """
+    template, run = read_task(request)
+    planned = plan(
+        template, run, read_settings(request), _read_pod_templates(request), _read_capabilities(request)
+    )
+    return {"manifests": planned.manifests}
+
+
+def read_task(request: Mapping[str, Any]) -> tuple[TaskTemplate, Attempt]:
+    """Return the task of a request and its attempt.
+
+    Raises:
+        InvalidTask: If the messages are invalid; with every problem.
+    """
+    problems: list[Problem] = []
+    template = _parse_message(request, "template", TaskTemplate(), problems)
+    metadata = _parse_message(request, "metadata", TaskExecutionMetadata(), problems)
+    prefix = request.get("output_prefix")
+    if not isinstance(prefix, str | None):
+        problems += build_error("output_prefix", prefix, "is not text", "write where outputs go").problems
+    if problems:
+        raise InvalidTask(*problems)
+    return task_request.read_request(template, metadata, prefix if isinstance(prefix, str) else "")
+
+
+def _parse_message(request: Mapping[str, Any], key: str, message: M, problems: list[Problem]) -> M:
+    said = request.get(key)
+    if isinstance(said, Mapping):
+        problems += parse_message(said, message, key)
+    elif key == "template" or said is not None:
+        problems += build_error(key, said, "is not an object", "write a message as protobuf JSON").problems
+    return message
+
+
+def read_settings(request: Mapping[str, Any]) -> platform.Settings:
+    """Return the settings of a request, or Flyte's defaults.
+
+    Raises:
+        InvalidTask: If the settings are not a mapping.
+        InvalidSettings: If the settings are invalid; with every problem.
+    """
+    said = {} if request.get("settings") is None else request["settings"]
+    if not isinstance(said, Mapping):
+        raise build_error("settings", said, "is not an object", "write Flyte's plugins.k8s section")
+    try:
+        return _read_settings(encode_json(said))
+    except InvalidSettings as refusal:
+        problems = [replace(problem, field=f"settings.{problem.field}") for problem in refusal.problems]
+        raise InvalidSettings(*problems) from refusal
+
+
+@lru_cache(maxsize=_MOST_SETTINGS)
+def _read_settings(section: bytes) -> platform.Settings:
+    return platform.read(msgspec.json.decode(section))
+
+
+def _read_capabilities(request: Mapping[str, Any]) -> Capabilities:
+    said = request.get("findings")
+    if said is None:
+        return NOTHING
+    try:
+        return msgspec.convert(said, Capabilities)
+    except msgspec.ValidationError as refusal:
+        raise build_error(
+            "findings",
+            said,
+            f"does not describe gang capabilities: {refusal}",
+            "correct the value that the message names",
+        ) from refusal
+
+
+def _read_pod_templates(request: Mapping[str, Any]) -> Sequence[Manifest]:
+    said = request.get("pod_templates")
+    if said is None:
+        return ()
+    if not isinstance(said, Sequence) or isinstance(said, str):
+        raise build_error("pod_templates", said, "is not a list", "write a list of core/v1 PodTemplates")
+    for index, template in enumerate(said):
+        if not isinstance(template, Mapping):
+            raise build_error(
+                f"pod_templates[{index}]", template, "is not an object", "write a core/v1 PodTemplate"
+            )
+    return said

@@ -1,0 +1,230 @@
+"""Builds the parts of a server from its settings, and connects them."""
+
+import platform
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from backend_plugin.cli import release
+from backend_plugin.cli.clusters import OpenedCluster, list_named_namespaces
+from backend_plugin.core.errors import BackendError
+from backend_plugin.shell import (
+    connector_handlers,
+    connector_service,
+    credentials,
+    job_metrics,
+    job_service,
+    server,
+)
+from backend_plugin.shell.allowlist import Allowlist
+from backend_plugin.shell.background_operations import BackgroundOperations
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.capabilities_cache import NOBODY, CapabilitiesCache
+from backend_plugin.shell.credentials import KeyRing, Token
+from backend_plugin.shell.judge import Judge
+from backend_plugin.shell.metrics import Labels, Metrics
+from backend_plugin.shell.orphans import OrphanCollector, OrphanFinder, ScanSchedule
+from backend_plugin.shell.output_collector import OutputCollector
+from backend_plugin.shell.output_prefixes import OutputPrefixes
+from backend_plugin.shell.output_reader import OutputReader
+from backend_plugin.shell.reconciler import Reconciler
+from backend_plugin.shell.rpc_middleware import RpcMiddleware
+from backend_plugin.shell.server import Reflection, ServerOptions
+from backend_plugin.shell.settings import ClusterKind, ServerSettings
+from backend_plugin.shell.task_responses import TaskResponses
+from backend_plugin.shell.together import run_until_first_exit
+from backend_plugin.shell.verdicts import VerdictStore
+
+_SERVICES: Final = {
+    server.FLYTE: "flyteidl.service.agent_pb2",
+    "flyteidl.service.AgentMetadataService": "flyteidl.service.agent_pb2",
+    job_service.SERVICE: "kfpytorch_idl.v1.people_pb2",
+    "grpc.health.v1.Health": "grpc_health.v1.health_pb2",
+}
+# A separate limit, so that calls of users and tools do not block calls of Flyte.
+_PEOPLE_AT_ONCE: Final = 64
+SETTLE_SECONDS: Final = 3.0
+"""Seconds that background operations have when the server stops; the next server resumes the rest.
+
+Deletions have the rest of the drain if that is longer, because they are not recorded anywhere else.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerParts:
+    """The parts of a server, without its port."""
+
+    tasks: connector_service.ConnectorService
+    people: job_service.JobService
+    cache: Cache
+    keeper: Reconciler
+    orders: BackgroundOperations
+    metrics: Metrics
+    orphans: OrphanCollector | None
+    """None if the cluster has no executions to compare with."""
+    found: CapabilitiesCache | None
+    """None if no capabilities have to be read."""
+
+    async def run(self) -> None:
+        """Run all background tasks until cancelled."""
+        others = [each.run() for each in (self.orphans, self.found) if each is not None]
+        await run_until_first_exit(self.keeper.run(), *others)
+
+    async def drain(self, left: float) -> None:
+        """Wait for background operations after the last call; `left` is the rest of the drain in seconds."""
+        await self.orders.drain(SETTLE_SECONDS, "delete", left)
+
+
+def assemble_server(here: OpenedCluster, said: ServerSettings) -> ServerParts:
+    """Build the services and background tasks of a server."""
+    cluster = here.cluster
+    metrics, prefixes, ring = Metrics(), OutputPrefixes(said.output_prefixes), _read_key_ring(said)
+    judge = Judge(settings=here.platform, now=here.now)
+    cache, orders = (
+        Cache(here.now, lambda kind, lag: metrics.watch_lag.child(kind).add(lag)),
+        BackgroundOperations(metrics),
+    )
+    outcomes = OutputReader(prefixes, trouble=_build_error_counter(metrics))
+    answers = TaskResponses(judge)
+    keeper = Reconciler(cluster, cache, answers, OutputCollector(cluster, cache, outcomes, orders, ring))
+    allowed = Allowlist(
+        prefixes=prefixes,
+        namespaces=said.namespaces,
+        refused=said.refused_namespaces,
+        template=said.namespace_template,
+    )
+    orphans = _create_orphan_collector(here, allowed, metrics, said)
+    found = _create_capabilities_cache(here, said)
+    tasks = connector_service.ConnectorService(
+        connector_service.ServiceDependencies(
+            cluster=cluster,
+            cache=cache,
+            answers=answers,
+            keeper=keeper,
+            metrics=metrics,
+            allowed=allowed,
+            ring=ring,
+            found=NOBODY if found is None else found,
+            asked=orphans.mark_in_use if orphans else lambda _: None,
+        )
+    )
+    asked = job_service.JobService(
+        cache=cache,
+        judge=judge,
+        cluster=cluster,
+        verdicts=VerdictStore(cluster, metrics),
+        nodes=here.nodes,
+        serves=allowed.is_served,
+    )
+    _set_gauges(metrics, here, cache, orders)
+    return ServerParts(
+        tasks=tasks,
+        people=asked,
+        cache=cache,
+        keeper=keeper,
+        orders=orders,
+        metrics=metrics,
+        orphans=orphans,
+        found=found,
+    )
+
+
+def _set_gauges(metrics: Metrics, here: OpenedCluster, cache: Cache, orders: BackgroundOperations) -> None:
+    """Set the sources of the gauges, which are read during a scrape."""
+    build: Mapping[Labels, float] = {(release.read_version(), platform.python_version()): 1.0}
+    metrics.build.ask = lambda: build
+    metrics.jobs.ask = lambda: job_metrics.count_jobs(cache)
+    metrics.oldest_waiting.ask = lambda: {(): job_metrics.compute_oldest_wait(cache, here.now())}
+    metrics.cached.ask = lambda: _count_objects(cache)
+    metrics.orders_pending.ask = lambda: {
+        (what,): orders.count_running(what) for what in ("confirm", "delete", "end", "gone", "look", "read")
+    }
+    if here.sight is not None:
+        metrics.watches.ask = here.sight.count_watches
+        metrics.watch_age.ask = here.sight.ages
+        here.sight.trouble = lambda error: metrics.cluster_errors.add("follow", error)
+
+
+def _read_key_ring(said: ServerSettings) -> KeyRing:
+    if said.signing_keys_file is not None:
+        return KeyRing.from_file(said.signing_keys_file, accepts_unsigned=said.accept_unsigned)
+    return KeyRing.from_directory(said.state, accepts_unsigned=said.accept_unsigned)
+
+
+def _create_capabilities_cache(here: OpenedCluster, said: ServerSettings) -> CapabilitiesCache | None:
+    gang = here.platform.kfpytorch.gang
+    if here.looks is None or gang.is_unconfigured:
+        return None
+    return CapabilitiesCache(here.looks, gang, list_named_namespaces(said))
+
+
+def _create_orphan_collector(
+    here: OpenedCluster, allowed: Allowlist, metrics: Metrics, said: ServerSettings
+) -> OrphanCollector | None:
+    if here.executions is None:
+        return None
+    orphanage = OrphanFinder(cluster=here.cluster, executions=here.executions, allowed=allowed, now=here.now)
+    return OrphanCollector(orphanage, metrics, ScanSchedule.from_scan_interval(said.kubernetes.orphans_every))
+
+
+def build_middleware(parts: ServerParts, said: ServerSettings, token: str) -> Sequence[RpcMiddleware]:
+    """Return one front for Flyte's calls and one for calls of users and tools."""
+    secret = (
+        Token.from_file(said.token_file) if said.token_file else Token.from_secret(token) if token else None
+    )
+    # FlytePropeller sends no token. If jobs do not run as this user, its calls need one only if the admin has
+    # configured a token file and adds the token on the way. Users may cancel and read jobs, so a token is
+    # always required for their calls if there is one.
+    is_open = said.cluster is ClusterKind.KUBERNETES and said.token_file is None
+    names = frozenset(said.tls.client_names if said.tls else ())
+    flytes = RpcMiddleware(
+        connector_handlers.build_handlers(parts.tasks),
+        said.concurrency,
+        None if is_open else secret,
+        parts.metrics,
+        client_names=names,
+    )
+    theirs = (job_service.build_handler(parts.people), Reflection(_SERVICES))
+    others = RpcMiddleware(theirs, _PEOPLE_AT_ONCE, secret, parts.metrics, client_names=names)
+    parts.metrics.running.ask = lambda: {("flyte",): flytes.running, ("people",): others.running}
+    parts.metrics.streams.ask = lambda: {("flyte",): flytes.streaming, ("people",): others.streaming}
+    return flytes, others
+
+
+def get_token(said: ServerSettings) -> str:
+    """Return the token that callers must send: from the file, or a random one; empty if none is required.
+
+    Raises:
+        UnusableCredentials: If the file contains no token.
+    """
+    if said.token_file is not None:
+        return Token.from_file(said.token_file).secret
+    return "" if said.open_to_all else secrets.token_urlsafe(32)
+
+
+def build_server_options(said: ServerSettings, interceptors: Sequence[Any]) -> ServerOptions:
+    """Return the options of the gRPC server."""
+    return ServerOptions(
+        host=said.host,
+        port=said.port,
+        credentials=credentials.build_server_credentials(said.tls) if said.tls else None,
+        receive_bytes=said.receive_limit,
+        send_bytes=said.send_limit,
+        drain_seconds=said.drain.total_seconds(),
+        interceptors=interceptors,
+    )
+
+
+def _build_error_counter(metrics: Metrics) -> Callable[[str, BackendError], None]:
+    return lambda scheme, error: metrics.store_errors.add(scheme, type(error).__name__)
+
+
+def _count_objects(cache: Cache) -> Mapping[tuple[str, ...], float]:
+    """Return the number of cached objects by kind; copies the cache, because another thread calls this."""
+    entries = list(cache)
+    return {
+        ("Job",): sum(1 for each in entries if each.job is not None),
+        ("Pod",): sum(len(each.pods) for each in entries),
+        ("Event",): sum(len(each.events) for each in entries),
+    }

@@ -1,0 +1,130 @@
+"""Reads a task template from a file: a Python file, a serialized task or an archive.
+
+Only Python files need flytekit, which is imported only for them.
+"""
+
+import codecs
+import json
+import tarfile
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from io import BytesIO
+from pathlib import Path
+from typing import Final, TypeVar
+
+from flyteidl.admin.task_pb2 import TaskSpec
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.message import DecodeError
+
+from backend_plugin.cli import input_files
+from backend_plugin.cli.command_errors import InvalidInput, Misused
+
+T = TypeVar("T")
+
+_GZIP: Final = b"\x1f\x8b"
+_TAR_SUFFIXES: Final = (".tgz", ".gz", ".tar")
+# Byte order marks that Windows writes before text; `json` detects the encoding.
+_BYTE_ORDER_MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_NO_TASK: Final = (
+    "is not a task template or task spec (protobuf or protobuf JSON), and not an archive of pyflyte package; "
+    "name a Python file with the suffix .py, or a file *_1.pb that pyflyte wrote"
+)
+
+
+def load_template(file: str, task: str | None, *, image: str | None) -> TaskTemplate:
+    """Return the task named `task` in `file`, or the only one; ``-`` is stdin.
+
+    Raises:
+        InvalidInput: If there is no such task; the message contains the nearest names.
+    """
+    if file == "-":
+        return select_task(_read_tasks(_read_content(file), Path("stdin")), task, "stdin")()
+    path = Path(file)
+    if path.is_dir() or not path.exists():
+        raise Misused(f"{file}: {_format_missing_file(path)}")
+    if path.suffix == ".py":
+        from backend_plugin.cli import python_file
+
+        return python_file.load_template(path, task, image=image)
+    return select_task(_read_tasks(_read_content(file), path), task, file)()
+
+
+def _read_content(file: str) -> bytes:
+    try:
+        return input_files.read_input(file)
+    except OSError as error:
+        raise Misused(f"{file}: {error.strerror}") from error
+
+
+def select_task(tasks: Mapping[str, Callable[[], T]], task: str | None, file: str) -> Callable[[], T]:
+    """Return the task of that name, in full or its last parts; without a name, the only task."""
+    if not tasks:
+        raise InvalidInput(f"{file}: contains no task")
+    names = [name for name in tasks if task is None or f".{name}".endswith(f".{task}")]
+    if task in names or len(names) == 1:
+        return tasks[names[0] if len(names) == 1 else str(task)]
+    if names:
+        said = "no task is given." if task is None else f"{task} matches several tasks."
+        raise Misused(f"{file}: {said} Name one of: {', '.join(sorted(names))}")
+    near = get_close_matches(str(task), sorted({name.rpartition(".")[2] for name in tasks}), n=3)
+    there = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(sorted(tasks))}"
+    raise Misused(f"{file}: has no task {task}; {there}")
+
+
+def _format_missing_file(path: Path) -> str:
+    if path.is_dir():
+        return "is a directory; name a file in it"
+    near = get_close_matches(path.name, [each.name for each in path.parent.glob("*")], n=1)
+    there = f"; did you mean {path.parent / near[0]}?" if near else ""
+    return f"there is no such file{there}"
+
+
+def _read_tasks(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTemplate]]:
+    if data.startswith(_GZIP) or path.suffix in _TAR_SUFFIXES:
+        return _read_archive(data, path)
+    text = data.lstrip()[:1] == b"{" or data.startswith(_BYTE_ORDER_MARKS)
+    found = _decode_json(data, path) if text else _decode_protobuf(data)
+    if found is None:
+        raise InvalidInput(f"{path}: {_NO_TASK}")
+    return {found.id.name: lambda: found}
+
+
+def _decode_json(data: bytes, path: Path) -> TaskTemplate | None:
+    try:
+        said = json.loads(data)
+        # A task spec contains a template.
+        said = said.get("template", said) if isinstance(said, Mapping) else {"": said}
+        found: TaskTemplate = ParseDict(said, TaskTemplate(), ignore_unknown_fields=True)
+    except (ValueError, RecursionError, ParseError) as error:
+        raise InvalidInput(f"{path}: is not a task template as protobuf JSON: {error}") from error
+    return found if found.type else None
+
+
+def _decode_protobuf(data: bytes) -> TaskTemplate | None:
+    """Decode a task spec or a template; only the right type results in a task type."""
+    for read in (_decode_task_spec, TaskTemplate.FromString):
+        try:
+            found: TaskTemplate = read(data)
+        except DecodeError:
+            continue
+        if found.type:
+            return found
+    return None
+
+
+def _decode_task_spec(data: bytes) -> TaskTemplate:
+    template: TaskTemplate = TaskSpec.FromString(data).template
+    return template
+
+
+def _read_archive(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTemplate]]:
+    """Read the tasks, which have the suffix ``_1.pb``, from an archive of ``pyflyte package``."""
+    try:
+        with tarfile.open(fileobj=BytesIO(data)) as archive:
+            members = [member for member in archive.getmembers() if member.name.endswith("_1.pb")]
+            files = [archive.extractfile(member) for member in members]
+            found = [_decode_protobuf(file.read()) for file in files if file is not None]
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise InvalidInput(f"{path}: is not an archive that pyflyte package wrote: {error}") from error
+    return {each.id.name: lambda each=each: each for each in found if each is not None}  # type: ignore[misc]

@@ -1,0 +1,207 @@
+"""Cleanup: the edits and deletions that a terminal verdict requires. `shell.reconciler` performs them.
+
+The server must do this, because Flyte does not send a Delete after a failure without retries.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from backend_plugin.core.manifest.pytorchjob import CLEAN_POD_POLICY
+from backend_plugin.core.observed import Job, Observed, Pod, is_replica
+from backend_plugin.core.reading import get_text
+from backend_plugin.core.scheduling import companions
+from backend_plugin.core.values import Manifest
+from backend_plugin.core.verdict import Verdict, build_failure
+from backend_plugin.core.verdict_annotation import ANNOTATION, encode, read
+from kfpytorch_common.causes import Cause
+
+# The time after which Flyte has received the verdict, even after an outage.
+_TOLD: Final = timedelta(hours=1)
+LINGER: Final = timedelta(seconds=30)
+"""The time that pods may still run after their job has succeeded.
+
+The operator marks an elastic job as succeeded when its first worker ends, and others may still write outputs.
+"""
+
+
+class CleanupActions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The requests to the API server that a cleanup requires; usually none."""
+
+    patch: Manifest | None = None
+    """A patch that stores the verdict on the job and, if the job has not ended, ends it."""
+    pods: tuple[Pod, ...] = ()
+    """Pods to delete after the patch, because the operator does not stop them."""
+    delete: bool = False
+    """True if the job must be deleted: it never ran, so the operator will not end it."""
+
+    def __bool__(self) -> bool:
+        return self.patch is not None or bool(self.pods) or self.delete
+
+
+NONE: Final = CleanupActions()
+
+
+def plan_cleanup(observed: Observed, verdict: Verdict, now: datetime) -> CleanupActions:
+    """Return the edits and deletions that a verdict still requires."""
+    job = observed.job
+    if job is None or job.deleting or not verdict.phase.is_terminal:
+        return NONE
+    # The annotation shows that the patch has been applied.
+    is_new = verdict.phase.is_failure and ANNOTATION not in job.annotations
+    if job.end_condition is not None:
+        left = _select_leftover_pods(job, observed.pods, is_failure=verdict.phase.is_failure, now=now)
+        patch = _build_verdict_patch(verdict, now) if is_new else None
+        return CleanupActions(patch=patch, pods=left)
+    if is_new:
+        return CleanupActions(patch=_build_end_patch(job, verdict, now))
+    return CleanupActions(delete=True) if _is_leftover_job(job, now) else NONE
+
+
+def _list_existing_companions(observed: Observed) -> tuple[Manifest, ...]:
+    """Return the companion objects of a job that exist."""
+    if observed.job is None or companions.ANNOTATION not in observed.job.annotations:
+        return ()
+    there = {group.kind for group in observed.pod_groups if not group.foreign}
+    return tuple(each for each in companions.read_companions(observed.job) if get_text(each, "kind") in there)
+
+
+# Co-scheduling retries a waiting gang when a PodGroup is created or updated, not when a pod ends.
+_COUNTING: Final = frozenset({"Scheduling", "Running"})
+
+
+def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
+    """Return the companion objects to delete after the end of a job.
+
+    Some schedulers reserve resources for them. The deletion makes the scheduler retry waiting gangs, so the
+    pods must have freed their resources before. The pod group's phase does not show that: it is `Failed` from
+    the first failure on.
+    """
+    job = observed.job
+    if job is None or job.end_condition is None or job.deleting:
+        return ()
+    holds = any(pod.phase in _ACTIVE for pod in observed.pods)
+    counted = any(group.phase in _COUNTING for group in observed.pod_groups)
+    return () if holds or counted else _list_existing_companions(observed)
+
+
+def is_missing_companions(observed: Observed) -> bool:
+    """True if a job has not ended and one of its companion objects does not exist."""
+    job = observed.job
+    if job is None or companions.ANNOTATION not in job.annotations or is_finished(observed):
+        return False
+    if any(group.foreign for group in observed.pod_groups):  # Its name is taken, so creation would fail.
+        return False
+    return len(_list_existing_companions(observed)) < len(companions.read_companions(job))
+
+
+def build_cancellation(reason: str) -> Verdict:
+    """Return the verdict on a job that a user cancels."""
+    said = f": {reason}" if reason else ""
+    return build_failure(Cause.USER_ERROR, "Cancelled", f"cancelled by a user, with `kfpytorch cancel`{said}")
+
+
+def plan_cancellation(observed: Observed, reason: str, now: datetime) -> CleanupActions:
+    """Return the edits that cancel a job for a user; none if the job has ended or is being ended."""
+    return NONE if is_finished(observed) else plan_cleanup(observed, build_cancellation(reason), now)
+
+
+def _is_leftover_job(job: Job, now: datetime) -> bool:
+    """True if the job failed before it had pods, and Flyte has had time to receive the verdict."""
+    kept = read(job.annotations.get(ANNOTATION, ""))
+    return job.started is None and kept is not None and now - kept.at > _TOLD
+
+
+_ACTIVE: Final = frozenset({"Pending", "Running"})
+
+
+def has_active_pods(job: Job, pods: Sequence[Pod]) -> bool:
+    """True if the job has ended and one of its pods is running or pending."""
+    return job.end_condition is not None and any(pod.phase in _ACTIVE and pod.deleted is None for pod in pods)
+
+
+def _select_leftover_pods(
+    job: Job, pods: Sequence[Pod], *, is_failure: bool, now: datetime
+) -> tuple[Pod, ...]:
+    """Return the pods to delete after the end of a job, because the operator does not delete them.
+
+    Running pods keep their GPUs, and pending ones may get some. So both are deleted with any clean pod
+    policy. The policy decides only about finished pods, because users may read their logs.
+    """
+    ended = job.completed or (job.end_condition.since if job.end_condition is not None else None)
+    may_run = not is_failure and ended is not None and now - ended < LINGER
+    removes_all = job.annotations.get(CLEAN_POD_POLICY) == "All"
+    return tuple(
+        pod
+        for pod in pods
+        if pod.deleted is None
+        and _is_own_pod(pod, job)
+        and (removes_all if pod.phase not in _ACTIVE else not may_run or pod.phase == "Pending")
+    )
+
+
+def _is_own_pod(pod: Pod, job: Job) -> bool:
+    """True if the pod is a replica of the job, or a placeholder pod, which another pod owns."""
+    return bool(pod.place) or is_replica(pod, job)
+
+
+def is_finished(observed: Observed) -> bool:
+    """True if a job has ended, is being deleted or does not exist."""
+    job = observed.job
+    return job is None or job.deleting or job.end_condition is not None
+
+
+def is_running_undisturbed(observed: Observed) -> bool:
+    """True if all replicas of a job run, without an end, a deletion, a disruption or a stored verdict.
+
+    Changes to such a job, as of a pod's readiness, do not require a cleanup.
+    """
+    job = observed.job
+    if job is None or is_finished(observed) or ANNOTATION in job.annotations:
+        return False
+    replicas = [pod for pod in observed.pods if is_replica(pod, job)]
+    return len(replicas) == job.replicas and all(map(_is_pod_running, replicas))
+
+
+def is_still_undisturbed(job: Job, before: Sequence[Pod], pods: Sequence[Pod]) -> bool:
+    """True if a job for which `is_running_undisturbed` was True still runs so; checks only the changed pods.
+
+    Args:
+        job: The job.
+        before: The pods at that check.
+        pods: The pods now.
+
+    Returns:
+        False also if the pods cannot be compared; the caller must then call `is_running_undisturbed`.
+    """
+    if len(pods) != len(before):
+        return False
+    for old, pod in zip(before, pods, strict=True):
+        if pod is not old and not (_is_pod_running(pod) and is_replica(pod, job) and is_replica(old, job)):
+            return False
+    return True
+
+
+def _is_pod_running(pod: Pod) -> bool:
+    # A plain loop is fastest, and this runs for each change of a pod.
+    for container in pod.containers:
+        if container.running_since is None:
+            return False
+    return pod.phase == "Running" and pod.deleted is None and pod.disrupted is None
+
+
+def _build_verdict_patch(verdict: Verdict, now: datetime) -> Manifest:
+    """Return the patch that stores the verdict, which must not change when the pods are deleted."""
+    return {"metadata": {"annotations": {ANNOTATION: encode(verdict, now)}}}
+
+
+def _build_end_patch(job: Job, verdict: Verdict, now: datetime) -> Manifest:
+    """Return the patch that ends a job: a deadline if it has pods, otherwise a suspension."""
+    policy: Manifest = (
+        {"suspend": True}
+        if job.started is None
+        else {"activeDeadlineSeconds": 1, "cleanPodPolicy": "Running", "suspend": False}
+    )
+    return {**_build_verdict_patch(verdict, now), "spec": {"runPolicy": policy}}

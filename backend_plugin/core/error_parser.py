@@ -1,0 +1,218 @@
+"""Parsers for the message of an error file: flytekit's text, which may contain a report of this project."""
+
+import re
+import textwrap
+from signal import Signals
+from typing import Final, NamedTuple
+
+from msgspec import structs
+
+from backend_plugin.core.error_files import ErrorFile
+from kfpytorch_common import tracebacks
+from kfpytorch_common.causes import Cause, Failure, Frame, RaisedException
+
+# From flytekit.bin.entrypoint.get_traceback_str. It indents both parts, so neither can contain this line.
+_SEPARATOR: Final = "\nMessage:\n\n"
+# flytekitplugins.kfpytorch.worker.report.render, the first line of a report.
+_REPORT: Final = re.compile(
+    r"✗ [^✗\n]{0,300}? failed on (?P<who>[^✗\n]{0,90}?) after [\d.]{1,20} s \((?P<cause>[a-z-]{1,20})\)"
+    r"(?:: (?P<headline>[^\n]{1,2000}))?"
+)
+# The lines of a report that follow the message.
+_BELOW: Final = re.compile(r"\n(?!\n)[^\S\n]{0,20}(?:❱ |its last lines:|others |hint  |logs  |more  )")
+_AT: Final = re.compile(r" at (?P<file>[^\s:]{1,500}):(?P<line>\d{1,9}) in (?P<function>\S{1,300})$")
+_WHO: Final = re.compile(r"(?:rank (?P<rank>\d{1,9}))? ?\(?(?P<where>[\w .-]{0,63})\)?")
+# torch.distributed.elastic.multiprocessing.errors.ChildFailedError.format_msg, up to its traceback. Each
+# part ends where the next begins: otherwise the time for a hostile text would grow quadratically.
+_CHILD: Final = re.compile(
+    r"Root Cause \(first observed failure\):\s{1,40}\[\d{1,9}\]:\s{1,40}"
+    r"time .{0,300}\n\s{0,40}host .{0,300}\n\s{0,40}rank {1,20}: (?P<rank>\d{1,9}).{0,100}\n\s{0,40}"
+    r"exitcode {1,20}: (?P<code>-?\d{1,9}).{0,100}\n\s{0,40}error_file: .{0,500}\n\s{0,40}"
+    r"traceback : "
+)
+_END_OF_CHILD: Final = "\n====="
+_EXCEPTION: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]{0,200})(?:: (?P<said>[\s\S]*)|:)?$")
+_KILLED: Final = re.compile(
+    r"killed by (?P<signal>SIG[A-Z0-9]+)|exit code (?P<code>-?\d{1,9}), without a word"
+)
+_LAST_FILE: Final = re.compile(r'File "([^"\n]{1,500})", line \d+')
+_TRANSPORT: Final = ("third_party/gloo/", "ProcessGroupGloo.cpp", "ProcessGroupNCCL.cpp")
+_TRANSPORT_ERROR: Final = re.compile(r"Dist\w{0,60}Error")
+_EXITED: Final = (
+    re.compile(r"Pod: (\S{1,317}) exited with code (-?\d{1,9})"),
+    re.compile(r"Error pod (\S{1,253}) container pytorch exitCode: (-?\d{1,9})"),
+)
+_REPLICA: Final = re.compile(r"(?:.*-)?((?:master|worker)-\d{1,9})")
+_NAME: Final = re.compile(r"[\w.-]{1,253}", re.ASCII)
+_CAUSES: Final = {cause.value: cause for cause in Cause}
+
+_MOST_DIGITS: Final = 9
+# Enough characters for any readable message; one that contains a tensor may have megabytes.
+_LONGEST: Final = 16_000
+_SHOWN: Final = 1_000
+
+
+class _ParsedMessage(NamedTuple):
+    """The parsed parts of a message, independent of its format."""
+
+    said: str
+    trace: str
+    rank: str | None = None
+    where: str = ""
+    exit_code: int | None = None
+    """The exit code of a process that ended without an exception."""
+    frames: tuple[Frame, ...] = ()
+    """The line of the user's code, if there is no traceback that contains it."""
+    chain: tuple[RaisedException, ...] = ()
+    """The exceptions that led to the last one."""
+
+
+def summarize_file(file: ErrorFile) -> ErrorFile:
+    """Return a smaller record of the file: with failure and cause, and a truncated message."""
+    return structs.replace(
+        file, message=file.message[:_SHOWN], failure=parse_failure(file), cause=parse_reported_cause(file)
+    )
+
+
+def parse_failure(file: ErrorFile) -> Failure:
+    """Return the failure that an error file reports."""
+    return _build_failure(file) if file.failure is None else file.failure
+
+
+def _build_failure(file: ErrorFile) -> Failure:
+    told = _parse_message(file.message)
+    silent = told.exit_code is not None
+    known = None if silent else _EXCEPTION.match(told.said)
+    name = known["name"] if known else "" if silent else "Error"
+    message = ((known["said"] or "") if known else told.said).strip()
+    files = _LAST_FILE.findall(told.trace)
+    return Failure(
+        rank=int(told.rank) if told.rank else None,
+        replica=parse_replica_name(file.worker) or told.where,
+        exit_code=1 if told.exit_code is None else told.exit_code,
+        time_ns=file.time_ns,
+        exception=name,
+        message=message,
+        frames=told.frames,
+        chain=told.chain,
+        traceback=told.trace,
+        from_torch=bool(files and "/torch/" in files[-1]) or _is_transport_error(name, message),
+        recoverable=file.recoverable,
+    )
+
+
+def _is_transport_error(name: str, message: str) -> bool:
+    """True if the name or message of an exception shows that torch's communication backend raised it."""
+    return _TRANSPORT_ERROR.match(name) is not None or any(part in message for part in _TRANSPORT)
+
+
+def _parse_message(message: str) -> _ParsedMessage:
+    trace, said = _split_traceback(message)
+    if report := _REPORT.search(said):
+        return _parse_report(said, trace, report)
+    if child := _CHILD.search(said):
+        return _parse_child_report(child, said[child.end() :].partition(_END_OF_CHILD)[0])
+    if caught := tracebacks.parse_remote_chain(said):
+        *chain, last = caught
+        return _ParsedMessage(f"{last.exception}: {last.message}", trace, chain=tuple(chain))
+    return _ParsedMessage(said, trace, chain=tuple(tracebacks.parse_chain(trace)[:-1]))
+
+
+def _parse_report(said: str, trace: str, report: "re.Match[str]") -> _ParsedMessage:
+    who = _WHO.fullmatch(report["who"])
+    headline = report["headline"] or ""
+    place = _AT.search(headline)
+    # A headline about several ranks does not have a single source location.
+    several = "; " in headline
+    frame = (
+        Frame(file=place["file"], line=int(place["line"]), function=place["function"], code="")
+        if place
+        else None
+    )
+    return _ParsedMessage(
+        _extract_report_body(said[report.end() :], headline if several else ""),
+        trace,
+        rank=who["rank"] if who else None,
+        where=who["where"] if who else "",
+        exit_code=_parse_exit_code(_KILLED.search(said)),
+        frames=(frame,) if frame is not None and not several else (),
+    )
+
+
+def _parse_child_report(child: "re.Match[str]", trace: str) -> _ParsedMessage:
+    """Parse torchrun's report of the first process that failed."""
+    lines = textwrap.dedent(f"  {trace}").splitlines()
+    raised = [line for line in lines[1:] if line[:1].strip()]
+    if lines[0].startswith("Traceback") and raised:
+        return _ParsedMessage("\n".join(raised), "\n".join(lines), rank=child["rank"])
+    return _ParsedMessage("", "", rank=child["rank"], exit_code=int(child["code"]))
+
+
+def _parse_exit_code(silent: "re.Match[str] | None") -> int | None:
+    if silent is None:
+        return None
+    if not silent["signal"]:
+        return int(silent["code"])
+    return -Signals.__members__.get(silent["signal"], Signals.SIGKILL)
+
+
+def _split_traceback(text: str) -> tuple[str, str]:
+    """Return the traceback and the exception text, each truncated, because either may contain a tensor."""
+    trace, separator, said = text.partition(_SEPARATOR)
+    if not separator:
+        return "", _truncate(text[:_LONGEST]).strip()
+    shown = textwrap.dedent(_truncate(trace[-_LONGEST:]).removeprefix("Trace:").strip("\n"))
+    return shown, textwrap.dedent(_truncate(said[:_LONGEST])).strip()
+
+
+def _truncate(text: str) -> str:
+    """Return the text truncated to `_LONGEST` bytes."""
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "replace")[:_LONGEST].decode("utf-8", "ignore")
+
+
+def _extract_report_body(below: str, headline: str) -> str:
+    """Return the text of a report below its first line, with `headline` inserted as its second line."""
+    end = _BELOW.search(below)
+    said = below[: end.start() if end else None].strip()
+    first, *rest = [line.strip() for line in said.splitlines()] or [""]
+    return "\n".join([first, *([headline] if headline else []), *rest])
+
+
+def parse_reported_cause(file: ErrorFile) -> Cause | None:
+    """Return the cause that a report of this project names, or None.
+
+    The process that wrote the report had more information than the error file contains.
+    """
+    if file.failure is not None:
+        return file.cause
+    report = _REPORT.search(_split_traceback(file.message)[1])
+    return _CAUSES.get(report["cause"]) if report else None
+
+
+def format_headline(file: ErrorFile, failure: Failure) -> str:
+    """Return a one-line summary, such as ``ValueError: no data``."""
+    if failure.exception:
+        said = failure.message.partition("\n")[0].strip()
+        return f"{failure.exception}: {said}" if said else failure.exception
+    return f"killed by {failure.signal}" if failure.signal else f"exit code {failure.exit_code} ({file.code})"
+
+
+def parse_replica_name(pod: str) -> str:
+    """Return ``worker-0`` for the pod ``job-worker-0``, other names unchanged, "" for an invalid name."""
+    match = _REPLICA.fullmatch(pod)
+    return match[1] if match else pod if _NAME.fullmatch(pod) else ""
+
+
+def get_replica_sort_key(replica: str) -> tuple[str, int]:
+    """Return a sort key by role and then by number: worker-2 before worker-10."""
+    role = replica.rstrip("0123456789")
+    number = replica[len(role) :]
+    return (role, int(number)) if 0 < len(number) <= _MOST_DIGITS else (replica, -1)
+
+
+def parse_exit_event(message: str) -> tuple[str, int]:
+    """Return the pod and its exit code from an event message of the operator; "" and 0 for other text."""
+    match = next((found for each in _EXITED if (found := each.search(message))), None)
+    return (match[1].rpartition(".")[2], int(match[2])) if match else ("", 0)

@@ -1,0 +1,184 @@
+"""Kubernetes events for a job that has run, then waits for resources again, and then runs again.
+
+Flyte's phase stays RUNNING in this time. Each change gives one event: all servers derive the same event name,
+and existing events show what was reported.
+"""
+
+import enum
+import hashlib
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from backend_plugin.core import status as statuses
+from backend_plugin.core.observed import Event, Job, Pod
+from backend_plugin.core.settings.judging import JudgingSettings
+from backend_plugin.core.status import JobState, JobStatus
+from backend_plugin.core.values import Manifest
+from backend_plugin.core.verdict import Phase, Verdict
+
+_KIND: Final = "PyTorchJob"
+_REPORTER: Final = "kfpytorch"
+_LONGEST: Final = 1024
+"""The largest message of an event, in bytes, that the API server accepts."""
+_KEPT: Final = timedelta(hours=1)
+"""The default time to live of events. An older change is not reported, because its event may have expired."""
+
+
+class JobEventReason(enum.Enum):
+    """The kind of change; the value is the reason of the event."""
+
+    WAITS = "WaitingForResources"
+    RUNS = "Resumed"
+
+
+_REASONS: Final = frozenset(way.value for way in JobEventReason)
+
+
+class JobEventDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The current direction of a job that has run, with the event to write."""
+
+    way: JobEventReason
+    event: Manifest | None = None
+    """The event to write; None if it exists already or is not needed."""
+
+
+def can_need_event(job: Job, pods: Sequence[Pod], events: Iterable[Event]) -> bool:
+    """True if `of` may return a turn with an event; a cheap check that excludes most jobs."""
+    if job.deleting or job.end_condition is not None or not job.uid:
+        return False
+    conditions = {condition.type: condition.true for condition in job.conditions}
+    if not conditions.keys() & {"Running", "Restarting"}:
+        return False
+    return (
+        conditions.get("Suspended", False)
+        or any(not pod.is_bound for pod in pods)
+        or bool(_list_written_events(job, events))
+    )
+
+
+def decide_event(
+    status: JobStatus, events: Iterable[Event], verdict: Verdict, judging: JudgingSettings, now: datetime
+) -> JobEventDecision | None:
+    """Return the current direction of a job; None if it has not run, has ended, or its state is unclear."""
+    job = status.job
+    if job is None or verdict.phase is not Phase.RUNNING or not status.has_run:
+        return None
+    told = _list_written_events(job, events)
+    last = told[-1] if told else None
+    since = _find_pending_since(status, judging, now)
+    if since is not None:
+        is_told = last is not None and last.reason == JobEventReason.WAITS.value and _is_after(last, since)
+        if is_told or now - since > _KEPT:
+            return JobEventDecision(way=JobEventReason.WAITS)
+        return JobEventDecision(
+            way=JobEventReason.WAITS, event=_build_event(JobEventReason.WAITS, job, since, verdict, now)
+        )
+    if not _has_all_replicas(status):
+        return None
+    if last is None or last.reason != JobEventReason.WAITS.value or last.at is None or now - last.at > _KEPT:
+        return JobEventDecision(way=JobEventReason.RUNS)
+    return JobEventDecision(
+        way=JobEventReason.RUNS, event=_build_event(JobEventReason.RUNS, job, last.at, verdict, now)
+    )
+
+
+def _list_written_events(job: Job, events: Iterable[Event]) -> list[Event]:
+    """Return the events that a server has written about the job, in order of time."""
+    own = [
+        each for each in events if is_job_event(each) and each.name == job.name and _is_about_job(each, job)
+    ]
+    # Times have a resolution of one second. Within it, the job waits before it runs again.
+    return sorted(
+        own, key=lambda event: (event.at is not None, event.at, event.reason == JobEventReason.RUNS.value)
+    )
+
+
+def is_job_event(event: Event) -> bool:
+    """True if this module produces events of this kind and reason."""
+    return event.kind == _KIND and event.reason in _REASONS
+
+
+def _is_about_job(event: Event, job: Job) -> bool:
+    """True if the event is not about an earlier job with the same name."""
+    return event.at is None or job.created is None or event.at >= job.created
+
+
+def _is_after(event: Event, moment: datetime) -> bool:
+    return event.at is not None and event.at >= moment
+
+
+def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: datetime) -> datetime | None:
+    """Return the time since which the job waits again; None if it does not.
+
+    A wait without a reported reason counts only after `unseen_pod_patience`.
+    """
+    held = statuses.list_unbound_reasons(status)
+    since: datetime | None
+    if status.state is JobState.SUSPENDED:
+        said, since = bool(held), status.condition.since if status.condition is not None else None
+    elif lost := [pod for pod in status.pods if _is_unbound(pod) and pod.replica in status.replaced]:
+        names = {pod.replica for pod in lost}
+        # A pod group's status may be older than the new pod, so require a reason for that pod.
+        said = any(wait.reason and names & {*wait.replicas} for wait in held)
+        # The minimum is the same for all servers, even if some pods have no condition.
+        since = min((pod.created for pod in lost if pod.created is not None), default=None)
+    else:
+        return None
+    overdue = since is not None and now - since > judging.unseen_pod_patience
+    return since if said or overdue else None
+
+
+def _is_unbound(pod: Pod) -> bool:
+    return not pod.is_bound and pod.deleted is None and pod.phase in ("Pending", "")
+
+
+def _has_all_replicas(status: JobStatus) -> bool:
+    """True if all replicas run or succeeded; for an elastic job, all replaced ones and at least one ready."""
+    if status.state is not JobState.RUNNING:
+        return False
+    if status.job is not None and status.job.scales:
+        lost = [pod for pod in status.pods if pod.replica in status.replaced]
+        return status.ready > 0 and all(pod.phase in ("Running", "Succeeded") for pod in lost)
+    return status.ready + sum(pod.phase == "Succeeded" for pod in status.pods) >= status.total
+
+
+def _build_event(way: JobEventReason, job: Job, since: datetime, verdict: Verdict, now: datetime) -> Manifest:
+    return build_event(job, way.value, verdict, now, since=since)
+
+
+def build_event(job: Job, reason: str, verdict: Verdict, now: datetime, *, since: datetime) -> Manifest:
+    """Return a core/v1 event, so that `kubectl describe` shows it next to those of the operator.
+
+    Args:
+        job: The job that the event is about.
+        reason: The reason of the event.
+        verdict: The verdict with the message.
+        now: The time of the event.
+        since: The time of the change, which makes the name of the event unique.
+    """
+    turn = hashlib.sha256(f"{job.uid} {reason} {since.isoformat()}".encode()).hexdigest()
+    said = verdict.message.partition("\n")[0].encode()[:_LONGEST].decode(errors="ignore")
+    at = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{job.name}.{turn[:16]}", "namespace": job.namespace},
+        "involvedObject": {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": _KIND,
+            "name": job.name,
+            "namespace": job.namespace,
+            "uid": job.uid,
+        },
+        "type": "Normal" if reason == JobEventReason.RUNS.value else "Warning",
+        "reason": reason,
+        "message": said,
+        "source": {"component": _REPORTER},
+        "reportingComponent": _REPORTER,
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }

@@ -1,0 +1,146 @@
+"""Lookup of jobs, replicas and ranks by the names that users type."""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Final, Protocol, TypeVar
+
+from backend_plugin.core.errors import BackendError
+from backend_plugin.core.observed import Job
+from backend_plugin.core.task_annotation import TaskAnnotation
+
+_NAMED: Final = 6
+# The number of latest jobs to compare with a mistyped name. A comparison takes up to 0.2 ms and blocks the
+# server. A user rarely needs an older job.
+_COMPARED: Final = 100
+# The longest name of a Kubernetes object; longer input is not compared.
+_LONGEST: Final = 253
+# The least similarity. It is high because all generated names have the same structure.
+_ALIKE: Final = 0.8
+
+
+class JobNotFound(BackendError):
+    """The name does not match any job; the message suggests similar names."""
+
+
+class AmbiguousJob(BackendError):
+    """The name is ambiguous; the message lists the jobs."""
+
+
+class RankNotFound(BackendError):
+    """The job does not have the rank or replica; the message lists those that it has."""
+
+
+class NamedJob(Protocol):
+    """The fields of a job that a lookup uses."""
+
+    namespace: str
+    name: str
+    origin: TaskAnnotation | None
+
+
+Known = TypeVar("Known", bound=NamedJob)
+
+
+def find_job(word: str, jobs: Iterable[Known]) -> Known:
+    """Return the job with that name, of that execution, or with that name prefix, in this order.
+
+    If all matches are attempts of one Flyte node, return the last attempt.
+
+    Args:
+        word: The text that the user typed; ``namespace/`` may precede it.
+        jobs: The jobs to search.
+
+    Raises:
+        JobNotFound: If no job matches.
+        AmbiguousJob: If several jobs match.
+    """
+    namespace, slash, name = word.rpartition("/")
+    among = [job for job in jobs if not slash or job.namespace == namespace]
+    named = [job for job in among if job.name == name]
+    of_execution = [] if named else [job for job in among if _get_execution(job) == name]
+    begin_so = [job for job in among if name and job.name.startswith(name)]
+    found = named or of_execution or begin_so
+    if not found:
+        raise JobNotFound(_format_no_match(word, name, among))
+    last = _select_last_attempt(found)
+    if last is None:
+        raise AmbiguousJob(_format_ambiguity(word, found))
+    return last
+
+
+def find_replica_ranks(job: Job, role: str, index: int) -> range | None:
+    """Return the ranks of a replica; None if a rendezvous assigns them at each start."""
+    if job.elastic and (job.replicas != 1 or job.nproc_per_node is None):
+        return None
+    each = job.nproc_per_node or 1
+    masters = sum(group.replicas for group in job.groups if group.role == "master")
+    first = (index + (masters if role == "worker" else 0)) * each
+    return range(first, first + each)
+
+
+def list_replicas_with_rank(job: Job, rank: int) -> frozenset[str]:
+    """Return the names of the replicas that may have a rank, as ``worker-0``.
+
+    These are all replicas if a rendezvous assigns the ranks.
+
+    Raises:
+        RankNotFound: If the job does not have the rank.
+    """
+    replicas = [(group.role, index) for group in job.groups for index in range(group.replicas)]
+    known = {f"{role}-{index}": find_replica_ranks(job, role, index) for role, index in replicas}
+    found = frozenset(name for name, those in known.items() if those is None or rank in those)
+    total = len(replicas) * (job.nproc_per_node or 1)
+    if not found or not 0 <= rank < total:
+        has = f"ranks 0 to {total - 1}" if total > 1 else "rank 0 only"
+        raise RankNotFound(f"job {job.name} has no rank {rank}; it has {has}")
+    return found
+
+
+def require_replica(job: Job, name: str) -> str:
+    """Return `name` if the job has a replica with this name.
+
+    Raises:
+        RankNotFound: If it does not.
+    """
+    for group in job.groups:
+        if name in {f"{group.role}-{index}" for index in range(group.replicas)}:
+            return name
+    has = ", ".join(
+        f"{group.role}-0" if group.replicas == 1 else f"{group.role}-0 to {group.role}-{group.replicas - 1}"
+        for group in job.groups
+    )
+    raise RankNotFound(f"job {job.name} has no replica {name}; it has {has or 'none'}")
+
+
+def _get_execution(job: NamedJob) -> str | None:
+    return job.origin.run.execution or None if job.origin is not None else None
+
+
+def _select_last_attempt(found: Sequence[Known]) -> Known | None:
+    """Return the last attempt; None if the jobs are not attempts of one Flyte node."""
+    if len(found) == 1:
+        return found[0]
+    runs = [job.origin.run for job in found if job.origin is not None]
+    nodes = {(run.namespace, run.project, run.domain, run.execution, run.node_id) for run in runs}
+    by_attempt = dict(zip((run.attempt for run in runs), found, strict=False))
+    return by_attempt[max(by_attempt)] if len(nodes) == 1 and len(by_attempt) == len(found) else None
+
+
+def _format_no_match(word: str, name: str, among: Sequence[NamedJob]) -> str:
+    word = word[:_LONGEST]
+    if not among:
+        return f"there is no job {word}, and no other job" + (" in that namespace" if "/" in word else "")
+    # Compare with the whole name, and with its prefix of the typed length.
+    latest = among[-_COMPARED:] if len(name) <= _LONGEST else ()
+    near = {job.name[:end]: job.name for job in latest for end in (None, len(name))}
+    close = [near[each] for each in get_close_matches(name, near, n=3, cutoff=_ALIKE)]
+    if close:
+        return f"there is no job {word}; did you mean {' or '.join(dict.fromkeys(close))}?"
+    there = ", ".join(job.name for job in among[:_NAMED])
+    return f"there is no job {word}" + (f"; the existing jobs are {there}" if len(among) <= _NAMED else "")
+
+
+def _format_ambiguity(word: str, found: Sequence[NamedJob]) -> str:
+    names = [f"{job.namespace}/{job.name}" for job in found]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{word} matches {', '.join(names[:_NAMED])}{more}; write more of the name"

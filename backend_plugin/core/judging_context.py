@@ -1,0 +1,21 @@
+"""The settings and the author's options that `judge` needs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from backend_plugin.core.job import Attempt, Deadlines
+from backend_plugin.core.settings.judging import JudgingSettings
+from backend_plugin.core.settings.logs import LogLinkSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgingContext:
+    """The inputs of `judge`, except the observed state and the time."""
+
+    judging: JudgingSettings = field(default_factory=JudgingSettings)
+    logs: LogLinkSettings = field(default_factory=LogLinkSettings)
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    run: Attempt | None = None
+    """The attempt, for log links; if None, their Flyte variables are empty."""
+    task_config: Mapping[str, str] = field(default_factory=dict)
+    """`TaskTemplate.config`; its ``link_type`` selects log links."""

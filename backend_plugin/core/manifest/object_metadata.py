@@ -1,0 +1,56 @@
+"""The metadata of a job, from its pods, its task template and its execution."""
+
+from collections.abc import Mapping
+
+from flyteidl.core.tasks_pb2 import TaskTemplate
+
+from backend_plugin.core import task_annotation
+from backend_plugin.core.job import Attempt, Deadlines
+from backend_plugin.core.manifest import names
+from backend_plugin.core.values import JsonValue, Manifest
+
+
+def build_job_metadata(template: TaskTemplate, run: Attempt, deadlines: Deadlines, pod: Manifest) -> Manifest:
+    """Return the name, labels, annotations and owner of the job around `pod`.
+
+    A job has the labels and annotations of its pods, so that queues and cost reports see them. Those of the
+    task template override them, and those of the execution override both.
+    """
+    said = template.metadata.metadata
+    metadata = _get_mapping(pod, "metadata")
+    owners = names.build_owner_references(run.owner)
+    return {
+        "name": names.job_name(run),
+        "namespace": run.namespace,
+        "labels": {
+            **_get_mapping(metadata, "labels"),
+            **said.labels,
+            **run.labels,
+            **names.build_identity_labels(run.output_prefix),
+        },
+        "annotations": {
+            **_without_own_keys(_get_mapping(metadata, "annotations")),
+            **_without_own_keys(said.annotations),
+            **_without_own_keys(run.annotations),
+            names.OUTPUT_PREFIX: run.output_prefix,
+            task_annotation.ANNOTATION: task_annotation.encode(run, deadlines, template.config),
+        },
+        **({"ownerReferences": owners} if owners else {}),
+    }
+
+
+def _without_own_keys(annotations: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """Return the annotations without our prefix, because those control the job and the server."""
+    return {key: value for key, value in annotations.items() if not key.startswith(names.PREFIX)}
+
+
+def with_identity(pod: Manifest, run: Attempt) -> Manifest:
+    """Return the pod template with the identity label of the job."""
+    metadata = _get_mapping(pod, "metadata")
+    labels = {**_get_mapping(metadata, "labels"), names.IDENTITY: names.compute_identity(run)}
+    return {**pod, "metadata": {**metadata, "labels": labels}}
+
+
+def _get_mapping(manifest: Manifest, key: str) -> Mapping[str, JsonValue]:
+    part = manifest.get(key)
+    return part if isinstance(part, dict) else {}

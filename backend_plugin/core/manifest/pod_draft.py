@@ -1,0 +1,219 @@
+"""The pod of a task template, from a target of either form, as a draft.
+
+The other `pod_*` modules add the platform's part to the draft.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from flyteidl.core.tasks_pb2 import Resources, TaskTemplate
+
+from backend_plugin.core import schema_check
+from backend_plugin.core.errors import Problem, Problems
+from backend_plugin.core.protojson import decode_struct, format_value
+from backend_plugin.core.quantity import InvalidQuantity, Quantity, parse
+from backend_plugin.core.replica_specs import RESOURCE_NAMES
+from backend_plugin.core.settings import Settings
+
+PRIMARY_KEY: Final = "primary_container_name"
+# Present in every container that FlytePropeller rendered, and in no other.
+DECORATED: Final = "FLYTE_INTERNAL_EXECUTION_ID"
+# A name ends before the next brace. Otherwise the matching time would grow with the square of the number of
+# starts.
+_PLACEHOLDER: Final = re.compile(
+    r"{{\s*[.$](?:inputs?(?:Prefix|\.[^{}\s]+)?|outputPrefix|rawOutputDataPrefix|checkpointOutputPrefix"
+    r"|prevCheckpointPrefix|perRetryUniqueKey|taskTemplatePath|namespace)\s*}}",
+    re.IGNORECASE,
+)
+MOST_CONTAINERS: Final = 128
+"""The maximum number of containers of one kind; building a pod with 1,000 takes a tenth of a second."""
+# The first FlytePropeller release that fills in the templates that it sends to connectors.
+FIRST_PROPELLER: Final = "1.16.7"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodDraft:
+    """A pod before or after FlytePropeller added the platform's part."""
+
+    spec: Mapping[str, Any]
+    primary: str
+    """The name of the container that trains."""
+    path: str
+    """The path of the spec in the task template."""
+    is_decorated: bool
+    """True if FlytePropeller rendered it, so that the platform's part must not be added again."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    def get_container_path(self, kind: str, index: int) -> str:
+        """Return the path of a container in the task template."""
+        return self.path if self.path == "container" else f"{self.path}.{kind}[{index}]"
+
+
+def read(template: TaskTemplate, settings: Settings) -> tuple[PodDraft | None, list[Problem]]:
+    """Return the draft and its problems; None as draft if the target is unusable."""
+    target = template.WhichOneof("target")
+    if target == "container":
+        return _build_container_draft(template, settings)
+    if target == "k8s_pod":
+        return _build_pod_draft(template)
+    return None, [
+        Problem(
+            field="target",
+            value=str(target),
+            message="contains no training container",
+            remedy="write a container or a k8s_pod",
+        )
+    ]
+
+
+def _build_container_draft(template: TaskTemplate, settings: Settings) -> tuple[PodDraft, list[Problem]]:
+    target = template.container
+    problems = Problems(_check_placeholders(list(target.command), "container.command"))
+    problems += _check_placeholders(list(target.args), "container.args")
+    if target.HasField("data_config"):
+        problems.append(_copilot_problem("container.dataConfig"))
+    container: dict[str, Any] = {
+        # Without a name only the template containers `default` and `primary` apply to it.
+        "name": "",
+        "image": target.image,
+        "command": list(target.command),
+        "args": list(target.args),
+        "env": [{"name": each.key, "value": each.value} for each in target.env],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "imagePullPolicy": settings.image_pull_policy,
+        "resources": {
+            "requests": _parse_amounts(target.resources.requests, "requests", settings, problems),
+            "limits": _parse_amounts(target.resources.limits, "limits", settings, problems),
+        },
+    }
+    spec = {"containers": [{key: value for key, value in container.items() if value or key == "name"}]}
+    return PodDraft(spec=spec, primary="", path="container", is_decorated=False), problems
+
+
+def _parse_amounts(entries: Any, part: str, settings: Settings, problems: list[Problem]) -> dict[str, str]:
+    said = {}
+    for index, entry in enumerate(entries):
+        path = f"container.resources.{part}[{index}]"
+        amount = _parse_amount(entry.value, path, problems)
+        name = settings.gpu_resource_name if entry.name == Resources.GPU else RESOURCE_NAMES.get(entry.name)
+        if not amount:
+            continue  # Flyte also treats zero as not specified.
+        if name is None:
+            problems.append(
+                Problem(
+                    field=path,
+                    value=str(entry.name),
+                    message="is not a resource of containers",
+                    remedy="request cpu, memory, gpu or ephemeral storage",
+                )
+            )
+        else:
+            said[name] = amount.text
+    return said
+
+
+def _parse_amount(value: str, path: str, problems: list[Problem]) -> Quantity | None:
+    found = list(schema_check.check_value(value, schema_check.QUANTITY, path))
+    problems += found
+    try:
+        return None if found else parse(value)
+    except InvalidQuantity:  # pragma: no cover  (the schema check has reported it)
+        return None
+
+
+def _build_pod_draft(template: TaskTemplate) -> tuple[PodDraft | None, list[Problem]]:
+    target, path = template.k8s_pod, "k8sPod.podSpec"
+    said = decode_struct(target.pod_spec, whole=True)
+    spec, wrong = schema_check.convert_value(said, "PodSpec", path)
+    problems = Problems(wrong)
+    problems += _check_container_names(said, path)
+    if problems:
+        return None, problems
+    problems += _check_container_count(spec, path)
+    if problems:
+        return None, problems
+    primary = _find_primary_name(template, spec)
+    if primary is None:
+        return None, [_missing_primary_problem(template, spec)]
+    train = next(each for each in spec["containers"] if each.get("name", "") == primary)
+    draft = PodDraft(
+        spec=spec,
+        primary=primary,
+        path=path,
+        is_decorated=any(each.get("name") == DECORATED for each in train.get("env", ())),
+        labels=dict(target.metadata.labels),
+        annotations=dict(target.metadata.annotations),
+    )
+    if target.HasField("data_config") and not draft.is_decorated:
+        problems.append(_copilot_problem("k8sPod.dataConfig"))
+    for kind in ("containers", "initContainers"):
+        for index, each in enumerate(spec.get(kind, ())):
+            for part in ("command", "args"):
+                problems += _check_placeholders(each.get(part, ()), f"{path}.{kind}[{index}].{part}")
+    return draft, problems
+
+
+def _find_primary_name(template: TaskTemplate, spec: Mapping[str, Any]) -> str | None:
+    """Return the name of the container that trains: the configured one, or the only one."""
+    names = [each.get("name", "") for each in spec.get("containers", ())]
+    said = template.config.get(PRIMARY_KEY, "") or template.k8s_pod.primary_container_name
+    if said in names:
+        return str(said)
+    # A pod template of `with_overrides` arrives without its primary container name.
+    return str(names[0]) if len(names) == 1 else None
+
+
+def _missing_primary_problem(template: TaskTemplate, spec: Mapping[str, Any]) -> Problem:
+    said = template.config.get(PRIMARY_KEY, "") or template.k8s_pod.primary_container_name
+    names = ", ".join(format_value(each.get("name", "")) for each in spec.get("containers", ()))
+    return Problem(
+        field=f"config.{PRIMARY_KEY}",
+        value=format_value(said),
+        message="is not the name of a container of the pod",
+        remedy=f"name one of {names}" if names else "add a container to the pod",
+    )
+
+
+def _check_placeholders(words: Any, path: str) -> Iterator[Problem]:
+    for index, word in enumerate(words):
+        if _PLACEHOLDER.search(word):
+            yield Problem(
+                field=f"{path}[{index}]",
+                value=format_value(word),
+                message="was not replaced by Flyte",
+                remedy=f"update FlytePropeller to {FIRST_PROPELLER} or later, and do not use it in commands",
+            )
+
+
+def _check_container_count(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    for kind in ("containers", "initContainers"):
+        if (number := len(spec.get(kind, ()))) > MOST_CONTAINERS:
+            yield Problem(
+                field=f"{path}.{kind}",
+                value=f"{number:,} containers",
+                message=f"are more than the limit of {MOST_CONTAINERS}",
+                remedy="leave out what is not needed",
+            )
+
+
+def _check_container_names(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    for kind in ("containers", "initContainers"):
+        containers = spec.get(kind, ())
+        for index, each in enumerate(containers if isinstance(containers, list) else ()):
+            if isinstance(each, Mapping) and not each.get("name"):
+                field_path = f"{path}.{kind}[{index}].name"
+                yield Problem(
+                    field=field_path, value=format_value(""), message="is empty", remedy="name the container"
+                )
+
+
+def _copilot_problem(path: str) -> Problem:
+    return Problem(
+        field=path,
+        value="{...}",
+        message="requires Flyte's co-pilot, which this backend does not add",
+        remedy="leave it out; tasks written in Python never need it",
+    )

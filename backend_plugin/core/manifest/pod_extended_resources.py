@@ -1,0 +1,127 @@
+"""The ``extendedResources`` of a task template, and the tolerations for devices."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from flyteidl.core.tasks_pb2 import GPUAccelerator, SharedMemory
+
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.manifest.pod_placement import with_requirements
+from backend_plugin.core.protojson import format_value
+from backend_plugin.core.quantity import parse
+from backend_plugin.core.schema_check import QUANTITY, check_value
+from backend_plugin.core.settings import Settings
+
+_PATH: Final = "extendedResources.sharedMemory"
+_TOLERATION_SAYS: Final = ("key", "operator", "value", "effect")
+
+
+def with_accelerator(
+    spec: Mapping[str, Any], accelerator: GPUAccelerator, settings: Settings
+) -> Mapping[str, Any]:
+    """Return a spec that requires nodes with this accelerator and tolerates their taints."""
+    expressions = build_accelerator_requirements(accelerator, settings)
+    added = _build_accelerator_tolerations(accelerator, settings)
+    if added:
+        spec = {**spec, "tolerations": [*spec.get("tolerations", ()), *added]}
+    return with_requirements(spec, expressions) if expressions else spec
+
+
+def has_gpu(spec: Mapping[str, Any], settings: Settings) -> bool:
+    """True if a container of the spec has a GPU limit."""
+    name = settings.gpu_resource_name
+    return any(name in each.get("resources", {}).get("limits", {}) for each in spec["containers"])
+
+
+def build_accelerator_requirements(
+    accelerator: GPUAccelerator, settings: Settings
+) -> list[Mapping[str, Any]]:
+    """Return the node label requirements for this accelerator."""
+    labels: list[Mapping[str, Any]] = []
+    if accelerator.device:
+        labels.append(_build_label_requirement(settings.gpu_device_node_label, accelerator.device))
+    size = settings.gpu_partition_size_node_label
+    if accelerator.WhichOneof("partition_size_value") == "partition_size":
+        labels.append(_build_label_requirement(size, accelerator.partition_size))
+    elif accelerator.unpartitioned:
+        unpartitioned = {"key": size, "operator": "DoesNotExist"}
+        labels.append(settings.gpu_unpartitioned_node_selector_requirement or unpartitioned)
+    return labels
+
+
+def _build_accelerator_tolerations(
+    accelerator: GPUAccelerator, settings: Settings
+) -> list[Mapping[str, Any]]:
+    tolerations: list[Mapping[str, Any]] = []
+    if accelerator.device:
+        tolerations.append(_build_toleration(settings.gpu_device_node_label, accelerator.device))
+    if accelerator.WhichOneof("partition_size_value") == "partition_size":
+        tolerations.append(
+            _build_toleration(settings.gpu_partition_size_node_label, accelerator.partition_size)
+        )
+    elif accelerator.unpartitioned and settings.gpu_unpartitioned_toleration is not None:
+        tolerations.append(settings.gpu_unpartitioned_toleration)
+    return tolerations
+
+
+def _build_label_requirement(label: str, value: str) -> dict[str, Any]:
+    return {"key": label, "operator": "In", "values": [value]}
+
+
+def _build_toleration(label: str, value: str) -> dict[str, Any]:
+    return {"key": label, "operator": "Equal", "value": value, "effect": "NoSchedule"}
+
+
+def with_resource_tolerations(
+    spec: Mapping[str, Any], claimed: Iterable[str], settings: Settings
+) -> Mapping[str, Any]:
+    """Return a spec that tolerates the taints of nodes with the extended resources that it requests."""
+    said = list(spec.get("tolerations", ()))
+    for name in sorted({*claimed} & {*settings.add_tolerations_for_extended_resources}):
+        toleration = {"key": name, "operator": "Exists", "effect": "NoSchedule"}
+        if not any(_is_same_toleration(toleration, each) for each in said):
+            said.append(toleration)
+    return {**spec, "tolerations": said} if said else spec
+
+
+def _is_same_toleration(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one.get(key, "") == other.get(key, "") for key in _TOLERATION_SAYS)
+
+
+def with_shared_memory(spec: Mapping[str, Any], memory: SharedMemory, primary: str) -> Mapping[str, Any]:
+    """Return a spec with the shared memory mounted in the primary container.
+
+    `check_shared_memory` must have found no problem.
+    """
+    # Without a size Flyte writes zero, which Kubernetes interprets as no limit.
+    size = parse(memory.size_limit or "0").text
+    volume = {"name": memory.mount_name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
+    mount = {"name": memory.mount_name, "mountPath": memory.mount_path}
+    containers = [
+        {**each, "volumeMounts": [*each.get("volumeMounts", ()), mount]} if each["name"] == primary else each
+        for each in spec["containers"]
+    ]
+    return {**spec, "containers": containers, "volumes": [*spec.get("volumes", ()), volume]}
+
+
+def check_shared_memory(spec: Mapping[str, Any], memory: SharedMemory, primary: str) -> Iterator[Problem]:
+    """Yield the reasons why the shared memory cannot be mounted."""
+    for name, value in (("mountName", memory.mount_name), ("mountPath", memory.mount_path)):
+        if not value:
+            yield _problem(name, value, "is empty", "write one")
+    if memory.size_limit:
+        yield from check_value(memory.size_limit, QUANTITY, f"{_PATH}.sizeLimit")
+    mounts: Sequence[Mapping[str, Any]] = next(
+        (each.get("volumeMounts", ()) for each in spec["containers"] if each["name"] == primary), ()
+    )
+    names = {each.get("name") for each in (*spec.get("volumes", ()), *mounts)}
+    if memory.mount_name in names:
+        yield _problem("mountName", memory.mount_name, "is the name of another volume", "write another name")
+    if memory.mount_path in {each.get("mountPath") for each in mounts}:
+        yield _problem(
+            "mountPath", memory.mount_path, "is the mount path of another volume", "leave one of them out"
+        )
+
+
+def _problem(field: str, value: str, message: str, remedy: str) -> Problem:
+    return Problem(field=f"{_PATH}.{field}", value=format_value(value), message=message, remedy=remedy)

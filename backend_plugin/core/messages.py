@@ -1,0 +1,282 @@
+"""The user-facing messages about a job."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+from backend_plugin.core import error_parser
+from backend_plugin.core.pending import JobWarning, PendingReason, PendingStage
+from backend_plugin.core.pending_reasons import is_blocking
+from backend_plugin.core.status import JobState, JobStatus
+from backend_plugin.core.terminations import ReplicaTermination
+from backend_plugin.core.values import JsonValue
+from kfpytorch_common.causes import (
+    CLUSTER_REMEDIES,
+    REMEDIES,
+    Cause,
+    Failure,
+    Frame,
+    RaisedException,
+    classify,
+    is_unexplained,
+)
+from kfpytorch_common.causes import get_remedy as remedy_of
+
+LONGEST: Final = 1_000
+# The length of the text to clean; removing escape sequences makes it shorter.
+_READ: Final = 8 * LONGEST
+# Terminal escape sequences, control characters and surrogates, which cannot be encoded.
+_CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]")
+_USER_FRAME: Final = re.compile(r'File "([^"\n]{1,300})", line (\d{1,7}), in (\S{1,100})')
+# This project's packages are listed too, for developers who run them from a checkout.
+_INSTALLED: Final = (
+    "site-packages/",
+    "dist-packages/",
+    "/lib/python3",
+    "/flytekit/",
+    "/flytekitplugins/",
+    "/kfpytorch_common/",
+)
+_WORD: Final = re.compile(r"(?:restarted \d{1,10} times, after )?([A-Z][A-Za-z]{2,60})(?=[:,]|$)")
+_NAMED: Final = 4
+_FIRST_LINE: Final = 300
+_MORE: Final = 300
+
+STATES: Final = {
+    JobState.UNSEEN: "Unseen",
+    JobState.CREATED: "Created",
+    JobState.SUSPENDED: "Suspended",
+    JobState.ADMITTED: "Created",
+    JobState.RUNNING: "Running",
+    JobState.RESTARTING: "Restarting",
+    JobState.SUCCEEDED: "Succeeded",
+    JobState.FAILED: "Failed",
+    JobState.DELETED: "Deleted",
+    JobState.GONE: "Gone",
+}
+"""The default reason of a verdict, by the state of the job."""
+
+DELETION: Final = {JobState.DELETED: "is being deleted", JobState.GONE: "was deleted"}
+LOSS: Final = {JobState.DELETED: "is being deleted", JobState.GONE: "no longer exists"}
+
+
+def shorten_message(message: str) -> str:
+    """Return the text without control characters, truncated to `LONGEST` characters."""
+    begin = message[:_READ]
+    clean = begin if begin.isprintable() else _CONTROL.sub(" ", begin)
+    return clean if len(clean) <= LONGEST else clean[: LONGEST - 2].rstrip() + " …"
+
+
+def join_lines(*parts: str) -> str:
+    """Join the non-empty parts, one per line."""
+    return "\n".join(part for part in parts if part)
+
+
+def format_duration(limit: timedelta) -> str:
+    """Return a duration as ``2 h 30 min`` or ``90 s``."""
+    minutes, seconds = divmod(int(limit.total_seconds()), 60)
+    if seconds or minutes < 2:
+        return f"{minutes * 60 + seconds} s"
+    hours, minutes = divmod(minutes, 60)
+    return " ".join(f"{count} {unit}" for count, unit in ((hours, "h"), (minutes, "min")) if count)
+
+
+def format_job_name(status: JobStatus) -> str:
+    """Return the namespace and name of the job."""
+    return f"{status.job.namespace}/{status.job.name}" if status.job else "of this task"
+
+
+def get_remedy(cause: Cause) -> str:
+    """Return the remedy for a cause in one sentence; may be empty."""
+    return CLUSTER_REMEDIES.get(cause) or REMEDIES.get(cause, "")
+
+
+def select_remedy(wait: PendingReason) -> str:
+    """Return the remedy for a pending reason; may be empty."""
+    if wait.remedy:
+        return wait.remedy
+    if wait.never and wait.cause is Cause.QUEUE:
+        return "it requests more than it can ever get: request less, or use another queue"
+    return get_remedy(wait.cause)
+
+
+def format_unused_outputs(status: JobStatus) -> str:
+    """Return a line on the outputs of a failed job; empty if there are none."""
+    return "its outputs were written, but are not used" if status.outputs else ""
+
+
+def format_missing_pods(status: JobStatus) -> str:
+    """Return a line on the number of pods that no longer exist; empty if all exist.
+
+    A replaced pod counts as missing. A later pod of a job that can scale does not replace another one.
+    """
+    replaced = () if status.job is not None and status.job.scales else status.replaced
+    count = status.total - len(status.pods) + len(replaced)
+    if count <= 0:
+        return ""
+    return (
+        f"{count} of its {status.total} pods no longer exist; find out what deleted them: "
+        "a user, a node drain or a lost node"
+    )
+
+
+def get_termination_reason(death: ReplicaTermination) -> str:
+    """Return the reason of a termination: the exception, Kubernetes' reason, the signal or ``ExitCode``."""
+    if death.failure.exception:
+        return death.failure.exception.rpartition(".")[2]
+    if death.failure.stopped and not death.failure.exit_code:
+        return "Deleted"
+    first = _WORD.match(death.said)
+    return first[1] if first else death.failure.signal or "ExitCode"
+
+
+def format_failure(status: JobStatus, death: ReplicaTermination, note: str, *, retry: bool) -> str:
+    """Return the message for a failure with the root cause `death`.
+
+    The first line names the replica, the failure, its location and its cause. Details, the number of other
+    failed replicas, `note` and the remedy follow.
+    """
+    failure = death.failure
+    who = failure.replica or "a replica"
+    who = who if failure.rank is None else f"rank {failure.rank} ({who})"
+    verdict = f"{who} failed: {death.said}".replace("\n", " ")[:_FIRST_LINE]
+    others = status.dead - 1
+    # `classify` does not know the causes that the cluster reports, so use its remedy only if it agrees.
+    ended = failure if failure.exception else replace(failure, message=death.detail)
+    known = death.cause not in CLUSTER_REMEDIES and death.cause is classify(ended)
+    hint = remedy_of(ended) if known else get_remedy(death.cause)
+    wordless = death.cause is Cause.USER_ERROR and not failure.exception and not death.detail
+    hint = hint or ("it reported no error; the last lines of its log may show the reason" if wordless else "")
+    place = _find_location(failure)
+    return join_lines(
+        f"{verdict}{place} ({death.cause.value})",
+        _format_details(death),
+        f"{others} more of {status.total} replicas failed after it" if others > 0 and status.total else "",
+        note,
+        format_unused_outputs(status),
+        hint,
+        _format_retry_outlook(death, retry=retry),
+    )
+
+
+def _format_retry_outlook(death: ReplicaTermination, *, retry: bool) -> str:
+    if death.recoverable:
+        # Flyte's code in the container also marks its own errors as recoverable, not only the author's code.
+        return "" if death.cause is Cause.INFRA else "marked as recoverable by the task"
+    if retry:
+        return ""
+    sure = "may" if is_unexplained(death.failure) else "would"
+    return f"another attempt {sure} fail the same way"
+
+
+def _find_location(failure: Failure) -> str:
+    """Return the innermost line of the user's own code."""
+    if failure.frames:
+        return f", at {_format_frame(failure.frames[-1])}"
+    users = [match for match in _USER_FRAME.findall(failure.traceback) if not _is_installed(match[0])]
+    return f", at {users[-1][0]}:{users[-1][1]} in {users[-1][2]}" if users else ""
+
+
+def _format_frame(frame: Frame) -> str:
+    return f"{frame.file}:{frame.line} in {frame.function}"
+
+
+def _is_installed(file: str) -> bool:
+    return file.startswith("<") or any(part in file for part in _INSTALLED)
+
+
+def _format_details(death: ReplicaTermination) -> str:
+    """Return further lines: the rest of the exception's message, or the end of the termination log."""
+    failure = death.failure
+    said = failure.message.partition("\n")[2] if failure.exception else death.detail
+    text = [line.rstrip() for line in said.strip().splitlines() if line.strip()]
+    shown = [
+        *(text[:5] if failure.exception else text[-5:]),
+        *map(_format_earlier_exception, reversed(failure.chain[-3:])),
+    ]
+    return "\n".join(f"  {line[:_MORE]}" for line in shown)
+
+
+def _format_earlier_exception(raised: RaisedException) -> str:
+    """Return a line on an exception from which the failure was raised."""
+    users = [frame for frame in raised.frames if not _is_installed(frame.file)]
+    place = f", at {_format_frame(users[-1])}" if users else ""
+    how = "raised while handling" if raised.handled else "caused by"
+    said = raised.message.partition("\n")[0]
+    return f"{how} {raised.exception}{f': {said}' if said else ''}{place}"
+
+
+def format_replicas(replicas: Sequence[str]) -> str:
+    """Return ``worker-0, worker-1, worker-2, worker-3 and 6 more``."""
+    shown = sorted(replicas, key=error_parser.get_replica_sort_key)
+    if len(shown) <= _NAMED:
+        return ", ".join(shown)
+    return f"{', '.join(shown[:_NAMED])} and {len(shown) - _NAMED} more"
+
+
+def format_pending(wait: PendingReason) -> str:
+    """Return the line for a pending reason."""
+    if _is_job_wide(wait):
+        return wait.said
+    if wait.lacks:  # The sentence states already what the replicas wait for.
+        return f"{format_replicas(wait.replicas)}: {wait.said}"
+    reason = f", {wait.reason}" if wait.reason and wait.stage > PendingStage.UNPLACED else ""
+    return f"{format_replicas(wait.replicas)} {_VERBS[wait.stage]}{reason}: {wait.said}"
+
+
+_VERBS: Final = {
+    PendingStage.HELD: "waiting",
+    PendingStage.UNPLACED: "waiting for a node",
+    PendingStage.STARTING: "starting",
+    PendingStage.RESTARTING: "restarting",
+}
+
+
+def _is_job_wide(wait: PendingReason) -> bool:
+    """True if the job waits as a whole."""
+    return wait.whole or not wait.replicas
+
+
+def format_progress(status: JobStatus, phase: str, notes: Sequence[JobWarning]) -> str:
+    """Return the message for a job that has not ended, with pending reasons, warnings and a remedy."""
+    begun = f"{status.ready} of {status.total} replicas ready"
+    if status.state is JobState.SUSPENDED:
+        begun = "suspended by a queue or a user"
+    elif not status.waits and phase == "QUEUED":
+        begun = "created; no further status yet"
+    elif status.state is JobState.RESTARTING and status.condition is not None and status.condition.message:
+        begun = f"{begun}; {status.condition.message}"
+    said = [wait_of for each in status.waits[:6] if (wait_of := format_pending(each))]
+    what_helps = select_remedy(status.waits[0]) if status.waits and is_blocking(status.waits[0]) else ""
+    aloud = [note.said for note in notes]
+    if not said:
+        return join_lines(begun, *aloud)
+    first = status.waits[0]
+    is_news = first.raw not in first.said and _is_job_wide(first)
+    raw = f"message of its scheduler: {first.raw}" if is_news else ""
+    return join_lines(f"{said[0]} ({begun})", *said[1:], *aloud, what_helps, raw)
+
+
+def build_custom_info(
+    status: JobStatus, cause: Cause | None, notes: Sequence[JobWarning]
+) -> Mapping[str, JsonValue]:
+    """Return the current state for Flyte's `custom_info`, which may change without a change of the phase."""
+    said: dict[str, JsonValue] = {
+        "state": status.state.value,
+        "job": status.job.name if status.job else "",
+        "namespace": status.job.namespace if status.job else "",
+        "replicas": status.total,
+        "ready": status.ready,
+    }
+    if cause is not None:
+        said["cause"] = cause.value
+    if status.waits:
+        said["waits"] = [shorten_message(format_pending(each)) for each in status.waits[:6]]
+        said["details"] = [shorten_message(each.raw or each.said) for each in status.waits[:6]]
+    if notes:
+        said["notes"] = [shorten_message(note.said) for note in notes]
+    if status.death is not None:
+        said["failed"] = status.death.failure.replica
+    return said

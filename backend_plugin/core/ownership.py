@@ -1,0 +1,52 @@
+"""Detection of orphan candidates: jobs without an owner whose Flyte execution may be gone.
+
+Kubernetes deletes a job with its owner. The scan for orphans and the lookup of executions are in
+`shell.orphans`.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from backend_plugin.core import task_annotation
+from backend_plugin.core.job import Attempt, OwnerReference
+from backend_plugin.core.manifest import names
+from backend_plugin.core.observed import Job
+from backend_plugin.core.values import Manifest
+
+WORKFLOW: Final = "kfpytorch.flyte.org/workflow"
+"""The annotation that gives the location of the execution's FlyteWorkflow if it does not own the job."""
+_ELSEWHERE: Final = "elsewhere"
+
+
+def is_owner_unknown(job: Job) -> bool:
+    """True if neither an owner nor the annotation gives the location of the job's execution."""
+    return not (job.owned or job.deleting or job.annotations.get(WORKFLOW))
+
+
+def find_orphan_candidate(job: Job, now: datetime, least_age: timedelta) -> Attempt | None:
+    """Return the attempt of a job that is an orphan candidate, otherwise None.
+
+    A job is not a candidate if it is younger than `least_age`, or ended more recently than that. A job that
+    has ended and has a time to live is not a candidate either.
+    """
+    since = job.end_condition.since if job.end_condition is not None else job.created
+    if (
+        not is_owner_unknown(job)
+        or since is None
+        or now - since < least_age
+        or (job.end_condition and job.expires)
+    ):
+        return None
+    whose = task_annotation.read(job.annotations, job.namespace)
+    return whose.run if whose is not None and whose.run.execution and whose.run.output_prefix else None
+
+
+def build_ownership_patch(owner: OwnerReference | None) -> Manifest:
+    """Return the merge patch that sets the owner of a job, or marks its workflow as outside this cluster.
+
+    Flyte requests the status of the job, so its execution exists. Without an owner in this cluster it must
+    run in another one.
+    """
+    if owner is None:
+        return {"metadata": {"annotations": {WORKFLOW: _ELSEWHERE}}}
+    return {"metadata": {"ownerReferences": names.build_owner_references(owner)}}

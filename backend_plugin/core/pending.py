@@ -1,0 +1,103 @@
+"""Records for pending reasons. `pending_reasons` and `scheduling.schedulers` create them."""
+
+import enum
+from datetime import datetime
+
+import msgspec
+
+from backend_plugin.core.quantity import Quantity
+from kfpytorch_common.causes import Cause
+
+
+class PendingStage(enum.IntEnum):
+    """The stage of a wait; the lowest one is reported first."""
+
+    HELD = 0
+    """A queue or a quota does not admit the pods."""
+    UNPLACED = 1
+    STARTING = 2
+    """The pod is bound to a Kubernetes node, but has not run."""
+    RESTARTING = 3
+    """The pod has run, and will run again."""
+
+
+class ResourceShortage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A resource shortage, with the quantities that are known."""
+
+    resource: str
+    missing: Quantity | None = None
+    """The additional quantity that would be sufficient."""
+    asked: Quantity | None = None
+    """The request of the whole gang, if the scheduler reports it; otherwise the job's annotation has it."""
+    free: Quantity | None = None
+    held: Quantity | None = None
+    """The quantity that the gang holds already."""
+    counts_own: bool = False
+    """True if the scheduler counts what the gang's members hold as free."""
+    counts_all: bool = False
+    """True if the scheduler counts every replica, not only those that must be placed together."""
+    upto: str = ""
+    """The last replica role that the scheduler counted, in order; empty if it counted all roles."""
+
+
+class SchedulerMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The parsed message of a scheduler, in a form that does not depend on the scheduler."""
+
+    said: str = ""
+    lacks: tuple[ResourceShortage, ...] = ()
+    """Resource shortages; if there are any, the sentence is built from them."""
+    queue: str = ""
+    cause: Cause | None = None
+    """The cause; None if the message only shows that no Kubernetes node has enough room."""
+    never: bool = False
+    """True if the wait cannot end without a change."""
+    vague: bool = False
+    """True if an event about the same pod may contain more details."""
+    gang: bool = True
+    """True if the message is about the whole gang, False if it is about one pod."""
+    follows: bool = False
+    """True if it is only a consequence of what other members of the gang wait for."""
+    short: tuple[str, ...] = ()
+    """The resources of which the nodes have too little for one pod."""
+
+
+class PendingReason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A pending reason of some replicas, or of the job as a whole."""
+
+    stage: PendingStage
+    cause: Cause
+    reason: str
+    """The reason that Kubernetes or the scheduler reports, such as ``Unschedulable``."""
+    said: str
+    replicas: tuple[str, ...] = ()
+    """The replicas that wait; empty if the job waits as a whole."""
+    since: datetime | None = None
+    lacks: tuple[ResourceShortage, ...] = ()
+    queue: str = ""
+    ahead: int | None = None
+    """The number of jobs that the queue admits before this one."""
+    again: str = ""
+    """A prefix of the sentence that states that the job has run before; may be empty."""
+    whole: bool = False
+    """True if the whole gang waits, although single replicas reported it."""
+    follows: bool = False
+    """True if it is only a consequence of another pending reason, which is reported first."""
+    never: bool = False
+    short: tuple[str, ...] = ()
+    """The resources of which the nodes have too little for one pod."""
+    observed_at: datetime | None = None
+    """The time of the scheduler's last report of these numbers, if it is known."""
+    vague: bool = False
+    """True if an event may contain the precise reason; see `SchedulerMessage`."""
+    remedy: str = ""
+    """A remedy that replaces the one for the cause; may be empty."""
+    raw: str = ""
+    """The original message, if `said` differs from it."""
+
+
+class JobWarning(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A job warning: something degraded that no Kubernetes object reports."""
+
+    said: str
+    since: datetime | None = None
+    """The start of the problem; it is reported only after some time. None to report it immediately."""

@@ -1,0 +1,343 @@
+"""Recognition of the pending reasons of a job, from its pod groups, pods and events.
+
+It parses the messages of kube-scheduler and the kubelet. `scheduling.schedulers` parses those of gang
+schedulers, and `timeouts` has the time limits.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import structs
+
+from backend_plugin.core import placeholders, terminations
+from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, PodGroup
+from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
+from backend_plugin.core.scheduling.registry import WORDS
+from kfpytorch_common.causes import Cause
+
+_NODES: Final = re.compile(r"(?<!\d)(\d{1,9})/(?=(\d{1,9}))\2 nodes are available: ?(.{0,2000})", re.DOTALL)
+_LACKING: Final = re.compile(r"^(\d{1,9}) Insufficient ([\w./-]{1,253})$")
+_OTHERWISE: Final = re.compile(r"^(\d{1,9}) node\(s\) (.+)$", re.DOTALL)
+
+
+def list_job_reasons(
+    observed: Observed, pods: Sequence[Pod], exit_codes: Mapping[int, Cause]
+) -> list[PendingReason]:
+    """Return the pending reasons of the job as a whole, starting with those of its pod groups."""
+    # Pod groups and events may be outdated once all pods are bound.
+    living = _list_live_pods(observed, pods)
+    complete = observed.job is not None and len(living) >= observed.job.replicas
+    if complete and all(pod.is_bound for pod in living):
+        return []
+    groups = [wait for group in observed.pod_groups if (wait := find_group_reason(group)) is not None]
+    told = [wait for words in WORDS for wait in words.events(observed)]
+    holders = placeholders.list_gang_reasons(observed, pods, lambda pod: find_pod_reason(pod, exit_codes))
+    return [*groups, *told, *list_creation_failures(observed, pods), *holders]
+
+
+def _list_live_pods(observed: Observed, pods: Sequence[Pod]) -> list[Pod]:
+    """Return the pods that are not being deleted; none for a suspended job, whose pods will be deleted."""
+    return [] if _is_suspended(observed) else [pod for pod in pods if pod.deleted is None]
+
+
+def _is_suspended(observed: Observed) -> bool:
+    conditions = observed.job.conditions if observed.job is not None else ()
+    return any(condition.type == "Suspended" and condition.true for condition in conditions)
+
+
+def find_group_reason(group: PodGroup) -> PendingReason | None:
+    """Return the pending reason that a PodGroup or a Workload reports, or None."""
+    if group.foreign:
+        return None
+    for words in WORDS:
+        if group.api in ("", words.api) and (wait := words.group(group)) is not None:
+            return wait
+    return None
+
+
+REFUSALS: Final[Sequence[tuple[str, Cause]]] = (
+    ("exceeded quota", Cause.QUOTA),
+    ("failed calling webhook", Cause.INFRA),
+    ("already exists", Cause.INFRA),
+    ("violates PodSecurity", Cause.CONFIG),
+    ("denied the request", Cause.CONFIG),
+    ("is invalid", Cause.CONFIG),
+    ("is forbidden", Cause.CONFIG),
+)
+"""Causes by parts of the API server's error message for the creation of a pod or a service."""
+
+
+def list_creation_failures(observed: Observed, pods: Sequence[Pod]) -> list[PendingReason]:
+    """Return the pending reason for the last failed creation of a missing pod; at most one."""
+    job = observed.job
+    is_whole = job is not None and len(_list_live_pods(observed, pods)) >= job.replicas
+    if is_whole or _is_suspended(observed):
+        return []
+    refused = [
+        each
+        for each in observed.events
+        if each.warning
+        and each.reason in ("FailedCreatePod", "FailedCreateService")
+        and (job is None or not _is_outdated(each, job, pods))
+    ]
+    if not refused:
+        return []
+    last = max(refused, key=lambda event: (event.at is not None, event.at, event.message))
+    cause = next((cause for part, cause in REFUSALS if part in last.message), Cause.INFRA)
+    return [
+        PendingReason(
+            stage=PendingStage.HELD,
+            cause=cause,
+            reason=last.reason,
+            said=f"its pods cannot be created: {last.message}",
+            since=last.at,
+        )
+    ]
+
+
+def _is_outdated(refusal: Event, job: Job, pods: Sequence[Pod]) -> bool:
+    """True if the failed creation is older than the first full set of pods, or than the newest pod."""
+    if job.started is None:
+        return False
+    if refusal.at is None:  # Without a time, assume that it precedes the existing pods.
+        return bool(pods)
+    return refusal.at < max([job.started, *(pod.created for pod in pods if pod.created is not None)])
+
+
+def list_replica_reasons(
+    observed: Observed, pods: Iterable[Pod], exit_codes: Mapping[int, Cause]
+) -> list[PendingReason]:
+    """Return the pending reason of each replica, with details from events."""
+    found = ((pod, find_pod_reason(pod, exit_codes)) for pod in pods)
+    return [_with_event_details(pod, wait, observed.events) for pod, wait in found if wait is not None]
+
+
+def _with_event_details(pod: Pod, wait: PendingReason, events: Iterable[Event]) -> PendingReason:
+    if not wait.vague:
+        return wait
+    # Ignore events of an earlier pod incarnation, which has the same name.
+    own = [each for each in events if not (each.at and pod.created and each.at < pod.created)]
+    said = placeholders.find_last_shortage(own, {pod.name})
+    if said is None or said.cause is None:
+        return wait
+    return structs.replace(
+        wait,
+        stage=_get_unbound_stage(said.cause),
+        cause=said.cause,
+        said=said.said,
+        lacks=said.lacks,
+        queue=said.queue,
+    )
+
+
+def _get_unbound_stage(cause: Cause) -> PendingStage:
+    """Return the stage of a pod that is not bound to a node."""
+    return PendingStage.HELD if cause is Cause.QUEUE else PendingStage.UNPLACED
+
+
+def find_pod_reason(pod: Pod, exit_codes: Mapping[int, Cause]) -> PendingReason | None:
+    """Return the pending reason of a pod; None if it runs, has ended or is being deleted."""
+    if pod.phase in ("Succeeded", "Failed") or pod.deleted is not None:
+        return None
+    if not pod.is_bound and pod.phase != "Running":
+        return _build_unbound_reason(pod)
+    for container in (*pod.init_containers, *pod.containers):
+        if container.waiting:
+            return _build_container_reason(pod, container, exit_codes)
+    if pod.phase == "Running":
+        return None
+    return PendingReason(
+        stage=PendingStage.STARTING,
+        cause=Cause.INFRA,
+        reason="ContainerCreating",
+        said=_PREPARED,
+        replicas=(pod.replica,),
+        since=_find_bound_time(pod),
+    )
+
+
+_PREPARED: Final = "placed; the image, the volumes and the network are being prepared"
+
+
+def _build_unbound_reason(pod: Pod) -> PendingReason:
+    condition = pod.scheduled
+    if condition is None:
+        return PendingReason(
+            stage=PendingStage.UNPLACED,
+            cause=Cause.UNSCHEDULABLE,
+            reason="",
+            said="no scheduler has handled it yet",
+            replicas=(pod.replica,),
+            since=pod.created,
+        )
+    said = parse_scheduler_message(condition.message)
+    cause = said.cause or Cause.UNSCHEDULABLE
+    return PendingReason(
+        stage=_get_unbound_stage(cause),
+        cause=cause,
+        reason=condition.reason or "Unschedulable",
+        said=said.said,
+        replicas=(pod.replica,),
+        since=condition.since or pod.created,
+        lacks=said.lacks,
+        queue=said.queue,
+        whole=bool(said.lacks) and said.gang,
+        vague=said.vague,
+        follows=said.follows,
+        short=said.short,
+        raw=condition.message if said.said != condition.message.strip() else "",
+    )
+
+
+def parse_scheduler_message(message: str) -> SchedulerMessage:
+    """Parse a scheduler's message about a pod that is not bound: first as one of a gang scheduler."""
+    for words in WORDS:
+        if (said := words.message(message)) is not None:
+            return said
+    return format_unschedulable(message)
+
+
+_UNHELPFUL: Final = re.compile(r"(?<!\d)(\d{1,9}) Preemption is not helpful for scheduling")
+_NEVER: Final = "; no node has that much, even when it is empty"
+
+
+def format_unschedulable(message: str) -> SchedulerMessage:
+    """Parse the message of kube-scheduler: the number of nodes per reason, and the missing resources."""
+    nodes = _NODES.search(message)
+    if nodes is None:
+        return SchedulerMessage(said=message.strip() or "no node has been found", gang=False)
+    why = f"{nodes[3].partition('preemption:')[0]} ".partition(". ")[0].strip()
+    parts = [part.strip() for part in why.split(", ") if part]
+    short = tuple(found[2] for part in parts if (found := _LACKING.match(part)))
+    unhelpful = _UNHELPFUL.search(nodes[3])
+    # The scheduler calls preemption unhelpful on a node whose capacity is less than the request.
+    is_never = len(short) == len(parts) and unhelpful is not None and unhelpful[1] == nodes[2]
+    said = (
+        f"no node of {nodes[2]} fits: "
+        f"{'; '.join(map(_format_node_reason, parts))}{_NEVER if is_never else ''}"
+    )
+    return SchedulerMessage(said=said, gang=False, short=short)
+
+
+def _format_node_reason(part: str) -> str:
+    if lacking := _LACKING.match(part):
+        return f"{lacking[1]} lack {lacking[2]}"
+    if otherwise := _OTHERWISE.match(part):
+        return f"{otherwise[1]} {otherwise[2]}"
+    return part
+
+
+CONTAINER_CAUSES: Final[Mapping[str, Cause]] = {
+    "ErrImagePull": Cause.IMAGE,
+    "ImagePullBackOff": Cause.IMAGE,
+    "ErrImageNeverPull": Cause.IMAGE,
+    "ImageInspectError": Cause.IMAGE,
+    "RegistryUnavailable": Cause.IMAGE,
+    "InvalidImageName": Cause.CONFIG,
+    "CreateContainerConfigError": Cause.CONFIG,
+    "CreateContainerError": Cause.CONFIG,
+    "RunContainerError": Cause.CONFIG,
+    "CrashLoopBackOff": Cause.USER_ERROR,
+}
+"""Causes by the waiting reason of a container; other reasons are normal steps of the start."""
+
+
+def _classify_waiting_container(container: Container, exit_codes: Mapping[int, Cause]) -> Cause:
+    cause = CONTAINER_CAUSES.get(container.waiting, Cause.INFRA)
+    made = container.waiting in ("CreateContainerError", "RunContainerError")
+    if made and not terminations.is_permanent_start_error(container.waiting_message):
+        return Cause.INFRA
+    if container.init and container.name == "init-pytorch":  # The operator adds it to wait for the master.
+        return Cause.INFRA
+    if container.waiting == "CrashLoopBackOff" and container.last is not None:
+        return terminations.classify_container_termination(container.last, exit_codes)
+    return cause
+
+
+_STEPS: Final = {"ContainerCreating": _PREPARED, "PodInitializing": "its init containers are running"}
+
+
+def _build_container_reason(pod: Pod, container: Container, exit_codes: Mapping[int, Cause]) -> PendingReason:
+    cause = _classify_waiting_container(container, exit_codes)
+    init = "init container " if container.init else ""
+    name = f"{init}{container.name}" if init or container is not pod.primary else ""
+    about = (
+        f"image {container.image}"
+        if cause is Cause.IMAGE or container.waiting == "InvalidImageName"
+        else name
+    )
+    ended = container.last
+    if container.waiting == "CrashLoopBackOff" and ended is not None:
+        why = ended.reason if ended.reason != "Error" else ""
+        said = f"ended {container.restarts} times, the last with exit code {ended.exit_code} {why}".rstrip()
+    else:
+        said = container.waiting_message or _STEPS.get(container.waiting, container.waiting)
+    # A repeatedly failing init container means that the training has not begun.
+    again = container.restarts > 0 and not container.init
+    return PendingReason(
+        stage=PendingStage.RESTARTING if again else PendingStage.STARTING,
+        cause=cause,
+        reason=container.waiting,
+        said=f"{about}: {said}" if about else said,
+        replicas=(pod.replica,),
+        since=_find_bound_time(pod),
+    )
+
+
+def _find_bound_time(pod: Pod) -> datetime | None:
+    placed = pod.scheduled.since if pod.scheduled is not None and pod.scheduled.true else None
+    # The Ready condition becomes false when a restarted container fails.
+    unready = pod.ready.since if pod.ready is not None and not pod.ready.true else None
+    known = [each for each in (placed, unready, pod.started, pod.created) if each is not None]
+    return max(known) if known else None
+
+
+def with_report_times(waits: Iterable[PendingReason], events: Sequence[Event]) -> Iterator[PendingReason]:
+    """Yield the waits with the time at which the scheduler last reported their numbers.
+
+    The condition of a pod keeps the time of the first report, so the time is that of an event. A repeated
+    event has the text of the first report and the time of the last. Replicas with the same numbers get the
+    same time, so that one line reports them.
+    """
+    latest: dict[tuple[ResourceShortage, ...], datetime] = {}
+    dated = list(waits)
+    for wait in dated:
+        is_derived = any(lack.counts_own for lack in wait.lacks)
+        alike = [event for event in events if is_derived and event.message == wait.raw and not event.repeated]
+        for at in (event.at for event in alike if event.at is not None):
+            latest[wait.lacks] = max(at, latest.get(wait.lacks, at))
+    for wait in dated:
+        yield structs.replace(wait, observed_at=latest[wait.lacks]) if wait.lacks in latest else wait
+
+
+def merge_reasons(waits: Iterable[PendingReason]) -> list[PendingReason]:
+    """Merge equal pending reasons, with all replicas and the earliest start time, and sort them by stage."""
+    alike: dict[tuple[PendingStage, Cause, str, str], PendingReason] = {}
+    for wait in waits:
+        key = (wait.stage, wait.cause, wait.reason, wait.said)
+        other = alike.get(key)
+        alike[key] = wait if other is None else _merge_pair(other, wait)
+    return sorted(alike.values(), key=_get_sort_key)
+
+
+def _get_sort_key(wait: PendingReason) -> tuple[int, bool, bool, bool, int, str, str]:
+    worry = (not is_blocking(wait), wait.follows, not wait.lacks)
+    return (wait.stage, *worry, -len(wait.replicas), wait.said, wait.reason)
+
+
+def is_blocking(wait: PendingReason) -> bool:
+    """True if a reason is reported, and it is not a normal step of the start."""
+    return bool(wait.reason) and wait.cause is not Cause.INFRA
+
+
+def _merge_pair(one: PendingReason, other: PendingReason) -> PendingReason:
+    known = [each for each in (one.since, other.since) if each is not None]
+    since = min(known) if known else None
+    return structs.replace(one, replicas=(*one.replicas, *other.replicas), since=since)
+
+
+def has_lasted_longer(wait: PendingReason, patience: timedelta, now: datetime) -> bool:
+    """True if the wait has lasted for more than `patience`."""
+    return wait.since is not None and now - wait.since > patience

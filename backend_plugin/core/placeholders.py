@@ -1,0 +1,84 @@
+"""The pending reason of a gang from its placeholder pods, which often are the only pods that report one."""
+
+from collections import Counter
+from collections.abc import Callable, Container, Sequence
+
+from backend_plugin.core.observed import Event, Observed, Pod
+from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
+from backend_plugin.core.quantity import subtract_quantity
+from backend_plugin.core.scheduling import gang_annotation, registry
+from backend_plugin.core.scheduling.gang_annotation import GangSummary
+from kfpytorch_common.causes import Cause
+
+
+def list_gang_reasons(
+    observed: Observed, members: Sequence[Pod], of_pod: Callable[[Pod], PendingReason | None]
+) -> list[PendingReason]:
+    """Return the pending reason of the gang that its placeholder pods report; at most one."""
+    own = {pod.name for pod in members}
+    held = [pod for pod in observed.pods if pod.name not in own and _is_placeholder(pod)]
+    told = [(pod, wait) for pod in held if (wait := of_pod(pod)) is not None]
+    if not told:
+        return []
+    gang = (
+        gang_annotation.read_gang_summary(observed.job.annotations)
+        if observed.job is not None
+        else gang_annotation.NOBODY
+    )
+    missing = sum(not pod.is_bound for pod in held)
+    # The sort key puts pods that wait for a Kubernetes node before pods that wait for something else.
+    worst = min((wait for _, wait in told), key=lambda wait: (wait.stage, not wait.reason, wait.said))
+    said = find_last_shortage(
+        observed.events, {pod.name for pod in held if not pod.is_bound}
+    ) or SchedulerMessage(said=worst.said if worst.reason else "")
+    cause = said.cause or worst.cause
+    told_by = said.said or "their placeholder pods have no node yet"
+    return [
+        PendingReason(
+            stage=PendingStage.HELD if cause is Cause.QUEUE else PendingStage.UNPLACED,
+            cause=cause,
+            reason=worst.reason or "Unschedulable",
+            said=f"waiting for {missing} of {len(held)} places: {told_by}" if missing else told_by,
+            replicas=tuple(pod.replica for pod in members if not pod.is_bound),
+            since=min((wait.since for _, wait in told if wait.since is not None), default=None),
+            lacks=_compute_gang_shortages(gang, held, {lack.resource for lack in said.lacks})
+            if missing
+            else (),
+            queue=said.queue,
+            whole=True,
+            raw=worst.raw,
+        )
+    ]
+
+
+def _is_placeholder(pod: Pod) -> bool:
+    return bool(pod.place) or registry.is_placeholder_name(pod.name)
+
+
+def find_last_shortage(events: Sequence[Event], waiting: Container[str]) -> SchedulerMessage | None:
+    """Return the last event message about one of the `waiting` pods that names missing resources."""
+    for event in reversed(events):
+        if event.name in waiting:
+            for words in registry.WORDS:
+                if (said := words.message(event.message)) is not None and said.lacks:
+                    return said
+    return None
+
+
+def _compute_gang_shortages(
+    gang: GangSummary, held: Sequence[Pod], short: set[str]
+) -> tuple[ResourceShortage, ...]:
+    """Return the resource shortages of the whole gang: its total request minus the capacity that it holds.
+
+    If no message names a missing resource, each one that the gang requests may be short. Devices come first.
+    """
+    asked_for = {name for role in gang.roles for name in role.requests}
+    placed = Counter(pod.place for pod in held if pod.is_bound)
+    there = {role.name: placed[role.name] for role in gang.roles}
+    found = []
+    for resource in sorted(short or asked_for, key=lambda name: ("/" not in name, name)):
+        asked, kept = gang.compute_total(resource), gang.compute_amount(there, resource)
+        if asked is not None and kept is not None and kept < asked:
+            missing = subtract_quantity(asked, kept)
+            found.append(ResourceShortage(resource=resource, missing=missing, asked=asked, held=kept))
+    return tuple(found)

@@ -1,0 +1,110 @@
+"""Messages for the rejection of a task, by this server or by the cluster."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from backend_plugin.core import verdict
+from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem
+from backend_plugin.core.job import Attempt
+from backend_plugin.core.manifest import names
+from backend_plugin.core.values import Manifest
+from backend_plugin.core.verdict import Verdict
+from kfpytorch_common.causes import Cause
+
+_MOST_PROBLEMS: Final = 8
+LONGEST_NAMESPACE: Final = 63
+"""Characters of a namespace in Kubernetes."""
+
+
+def build_verdict(message: str) -> Verdict:
+    """Return the verdict on a task for which no job was created."""
+    return verdict.build_failure(Cause.CONFIG, "Refused", message)
+
+
+def format_problems(problems: Sequence[Problem]) -> str:
+    """Return a message with the first problems of a task, one per line."""
+    told = [str(problem) for problem in problems[:_MOST_PROBLEMS]]
+    more = len(problems) - len(told)
+    head = "the task cannot be run as it is" if len(problems) > 1 else "the task cannot be run"
+    rest = (
+        f"and {more} more problems" if len(problems) < MOST_PROBLEMS else f"and {more} or more other problems"
+    )
+    return "\n".join([f"{head}: {told[0]}", *told[1:], *([rest] if more else [])])
+
+
+def format_cluster_rejection(reason: str, message: str) -> str:
+    """Return the message for a rejection by the cluster; `reason` may be empty, as for a webhook."""
+    return f"the cluster refuses the job{f' ({reason})' if reason else ''}: {message}"
+
+
+def add_remedy(message: str) -> str:
+    """Return the message of the cluster, with a remedy if there is one for it."""
+    remedy = next((f"; {said}" for words, said in _REMEDIES.items() if re.search(words, message)), "")
+    return f"{message}{remedy}"
+
+
+_REMEDIES: Final = {
+    "because it is being terminated": (
+        "run it in another project or domain, or after the namespace exists again"
+    ),
+    'namespaces "[^"]{0,253}" not found': "create the namespace, as Flyte does for each project and domain",
+}
+"""Remedies by patterns of Kubernetes' messages."""
+
+
+def is_transient(code: int, message: str) -> bool:
+    """True if a quota is exceeded, which is temporary. The text of a webhook's denial does not count."""
+    return code == _FORBIDDEN and not is_denial(message) and "exceeded quota" in message
+
+
+def is_denial(message: str) -> bool:
+    """True if an admission webhook or policy has denied the request, as the API server reports it."""
+    _, _, reason = message.partition(" is forbidden: ")
+    return message.startswith(_DENIALS) or reason.startswith(_DENIALS)
+
+
+_DENIALS: Final = ("admission webhook", "ValidatingAdmissionPolicy")
+
+
+_FORBIDDEN: Final = 403
+
+
+def check_attempt_fields(run: Attempt) -> Sequence[Problem]:
+    """Return a problem for each missing field of the name of a job, and for a namespace that is too long."""
+    needed = (
+        ("output_prefix", run.output_prefix),
+        ("task_execution_metadata.namespace", run.namespace),
+        ("task_execution_metadata.task_execution_id.node_execution_id.execution_id.name", run.execution),
+    )
+    missing = [
+        Problem(field=field, value="''", message="is missing", remedy="FlytePropeller sends it")
+        for field, said in needed
+        if not said
+    ]
+    if len(run.namespace) > LONGEST_NAMESPACE:
+        too_long = Problem(
+            field="task_execution_metadata.namespace",
+            value=f"{len(run.namespace):,} characters",
+            message=f"is longer than {LONGEST_NAMESPACE} characters",
+            remedy="FlytePropeller sends a shorter one",
+        )
+        return [*missing, too_long]
+    return missing
+
+
+def require_own_job(run: Attempt, there: Manifest) -> None:
+    """Check that an existing job belongs to this attempt.
+
+    Raises:
+        InvalidTask: If the job has another output prefix.
+    """
+    if not names.has_output_prefix(there, run.output_prefix):
+        raise InvalidTask(
+            Problem(
+                field="metadata.name",
+                value=names.job_name(run),
+                message="is the name of a PyTorchJob that this server has not created for this attempt",
+                remedy="delete or rename that job",
+            )
+        )

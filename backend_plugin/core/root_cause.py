@@ -1,0 +1,396 @@
+"""Selection of the root cause among the terminations that pods, error files and events report."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from signal import SIGABRT, SIGKILL, SIGTERM
+from typing import Final
+
+from msgspec import structs
+
+from backend_plugin.core import error_parser, terminations
+from backend_plugin.core.error_files import ErrorFile
+from backend_plugin.core.observed import Event, Job, Pod
+from backend_plugin.core.terminations import SKEW, ReplicaTermination
+from kfpytorch_common.causes import Cause, Failure, classify, is_consequence
+
+# The longest time between an event and the end of the job that it caused. Peers notice a lost Kubernetes node
+# late, and a container that is restarted in place has a backoff.
+_RECENT: Final[Mapping[str, timedelta]] = {
+    "ExitedWithCode": timedelta(minutes=1),
+    "Preempted": timedelta(minutes=1),
+    "Evicted": timedelta(minutes=1),
+    "": timedelta(minutes=10),
+}
+
+
+def list_event_terminations(
+    events: Iterable[Event], pods: Iterable[Pod], ended: datetime | None, exit_codes: Mapping[int, Cause]
+) -> list[ReplicaTermination]:
+    """Return the last termination of each pod whose end only events report.
+
+    The pod is gone, or its last observed state does not contain the termination.
+    """
+    known = {pod.name: pod for pod in pods}
+    last: dict[str, ReplicaTermination] = {}
+    for event in events:
+        death = _find_event_termination(event, exit_codes)
+        if death is None or not (
+            _is_recent(event, ended) and _is_new_termination(event, known.get(death.pod))
+        ):
+            continue
+        other = last.get(death.pod)
+        if other is None or _is_earlier(other, death):
+            last[death.pod] = death
+    return list(last.values())
+
+
+def _is_earlier(one: ReplicaTermination, other: ReplicaTermination) -> bool:
+    return (other.failure.time_ns, other.said) > (one.failure.time_ns, one.said)
+
+
+def _is_new_termination(event: Event, pod: Pod | None) -> bool:
+    """True if the event reports a termination that the last observed state of the pod does not contain."""
+    if pod is None:
+        return True
+    if event.reason != "ExitedWithCode" or not terminations.is_pod_alive(pod):
+        return False
+    began = (pod.primary.running_since if pod.primary else None) or pod.started or pod.created
+    # The event may report the previous run of a restarted container.
+    again = pod.primary is not None and pod.primary.restarts > 0
+    return not again and began is not None and event.at is not None and event.at > began
+
+
+def _is_recent(event: Event, ended: datetime | None) -> bool:
+    if event.at is None or ended is None:
+        return True
+    return ended - event.at <= _RECENT.get(event.reason, _RECENT[""])
+
+
+def _find_event_termination(event: Event, exit_codes: Mapping[int, Cause]) -> ReplicaTermination | None:
+    if event.kind == "Pod":
+        return _find_pod_removal(event)
+    pod, code = error_parser.parse_exit_event(event.message)
+    if not code:
+        return None
+    # The operator writes 0xbeef if it has not found an exit code.
+    cause = Cause.INFRA if code == 0xBEEF else None
+    cause = (
+        cause
+        or terminations.CONTAINER_REASONS.get(event.reason)
+        or terminations.classify_exit_code(code, exit_codes)
+    )
+    stopped = terminations.decode_signal(code) == SIGTERM
+    failure = replace(
+        terminations.build_exit_code_failure(error_parser.parse_replica_name(pod), code, event.at),
+        stopped=stopped,
+    )
+    name = failure.signal
+    said = f"killed by {name} (exit code {code})" if name else f"exit code {code}"
+    what = f"{event.reason}, " if event.reason in terminations.CONTAINER_REASONS else ""
+    return ReplicaTermination(
+        failure=failure, cause=cause, said=f"{what}{said}", pod=pod, at=event.at, ordered=True
+    )
+
+
+_TAKEN: Final[Mapping[str, Cause]] = {
+    "Preempted": Cause.PREEMPTED,
+    "Evicted": Cause.INFRA,
+    "TaintManagerEviction": Cause.NODE_LOST,
+    "NodeNotReady": Cause.NODE_LOST,
+}
+"""Causes by the event reason of a scheduler, a kubelet or a node controller that removes a pod."""
+
+
+def _find_pod_removal(event: Event) -> ReplicaTermination | None:
+    cause = _TAKEN.get(event.reason)
+    if cause is None or event.message.startswith("Cancelling deletion"):
+        return None
+    return ReplicaTermination(
+        failure=terminations.build_exit_code_failure(
+            error_parser.parse_replica_name(event.name), 0, event.at
+        ),
+        cause=cause,
+        said=f"{event.reason}: {event.message}" if event.message else event.reason,
+        pod=event.name,
+        at=event.at,
+        ordered=True,
+        explained=True,
+    )
+
+
+def list_file_terminations(
+    files: Iterable[ErrorFile], pods: Iterable[Pod], exit_codes: Mapping[int, Cause]
+) -> list[ReplicaTermination]:
+    """Return the terminations that the error files of workers report."""
+    going = {name: pod.deleted for pod in pods if pod.deleted for name in (pod.replica, pod.name)}
+    return [_build_file_termination(each, going.get(each.worker), exit_codes) for each in files]
+
+
+def _build_file_termination(
+    file: ErrorFile, deleted: datetime | None, exit_codes: Mapping[int, Cause]
+) -> ReplicaTermination:
+    failure = error_parser.parse_failure(file)
+    cause = _classify_error_file(file, failure, exit_codes)
+    return ReplicaTermination(
+        failure=failure,
+        cause=cause,
+        said=error_parser.format_headline(file, failure),
+        detail=failure.traceback,
+        recoverable=file.recoverable,
+        pod=file.worker,
+        at=file.at,
+        ordered=deleted is not None and (file.at is None or file.at >= deleted),
+        explained=not failure.exception and cause is not Cause.USER_ERROR,
+    )
+
+
+def _classify_error_file(file: ErrorFile, failure: Failure, exit_codes: Mapping[int, Cause]) -> Cause:
+    if file.system:
+        # A non-recoverable error of Flyte's code in the container is an input that cannot be converted.
+        return Cause.INFRA if file.recoverable else Cause.CONFIG
+    # Without an exception, the elastic agent has reported a process that ended without an error message.
+    code = failure.exit_code if failure.exit_code >= 0 else 128 - failure.exit_code
+    if not failure.exception and code in exit_codes:
+        return exit_codes[code]
+    told = error_parser.parse_reported_cause(file)
+    if told is not None:
+        return told
+    cause = classify(failure)
+    if cause is Cause.USER_ERROR and is_consequence(failure):
+        return Cause.INFRA  # The worker only lost a peer, and the end of the peer is unknown.
+    return cause
+
+
+def split_error_files(
+    files: Sequence[ErrorFile], pods: Sequence[Pod]
+) -> tuple[list[ErrorFile], list[ErrorFile]]:
+    """Split error files into final ones and those of workers that run again and have not ended.
+
+    The error file of a worker that succeeded after a restart is in neither list.
+    """
+    by_name = {name: pod for pod in pods for name in (pod.replica, pod.name)}
+    certain: list[ErrorFile] = []
+    unsettled: list[ErrorFile] = []
+    for file in files:
+        pod = by_name.get(file.worker)
+        successors = [pod] if pod is not None else ([] if file.worker else list(pods))
+        fates = {_find_writer_fate(file, each) for each in successors}
+        if not fates or None in fates:
+            certain.append(file)
+        elif "alive" in fates:
+            unsettled.append(file)
+    return certain, unsettled
+
+
+def has_writer_restarted(file: ErrorFile, pods: Sequence[Pod]) -> bool:
+    """True if the worker of the error file has been started again after it wrote the file."""
+    writers = (pod for pod in pods if file.worker in ("", pod.name, pod.replica))
+    return file.at is not None and any(_has_restarted_since(file, pod) for pod in writers)
+
+
+def is_recovery_implied(file: ErrorFile, job: Job, ended: datetime | None) -> bool:
+    """True if the success of the job implies that the worker of `file` was restarted and succeeded.
+
+    The pod of the worker is gone. The job's success implies the worker's if the operator requires it, or if
+    the clean pod policy deletes all pods.
+    """
+    role = error_parser.parse_replica_name(file.worker).partition("-")[0]
+    masters = any(group.role == "master" for group in job.groups)
+    needed = role == "master" or not (masters or job.elastic)
+    restarts = any(group.restarts and group.role == role for group in job.groups)
+    if not restarts or not (needed or job.clean_pod_policy == "All"):
+        return False
+    return ended is not None and file.at is not None and ended - file.at > _ANEW
+
+
+# The shortest time in which a container is restarted and completes any work.
+_ANEW: Final = timedelta(seconds=5)
+
+
+# The kubelet reports times in whole seconds, a worker in nanoseconds.
+_SECOND: Final = timedelta(seconds=1)
+
+
+def _find_writer_fate(file: ErrorFile, pod: Pod) -> str | None:
+    """Return the state of the worker after it wrote `file`: ``well``, ``alive``, or None for a failure."""
+    if not _has_restarted_since(file, pod):
+        return None
+    ended = pod.primary.ended if pod.primary else None
+    if pod.deleted is not None:
+        # A worker that exits with 0 because its pod is deleted has not completed its work.
+        by_itself = ended is not None and ended.finished is not None and ended.finished <= pod.deleted
+        return "well" if by_itself and pod.phase == "Succeeded" else None
+    if pod.phase == "Succeeded" or (ended is not None and ended.exit_code == 0):
+        return "well"
+    return "alive" if ended is None and pod.phase in ("Pending", "Running") else None
+
+
+def _has_restarted_since(file: ErrorFile, pod: Pod) -> bool:
+    """True if the pod, or its current container run, started after the worker wrote `file`."""
+    container = pod.primary
+    again = container is not None and (container.restarts > 0 or container.last is not None)
+    began = pod.started or pod.created
+    if container is not None:
+        began = (container.ended.started if container.ended else container.running_since) or began
+    if began is None or file.at is None:
+        return again
+    return began > file.at or (again and began - file.at > -_SECOND)
+
+
+# The kubelet may report a termination only after the peers have noticed it. In nanoseconds.
+_NOTICED: Final = 10 * 10**9
+_WHOLE_SECOND: Final = 10**9
+# Exit codes that are more likely a consequence, among terminations within one second.
+_DOUBTFUL: Final = {-SIGTERM: 1, -SIGABRT: 2}
+
+
+# Messages of a process that received SIGTERM, or that has a child process that did.
+_BY_SIGTERM: Final = re.compile(r"SignalException|got signal: 15|killed by signal: Terminated|SIGTERM")
+
+
+def select_root_cause(
+    told: Sequence[ReplicaTermination], ended: datetime | None
+) -> ReplicaTermination | None:
+    """Return the root cause: the termination that caused the others. A tie goes to the lowest replica name.
+
+    The order is: causes, consequences, stopped replicas, terminations after `ended`. If there is no cause up
+    to `ended`, later terminations count too, because the clock of a node may be ahead.
+    """
+    worded = any(death.failure.exception and not is_consequence(death.failure) for death in told)
+    caused = any(is_possible_cause(death) and not _is_after_job_end(death, ended) for death in told)
+
+    def get_sort_key(death: ReplicaTermination) -> tuple[int, int, int, tuple[str, int], str]:
+        late = _is_after_job_end(death, ended) and (caused or not _can_precede_job_end(death))
+        return _compute_sort_key(death, late=late, worded=worded)
+
+    return min(told, key=get_sort_key, default=None)
+
+
+def has_root_cause(told: Iterable[ReplicaTermination], ended: datetime | None) -> bool:
+    """True if at least one termination may have caused the others and the end of the job."""
+    return any(
+        _can_precede_job_end(each) if _is_after_job_end(each, ended) else is_possible_cause(each)
+        for each in told
+    )
+
+
+def _is_after_job_end(death: ReplicaTermination, ended: datetime | None) -> bool:
+    return ended is not None and death.at is not None and death.at - ended > SKEW
+
+
+def is_possible_cause(death: ReplicaTermination) -> bool:
+    """True if a termination is neither the loss of a peer nor the effect of SIGTERM or SIGABRT."""
+    failure = death.failure
+    follows = failure.stopped or failure.exit_code in _DOUBTFUL or is_consequence(failure)
+    return not follows and _BY_SIGTERM.search(f"{failure.exception}: {failure.message}") is None
+
+
+def _can_precede_job_end(death: ReplicaTermination) -> bool:
+    """True if a termination dated after the end of the job may be its cause.
+
+    If the pod was deleted before it terminated, the cluster must have given the reason.
+    """
+    return is_possible_cause(death) and (death.explained or not death.ordered)
+
+
+def _compute_sort_key(
+    death: ReplicaTermination, *, late: bool, worded: bool
+) -> tuple[int, int, int, tuple[str, int], str]:
+    failure, when = death.failure, death.failure.time_ns
+    sigterm = failure.stopped and failure.exit_code == -SIGTERM and not worded
+    if late:
+        rank = 4
+    elif failure.stopped and not (sigterm and not death.ordered):
+        rank = 3
+    else:
+        rank = 2 if is_consequence(failure) else 1
+    if death.explained:
+        when = 0 if death.at is None else when - _NOTICED
+    elif not failure.exception and failure.exit_code != -SIGKILL:
+        when += _WHOLE_SECOND  # The timestamp has a resolution of one second.
+    return (
+        rank,
+        when,
+        _DOUBTFUL.get(failure.exit_code, 0),
+        error_parser.get_replica_sort_key(failure.replica),
+        death.said,
+    )
+
+
+def with_early_exits(
+    death: ReplicaTermination | None, pods: Sequence[Pod], total: int
+) -> ReplicaTermination | None:
+    """Return a lost-peer termination extended by the pods that had already ended with exit code 0.
+
+    If all peers had ended so, the cause is a user error: the ranks do not call the same collectives.
+
+    Args:
+        death: The root cause of the job, or None.
+        pods: The pods of the job.
+        total: The number of replicas.
+    """
+    if death is None or death.at is None or not is_consequence(death.failure):
+        return death
+    early = [
+        pod.replica
+        for pod in pods
+        if pod.replica != death.failure.replica and _has_exited_with_zero(pod, death.at)
+    ]
+    if not early:
+        return death
+    who = ", ".join(sorted(early, key=error_parser.get_replica_sort_key))
+    if len(early) < total - 1:
+        return structs.replace(death, said=f"{death.said} ({who} had ended with exit code 0)")
+    said = f"it waited for {who}, which had already ended with exit code 0"
+    failure = replace(death.failure, exception="EarlyExit", message=f"{said}\n{death.said}")
+    return structs.replace(death, failure=failure, cause=Cause.USER_ERROR, said=said)
+
+
+def _has_exited_with_zero(pod: Pod, at: datetime) -> bool:
+    """True if the pod had ended with exit code 0 by time `at`, and it is not being deleted."""
+    ended = pod.primary.ended if pod.primary is not None and pod.deleted is None else None
+    return ended is not None and ended.exit_code == 0 and ended.finished is not None and ended.finished <= at
+
+
+def select_near_files(files: Sequence[ErrorFile], ends: Sequence[ReplicaTermination]) -> list[ErrorFile]:
+    """Return the files written later than a minute before the first of `ends`; all if `ends` is empty."""
+    since = min((death.at for death in ends if death.at is not None), default=None)
+    return [file for file in files if since is None or file.at is None or file.at - since >= -_WRITTEN]
+
+
+def merge_terminations(
+    pods: Sequence[ReplicaTermination], files: Sequence[ReplicaTermination]
+) -> list[ReplicaTermination]:
+    """Return each termination once: an error file replaces the termination of the pod that wrote it."""
+    writers = {death.failure.replica for death in files}
+    silent = [
+        death for death in pods if death.cause is Cause.USER_ERROR and death.failure.replica not in writers
+    ]
+    rest = [death for death in pods if death.cause is not Cause.USER_ERROR]
+    found: list[ReplicaTermination] = []
+    for file in sorted(files, key=lambda death: (death.failure.time_ns, death.said)):
+        if file.failure.replica:
+            found.append(file)
+            continue
+        after = [death for death in silent if _can_be_writer(death, file)]
+        # An error file without a worker name may come from any replica that has no error file.
+        whose = min(after, key=lambda death: _compute_sort_key(death, late=False, worded=True), default=None)
+        silent = [death for death in silent if death is not whose]
+        found.append(_with_replica(file, after[0].failure.replica) if len(after) == 1 else file)
+    return [*found, *silent, *rest]
+
+
+# The longest time that a process takes to end after it has written its error file.
+_WRITTEN: Final = timedelta(minutes=1)
+
+
+def _can_be_writer(death: ReplicaTermination, file: ReplicaTermination) -> bool:
+    if death.at is None or file.at is None:
+        return True
+    return -_SECOND <= death.at - file.at <= _WRITTEN
+
+
+def _with_replica(file: ReplicaTermination, replica: str) -> ReplicaTermination:
+    return structs.replace(file, failure=replace(file.failure, replica=replica))

@@ -1,0 +1,76 @@
+"""The capabilities of a cluster that matter for gang scheduling, and their form in a file.
+
+`kube.capability_discovery` discovers them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import structs
+
+from backend_plugin.core.quantity import InvalidQuantity, parse
+
+
+class Capabilities(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="kebab"
+):
+    """The capabilities of a cluster for the jobs of one namespace.
+
+    None in a field means unknown, and `unknown` has the reason. The keys of a file are the field names with
+    ``-`` instead of ``_``.
+    """
+
+    kubernetes: str | None = None
+    """The version of the API server, such as ``1.35.2``."""
+    apis: Mapping[str, Sequence[str]] | None = None
+    """The versions of each API group, the preferred one first."""
+    operator_scheduler: str | None = None
+    """The value of ``--gang-scheduler-name`` of the training-operator; empty if it is not set."""
+    schedulers: Sequence[str] | None = None
+    """The schedulers that bound a pod recently, by the `schedulerName` of the pods."""
+    queues: Mapping[str, Sequence[str]] = {}
+    """The queues of each scheduler, by the name of the scheduler in the settings; unknown for others."""
+    admission_scheduler: str | None = None
+    """The scheduler that the webhooks of the cluster set on a pod that specifies none."""
+    suspends_jobs: bool | None = None
+    """True if Kueue suspends a PyTorchJob with a queue name."""
+    keeps_scheduling_group: bool | None = None
+    """True if the API server keeps the field ``spec.schedulingGroup`` of a pod."""
+    container_defaults: Mapping[str, str] = {}
+    """The default requests of a container, from the LimitRanges of the namespace."""
+    unknown: Mapping[str, str] = {}
+    """The reason why a fact is unknown, by the name of its field: the API error, and the RBAC rule to add."""
+
+    def __post_init__(self) -> None:
+        """Raise `InvalidQuantity` if an amount in `container_defaults` is invalid."""
+        for resource, amount in self.container_defaults.items():
+            try:
+                parse(amount)
+            except InvalidQuantity as refusal:
+                raise InvalidQuantity(
+                    f"container-defaults.{resource}={amount} is not a quantity"
+                ) from refusal
+
+    def has_api(self, group: str) -> bool | None:
+        """True if the cluster serves an API group; None if unknown."""
+        return None if self.apis is None else group in self.apis
+
+    def with_last_known(self, last: "Capabilities") -> "Capabilities":
+        """Return these capabilities, completed by the facts of `last` that are unknown now.
+
+        Dry-run requests determine these facts, and an exhausted quota rejects the requests without changing
+        the facts. Without this the selected scheduler would change whenever the quota of a namespace is
+        exhausted.
+        """
+        known = {name: getattr(last, name) for name in _TRIED if name in self.unknown}
+        known = {name: value for name, value in known.items() if value is not None}
+        unknown = {name: why for name, why in self.unknown.items() if name not in known}
+        return structs.replace(self, unknown=unknown, **known)
+
+
+_TRIED: Final = ("admission_scheduler", "keeps_scheduling_group", "suspends_jobs")
+
+
+NOTHING = Capabilities()
+"""The capabilities of a cluster that was not examined."""

@@ -1,0 +1,107 @@
+"""The gang request of a job, stored in an annotation of it; messages about a pending gang use it."""
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+from backend_plugin.core.quantity import Quantity, add_quantities, multiply_quantity
+from backend_plugin.core.reading import get_mapping
+from backend_plugin.core.scheduling import pod_requests
+from backend_plugin.core.scheduling.adapter import SchedulerAdapter
+from backend_plugin.core.scheduling.gang import GangSpec
+from backend_plugin.core.scheduling.status_parser import parse_bounded
+from backend_plugin.core.values import Manifest
+
+ANNOTATION: Final = "kfpytorch.flyte.org/gang"
+
+
+_MOST: Final = 2**31 - 1
+"""The maximum number of replicas of a role in a PyTorchJob; larger counts could not be written as text."""
+
+
+class _RoleSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    name: str = ""
+    count: Annotated[int, msgspec.Meta(ge=0, le=_MOST)] = 0
+    replicas: Annotated[int, msgspec.Meta(ge=0, le=_MOST)] = 0
+    """The number of all replicas, if it is larger than `count`."""
+    requests: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The gang request of a job, for messages; all fields have their defaults if it is unknown."""
+
+    scheduler_name: str = ""
+    """The `schedulerName` of its pods; empty if the adapter does not set it."""
+    queue: str = ""
+    by_operator: bool = False
+    """True if the operator creates the pod group; it does not report a failure to do so."""
+    roles: tuple[_RoleSummary, ...] = ()
+    """The roles, the master first, each with the number of replicas that must be placed."""
+
+    @property
+    def member_count(self) -> int:
+        """Return the number of replicas that must be placed."""
+        return sum(role.count for role in self.roles)
+
+    def compute_total(self, resource: str, upto: str = "", *, counts_all: bool = False) -> Quantity | None:
+        """Return the requested amount of a resource, by all roles or up to `upto`; None if unknown.
+
+        With `counts_all` every replica counts, otherwise only those that must be placed.
+        """
+        names = [role.name for role in self.roles]
+        roles = self.roles[: names.index(upto) + 1] if upto in names else self.roles
+        counts = {role.name: (role.replicas if counts_all else 0) or role.count for role in roles}
+        return self.compute_amount(counts, resource)
+
+    def compute_amount(self, counts: Mapping[str, int], resource: str) -> Quantity | None:
+        """Return the amount of a resource that the given number of replicas of each role requests."""
+        found = []
+        for role in self.roles:
+            if resource in role.requests and role.name in counts:
+                if (each := parse_bounded(role.requests[resource])) is None:
+                    return None
+                found.append(multiply_quantity(counts[role.name], each))
+        return add_quantities(found) if found else None
+
+
+NOBODY: Final = GangSummary()
+
+
+def annotate_gang(job: Manifest, gang: GangSpec, adapter: SchedulerAdapter) -> Manifest:
+    """Return the job with the annotation for its gang request."""
+    asks = GangSummary(
+        scheduler_name=gang.scheduler_name,
+        queue=gang.admission_queue or gang.queue,
+        by_operator=adapter.by_operator,
+        roles=tuple(
+            _RoleSummary(
+                name=member.name,
+                count=(count := member.count if adapter.counts_all else member.min_count),
+                replicas=member.count if member.count > count else 0,
+                requests=pod_requests.format_amounts(member.request),
+            )
+            for member in gang.members
+        ),
+    )
+    metadata = get_mapping(job, "metadata")
+    said = msgspec.json.encode(asks, order="sorted").decode()
+    annotations = {**get_mapping(metadata, "annotations"), ANNOTATION: said}
+    return {**job, "metadata": {**metadata, "annotations": annotations}}
+
+
+def read_gang_summary(annotations: Mapping[str, str]) -> GangSummary:
+    """Return the gang request in the annotations of a job, or the default if it is absent or invalid.
+
+    The annotation is untrusted: a user who may edit the job can change it.
+    """
+    said = annotations.get(ANNOTATION)
+    if said is None:
+        return NOBODY
+    try:
+        return _DECODER.decode(said)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return NOBODY
+
+
+_DECODER: Final = msgspec.json.Decoder(GangSummary)

@@ -1,0 +1,79 @@
+"""The gang of a job, from the options of its author and the settings of the platform.
+
+`selection` chooses the scheduler, and `adapter` writes its fields into the job.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from backend_plugin.core import job as vocabulary
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.job import TrainingJob
+from backend_plugin.core.manifest import names
+from backend_plugin.core.protojson import format_value
+from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.scheduling import pod_requests
+from backend_plugin.core.scheduling.adapter import MIN_MEMBER, QUEUE, SchedulerAdapter
+from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.core.scheduling.gang import GangSpec, build_gang_roles
+from backend_plugin.core.scheduling.gang_settings import GangSettings
+from backend_plugin.core.values import Manifest
+from kfpytorch_common import labels
+
+_PATH: Final = "custom.kfpytorch.gang"
+
+
+def check_gang_options(job: TrainingJob, chosen: GangSettings) -> Iterator[Problem]:
+    """Yield a problem for each gang option of the author that the selected scheduler does not support."""
+    said = job.gang or vocabulary.GangOptions()
+    adapter = chosen.adapter
+    if adapter is None:
+        return
+    values = {"queue": (QUEUE, said.queue), "minMember": (MIN_MEMBER, said.min_member)}
+    for field, (needed, value) in values.items():
+        if value is not None and needed not in adapter.understands:
+            yield _problem(field, value, f"is not supported by {chosen.scheduler}", "leave it out")
+    if said.queue is not None and not labels.is_value(said.queue):
+        yield _problem("queue", said.queue, "is not the name of a queue", f"write {labels.VALUE}")
+    if adapter.needs_queue and not (said.queue or chosen.queue):
+        message = f"is required by {chosen.scheduler}, and this platform has no default"
+        yield _problem("queue", "", message, "write Gang(queue=...)")
+
+
+def find_adapter(job: TrainingJob, chosen: GangSettings) -> SchedulerAdapter | None:
+    """Return the adapter for the job; None if no gang scheduler applies to it."""
+    adapter = chosen.adapter
+    if adapter is None or sum(group.replicas for group in job.groups) > 1 or adapter.takes_singles:
+        return adapter
+    return adapter.of_singles
+
+
+def build_gang(
+    job: TrainingJob,
+    manifest: Manifest,
+    chosen: GangSettings,
+    adapter: SchedulerAdapter,
+    found: Capabilities = NOTHING,
+) -> GangSpec:
+    """Return the gang of the job that `manifest` describes."""
+    said = job.gang or vocabulary.GangOptions()
+    metadata = get_mapping(manifest, "metadata")
+    # The author's queue is the one in which the job waits first.
+    queue, admission = said.queue or chosen.queue, ""
+    if chosen.local_queue:
+        queue, admission = chosen.queue, said.queue or chosen.local_queue
+    return GangSpec(
+        name=get_text(metadata, "name"),
+        namespace=get_text(metadata, "namespace"),
+        members=build_gang_roles(job, manifest, pod_requests.parse_amounts(found.container_defaults)),
+        identity={names.IDENTITY: get_text(get_mapping(metadata, "labels"), names.IDENTITY)},
+        scheduler_name=chosen.scheduler_name or adapter.scheduler_name,
+        queue=queue,
+        admission_queue=admission,
+        priority_class_name=said.priority_class_name or "",
+        timeout_seconds=int(chosen.timeout.total_seconds()) or None,
+    )
+
+
+def _problem(key: str, value: object, message: str, remedy: str) -> Problem:
+    return Problem(field=f"{_PATH}.{key}", value=format_value(value), message=message, remedy=remedy)

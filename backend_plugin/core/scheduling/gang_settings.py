@@ -1,0 +1,206 @@
+"""The gang settings of a platform: the section ``kfpytorch.gang``.
+
+`settings.reading` parses the values, and `selection` applies them to a job.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.protojson import format_value
+from backend_plugin.core.scheduling.adapter import QUEUE, SCHEDULER_NAME, TIMEOUT, SchedulerAdapter
+from backend_plugin.core.scheduling.adapter_composition import combine_adapters, find_admission_adapter
+from backend_plugin.core.scheduling.registry import ADAPTERS, IN_TREE
+from kfpytorch_common import labels
+
+NONE: Final = "none"
+AUTO: Final = "auto"
+PATH: Final = "kfpytorch.gang"
+LOCAL_QUEUE: Final = "local-queue"
+PARTS: Final = ("by_namespace", "by_project", "choices")
+_SECOND: Final = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangSettings:
+    """The gang settings of a platform, or of one part of it."""
+
+    scheduler: str = NONE
+    style: str = ""
+    """``operator`` or ``plugin``: the creator of the pod groups, if the scheduler supports both."""
+    scheduler_name: str = ""
+    """The `schedulerName` of pods; empty for the scheduler's default."""
+    queue: str = ""
+    """The queue of jobs whose author names none."""
+    local_queue: str = ""
+    """The queue that admits jobs before the scheduler places their pods, if the author names no
+    other; empty if no queue admission is configured."""
+    timeout: timedelta = timedelta(0)
+    """The time for which placed pods wait for the others; zero for the scheduler's default."""
+    by_namespace: "Mapping[str, GangSettings]" = field(default_factory=dict)
+    """Settings that replace these for the jobs of a namespace; they have no parts themselves."""
+    by_project: "Mapping[str, GangSettings]" = field(default_factory=dict)
+    """Settings for the jobs of a project and domain (``flytesnacks/production``); they take precedence."""
+    choices: "Mapping[str, GangSettings]" = field(default_factory=dict)
+    """Settings for jobs whose author names the scheduler."""
+
+    @property
+    def adapter(self) -> SchedulerAdapter | None:
+        """Return the adapter for the scheduler and style, with queue admission if configured; or None."""
+        places = self.styles.get(self.style)
+        if places is None or not self.local_queue:
+            return places
+        admits = find_admission_adapter(ADAPTERS)
+        return places if admits is None else combine_adapters(places, admits[1])
+
+    @property
+    def styles(self) -> Mapping[str, SchedulerAdapter]:
+        """Return the adapters of the scheduler by style."""
+        return ADAPTERS.get(self.scheduler, {})
+
+    @property
+    def parts(self) -> "Iterator[tuple[str, GangSettings]]":
+        """Yield the path and the settings of each part that replaces these."""
+        for name in PARTS:
+            for key, part in getattr(self, name).items():
+                yield f"{PATH}.{name.replace('_', '-')}.{key}", part
+
+    @property
+    def can_create_groups(self) -> bool:
+        """True if jobs may have a companion object that this server creates."""
+        alone = self.scheduler == AUTO or (
+            self.adapter is not None and self.adapter.companion_type is not None
+        )
+        return alone or any(part.can_create_groups for _, part in self.parts)
+
+    @property
+    def needs_detection(self) -> bool:
+        """True if the scheduler of a job may depend on the capabilities of the cluster."""
+        return self.scheduler == AUTO or any(part.needs_detection for _, part in self.parts)
+
+    @property
+    def is_unconfigured(self) -> bool:
+        """True if no part configures a gang scheduler, so that no cluster needs to be examined."""
+        return self.scheduler == NONE and all(part.is_unconfigured for _, part in self.parts)
+
+
+def read(said: Mapping[str, Any]) -> GangSettings:
+    """Return the settings from the fields of the section.
+
+    A part that names a scheduler is complete; any other part inherits the fields of the section.
+    """
+    whole = {key: value for key, value in said.items() if key not in PARTS}
+
+    def build_part(mine: Mapping[str, Any]) -> GangSettings:
+        return GangSettings(**mine) if "scheduler" in mine else GangSettings(**{**whole, **mine})
+
+    choices = {
+        name: GangSettings(**{"scheduler": name, **each}) for name, each in said.get("choices", {}).items()
+    }
+    parts: Any = {
+        name: {str(key): build_part(each) for key, each in said.get(name, {}).items()}
+        for name in ("by_namespace", "by_project")
+    }
+    return GangSettings(**whole, **parts, choices=choices)
+
+
+def check_settings(said: GangSettings) -> Iterator[Problem]:
+    """Yield a problem for each invalid value of the section."""
+    found = [*_check_part(said, PATH)]
+    yield from found
+    told = {(each.field.rpartition(".")[2], each.value) for each in found}
+    for path, part in said.parts:
+        for problem in _check_part(part, path):
+            # Report a value that a part inherits from the section only once.
+            if (problem.field.rpartition(".")[2], problem.value) not in told:
+                yield problem
+    for key in said.by_project:
+        if key.count("/") != 1 or not all(key.split("/")):
+            message = "is not a project with its domain"
+            yield _problem(f"{PATH}.by-project", key, message, "write PROJECT/DOMAIN")
+    for key in said.choices.keys() & {AUTO, NONE}:
+        yield _problem(f"{PATH}.choices", key, "is not a gang scheduler", "leave it out")
+
+
+def _check_part(said: GangSettings, path: str) -> Iterator[Problem]:
+    if said.scheduler in (NONE, AUTO):
+        whom = f"by {AUTO}, which detects it" if said.scheduler == AUTO else "without a scheduler"
+        # The scheduler that is found may support these options.
+        understood = frozenset({QUEUE, TIMEOUT} if said.scheduler == AUTO else ())
+        yield from _check_supported(said, understood, whom, path)
+        if said.style:
+            yield _problem(f"{path}.style", said.style, f"is not supported {whom}", "name the scheduler")
+        yield from _check_values(said, path)
+    elif not said.styles:
+        yield _scheduler_problem(said, path)
+    elif said.styles.get(said.style) is None:
+        yield _style_problem(said, path)
+    else:
+        understands = said.styles[said.style].understands
+        yield from _check_supported(said, understands, f"by {said.scheduler}", path)
+        yield from _check_values(said, path)
+        yield from _check_local_queue(said, said.styles[said.style], path)
+
+
+def _scheduler_problem(said: GangSettings, path: str) -> Problem:
+    known = ", ".join([AUTO, NONE, *sorted(ADAPTERS)])
+    why = IN_TREE_WHY if said.scheduler == IN_TREE else "is not a gang scheduler that this backend supports"
+    return _problem(f"{path}.scheduler", said.scheduler, why, f"write one of {known}")
+
+
+IN_TREE_WHY: Final = (
+    "does not support PyTorchJobs: since Kubernetes 1.36 a pod names its group in spec.schedulingGroup "
+    "(1.35: spec.workloadRef), and the CRD of PyTorchJobs drops fields that are not in its schema"
+)
+
+
+def _style_problem(said: GangSettings, path: str) -> Problem:
+    if "" in said.styles:
+        return _problem(f"{path}.style", said.style, f"is not supported by {said.scheduler}", "leave it out")
+    message = f"does not define what creates the groups of {said.scheduler}"
+    remedy = (
+        "write operator if the training-operator runs with --gang-scheduler-name, and plugin if it does not"
+    )
+    return _problem(f"{path}.style", said.style, message, remedy)
+
+
+def _check_local_queue(said: GangSettings, adapter: SchedulerAdapter, path: str) -> Iterator[Problem]:
+    if not said.local_queue:
+        return
+    where = f"{path}.{LOCAL_QUEUE}"
+    if adapter.admits:
+        message = f"is not supported by {said.scheduler} alone"
+        yield _problem(where, said.local_queue, message, "write queue")
+    elif adapter.not_after_admission:
+        message = f"is not supported by {said.scheduler}: {adapter.not_after_admission}"
+        yield _problem(where, said.local_queue, message, "leave it out, or use another scheduler")
+
+
+def _check_supported(
+    said: GangSettings, understands: frozenset[str], whom: str, path: str
+) -> Iterator[Problem]:
+    values = {QUEUE: said.queue, TIMEOUT: said.timeout, SCHEDULER_NAME: said.scheduler_name}
+    if said.scheduler == NONE:
+        values[LOCAL_QUEUE] = said.local_queue
+    for key, value in values.items():
+        if value and key not in understands:
+            yield _problem(f"{path}.{key}", str(value), f"is not supported {whom}", "leave it out")
+
+
+def _check_values(said: GangSettings, path: str) -> Iterator[Problem]:
+    for key, queue in ((QUEUE, said.queue), (LOCAL_QUEUE, said.local_queue)):
+        if not labels.is_value(queue):
+            yield _problem(f"{path}.{key}", queue, "is not the name of a queue", f"write {labels.VALUE}")
+    if said.scheduler_name and not labels.is_subdomain(said.scheduler_name):
+        remedy = f"write {labels.SUBDOMAIN}"
+        message = "is not the name of a scheduler"
+        yield _problem(f"{path}.{SCHEDULER_NAME}", said.scheduler_name, message, remedy)
+    if said.timeout % _SECOND:
+        message = "is not a whole number of seconds"
+        yield _problem(f"{path}.{TIMEOUT}", str(said.timeout), message, "write 30s, 5m or 1h")
+
+
+def _problem(path: str, value: str, message: str, remedy: str) -> Problem:
+    return Problem(field=path, value=format_value(value), message=message, remedy=remedy)

@@ -1,0 +1,63 @@
+"""Checks of the training-operator's ``--gang-scheduler-name`` that several scheduler modules share."""
+
+from collections.abc import Callable
+from typing import Final
+
+from backend_plugin.core.scheduling.adapter import Detection
+from backend_plugin.core.scheduling.capabilities import Capabilities
+
+FLAG: Final = "--gang-scheduler-name"
+PLUGIN: Final = "plugin"
+OPERATOR: Final = "operator"
+"""The styles: the operator or this server creates the pod group of a job."""
+
+
+def detect_without_operator(group: str) -> Callable[[Capabilities, str], Detection | None]:
+    """Return a function that detects the API `group` if the operator creates no pod groups."""
+
+    def detect(found: Capabilities, _: str) -> Detection | None:
+        # If the flag is unknown, the operator may overwrite a pod group that this server creates.
+        if found.operator_scheduler != "" or not found.has_api(group):
+            return None
+        return Detection(why=f"the cluster has {group}, and the training-operator runs without {FLAG}")
+
+    return detect
+
+
+def deny_without_api(group: str) -> Callable[[Capabilities], str]:
+    """Return a function that returns a reason if the cluster does not serve the API `group`."""
+
+    def find_reason(found: Capabilities) -> str:
+        return f"the cluster has no {group}" if found.has_api(group) is False else ""
+
+    return find_reason
+
+
+def deny_without_operator(group: str, is_asked: Callable[[str], bool]) -> Callable[[Capabilities], str]:
+    """Return a function that returns a reason if the operator does not create the pod groups.
+
+    `is_asked` is true if the operator creates groups of this kind for a value of ``--gang-scheduler-name``.
+    """
+
+    def find_reason(found: Capabilities) -> str:
+        if found.operator_scheduler == "":
+            return f"the training-operator runs without {FLAG}, and creates no groups"
+        if found.operator_scheduler is not None and not is_asked(found.operator_scheduler):
+            return (
+                f"the training-operator runs with {FLAG}={found.operator_scheduler}, and creates other groups"
+            )
+        return deny_without_api(group)(found)
+
+    return find_reason
+
+
+def deny_operator_groups(group: str) -> Callable[[Capabilities], str]:
+    """Return a function that returns a reason if the operator would overwrite our pod groups."""
+
+    def find_reason(found: Capabilities) -> str:
+        if found.operator_scheduler:
+            ran = f"{FLAG}={found.operator_scheduler}"
+            return f"the training-operator runs with {ran}, and overwrites the groups of this server"
+        return deny_without_api(group)(found)
+
+    return find_reason

@@ -1,0 +1,122 @@
+"""The effective resource requests of a pod, as Kubernetes computes them for quotas and schedulers.
+
+`manifest.pod_resources` computes the resources of each container.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from backend_plugin.core.job import ReplicaRole
+from backend_plugin.core.quantity import Quantity, add_quantities, multiply_quantity, parse
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.schema_check import format_amount
+from backend_plugin.core.values import Manifest
+
+Amounts: TypeAlias = Mapping[str, Quantity]
+NOTHING: Final[Amounts] = MappingProxyType({})
+
+# The default of the operator. A platform can configure another init container, which we cannot see.
+_INIT_PYTORCH: Final[Manifest] = {
+    "name": "init-pytorch",
+    "resources": {"requests": {"cpu": "50m", "memory": "10Mi"}, "limits": {"cpu": "100m", "memory": "20Mi"}},
+}
+# Kubernetes supports only these resources in the resources of a pod.
+_OF_WHOLE_PODS: Final = ("cpu", "memory")
+_PAGES: Final = "hugepages-"
+
+
+def compute_replica_requests(
+    spec: Manifest, role: ReplicaRole, roles: Iterable[ReplicaRole], defaults: Amounts = NOTHING
+) -> Amounts:
+    """Return the requests of one replica, including the init container that the operator adds.
+
+    Args:
+        spec: The spec of its pod.
+        role: Its role.
+        roles: All roles of the job.
+        defaults: The default requests of a container, from the LimitRanges of its namespace.
+    """
+    is_waiting = role is ReplicaRole.WORKER and ReplicaRole.MASTER in roles
+    return compute_pod_requests(spec, [_INIT_PYTORCH] if is_waiting else [], defaults)
+
+
+def compute_pod_requests(
+    spec: Manifest, more: Sequence[Manifest] = (), defaults: Amounts = NOTHING
+) -> Amounts:
+    """Return the requests of a pod; `more` are further init containers that run after its own."""
+    of_containers = _compute_peak_requests(spec, more, defaults)
+    return add_amounts(
+        [
+            {**of_containers, **_read_pod_level_requests(spec, of_containers)},
+            parse_amounts(get_mapping(spec, "overhead")),
+        ]
+    )
+
+
+def add_amounts(parts: Iterable[Amounts]) -> Amounts:
+    """Return the sum of all amounts by resource name."""
+    parts = [*parts]
+    names = sorted({name for part in parts for name in part})
+    return {name: add_quantities(part[name] for part in parts if name in part) for name in names}
+
+
+def scale_amounts(count: int, amounts: Amounts) -> Amounts:
+    """Return each amount multiplied by `count`."""
+    return {name: multiply_quantity(count, amount) for name, amount in amounts.items()}
+
+
+def format_amounts(amounts: Amounts) -> dict[str, str]:
+    """Return the amounts as in a manifest, without those that are zero."""
+    return {name: amount.text for name, amount in sorted(amounts.items()) if amount}
+
+
+def _compute_peak_requests(spec: Manifest, more: Sequence[Manifest], defaults: Amounts) -> Amounts:
+    """Return the maximum over the phases of a pod: each init container, then all containers.
+
+    Each phase includes the sidecars that are already running.
+    """
+    sidecars: list[Amounts] = []
+    peaks: list[Amounts] = []
+    for container in [*get_mappings(spec, "initContainers"), *more]:
+        asked = read_request(container, defaults)
+        if is_sidecar(container):
+            sidecars.append(asked)
+        else:
+            peaks.append(add_amounts([asked, *sidecars]))
+    running = [read_request(each, defaults) for each in get_mappings(spec, "containers")]
+    return compute_maximum([add_amounts([*running, *sidecars]), *peaks])
+
+
+def is_sidecar(container: Manifest) -> bool:
+    """True if an init container is a native sidecar, which runs beside the containers of its pod."""
+    return get_text(container, "restartPolicy") == "Always"
+
+
+def compute_maximum(parts: Sequence[Amounts]) -> Amounts:
+    """Return the largest amount of each resource."""
+    names = {name for part in parts for name in part}
+    return {name: max(part[name] for part in parts if name in part) for name in names}
+
+
+def read_request(container: Manifest, defaults: Amounts = NOTHING) -> Amounts:
+    """Return the request of a container; a limit applies if there is no request."""
+    resources = get_mapping(container, "resources")
+    said = {
+        **parse_amounts(get_mapping(resources, "limits")),
+        **parse_amounts(get_mapping(resources, "requests")),
+    }
+    return {**defaults, **said}
+
+
+def _read_pod_level_requests(spec: Manifest, of_containers: Amounts) -> Amounts:
+    """Return the pod-level requests; a limit applies only to a resource that no request specifies."""
+    resources = get_mapping(spec, "resources")
+    limits, requests = (parse_amounts(get_mapping(resources, part)) for part in ("limits", "requests"))
+    said = {**limits, **{name: of_containers[name] for name in limits if name in of_containers}, **requests}
+    return {name: said[name] for name in said if name in _OF_WHOLE_PODS or name.startswith(_PAGES)}
+
+
+def parse_amounts(said: Manifest) -> Amounts:
+    """Return the parsed amounts of a manifest."""
+    return {name: parse(format_amount(amount)) for name, amount in said.items()}

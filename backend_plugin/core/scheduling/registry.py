@@ -1,0 +1,61 @@
+"""The adapters of all gang schedulers, by their names in the settings.
+
+To add a scheduler, add a module to `schedulers` and a row here. The order of the rows decides between two
+schedulers with the same rank.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+from backend_plugin.core.observed import PodGroup
+from backend_plugin.core.scheduling.adapter import SchedulerAdapter
+from backend_plugin.core.scheduling.schedulers import coscheduling, in_tree, kai, kueue, volcano, yunikorn
+from backend_plugin.core.scheduling.status_parser import StatusParser
+
+Table: TypeAlias = Mapping[str, Mapping[str, SchedulerAdapter]]
+"""Adapters by the name of the scheduler, then by style; the style is ``""`` if there is only one."""
+
+ADAPTERS: Final[Table] = {
+    "yunikorn": yunikorn.STYLES,
+    "volcano": volcano.STYLES,
+    "coscheduling": coscheduling.STYLES,
+    "kai": kai.STYLES,
+    "kueue": kueue.STYLES,
+}
+
+WORDS: Final[Sequence[StatusParser]] = (
+    *(next(iter(styles.values())).words for styles in ADAPTERS.values()),
+    in_tree.WORDS,
+)
+"""The status parsers of all schedulers; a job may be older than the settings, so all of them apply."""
+
+IN_TREE: Final = "in-tree"
+"""The gang scheduling of Kubernetes itself, which authors can request but a PyTorchJob cannot use."""
+
+
+def can_be_gang_object(name: str) -> bool:
+    """True if the name may be that of a placeholder pod or of a pod group."""
+    return bool(name) and (is_placeholder_name(name) or parse_job_name(name) != name)
+
+
+def is_placeholder_name(name: str) -> bool:
+    """True if the name is that of a placeholder pod."""
+    return any(words.places is not None and words.places.fullmatch(name) for words in WORDS)
+
+
+def parse_job_name(name: str) -> str:
+    """Return the name of the job for the name of a pod group; for most schedulers they are equal."""
+    for words in WORDS:
+        if words.groups is not None and (match := words.groups.fullmatch(name)) is not None:
+            return match["job"]
+    return name
+
+
+def is_controller_managed(group: PodGroup) -> bool:
+    """True if a controller writes the pod group, and not the scheduler that places the pods."""
+    return any(group.api == words.api and words.controlled for words in WORDS)
+
+
+def has_queue_position(group: PodGroup) -> bool:
+    """True if the pod group stands in a queue and has a position in it."""
+    return bool(group.queue) and any(group.api == words.api and words.queued(group) for words in WORDS)

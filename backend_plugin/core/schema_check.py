@@ -1,0 +1,219 @@
+"""Type checks and normalization of pod parts that an author or an admin wrote.
+
+A type is a type of `pod_schema`, a scalar, ``[type]`` or ``{type}``. The API server validates the values.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import islice
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from backend_plugin.core.errors import MOST_PROBLEMS, Problem
+from backend_plugin.core.pod_schema import PARTS
+from backend_plugin.core.protojson import format_value
+from backend_plugin.core.quantity import InvalidQuantity, parse
+
+QUANTITY: Final = "quantity"
+AMOUNTS: Final = "{quantity}"
+
+
+class _CanonicalQuantity:
+    """A quantity in its canonical text. Not a dataclass, because msgspec would convert its fields."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def _build_int_type(bits: int) -> Any:
+    most = 2 ** (bits - 1)
+    return Annotated[int, msgspec.Meta(ge=-most, le=most - 1)]
+
+
+_SCALARS: Final[Mapping[str, Any]] = {
+    "string": str,
+    "bool": bool,
+    "int32": _build_int_type(32),
+    "int64": _build_int_type(64),
+    "intstr": _build_int_type(32) | str,
+    QUANTITY: _CanonicalQuantity,
+}
+_ZEROS: Final[Mapping[str, Any]] = {"string": "", "bool": False, "int32": 0, "int64": 0}
+# Message and remedy for an invalid scalar, by its type.
+_WRONG: Final = {
+    "string": ("is not text", "write it in quotes"),
+    "bool": ("is neither true nor false", "write true or false"),
+    "int32": ("is not a whole number of 32 bits", "write a whole number, without quotes"),
+    "int64": ("is not a whole number of 64 bits", "write a whole number, without quotes"),
+    "intstr": ("is neither a whole number of 32 bits nor a name", "write a number, or a name in quotes"),
+    QUANTITY: ("is not a quantity", "write it as Kubernetes does, such as 2, 500m or 16Gi"),
+}
+_NEGATIVE: Final = ("is negative", "write 0 or more")
+
+
+def prepare_types() -> None:
+    """Build all types; call it before several threads use this module.
+
+    msgspec completes a type at its first use. If two threads do that at the same time, the process crashes.
+    """
+    for kind in get_types():
+        _convert({}, kind, "")
+
+
+def convert_value(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]:
+    """Return the value as Kubernetes would serialize it, and its problems.
+
+    The value is None if there is a problem. Fields that are not in `pod_schema` are omitted, as in Flyte's
+    plugin.
+    """
+    found, wrong = _convert(value, kind, path)
+    return None if wrong else msgspec.to_builtins(found, enc_hook=_encode_amount), wrong
+
+
+def check_value(value: Any, kind: str, path: str) -> list[Problem]:
+    """Return a problem for each part of a value that does not have its type."""
+    return _convert(value, kind, path)[1]
+
+
+def _convert(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]:
+    try:
+        return msgspec.convert(value, _build_type(kind), dec_hook=_decode_amount), []
+    except msgspec.ValidationError:  # msgspec also converts errors of the hook, as for a quantity.
+        return None, list(islice(_check_parts(value, kind, path), MOST_PROBLEMS))
+
+
+def iter_unknown_fields(value: Any, kind: str, path: str = "") -> Iterator[str]:
+    """Yield the paths of fields that are not in `pod_schema`; the value must have its type."""
+    if kind.startswith("["):
+        for index, item in enumerate(value):
+            yield from iter_unknown_fields(item, kind[1:-1], f"{path}[{index}]")
+    elif kind in get_types():
+        for key, item in value.items():
+            known = get_types()[kind].get(key)
+            at = f"{path}.{key}" if path else key
+            yield from [at] if known is None else iter_unknown_fields(item, known.removesuffix("!"), at)
+
+
+def format_amount(value: Any) -> str:
+    """Return the text of a quantity, which may be a number in JSON."""
+    if isinstance(value, str):
+        return value.strip()
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return f"{value:.9f}".rstrip("0").rstrip(".") if is_number else ""
+
+
+def normalize_json(value: Any) -> Any:
+    """Return the JSON without nulls and with whole numbers as int; a Struct stores all numbers as floats."""
+    if isinstance(value, str):  # Most values are strings, and the check for a mapping is slow.
+        return value
+    if isinstance(value, Mapping):
+        return {key: normalize_json(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [normalize_json(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _decode_amount(_: type, value: Any) -> _CanonicalQuantity:
+    amount = parse(format_amount(value))
+    if amount.nano < 0:
+        raise InvalidQuantity(value)
+    return _CanonicalQuantity(amount.text)
+
+
+def _encode_amount(amount: _CanonicalQuantity) -> str:
+    return amount.text
+
+
+@cache
+def get_types() -> Mapping[str, Mapping[str, str]]:
+    """Return the fields and field types of each type in `pod_schema`."""
+    return parse_types(PARTS)
+
+
+def parse_types(paragraphs: str) -> Mapping[str, Mapping[str, str]]:
+    """Parse a declaration of types in the format of `pod_types.PARTS`."""
+    found: dict[str, dict[str, str]] = {}
+    for paragraph in paragraphs.replace("\n  ", " ").splitlines():
+        name, *fields = paragraph.split()
+        found[name] = {}
+        for field in fields:
+            key, _, kind = field.partition(":")
+            found[name].update({key: kind} if kind else found[key[1:]])
+    return found
+
+
+@cache
+def _build_type(kind: str) -> Any:
+    """Return the type for msgspec, which validates much faster than `_problems`."""
+    if kind in _SCALARS:
+        return _SCALARS[kind]
+    if kind.startswith("["):
+        return list[_build_type(kind[1:-1])]  # type: ignore[misc]
+    if kind.startswith("{"):
+        return dict[str, _build_type(kind[1:-1])]  # type: ignore[misc]
+    return msgspec.defstruct(
+        kind, [(name, *_build_field(each)) for name, each in get_types()[kind].items()], omit_defaults=True
+    )
+
+
+def _build_field(kind: str) -> tuple[Any, Any]:
+    """Return the msgspec type and the default of a field; serialization omits defaults."""
+    if kind == QUANTITY:
+        return _CanonicalQuantity, msgspec.field(default_factory=lambda: _CanonicalQuantity("0"))
+    if kind in _ZEROS:
+        return _build_type(kind), _ZEROS[kind]
+    if kind.endswith(("]", "}")):
+        return _build_type(kind), msgspec.field(default_factory=list if kind.endswith("]") else dict)
+    return _build_type(kind.removesuffix("!")) | msgspec.UnsetType, msgspec.UNSET
+
+
+def _check_parts(value: Any, kind: str, path: str) -> Iterator[Problem]:
+    if kind in _SCALARS:
+        yield from _check_scalar(value, kind, path)
+    elif kind.startswith("["):
+        yield from _check_list(value, kind[1:-1], path)
+    else:
+        yield from _check_object(value, kind, path)
+
+
+def _check_scalar(value: Any, kind: str, path: str) -> Iterator[Problem]:
+    try:
+        msgspec.convert(value, _SCALARS[kind], dec_hook=_decode_amount)
+    except msgspec.ValidationError:
+        is_negative = kind == QUANTITY and _is_quantity(value)
+        yield _problem(path, value, *(_NEGATIVE if is_negative else _WRONG[kind]))
+
+
+def _is_quantity(value: Any) -> bool:
+    try:
+        parse(format_amount(value))
+    except InvalidQuantity:
+        return False
+    return True
+
+
+def _check_object(value: Any, kind: str, path: str) -> Iterator[Problem]:
+    if not isinstance(value, Mapping):
+        yield _problem(path, value, "is not an object", "write names with values")
+        return
+    every = kind[1:-1] if kind.startswith("{") else None
+    for key in sorted(value, key=str) if every else get_types()[kind]:
+        if key in value:
+            yield from _check_parts(
+                value[key], every or get_types()[kind][key].removesuffix("!"), f"{path}.{key}"
+            )
+
+
+def _check_list(value: Any, kind: str, path: str) -> Iterator[Problem]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        yield _problem(path, value, "is not a list", "write a list")
+        return
+    for index, item in enumerate(value):
+        yield from _check_parts(item, kind, f"{path}[{index}]")
+
+
+def _problem(path: str, value: Any, message: str, remedy: str) -> Problem:
+    return Problem(field=path, value=format_value(value), message=message, remedy=remedy)

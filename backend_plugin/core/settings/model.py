@@ -1,0 +1,90 @@
+"""The types of all settings: Flyte's under Flyte's names in snake case, ours under `Settings.kfpytorch`.
+
+The effect of a setting is documented where it is used.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+from backend_plugin.core.quantity import Quantity, parse
+from backend_plugin.core.scheduling.gang_settings import GangSettings
+from backend_plugin.core.settings.judging import JudgingSettings
+from backend_plugin.core.settings.logs import LogLinkSettings
+from backend_plugin.core.settings.pod_security import PodSecuritySettings
+from backend_plugin.core.values import Manifest
+
+# Without this annotation the cluster autoscaler may move replicas of a running job.
+_NOT_TO_BE_EVICTED: Final = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+# By default nccl fails without an explanation.
+TRAINING_ENV: Final = {"NCCL_DEBUG": "WARN"}
+_ONE_CPU: Final = parse("1000m")
+_ONE_GIB: Final = parse("1024Mi")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResources:
+    """The default and maximum resources of a container, by Kubernetes' resource names."""
+
+    defaults: Mapping[str, Quantity] = field(default_factory=dict)
+    limits: Mapping[str, Quantity] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginSettings:
+    """The settings that Flyte's section does not have."""
+
+    task_resources: TaskResources = field(default_factory=TaskResources)
+    """The values of flyteadmin's ``task_resources``, which connectors do not receive."""
+    training_env: Mapping[str, str] = field(default_factory=lambda: dict(TRAINING_ENV))
+    """The default environment of a training container; an empty value removes a variable. Built-in
+    defaults that the setting does not mention keep their values."""
+    ttl_after_finished: timedelta = timedelta(0)
+    """The time that a finished job is kept, if its author sets none; zero: until its owner is deleted."""
+    pod_template_namespace: str = "flyte"
+    """The namespace of PodTemplates that the task's own namespace does not have."""
+    pod_security: PodSecuritySettings = field(default_factory=PodSecuritySettings)
+    """The limits of the fields that authors may write into their pods."""
+    gang: GangSettings = field(default_factory=GangSettings)
+    """The gang settings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings of a platform; all defaults are Flyte's."""
+
+    default_annotations: Mapping[str, str] = field(default_factory=lambda: dict(_NOT_TO_BE_EVICTED))
+    default_labels: Mapping[str, str] = field(default_factory=dict)
+    default_env_vars: Mapping[str, str] = field(default_factory=dict)
+    """The environment of every container, with the resolved ``default-env-vars-from-env``."""
+    default_env_from_configmaps: Sequence[str] = ()
+    default_env_from_secrets: Sequence[str] = ()
+    default_cpus: Quantity = _ONE_CPU
+    default_memory: Quantity = _ONE_GIB
+    default_tolerations: Sequence[Manifest] = ()
+    default_node_selector: Mapping[str, str] = field(default_factory=dict)
+    default_affinity: Manifest | None = None
+    scheduler_name: str = ""
+    interruptible_tolerations: Sequence[Manifest] = ()
+    interruptible_node_selector: Mapping[str, str] = field(default_factory=dict)
+    interruptible_node_selector_requirement: Manifest | None = None
+    non_interruptible_node_selector_requirement: Manifest | None = None
+    resource_tolerations: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    image_pull_policy: str = ""
+    gpu_device_node_label: str = "k8s.amazonaws.com/accelerator"
+    gpu_partition_size_node_label: str = "k8s.amazonaws.com/gpu-partition-size"
+    gpu_unpartitioned_node_selector_requirement: Manifest | None = None
+    gpu_unpartitioned_toleration: Manifest | None = None
+    gpu_resource_name: str = "nvidia.com/gpu"
+    default_pod_security_context: Manifest | None = None
+    default_security_context: Manifest | None = None
+    enable_host_networking_pod: bool | None = None
+    default_pod_dns_config: Manifest | None = None
+    default_pod_template_name: str = ""
+    add_tolerations_for_extended_resources: Sequence[str] = ()
+    judging: JudgingSettings = field(default_factory=JudgingSettings)
+    """The timeouts: Flyte's grace periods, and those under ``kfpytorch.judging``."""
+    logs: LogLinkSettings = field(default_factory=LogLinkSettings)
+    """Flyte's ``plugins.logs``, located under ``kfpytorch.logs``."""
+    kfpytorch: PluginSettings = field(default_factory=PluginSettings)

@@ -1,0 +1,103 @@
+"""The annotation that stores the task and attempt of a job, so that any server can judge the job."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from backend_plugin.core.job import Attempt, Deadlines
+from backend_plugin.core.manifest import names
+from backend_plugin.core.reading import intern_text
+
+ANNOTATION: Final = "kfpytorch.flyte.org/task"
+
+
+class _AnnotationJson(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The JSON of the annotation; unknown fields of later versions are ignored."""
+
+    project: str = ""
+    domain: str = ""
+    execution: str = ""
+    node_id: str = ""
+    attempt: int = 0
+    task_project: str = ""
+    task_domain: str = ""
+    task_name: str = ""
+    task_version: str = ""
+    task_config: dict[str, str] = msgspec.field(default_factory=dict)
+    active_seconds: int | None = None
+    queue_seconds: int | None = None
+    pending_seconds: int | None = None
+    no_status_seconds: int | None = None
+
+
+class TaskAnnotation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The attempt, deadlines and task config of a job, as read from its annotations."""
+
+    run: Attempt
+    deadlines: Deadlines
+    task_config: Mapping[str, str]
+
+
+def encode(run: Attempt, deadlines: Deadlines, task_config: Mapping[str, str]) -> str:
+    """Return the annotation value; equal arguments give equal text."""
+    said = {name: getattr(run, name) for name in _OF_RUN}
+    timers = {name: getattr(deadlines, name) for name in _OF_DEADLINES}
+    written = _AnnotationJson(**said, **timers, task_config=dict(sorted(task_config.items())))
+    return msgspec.json.encode(written).decode()
+
+
+def read(annotations: Mapping[str, str], namespace: str) -> TaskAnnotation | None:
+    """Read the origin of a job from its annotations and namespace; None if it is missing or invalid."""
+    written = annotations.get(ANNOTATION, "")
+    try:
+        said = _DECODER.decode(written)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+    return TaskAnnotation(
+        run=Attempt(
+            output_prefix=annotations.get(names.OUTPUT_PREFIX, ""),
+            project=intern_text(said.project),
+            domain=intern_text(said.domain),
+            execution=intern_text(said.execution),
+            node_id=intern_text(said.node_id),
+            attempt=said.attempt,
+            task_project=intern_text(said.task_project),
+            task_domain=intern_text(said.task_domain),
+            task_name=intern_text(said.task_name),
+            task_version=intern_text(said.task_version),
+            namespace=namespace,
+            labels=_NONE,
+            annotations=_NONE,
+            environment=_NONE,
+        ),
+        deadlines=_get_deadlines(*[getattr(said, name) for name in _OF_DEADLINES]),
+        task_config=_get_task_config(*said.task_config.items())
+        if len(written) < _SHORT
+        else said.task_config,
+    )
+
+
+# ---- values that most jobs have in common: short ones are cached, so that equal ones share memory
+
+
+@lru_cache(maxsize=256)
+def _get_deadlines(*seconds: int | None) -> Deadlines:
+    return Deadlines(**dict(zip(_OF_DEADLINES, seconds, strict=True)))
+
+
+@lru_cache(maxsize=1_024)
+def _get_task_config(*entries: tuple[str, str]) -> Mapping[str, str]:
+    return dict(entries)
+
+
+_SHORT: Final = 2_048
+"""The length of an annotation, in characters, below which its task config is cached."""
+_NONE: Final[Mapping[str, str]] = {}
+_DECODER: Final = msgspec.json.Decoder(_AnnotationJson)
+_OF_RUN: Final = (
+    "project", "domain", "execution", "node_id", "attempt", "task_project", "task_domain", "task_name",
+    "task_version",
+)  # fmt: skip
+_OF_DEADLINES: Final = ("active_seconds", "queue_seconds", "pending_seconds", "no_status_seconds")

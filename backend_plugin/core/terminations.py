@@ -1,0 +1,318 @@
+"""Conversion of pod states to terminations with a cause. `root_cause` selects the root cause among them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from signal import SIGABRT, SIGKILL, SIGTERM
+from typing import Final
+
+import msgspec
+from msgspec import structs
+
+from backend_plugin.core.observed import Container, ContainerTermination, Pod
+from kfpytorch_common.causes import Cause, Failure, classify
+
+
+class ReplicaTermination(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The failed termination of one replica."""
+
+    failure: Failure
+    cause: Cause
+    said: str
+    """A summary in one line."""
+    detail: str = ""
+    """The message of the container or the traceback; may have several lines."""
+    recoverable: bool = False
+    """True if the author's code marked the error as recoverable."""
+    pod: str = ""
+    at: datetime | None = None
+    ordered: bool = False
+    """True if the deletion of its pod was requested, or may have been, before the replica ended."""
+    explained: bool = False
+    """True if the cluster reports why it ended the replica; an exit code is then only the consequence."""
+
+
+DISRUPTIONS: Final[Mapping[str, Cause]] = {
+    "PreemptionByScheduler": Cause.PREEMPTED,
+    "EvictionByEvictionAPI": Cause.PREEMPTED,
+    "DeletionByTaintManager": Cause.NODE_LOST,
+    "DeletionByDeviceTaintManager": Cause.NODE_LOST,
+    "DeletionByPodGC": Cause.NODE_LOST,
+}
+"""Causes by the reason of the condition `DisruptionTarget`."""
+
+POD_REASONS: Final[Mapping[str, Cause]] = {
+    "Evicted": Cause.INFRA,
+    "Preempted": Cause.PREEMPTED,
+    "Preempting": Cause.PREEMPTED,
+    "Shutdown": Cause.NODE_LOST,
+    "NodeShutdown": Cause.NODE_LOST,
+    "Terminated": Cause.NODE_LOST,
+    "NodeLost": Cause.NODE_LOST,
+    "NodeAffinity": Cause.NODE_LOST,
+    "OOMKilled": Cause.OOM_HOST,
+    "DeadlineExceeded": Cause.USER_ERROR,  # The deadline in the pod spec, which the author sets.
+    "OutOfcpu": Cause.INFRA,
+    "OutOfmemory": Cause.INFRA,
+    "OutOfpods": Cause.INFRA,
+    "UnexpectedAdmissionError": Cause.INFRA,
+    "TopologyAffinityError": Cause.INFRA,
+    "ResourceReservationTimeout": Cause.UNSCHEDULABLE,
+    "ApplicationRejected": Cause.CONFIG,
+}
+"""Causes by `status.reason` of a pod, as the kubelet, the node controllers and YuniKorn set it."""
+
+CONTAINER_REASONS: Final[Mapping[str, Cause]] = {
+    "OOMKilled": Cause.OOM_HOST,
+    "ContainerStatusUnknown": Cause.NODE_LOST,
+    "ContainerCannotRun": Cause.CONFIG,
+    "StartError": Cause.CONFIG,
+}
+"""Causes by `state.terminated.reason` of a container."""
+
+EXIT_CODES: Final[Mapping[int, Cause]] = {
+    125: Cause.INFRA,  # The container runtime itself failed.
+    126: Cause.CONFIG,  # The command is not executable.
+    127: Cause.CONFIG,  # The image does not contain the command.
+    128 + 2: Cause.PREEMPTED,  # SIGINT; a pod has no terminal where a user could interrupt it.
+}
+"""Causes by exit codes that the user's code does not set; `decode_signal` decodes the other signals."""
+
+_LATEST: Final = 2**62
+
+
+def decode_signal(exit_code: int) -> int:
+    """Return the signal that an exit code stands for, or 0: 128 + n in shells, 256 - n in torchrun."""
+    if 128 < exit_code <= 128 + 64:
+        return exit_code - 128
+    # subprocess returns -n for signal n, and the kernel keeps eight bits of it.
+    return 256 - exit_code if 256 - 31 <= exit_code < 255 else 0
+
+
+def classify_exit_code(exit_code: int, overrides: Mapping[int, Cause], last_words: str = "") -> Cause:
+    """Return the cause of an exit code and the termination message `last_words`; `overrides` come first."""
+    known = overrides.get(exit_code) or EXIT_CODES.get(exit_code)
+    return known or classify(replace(build_exit_code_failure("", exit_code, None), message=last_words))
+
+
+def list_pod_terminations(pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> list[ReplicaTermination]:
+    """Return the terminations of all pods that failed, are disrupted or are being deleted."""
+    return [death for pod in pods if (death := find_pod_termination(pod, exit_codes)) is not None]
+
+
+# The tolerance for comparing two clocks, one of which reports whole seconds.
+SKEW: Final = timedelta(seconds=2)
+
+
+def find_pod_termination(pod: Pod, exit_codes: Mapping[int, Cause]) -> ReplicaTermination | None:
+    """Return the failed termination of a pod; None if the pod still runs undisturbed or succeeded."""
+    container, ended = _find_failed_container(pod)
+    if ended is None and pod.phase != "Failed":
+        return _find_pod_removal(pod)
+    finished = ended.finished if ended else None
+    disrupted = pod.disrupted.since if pod.disrupted else None
+    if ended is not None and _is_disrupted_after_exit(pod, ended):
+        return find_pod_termination(structs.replace(pod, disrupted=None), exit_codes)
+    cause = _classify_pod_failure(pod, container, ended, exit_codes)
+    at = _find_termination_time(pod, disrupted, finished)
+    failure = build_exit_code_failure(pod.replica, (ended.exit_code if ended else None) or 0, at)
+    return ReplicaTermination(
+        failure=replace(failure, stopped=_is_stopped(pod, ended)),
+        cause=cause,
+        said=_format_summary(pod, container, ended),
+        detail=ended.message if ended else "",
+        pod=pod.name,
+        at=at,
+        ordered=pod.deleted is not None and (finished is None or finished >= pod.deleted),
+        explained=_has_reported_reason(pod, ended) and cause not in (Cause.USER_ERROR, Cause.CONFIG),
+    )
+
+
+def is_pod_alive(pod: Pod) -> bool:
+    """True if a pod runs or is pending, without a deletion, a disruption or an ended trainer container."""
+    if pod.phase not in ("Pending", "Running") or pod.deleted is not None or pod.disrupted is not None:
+        return False
+    return pod.primary is None or pod.primary.ended is None
+
+
+def has_failed_by_itself(pod: Pod) -> bool:
+    """True if a pod failed with an exit code other than 0, SIGABRT, SIGKILL and SIGTERM."""
+    death = find_pod_termination(pod, {}) if pod.phase == "Failed" else None
+    return death is not None and death.failure.exit_code not in (0, -SIGABRT, -SIGKILL, -SIGTERM)
+
+
+# The longest delay between a disruption and the condition that reports it; two components have two clocks.
+_TOLD: Final = timedelta(seconds=30)
+
+
+def _is_disrupted_after_exit(pod: Pod, ended: ContainerTermination) -> bool:
+    """True if the container had ended before the disruption, because a drain also evicts ended pods."""
+    if pod.disrupted is None or pod.disrupted.since is None or ended.finished is None:
+        return False
+    by_itself = decode_signal(ended.exit_code or 0) not in (SIGKILL, SIGTERM)
+    return by_itself and pod.disrupted.since - ended.finished > _TOLD
+
+
+def _find_termination_time(
+    pod: Pod, disrupted: datetime | None, finished: datetime | None
+) -> datetime | None:
+    # Peers may notice a disruption before the container has ended.
+    known = [each for each in (disrupted, finished) if each is not None]
+    return min(known) if known else _find_unready_time(pod) or pod.deleted
+
+
+def _find_unready_time(pod: Pod) -> datetime | None:
+    return pod.ready.since if pod.ready is not None and not pod.ready.true else None
+
+
+def _has_reported_reason(pod: Pod, ended: ContainerTermination | None) -> bool:
+    return bool(pod.reason or pod.disrupted) or ended is None or ended.reason in CONTAINER_REASONS
+
+
+def _is_stopped(pod: Pod, ended: ContainerTermination | None) -> bool:
+    """True if the replica was stopped without a reported reason, so another failure may be the cause."""
+    if pod.disrupted is not None or pod.reason or ended is None or ended.reason == "OOMKilled":
+        return False
+    number = decode_signal(ended.exit_code or 0)
+    if pod.deleted is None or ended.finished is None:
+        return number == SIGTERM or (pod.deleted is not None and number == SIGKILL)
+    # A process may exit with any code after SIGTERM.
+    return ended.finished > pod.deleted or (
+        number == SIGTERM or (number == SIGKILL and ended.finished == pod.deleted)
+    )
+
+
+def _find_failed_container(pod: Pod) -> tuple[Container | None, ContainerTermination | None]:
+    """Return the container that failed and its termination; the trainer container comes first."""
+    primary = pod.primary
+    others = [each for each in pod.containers if each is not primary] if pod.phase == "Failed" else []
+    inits = pod.init_containers if pod.phase == "Failed" else ()
+    for container in (*([primary] if primary else []), *others, *inits):
+        if container.ended is not None and container.ended.exit_code != 0:
+            return container, container.ended
+    return None, None
+
+
+def _classify_pod_failure(
+    pod: Pod, container: Container | None, ended: ContainerTermination | None, exit_codes: Mapping[int, Cause]
+) -> Cause:
+    known = (DISRUPTIONS.get(pod.disrupted.reason) if pod.disrupted else None) or POD_REASONS.get(pod.reason)
+    if known is not None:
+        return known
+    if pod.disrupted is not None:
+        return Cause.NODE_LOST
+    # The kubelet builds this reason from any resource name, as in OutOfnvidia.com/gpu.
+    if pod.reason.startswith("OutOf") or ended is None or ended.exit_code is None or container is None:
+        return Cause.INFRA
+    # The operator adds this init container, which waits until the master's name resolves.
+    if container.init and container.name == "init-pytorch":
+        return Cause.INFRA
+    return classify_container_termination(ended, exit_codes)
+
+
+def classify_container_termination(ended: ContainerTermination, exit_codes: Mapping[int, Cause]) -> Cause:
+    """Return the cause of a container's termination, without the state of its pod."""
+    known = CONTAINER_REASONS.get(ended.reason)
+    if known is Cause.CONFIG and _STARVED in ended.message:
+        return Cause.OOM_HOST
+    if known is Cause.CONFIG and ended.message and not is_permanent_start_error(ended.message):
+        return Cause.INFRA
+    return known or classify_exit_code(ended.exit_code or 0, exit_codes, ended.message)
+
+
+# runc's message for a memory limit that is too low to start a process.
+_STARVED: Final = "container init was OOM-killed"
+# Messages of a runtime if the container is invalid, and not the runtime at fault.
+_HOPELESS: Final = (
+    "no such file",
+    "executable file not found",
+    "permission denied",
+    "not a directory",
+    "no command specified",
+    "invalid",
+    "argument list too long",
+)
+
+
+def is_permanent_start_error(message: str) -> bool:
+    """True if the message of a container runtime shows that no runtime could start the container."""
+    lowered = message.lower()
+    return any(words in lowered for words in _HOPELESS)
+
+
+def _format_summary(pod: Pod, container: Container | None, ended: ContainerTermination | None) -> str:
+    """Return the summary line, such as ``Evicted: The node was low on resource: memory``."""
+    why = pod.reason or (pod.disrupted.reason if pod.disrupted else "")
+    if why:
+        more = pod.message.strip() or (pod.disrupted.message if pod.disrupted else "")
+        return f"{why}: {more}" if more else why
+    if ended is None or container is None:
+        return pod.message or "it failed, and the cluster reports no reason"
+    code = ended.exit_code or 0
+    name = build_exit_code_failure("", code, None).signal
+    how = f"killed by {name} (exit code {code})" if name else f"exit code {ended.exit_code}"
+    what = ended.reason if ended.reason not in ("", "Error", "Completed") else ""
+    kind = "init container" if container.init else "container"
+    where = "" if container is pod.primary else f" in {kind} {container.name}"
+    return f"{what}, {how}{where}" if what else f"{how}{where}"
+
+
+def _find_pod_removal(pod: Pod) -> ReplicaTermination | None:
+    """Return the termination of a running pod that is disrupted or being deleted, otherwise None."""
+    if pod.phase == "Succeeded" or (pod.deleted is None and pod.disrupted is None):
+        return None
+    known = (DISRUPTIONS.get(pod.disrupted.reason) if pod.disrupted else None) or POD_REASONS.get(pod.reason)
+    told = pod.disrupted is not None or known is not None
+    at = (
+        (pod.disrupted.since if pod.disrupted else None)
+        or (_find_unready_time(pod) if told else None)
+        or pod.deleted
+    )
+    # A deletion without a reported reason may be the cleanup after the failure of another replica.
+    failure = replace(build_exit_code_failure(pod.replica, 0, at), stopped=not told)
+    return ReplicaTermination(
+        failure=failure,
+        cause=known or (Cause.NODE_LOST if told else Cause.PREEMPTED),
+        said=_format_summary(pod, None, None) if told else "its pod is being deleted",
+        pod=pod.name,
+        at=at,
+        ordered=True,
+        explained=told,
+    )
+
+
+def list_restart_terminations(
+    pods: Iterable[Pod], exit_codes: Mapping[int, Cause]
+) -> list[ReplicaTermination]:
+    """Return the last terminations of the replicas with the most restarts."""
+    ends = [
+        (container.restarts, structs.replace(pod, reason="", disrupted=None), container, container.last)
+        for pod in pods
+        if (container := pod.primary) is not None and container.last is not None and container.last.exit_code
+    ]
+    most = max((restarts for restarts, *_ in ends), default=0)
+    return [
+        ReplicaTermination(
+            failure=build_exit_code_failure(pod.replica, last.exit_code or 0, last.finished),
+            cause=classify_container_termination(last, exit_codes),
+            said=f"restarted {restarts} times, after {_format_summary(pod, container, last)}",
+            detail=last.message,
+            pod=pod.name,
+            at=last.finished,
+        )
+        for restarts, pod, container, last in ends
+        if restarts == most
+    ]
+
+
+def build_exit_code_failure(replica: str, code: int, at: datetime | None) -> Failure:
+    """Return a failure for which only the exit code is available."""
+    number = decode_signal(code)
+    return Failure(
+        rank=None, replica=replica, exit_code=-number if number else code, time_ns=compute_epoch_ns(at)
+    )
+
+
+def compute_epoch_ns(at: datetime | None) -> int:
+    """Return nanoseconds since the epoch; a value after any real time for None."""
+    return _LATEST if at is None else int(at.timestamp()) * 10**9 + at.microsecond * 1000

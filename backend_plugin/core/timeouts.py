@@ -1,0 +1,165 @@
+"""Time limits of a job: the timeouts while it waits, and the deadline while it runs."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from backend_plugin.core import messages, pending_reasons
+from backend_plugin.core import status as statuses
+from backend_plugin.core.job import Deadlines
+from backend_plugin.core.pending import PendingReason, PendingStage
+from backend_plugin.core.settings.judging import JudgingSettings
+from backend_plugin.core.status import JobState, JobStatus
+from backend_plugin.core.verdict import Verdict, build_failure
+from kfpytorch_common.causes import Cause
+
+
+def check_timeouts(
+    status: JobStatus, judging: JudgingSettings, deadlines: Deadlines, now: datetime
+) -> Verdict | None:
+    """Return the failure of a job that has exceeded a timeout or its deadline, otherwise None."""
+    over = _check_deadline(status, judging, deadlines, now) or _check_no_status(
+        status, judging, deadlines, now
+    )
+    if over is not None or _can_continue(status):
+        return over
+    return (
+        _check_start(status, judging, now)
+        or _check_scheduling(status, deadlines, now)
+        or _check_queue(status, judging, deadlines, now)
+    )
+
+
+def _can_continue(status: JobStatus) -> bool:
+    """True if the job trains and can continue without the replicas that it waits for."""
+    return status.has_run and status.ready > 0 and status.job is not None and status.job.scales
+
+
+def _get_limit(said: int | None, default: timedelta) -> timedelta:
+    return default if said is None else timedelta(seconds=max(0, said))
+
+
+def _check_deadline(
+    status: JobStatus, judging: JudgingSettings, deadlines: Deadlines, now: datetime
+) -> Verdict | None:
+    own = status.job.active_deadline if status.job else None
+    limit = own if own is not None else _get_limit(deadlines.active_seconds, judging.active_deadline)
+    # Zero means zero in the job's spec, and "not set" in the settings. A deadline of zero is not useful, so
+    # both are treated as no deadline.
+    if not limit or not status.has_run:
+        return None
+    began = statuses.find_run_start(status)
+    if began is None or now - began <= limit:
+        return None
+    return build_failure(
+        Cause.USER_ERROR,
+        "DeadlineExceeded",
+        messages.join_lines(
+            f"it ran for longer than its deadline of {messages.format_duration(limit)} allows",
+            "raise the deadline, or save checkpoints and resume from them",
+        ),
+    )
+
+
+def _check_no_status(
+    status: JobStatus, judging: JudgingSettings, deadlines: Deadlines, now: datetime
+) -> Verdict | None:
+    limit = _get_limit(deadlines.no_status_seconds, judging.no_status_timeout)
+    job = status.job
+    age = now - job.created if job is not None and job.created is not None else timedelta(0)
+    if not limit or age <= limit or (job is not None and job.started is not None):
+        return None
+    for wait in status.waits:
+        if wait.reason.startswith("FailedCreate") and wait.cause in (Cause.CONFIG, Cause.INFRA):
+            return _build_timeout_failure(wait, limit)
+    # A queue or a gang scheduler may hold a job before its operator handles it.
+    if status.state is not JobState.UNSEEN or status.waits or status.has_been_held:
+        return None
+    return build_failure(
+        Cause.INFRA,
+        "NeverSeen",
+        messages.join_lines(
+            f"no operator has handled the job for {messages.format_duration(limit)}: is the "
+            "training-operator "
+            "running?",
+            "check its pod in the namespace of the operator, and the log of that pod",
+        ),
+    )
+
+
+_GRACE: Final[Mapping[str, str]] = {
+    "ErrImagePull": "image_pull_backoff_grace_period",
+    "ImagePullBackOff": "image_pull_backoff_grace_period",
+    "ErrImageNeverPull": "image_pull_backoff_grace_period",
+    "ImageInspectError": "image_pull_backoff_grace_period",
+    "RegistryUnavailable": "image_pull_backoff_grace_period",
+    "CreateContainerError": "create_container_error_grace_period",
+    "RunContainerError": "create_container_error_grace_period",
+    "CreateContainerConfigError": "create_container_config_error_grace_period",
+}
+"""The setting with the grace period for a container's waiting reason; the default is `pending_timeout`."""
+
+
+def _check_start(status: JobStatus, judging: JudgingSettings, now: datetime) -> Verdict | None:
+    """Return the failure for a replica that is bound to a Kubernetes node and has not started in time."""
+    pending = judging.pending_timeout
+    for wait in status.waits:
+        if wait.reason == "InvalidImageName" or (wait.never and wait.cause is Cause.CONFIG):
+            return _build_timeout_failure(wait, timedelta(0))
+        knob = _GRACE.get(wait.reason)
+        if knob is not None:
+            limit: timedelta = getattr(judging, knob)
+            if wait.since is not None and now - wait.since > limit:
+                return _build_timeout_failure(wait, limit)
+        elif (
+            wait.stage is PendingStage.STARTING
+            and pending
+            and pending_reasons.has_lasted_longer(wait, pending, now)
+        ):
+            return _build_timeout_failure(wait, pending)
+    return None
+
+
+def _check_scheduling(status: JobStatus, deadlines: Deadlines, now: datetime) -> Verdict | None:
+    """Return the failure for a replica that no queue holds and that was not bound to a node in time."""
+    limit = _get_limit(deadlines.pending_seconds, timedelta(0))
+    if not limit or any(wait.stage is PendingStage.HELD for wait in status.waits):
+        return None
+    for wait in status.waits:
+        if wait.stage is PendingStage.UNPLACED and pending_reasons.has_lasted_longer(wait, limit, now):
+            return _build_timeout_failure(wait, limit)
+    return None
+
+
+def _check_queue(
+    status: JobStatus, judging: JudgingSettings, deadlines: Deadlines, now: datetime
+) -> Verdict | None:
+    wait = statuses.find_first_reason(status)
+    limit = _get_limit(deadlines.queue_seconds, _get_queue_timeout(wait, judging))
+    if not limit or (status.state is not JobState.SUSPENDED and not statuses.list_unbound_reasons(status)):
+        return None
+    own = wait.since if wait is not None else status.condition.since if status.condition else None
+    since = own if status.has_run else (status.job.created if status.job else None)
+    if since is None or now - since <= limit:
+        return None
+    if wait is None:
+        return build_failure(
+            Cause.QUEUE, "Suspended", f"it has been suspended for more than {messages.format_duration(limit)}"
+        )
+    return _build_timeout_failure(wait, limit)
+
+
+def _get_queue_timeout(wait: PendingReason | None, judging: JudgingSettings) -> timedelta:
+    """Return the queue timeout in the platform's settings for the cause of the wait."""
+    by_cause = judging.queue_timeouts
+    usual = judging.queue_timeout if wait is None else by_cause.get(wait.cause.value, judging.queue_timeout)
+    return by_cause.get("never", usual) if wait is not None and wait.never else usual
+
+
+def _build_timeout_failure(wait: PendingReason, limit: timedelta) -> Verdict:
+    said = messages.format_pending(wait)
+    if limit or not wait.never:
+        said = f"{said} (given up after {messages.format_duration(limit)})"
+    return build_failure(
+        wait.cause, wait.reason or "Pending", messages.join_lines(said, messages.select_remedy(wait))
+    )

@@ -1,0 +1,90 @@
+"""The verdict on an attempt, and the causes that are retryable. `verdict_rules` has the rules."""
+
+import enum
+from collections.abc import Mapping
+
+import msgspec
+from typing_extensions import assert_never
+
+from backend_plugin.core import messages, printable
+from backend_plugin.core.log_links import LogLink
+from backend_plugin.core.values import JsonValue
+from kfpytorch_common.causes import Cause
+
+
+class Phase(enum.Enum):
+    """The names of `flyteidl.core.TaskExecution.Phase`, in the order in which a task passes them."""
+
+    UNDEFINED = "UNDEFINED"
+    QUEUED = "QUEUED"
+    WAITING_FOR_RESOURCES = "WAITING_FOR_RESOURCES"
+    INITIALIZING = "INITIALIZING"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    RETRYABLE_FAILED = "RETRYABLE_FAILED"
+    FAILED = "FAILED"
+
+    @property
+    def is_failure(self) -> bool:
+        """True if the attempt has failed, whether the failure is retryable or not."""
+        return self in (Phase.FAILED, Phase.RETRYABLE_FAILED)
+
+    @property
+    def is_terminal(self) -> bool:
+        """True if the attempt has ended."""
+        return self is Phase.SUCCEEDED or self.is_failure
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The verdict on an attempt at one moment."""
+
+    phase: Phase
+    reason: str
+    """A CamelCase word for machines: ``Unschedulable``, ``OOMKilled``, ``Running``."""
+    message: str
+    """A text of at most 1,000 characters with a complete first line."""
+    cause: Cause | None = None
+    """The cause of a failure or of a wait; None if there is no problem."""
+    retry: bool = False
+    """True for a retryable failure."""
+    logs: tuple[LogLink, ...] = ()
+    info: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "reason", printable.escape(self.reason))
+        msgspec.structs.force_setattr(self, "message", printable.escape(self.message))
+
+
+def is_retryable(cause: Cause) -> bool:
+    """True if another attempt may succeed without a change of the task or its configuration."""
+    match cause:
+        case Cause.USER_ERROR | Cause.CONFIG:
+            return False
+        case (
+            Cause.OOM_HOST
+            | Cause.OOM_GPU
+            | Cause.NCCL_TIMEOUT
+            | Cause.HANG
+            | Cause.PREEMPTED
+            | Cause.NODE_LOST
+            | Cause.IMAGE
+            | Cause.UNSCHEDULABLE
+            | Cause.QUOTA
+            | Cause.QUEUE
+            | Cause.INFRA
+        ):
+            return True
+        case _:
+            assert_never(cause)
+
+
+def build_failure(cause: Cause, reason: str, message: str, *, recoverable: bool = False) -> Verdict:
+    """Return a failure verdict, which is retryable if its cause is, or if the error is `recoverable`."""
+    retry = recoverable or is_retryable(cause)
+    return Verdict(
+        phase=Phase.RETRYABLE_FAILED if retry else Phase.FAILED,
+        reason=reason,
+        message=messages.shorten_message(message),
+        cause=cause,
+        retry=retry,
+    )

@@ -1,0 +1,46 @@
+"""The annotation that stores a failure verdict on its job, so that every server returns the same one."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from kfpytorch_common.causes import Cause
+
+if TYPE_CHECKING:
+    from backend_plugin.core.verdict import Verdict
+
+ANNOTATION: Final = "kfpytorch.flyte.org/verdict"
+
+
+class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure that the job's conditions do not contain, such as an expired deadline or timeout."""
+
+    reason: str
+    message: str
+    cause: Cause
+    retry: bool
+    at: datetime
+
+
+def encode(phase: "Verdict", at: datetime) -> str:
+    """Return the annotation value that stores a failure."""
+    kept = RecordedVerdict(
+        reason=phase.reason,
+        message=phase.message,
+        cause=phase.cause or Cause.INFRA,
+        retry=phase.retry,
+        at=at,
+    )
+    return msgspec.json.encode(kept).decode()
+
+
+def read(annotation: str) -> RecordedVerdict | None:
+    """Return the stored verdict; None if the annotation is invalid."""
+    try:
+        return _DECODER.decode(annotation)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+
+
+_DECODER: Final = msgspec.json.Decoder(RecordedVerdict)

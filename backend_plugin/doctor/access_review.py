@@ -1,0 +1,146 @@
+"""The permissions of a connector's account or of the current user, from access reviews of the API server."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.values import Manifest
+from backend_plugin.doctor import deployments, rbac_commands
+from backend_plugin.doctor.cluster_reader import build_forbidden, build_unavailable, read_permission
+from backend_plugin.doctor.facts import Facts, MissingPermissions
+from backend_plugin.kube.api_client import ApiClient
+from backend_plugin.kube.api_errors import ApiError
+from backend_plugin.kube.api_resources import EVENTS, JOBS, POD_TEMPLATES, PODS, ApiResource
+from backend_plugin.kube.connection import ApiRequest
+from backend_plugin.kube.permissions import PolicyRule
+from backend_plugin.shell.cluster import ClusterUnavailable
+
+_WORKFLOWS: Final = ApiResource(group="flyte.lyft.com", version="v1alpha1", plural="flyteworkflows")
+RULES: Final = (
+    PolicyRule(resource=JOBS, verbs=("create", "get", "list", "watch", "patch", "delete")),
+    PolicyRule(resource=PODS, verbs=("list", "watch", "delete")),
+    PolicyRule(resource=PODS, verbs=("get",), sub="log"),
+    PolicyRule(resource=EVENTS, verbs=("create", "list", "watch")),
+    PolicyRule(resource=POD_TEMPLATES, verbs=("get",)),
+    PolicyRule(resource=_WORKFLOWS, verbs=("get",)),
+)
+"""The permissions that a connector needs to run tasks and to report why they fail."""
+_DRY_RUN: Final = PolicyRule(resource=PODS, verbs=("create",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Account:
+    """A ServiceAccount; without a name, the current user."""
+
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of the access review."""
+        return "SubjectAccessReview" if self.name else "SelfSubjectAccessReview"
+
+    @property
+    def subject(self) -> Manifest:
+        """Return the user and groups of the account, as the access review requires them."""
+        if not self.name:
+            return {}
+        groups = (
+            "system:serviceaccounts",
+            f"system:serviceaccounts:{self.namespace}",
+            "system:authenticated",
+        )
+        return {"user": f"system:serviceaccount:{self.namespace}:{self.name}", "groups": groups}
+
+
+def required(facts: Facts) -> Sequence[PolicyRule]:
+    """Return the permissions that a connector needs with the settings."""
+    # A connector that detects the gang scheduler creates pods in dry runs.
+    dry_runs = (_DRY_RUN,) if facts.settings.kfpytorch.gang.needs_detection else ()
+    return (*RULES, *dry_runs, *_list_companion_rules(facts))
+
+
+async def list_missing_permissions(api: ApiClient, facts: Facts) -> Sequence[MissingPermissions]:
+    """Return the ServiceAccounts of connectors that lack permissions, with the missing rules.
+
+    Raises:
+        NotReadable: If access reviews are forbidden or the API server does not answer.
+    """
+    accounts = [
+        _Account(
+            namespace=deployments.get_namespace(each),
+            name=get_text(get_mapping(each, "spec", "template", "spec"), "serviceAccountName") or "default",
+        )
+        for each in deployments.list_connectors(facts)
+    ]
+    rules = [replace(each, namespace=facts.namespace) for each in required(facts)]
+    found = [(account, await _review_rules(api, account, rules)) for account in accounts]
+    return [
+        MissingPermissions(
+            namespace=account.namespace, name=account.name, rules=[*map(read_permission, missing)]
+        )
+        for account, missing in found
+        if missing
+    ]
+
+
+async def list_missing_rules(api: ApiClient, rules: Sequence[PolicyRule]) -> Sequence[PolicyRule]:
+    """Return the rules that the current user lacks.
+
+    Raises:
+        NotReadable: If the API server does not answer.
+    """
+    return await _review_rules(api, _Account(), rules)
+
+
+def _list_companion_rules(facts: Facts) -> Sequence[PolicyRule]:
+    """Return the rules for the companion objects that the connector creates."""
+    adapter = facts.gang.adapter
+    if adapter is None or adapter.companion_type is None:
+        return ()
+    group, _, version = adapter.companion_type[0].partition("/")
+    resource = ApiResource(group=group, version=version, plural=f"{adapter.companion_type[1].lower()}s")
+    return (PolicyRule(resource=resource, verbs=("create", "list", "watch", "delete")),)
+
+
+async def _review_rules(
+    api: ApiClient, account: _Account, rules: Sequence[PolicyRule]
+) -> Sequence[PolicyRule]:
+    """Return each rule with a forbidden verb, reduced to its forbidden verbs."""
+    asked = [(rule, verb) for rule in rules for verb in rule.verbs]
+    allowed = await asyncio.gather(*(_is_allowed(api, account, rule, verb) for rule, verb in asked))
+    missing: dict[PolicyRule, list[str]] = {}
+    for (rule, verb), may in zip(asked, allowed, strict=True):
+        if not may:
+            missing.setdefault(rule, []).append(verb)
+    return [replace(rule, verbs=tuple(verbs)) for rule, verbs in missing.items()]
+
+
+async def _is_allowed(api: ApiClient, account: _Account, rule: PolicyRule, verb: str) -> bool:
+    asked = {
+        "namespace": rule.namespace,
+        "verb": verb,
+        "group": rule.resource.group,
+        "resource": rule.resource.plural,
+        "subresource": rule.sub,
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": account.kind,
+        "spec": {**account.subject, "resourceAttributes": asked},
+    }
+    reviews = ApiResource(group="authorization.k8s.io", version="v1", plural=f"{account.kind.lower()}s")
+    question = ApiRequest(
+        method="POST", path=reviews.build_path(""), body=msgspec.json.encode(review), doubts=False
+    )
+    try:
+        return get_mapping(await api.fetch_object(question), "status").get("allowed") is True
+    except ApiError as answer:
+        needed = PolicyRule(resource=reviews, verbs=("create",))
+        raise build_forbidden(answer.message, [needed], rbac_commands.read_user(answer.message)) from answer
+    except ClusterUnavailable as trouble:
+        raise build_unavailable(str(trouble)) from trouble

@@ -1,0 +1,274 @@
+"""Runs a burn-in: creates the job, waits for it, reads its logs, and deletes it in all cases."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from msgspec import structs
+
+from backend_plugin.core import pipeline
+from backend_plugin.core.errors import BackendError, RequestRejected
+from backend_plugin.core.job import TRAINER
+from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.observed import Observed, Pod, PodGroup, read_job, read_observed
+from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.scheduling import companions
+from backend_plugin.core.values import Manifest
+from backend_plugin.core.verdict import Phase, Verdict
+from backend_plugin.doctor import access_review
+from backend_plugin.doctor.burn_in import job as making
+from backend_plugin.doctor.burn_in import results
+from backend_plugin.doctor.check import Finding
+from backend_plugin.doctor.cluster_reader import ClusterReader, NotReadable, build_forbidden
+from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.queries import Query
+from backend_plugin.kube import credentials
+from backend_plugin.kube.api_client import ApiClient
+from backend_plugin.kube.api_errors import ApiError
+from backend_plugin.kube.api_resources import EVENTS, JOBS, KINDS, PODS, ApiResource
+from backend_plugin.kube.cluster import KubernetesCluster, get_resource
+from backend_plugin.kube.connection import ApiRequest, Connection
+from backend_plugin.kube.options import KubernetesOptions
+from backend_plugin.kube.permissions import PolicyRule
+from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, ObjectName
+
+_NEEDED: Final = (
+    PolicyRule(resource=JOBS, verbs=("create", "get", "delete")),
+    PolicyRule(resource=PODS, verbs=("list",)),
+    PolicyRule(resource=PODS, verbs=("get",), sub="log"),
+    PolicyRule(resource=EVENTS, verbs=("list",)),
+)
+"""The required permissions. Without them no job is created, because its outcome could not be read."""
+_PROGRAM: Final = Path(__file__).with_name("program.py")
+_LINES: Final = 200
+_ABOUT: Final = ("PyTorchJob", "Pod", "PodGroup")
+_JOB_NAME: Final = "training.kubeflow.org/job-name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurnInLimits:
+    """The timeout of a burn-in, and its progress callbacks."""
+
+    seconds: int
+    say: Callable[[str], None]
+    """Receives one line for each change."""
+    pause: float = 2.0
+    """Seconds between two polls."""
+    is_told: Callable[[], bool] = lambda: False
+    """True if the burn-in was requested to stop, even if the task was not cancelled."""
+
+
+async def run_burn_in(options: KubernetesOptions, facts: Facts, limits: BurnInLimits) -> Sequence[Finding]:
+    """Run the job that was planned in `facts`. Errors of the cluster become findings and are not raised.
+
+    The job is deleted afterwards, also after a cancellation. A failed deletion is a finding.
+    """
+    planned = facts.task.job
+    if facts.unreachable or planned is None:
+        why = facts.unreachable or "the task cannot be planned"
+        return [results.build_not_run(why, "correct the problems in the other findings")]
+    connection = Connection(credentials.select_credentials(options))
+    try:
+        await connection.open()
+        program = _PROGRAM.read_text(encoding="utf-8")
+        job = making.build_job(planned, program, limits.seconds)
+        return await _BurnInRunner(connection, options, facts, limits).run(job)
+    except NotReadable as lacking:
+        return [results.build_not_run(lacking.unseen.reason, lacking.unseen.remedy)]
+    except BackendError as trouble:
+        return [results.build_failure(str(trouble))]
+    finally:
+        await connection.close()
+
+
+class _BurnInRunner:
+    """A burn-in job on a cluster."""
+
+    def __init__(
+        self, connection: Connection, options: KubernetesOptions, facts: Facts, limits: BurnInLimits
+    ) -> None:
+        groups = facts.get_objects(Subject.GROUPS)
+        versions = {
+            get_text(each, "name"): get_text(get_mapping(each, "preferredVersion"), "version")
+            for each in groups
+        }
+        self._api = ApiClient(connection, options.patience)
+        self._asking = ClusterReader(self._api, versions)
+        self._cluster = KubernetesCluster(connection, options)
+        self._clock = connection.clock
+        self._rules = JudgingContext(judging=facts.settings.judging)
+        self._namespace = facts.namespace
+        self._beside = facts.task.beside
+        self._limits = limits
+        self._said = ""
+
+    async def run(self, job: Manifest) -> Sequence[Finding]:
+        """Run the job, and return its finding and one for a failed deletion."""
+        name = get_text(get_mapping(job, "metadata"), "name")
+        await self._require_permissions()
+        left: list[Finding] = []
+        async with self._open_job(job, left):
+            finding = await self._wait_for_result(name)
+        return [finding, *left]
+
+    # ---- create and delete
+
+    async def _require_permissions(self) -> None:
+        """Check that all objects may be created, read and deleted, before the first one is created.
+
+        Raises:
+            NotReadable: If permissions are missing, with the rules.
+        """
+        beside = [PolicyRule(resource=get_resource(each), verbs=("create",)) for each in self._beside]
+        needed = [replace(each, namespace=self._namespace) for each in (*_NEEDED, *beside)]
+        missing = await access_review.list_missing_rules(self._api, needed)
+        if missing:
+            uses = ", ".join(f"{verb} {rule.plural}" for rule in missing for verb in rule.verbs)
+            raise build_forbidden(f"the account of this command lacks permissions: {uses}", missing)
+
+    @asynccontextmanager
+    async def _open_job(self, job: Manifest, left: list[Finding]) -> AsyncIterator[None]:
+        metadata = get_mapping(job, "metadata")
+        name = ObjectName(namespace=self._namespace, name=get_text(metadata, "name"))
+        self._limits.say(f"creating PyTorchJob {name.namespace}/{name.name}, which is deleted at the end")
+        try:
+            stored = await self._cluster.create(job)
+            for each in companions.read_companions(read_job(stored)):
+                await self._create_companion(each)
+            yield
+        finally:
+            try:  # Deletes by name, because the reply to the create request may be lost; the name is unique.
+                await self._cluster.delete(name, awaited=True)
+            except (RequestRejected, ClusterUnavailable) as trouble:
+                left.append(results.build_not_deleted(name.namespace, name.name, str(trouble)))
+                self._limits.say(f"{left[-1].sentence}; {left[-1].remedy}")
+            else:
+                self._limits.say(f"deleted PyTorchJob {name.namespace}/{name.name}")
+
+    async def _create_companion(self, companion: Manifest) -> None:
+        with suppress(AlreadyExists):  # A connector that watches all jobs may create it first.
+            await self._cluster.create(companion)
+
+    # ---- wait
+
+    async def _wait_for_result(self, name: str) -> Finding:
+        """Return the finding for the job of that name. The last request may exceed the timeout."""
+        # Before Python 3.12, a request may swallow the cancellation of the waiting task.
+        end = asyncio.get_running_loop().time() + self._limits.seconds
+        logs: dict[str, Sequence[str]] = {}
+        failed: dict[str, tuple[bool, str]] = {}
+        while asyncio.get_running_loop().time() < end:
+            if self._limits.is_told():
+                raise asyncio.CancelledError
+            observed = await self._fetch_observed(name)
+            phase = pipeline.judge(observed, self._rules, self._clock.get_current_time())
+            self._report_phase(phase)
+            for pod in observed.pods:
+                if _has_failed(pod):
+                    failed.setdefault(pod.name, _get_failure_order(pod))
+                if not logs.get(pod.name) and (_has_ended(pod) or phase.phase.is_terminal):
+                    logs[pod.name] = await self._read_log(pod)
+                    measured = results.find_measurement(logs[pod.name])
+                    if measured is not None:
+                        return results.build_success(
+                            measured, [each.node for each in observed.pods if each.node]
+                        )
+            if phase.phase.is_terminal:
+                first = sorted(filter(logs.get, failed), key=lambda name: failed[name])[:1]
+                return _build_failure(phase, [line for name in first for line in logs[name]])
+            await asyncio.sleep(self._limits.pause)
+        return results.build_timeout(f"{self._limits.seconds} s", self._said)
+
+    def _report_phase(self, phase: Verdict) -> None:
+        said = f"{phase.phase.value}: {phase.message.partition(chr(10))[0]}"
+        if said != self._said:
+            self._said = said
+            self._limits.say(said)
+
+    # ---- observe
+
+    async def _fetch_observed(self, name: str) -> Observed:
+        try:
+            job: Manifest | None = await self._api.fetch_object(
+                ApiRequest(path=JOBS.build_path(self._namespace, name))
+            )
+        except ApiError as answer:
+            if not answer.is_not_found:
+                raise ClusterUnavailable(f"the API server answers {answer}") from answer
+            job = None
+        pods, events = await self._fetch_pods(name), await self._fetch_events(name)
+        seen = read_observed({"job": job, "pods": pods, "events": events})
+        return structs.replace(seen, pod_groups=await self._fetch_pod_groups(name))
+
+    async def _fetch_pods(self, name: str) -> Sequence[Manifest]:
+        query = {"labelSelector": f"{_JOB_NAME}={name}"}
+        return await self._asking.read_objects(self._build_query(PODS, query)) or []
+
+    async def _fetch_events(self, name: str) -> Sequence[Manifest]:
+        """Return the events, or the ones read so far if listing is forbidden; events only add details."""
+        found: list[Manifest] = []
+        for about in _ABOUT:
+            query = {"fieldSelector": f"involvedObject.kind={about}"}
+            try:
+                found += await self._asking.read_objects(self._build_query(EVENTS, query)) or []
+            except NotReadable:
+                return found
+        return [
+            each for each in found if get_text(get_mapping(each, "involvedObject"), "name").startswith(name)
+        ]
+
+    async def _fetch_pod_groups(self, name: str) -> tuple[PodGroup, ...]:
+        """Return the pod groups of the job, without the kinds that may not be listed."""
+        found: list[PodGroup] = []
+        for kind in KINDS:
+            if kind.record is not PodGroup:
+                continue
+            try:
+                listed = await self._asking.read_objects(self._build_query(kind.resource, {})) or []
+            except NotReadable:
+                continue
+            read = [kind.read(each) for each in listed]
+            found += [each for each in read if isinstance(each, PodGroup) and each.name == name]
+        return tuple(found)
+
+    def _build_query(self, resource: ApiResource, query: Mapping[str, str]) -> Query:
+        return Query(subject=Subject.JOBS, resource=resource, namespaces=(self._namespace,), query=query)
+
+    async def _read_log(self, pod: Pod) -> Sequence[str]:
+        path = f"{PODS.build_path(self._namespace, pod.name)}/log"
+        query = {"container": TRAINER, "tailLines": str(_LINES)}
+        try:
+            return await self._api.fetch_decoded(ApiRequest(path=path, query=query), _split_lines)
+        except ApiError:  # The container has not started, or the pod was deleted.
+            return []
+
+
+def _split_lines(body: bytes) -> Sequence[str]:
+    return body.decode(errors="replace").splitlines()
+
+
+def _build_failure(phase: Verdict, lines: Sequence[str]) -> Finding:
+    """Return the finding for a failure, with the log lines of the replica that failed first."""
+    if phase.phase is Phase.SUCCEEDED:
+        return results.build_failure("the job ended, and no replica wrote its measurement", lines)
+    return results.build_failure(phase.message, lines)
+
+
+def _has_ended(pod: Pod) -> bool:
+    """True if the container of the program has terminated; other containers may still run."""
+    primary = pod.primary
+    return pod.phase in ("Succeeded", "Failed") or (primary is not None and primary.ended is not None)
+
+
+def _has_failed(pod: Pod) -> bool:
+    ended = pod.primary.ended if pod.primary is not None else None
+    return pod.phase == "Failed" or (ended is not None and ended.exit_code != 0)
+
+
+def _get_failure_order(pod: Pod) -> tuple[bool, str]:
+    ended = pod.primary.ended if pod.primary is not None else None
+    at = ended.finished if ended is not None else None
+    return at is None, at.isoformat() if at is not None else ""

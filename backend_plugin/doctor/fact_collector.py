@@ -1,0 +1,261 @@
+"""Collects the facts of a cluster with the permissions of the user."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from flyteidl.core.tasks_pb2 import TaskTemplate
+
+from backend_plugin.connection import Server
+from backend_plugin.core import custom
+from backend_plugin.core.errors import BackendError, InvalidTask
+from backend_plugin.core.errors import collect_problems as gathered_problems
+from backend_plugin.core.job import Attempt
+from backend_plugin.core.pipeline import plan
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.core.scheduling.operator_gangs import OPERATOR
+from backend_plugin.core.scheduling.selection import select_scheduler
+from backend_plugin.core.settings import Settings
+from backend_plugin.core.values import Manifest
+from backend_plugin.doctor import access_review, deployments, external_probes, queries, role_pods, sample_task
+from backend_plugin.doctor.checks import templates
+from backend_plugin.doctor.checks.gang import list_requested_schedulers
+from backend_plugin.doctor.cluster_reader import ClusterReader, NotReadable
+from backend_plugin.doctor.facts import DryRunReply, Facts, PlannedTask, ReadFailure, Subject
+from backend_plugin.doctor.queries import Query
+from backend_plugin.kube import clock, credentials
+from backend_plugin.kube.api_client import ApiClient
+from backend_plugin.kube.api_errors import ApiError
+from backend_plugin.kube.api_resources import JOBS, PODS
+from backend_plugin.kube.capability_discovery import CapabilityDiscovery
+from backend_plugin.kube.connection import ApiRequest, Connection
+from backend_plugin.kube.options import KubernetesOptions
+from backend_plugin.kube.permissions import Permissions
+from backend_plugin.shell.cluster import ClusterUnavailable
+
+_SCHEDULER: Final = "scheduler"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorRequest:
+    """The task to check, and the options of the observation."""
+
+    template: TaskTemplate
+    """The task template, with its arguments filled in."""
+    run: Attempt
+    """The attempt to plan for; its namespace is the observed one."""
+    named: bool
+    """True if the user named the task; False for the default task."""
+    settings: Settings = field(default_factory=Settings)
+    flyte_namespace: str = "flyte"
+    output_prefixes: Sequence[str] = ()
+    read_only: bool = False
+    """True if the test must not write to the output prefixes."""
+    release: str = ""
+    """The release of this program."""
+    connector: Server | None = None
+    """The connector to test, with the caller's credentials."""
+
+
+async def collect_facts(options: KubernetesOptions, wish: DoctorRequest) -> Facts:
+    """Return all observable facts. Errors of the cluster are recorded in the facts and not raised."""
+    facts = Facts(
+        namespace=wish.run.namespace,
+        flyte_namespace=wish.flyte_namespace,
+        settings=wish.settings,
+        release=wish.release,
+    )
+    try:
+        async with AsyncExitStack() as undo:
+            connection = Connection(credentials.select_credentials(options))
+            undo.push_async_callback(connection.close)
+            await connection.open()
+            found = await _collect_from_api(connection, options, wish, facts)
+    except credentials.CredentialsUnusable as unusable:
+        # The messages of this error end with a remedy, and the text before it may contain a semicolon.
+        said, _, remedy = str(unusable).rpartition("; ")
+        return replace(facts, unreachable=said, unreachable_remedy=remedy)
+    except (ApiError, BackendError) as trouble:
+        return replace(facts, unreachable=str(trouble))
+    return await external_probes.probe_external(
+        found, wish.output_prefixes, wish.connector, read_only=wish.read_only
+    )
+
+
+async def _collect_from_api(
+    connection: Connection, options: KubernetesOptions, wish: DoctorRequest, facts: Facts
+) -> Facts:
+    api = ApiClient(connection, options.patience)
+    version = await api.fetch_object(ApiRequest(path="/version"))
+    groups = get_mappings(await api.fetch_object(ApiRequest(path="/apis")), "groups")
+    preferred = {
+        get_text(each, "name"): get_text(get_mapping(each, "preferredVersion"), "version") for each in groups
+    }
+    facts = replace(
+        facts,
+        version=get_text(version, "gitVersion"),
+        ahead=connection.clock.get_current_time() - clock.get_local_time(),
+        now=connection.clock.get_current_time(),
+        seen={Subject.GROUPS: groups},
+    )
+    asking, looking = ClusterReader(api, preferred), CapabilityDiscovery(api, Permissions(), options)
+    facts = await _with_job_kinds(api, facts)
+    platform = wish.settings.kfpytorch
+    rows = queries.build_base_queries(facts.namespace, facts.flyte_namespace, platform.pod_template_namespace)
+    facts = _with_documents(await _with_query_results(asking, facts, rows))
+    facts = _with_plan(wish, facts, await _fetch_capabilities(looking, wish))
+    rows = (
+        *_build_scheduler_queries(facts),
+        *queries.build_gang_queries(facts.gang.scheduler, facts.namespace),
+    )
+    facts = await _with_query_results(asking, facts, rows)
+    return await _with_dry_runs(asking, await _with_access_review(api, facts))
+
+
+async def _with_job_kinds(api: ApiClient, facts: Facts) -> Facts:
+    """Add the kinds of kubeflow.org from API discovery, which needs no special permission."""
+    try:
+        found = get_mappings(
+            await api.fetch_object(ApiRequest(path=f"/apis/{JOBS.group}/{JOBS.version}")), "resources"
+        )
+    except ApiError as answer:
+        if not answer.is_not_served:
+            raise
+        found = []
+    return replace(facts, seen={**facts.seen, Subject.JOB_KINDS: found})
+
+
+async def _with_query_results(asking: ClusterReader, facts: Facts, rows: Iterable[Query]) -> Facts:
+    """Add the results of these requests, which run concurrently."""
+    wanted = [*rows]
+    answers = await asyncio.gather(*(asking.read_objects(each) for each in wanted), return_exceptions=True)
+    seen, unseen = dict[Subject, list[Manifest]](), dict[Subject, ReadFailure]()
+    for look, answer in zip(wanted, answers, strict=True):
+        if isinstance(answer, NotReadable):
+            unseen[look.subject] = answer.unseen
+        elif isinstance(answer, BaseException):
+            raise answer
+        elif answer is not None:
+            seen[look.subject] = [*seen.get(look.subject, ()), *answer]
+    return replace(facts, seen={**facts.seen, **seen}, unseen={**facts.unseen, **unseen})
+
+
+async def _fetch_capabilities(looking: CapabilityDiscovery, wish: DoctorRequest) -> Capabilities:
+    """Return the capabilities for gangs. Errors are ignored, because `queries` reports them."""
+    if wish.settings.kfpytorch.gang.is_unconfigured:
+        return NOTHING
+    try:
+        return await looking.fetch_capabilities(
+            wish.run.namespace, tries_pod=wish.settings.kfpytorch.gang.needs_detection
+        )
+    except ClusterUnavailable:
+        return NOTHING
+
+
+def _with_plan(wish: DoctorRequest, facts: Facts, found: Capabilities) -> Facts:
+    name = wish.template.id.name if wish.named else ""
+    template = wish.template.metadata.pod_template_name
+    # The items of a list have no kind, but the planner recognizes a PodTemplate by its kind.
+    known = [
+        {**each, "apiVersion": "v1", "kind": "PodTemplate"} for each in facts.get_objects(Subject.TEMPLATES)
+    ]
+    gang = wish.settings.kfpytorch.gang
+    try:
+        with gathered_problems() as problems:
+            said = custom.decode(wish.template, wish.run, problems)
+        chosen = select_scheduler(gang, said, found)
+        misfits = chosen.problems
+        if misfits:  # The other checks assume that the cluster supports the settings.
+            found, chosen = NOTHING, select_scheduler(gang, said, NOTHING)
+        planned = plan(wish.template, wish.run, wish.settings, known, found)
+    except InvalidTask as refusal:
+        return replace(
+            facts, task=PlannedTask(name=name, template=template, problems=refusal.problems), gang=gang
+        )
+    job, *beside = planned.manifests
+    gang, adapter = chosen.gang, chosen.gang.adapter
+    by_operator = gang.scheduler_name or adapter.scheduler_name if adapter and gang.style == OPERATOR else ""
+    task = PlannedTask(
+        name=name,
+        template=template,
+        job=job,
+        beside=beside,
+        roles=role_pods.build_role_pods(job, by_operator),
+    )
+    return replace(facts, task=task, gang=gang, gang_reasons=planned.reasons, gang_problems=tuple(misfits))
+
+
+async def _with_access_review(api: ApiClient, facts: Facts) -> Facts:
+    try:
+        return replace(facts, lacking=await access_review.list_missing_permissions(api, facts))
+    except NotReadable as why:
+        return replace(facts, unseen={**facts.unseen, Subject.RIGHTS: why.unseen})
+
+
+def _build_scheduler_queries(facts: Facts) -> Sequence[Query]:
+    """Return the requests for the schedulers' configurations, and for one bound pod of each scheduler."""
+    mounted = {
+        (deployments.get_namespace(each), get_text(get_mapping(volume, "configMap"), "name"))
+        for each in facts.get_objects(Subject.DEPLOYMENTS)
+        if _SCHEDULER in deployments.get_name(each) or deployments.has_program(each, _SCHEDULER)
+        for volume in get_mappings(get_mapping(each, "spec", "template", "spec"), "volumes")
+    }
+    maps = [queries.build_config_map_query(namespace, name) for namespace, name in sorted(mounted) if name]
+    return [
+        *maps,
+        *map(
+            queries.build_bound_pod_query,
+            sorted(list_requested_schedulers(facts) | templates.list_scheduler_names(facts)),
+        ),
+    ]
+
+
+def _with_documents(facts: Facts) -> Facts:
+    """Replace the ConfigMaps of Flyte with the configuration documents that they contain as text."""
+    if Subject.FLYTE_CONFIG not in facts.seen:
+        return facts
+    documents = [
+        document
+        for each in facts.get_objects(Subject.FLYTE_CONFIG)
+        for said in get_mapping(each, "data").values()
+        for document in _parse_documents(said)
+    ]
+    return replace(facts, seen={**facts.seen, Subject.FLYTE_CONFIG: documents})
+
+
+def _parse_documents(said: Any) -> list[Manifest]:
+    """Return the parsed text if it can be a part of Flyte's configuration."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(said) if isinstance(said, str) else None
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return []
+    return [found] if isinstance(found, Mapping) and {"tasks", "plugins"} & set(found) else []
+
+
+async def _with_dry_runs(asking: ClusterReader, facts: Facts) -> Facts:
+    """Add the dry runs of the job, of a job that the webhook must reject, and of the job's pods."""
+    if not facts.get_objects(Subject.JOB_KINDS):
+        return facts
+    unseen, replies = dict(facts.unseen), dict[str, DryRunReply]()
+    trials = [("job", Subject.JOB_TRIAL, JOBS, facts.task.job)]
+    trials.append(("invalid", Subject.INVALID_TRIAL, JOBS, sample_task.build_invalid_job(facts.namespace)))
+    trials += [(role.name, Subject.POD_TRIALS, PODS, role.pod) for role in facts.task.roles]
+    for name, subject, resource, manifest in trials:
+        if manifest is None:
+            continue
+        try:
+            replies[name] = await asking.dry_run_create(resource, manifest)
+        except NotReadable as why:
+            unseen[subject] = why.unseen
+    return replace(
+        facts,
+        unseen=unseen,
+        job_reply=replies.pop("job", DryRunReply()),
+        invalid_reply=replies.pop("invalid", DryRunReply()),
+        pod_replies=replies,
+    )

@@ -1,0 +1,128 @@
+"""The requests of the doctor: one row per subject."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from backend_plugin.doctor.facts import Subject
+from backend_plugin.kube.api_resources import JOBS, POD_TEMPLATES, PODS, ApiResource
+
+NAMES_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""Requests only the metadata of objects, so that the data of users' Secrets and ConfigMaps is never read."""
+_DNS: Final = {"labelSelector": "k8s-app=kube-dns"}
+_FEW: Final = 200
+
+NAMESPACES: Final = ApiResource(group="", version="v1", plural="namespaces")
+SCHEMAS: Final = ApiResource(group="apiextensions.k8s.io", version="v1", plural="customresourcedefinitions")
+CONFIG_MAPS: Final = ApiResource(group="", version="v1", plural="configmaps")
+DEPLOYMENTS: Final = ApiResource(group="apps", version="v1", plural="deployments")
+_SLICES: Final = ApiResource(group="discovery.k8s.io", version="v1", plural="endpointslices")
+_SERVICES: Final = ApiResource(group="", version="v1", plural="services")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A request for a list, or for one object if `name` is set."""
+
+    subject: Subject
+    resource: ApiResource
+    namespaces: Sequence[str] = ("",)
+    """An empty name means all namespaces, or a cluster-scoped kind."""
+    name: str = ""
+    query: Mapping[str, str] = field(default_factory=dict)
+    names_only: bool = False
+    most: int = 0
+    """The maximum number of objects; 0 for all."""
+
+
+def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Query]:
+    """Return the requests that every cluster receives.
+
+    Args:
+        namespace: The namespace of the job.
+        flyte: The namespace of Flyte.
+        templates: The fallback namespace for PodTemplates.
+    """
+    here = (namespace,)
+    return (
+        Query(subject=Subject.NAMESPACE, resource=NAMESPACES, name=namespace),
+        Query(subject=Subject.JOB_SCHEMA, resource=SCHEMAS, name=f"{JOBS.plural}.{JOBS.group}"),
+        Query(subject=Subject.DEPLOYMENTS, resource=DEPLOYMENTS),
+        Query(subject=Subject.JOBS, resource=JOBS, most=_FEW),
+        Query(subject=Subject.NODES, resource=_build_core_resource("nodes")),
+        Query(subject=Subject.QUOTAS, resource=_build_core_resource("resourcequotas"), namespaces=here),
+        Query(subject=Subject.LIMIT_RANGES, resource=_build_core_resource("limitranges"), namespaces=here),
+        Query(
+            subject=Subject.POLICIES,
+            resource=ApiResource(group="networking.k8s.io", version="v1", plural="networkpolicies"),
+            namespaces=here,
+        ),
+        Query(subject=Subject.ACCOUNTS, resource=_build_core_resource("serviceaccounts"), namespaces=here),
+        Query(
+            subject=Subject.SECRETS,
+            resource=_build_core_resource("secrets"),
+            namespaces=here,
+            names_only=True,
+        ),
+        Query(subject=Subject.CONFIG_MAPS, resource=CONFIG_MAPS, namespaces=here, names_only=True),
+        Query(
+            subject=Subject.CLAIMS, resource=_build_core_resource("persistentvolumeclaims"), namespaces=here
+        ),
+        Query(
+            subject=Subject.PRIORITIES,
+            resource=ApiResource(group="scheduling.k8s.io", version="v1", plural="priorityclasses"),
+        ),
+        Query(
+            subject=Subject.TEMPLATES,
+            resource=POD_TEMPLATES,
+            namespaces=tuple(dict.fromkeys((namespace, templates, flyte))),
+        ),
+        Query(subject=Subject.FLYTE_CONFIG, resource=CONFIG_MAPS, namespaces=(flyte,)),
+        Query(subject=Subject.SERVICES, resource=_SERVICES, namespaces=(flyte,)),
+        Query(subject=Subject.ENDPOINTS, resource=_SLICES, namespaces=(flyte,)),
+        Query(subject=Subject.DNS, resource=_SERVICES, namespaces=("kube-system",), query=_DNS),
+        Query(subject=Subject.DNS_ENDPOINTS, resource=_SLICES, namespaces=("kube-system",), query=_DNS),
+    )
+
+
+def build_gang_queries(scheduler: str, namespace: str) -> Sequence[Query]:
+    """Return the requests for the queues of a gang scheduler, in the cluster's preferred API versions."""
+    kueue, volcano, kai = "kueue.x-k8s.io", "scheduling.volcano.sh", "scheduling.run.ai"
+    rows = {
+        "kueue": (
+            Query(
+                subject=Subject.LOCAL_QUEUES,
+                resource=_build_preferred_resource(kueue, "localqueues"),
+                namespaces=(namespace,),
+            ),
+            Query(subject=Subject.CLUSTER_QUEUES, resource=_build_preferred_resource(kueue, "clusterqueues")),
+            Query(
+                subject=Subject.WORKLOAD_PRIORITIES,
+                resource=_build_preferred_resource(kueue, "workloadpriorityclasses"),
+            ),
+        ),
+        "volcano": (
+            Query(subject=Subject.VOLCANO_QUEUES, resource=_build_preferred_resource(volcano, "queues")),
+        ),
+        "kai": (Query(subject=Subject.KAI_QUEUES, resource=_build_preferred_resource(kai, "queues")),),
+    }
+    return rows.get(scheduler, ())
+
+
+def build_bound_pod_query(scheduler_name: str) -> Query:
+    """Return a request for one pod that this scheduler has bound to a Kubernetes node."""
+    query = {"fieldSelector": f"spec.schedulerName={scheduler_name},spec.nodeName!="}
+    return Query(subject=Subject.WAITING_FOR, resource=PODS, query=query, most=1)
+
+
+def build_config_map_query(namespace: str, name: str) -> Query:
+    """Return a request for a ConfigMap that a scheduler mounts."""
+    return Query(subject=Subject.SCHEDULER_CONFIG, resource=CONFIG_MAPS, namespaces=(namespace,), name=name)
+
+
+def _build_core_resource(plural: str) -> ApiResource:
+    return ApiResource(group="", version="v1", plural=plural)
+
+
+def _build_preferred_resource(group: str, plural: str) -> ApiResource:
+    return ApiResource(group=group, version="", plural=plural)

@@ -1,0 +1,66 @@
+"""Commands that create and bind roles with the missing permissions."""
+
+import json
+import re
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from backend_plugin.doctor.facts import Permission
+
+_USER: Final = re.compile(r'User "([\w.:@/+=#-]+)" cannot')
+_API: Final = "rbac.authorization.k8s.io"
+
+
+def read_user(message: str) -> str:
+    """Return the user that an error of the API server names, or an empty string."""
+    found = _USER.search(message)
+    return found[1] if found else ""
+
+
+def build_command(rules: Sequence[Permission], user: str) -> str:
+    """Return one command that creates a role per scope with all rules, and binds it to a user.
+
+    Without a user, the roles are not bound.
+    """
+    items = [
+        item
+        for namespace in sorted({each.namespace for each in rules})
+        for item in _build_role([each for each in rules if each.namespace == namespace], namespace, user)
+    ]
+    listed = ",\n  ".join(f"{{{item}}}" for item in items)
+    manifest = f"{{apiVersion: v1, kind: List, items: [\n  {listed}]}}"
+    hint = "" if user else "  # then bind it to the account of this command"
+    return f"echo '{manifest}' | kubectl apply -f -{hint}"
+
+
+def _build_role(rules: Sequence[Permission], namespace: str, user: str) -> Iterable[str]:
+    written = _format_rules(rules)
+    prefix = "" if namespace else "Cluster"
+    # The name depends on the rules, so that a later role with other rules does not replace this one.
+    name = f"kfpytorch-{zlib.crc32(''.join([user, *written]).encode()):08x}"
+    metadata = f"metadata: {{name: {name}{f', namespace: {namespace}' if namespace else ''}}}"
+    listed = ",\n    ".join(written)
+    yield f"apiVersion: {_API}/v1, kind: {prefix}Role, {metadata}, rules: [\n    {listed}]"
+    if user:
+        subject = f"{{apiGroup: {_API}, kind: User, name: {json.dumps(user)}}}"
+        role = f"{{apiGroup: {_API}, kind: {prefix}Role, name: {name}}}"
+        yield (
+            f"apiVersion: {_API}/v1, kind: {prefix}RoleBinding, {metadata},\n"
+            f"    roleRef: {role}, subjects: [{subject}]"
+        )
+
+
+def _format_rules(rules: Iterable[Permission]) -> Sequence[str]:
+    """Return one line per API group and set of verbs."""
+    verbs: dict[tuple[str, str], dict[str, None]] = {}
+    for rule in rules:
+        verbs.setdefault((rule.group, rule.resource), {}).update(dict.fromkeys(rule.verbs))
+    resources: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (group, plural), said in verbs.items():
+        resources.setdefault((group, tuple(said)), []).append(plural)
+    return [
+        f"{{apiGroups: [{group or json.dumps('')}], resources: [{', '.join(plurals)}], "
+        f"verbs: [{', '.join(said)}]}}"
+        for (group, said), plurals in resources.items()
+    ]

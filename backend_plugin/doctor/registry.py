@@ -1,0 +1,39 @@
+"""The table of all checks, in the order of reports. Add a new check to the table of its module."""
+
+from typing import Final
+
+from backend_plugin.doctor.check import Check
+from backend_plugin.doctor.checks import (
+    api_server,
+    connector,
+    flyte,
+    gang,
+    job,
+    network,
+    nodes,
+    queues,
+    quotas,
+    references,
+    security,
+    storage,
+    templates,
+    training_operator,
+)
+
+UNREACHABLE: Final = api_server.UNREACHABLE
+CHECKS: Final[tuple[Check, ...]] = (
+    *api_server.CHECKS,
+    *training_operator.CHECKS,
+    *gang.CHECKS,
+    *queues.CHECKS,
+    *job.CHECKS,
+    *templates.CHECKS,
+    *quotas.CHECKS,
+    *nodes.CHECKS,
+    *network.CHECKS,
+    *security.CHECKS,
+    *references.CHECKS,
+    *storage.CHECKS,
+    *flyte.CHECKS,
+    *connector.CHECKS,
+)

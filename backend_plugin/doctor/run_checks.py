@@ -1,0 +1,104 @@
+"""Runs all checks against the facts, and reports unobserved subjects."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from backend_plugin.doctor import deployments, rbac_commands
+from backend_plugin.doctor.check import Check, Finding, Severity
+from backend_plugin.doctor.facts import DryRunReply, Facts, ReadFailure, Subject
+from backend_plugin.doctor.registry import CHECKS, UNREACHABLE
+
+_NO_REPLY: Final = DryRunReply()
+UNSEEN: Final = "unseen"
+"""The id of the findings for subjects that could not be observed."""
+EXIT_CODES: Final = {Severity.ERROR: 1, Severity.WARNING: 3, Severity.UNKNOWN: 4, Severity.NOTE: 0}
+"""The exit code for the worst level; 2 is for usage errors."""
+
+
+def list_findings(facts: Facts, checks: Sequence[Check] = CHECKS) -> Sequence[Finding]:
+    """Return all findings, the worst first. If the API server is unreachable, return only that finding."""
+    found = [
+        Finding(
+            id=check.id,
+            level=Severity.UNKNOWN if each.is_unknown else check.level,
+            sentence=each.sentence,
+            remedy=each.remedy,
+        )
+        for check in _select_checks(facts, checks)
+        for each in check.judge(facts)
+    ]
+    lost = [] if facts.unreachable else _report_read_failures(facts.unseen)
+    return sort_findings([*found, *lost])
+
+
+def list_skipped_checks(facts: Facts, checks: Sequence[Check] = CHECKS) -> Sequence[str]:
+    """Return the ids of the checks that did not run, because their subjects were not observed."""
+    made = {
+        check.id
+        for check in _select_checks(facts, checks)
+        if not any(each.is_unknown for each in check.judge(facts))
+    }
+    return [check.id for check in checks if check.id not in made]
+
+
+def _select_checks(facts: Facts, checks: Sequence[Check]) -> Sequence[Check]:
+    if facts.unreachable:
+        return [check for check in checks if check.id == UNREACHABLE.id]
+    missing = {*facts.unseen, *_list_unobservable(facts)}
+    return [check for check in checks if not missing & {*check.needs}]
+
+
+def _list_unobservable(facts: Facts) -> Iterable[Subject]:
+    """Return the subjects without anything to observe."""
+    has = {
+        Subject.ROLES: facts.task.roles,
+        Subject.JOB_TRIAL: facts.job_reply != _NO_REPLY,
+        Subject.INVALID_TRIAL: facts.invalid_reply != _NO_REPLY,
+        Subject.POD_TRIALS: facts.pod_replies,
+        Subject.FLYTE_CONFIG: facts.get_objects(Subject.FLYTE_CONFIG),
+        Subject.RIGHTS: deployments.list_connectors(facts),
+        Subject.STORES: facts.stores,
+        Subject.CONNECTOR: facts.connector is not None,
+    }
+    return [subject for subject, is_there in has.items() if not is_there]
+
+
+def sort_findings(found: Iterable[Finding]) -> Sequence[Finding]:
+    """Return the findings, the worst first."""
+    order = list(Severity)
+    return sorted(found, key=lambda each: order.index(each.level))
+
+
+def get_exit_code(found: Sequence[Finding]) -> int:
+    """Return the exit code for the worst finding."""
+    order = list(Severity)
+    worst = min((each.level for each in found), key=order.index, default=Severity.NOTE)
+    return EXIT_CODES[worst]
+
+
+def _report_read_failures(unseen: Mapping[Subject, ReadFailure]) -> Sequence[Finding]:
+    """Return one finding for all missing permissions, and one for each other reason."""
+    forbidden = {subject: each for subject, each in unseen.items() if each.rules}
+    others = [
+        _build_read_finding([subject], each.reason, each.remedy)
+        for subject, each in unseen.items()
+        if subject not in forbidden
+    ]
+    if not forbidden:
+        return others
+    first, *rest = forbidden.values()
+    rules = [rule for each in forbidden.values() for rule in each.rules]
+    user = next((each.user for each in forbidden.values() if each.user), "")
+    reason = f"{first.reason} (and {len(rest)} more)" if rest else first.reason
+    return [_build_read_finding([*forbidden], reason, rbac_commands.build_command(rules, user)), *others]
+
+
+def _build_read_finding(subjects: Sequence[Subject], reason: str, remedy: str) -> Finding:
+    without = ", ".join(check.id for check in CHECKS if {*subjects} & {*check.needs})
+    looked_at = ", ".join(each.value for each in subjects)
+    return Finding(
+        id=UNSEEN,
+        level=Severity.UNKNOWN,
+        sentence=f"could not read {looked_at}: {reason}; not checked: {without or 'nothing'}",
+        remedy=remedy,
+    )

@@ -1,0 +1,55 @@
+"""The first lines of a report: the cluster, and how the task would run on it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from backend_plugin.core.values import Manifest
+from backend_plugin.doctor import deployments, role_pods
+from backend_plugin.doctor.facts import Facts, Subject
+
+_VersionOf: TypeAlias = Callable[[Manifest], tuple[int, int, int] | None]
+
+
+def build_lines(facts: Facts) -> Mapping[str, str]:
+    """Return the lines by subject, such as ``operator`` or ``gang``."""
+    if facts.unreachable:
+        return {"namespace": facts.namespace}
+    return {
+        "cluster": f"Kubernetes {facts.version}",
+        "namespace": facts.namespace,
+        "operator": _format_deployments(facts, deployments.list_operators(facts), deployments.find_version),
+        "flyte": _format_deployments(
+            facts, deployments.list_propellers(facts), deployments.find_flyte_version
+        ),
+        "dialect": "PyTorchJob, the only supported kind",
+        "gang": _format_gang(facts),
+        "task": _format_task(facts),
+    }
+
+
+def _format_deployments(facts: Facts, found: Sequence[Manifest], version_of: _VersionOf) -> str:
+    if Subject.DEPLOYMENTS in facts.unseen:
+        return "could not be read"
+    told = []
+    for each in found:
+        version = version_of(each)
+        said = ".".join(map(str, version)) if version else "(unknown version)"
+        told.append(f"{deployments.get_namespace(each)}/{deployments.get_name(each)} {said}")
+    return ", ".join(told) or "none found"
+
+
+def _format_gang(facts: Facts) -> str:
+    """Return the reasons of the plan; the first one names the gang scheduler."""
+    return " ".join(facts.gang_reasons) or "not chosen, because the task cannot be planned"
+
+
+def _format_task(facts: Facts) -> str:
+    task = facts.task
+    name = task.name or "no task given; a generic task with the default resources of the platform"
+    if task.job is None:
+        return f"{name}; it cannot be planned"
+    roles = " and ".join(f"{each.count} {each.name}{'s' if each.count > 1 else ''}" for each in task.roles)
+    asked = ", ".join(
+        f"{amount.text} {resource}" for resource, amount in role_pods.compute_needed_requests(task).items()
+    )
+    return f"{name}: {roles}, which need {asked or 'nothing'}"

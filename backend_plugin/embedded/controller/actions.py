@@ -1,0 +1,83 @@
+"""The input and output types of one pass of the controller."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeAlias
+
+from backend_plugin.core.values import Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSnapshot:
+    """A job and its objects as stored at one moment."""
+
+    job: Manifest
+    pods: Sequence[Manifest]
+    services: Sequence[Manifest]
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """Create a pod. `admission.admit_pod` may reject it."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete a pod with its own grace period."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateService:
+    """Create a service. `admission.admit_service` may reject it."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteService:
+    """Delete a service."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteJob:
+    """Delete the job, and in the background all objects that it owns."""
+
+
+Action: TypeAlias = CreatePod | DeletePod | CreateService | DeleteService | DeleteJob
+
+
+@dataclass(frozen=True, slots=True)
+class Recreation:
+    """The recreation of a failed pod."""
+
+    role: str
+    restarts: int
+    """The number to add to the restarts that count towards `backoffLimit`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcileResult:
+    """The result of one pass.
+
+    The actions are executed in order. If one is rejected, the remaining actions, the events and the status
+    are discarded, because the operator ends its pass there. Only the result of `counted` is stored, and the
+    pass is repeated after a backoff. `events.of_action` builds the event for an executed or rejected action.
+    """
+
+    status: Manifest | None = None
+    """The complete new status of the job. None if it does not change."""
+    actions: tuple[Action, ...] = ()
+    recreated: Mapping[str, Recreation] = field(default_factory=dict)
+    """The recreated pods among the deleted ones, by name. `status` counts all of them."""
+    events: tuple[Manifest, ...] = ()
+    """The core/v1 Events of the job, without names."""
+    wake_at: datetime | None = None
+    """The time of the next pass if no object changes before."""

@@ -1,0 +1,173 @@
+"""Reads the spec of a stored PyTorchJob with the operator's defaults, which are never stored."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
+from backend_plugin.core.values import Manifest
+
+MASTER: Final = "Master"
+WORKER: Final = "Worker"
+ROLES: Final = (MASTER, WORKER)
+CONTAINER: Final = "pytorch"
+PORT_NAME: Final = "pytorchjob-port"
+PORT: Final = 23456
+OWN_MANAGER: Final = "kubeflow.org/training-operator"
+
+ALWAYS: Final = "Always"
+ON_FAILURE: Final = "OnFailure"
+NEVER: Final = "Never"
+EXIT_CODE: Final = "ExitCode"
+RESTARTING: Final = (ALWAYS, ON_FAILURE, EXIT_CODE)
+"""The policies that restart or recreate failed pods."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorReplicaSpec:
+    """An entry of `pytorchReplicaSpecs`."""
+
+    name: str
+    replicas: int
+    restart_policy: str
+    template: Manifest
+
+    @property
+    def label(self) -> str:
+        """The name as used in labels and in the names of pods."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRunPolicy:
+    """The fields of `spec.runPolicy`. None for a field that is not set."""
+
+    clean_pod_policy: str
+    suspend: bool
+    managed_by: str | None
+    ttl_seconds: int | None
+    active_deadline_seconds: int | None
+    backoff_limit: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """The spec and metadata of a job."""
+
+    manifest: Manifest
+    roles: tuple[OperatorReplicaSpec, ...]
+    """The roles in the order of processing."""
+    run_policy: OperatorRunPolicy
+    nproc_per_node: str | None
+    elastic: Manifest | None
+
+    @property
+    def name(self) -> str:
+        """The name of the job."""
+        return get_text(get_mapping(self.manifest, "metadata"), "name")
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the job and of all its objects."""
+        return get_text(get_mapping(self.manifest, "metadata"), "namespace")
+
+    @property
+    def uid(self) -> str:
+        """The uid, which differs from that of an earlier job with the same name."""
+        return get_text(get_mapping(self.manifest, "metadata"), "uid")
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas of all roles."""
+        return sum(role.replicas for role in self.roles)
+
+    @property
+    def is_deleted(self) -> bool:
+        """True if the job is being deleted."""
+        return bool(get_mapping(self.manifest, "metadata").get("deletionTimestamp"))
+
+    def find_role(self, name: str) -> OperatorReplicaSpec | None:
+        """Return the role with this name, or None."""
+        return next((role for role in self.roles if role.name == name), None)
+
+    def build_pod_name(self, role: str, index: int) -> str:
+        """Return the name of a replica's pod and service."""
+        return f"{self.name}-{role.lower()}-{index}"
+
+
+def read_job_spec(manifest: Manifest, order: Sequence[str]) -> JobSpec:
+    """Return the job with its roles in the given order. A role that is not in `order` is omitted."""
+    spec = get_mapping(manifest, "spec")
+    replica_specs = get_mapping(spec, "pytorchReplicaSpecs")
+    roles = tuple(
+        _read_role(name, get_mapping(replica_specs, name)) for name in order if name in replica_specs
+    )
+    return JobSpec(
+        manifest=manifest,
+        roles=roles,
+        run_policy=_read_run_policy(get_mapping(spec, "runPolicy")),
+        nproc_per_node=_read_nproc_per_node(spec),
+        elastic=_read_elastic_policy(spec, roles),
+    )
+
+
+def _read_role(name: str, spec: Manifest) -> OperatorReplicaSpec:
+    replicas = get_int(spec, "replicas")
+    return OperatorReplicaSpec(
+        name=name,
+        replicas=1 if replicas is None else replicas,
+        restart_policy=get_text(spec, "restartPolicy") or ON_FAILURE,
+        template=_with_port(get_mapping(spec, "template")),
+    )
+
+
+def _with_port(template: Manifest) -> Manifest:
+    """Return the template with the rendezvous port in its training container."""
+    spec = get_mapping(template, "spec")
+    containers = get_mappings(spec, "containers")
+    index = next((at for at, each in enumerate(containers) if each.get("name") == CONTAINER), 0)
+    if not containers or any(
+        port.get("name") == PORT_NAME for port in get_mappings(containers[index], "ports")
+    ):
+        return template
+    port: Manifest = {"name": PORT_NAME, "containerPort": PORT, "protocol": "TCP"}
+    containers[index] = {**containers[index], "ports": [*get_mappings(containers[index], "ports"), port]}
+    return {**template, "spec": {**spec, "containers": containers}}
+
+
+def _read_run_policy(policy: Manifest) -> OperatorRunPolicy:
+    managed_by = policy.get("managedBy")
+    clean = policy.get("cleanPodPolicy")
+    return OperatorRunPolicy(
+        clean_pod_policy=clean if isinstance(clean, str) else "None",
+        suspend=policy.get("suspend") is True,
+        managed_by=managed_by if isinstance(managed_by, str) else None,
+        ttl_seconds=get_int(policy, "ttlSecondsAfterFinished"),
+        active_deadline_seconds=get_int(policy, "activeDeadlineSeconds"),
+        backoff_limit=get_int(policy, "backoffLimit"),
+    )
+
+
+def _read_nproc_per_node(spec: Manifest) -> str | None:
+    said = spec.get("nprocPerNode")
+    if isinstance(said, str):
+        return said
+    return None if "nProcPerNode" in get_mapping(spec, "elasticPolicy") else "auto"
+
+
+def _read_elastic_policy(spec: Manifest, roles: Sequence[OperatorReplicaSpec]) -> Manifest | None:
+    """Return `elasticPolicy` with both bounds.
+
+    The default of a bound is the other one, else the number of workers.
+    """
+    policy = spec.get("elasticPolicy")
+    if not isinstance(policy, dict):
+        return None
+    workers = next((role.replicas for role in roles if role.name == WORKER), 0)
+    low, high = get_int(policy, "minReplicas"), get_int(policy, "maxReplicas")
+    given = next((each for each in (low, high) if each is not None), workers)
+    return {
+        **policy,
+        "minReplicas": given if low is None else low,
+        "maxReplicas": given if high is None else high,
+    }

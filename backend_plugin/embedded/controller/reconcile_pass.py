@@ -1,0 +1,153 @@
+"""The state of one pass of the controller: its input and its decisions. All stages share it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map, get_time
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.controller import events, objects
+from backend_plugin.embedded.controller.actions import (
+    Action,
+    DeletePod,
+    DeleteService,
+    JobSnapshot,
+    Recreation,
+)
+from backend_plugin.embedded.controller.job_spec import CONTAINER, JobSpec, OperatorReplicaSpec
+from backend_plugin.embedded.controller.status import SUSPENDED, StatusBuilder
+from backend_plugin.embedded.controller.upstream_fixes import UpstreamFixes
+
+# The operator's value for a training container without an exit code.
+UNKNOWN_EXIT: Final = 0xBEEF
+_RETRYABLE: Final = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcilePass:
+    """The state of a pass. Only its lists and its status change."""
+
+    seen: JobSnapshot
+    job: JobSpec
+    deviations: UpstreamFixes
+    status: StatusBuilder
+    pods: Sequence[Manifest]
+    """The pods that the job owns."""
+    services: Sequence[Manifest]
+    service_names: frozenset[str]
+    """The names of the services that are not being deleted."""
+    deletions: set[DeletePod | DeleteService] = field(default_factory=set)
+    """The deletions in `actions`."""
+    actions: list[Action] = field(default_factory=list)
+    recreated: dict[str, Recreation] = field(default_factory=dict)
+    events: list[Manifest] = field(default_factory=list)
+
+    def record_event(self, kind: str, reason: str, message: str) -> None:
+        """Add an event of the job."""
+        self.events.append(events.build_event(self.seen, kind, reason, message))
+
+    def delete_pod(self, pod: Manifest) -> bool:
+        """Delete a pod. Return False if it is already being deleted."""
+        return not is_terminating(pod) and self._add_deletion(DeletePod(get_name(pod)))
+
+    def delete_service(self, wanted: str) -> None:
+        """Delete the service with this name, if it exists."""
+        if wanted in self.service_names:
+            self._add_deletion(DeleteService(wanted))
+
+    def _add_deletion(self, action: DeletePod | DeleteService) -> bool:
+        if action in self.deletions:
+            return False
+        self.deletions.add(action)
+        self.actions.append(action)
+        return True
+
+    def list_pods(self, role: OperatorReplicaSpec) -> list[Manifest]:
+        """Return the pods with the label of that role."""
+        return _select_role_objects(self.pods, role)
+
+    def list_services(self, role: OperatorReplicaSpec) -> list[Manifest]:
+        """Return the services with the label of that role."""
+        return _select_role_objects(self.services, role)
+
+    def is_deleted_by_suspension(self, pod: Manifest) -> bool:
+        """True if a suspension deleted this pod and the job was resumed after that."""
+        if not self.deviations.suspension_is_no_failure or not is_terminating(pod):
+            return False
+        resumed = any(
+            each.get("type") == SUSPENDED and each.get("status") == "False" for each in self.status.conditions
+        )
+        created, began = get_time(_get_metadata(pod), "creationTimestamp"), self.status.get_time("startTime")
+        return resumed and created is not None and began is not None and created < began
+
+
+def get_name(manifest: Manifest) -> str:
+    """Return the name of an object."""
+    return get_text(_get_metadata(manifest), "name")
+
+
+def get_phase(pod: Manifest) -> str:
+    """Return the phase of a pod. Empty for a new pod."""
+    return get_text(get_mapping(pod, "status"), "phase")
+
+
+def is_terminating(manifest: Manifest) -> bool:
+    """True if the object is being deleted."""
+    return bool(_get_metadata(manifest).get("deletionTimestamp"))
+
+
+def is_active(pod: Manifest) -> bool:
+    """True if the pod has not finished and is not being deleted."""
+    return get_phase(pod) not in ("Succeeded", "Failed") and not is_terminating(pod)
+
+
+def get_replica_index(manifest: Manifest) -> int | None:
+    """Return the replica index from the label, or None if it is not a number."""
+    said = get_text_map(_get_metadata(manifest), "labels").get(objects.REPLICA_INDEX, "")
+    return int(said) if said.isascii() and said.isdigit() else None
+
+
+def list_exit_codes(pod: Manifest) -> list[int]:
+    """Return the exit codes of the training container. Empty if it has not terminated."""
+    ended = [
+        get_mapping(each, "state", "terminated")
+        for each in get_mappings(get_mapping(pod, "status"), "containerStatuses")
+        if each.get("name") == CONTAINER
+    ]
+    return [get_int(each, "exitCode") or 0 for each in ended if each]
+
+
+def is_retryable(pod: Manifest) -> bool:
+    """True if the policy `ExitCode` restarts the failed pod."""
+    return (list_exit_codes(pod) or [UNKNOWN_EXIT])[-1] >= _RETRYABLE
+
+
+def count_restarts(pod: Manifest) -> int:
+    """Return the number of restarts of the containers of a pod."""
+    status = get_mapping(pod, "status")
+    containers = [*get_mappings(status, "initContainerStatuses"), *get_mappings(status, "containerStatuses")]
+    return sum(get_int(each, "restartCount") or 0 for each in containers)
+
+
+def select_job_objects(manifests: Sequence[Manifest], job: JobSpec) -> list[Manifest]:
+    """Return the objects with the labels of the job."""
+    wanted = objects.build_job_labels(job).items()
+    return [each for each in manifests if wanted <= get_text_map(_get_metadata(each), "labels").items()]
+
+
+def is_controlled_by(manifest: Manifest, job: JobSpec) -> bool:
+    """True if the object is controlled by this job, and not by an earlier job with the same name."""
+    owners = get_mappings(_get_metadata(manifest), "ownerReferences")
+    return any(owner.get("controller") is True and owner.get("uid") == job.uid for owner in owners)
+
+
+def _select_role_objects(manifests: Sequence[Manifest], role: OperatorReplicaSpec) -> list[Manifest]:
+    return [
+        each
+        for each in manifests
+        if get_text_map(_get_metadata(each), "labels").get(objects.REPLICA_TYPE) == role.label
+    ]
+
+
+def _get_metadata(manifest: Manifest) -> Manifest:
+    return get_mapping(manifest, "metadata")

@@ -1,0 +1,210 @@
+"""Composes one pass of the controller from its stages. It contains their order, not their rules."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.controller import events, job_conditions, limits, replicas
+from backend_plugin.embedded.controller.actions import (
+    Action,
+    DeleteJob,
+    DeletePod,
+    JobSnapshot,
+    ReconcileResult,
+)
+from backend_plugin.embedded.controller.job_spec import OWN_MANAGER, ROLES, JobSpec, read_job_spec
+from backend_plugin.embedded.controller.reconcile_pass import (
+    ReconcilePass,
+    get_name,
+    get_phase,
+    is_controlled_by,
+    is_terminating,
+    select_job_objects,
+)
+from backend_plugin.embedded.controller.replica_env import ReplicaNotBuildable
+from backend_plugin.embedded.controller.status import (
+    CREATED,
+    FAILED,
+    RUNNING,
+    SUCCEEDED,
+    SUSPENDED,
+    ReplicaStatus,
+    StatusBuilder,
+    format_reason,
+)
+from backend_plugin.embedded.controller.upstream_fixes import DEFAULT, UPSTREAM, UpstreamFixes
+
+
+def reconcile(seen: JobSnapshot, *, upstream: bool = False, order: Sequence[str] = ROLES) -> ReconcileResult:
+    """Return the actions, events and status that the training-operator derives from the stored objects.
+
+    Args:
+        seen: The job and its objects.
+        upstream: Reproduce the bugs of training-operator 1.9.3, which `deviations` lists.
+        order: The order of the roles. The operator's order is random.
+    """
+    job = read_job_spec(seen.job, order)
+    if job.run_policy.managed_by not in (None, OWN_MANAGER) or job.is_deleted or not job.roles:
+        return ReconcileResult()
+    attempt = _build_pass(seen, job, UPSTREAM if upstream else DEFAULT)
+    try:
+        is_whole = _run_stages(attempt)
+    except ReplicaNotBuildable:
+        is_whole = False
+    if is_whole:
+        return _build_result(attempt)
+    return ReconcileResult(actions=tuple(attempt.actions), recreated=attempt.recreated)
+
+
+def with_recreations(seen: JobSnapshot, step: ReconcileResult, done: Sequence[Action]) -> Manifest:
+    """Return the job after an interrupted pass, with the recreations that are done counted.
+
+    Args:
+        seen: The input of the pass.
+        step: The result of the pass.
+        done: The actions that were executed.
+    """
+    names = [action.name for action in done if isinstance(action, DeletePod)]
+    recreated = [step.recreated[each] for each in names if each in step.recreated]
+    if not recreated:
+        return seen.job
+    status = StatusBuilder.from_manifest(get_mapping(seen.job, "status"), seen.now)
+    for each in recreated:
+        status.replicas.setdefault(each.role, ReplicaStatus())
+        status.add_counts(each.role, restarts=each.restarts)
+    return {**seen.job, "status": status.build_manifest()}
+
+
+def with_created_condition(job: Manifest, now: datetime) -> Manifest:
+    """Return the job with the condition `Created`, as the operator caches it after its start."""
+    status = StatusBuilder.from_manifest(get_mapping(job, "status"), now)
+    status.set_condition(CREATED, f"PyTorchJob {get_text(get_mapping(job, 'metadata'), 'name')} is created.")
+    return {**job, "status": status.build_manifest()}
+
+
+def _build_pass(seen: JobSnapshot, job: JobSpec, deviations: UpstreamFixes) -> ReconcilePass:
+    stored = seen.job
+    if deviations.created_is_written and not get_mapping(stored, "status").get("conditions"):
+        stored = with_created_condition(stored, seen.now)
+    services = select_job_objects(seen.services, job)
+    return ReconcilePass(
+        seen=seen,
+        job=job,
+        deviations=deviations,
+        status=StatusBuilder.from_manifest(get_mapping(stored, "status"), seen.now),
+        pods=[pod for pod in select_job_objects(seen.pods, job) if is_controlled_by(pod, job)],
+        services=services,
+        service_names=frozenset(get_name(each) for each in services if not is_terminating(each)),
+    )
+
+
+def _run_stages(attempt: ReconcilePass) -> bool:
+    """Run the stages. Return True if the pass was completed, so that its status is stored."""
+    if attempt.status.is_finished:
+        return _clean_up(attempt)
+    if attempt.job.run_policy.suspend:
+        _suspend_job(attempt)
+        return True
+    if attempt.status.has_condition(SUSPENDED):
+        _resume_job(attempt)
+    for pod in attempt.pods:
+        attempt.events.extend(events.iter_faulty_pod_events(attempt.seen, pod))
+    limit = limits.find_reached_limit(attempt)
+    if limit:
+        return _fail_job(attempt, limit)
+    for role in attempt.job.roles:
+        replicas.reconcile_pods(attempt, role)
+        replicas.reconcile_services(attempt, role)
+    job_conditions.update_conditions(attempt)
+    return True
+
+
+def _clean_up(attempt: ReconcilePass) -> bool:
+    """Delete the pods of a finished job by its `cleanPodPolicy`, and the job after its time to live."""
+    policy = attempt.job.run_policy.clean_pod_policy
+    for pod in attempt.pods:
+        if policy == "None" or (policy == "Running" and get_phase(pod) not in ("Running", "Pending")):
+            continue
+        attempt.delete_pod(pod)
+        attempt.delete_service(get_name(pod))
+    if not _delete_if_expired(attempt):
+        return False
+    if attempt.status.has_condition(SUCCEEDED):
+        for role, status in attempt.status.replicas.items():
+            succeeded = status.succeeded + status.active
+            attempt.status.replicas[role] = replace(status, active=0, succeeded=succeeded)
+    return True
+
+
+def _delete_if_expired(attempt: ReconcilePass) -> bool:
+    """Delete an expired job. Return False if it is deleted or if its time of expiry is unknown."""
+    policy = attempt.job.run_policy
+    if policy.ttl_seconds is None or policy.suspend:
+        return True
+    if attempt.deviations.completion_is_timed:
+        attempt.status.ensure_completion_time()
+    expiry = limits.compute_expiry(attempt)
+    if expiry is not None and attempt.seen.now >= expiry:
+        attempt.actions.append(DeleteJob())
+        return False
+    return expiry is not None
+
+
+def _delete_all_pods(attempt: ReconcilePass) -> None:
+    for pod in attempt.pods:
+        attempt.delete_pod(pod)
+        attempt.delete_service(get_name(pod))
+
+
+def _suspend_job(attempt: ReconcilePass) -> None:
+    status = attempt.status
+    _delete_all_pods(attempt)
+    for role, of_role in status.replicas.items():
+        status.replicas[role] = replace(of_role, active=0)
+    said = f"PyTorchJob {attempt.job.name} is suspended."
+    if status.has_condition(RUNNING):
+        status.set_condition(RUNNING, said, word=SUSPENDED, holds="False")
+    if not status.has_condition(SUSPENDED):
+        status.set_condition(SUSPENDED, said)
+    attempt.record_event(events.NORMAL, format_reason(SUSPENDED), said)
+
+
+def _resume_job(attempt: ReconcilePass) -> None:
+    said = f"PyTorchJob {attempt.job.name} is resumed."
+    attempt.status.set_condition(SUSPENDED, said, word="Resumed", holds="False")
+    attempt.status.set_start_time()
+    attempt.record_event(events.NORMAL, format_reason("Resumed"), said)
+
+
+def _fail_job(attempt: ReconcilePass, limit: str) -> bool:
+    """Delete all pods of a job that reached a limit, independent of its `cleanPodPolicy`."""
+    attempt.status.ensure_completion_time()
+    _delete_all_pods(attempt)
+    if not attempt.deviations.ends_are_seen and not _delete_if_expired(attempt):
+        attempt.record_event(events.NORMAL, format_reason(FAILED), limit)
+        return False
+    attempt.record_event(events.NORMAL, format_reason(FAILED), limit)
+    attempt.status.set_condition(FAILED, limit)
+    return True
+
+
+def _build_result(attempt: ReconcilePass) -> ReconcileResult:
+    old = StatusBuilder.from_manifest(get_mapping(attempt.seen.job, "status"), attempt.seen.now)
+    new = attempt.status
+    if attempt.deviations.conditions_stand:
+        new.conditions = [_select_condition(each, old.conditions) for each in new.conditions]
+    return ReconcileResult(
+        status=None if new.build_manifest() == old.build_manifest() else new.build_manifest(),
+        actions=tuple(attempt.actions),
+        recreated=attempt.recreated,
+        events=tuple(attempt.events),
+        wake_at=limits.compute_wake_time(attempt),
+    )
+
+
+def _select_condition(new: Manifest, old: Sequence[Manifest]) -> Manifest:
+    """Return the old condition if it has the same type, status and reason as the new one."""
+    what = ("type", "status", "reason")
+    return next((each for each in old if all(each.get(key) == new.get(key) for key in what)), new)

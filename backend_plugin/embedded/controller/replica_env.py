@@ -1,0 +1,116 @@
+"""Builds the environment variables that the operator appends to every container of a replica.
+
+A variable that the author sets comes before them and is overridden.
+"""
+
+from typing import Final
+
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.controller.job_spec import (
+    CONTAINER,
+    MASTER,
+    PORT_NAME,
+    WORKER,
+    JobSpec,
+    OperatorReplicaSpec,
+)
+from backend_plugin.embedded.controller.upstream_fixes import UpstreamFixes
+
+_BACKEND: Final = "c10d"
+
+
+class ReplicaNotBuildable(Exception):
+    """Raised where the operator fails with an error or a panic and retries without success."""
+
+
+def build_variables(
+    job: JobSpec, role: OperatorReplicaSpec, index: int, deviations: UpstreamFixes
+) -> list[Manifest]:
+    """Return the variables for the containers of one replica, in the operator's order."""
+    variables: dict[str, str] = {"PYTHONUNBUFFERED": "1"}
+    said = [*variables.items(), *_build_master_variables(job, role, index)]
+    if job.nproc_per_node is not None:
+        said.append(("PET_NPROC_PER_NODE", job.nproc_per_node))
+    if job.elastic is None:
+        said.append(("PET_NNODES", str(job.replicas)))
+    else:
+        said += _build_elastic_variables(job, job.elastic, deviations)
+    return [{"name": name, "value": value} for name, value in said]
+
+
+def _build_master_variables(job: JobSpec, role: OperatorReplicaSpec, index: int) -> list[tuple[str, str]]:
+    master = job.find_role(MASTER)
+    if master is None:
+        return []
+    port, address = str(_get_port(master)), job.build_pod_name(MASTER, 0)
+    rank = str(index + 1 if role.name == WORKER else index)
+    return [
+        ("MASTER_PORT", port),
+        ("PET_MASTER_PORT", port),
+        ("MASTER_ADDR", address),
+        ("PET_MASTER_ADDR", address),
+        ("WORLD_SIZE", str(job.replicas * _count_processes(job))),
+        ("RANK", rank),
+        ("PET_NODE_RANK", rank),
+    ]
+
+
+def _count_processes(job: JobSpec) -> int:
+    """Return the number of processes of a replica. Words such as ``auto`` count as one."""
+    said = job.nproc_per_node or ""
+    digits = said[1:] if said[:1] in ("+", "-") else said
+    return int(said) if digits.isascii() and digits.isdigit() else 1
+
+
+def _build_elastic_variables(
+    job: JobSpec, policy: Manifest, deviations: UpstreamFixes
+) -> list[tuple[str, str]]:
+    said = [
+        ("PET_RDZV_ENDPOINT", _format_endpoint(job, policy)),
+        ("PET_RDZV_BACKEND", str(policy.get("rdzvBackend", _BACKEND))),
+        ("PET_NNODES", f"{policy['minReplicas']}:{policy['maxReplicas']}"),
+    ]
+    optional = {
+        "PET_MAX_RESTARTS": "maxRestarts",
+        "PET_NPROC_PER_NODE": "nProcPerNode",
+        "PET_RDZV_ID": "rdzvId",
+    }
+    said += [(name, str(policy[field])) for name, field in optional.items() if field in policy]
+    said += _build_rdzv_variables(policy, deviations)
+    if policy.get("standalone") is True:
+        said.append(("PET_STANDALONE", "1" if deviations.standalone_is_a_number else ""))
+    return said
+
+
+def _format_endpoint(job: JobSpec, policy: Manifest) -> str:
+    host = policy.get("rdzvHost", job.build_pod_name(WORKER, 0))
+    port = get_int(policy, "rdzvPort")
+    if port is None:
+        worker = job.find_role(WORKER)
+        if worker is None:
+            raise ReplicaNotBuildable("port not found")
+        port = _get_port(worker)
+    return f"{host}:{port}"
+
+
+def _build_rdzv_variables(policy: Manifest, deviations: UpstreamFixes) -> list[tuple[str, str]]:
+    if "rdzvConf" not in policy:
+        return []
+    pairs = [
+        f"{get_text(each, 'key')}={get_text(each, 'value')}" for each in get_mappings(policy, "rdzvConf")
+    ]
+    if pairs:
+        return [("PET_RDZV_CONF", ",".join(pairs))]
+    if deviations.rdzv_conf_may_be_empty:
+        return []
+    raise ReplicaNotBuildable("slice bounds out of range [:-1]")
+
+
+def _get_port(role: OperatorReplicaSpec) -> int:
+    for container in get_mappings(get_mapping(role.template, "spec"), "containers"):
+        for port in get_mappings(container, "ports"):
+            found = get_int(port, "containerPort")
+            if container.get("name") == CONTAINER and port.get("name") == PORT_NAME and found is not None:
+                return found
+    raise ReplicaNotBuildable("port not found")

@@ -1,0 +1,62 @@
+"""Switches for the differences between the controller and training-operator 1.9.3.
+
+Each switch documents the behavior of the operator. Some differences have no switch: admission rejects a job
+without roles and a job with too many replicas, and no PodGroups or HorizontalPodAutoscalers are created.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamFixes:
+    """The enabled deviations.
+
+    With all of them disabled, the controller behaves as training-operator 1.9.3.
+    """
+
+    created_is_written: bool = True
+    """`Created` is stored with the first status. The operator only caches it, and an edit of the job loses
+    it."""
+    deadline_has_a_timer: bool = True
+    """A timer fails a job at its `activeDeadlineSeconds`. The operator checks only when an object changes."""
+    recreations_count: bool = True
+    """Recreated pods count towards `backoffLimit`. The operator counts container restarts only."""
+    completion_is_timed: bool = True
+    """Each finished job has a `completionTime`. The operator sets none, and no expiry, for an exit code below
+    128."""
+    ends_are_seen: bool = True
+    """A job that reached a limit is deleted after its failure is stored. The operator does not wait."""
+    one_end: bool = True
+    """A job that has succeeded does not fail in the same pass."""
+    only_wanted_pods: bool = True
+    """Pods are not created only to be deleted. The operator fills the gaps below superfluous pods, creates
+    one pod for zero replicas, and counts superfluous pods as failed."""
+    suspension_is_no_failure: bool = True
+    """Pods that a suspension deleted do not count for the resumed job. The operator counts them, so that a
+    job which is resumed too early fails or succeeds."""
+    rdzv_conf_may_be_empty: bool = True
+    """An empty `rdzvConf` has no effect. The operator panics in each pass."""
+    standalone_is_a_number: bool = True
+    """`PET_STANDALONE` is 1. The operator sets an empty value, with which torchrun fails."""
+    conditions_stand: bool = True
+    """An unchanged condition keeps its timestamps."""
+    selectors_are_whole: bool = True
+    """Each role has a `selector`. The operator omits it for roles after a Master that succeeded."""
+
+
+DEFAULT: Final = UpstreamFixes()
+UPSTREAM: Final = UpstreamFixes(
+    created_is_written=False,
+    deadline_has_a_timer=False,
+    recreations_count=False,
+    completion_is_timed=False,
+    ends_are_seen=False,
+    one_end=False,
+    only_wanted_pods=False,
+    suspension_is_no_failure=False,
+    rdzv_conf_may_be_empty=False,
+    standalone_is_a_number=False,
+    conditions_stand=False,
+    selectors_are_whole=False,
+)

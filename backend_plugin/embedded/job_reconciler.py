@@ -1,0 +1,212 @@
+"""The job reconciler: applies the actions that `controller` returns for a job and its objects."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded import admission
+from backend_plugin.embedded.controller import (
+    Action,
+    CreatePod,
+    CreateService,
+    DeleteJob,
+    DeletePod,
+    DeleteService,
+    JobSnapshot,
+    ReconcileResult,
+    build_action_event,
+    reconcile,
+    with_recreations,
+)
+from backend_plugin.embedded.events import EventRecorder
+from backend_plugin.embedded.objects import (
+    Key,
+    get_annotation,
+    get_key,
+    get_owner_uid,
+    get_uid,
+    is_terminating,
+)
+from backend_plugin.embedded.pod_addresses import PORT
+from backend_plugin.embedded.pods import PodController
+from backend_plugin.embedded.ports import PortAllocator
+from backend_plugin.embedded.store import Clock, ObjectChange, Store
+from backend_plugin.embedded.workqueue import FAILED, Retry, RetryBackoff, WorkQueue
+from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable
+
+AT_ONCE: Final = 50
+"""The maximum number of objects that one pass creates or deletes. Requests are served between two passes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RemainingActions:
+    """The remaining actions of a reconcile pass."""
+
+    seen: JobSnapshot
+    step: ReconcileResult
+    done: int
+    """The number of actions that were applied."""
+
+
+class JobReconciler:
+    """Reconciles a job when the job, one of its pods or one of its services changes."""
+
+    def __init__(
+        self,
+        store: Store,
+        pods: PodController,
+        recorder: EventRecorder,
+        *,
+        backoff: RetryBackoff,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._pods = pods
+        self._recorder = recorder
+        self._clock = clock
+        self._work = WorkQueue(self._process_key, backoff, clock)
+        self._rests: dict[str, _RemainingActions] = {}
+        """The unfinished passes by job uid."""
+        self._gone: dict[str, None] = {}
+        """The uids of deleted jobs that may still own objects."""
+        self._ports = PortAllocator(
+            {
+                get_owner_uid(pod): int(port)
+                for pod in store.list_objects("Pod")
+                if (port := get_annotation(pod, PORT)).isdigit()
+            }
+        )
+
+    def start(self) -> None:
+        """Delete the objects of deleted jobs, and queue every job."""
+        self._gone.update(
+            (owner, None) for owner in self._store.list_owners() if not self._store.get_by_uid(owner)
+        )
+        while not self._collect_garbage():
+            pass
+        for job in self._store.list_objects("PyTorchJob"):
+            self._work.add(get_key(job))
+
+    def on_change(self, change: ObjectChange) -> None:
+        """Queue the job that a change in the store affects."""
+        if change.key.kind == "PyTorchJob":
+            self._on_job_change(change)
+        elif change.key.kind in ("Pod", "Service"):
+            self._on_owned_change(get_owner_uid(change.manifest))
+
+    def close(self) -> None:
+        """Stop reconciling."""
+        self._work.close()
+
+    def _on_job_change(self, change: ObjectChange) -> None:
+        if change.new is None:
+            self._gone[get_uid(change.manifest)] = None
+            self._rests.pop(get_uid(change.manifest), None)
+        self._work.add(change.key)
+
+    def _on_owned_change(self, owner: str) -> None:
+        job = self._store.get_by_uid(owner)
+        if job is not None:
+            self._work.add(get_key(job))
+        elif not self._store.list_owned(owner, "Pod"):
+            self._ports.release_port(owner)
+
+    def _collect_garbage(self) -> bool:
+        """Delete up to `AT_ONCE` objects of deleted jobs. Return True if none is left."""
+        left = AT_ONCE
+        while self._gone and left > 0:
+            owner = next(iter(self._gone))
+            still = [*self._store.list_owned(owner, "Service"), *self._store.list_owned(owner, "PodGroup")]
+            pods = [pod for pod in self._store.list_owned(owner, "Pod") if not is_terminating(pod)]
+            for each in still[:left]:
+                self._store.remove(get_uid(each))
+            left -= len(still)
+            for pod in pods[: max(0, left)]:
+                self._pods.delete(pod)
+            left -= len(pods)
+            if left >= 0:
+                self._on_owned_change(owner)
+                del self._gone[owner]
+        return not self._gone
+
+    def _process_key(self, key: Key) -> datetime | Retry | None:
+        try:
+            if not self._collect_garbage():
+                return self._clock()
+            job = self._store.get(key)
+            return None if job is None else self._reconcile_job(job)
+        except ClusterUnavailable:
+            return FAILED
+
+    def _reconcile_job(self, job: Manifest) -> datetime | Retry | None:
+        uid = get_uid(job)
+        rest = self._rests.pop(uid, None)
+        if rest is not None and rest.seen.job is job:
+            return self._apply_next_batch(rest)
+        seen = JobSnapshot(
+            job=job,
+            pods=self._store.list_owned(uid, "Pod"),
+            services=self._store.list_owned(uid, "Service"),
+            now=self._clock(),
+        )
+        return self._apply_next_batch(_RemainingActions(seen=seen, step=reconcile(seen), done=0))
+
+    def _apply_next_batch(self, rest: _RemainingActions) -> datetime | Retry | None:
+        """Apply the next `AT_ONCE` actions of a pass. Stop at the first rejected action."""
+        seen, step, until = rest.seen, rest.step, rest.done + AT_ONCE
+        # Commit the deletion of a pod and its count in the status in one transaction.
+        with self._store.transaction():
+            actions = step.actions[rest.done : until]
+            done = self._apply_actions(seen, actions)
+            if len(done) < len(actions):
+                self._store_recreations(rest, done)
+                return FAILED
+            if until < len(step.actions):
+                if not self._store_recreations(rest, done):
+                    self._rests[get_uid(seen.job)] = _RemainingActions(seen=seen, step=step, done=until)
+                return self._clock()
+            for event in step.events:
+                self._recorder.record(seen.job, event)
+            if step.status is not None:
+                self._store.update({**seen.job, "status": step.status})
+            return step.wake_at
+
+    def _store_recreations(self, rest: _RemainingActions, done: Sequence[Action]) -> bool:
+        """Store the count of the pods that were recreated so far. Return True if the job changed."""
+        job = rest.seen.job
+        return self._store.update(with_recreations(rest.seen, rest.step, done)) is not job
+
+    def _apply_actions(self, seen: JobSnapshot, actions: Sequence[Action]) -> Sequence[Action]:
+        """Apply the actions until one is rejected, and return the applied ones."""
+        for at, action in enumerate(actions):
+            try:
+                self._apply_action(seen, action)
+            except (AlreadyExists, RequestRejected, OSError) as refusal:
+                self._recorder.record(seen.job, build_action_event(seen, action, str(refusal)))
+                return actions[:at]
+            self._recorder.record(seen.job, build_action_event(seen, action))
+        return actions
+
+    def _apply_action(self, seen: JobSnapshot, action: Action) -> None:
+        job = get_key(seen.job)
+        match action:
+            case CreatePod(manifest):
+                self._pods.create(manifest, self._ports.get_port(get_uid(seen.job)))
+            case CreateService(manifest):
+                self._store.create(admission.admit_service(manifest))
+            case DeletePod(name):
+                if pod := self._find_owned_object(seen.job, Key("Pod", job.namespace, name)):
+                    self._pods.delete(pod)
+            case DeleteService(name):
+                if service := self._find_owned_object(seen.job, Key("Service", job.namespace, name)):
+                    self._store.remove(get_uid(service))
+            case DeleteJob():
+                self._store.remove(get_uid(seen.job))
+
+    def _find_owned_object(self, job: Manifest, key: Key) -> Manifest | None:
+        """Return the object if it belongs to this job, not to another job that had the same name."""
+        found = self._store.get(key)
+        return found if found is not None and get_owner_uid(found) == get_uid(job) else None

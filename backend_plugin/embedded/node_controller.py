@@ -1,0 +1,188 @@
+"""The node controller: fails, drains and restores nodes, and updates the pods on them."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded import node_transitions, pod_transitions
+from backend_plugin.embedded.events import NODE_CONTROLLER, TAINT_CONTROLLER, EventMessage, EventRecorder
+from backend_plugin.embedded.objects import (
+    Key,
+    get_key,
+    get_name,
+    get_node_name,
+    get_uid,
+    is_ended,
+    is_terminating,
+)
+from backend_plugin.embedded.options import EmbeddedOptions
+from backend_plugin.embedded.pods import PodController
+from backend_plugin.embedded.store import Clock, ObjectChange, Store
+from backend_plugin.shell.cluster import ClusterUnavailable
+
+_NOT_FOUND: Final = 404
+_AGAIN: Final = 1.0
+"""Seconds before a failed write to the store is retried."""
+
+
+class NodeController:
+    """Manages the nodes of a cluster. Their state is durable."""
+
+    def __init__(
+        self,
+        store: Store,
+        pods: PodController,
+        recorder: EventRecorder,
+        *,
+        options: EmbeddedOptions,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._pods = pods
+        self._recorder = recorder
+        self._options = options
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def ensure_nodes(self, wanted: Sequence[Manifest]) -> None:
+        """Create or update these nodes. Remove other nodes without pods, and cordon other nodes with pods."""
+        for node in wanted:
+            old = self._store.get(get_key(node))
+            if old is None:
+                self._store.create(node)
+            else:
+                self._store.update(node_transitions.merge_state(old, node))
+        names = {get_name(node) for node in wanted}
+        for node in self._store.list_objects("Node"):
+            if get_name(node) not in names:
+                self._retire_node(node)
+
+    def list_nodes(self) -> Sequence[Manifest]:
+        """Return all nodes as core/v1 objects."""
+        return self._store.list_objects("Node")
+
+    def fail_node(self, name: str) -> None:
+        """Make a node unreachable: kill its processes, and fail its pods after `options.lost_after`."""
+        node = self._get_node(name)
+        if node_transitions.is_unreachable(node):
+            return
+        self._store.update(node_transitions.mark_unreachable(node, self._clock()))
+        self._disconnect_node(name)
+
+    def drain_node(self, name: str) -> None:
+        """Cordon a node and evict its pods, each with its grace period."""
+        self._store.update(node_transitions.cordon(self._get_node(name)))
+        for pod in self._list_running_pods(name):
+            if not is_terminating(pod):
+                self._pods.evict(pod)
+
+    def restore_node(self, name: str) -> None:
+        """Make a node ready and schedulable again."""
+        self._store.update(node_transitions.restore(self._get_node(name), self._clock()))
+
+    def start(self) -> None:
+        """Resume the pending work of an earlier server for pods on unreachable or missing nodes."""
+        for node in self._store.list_objects("Node"):
+            if node_transitions.is_unreachable(node):
+                self._disconnect_node(get_name(node))
+        for pod in self._store.list_objects("Pod"):
+            if (
+                get_node_name(pod)
+                and not is_ended(pod)
+                and self._store.get(Key("Node", "", get_node_name(pod))) is None
+            ):
+                self._arm_pod_timer(pod)
+
+    def on_change(self, change: ObjectChange) -> None:
+        """Check the node of a new pod that was created with a node name."""
+        if (
+            change.key.kind == "Pod"
+            and change.old is None
+            and change.new is not None
+            and get_node_name(change.new)
+        ):
+            self._arm_pod_timer(change.new)
+
+    def close(self) -> None:
+        """Cancel all timers."""
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def _get_node(self, name: str) -> Manifest:
+        node = self._store.get(Key("Node", "", name))
+        if node is None:
+            raise RequestRejected(_NOT_FOUND, "NotFound", f'nodes "{name}" not found')
+        return node
+
+    def _list_running_pods(self, name: str) -> list[Manifest]:
+        """Return the pods on a node that have not ended."""
+        return [
+            pod for pod in self._store.list_objects("Pod") if get_node_name(pod) == name and not is_ended(pod)
+        ]
+
+    def _retire_node(self, node: Manifest) -> None:
+        if self._list_running_pods(get_name(node)):
+            self._store.update(node_transitions.retire(node))
+        else:
+            self._store.remove(get_uid(node))
+
+    def _disconnect_node(self, name: str) -> None:
+        pods = self._list_running_pods(name)
+        self._pods.kill_pods(pods)
+        self._arm_timer(name, pods, self._options.lost_after)
+        for pod in pods:
+            self._store.update(pod_transitions.mark_unready(pod, self._clock()))
+            said = EventMessage(
+                reason="NodeNotReady", message="Node is not ready", component=NODE_CONTROLLER, warning=True
+            )
+            self._recorder.emit(pod, said)
+
+    def _arm_pod_timer(self, pod: Manifest) -> None:
+        """Set a timer if the node of the pod is unreachable or missing, because no kubelet takes the pod."""
+        node, uid = self._store.get(Key("Node", "", get_node_name(pod))), get_uid(pod)
+        if node is None:
+            self._timers[uid] = self._loop.call_later(
+                self._options.orphaned_after, self._remove_orphaned_pod, uid
+            )
+        elif node_transitions.is_unreachable(node):
+            self._arm_timer(uid, [pod], self._options.lost_after)
+
+    def _remove_orphaned_pod(self, uid: str) -> None:
+        del self._timers[uid]
+        pod = self._store.get_by_uid(uid)
+        if pod is None:
+            return
+        try:
+            self._pods.remove(self._store.update(pod_transitions.mark_orphaned(pod, self._clock())))
+        except ClusterUnavailable:
+            self._timers[uid] = self._loop.call_later(_AGAIN, self._remove_orphaned_pod, uid)
+
+    def _arm_timer(self, name: str, pods: Sequence[Manifest], seconds: float) -> None:
+        if name in self._timers:
+            self._timers[name].cancel()
+        uids = [get_uid(pod) for pod in pods]
+        self._timers[name] = self._loop.call_later(seconds, self._fail_pods, name, uids)
+
+    def _fail_pods(self, name: str, uids: Sequence[str]) -> None:
+        # Fail the pods even if the node is ready again: their processes were killed.
+        del self._timers[name]
+        pods = [pod for uid in uids if (pod := self._store.get_by_uid(uid)) is not None and not is_ended(pod)]
+        try:
+            for pod in pods:
+                self._fail_pod(pod)
+        except ClusterUnavailable:
+            self._arm_timer(name, pods, _AGAIN)
+
+    def _fail_pod(self, pod: Manifest) -> None:
+        if is_terminating(pod):
+            self._pods.remove(pod)
+            return
+        key = get_key(pod)
+        said = f"Marking for deletion Pod {key.namespace}/{key.name}"
+        self._recorder.emit(
+            pod, EventMessage(reason="TaintManagerEviction", message=said, component=TAINT_CONTROLLER)
+        )
+        self._store.update(pod_transitions.mark_node_lost(pod, self._clock()))

@@ -1,0 +1,129 @@
+"""Rewrites the addresses and ports of a job's replicas for this machine. Pure.
+
+Pods are not hosts here, and jobs may declare the same ports.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.controller.job_spec import PORT as PORT_OF_REPLICAS
+from backend_plugin.embedded.controller.job_spec import PORT_NAME
+from backend_plugin.embedded.controller.objects import JOB_NAME
+
+PORT: Final = "kfpytorch.flyte.org/port"
+"""The annotation with the port of this machine that is reserved for the job."""
+LOOPBACK: Final = "127.0.0.1"
+
+_PORTS: Final = ("MASTER_PORT", "PET_MASTER_PORT")
+# Protects a value that looks like an address. This character cannot occur in a variable or an argument.
+_SHIELD: Final = "\0"
+# Ports in torchrun options, within one word or in the next one. The length limits (a host name has at most
+# 253 characters) keep the match fast for very long words.
+_TOLD: Final = re.compile(
+    r"(--(?:rdzv[-_]endpoint[= ](?:\[[^\s=\]]{0,45}\]|[^\s:=\[]{0,255}):|master[-_]port[= ]))\d+"
+)
+_ENDPOINTS: Final = ("--rdzv-endpoint", "--rdzv_endpoint")
+_TOLD_NEXT: Final = (*_ENDPOINTS, "--master-port", "--master_port")
+
+
+@dataclass(frozen=True, slots=True)
+class PodAddresses:
+    """The names and ports of one job's replicas."""
+
+    pattern: re.Pattern[str] | None
+    port: str
+    said: frozenset[str]
+    """The ports at which replicas find each other, from the manifest. Other ports are not rewritten."""
+    own: str
+    """The name of this pod."""
+
+    @classmethod
+    def from_pod(cls, pod: Manifest) -> "PodAddresses":
+        """Read the names from a pod. If the pod has no job, no name matches."""
+        metadata = get_mapping(pod, "metadata")
+        job = get_text_map(metadata, "labels").get(JOB_NAME, "")
+        port = get_text_map(metadata, "annotations").get(PORT, "")
+        pattern = _build_pattern(job, get_text(metadata, "namespace")) if job else None
+        return cls(pattern=pattern, port=port, said=_list_ports(pod), own=get_text(metadata, "name"))
+
+    def rewrite(self, value: str) -> str:
+        """Replace replica names by the loopback address, and job ports after them by the reserved port."""
+        return self.pattern.sub(self._replace_address, value) if self.pattern else value
+
+    def rewrite_variable(self, name: str, value: str) -> str:
+        """Return the value of a variable. The value of a master port is the job's reserved port."""
+        return self.port if name in _PORTS and self.pattern and self.port else value
+
+    def rewrite_torchrun_options(self, words: Sequence[str]) -> Sequence[str]:
+        """Replace the ports in the torchrun options of a command by the job's reserved port."""
+        if not self.pattern or not self.port:
+            return words
+        found = [_TOLD.sub(rf"\g<1>{self.port}", word) for word in words]
+        for at, flag in enumerate(words[:-1]):
+            host, colon, port = found[at + 1].rpartition(":")
+            if flag in _TOLD_NEXT and bool(colon) == (flag in _ENDPOINTS) and port.isdecimal():
+                found[at + 1] = host + colon + self.port
+        return found
+
+    def build_rendezvous_variables(self, environment: Mapping[str, str], endpoint: str) -> Mapping[str, str]:
+        """Return the variables of an elastic job with its rendezvous settings; empty for other jobs.
+
+        All replicas have the same address, so each one would act as rendezvous host. The settings select the
+        host. They use the loopback address, because the host name may not resolve.
+
+        Args:
+            environment: The rewritten variables.
+            endpoint: The rendezvous endpoint before `rewrite`.
+        """
+        host = self.pattern.fullmatch(endpoint) if self.pattern else None
+        if host is None:
+            return {}
+        chosen, said = f"is_host={int(host['replica'] == self.own)}", environment.get("PET_RDZV_CONF", "")
+        conf = said if "is_host=" in said else f"{said},{chosen}" if said else chosen
+        return {"PET_LOCAL_ADDR": LOOPBACK, **environment, "PET_RDZV_CONF": conf}
+
+    def _replace_address(self, match: re.Match[str]) -> str:
+        port = match["port"]
+        if port and self.port and port in self.said:
+            port = self.port
+        return f"{LOOPBACK}:{port}" if port else LOOPBACK
+
+
+def _list_ports(pod: Manifest) -> frozenset[str]:
+    """Return the ports of a replica, of its master and of its rendezvous."""
+    found = {str(PORT_OF_REPLICAS)}
+    for container in get_mappings(get_mapping(pod, "spec"), "containers"):
+        for port in get_mappings(container, "ports"):
+            if get_text(port, "name") == PORT_NAME:
+                found.add(str(port.get("containerPort")))
+        for variable in get_mappings(container, "env"):
+            name, value = get_text(variable, "name"), get_text(variable, "value")
+            if name in _PORTS:
+                found.add(value)
+            elif name == "PET_RDZV_ENDPOINT":
+                found.add(value.rpartition(":")[2])
+    return frozenset(found)
+
+
+def _build_pattern(job: str, namespace: str) -> re.Pattern[str]:
+    # Do not match a part of a longer word, of a path or of a file name. A match may follow the `//` of a URL.
+    # The name comes first in the pattern, because the search for a literal is fast.
+    name = re.escape(job)
+    before = rf"(?<![\w.\-]{name})(?<!(?<!/)/{name})"
+    replica = rf"(?P<replica>{name}{before}-(?:master-0|worker-\d{{1,9}}))"
+    domain = rf"(?:\.{re.escape(namespace)}(?:\.svc(?:\.cluster\.local)?)?)?"
+    return re.compile(rf"{replica}{domain}(?![\w\-]|\.\w)(?::(?P<port>\d{{1,9}}))?")
+
+
+def shield(value: str) -> str:
+    """Protect a value from `rewrite`: it identifies a pod and is not an address."""
+    return value.replace("-", _SHIELD)
+
+
+def unshield(value: str) -> str:
+    """Restore a value that `shielded` returned."""
+    return value.replace(_SHIELD, "-")

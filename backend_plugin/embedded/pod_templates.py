@@ -1,0 +1,52 @@
+"""Reads the PodTemplates of an embedded cluster from files."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from backend_plugin.core.errors import BackendError
+from backend_plugin.core.reading import get_mappings
+from backend_plugin.core.values import Manifest
+from backend_plugin.shell import yaml_loader
+
+_KIND: Final = "PodTemplate"
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+
+class UnreadableTemplates(BackendError):
+    """A PodTemplate file cannot be read, or contains something else. The message contains the details."""
+
+
+def read_templates(place: Path | None) -> Sequence[Manifest]:
+    """Return the PodTemplates of a file or a directory; empty if `place` is None.
+
+    Raises:
+        UnreadableTemplates: If a file cannot be read.
+    """
+    if place is None:
+        return ()
+    if not place.exists():
+        raise UnreadableTemplates(f"{place}: there is no such file or directory")
+    files = (
+        sorted(each for each in place.iterdir() if each.suffix in _SUFFIXES) if place.is_dir() else [place]
+    )
+    return [each for file in files for each in _read_file(file)]
+
+
+def _read_file(file: Path) -> Iterable[Manifest]:
+    for document in _read_documents(file):
+        if not isinstance(document, Mapping):
+            raise UnreadableTemplates(f"{file}: contains {type(document).__name__} instead of an object")
+        # `kubectl get -o yaml` writes lists.
+        for each in get_mappings(document, "items") or [document]:
+            if each.get("kind") == _KIND:
+                yield each
+
+
+def _read_documents(file: Path) -> Iterable[object]:
+    import yaml  # Import only if templates are used, because it is slow.
+
+    try:
+        return [each for each in yaml_loader.load_documents(file.read_bytes()) if each]
+    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UnreadableTemplates(f"{file}: {error}") from error

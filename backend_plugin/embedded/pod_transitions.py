@@ -1,0 +1,155 @@
+"""Functions that build a pod object for each transition in its lifecycle. Pure."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.node_rejections import Rejection
+from backend_plugin.embedded.objects import (
+    build_condition,
+    format_time,
+    get_name,
+    get_node_name,
+    has_started,
+    merge_conditions,
+    with_annotations,
+    with_conditions,
+    with_metadata,
+    with_section,
+)
+from backend_plugin.embedded.pod_addresses import PORT
+from backend_plugin.embedded.scheduling_cycle import GPU_INDICES, Binding, Unschedulable, compute_gpu_slices
+from backend_plugin.embedded.shim.lifecycle import format_node_lost
+
+_GRACE: Final = 30
+"""The default grace period of Kubernetes in seconds."""
+_NOT_THE_KUBELETS: Final = ("PodScheduled", "DisruptionTarget")
+"""The conditions that other components write."""
+
+
+def prepare_pod(pod: Manifest, port: int) -> Manifest:
+    """Return a new pod with its job's port. Remove GPU indices of its author: the scheduler sets them."""
+    said = get_text_map(get_mapping(pod, "metadata"), "annotations")
+    kept = {key: value for key, value in said.items() if key != GPU_INDICES}
+    return with_metadata(pod, annotations={**kept, PORT: str(port)})
+
+
+def is_accepted(pod: Manifest) -> bool:
+    """True if the scheduler has placed the pod, or the kubelet of the node that it names has accepted it."""
+    conditions = get_mappings(get_mapping(pod, "status"), "conditions")
+    placed = any(
+        get_text(each, "type") == "PodScheduled" and get_text(each, "status") == "True" for each in conditions
+    )
+    return bool(get_node_name(pod)) and (placed or has_started(pod))
+
+
+def reject(pod: Manifest, why: Rejection, now: datetime) -> Manifest:
+    """Return the pod as failed: the kubelet of the node that it names has rejected it."""
+    message = f"Pod was rejected: {why.message}"
+    return with_section(
+        pod, "status", phase="Failed", reason=why.reason, message=message, startTime=format_time(now)
+    )
+
+
+def mark_orphaned(pod: Manifest, now: datetime) -> Manifest:
+    """Return the pod as failed: the node that it names does not exist."""
+    disrupted = build_condition(
+        "DisruptionTarget", "True", reason="DeletionByPodGC", message="PodGC: node no longer exists", now=now
+    )
+    return with_section(with_conditions(pod, disrupted), "status", phase="Failed")
+
+
+def bind(pod: Manifest, binding: Binding, now: datetime) -> Manifest:
+    """Return the pod as bound to a node."""
+    found = with_section(pod, "spec", nodeName=binding.node)
+    if binding.gpus is not None:
+        found = with_annotations(found, {GPU_INDICES: ",".join(map(str, binding.gpus))})
+    return with_conditions(found, build_condition("PodScheduled", "True", reason="", message="", now=now))
+
+
+def mark_unschedulable(pod: Manifest, why: Unschedulable, now: datetime) -> Manifest:
+    """Return the pod with the reason why it cannot be scheduled."""
+    return with_conditions(
+        pod, build_condition("PodScheduled", "False", reason=why.reason, message=why.message, now=now)
+    )
+
+
+def mark_terminating(pod: Manifest, now: datetime) -> Manifest:
+    """Return the pod with a deletion timestamp, according to its grace period."""
+    said = get_int(get_mapping(pod, "spec"), "terminationGracePeriodSeconds")
+    grace = _GRACE if said is None else max(0, said)
+    return with_metadata(
+        pod,
+        deletionTimestamp=format_time(now + timedelta(seconds=grace)),
+        deletionGracePeriodSeconds=grace,
+    )
+
+
+def mark_evicted(pod: Manifest, now: datetime) -> Manifest:
+    """Return the pod with the condition of an eviction, because its node is drained."""
+    return with_conditions(
+        pod,
+        build_condition(
+            "DisruptionTarget",
+            "True",
+            reason="EvictionByEvictionAPI",
+            message="Eviction API: evicting",
+            now=now,
+        ),
+    )
+
+
+def mark_unready(pod: Manifest, now: datetime) -> Manifest:
+    """Return the pod as not ready, because its node is unreachable."""
+    return with_conditions(pod, build_condition("Ready", "False", reason="NodeNotReady", message="", now=now))
+
+
+def mark_node_lost(pod: Manifest, now: datetime) -> Manifest:
+    """Return the pod as failed, because its node was unreachable for too long."""
+    disrupted = build_condition(
+        "DisruptionTarget",
+        "True",
+        reason="DeletionByTaintManager",
+        message="Taint manager: deleting due to NoExecute taint",
+        now=now,
+    )
+    return with_section(
+        with_conditions(pod, disrupted),
+        "status",
+        phase="Failed",
+        reason="NodeLost",
+        message=format_node_lost(get_node_name(pod), get_name(pod)),
+    )
+
+
+def merge_status(pod: Manifest, status: Manifest) -> Manifest:
+    """Return the pod with the status from the kubelet. Conditions of other components are kept."""
+    kept = [
+        each
+        for each in get_mappings(get_mapping(pod, "status"), "conditions")
+        if get_text(each, "type") in _NOT_THE_KUBELETS
+    ]
+    told = merge_conditions(get_mappings(status, "conditions"), kept)
+    return {**pod, "status": {**status, "conditions": told}}
+
+
+def with_visible_gpus(pod: Manifest) -> Manifest:
+    """Return the pod as the kubelet runs it: each container sees only the GPUs that it requests."""
+    if GPU_INDICES not in get_mapping(pod, "metadata", "annotations"):
+        return pod
+    slices, spec = compute_gpu_slices(pod), get_mapping(pod, "spec")
+    seen = {
+        key: [
+            _with_visible_devices(container, ",".join(map(str, slices[get_text(container, "name")])))
+            for container in get_mappings(spec, key)
+        ]
+        for key in ("initContainers", "containers")
+        if key in spec
+    }
+    return with_section(pod, "spec", **seen)
+
+
+def _with_visible_devices(container: Manifest, devices: str) -> Manifest:
+    variable = {"name": "CUDA_VISIBLE_DEVICES", "value": devices}
+    return {**container, "env": [*get_mappings(container, "env"), variable]}

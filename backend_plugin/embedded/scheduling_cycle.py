@@ -1,0 +1,252 @@
+"""The scheduling algorithm: assigns pods to nodes as kube-scheduler does, with its messages. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.node_affinity import NodeConstraints, Taint, read_node_constraints, read_taints
+from backend_plugin.embedded.objects import get_annotation, get_name, get_node_name, get_uid
+from backend_plugin.embedded.resources import (
+    GPU,
+    ONE,
+    PODS,
+    Amounts,
+    add_amounts,
+    compute_requests,
+    count_gpus,
+    parse_amounts,
+)
+
+GPU_INDICES: Final = "kfpytorch.flyte.org/gpus"
+"""The annotation with the GPUs of a node or pod, as indices on this machine: ``0,1``."""
+
+# Resources that determine the score of a node. A node without one of them is scored by the others.
+_SCORED: Final = ("cpu", "memory", GPU)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeInfo:
+    """A node, as input of the scheduler."""
+
+    name: str
+    allocatable: Amounts
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: Sequence[Taint] = ()
+    schedulable: bool = True
+    gpus: Sequence[int] = ()
+    """GPU indices on this machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodInfo:
+    """A pod, as input of the scheduler."""
+
+    uid: str
+    wishes: NodeConstraints
+    requests: Amounts
+    priority: int = 0
+    preempts: bool = True
+    gated: bool = False
+    """The pod has scheduling gates, so it is not scheduled."""
+    node: str = ""
+    """The node that the pod is bound to; empty before it is bound."""
+    gpus: Sequence[int] = ()
+    """The GPUs that the pod was assigned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """The decision to bind a pod to a node."""
+
+    uid: str
+    node: str
+    gpus: Sequence[int] | None = None
+    """The assigned GPUs; None if the node has no GPUs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unschedulable:
+    """The decision that a pod cannot be scheduled now."""
+
+    uid: str
+    reason: str
+    """The reason of the PodScheduled condition: ``Unschedulable`` or ``SchedulingGated``."""
+    message: str
+
+
+def read_node_info(manifest: Manifest) -> NodeInfo:
+    """Read a node object."""
+    spec, status = get_mapping(manifest, "spec"), get_mapping(manifest, "status")
+    has = parse_amounts(get_mapping(status, "allocatable"))
+    numbers = _parse_indices(get_annotation(manifest, GPU_INDICES)) or tuple(range(has.get(GPU, 0) // ONE))
+    return NodeInfo(
+        name=get_name(manifest),
+        allocatable=has,
+        labels=get_text_map(get_mapping(manifest, "metadata"), "labels"),
+        taints=read_taints(spec),
+        schedulable=spec.get("unschedulable") is not True,
+        gpus=numbers,
+    )
+
+
+def read_pod_info(pod: Manifest) -> PodInfo:
+    """Read a pod object."""
+    spec = get_mapping(pod, "spec")
+    return PodInfo(
+        uid=get_uid(pod),
+        wishes=read_node_constraints(spec),
+        requests=compute_requests(spec),
+        priority=get_int(spec, "priority") or 0,
+        preempts=get_text(spec, "preemptionPolicy") != "Never",
+        gated=bool(get_mappings(spec, "schedulingGates")),
+        node=get_node_name(pod),
+        gpus=_parse_indices(get_annotation(pod, GPU_INDICES)),
+    )
+
+
+def _parse_indices(said: str) -> Sequence[int]:
+    return tuple(int(each) for each in said.split(",") if each.isdigit())
+
+
+def compute_gpu_slices(pod: Manifest) -> Mapping[str, Sequence[int]]:
+    """Return the GPU indices that each container of a pod sees, by container name.
+
+    Init containers run before the app containers, so both use the first GPUs.
+    """
+    given = _parse_indices(get_annotation(pod, GPU_INDICES))
+    spec, found, at = get_mapping(pod, "spec"), {}, 0
+    for container in get_mappings(spec, "initContainers"):
+        found[get_text(container, "name")] = given[: count_gpus(container)]
+    for container in get_mappings(spec, "containers"):
+        count = count_gpus(container)
+        found[get_text(container, "name")] = given[at : at + count]
+        at += count
+    return found
+
+
+def schedule_pods(
+    claims: Iterable[PodInfo], bound: Iterable[PodInfo], nodes: Sequence[NodeInfo]
+) -> Iterator[Binding | Unschedulable]:
+    """Yield a decision for every pod in `claims`. Each decision is computed when it is requested.
+
+    Pods are ordered by priority, then by their position in `claims`. Running pods are not preempted.
+
+    Args:
+        claims: The pending pods.
+        bound: The pods that already use resources.
+        nodes: All nodes.
+    """
+    rooms = [_NodeState(node) for node in nodes]
+    by_name = {room.node.name: room for room in rooms}
+    for claim in bound:
+        if claim.node in by_name:
+            by_name[claim.node].reserve(claim, claim.gpus)
+    for claim in sorted(claims, key=lambda claim: -claim.priority):
+        yield _decide_pod(claim, rooms)
+
+
+def _decide_pod(claim: PodInfo, rooms: Sequence["_NodeState"]) -> Binding | Unschedulable:
+    if claim.gated:
+        message = "Scheduling is blocked due to non-empty scheduling gates"
+        return Unschedulable(uid=claim.uid, reason="SchedulingGated", message=message)
+    refusals = [(room, room.find_rejection(claim)) for room in rooms]
+    fitting = [room for room, refusal in refusals if refusal is None]
+    if not fitting:
+        told = [refusal for _, refusal in refusals if refusal is not None]
+        return Unschedulable(uid=claim.uid, reason="Unschedulable", message=_format_message(claim, told))
+    # `max` returns the first of several nodes with the same score.
+    room = max(fitting, key=lambda room: room.compute_score(claim))
+    given = room.list_free_gpus()[: claim.requests.get(GPU, 0) // ONE]
+    room.reserve(claim, given)
+    return Binding(uid=claim.uid, node=room.node.name, gpus=given if room.node.gpus else None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NodeRejection:
+    """The reasons for which one node rejects a pod."""
+
+    reasons: Sequence[str]
+    hopeless: bool
+    """True if preemption on this node would not help."""
+
+
+class _NodeState:
+    """A node with the resources that are used on it, during scheduling."""
+
+    def __init__(self, node: NodeInfo) -> None:
+        self.node = node
+        self.used: Amounts = {}
+        self.taken: set[int] = set()
+
+    def reserve(self, claim: PodInfo, given: Sequence[int]) -> None:
+        """Reserve the resources and GPUs of a pod on this node."""
+        self.used = add_amounts(self.used, claim.requests)
+        self.taken.update(given)
+
+    def list_free_gpus(self) -> Sequence[int]:
+        """Return the GPUs that are not assigned to a pod."""
+        return tuple(each for each in self.node.gpus if each not in self.taken)
+
+    def find_rejection(self, claim: PodInfo) -> _NodeRejection | None:
+        """Return the reasons of the first scheduler filter that rejects the pod, or None."""
+        if not self.node.schedulable and not _can_tolerate_cordon(claim.wishes):
+            return _NodeRejection(reasons=("node(s) were unschedulable",), hopeless=True)
+        taint = claim.wishes.find_untolerated_taint(self.node.taints)
+        if taint is not None:
+            said = f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+            return _NodeRejection(reasons=(said,), hopeless=True)
+        if not claim.wishes.is_match(self.node.name, self.node.labels):
+            return _NodeRejection(
+                reasons=("node(s) didn't match Pod's node affinity/selector",), hopeless=True
+            )
+        return self._find_shortage(claim)
+
+    def _find_shortage(self, claim: PodInfo) -> _NodeRejection | None:
+        has = self.node.allocatable
+        lacking = [
+            resource
+            for resource, amount in claim.requests.items()
+            if amount > 0 and amount > has.get(resource, 0) - self.used.get(resource, 0)
+        ]
+        if not lacking:
+            return None
+        return _NodeRejection(
+            reasons=[f"Insufficient {each}" if each != PODS else "Too many pods" for each in lacking],
+            # The scheduler assumes that preemption can resolve every shortage of pod slots.
+            hopeless=any(claim.requests[each] > has.get(each, 0) for each in lacking if each != PODS),
+        )
+
+    def compute_score(self, claim: PodInfo) -> tuple[float, float]:
+        """Return the score of this node for a pod: the mean share of free resources, then few pods."""
+        after, has = add_amounts(self.used, claim.requests), self.node.allocatable
+        free = [1 - after.get(each, 0) / has[each] for each in _SCORED if has.get(each)]
+        return sum(free) / max(1, len(free)), -self.used.get(PODS, 0)
+
+
+CORDON: Final = Taint(key="node.kubernetes.io/unschedulable")
+
+
+def _can_tolerate_cordon(wishes: NodeConstraints) -> bool:
+    return wishes.find_untolerated_taint([CORDON]) is None
+
+
+def _format_message(claim: PodInfo, refusals: Sequence[_NodeRejection]) -> str:
+    if not refusals:
+        return "no nodes available to schedule pods"
+    none = f"0/{len(refusals)} nodes are available:"
+    why = _format_counts(reason for refusal in refusals for reason in refusal.reasons)
+    if not claim.preempts:
+        return f"{none} {why}. preemption: not eligible due to preemptionPolicy=Never."
+    helpless = _format_counts(_NO_USE if refusal.hopeless else _NO_VICTIM for refusal in refusals)
+    return f"{none} {why}. preemption: {none} {helpless}."
+
+
+_NO_USE: Final = "Preemption is not helpful for scheduling"
+_NO_VICTIM: Final = "No preemption victims found for incoming pod"
+
+
+def _format_counts(reasons: Iterable[str]) -> str:
+    return ", ".join(sorted(f"{count} {reason}" for reason, count in Counter(reasons).items()))

@@ -1,0 +1,58 @@
+"""Delivery of the current objects and of every change to a sink."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from backend_plugin.core.manifest.names import IDENTITY
+from backend_plugin.core.observed import (
+    Event,
+    Job,
+    Pod,
+    PodGroup,
+    read_event,
+    read_job,
+    read_pod,
+    read_pod_group,
+)
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.objects import get_key, get_label, get_uid
+from backend_plugin.embedded.store import ObjectChange, Store
+from backend_plugin.shell.cluster import ObjectName, Record, Sink
+
+
+class _RecordKind(NamedTuple):
+    record: type[Record]
+    read: Callable[[Manifest], Record]
+
+
+_TOLD: Final = {
+    "PyTorchJob": _RecordKind(Job, read_job),
+    "Pod": _RecordKind(Pod, read_pod),
+    "Event": _RecordKind(Event, read_event),
+    "PodGroup": _RecordKind(PodGroup, read_pod_group),
+}
+
+
+def deliver_all(store: Store, sink: Sink) -> None:
+    """Deliver all objects with the label `IDENTITY` to `sink`."""
+    for kind, told in _TOLD.items():
+        ours = [each for each in store.list_objects(kind) if _is_ours(each)]
+        sink.replace_records(told.record, [(get_key(each).namespace, told.read(each)) for each in ours])
+
+
+def deliver_change(change: ObjectChange, sink: Sink) -> None:
+    """Deliver a change of an object with the label `IDENTITY` to `sink`."""
+    told = _TOLD.get(change.key.kind)
+    if told is None or not _is_ours(change.manifest):
+        return
+    namespace, name = change.key.namespace, change.key.name
+    if change.new is not None:
+        sink.put_record(namespace, told.read(change.new))
+    else:
+        sink.drop_record(
+            told.record, ObjectName(namespace=namespace, name=name, uid=get_uid(change.manifest))
+        )
+
+
+def _is_ours(manifest: Manifest) -> bool:
+    return bool(get_label(manifest, IDENTITY))

@@ -1,0 +1,107 @@
+"""A work queue with retries: each key is queued once, and keys are processed one at a time."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from backend_plugin.embedded.objects import Key
+from backend_plugin.embedded.store import Clock
+
+# A later time is reached in several steps: the timer fires early and is set again.
+_LONGEST_TIMER: Final = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryBackoff:
+    """The delay before a retry, in seconds. It doubles after each failure, up to `longest`."""
+
+    first: float = 0.005
+    longest: float = 60.0
+
+    def compute_delay(self, failures: int) -> float:
+        """Return the delay in seconds after this number of consecutive failures."""
+        # Limit the exponent; from 2 ** 30 on, the result is always `longest`.
+        return min(self.longest, self.first * float(2 ** min(failures - 1, 30)))
+
+
+class Retry:
+    """The type of `FAILED`, which requests a retry."""
+
+
+FAILED: Final = Retry()
+Look: TypeAlias = Callable[[Key], "datetime | Retry | None"]
+"""Returns the time of the next call without a change, `FAILED` for a retry, or None."""
+
+
+class WorkQueue:
+    """Calls `look` on the event loop for every added key, one key at a time.
+
+    Other callbacks of the loop run between two calls.
+    """
+
+    def __init__(self, look: Look, backoff: RetryBackoff, clock: Clock) -> None:
+        self._look = look
+        self._backoff = backoff
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._due: dict[Key, None] = {}
+        self._failures: dict[Key, int] = {}
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._armed: asyncio.Handle | None = None
+        self._closed = False
+
+    def add(self, key: Key) -> None:
+        """Queue `key` if it is not queued."""
+        if self._closed:
+            return
+        self._due[key] = None
+        if self._armed is None:
+            self._armed = self._loop.call_soon(self._process_next)
+
+    def close(self) -> None:
+        """Drop all keys and timers."""
+        self._closed = True
+        self._due.clear()
+        for key in tuple(self._timers):
+            self._cancel_timer(key)
+
+    def _process_next(self) -> None:
+        self._armed = None
+        if not self._due:
+            return
+        key = next(iter(self._due))
+        del self._due[key]
+        again: datetime | Retry | None = FAILED
+        try:
+            again = self._look(key)
+        finally:
+            # Continue with the other keys after an exception, which the loop reports.
+            self._finish_key(key, again)
+            if self._due and self._armed is None:
+                self._armed = self._loop.call_soon(self._process_next)
+
+    def _finish_key(self, key: Key, again: datetime | Retry | None) -> None:
+        self._cancel_timer(key)
+        if isinstance(again, Retry):
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            self._arm_timer(key, self._backoff.compute_delay(failures))
+            return
+        self._failures.pop(key, None)
+        if again is not None:
+            self._arm_timer(key, (again - self._clock()).total_seconds())
+
+    def _arm_timer(self, key: Key, seconds: float) -> None:
+        if not self._closed:
+            seconds = max(0.0, min(seconds, _LONGEST_TIMER))
+            self._timers[key] = self._loop.call_later(seconds, self._on_timer, key)
+
+    def _on_timer(self, key: Key) -> None:
+        del self._timers[key]
+        self.add(key)
+
+    def _cancel_timer(self, key: Key) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()

@@ -1,0 +1,247 @@
+"""Sends API requests with timeouts, retries and concurrency limits."""
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Final, TypeVar
+from weakref import WeakValueDictionary
+
+import aiohttp
+
+from backend_plugin.core.values import Manifest
+from backend_plugin.kube import api_errors, json_decoder
+from backend_plugin.kube.api_errors import ApiError
+from backend_plugin.kube.connection import ApiRequest, Connection
+from backend_plugin.kube.decoder import MalformedResponse
+from backend_plugin.shell.cluster import ClusterUnavailable
+from backend_plugin.shell.timeouts import timeout
+
+T = TypeVar("T")
+
+_AT_A_TIME: Final = 64
+"""The maximum number of concurrent requests. The API server limits all its clients to some hundreds."""
+_BEHIND_AT_A_TIME: Final = 16
+"""The maximum number of concurrent background requests. If the API server is busy, more of them do not finish
+sooner, and a CreateTask waits longer."""
+_OF_ONE_NAMESPACE: Final = 0.75
+"""The share of the slots for one namespace. If all requests of a namespace hang, as behind a webhook that
+does not respond, other namespaces still get slots."""
+_ATTEMPT: Final = 4.0
+"""The timeout in seconds for one attempt. After a dead connection, time for a second attempt remains."""
+_FIRST_PAUSE: Final = 0.2
+_LONGEST_PAUSE: Final = 2.0
+_PAGE: Final = 60.0
+"""The timeout in seconds for a page of a list."""
+_SUCCESS: Final = range(200, 300)
+# Errors of the connection to the API server.
+_LOST: Final = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
+
+
+class StreamStalled(ClusterUnavailable):
+    """Raised if a stream received no data within the timeout."""
+
+
+class ResponseStream:
+    """A response with a body that arrives in pieces."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.media_type: Final = response.content_type
+        self.pieces: Final[AsyncIterator[bytes]] = response.content.iter_any()
+
+    @property
+    def connection(self) -> socket.socket | None:
+        """Return the socket of the response, or None if the body is complete."""
+        connection = self._response.connection
+        transport = connection.transport if connection is not None else None
+        return transport.get_extra_info("socket") if transport is not None else None
+
+
+class _ConcurrencyLimit:
+    """A concurrency limit that a group of requests shares."""
+
+    def __init__(self, at_a_time: int, *, is_long: bool = False) -> None:
+        """Create a lane.
+
+        Args:
+            at_a_time: The number of slots.
+            is_long: The wait for a slot does not count towards the timeout of a request.
+        """
+        self.is_long = is_long
+        self.slots = asyncio.Semaphore(at_a_time)
+        """Held during an attempt, not between two attempts."""
+        self._share = max(1, int(at_a_time * _OF_ONE_NAMESPACE))
+        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def get_namespace_slots(self, question: ApiRequest) -> asyncio.Semaphore:
+        """Return the semaphore of the request's namespace. Acquire it before `slots`."""
+        _, _, rest = question.path.partition("/namespaces/")
+        namespace = rest.partition("/")[0]
+        share = self._shares.get(namespace)
+        if share is None:
+            share = self._shares[namespace] = asyncio.Semaphore(self._share)
+        return share
+
+
+class ApiClient:
+    """Sends requests to one cluster. All requests are idempotent because of their names and uids."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        patience: float,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """Create the client.
+
+        Args:
+            connection: The connection pool.
+            patience: The total timeout in seconds for one request, with its retries.
+            chance: Returns a random number from 0 to 1, for the backoff.
+        """
+        self._connection = connection
+        self._patience = patience
+        self._chance = chance
+        # Many finished jobs do not delay creations and aborts; many aborts do not delay creations.
+        self._calls = _ConcurrencyLimit(_AT_A_TIME)
+        self._deletions = _ConcurrencyLimit(_AT_A_TIME, is_long=True)
+        self._behind = _ConcurrencyLimit(_BEHIND_AT_A_TIME, is_long=True)
+
+    async def send(self, question: ApiRequest) -> None:
+        """Send a request and ignore the body of the response.
+
+        Raises:
+            ApiError: If the API server returned an error that a retry does not resolve.
+            ClusterUnavailable: If there was no response in time.
+        """
+        await self.fetch_decoded(question, lambda _: None)
+
+    async def fetch_object(self, question: ApiRequest) -> Manifest:
+        """Return the object in the response; a truncated body is retried. Raises as `ask` does."""
+        return await self.fetch_decoded(question, json_decoder.decode_object)
+
+    async def fetch_decoded(self, question: ApiRequest, read: Callable[[bytes], T]) -> T:
+        """Return the result of `read` for the response body. Raises as `ask` does.
+
+        Args:
+            question: The request.
+            read: Parses the body. If it raises `MalformedResponse`, the request is retried.
+        """
+        heard: list[ApiError | ClusterUnavailable] = []
+        lane = self._select_limit(question)
+        try:
+            async with timeout(None if lane.is_long else self._patience):
+                return await self._send_with_retries(question, read, lane, heard)
+        except asyncio.TimeoutError:
+            late = ClusterUnavailable(f"the API server did not answer within {self._patience:g} s")
+            raise (heard[-1] if heard else late) from None
+
+    def _select_limit(self, question: ApiRequest) -> _ConcurrencyLimit:
+        if question.behind:
+            return self._behind
+        return self._deletions if question.method == "DELETE" else self._calls
+
+    async def _send_with_retries(
+        self,
+        question: ApiRequest,
+        read: Callable[[bytes], T],
+        lane: _ConcurrencyLimit,
+        heard: list[ApiError | ClusterUnavailable],
+    ) -> T:
+        """Retry until there is a final response. Append the transient errors to `heard`."""
+        loop = asyncio.get_running_loop()
+        last, pause = loop.time() + self._patience, _FIRST_PAUSE
+        trouble: ApiError | ClusterUnavailable
+        while True:
+            asked = loop.time()
+            try:
+                async with lane.get_namespace_slots(question), lane.slots:
+                    # The time for which requests wait in the queue does not count.
+                    last += loop.time() - asked if lane.is_long else 0.0
+                    # In the other lanes, `read` applies the timeout.
+                    async with timeout(last - loop.time() if lane.is_long else None):
+                        return read(await self.send_once(question, min(_ATTEMPT, self._patience)))
+            except ApiError as answer:
+                # In its first second an API server has no rules and rejects permitted requests.
+                is_doubted = answer.is_not_authorized and question.doubts
+                is_final = question.conflicts and answer.code == HTTPStatus.CONFLICT
+                if is_final or not (answer.is_transient or is_doubted):
+                    raise
+                trouble = answer if is_doubted else _build_unavailable(answer)
+                heard.append(trouble)
+                wait = answer.retry_after
+            except MalformedResponse as malformed:
+                trouble, wait = ClusterUnavailable(f"the API server answers {malformed}"), 0.0
+                heard.append(trouble)
+            except ClusterUnavailable as lost:
+                trouble, wait = lost, 0.0
+            wait = max(wait, pause * (0.5 + self._chance()))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            if loop.time() + wait >= last:
+                raise trouble
+            await asyncio.sleep(wait)
+
+    async def send_once(self, question: ApiRequest, seconds: float = _PAGE) -> bytes:
+        """Return the response body. Retry only once, after 401, with reloaded credentials.
+
+        Raises:
+            ApiError: If the API server returned an error.
+            ClusterUnavailable: If there was no response.
+        """
+        try:
+            return await self._send_request(question, seconds)
+        except ApiError as answer:
+            if answer.code != HTTPStatus.UNAUTHORIZED:
+                raise
+        await self._connection.renew_credentials()
+        return await self._send_request(question, seconds)
+
+    async def _send_request(self, question: ApiRequest, seconds: float) -> bytes:
+        try:
+            reply = await self._connection.send(question, seconds)
+        except _LOST as error:
+            raise _build_connection_error(error) from error
+        if reply.status not in _SUCCESS:
+            raise api_errors.parse_error_response(reply.status, reply.headers, reply.body)
+        return reply.body
+
+    @asynccontextmanager
+    async def open_stream(self, question: ApiRequest, silence: float) -> AsyncIterator[ResponseStream]:
+        """Send a request and yield the response while its body arrives.
+
+        Raises:
+            ApiError: If the API server returned an error.
+            StreamStalled: If no data arrives for `silence` seconds.
+            ClusterUnavailable: If the connection fails.
+        """
+        try:
+            async with self._connection.open_response(question, silence) as response:
+                # The log of a container that has not started is empty, with code 204.
+                if response.status not in _SUCCESS:
+                    raise api_errors.parse_error_response(
+                        response.status, response.headers, await response.read()
+                    )
+                yield ResponseStream(response)
+        except aiohttp.SocketTimeoutError as error:
+            raise StreamStalled(f"no data arrived for {silence:g} s") from error
+        except _LOST as error:
+            raise _build_connection_error(error) from error
+
+    async def renew_credentials(self) -> None:
+        """Reload the credentials, because the API server rejected them."""
+        await self._connection.renew_credentials()
+
+
+def _build_unavailable(answer: ApiError) -> ClusterUnavailable:
+    return ClusterUnavailable(f"the API server answers {answer}")
+
+
+def _build_connection_error(error: BaseException) -> ClusterUnavailable:
+    if isinstance(error, aiohttp.ClientConnectorError):  # The message of aiohttp contains Python objects.
+        said = f"{error.host}:{error.port}: {error.os_error}"
+    else:
+        said = str(error) or type(error).__name__
+    return ClusterUnavailable(f"the API server cannot be reached: {said}")

@@ -1,0 +1,300 @@
+"""API errors as exceptions, and the table that determines their treatment.
+
+Requests are retried and errors are chosen by this table.
+`docs/explanation/kubernetes-api-use.md` contains it.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+from backend_plugin.core import rejection
+from backend_plugin.core.errors import BackendError
+from backend_plugin.kube import protobuf_envelope
+from backend_plugin.kube.decoder import MalformedResponse
+from backend_plugin.kube.protobuf_envelope import decode_text
+from kfpytorch_idl.kubernetes import envelope_pb2 as wire
+
+# A proxy may respond with a long page.
+_LONGEST: Final = 2_000
+_NOT_AUTHORIZED: Final = re.compile(r"cannot \w{1,63} resource\b")
+_SERVER_ERROR: Final = 500
+_TOO_LARGE: Final = "request is too large"
+"""The message of etcd, which arrives with code 500."""
+_MODIFIED: Final = "the object has been modified"
+_NO_SUCH_PATH: Final = "404 page not found"
+"""The whole body of a response for a resource that the API server does not serve."""
+
+
+class StatusCause(msgspec.Struct, frozen=True, kw_only=True):
+    """A cause in a `Status`."""
+
+    reason: str = ""
+    field: str = ""
+
+
+class StatusDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """The details of a `Status`."""
+
+    name: str = ""
+    kind: str = ""
+    """Usually the plural."""
+    causes: tuple[StatusCause, ...] | None = None
+    retryAfterSeconds: int = 0  # noqa: N815 - the name in JSON.
+
+
+class ApiStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of ``v1.Status`` that are read."""
+
+    kind: str = ""
+    reason: str = ""
+    message: str = ""
+    code: int = 0
+    details: StatusDetails | None = None
+
+
+class RequestOutcome(Enum):
+    """The consequence of an API error for one kind of request."""
+
+    ADOPTED = "adopted if it is the job of this attempt, else refused"
+    REFUSED = "refused for good: `FAILED`"
+    NO_ROOM = "`RESOURCE_EXHAUSTED`"
+    TEMPORARY = "`UNAVAILABLE`"
+    ABSENT = "there is none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorClass:
+    """A class of API errors, and its consequences."""
+
+    answer: str
+    """The description in the documentation, in Markdown."""
+    matches: "Callable[[ApiError], bool]"
+    create: RequestOutcome = RequestOutcome.TEMPORARY
+    get: RequestOutcome = RequestOutcome.TEMPORARY
+    delete: RequestOutcome = RequestOutcome.TEMPORARY
+    repeated: bool = False
+    """True if the request is retried with a backoff before the caller receives an error."""
+    misconfigured: bool = False
+    """True if an admin has to change the platform; a retry within seconds does not help."""
+
+
+class ApiError(BackendError):
+    """An error response from the API server, or from a proxy before it."""
+
+    def __init__(self, code: int, status: ApiStatus, retry_after: float = 0.0) -> None:
+        super().__init__(f"{code} {status.reason}: {status.message}")
+        self.code = code
+        self.reason = status.reason
+        self.message = status.message
+        self.retry_after = retry_after
+        self.genuine = status.kind == "Status"
+        """True if the response comes from Kubernetes and not from a proxy or an unserved path."""
+        self._details = status.details
+        causes = status.details.causes if status.details is not None else None
+        self.fields = frozenset(cause.field for cause in causes or ())
+        """The paths of the invalid fields."""
+
+    @property
+    def is_transient(self) -> bool:
+        """True if the same request may succeed within seconds."""
+        return self.error_class.repeated
+
+    @property
+    def error_class(self) -> ErrorClass:
+        """Return the row of the table that applies."""
+        return next(row for row in TABLE if row.matches(self))
+
+    @property
+    def is_not_served(self) -> bool:
+        """True if the cluster does not serve the resource or its version."""
+        return self.code == HTTPStatus.NOT_FOUND and (self.genuine or self.message == _NO_SUCH_PATH)
+
+    @property
+    def is_too_large(self) -> bool:
+        """True if the object is larger than the cluster can store."""
+        return self.code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or _TOO_LARGE in self.message
+
+    @property
+    def is_not_authorized(self) -> bool:
+        """True if a role lacks a rule. Admission also uses code 403, and its message may quote any text."""
+        if self.code != HTTPStatus.FORBIDDEN or rejection.is_denial(self.message):
+            return False
+        return _NOT_AUTHORIZED.search(self.message) is not None
+
+    @property
+    def is_outdated(self) -> bool:
+        """True if the object has another version than the request."""
+        return self.code == HTTPStatus.CONFLICT and _MODIFIED in self.message
+
+    @property
+    def is_not_found(self) -> bool:
+        """True if the object does not exist."""
+        return self.code == HTTPStatus.NOT_FOUND and self.genuine
+
+    def is_missing_object(self, plural: str, name: str) -> bool:
+        """True if the API server serves the kind and reports that this object does not exist."""
+        about = self._details
+        return self.is_not_found and about is not None and (about.kind, about.name) == (plural, name)
+
+
+TABLE: Final = (
+    ErrorClass(
+        answer="409 `AlreadyExists`",
+        matches=lambda answer: answer.reason == "AlreadyExists",
+        create=RequestOutcome.ADOPTED,
+        delete=RequestOutcome.ABSENT,
+    ),
+    ErrorClass(
+        answer=f"409 `Conflict`: {_MODIFIED}",
+        matches=lambda answer: answer.is_outdated,
+        repeated=True,
+    ),
+    ErrorClass(
+        answer="409 otherwise, as for the uid of another object",
+        matches=lambda answer: answer.code == HTTPStatus.CONFLICT,
+        delete=RequestOutcome.ABSENT,
+    ),
+    ErrorClass(
+        answer=f"413, or 500 with etcd's “{_TOO_LARGE}”",
+        matches=lambda answer: answer.is_too_large,
+        create=RequestOutcome.REFUSED,
+    ),
+    ErrorClass(
+        answer="401, also after the credentials were read again",
+        matches=lambda answer: answer.code == HTTPStatus.UNAUTHORIZED,
+        repeated=True,
+    ),
+    ErrorClass(
+        answer="408, 429, 500 and above, from Kubernetes or from a proxy",
+        matches=lambda answer: (
+            answer.code in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+            or answer.code >= _SERVER_ERROR
+        ),
+        repeated=True,
+    ),
+    ErrorClass(
+        answer="404 `404 page not found`: the cluster does not serve this kind",
+        matches=lambda answer: answer.is_not_served and not answer.genuine,
+        misconfigured=True,
+    ),
+    ErrorClass(
+        answer="any other answer without a Kubernetes `Status`: a proxy, a login page",
+        matches=lambda answer: not answer.genuine,
+    ),
+    ErrorClass(
+        answer="an admission webhook or policy denied the request, with 400 to 499",
+        matches=lambda answer: rejection.is_denial(answer.message),
+        create=RequestOutcome.REFUSED,
+    ),
+    ErrorClass(
+        answer="403: exceeded quota",
+        matches=lambda answer: rejection.is_transient(answer.code, answer.message),
+        create=RequestOutcome.NO_ROOM,
+    ),
+    ErrorClass(
+        answer="403: a role or binding is missing",
+        matches=lambda answer: answer.is_not_authorized,
+        misconfigured=True,
+    ),
+    ErrorClass(
+        answer="403 otherwise, as in a namespace that is being deleted",
+        matches=lambda answer: answer.code == HTTPStatus.FORBIDDEN,
+        misconfigured=True,
+    ),
+    ErrorClass(
+        answer="404 `NotFound`: the object, or its namespace, is not there",
+        matches=lambda answer: answer.is_not_found,
+        get=RequestOutcome.ABSENT,
+        delete=RequestOutcome.ABSENT,
+        misconfigured=True,
+    ),
+    ErrorClass(
+        answer="400, 422: the object is invalid",
+        matches=lambda answer: answer.code in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY),
+        create=RequestOutcome.REFUSED,
+    ),
+    ErrorClass(answer="any other", matches=lambda _: True),
+)
+"""The first row that matches applies."""
+
+
+class _ErrorEvent(msgspec.Struct, frozen=True, kw_only=True):
+    object: ApiStatus
+
+
+_status: Final = msgspec.json.Decoder(ApiStatus)
+_error: Final = msgspec.json.Decoder(_ErrorEvent)
+
+
+def parse_error_response(code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+    """Parse an error response."""
+    try:
+        status = _decode_status(body) if protobuf_envelope.is_wrapped(body) else _status.decode(body)
+    except (msgspec.MsgspecError, MalformedResponse):
+        status = ApiStatus(message=body[:_LONGEST].decode(errors="replace").strip())
+    if not status.reason:
+        status = msgspec.structs.replace(status, reason=_get_reason_phrase(code))
+    said = status.details.retryAfterSeconds if status.details is not None else 0
+    return ApiError(code, status, max(float(said), _parse_retry_after(headers.get("Retry-After", ""))))
+
+
+def decode_json_error(line: bytes) -> ApiError:
+    """Parse the ``ERROR`` event of a watch in JSON."""
+    try:
+        return _build_event_error(_error.decode(line).object)
+    except msgspec.MsgspecError:
+        return _build_event_error(_build_unknown_status(line))
+
+
+def decode_protobuf_error(body: bytes) -> ApiError:
+    """Parse the ``ERROR`` event of a watch in protobuf."""
+    try:
+        return _build_event_error(_decode_status(body))
+    except MalformedResponse:
+        return _build_event_error(_build_unknown_status(body))
+
+
+def _build_event_error(status: ApiStatus) -> ApiError:
+    return ApiError(status.code or _SERVER_ERROR, status)
+
+
+def _build_unknown_status(said: bytes) -> ApiStatus:
+    return ApiStatus(reason="Unknown", message=said[:_LONGEST].decode(errors="replace"))
+
+
+def _decode_status(body: bytes) -> ApiStatus:
+    said = protobuf_envelope.decode_message(wire.Status, protobuf_envelope.unwrap_object(body, b"Status"))
+    about = said.details
+    return ApiStatus(
+        kind="Status",
+        reason=decode_text(said.reason),
+        message=decode_text(said.message),
+        code=said.code,
+        details=StatusDetails(
+            name=decode_text(about.name),
+            kind=decode_text(about.kind),
+            causes=tuple(
+                StatusCause(reason=decode_text(each.reason), field=decode_text(each.field))
+                for each in about.causes
+            ),
+            retryAfterSeconds=about.retry_after_seconds,
+        ),
+    )
+
+
+def _get_reason_phrase(code: int) -> str:
+    try:
+        return HTTPStatus(code).phrase.replace(" ", "")
+    except ValueError:
+        return "Unknown"
+
+
+def _parse_retry_after(said: str) -> float:
+    # Kubernetes sends seconds; a date is ignored.
+    return float(said) if said.isdecimal() else 0.0

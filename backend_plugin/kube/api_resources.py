@@ -1,0 +1,175 @@
+"""The watched kinds: one row each, with its resource, its filter and its reader."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from msgspec import structs
+
+from backend_plugin.core.manifest.names import IDENTITY
+from backend_plugin.core.observed import (
+    Event,
+    Job,
+    Pod,
+    PodGroup,
+    read_event,
+    read_job,
+    read_pod,
+    read_pod_group,
+)
+from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.scheduling import registry
+from backend_plugin.core.values import Manifest
+from backend_plugin.kube import json_decoder
+from backend_plugin.kube.decoder import Decoder
+from backend_plugin.kube.pod_decoder import PodDecoder
+from backend_plugin.shell.cluster import Record
+
+# Matches the names of our jobs (`core.manifest.names`) and of their pods. Events and pod groups do not have a
+# label of this backend, and they may arrive before the job.
+_OURS: Final = re.compile(r".+-\d+-[0-9a-f]{12}(?:-(?:master|worker)-\d+)?")
+OPERATED: Final = "PyTorchJob"
+_NAME: Final = re.compile(r"[a-z0-9][-.a-z0-9]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiResource:
+    """A resource of the Kubernetes API."""
+
+    group: str
+    """Empty for core/v1."""
+    version: str
+    """Empty for the version that the cluster prefers."""
+    plural: str
+
+    def build_path(self, namespace: str, name: str = "", *, version: str = "") -> str:
+        """Return the URL path of one object, or of all objects if `name` is empty.
+
+        Args:
+            namespace: Empty for all namespaces.
+            name: The name of the object.
+            version: Replaces the version of the resource.
+        """
+        root = f"/apis/{self.group}" if self.group else "/api"
+        parts = (
+            root,
+            version or self.version,
+            *(("namespaces", namespace) if namespace else ()),
+            self.plural,
+            *((name,) if name else ()),
+        )
+        return "/".join(parts)
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+def is_path_safe(*said: str) -> bool:
+    """True if all arguments are safe in a URL path. Other text could address a different path."""
+    return all(map(_NAME.fullmatch, said))
+
+
+JOBS: Final = ApiResource(group="kubeflow.org", version="v1", plural="pytorchjobs")
+PODS: Final = ApiResource(group="", version="v1", plural="pods")
+POD_TEMPLATES: Final = ApiResource(group="", version="v1", plural="podtemplates")
+EVENTS: Final = ApiResource(group="", version="v1", plural="events")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedKind:
+    """A resource that is listed and watched, or a part of its objects."""
+
+    record: type[Record]
+    resource: ApiResource
+    wire: object
+    """The type that the JSON parser fills. It contains the fields that `read` uses."""
+    read: Callable[[Any], Record | None]
+    """Returns None for an object that does not belong to this backend."""
+    protobuf: Decoder | None = None
+    """The protobuf parser, or None if the kind is only requested in JSON."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    """The selectors by which the API server filters the objects."""
+    optional: bool = False
+    """True if a cluster may not serve the resource."""
+
+    about: str = ""
+    """The kind of the involved object. Used for events only."""
+
+    def __str__(self) -> str:
+        return f"{self.resource} about a {self.about}" if self.about else str(self.resource)
+
+
+def _read_own_event(manifest: Manifest) -> Event | None:
+    about = get_mapping(manifest, "involvedObject")
+    name = get_text(about, "name")
+    return read_event(manifest) if _OURS.fullmatch(name) or registry.can_be_gang_object(name) else None
+
+
+def _read_own_group(manifest: Manifest) -> PodGroup | None:
+    """Return a pod group under the name of the job that owns it, since Kueue and KAI use other names.
+
+    A pod group without this owner is `foreign`, even if it has the name of a job.
+    """
+    for owner in json_decoder.iter_owner_names(manifest, OPERATED):
+        if _OURS.fullmatch(owner):
+            named = {**manifest, "metadata": {**json_decoder.get_metadata(manifest), "name": owner}}
+            return read_pod_group(named)
+    # Kueue's Workloads never have the name of the job.
+    if get_text(manifest, "kind") == "PodGroup" and _OURS.fullmatch(
+        get_text(json_decoder.get_metadata(manifest), "name")
+    ):
+        return structs.replace(read_pod_group(manifest), foreign=True)
+    return _read_foreign_workload(read_pod_group(manifest))
+
+
+def _read_foreign_workload(group: PodGroup) -> PodGroup | None:
+    """Return a foreign Workload with the fields that determine queue positions; None for other kinds."""
+    if group.kind != "Workload":
+        return None
+    queue = group.queue if registry.has_queue_position(group) else ""
+    return structs.replace(group, foreign=True, queue=queue, conditions=(), checks=())
+
+
+LABELLED: Final = {"labelSelector": IDENTITY}
+KINDS: Final = (
+    WatchedKind(record=Job, resource=JOBS, wire=json_decoder.JobWire, read=read_job, query=LABELLED),
+    # An API server without protobuf returns whole pods in JSON.
+    WatchedKind(
+        record=Pod,
+        resource=PODS,
+        wire=dict[str, Any],
+        read=read_pod,
+        protobuf=PodDecoder(),
+        query=LABELLED,
+    ),
+    # The API server filters events by the involved kind; `_read_own_event` filters them by the involved name.
+    *(
+        WatchedKind(
+            record=Event,
+            resource=EVENTS,
+            wire=json_decoder.EventWire,
+            read=_read_own_event,
+            query={"fieldSelector": f"involvedObject.kind={about}"},
+            about=about,
+        )
+        for about in (OPERATED, "Pod", "PodGroup")
+    ),
+    *(
+        WatchedKind(
+            record=PodGroup,
+            resource=resource,
+            wire=json_decoder.GroupWire,
+            read=_read_own_group,
+            optional=True,
+        )
+        for resource in (
+            ApiResource(group="scheduling.x-k8s.io", version="", plural="podgroups"),
+            ApiResource(group="scheduling.volcano.sh", version="", plural="podgroups"),
+            # The newest version of this API group contains queues only.
+            ApiResource(group="scheduling.run.ai", version="v2alpha2", plural="podgroups"),
+            ApiResource(group="kueue.x-k8s.io", version="", plural="workloads"),
+        )
+    ),
+)
+"""Jobs come first, because the records of the other kinds refer to them."""

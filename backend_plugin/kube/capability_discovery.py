@@ -1,0 +1,294 @@
+"""Detects the gang scheduling capabilities of a cluster with discovery, lists and dry runs.
+
+The result contains a reason for each fact that cannot be determined. The decisions are in
+`core.scheduling.selection`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.scheduling.adapter import QueueResource
+from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.scheduling.operator_gangs import FLAG
+from backend_plugin.core.scheduling.registry import ADAPTERS
+from backend_plugin.core.scheduling.status_parser import parse_bounded
+from backend_plugin.core.values import Manifest
+from backend_plugin.kube.api_client import ApiClient
+from backend_plugin.kube.api_errors import ApiError
+from backend_plugin.kube.api_resources import EVENTS, JOBS, PODS, ApiResource, is_path_safe
+from backend_plugin.kube.connection import ApiRequest
+from backend_plugin.kube.options import KubernetesOptions
+from backend_plugin.kube.permissions import Permissions, PolicyRule
+from backend_plugin.shell.cluster import ClusterUnavailable
+
+_DEPLOYMENTS: Final = ApiResource(group="apps", version="v1", plural="deployments")
+# The Deployment has the default name, or another name and the default label.
+_OPERATORS: Final = (
+    {"fieldSelector": "metadata.name=training-operator"},
+    {"labelSelector": "control-plane=kubeflow-training-operator"},
+)
+_LIMITS: Final = ApiResource(group="", version="v1", plural="limitranges")
+_PROBE: Final = "kfpytorch-probe"
+_DRY_RUN: Final = {"dryRun": "All", "fieldManager": "kfpytorch", "fieldValidation": "Ignore"}
+_EVENTS: Final = "200"
+"""The number of events that are read to find the schedulers that bind pods."""
+_QUEUES: Final = "500"
+_CLOSED: Final = ("Closed", "Closing")
+_LONGEST: Final = 300
+"""The maximum length of an error message in a reason. A webhook may return a long one."""
+
+_POD: Final[Manifest] = {
+    # Satisfies the `restricted` level of Pod Security, and fits into any quota that is not exhausted.
+    "securityContext": {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    },
+    "containers": [
+        {
+            "name": "probe",
+            "image": "probe",
+            "resources": {part: {"cpu": "10m", "memory": "16Mi"} for part in ("requests", "limits")},
+            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        }
+    ],
+    "schedulingGroup": {"podGroupName": _PROBE},
+}
+_QUEUED: Final = {"kueue.x-k8s.io/queue-name": _PROBE}
+_KUEUE: Final = "kueue.x-k8s.io"
+
+
+class _UnknownFact(Exception):
+    """A fact cannot be determined; the message is the reason."""
+
+
+class CapabilityDiscovery:
+    """Detects the capabilities of one cluster."""
+
+    def __init__(self, api: ApiClient, permissions: Permissions, options: KubernetesOptions) -> None:
+        self._api = api
+        self._permissions = permissions
+        self._everywhere = not options.namespaces
+
+    async def fetch_capabilities(self, namespace: str, *, tries_pod: bool = True) -> Capabilities:
+        """Return the current capabilities for the jobs of a namespace.
+
+        Without `tries_pod` no pod is created in a dry run, and what it would show is unknown.
+
+        Raises:
+            ClusterUnavailable: If the API server does not respond.
+        """
+        if not is_path_safe(namespace):
+            raise ClusterUnavailable(f"{namespace} is not a valid namespace name")
+        apis = await self._await_fact(self._list_api_versions())
+        served = apis if isinstance(apis, Mapping) else {}
+        asked: dict[str, Awaitable[Any]] = {
+            "kubernetes": self._fetch_server_version(),
+            "operator_scheduler": self._find_operator_scheduler(),
+            "schedulers": self._list_binding_schedulers(namespace),
+            "container_defaults": self._list_container_defaults(namespace),
+        }
+        if tries_pod:
+            asked["pod"] = self._dry_run_pod(namespace)
+        if _KUEUE in served:
+            asked["suspends_jobs"] = self._is_job_suspended(namespace)
+        kinds = _select_queue_kinds(served)
+        for name, (kind, version) in kinds.items():
+            asked[name] = self._list_open_queues(
+                ApiResource(group=kind.group, version=version, plural=kind.plural), kind, namespace
+            )
+        answers = await asyncio.gather(*map(self._await_fact, asked.values()))
+        return _build_capabilities({"apis": apis, **dict(zip(asked, answers, strict=True))}, kinds)
+
+    async def _await_fact(self, fact: Awaitable[Any]) -> Any:
+        """Return the fact, or the exception that it raised."""
+        try:
+            return await fact
+        except (_UnknownFact, ClusterUnavailable) as trouble:
+            return trouble
+
+    # ---- facts
+
+    async def _list_api_versions(self) -> Mapping[str, Sequence[str]]:
+        groups = get_mappings(await self._fetch_fact(ApiRequest(path="/apis", doubts=False), None), "groups")
+        return {get_text(group, "name"): tuple(_list_versions(group)) for group in groups}
+
+    async def _fetch_server_version(self) -> str:
+        said = await self._fetch_fact(ApiRequest(path="/version", doubts=False), None)
+        return get_text(said, "gitVersion").removeprefix("v") or None  # type: ignore[return-value]
+
+    async def _find_operator_scheduler(self) -> str:
+        rule = PolicyRule(resource=_DEPLOYMENTS, verbs=("list",))
+        for query in _OPERATORS:
+            question = ApiRequest(path=_DEPLOYMENTS.build_path(""), query=query, doubts=False)
+            found = get_mappings(await self._fetch_fact(question, rule), "items")
+            names = {_find_flag_scheduler(each) for each in found}
+            if None in names:
+                raise _UnknownFact(f"{FLAG} is set, but its value comes from a shell or a variable")
+            if len(names) == 1:
+                return names.pop() or ""
+            if names:
+                raise _UnknownFact(
+                    f"several training-operators run with different values of {FLAG}: "
+                    f"{', '.join(sorted(map(str, names)))}"
+                )
+        raise _UnknownFact("there is no Deployment training-operator")
+
+    async def _list_binding_schedulers(self, namespace: str) -> Sequence[str] | None:
+        scope = "" if self._everywhere else namespace
+        query = {"fieldSelector": "reason=Scheduled", "limit": _EVENTS}
+        question = ApiRequest(path=EVENTS.build_path(scope), query=query, doubts=False)
+        found = await self._fetch_fact(
+            question, PolicyRule(resource=EVENTS, verbs=("list",), namespace=scope)
+        )
+        seen = {
+            get_text(get_mapping(event, "source"), "component") or get_text(event, "reportingComponent")
+            for event in get_mappings(found, "items")
+        }
+        # Without events there is no evidence for any scheduler.
+        return tuple(sorted(seen - {""})) or None
+
+    async def _list_container_defaults(self, namespace: str) -> Mapping[str, str]:
+        """Return the default requests of containers. If LimitRanges differ, the first one applies."""
+        rule = PolicyRule(resource=_LIMITS, verbs=("list",), namespace="" if self._everywhere else namespace)
+        found = await self._fetch_fact(ApiRequest(path=_LIMITS.build_path(namespace), doubts=False), rule)
+        said: dict[str, str] = {}
+        for ranges in get_mappings(found, "items"):
+            for each in get_mappings(get_mapping(ranges, "spec"), "limits"):
+                if get_text(each, "type") == "Container":
+                    # A default limit is also the default request.
+                    asked = {**get_mapping(each, "default"), **get_mapping(each, "defaultRequest")}
+                    said = {**{name: str(amount) for name, amount in asked.items()}, **said}
+        # Ignores values that are not quantities or that are too large; no API server stores them.
+        return {name: amount for name, amount in said.items() if parse_bounded(amount) is not None}
+
+    async def _list_open_queues(
+        self, resource: ApiResource, kind: QueueResource, namespace: str
+    ) -> Sequence[str]:
+        scope = namespace if kind.is_namespaced else ""
+        rule = PolicyRule(resource=resource, verbs=("list",), namespace="" if self._everywhere else scope)
+        question = ApiRequest(path=resource.build_path(scope), query={"limit": _QUEUES}, doubts=False)
+        found = await self._fetch_fact(question, rule)
+        if get_text(get_mapping(found, "metadata"), "continue"):
+            raise _UnknownFact(f"there are more than {_QUEUES} {resource}")
+        open_ones = (
+            each
+            for each in get_mappings(found, "items")
+            if get_text(get_mapping(each, "status"), "state") not in _CLOSED
+        )
+        return tuple(sorted(get_text(get_mapping(each, "metadata"), "name") for each in open_ones))
+
+    async def _dry_run_pod(self, namespace: str) -> Manifest:
+        """Return the spec of a pod after admission, from a dry run."""
+        pod: Manifest = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": _build_metadata(namespace),
+            "spec": _POD,
+        }
+        return get_mapping(await self._dry_run_create(PODS, namespace, pod), "spec")
+
+    async def _is_job_suspended(self, namespace: str) -> bool:
+        template: Manifest = {"spec": {"containers": [{"name": "pytorch", "image": "probe"}]}}
+        job: Manifest = {
+            "apiVersion": f"{JOBS.group}/{JOBS.version}",
+            "kind": "PyTorchJob",
+            "metadata": {**_build_metadata(namespace), "labels": _QUEUED},
+            "spec": {
+                "pytorchReplicaSpecs": {
+                    "Master": {"replicas": 1, "restartPolicy": "Never", "template": template}
+                }
+            },
+        }
+        made = await self._dry_run_create(JOBS, namespace, job)
+        return get_mapping(made, "spec", "runPolicy").get("suspend") is True
+
+    async def _dry_run_create(self, resource: ApiResource, namespace: str, manifest: Manifest) -> Manifest:
+        """Return the object that a dry run of its creation returns."""
+        scope = "" if self._everywhere else namespace
+        question = ApiRequest(
+            method="POST",
+            path=resource.build_path(namespace),
+            query=_DRY_RUN,
+            body=msgspec.json.encode(manifest),
+            doubts=False,
+        )
+        return await self._fetch_fact(
+            question, PolicyRule(resource=resource, verbs=("create",), namespace=scope)
+        )
+
+    async def _fetch_fact(self, question: ApiRequest, rule: PolicyRule | None) -> Manifest:
+        try:
+            return await self._api.fetch_object(question)
+        except ApiError as answer:
+            if answer.is_not_authorized and rule is not None:
+                raise _UnknownFact(self._permissions.record_missing(rule, answer.message)) from answer
+            if answer.code >= HTTPStatus.INTERNAL_SERVER_ERROR or answer.code == HTTPStatus.TOO_MANY_REQUESTS:
+                raise ClusterUnavailable(f"the API server answers {answer}") from answer
+            raise _UnknownFact(f"the API server answers {answer}"[:_LONGEST]) from answer
+
+
+def _build_capabilities(told: Mapping[str, Any], kinds: Iterable[str]) -> Capabilities:
+    for each in told.values():
+        if isinstance(each, ClusterUnavailable):
+            raise each
+    unknown = {name: str(each) for name, each in told.items() if isinstance(each, _UnknownFact)}
+    known = {name: each for name, each in told.items() if name not in unknown}
+    pod = known.pop("pod", None)
+    if "pod" in unknown:
+        unknown["admission_scheduler"] = unknown["keeps_scheduling_group"] = unknown.pop("pod")
+    queues = {name: known.pop(name) for name in kinds if name in known}
+    return Capabilities(
+        **known,
+        queues=queues,
+        admission_scheduler=None if pod is None else get_text(pod, "schedulerName"),
+        keeps_scheduling_group=None if pod is None else "schedulingGroup" in pod,
+        unknown=unknown,
+    )
+
+
+def _select_queue_kinds(served: Mapping[str, Sequence[str]]) -> Mapping[str, tuple[QueueResource, str]]:
+    """Return the queue kinds that the cluster serves and their versions, by scheduler name."""
+    firsts = ((name, next(iter(styles.values())).queues) for name, styles in ADAPTERS.items())
+    return {
+        name: (kind, served[kind.group][0])
+        for name, kind in firsts
+        if kind is not None and served.get(kind.group)
+    }
+
+
+def _list_versions(group: Manifest) -> Sequence[str]:
+    """Return the versions of an API group, with the preferred one first."""
+    preferred = get_text(get_mapping(group, "preferredVersion"), "version")
+    said = [get_text(each, "version") for each in get_mappings(group, "versions")]
+    return tuple(dict.fromkeys(filter(None, [preferred, *said])))
+
+
+def _find_flag_scheduler(deployment: Manifest) -> str | None:
+    """Return the gang scheduler that the operator's flag names. None if the flag's value is not literal."""
+    words: list[str] = []
+    for container in get_mappings(get_mapping(deployment, "spec", "template", "spec"), "containers"):
+        for part in ("command", "args"):
+            said = container.get(part)
+            words += map(str, said) if isinstance(said, Sequence) and not isinstance(said, str) else ()
+    return _find_flag_value(words)
+
+
+def _find_flag_value(words: Sequence[str]) -> str | None:
+    # Without arguments there is no flag.
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        # Go accepts one dash or two.
+        name, equals, value = f"--{word.lstrip('-')}".partition("=")
+        if word.startswith("-") and name == FLAG:
+            said = value if equals else following
+            return None if "$" in said else said
+    return None if any(FLAG in word for word in words) else ""
+
+
+def _build_metadata(namespace: str) -> Manifest:
+    return {"name": _PROBE, "namespace": namespace}

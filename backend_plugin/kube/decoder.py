@@ -1,0 +1,91 @@
+"""The types into which API responses are parsed. `json_decoder` and `pod_decoder` parse them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from backend_plugin.core.errors import BackendError
+from backend_plugin.core.observed import Event
+from backend_plugin.shell.cluster import Record
+
+
+class MalformedResponse(BackendError):
+    """Raised for a body that an API server does not send, such as a truncated stream or a proxy's page."""
+
+
+class WatchedObject(NamedTuple):
+    """An object of a list or of a watch event."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    record: Record | None
+    """The record, or None for an object that does not belong to this backend."""
+
+    @property
+    def timestamp(self) -> float:
+        """Return the Unix timestamp of an event, in seconds; 0.0 for all other records."""
+        at = self.record.at if isinstance(self.record, Event) else None
+        return at.timestamp() if at is not None else 0.0
+
+
+class WatchEvent(NamedTuple):
+    """A watch event."""
+
+    type: str
+    """ADDED, MODIFIED, DELETED or BOOKMARK."""
+    seen: WatchedObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPage:
+    """A page of a list."""
+
+    items: Iterable[WatchedObject]
+    """Iterate once only: each object is parsed when it is consumed, and parsing takes most of the time."""
+    version: str
+    """The `resourceVersion` of the list. A watch from this version misses no change."""
+    rest: str
+    """The `continue` token of the next page. Empty on the last page."""
+
+    def __post_init__(self) -> None:
+        """Raise `MalformedResponse` if there is no `resourceVersion`: a truncated list would look empty."""
+        if not self.version:
+            raise MalformedResponse("a list without a resourceVersion")
+
+
+class StreamSplitter(Protocol):
+    """Splits a stream into parts."""
+
+    cut: int
+    """The number of bytes omitted from the part that was yielded last."""
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """Yield the parts that `piece` completes."""
+
+    @property
+    def remainder(self) -> bytes | int:
+        """The incomplete part, or the number of bytes that it lacks."""
+
+
+class Decoder(Protocol):
+    """Parses the objects of one kind from one encoding."""
+
+    def create_splitter(self, longest: int) -> StreamSplitter:
+        """Return a splitter of a watch stream into events. An event of more than `longest` bytes is cut."""
+
+    def decode_event(self, part: bytes) -> WatchEvent:
+        """Parse one watch event.
+
+        Raises:
+            ApiError: If the event is an API error.
+            MalformedResponse: If the bytes are not a watch event.
+        """
+
+    def decode_page(self, body: bytes) -> ListPage:
+        """Parse one page of a list.
+
+        Raises:
+            MalformedResponse: If the body is not a complete list.
+        """

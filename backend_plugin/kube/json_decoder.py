@@ -1,0 +1,235 @@
+"""Parses objects from JSON: decodes only the fields that are read.
+
+The decoder drops all other fields, such as managedFields and templates. The readers of `core.observed` create
+the records. An object with a field of an unexpected type is decoded as a whole, and the same readers ignore
+that field. Pods in protobuf are parsed by `pod_decoder`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Generic, TypedDict, TypeVar
+
+import msgspec
+
+from backend_plugin.core.reading import NOTHING, get_mapping, get_mappings, get_text
+from backend_plugin.core.values import Manifest
+from backend_plugin.kube import api_errors
+from backend_plugin.kube.decoder import ListPage, MalformedResponse, WatchedObject, WatchEvent
+from backend_plugin.kube.lines import LineSplitter
+from backend_plugin.shell.cluster import Record
+
+T = TypeVar("T")
+
+
+# The values of scalar fields may have any type, because the readers check them.
+class _Owner(TypedDict, total=False):
+    kind: Any
+    name: Any
+    uid: Any
+
+
+class _Meta(TypedDict, total=False):
+    name: Any
+    namespace: Any
+    uid: Any
+    resourceVersion: Any
+    creationTimestamp: Any
+    deletionTimestamp: Any
+    deletionGracePeriodSeconds: Any
+
+
+class _JobMeta(_Meta, total=False):
+    generation: Any
+    annotations: dict[str, Any] | None
+    ownerReferences: list[_Owner] | None
+
+
+class _GroupMeta(_Meta, total=False):
+    ownerReferences: list[_Owner] | None
+
+
+class _Condition(TypedDict, total=False):
+    type: Any
+    status: Any
+    reason: Any
+    message: Any
+    lastTransitionTime: Any
+
+
+class _Replicas(TypedDict, total=False):
+    replicas: Any
+    restartPolicy: Any
+
+
+class _RunPolicy(TypedDict, total=False):
+    cleanPodPolicy: Any
+    ttlSecondsAfterFinished: Any
+    activeDeadlineSeconds: Any
+
+
+class _JobSpec(TypedDict, total=False):
+    pytorchReplicaSpecs: dict[str, _Replicas]
+    runPolicy: _RunPolicy | None
+    elasticPolicy: dict[str, Any] | None
+    nprocPerNode: Any
+
+
+class _JobStatus(TypedDict, total=False):
+    conditions: list[_Condition] | None
+    startTime: Any
+    completionTime: Any
+
+
+class _GroupSpec(TypedDict, total=False):
+    priority: Any
+    queueName: Any
+    queue: Any
+    active: Any
+
+
+class JobWire(TypedDict, total=False):
+    """The fields of a PyTorchJob that are read."""
+
+    metadata: _JobMeta
+    spec: _JobSpec
+    status: _JobStatus | None
+
+
+_job: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(JobWire)
+
+
+class EventWire(TypedDict, total=False):
+    """The fields of a core/v1 event that are read."""
+
+    metadata: _Meta
+    involvedObject: _Owner
+    reason: Any
+    action: Any
+    message: Any
+    type: Any
+    lastTimestamp: Any
+    eventTime: Any
+    series: Any
+
+
+class GroupWire(TypedDict, total=False):
+    """The fields of a PodGroup or a Workload that are read."""
+
+    apiVersion: Any
+    kind: Any
+    metadata: _GroupMeta
+    spec: _GroupSpec
+    status: Any
+
+
+class _WatchLine(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    type: str
+    object: T
+
+
+class _ListBody(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    kind: str
+    metadata: dict[str, Any]
+    items: list[T] | None
+
+
+class JsonDecoder:
+    """A `Parser` for one kind."""
+
+    def __init__(self, kind: Any, read: Callable[[Any], Record | None]) -> None:
+        """Create a parser.
+
+        Args:
+            kind: One of the types above, or the type of whole objects.
+            read: Returns the record of an object, or None if the object does not belong to this backend.
+        """
+        self._line: msgspec.json.Decoder[_WatchLine[Any]] = msgspec.json.Decoder(_WatchLine[kind])
+        self._body: msgspec.json.Decoder[_ListBody[Any]] = msgspec.json.Decoder(_ListBody[kind])
+        self._read = read
+
+    def create_splitter(self, longest: int) -> LineSplitter:
+        """Return a splitter of a watch stream; see `parsed.Parser`."""
+        return LineSplitter(longest)
+
+    def decode_event(self, part: bytes) -> WatchEvent:
+        """Parse one watch event; see `parsed.Parser`."""
+        try:
+            said = self._line.decode(part)
+            how, manifest = said.type, said.object
+        except (msgspec.MsgspecError, RecursionError):
+            whole = decode_object(part)
+            how, manifest = get_text(whole, "type"), get_mapping(whole, "object")
+        if how == "ERROR":
+            raise api_errors.decode_json_error(part)
+        return WatchEvent(how, self._decode_object(manifest))
+
+    def decode_page(self, body: bytes) -> ListPage:
+        """Parse one page of a list; see `parsed.Parser`."""
+        try:
+            said = self._body.decode(body)
+            kind = said.kind
+            meta: Manifest = said.metadata
+            items: Sequence[Manifest] = said.items or ()
+        except (msgspec.MsgspecError, RecursionError):
+            whole = decode_object(body)
+            kind, meta, items = get_text(whole, "kind"), get_mapping(whole, "metadata"), _get_items(whole)
+        # The page of a proxy and a `Status` are objects too, and would look like an empty list.
+        if not kind.endswith("List"):
+            raise MalformedResponse(f"not a list: {body[:80]!r}")
+        return ListPage(
+            items=map(self._decode_object, items),
+            version=get_text(meta, "resourceVersion"),
+            rest=get_text(meta, "continue"),
+        )
+
+    def _decode_object(self, manifest: Manifest) -> WatchedObject:
+        meta, record = get_metadata(manifest), self._read(manifest)
+        named = record if record is not None and record.name else None
+        name = named.name if named is not None else ""
+        return WatchedObject(
+            get_text(meta, "namespace"), name, get_text(meta, "uid"), get_text(meta, "resourceVersion"), named
+        )
+
+
+def _get_items(whole: Manifest) -> Sequence[Manifest]:
+    said = whole.get("items")
+    found = get_mappings(whole, "items")
+    if said is not None and not (isinstance(said, list) and len(said) == len(found)):
+        raise MalformedResponse(f"not the items of a list: {str(said)[:80]}")
+    return found
+
+
+def decode_object(body: bytes) -> Manifest:
+    """Decode a whole object.
+
+    Raises:
+        MalformedResponse: If the body is not a JSON object.
+    """
+    try:
+        said = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise MalformedResponse(f"not JSON: {error}") from error
+    if not isinstance(said, dict):
+        raise MalformedResponse(f"not an object: {body[:80]!r}")
+    return said
+
+
+def decode_job(body: bytes) -> Manifest:
+    """Decode the fields of a job that are read. Raises as `decode_object` does."""
+    try:
+        job: Manifest = _job.decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return decode_object(body)
+    return job
+
+
+def get_metadata(manifest: Manifest) -> Manifest:
+    """Return the metadata of an object; empty if there is no valid metadata."""
+    found = manifest.get("metadata")
+    return found if isinstance(found, dict) else NOTHING
+
+
+def iter_owner_names(manifest: Manifest, kind: str) -> Iterator[str]:
+    """Yield the names of the owners of one kind."""
+    for owner in get_mappings(get_metadata(manifest), "ownerReferences"):
+        if owner.get("kind") == kind:
+            yield get_text(owner, "name")

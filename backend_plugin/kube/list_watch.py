@@ -1,0 +1,125 @@
+"""PURE: the next step of a reflector: list, watch or pause. Time and random numbers are arguments.
+
+Lists are requested without a `resourceVersion`. The API server then returns the current state, so a list
+after 410 is never older than the cache, and an object that it omits was deleted. Version ``0`` would be
+cheaper, but an API server may answer it from a stale cache; and lists are rare here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 30.0
+_LONGEST_ASKED: Final = 60.0
+"""The limit in seconds for `Retry-After`: a proxy may send hours, although the API server is back in minutes.
+"""
+_MOST_FAILURES: Final = 3
+"""The number of failed watches in a row before a new list, which may skip the change that broke them."""
+_WATCH: Final = (300.0, 600.0)
+"""The bounds in seconds of `timeoutSeconds` of a watch. A random value avoids that all watches end together.
+"""
+_RESYNC: Final = (3_600.0, 7_200.0)
+"""The bounds in seconds between two lists without an error. The list corrects changes that were lost."""
+_LARGEST_PAGE: Final = 4_000
+"""The maximum number of objects. A page of pods of this size has 40 MB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListStep:
+    """List one page."""
+
+    limit: int
+    rest: str
+    """The `continue` token. Empty for a new list, which discards the pages of an unfinished one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchStep:
+    """Watch the changes after `version`."""
+
+    version: str
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseStep:
+    """Wait."""
+
+    seconds: float
+
+
+Step: TypeAlias = ListStep | WatchStep | PauseStep
+
+
+@dataclass(slots=True, kw_only=True)
+class ListWatch:
+    """The state machine of one reflector. The reflector reports the result of each step."""
+
+    chance: Callable[[], float]
+    """Returns a random number from 0 to 1."""
+    page: int
+    _limit: int = field(init=False)
+    _rest: str = field(default="", init=False)
+    _version: str = field(default="", init=False)
+    _pause: float = field(default=0.0, init=False)
+    _failures: int = field(default=0, init=False)
+    _resync: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self._limit = self.page
+
+    def decide_next_step(self, now: float) -> Step:
+        """Return the next step."""
+        if self._pause:
+            seconds, self._pause = self._pause, 0.0
+            return PauseStep(seconds=seconds)
+        if not self._version or now >= self._resync:
+            return ListStep(limit=self._limit, rest=self._rest)
+        return WatchStep(version=self._version, seconds=int(self._choose_between(_WATCH)))
+
+    def on_page(self, rest: str) -> None:
+        """Record a page that is not the last one."""
+        self._rest, self._failures = rest, 0
+
+    def on_list_end(self, version: str, now: float) -> None:
+        """Record the last page of a list, and the `resourceVersion` of that list."""
+        self._rest, self._version, self._failures, self._limit = "", version, 0, self.page
+        self._resync = now + self._choose_between(_RESYNC)
+
+    def on_progress(self, version: str) -> None:
+        """Record the version of a watch event, which may be a bookmark."""
+        if version:
+            self._version, self._failures = version, 0
+
+    def on_watch_end(self, seconds: float) -> None:
+        """Record that a watch ended normally after a duration in seconds."""
+        if seconds < 1:  # A server that ends each watch immediately needs a pause.
+            self.on_failure()
+
+    def on_expired(self) -> None:
+        """Record 410: the version or the `continue` token that was requested is compacted."""
+        # Larger pages finish a list that was too slow for the compaction.
+        self._limit = min(_LARGEST_PAGE, 2 * self._limit) if self._rest else self._limit
+        self._reset_list()
+        self._pause = self.chance()  # All watches of a restored server expire together.
+
+    def on_failure(self, at_least: float = 0.0) -> None:
+        """Record no response or a transient error. The same page or watch is requested again."""
+        self._failures += 1
+        if self._failures >= _MOST_FAILURES and not self._rest:
+            self._version = ""
+        doubled = _FIRST_PAUSE * 2 ** min(self._failures - 1, 10)
+        ours = min(doubled, _LONGEST_PAUSE) * (0.5 + self.chance() / 2)
+        self._pause = max(min(at_least, _LONGEST_ASKED), ours)
+
+    def on_permanent_error(self, seconds: float) -> None:
+        """Record a permanent error, as for an absent or forbidden resource. An admin may resolve it later."""
+        self._reset_list()
+        self._pause = seconds * (0.75 + self.chance() / 2)
+
+    def _reset_list(self) -> None:
+        self._rest, self._version, self._failures = "", "", 0
+
+    def _choose_between(self, bounds: tuple[float, float]) -> float:
+        return bounds[0] + (bounds[1] - bounds[0]) * self.chance()

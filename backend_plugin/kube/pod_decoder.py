@@ -1,0 +1,221 @@
+"""Parses pods from protobuf.
+
+The record equals that of `core.observed.read_pod` for the same pod in JSON, but parsing takes a fraction of
+the time. The parser reads each message once and keeps none of them. Pods have more lists and watch events
+than all other kinds together.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta, timezone
+from functools import lru_cache
+from itertools import chain
+from typing import Final, NamedTuple, TypeVar
+
+from backend_plugin.core.observed import PLACE, PLACE_OF, Condition, Container, ContainerTermination, Pod
+from backend_plugin.core.reading import get_int, intern_text
+from backend_plugin.kube import api_errors, protobuf_envelope
+from backend_plugin.kube.decoder import ListPage, WatchedObject, WatchEvent
+from backend_plugin.kube.frames import FrameSplitter
+from backend_plugin.kube.protobuf_envelope import decode_text
+from kfpytorch_idl.kubernetes import pods_pb2 as wire
+
+T = TypeVar("T")
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+# As in `core.reading`: the maximum length of a message and the maximum absolute value of a number.
+_LONGEST: Final = 4_000
+_LARGEST: Final = 2**31 - 1
+_LABEL: Final = "training.kubeflow.org/"
+_JOB_NAME: Final = _LABEL + "job-name"
+_ROLE: Final = _LABEL + "replica-type"
+_INDEX: Final = _LABEL + "replica-index"
+_CONDITIONS: Final = frozenset({b"DisruptionTarget", b"PodScheduled", b"Ready"})
+_SHORT: Final = 256
+"""The limit in bytes for cached states and conditions. Longer ones contain messages and rarely repeat."""
+
+
+class PodDecoder:
+    """A `Parser` for pods."""
+
+    def create_splitter(self, longest: int) -> FrameSplitter:
+        """Return a splitter of a watch stream; see `Parser.create_splitter`."""
+        return FrameSplitter(longest)
+
+    def decode_event(self, part: bytes) -> WatchEvent:
+        """Parse one watch event; see `Parser.decode_event`."""
+        how, wrapped = protobuf_envelope.decode_watch_event(part)
+        if how == b"ERROR":
+            raise api_errors.decode_protobuf_error(wrapped)
+        return WatchEvent(
+            decode_text(how),
+            _decode_object(protobuf_envelope.decode_envelope(wire.WrappedPod, wrapped, b"Pod").raw),
+        )
+
+    def decode_page(self, body: bytes) -> ListPage:
+        """Parse one page of a list; see `Parser.decode_page`."""
+        said = protobuf_envelope.decode_envelope(wire.WrappedPodList, body, b"PodList").raw
+        meta = said.metadata
+        return ListPage(
+            items=map(_decode_object, said.items[:]),
+            version=decode_text(meta.resource_version),
+            rest=decode_text(meta.rest),
+        )
+
+
+def _decode_object(pod: wire.Pod) -> WatchedObject:
+    meta = pod.metadata
+    # A bookmark contains only the version.
+    record = _decode_pod(pod, meta) if meta.name else None
+    name = record.name if record is not None else ""
+    return WatchedObject(
+        _decode_interned(meta.namespace),
+        name,
+        decode_text(meta.uid),
+        decode_text(meta.resource_version),
+        record,
+    )
+
+
+def _decode_pod(pod: wire.Pod, meta: wire.ObjectMeta) -> Pod:
+    spec, status, labels, name = pod.spec, pod.status, meta.labels, decode_text(meta.name)
+    # Iterating over a copy of the repeated field takes half the time.
+    by_type = {each.type: each for each in map(_decode_condition, status.conditions[:]) if each is not None}
+    disrupted, inits = by_type.get("DisruptionTarget"), status.init_container_statuses
+    return Pod(
+        name=name,
+        uid=decode_text(meta.uid),
+        job_name=_decode_interned(labels.get(_JOB_NAME, b"") or labels.get(PLACE_OF, b"")),
+        owners=_decode_owner_uids(meta.owner_references[:]),
+        role=_decode_role(labels.get(_ROLE, b"")),
+        index=_decode_index(labels.get(_INDEX, b"")),
+        place=_decode_interned(labels.get(PLACE, b"")),
+        created=_decode_time(meta.creation_timestamp),
+        deleted=_compute_deletion_time(meta) if meta.deletion_timestamp else None,
+        node=_decode_interned(spec.node_name),
+        hostname=_decode_interned(spec.hostname) or name,
+        phase=_decode_interned(status.phase),
+        reason=_decode_interned(status.reason),
+        message=_decode_message(status.message),
+        started=_decode_time(status.start_time),
+        scheduled=by_type.get("PodScheduled"),
+        disrupted=disrupted if disrupted is not None and disrupted.true else None,
+        ready=by_type.get("Ready"),
+        containers=tuple([_decode_container(each, init=False) for each in status.container_statuses[:]]),
+        init_containers=tuple([_decode_container(each, init=True) for each in inits[:]]) if inits else (),
+    )
+
+
+def _compute_deletion_time(meta: wire.ObjectMeta) -> datetime | None:
+    # The field contains the end of the grace period, not the time of the deletion request.
+    if (at := _decode_time(meta.deletion_timestamp)) is None:
+        return None
+    grace = timedelta(seconds=min(_LARGEST, max(0, meta.deletion_grace_period_seconds)))
+    return at - grace if at - _EPOCH > grace else at
+
+
+def _decode_container(said: wire.ContainerStatus, *, init: bool) -> Container:
+    state, last = _decode_state(said.state), _decode_state(said.last_state)
+    return Container(
+        name=_decode_interned(said.name),
+        image=_decode_interned(said.image),
+        id=decode_text(said.container_id),
+        init=init,
+        waiting=state.waiting,
+        waiting_message=state.waiting_message,
+        running_since=state.running_since,
+        ended=state.ended,
+        last=last.ended,
+        restarts=max(0, said.restart_count),
+    )
+
+
+# ---- cached parsers: equal bytes return the same record, across pods and repeated changes
+
+
+def _with_cache(parse: Callable[[bytes], T]) -> Callable[[bytes], T]:
+    """Return `parse` with a cache for inputs of less than `_SHORT` bytes."""
+    cached = lru_cache(maxsize=8_192)(parse)
+    return lambda said: cached(said) if len(said) < _SHORT else parse(said)
+
+
+class _ContainerState(NamedTuple):
+    """The state of a container as stored in `Container`."""
+
+    waiting: str = ""
+    waiting_message: str = ""
+    running_since: datetime | None = None
+    ended: ContainerTermination | None = None
+
+
+@_with_cache
+def _decode_state(said: bytes) -> _ContainerState:
+    state = protobuf_envelope.decode_message(wire.ContainerState, said)
+    return _ContainerState(
+        waiting=_decode_interned(state.waiting.reason),
+        waiting_message=_decode_message(state.waiting.message),
+        running_since=_decode_time(state.running.started_at),
+        ended=_decode_termination(state.terminated) if state.HasField("terminated") else None,
+    )
+
+
+def _decode_termination(said: wire.ContainerStateTerminated) -> ContainerTermination:
+    return ContainerTermination(
+        exit_code=max(-_LARGEST, said.exit_code) if said.HasField("exit_code") else None,
+        reason=_decode_interned(said.reason),
+        message=_decode_message(said.message),
+        started=_decode_time(said.started_at),
+        finished=_decode_time(said.finished_at),
+    )
+
+
+@_with_cache
+def _decode_condition(said: bytes) -> Condition | None:
+    condition = protobuf_envelope.decode_message(wire.PodCondition, said)
+    if condition.type not in _CONDITIONS:
+        return None
+    return Condition(
+        type=_decode_interned(condition.type),
+        true=condition.status == b"True",
+        reason=_decode_interned(condition.reason),
+        message=_decode_message(condition.message),
+        since=_decode_time(condition.last_transition_time),
+    )
+
+
+def _decode_owner_uids(said: Sequence[bytes]) -> tuple[str, ...]:
+    return _decode_owner_uid(said[0]) if len(said) == 1 else tuple(chain(*map(_decode_owner_uid, said)))
+
+
+@lru_cache(maxsize=8_192)
+def _decode_owner_uid(said: bytes) -> tuple[str]:
+    return (_decode_interned(protobuf_envelope.decode_message(wire.OwnerReference, said).uid),)
+
+
+@lru_cache(maxsize=8_192)
+def _decode_time(said: bytes) -> datetime | None:
+    time = protobuf_envelope.decode_message(wire.Time, said)
+    if not time.HasField("seconds"):
+        return None
+    try:
+        return _EPOCH + timedelta(seconds=time.seconds)
+    except OverflowError:  # The year is before 1 or after 9999.
+        return None
+
+
+@lru_cache(maxsize=8_192)
+def _decode_interned(said: bytes) -> str:
+    return intern_text(decode_text(said))
+
+
+@lru_cache(maxsize=8_192)
+def _decode_role(said: bytes) -> str:
+    return intern_text(decode_text(said).lower())
+
+
+@lru_cache(maxsize=8_192)
+def _decode_index(said: bytes) -> int:
+    return max(0, get_int({"index": decode_text(said)}, "index") or 0)
+
+
+def _decode_message(said: bytes) -> str:
+    return decode_text(said)[:_LONGEST] if said else ""

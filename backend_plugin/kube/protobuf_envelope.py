@@ -1,0 +1,107 @@
+"""Decodes the envelope around Kubernetes objects in protobuf, and strings that may not be valid UTF-8."""
+
+import re
+from functools import lru_cache
+from typing import Final, Protocol, TypeVar
+
+from google.protobuf.message import DecodeError
+from typing_extensions import Self
+
+from backend_plugin.kube.decoder import MalformedResponse
+from kfpytorch_idl.kubernetes.envelope_pb2 import TypeMeta, Unknown, WatchEvent
+
+
+class DecodableMessage(Protocol):
+    """A protobuf message class."""
+
+    @classmethod
+    def FromString(cls, s: bytes, /) -> Self:  # noqa: N802
+        """Decode a message."""
+
+
+class EnvelopeMessage(DecodableMessage, Protocol):
+    """A message that contains an object, such as `Unknown`."""
+
+    type_meta: bytes
+
+
+M = TypeVar("M", bound=DecodableMessage)
+W = TypeVar("W", bound=EnvelopeMessage)
+
+MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
+ACCEPT: Final = f"{MEDIA_TYPE}, application/json"
+"""An API server without protobuf for the kind responds in JSON."""
+_MAGIC: Final = b"k8s\0"
+# The event type and the object in a nested message, with sizes of up to four varint bytes.
+_CHANGE: Final = re.compile(
+    rb"\n.(?P<type>ADDED|MODIFIED|DELETED|BOOKMARK)\x12(?P<outer>[\x80-\xff]{0,3}[\x00-\x7f])"
+    rb"(?P<message>\n(?P<size>[\x80-\xff]{0,3}[\x00-\x7f]))(?=k8s\0)",
+    re.DOTALL,
+)
+_NOT_UTF8: Final = re.compile("[\udc80-\udcff]")
+
+
+def is_wrapped(body: bytes) -> bool:
+    """True if the body is protobuf and not JSON."""
+    return body.startswith(_MAGIC)
+
+
+def unwrap_object(body: bytes, kind: bytes) -> bytes:
+    """Return the bytes of the object in an envelope.
+
+    Raises:
+        MalformedResponse: If the body is not an object of this kind.
+    """
+    return decode_envelope(Unknown, body, kind).raw
+
+
+def decode_envelope(wrapping: type[W], body: bytes, kind: bytes) -> W:
+    """Return the decoded envelope. Raises as `unwrapped` does."""
+    if not is_wrapped(body):
+        raise MalformedResponse(f"not an object in protobuf: {body[:80]!r}")
+    said = decode_message(wrapping, body[len(_MAGIC) :])
+    if (found := _decode_kind(said.type_meta)) != kind:
+        raise MalformedResponse(f"not a {decode_text(kind)}: {found!r}")
+    return said
+
+
+def decode_watch_event(part: bytes) -> tuple[bytes, bytes]:
+    """Return the type of a watch event and its wrapped object. Raises as `unwrapped` does."""
+    if match := _CHANGE.match(part):
+        how, wrapped = match["type"], part[match.end() :]
+        outer = len(part) - match.start("message")
+        # The slice copies the object only once, because it is the last field.
+        if (part[1], _decode_varint(match["outer"]), _decode_varint(match["size"])) == (
+            len(how),
+            outer,
+            len(wrapped),
+        ):
+            return how, wrapped
+    said = decode_message(WatchEvent, part)
+    return said.type, said.object.raw
+
+
+@lru_cache(maxsize=8_192)
+def _decode_varint(said: bytes) -> int:
+    return sum((byte & 127) << 7 * at for at, byte in enumerate(said))
+
+
+@lru_cache(maxsize=64)
+def _decode_kind(type_meta: bytes) -> bytes:
+    return decode_message(TypeMeta, type_meta).kind
+
+
+def decode_message(kind: type[M], said: bytes) -> M:
+    """Decode a message of this type. Raises as `unwrapped` does."""
+    try:
+        return kind.FromString(said)
+    except DecodeError as error:
+        raise MalformedResponse(f"not protobuf: {error}") from error
+
+
+def decode_text(said: bytes) -> str:
+    """Decode a string as in JSON responses: each byte that is not UTF-8 becomes a replacement character."""
+    try:
+        return said.decode()
+    except UnicodeDecodeError:
+        return _NOT_UTF8.sub("\N{REPLACEMENT CHARACTER}", said.decode(errors="surrogateescape"))

@@ -1,0 +1,126 @@
+"""Merges the records of one kind from several reflectors and sends them to a sink.
+
+Each part belongs to one reflector: a namespace, or one of several resources that map to the same kind of
+record.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from backend_plugin.core.observed import Event, Job
+from backend_plugin.kube.decoder import WatchedObject
+from backend_plugin.shell.cluster import ObjectName, Record, Sink
+
+
+class MergedKind:
+    """The records of one kind."""
+
+    def __init__(self, sink: Sink, record: type[Record]) -> None:
+        self.sink: Final = sink
+        self.record: Final = record
+        self.complete = asyncio.Event()
+        """Set when the sink has received all records."""
+        self._parts: list[KindPart] = []
+
+    def add_part(self) -> "KindPart":
+        """Add a part. All parts must be added before one of them receives records."""
+        part = KindPart(self)
+        self._parts.append(part)
+        return part
+
+    @property
+    def is_shared(self) -> bool:
+        """True if there are several parts."""
+        return len(self._parts) > 1
+
+    def deliver_snapshot(self) -> None:
+        """Send all records to the sink, if every part is settled."""
+        settled = all(part.settled for part in self._parts)
+        # A server that cannot read any jobs must not become ready.
+        if settled and (self.record is not Job or any(part.listed for part in self._parts)):
+            found = sorted(
+                (seen for part in self._parts for seen in part.kept.values()), key=lambda seen: seen.timestamp
+            )
+            self._replace_records(found)
+            self.complete.set()
+            for part in self._parts:
+                part.mark_delivered()
+
+    def _replace_records(self, found: Iterable[WatchedObject]) -> None:
+        records = [(seen.namespace, seen.record) for seen in found if seen.record is not None]
+        self.sink.replace_records(self.record, records)
+
+
+class KindPart:
+    """The records of one reflector."""
+
+    def __init__(self, gathering: MergedKind) -> None:
+        self._gathering = gathering
+        self.settled = self.listed = False
+        self.kept: dict[tuple[str, str], WatchedObject] = {}
+        """The records that the sink has not received. A relist of another part may need them longer."""
+        self._newest = 0
+
+    def replace_records(self, found: Iterable[WatchedObject]) -> None:
+        """Replace the records of this part after a list."""
+        if self._gathering.record is Event and self._gathering.complete.is_set():
+            # Events are only added: an event that expired after an hour is still valid.
+            self._add_events(found)
+            return
+        self.kept = {
+            (seen.namespace, seen.uid or seen.name): seen for seen in found if seen.record is not None
+        }
+        self.settled = self.listed = True
+        self._gathering.deliver_snapshot()
+
+    def mark_unavailable(self, *, permitted: bool) -> None:
+        """Settle the part although the resource is absent or forbidden. Earlier records remain."""
+        self.listed |= permitted
+        if not self.settled:
+            self.settled = True
+            self._gathering.deliver_snapshot()
+
+    def apply_change(self, seen: WatchedObject) -> None:
+        """Record that one object was added or modified."""
+        if seen.record is None:
+            return
+        gathering = self._gathering
+        if gathering.record is Event:
+            self._newest = max(self._newest, _parse_version(seen))
+        if self._is_retaining:
+            self.kept[seen.namespace, seen.uid or seen.name] = seen
+        if gathering.complete.is_set():
+            gathering.sink.put_record(seen.namespace, seen.record)
+
+    def apply_deletion(self, seen: WatchedObject) -> None:
+        """Record that one object was deleted."""
+        if seen.record is None or self._gathering.record is Event:
+            return
+        self.kept.pop((seen.namespace, seen.uid or seen.name), None)
+        if self._gathering.complete.is_set():
+            name = ObjectName(namespace=seen.namespace, name=seen.name, uid=seen.uid or None)
+            self._gathering.sink.drop_record(self._gathering.record, name)
+
+    def mark_delivered(self) -> None:
+        """Record that the sink has received the kept records."""
+        if self._gathering.record is Event:
+            self._newest = max((self._newest, *map(_parse_version, self.kept.values())))
+        if not self._is_retaining:
+            self.kept = {}
+
+    @property
+    def _is_retaining(self) -> bool:
+        complete = self._gathering.complete.is_set()
+        return not complete or (self._gathering.is_shared and self._gathering.record is not Event)
+
+    def _add_events(self, found: Iterable[WatchedObject]) -> None:
+        newest = self._newest
+        for seen in sorted(found, key=lambda seen: seen.timestamp):
+            if _parse_version(seen) > newest or not seen.version.isdecimal():
+                self.apply_change(seen)
+
+
+def _parse_version(seen: WatchedObject) -> int:
+    """Return the resource version as a number; 0 if it is not one, in which case events are sent twice."""
+    return int(seen.version) if seen.version.isdecimal() else 0

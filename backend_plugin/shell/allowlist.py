@@ -1,0 +1,94 @@
+"""The allowlist of namespaces and output prefixes, which the cluster itself does not enforce.
+
+Authentication is in `rpc_middleware`.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.job import Attempt
+from backend_plugin.shell.output_prefixes import OutputPrefixes
+
+SYSTEM: Final = frozenset({"kube-system", "kube-public", "kube-node-lease"})
+"""The namespaces of Kubernetes itself; tasks do not run there."""
+ANY: Final = "*"
+FLYTES: Final = "{{ project }}-{{ domain }}"
+"""The default value of Flyte's `namespace_mapping.template`."""
+# Newer Flyte releases also have {{ org }}, but a connector does not receive the organisation.
+_UNKNOWN: Final = re.compile(r"\{\{[^{}]{0,200}\}\}")
+_WILD: Final = re.compile(r"([*?[])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowlist:
+    """The namespaces in which tasks may run, and the prefixes to which they may write."""
+
+    prefixes: OutputPrefixes
+    namespaces: Sequence[str] = (ANY,)
+    """Names, or shell patterns."""
+    refused: Collection[str] = ()
+    """Names that are rejected in addition to `SYSTEM`."""
+    template: str = ANY
+    """The namespace template of a project and domain, as in Flyte's setting; or a shell pattern."""
+
+    def is_served(self, namespace: str) -> bool:
+        """True if this server may read and change jobs in the namespace."""
+        if namespace in SYSTEM or namespace in self.refused:
+            return False
+        return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
+
+    def find_rejection_reason(self, namespace: str, prefix: str) -> str | None:
+        """Return the reason why jobs there may not be queried, as a sentence; None if they may be."""
+        if not self.is_served(namespace):
+            return f"this connector does not serve namespace {namespace!r}"
+        return self.prefixes.find_rejection_reason(prefix)
+
+    def check_attempt(self, run: Attempt) -> Iterator[Problem]:
+        """Yield each problem for which this attempt is rejected."""
+        if (refusal := self._find_namespace_rejection(run)) is not None:
+            message, remedy = refusal
+            yield Problem(
+                field="task_execution_metadata.namespace",
+                value=run.namespace,
+                message=message,
+                remedy=remedy,
+            )
+        if (why := self.prefixes.find_rejection_reason(run.output_prefix)) is not None:
+            yield Problem(
+                field="output_prefix",
+                value=run.output_prefix,
+                message=why,
+                remedy="add it to server.output-prefixes",
+            )
+
+    def _find_namespace_rejection(self, run: Attempt) -> tuple[str, str] | None:
+        """Return the reason and the remedy if the namespace is rejected; None if it is allowed."""
+        if run.namespace in SYSTEM or run.namespace in self.refused:
+            return (
+                "is a system or refused namespace, in which no task may run",
+                "run the task in the namespace of its project",
+            )
+        if not self.is_served(run.namespace):
+            remedy = "add it to server.namespaces, or run the task in another namespace"
+            return "is a namespace that this connector does not serve", remedy
+        if not fnmatchcase(run.namespace, self._build_namespace_pattern(run)):
+            return (
+                f"is not the namespace of project {run.project!r} and domain {run.domain!r}",
+                "set server.namespace-template to namespace_mapping.template of FlyteAdmin",
+            )
+        return None
+
+    def _build_namespace_pattern(self, run: Attempt) -> str:
+        """Return the namespace pattern for tasks of this project and domain."""
+        named = re.sub(r"\{\{ *project *\}\}", lambda _: _escape_pattern(run.project), self.template)
+        named = re.sub(r"\{\{ *domain *\}\}", lambda _: _escape_pattern(run.domain), named)
+        return _UNKNOWN.sub(ANY, named)
+
+
+def _escape_pattern(name: str) -> str:
+    """Return a shell pattern that matches exactly this name."""
+    return _WILD.sub(r"[\1]", name)

@@ -1,0 +1,165 @@
+"""Background operations: keyed work outside requests, retried until it succeeds."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeAlias
+
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.shell.cluster import ClusterUnavailable
+from backend_plugin.shell.logging_setup import add_log_fields
+from backend_plugin.shell.metrics import Metrics
+from backend_plugin.shell.timeouts import timeout
+
+log = logging.getLogger(__name__)
+
+Order: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+Key: TypeAlias = tuple[object, ...]
+"""The operation as one word, then its target."""
+
+FIRST_PAUSE: Final = 0.2
+"""Seconds before the first retry; doubled each time, up to `LONGEST_PAUSE`."""
+LONGEST_PAUSE: Final = 30.0
+_LAST_PAUSE: Final = 1.0
+"""The maximum pause while the server drains, so that every operation is retried before the end."""
+
+
+class BackgroundOperations:
+    """The background operations of one server."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.metrics = metrics
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._interrupted: dict[Key, tuple[Order, Mapping[str, object]]] = {}
+        self._errors: dict[asyncio.Task[None] | None, ClusterUnavailable] = {}
+        self._settling = asyncio.Event()
+
+    def find_error(self, order: asyncio.Task[None]) -> ClusterUnavailable | None:
+        """Return the error of the last try of an operation that is still retried."""
+        return self._errors.get(order)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def count_running(self, what: str) -> int:
+        """Return the number of running operations of one kind; safe to call from another thread."""
+        return sum(1 for key in list(self._tasks) if key[0] == what)
+
+    def submit(self, key: Key, order: Order, whose: Mapping[str, object]) -> asyncio.Task[None]:
+        """Start the operation, unless one with this key runs; `whose` are the fields of its log lines."""
+        task = self._tasks.get(key)
+        if task is None:
+            with add_log_fields(**whose):
+                task = self._tasks[key] = asyncio.create_task(self._run_with_retries(key, order))
+            task.add_done_callback(lambda done: self._on_done(key, done, order, whose))
+        return task
+
+    def cancel(self, key: Key) -> None:
+        """Cancel an operation whose result is no longer needed; no server repeats it."""
+        task = self._tasks.pop(key, None)
+        if task is not None:
+            task.cancel()
+
+    async def drain(self, seconds: float, lasting: str = "", longer: float = 0.0) -> None:
+        """Wait for the running operations, then cancel the rest; if cancelled, cancel them immediately.
+
+        Args:
+            seconds: The time limit.
+            lasting: A kind of operation that no other server can repeat; each cancelled one is logged.
+            longer: The time limit for operations of that kind.
+        """
+        self._settling.set()
+        try:
+            await _wait_until_done([*self._tasks.values()], seconds)
+            await _wait_until_done(
+                [task for key, task in self._tasks.items() if key[0] == lasting], longer - seconds
+            )
+        finally:
+            self._log_cancelled(await self._cancel_all(), lasting)
+
+    async def _cancel_all(self) -> Sequence[Key]:
+        """Cancel all running operations; return the keys of those that did not end on their own."""
+        left = {**self._tasks}
+        for task in left.values():
+            task.cancel()
+        await asyncio.gather(*left.values(), return_exceptions=True)
+        await asyncio.sleep(0)  # Let the done callbacks run.
+        return [key for key, task in left.items() if task.cancelled()]
+
+    def _log_cancelled(self, given_up: Sequence[Key], lasting: str) -> None:
+        """Log the cancelled operations; only an admin can repeat those of kind `lasting`."""
+        if not given_up:
+            return
+        counts = Counter(str(key[0]) for key in given_up)
+        log.log(
+            logging.WARNING if lasting in counts else logging.INFO,
+            "the server stops before %d operations are complete: %s",
+            len(given_up),
+            ", ".join(f"{count} {what}" for what, count in sorted(counts.items())),
+        )
+        for key in given_up:
+            if key[0] == lasting:
+                _, whose = self._interrupted[key]
+                log.warning(
+                    "the operation is not complete, and no other server repeats it; %s the job by hand",
+                    key[0],
+                    extra=whose,
+                )
+
+    async def resubmit(self, what: str, seconds: float) -> None:
+        """Restart cancelled operations of one kind, for example in a new event loop, and wait for them."""
+        await self._cancel_all()
+        for key, (order, whose) in [*self._interrupted.items()]:
+            if key[0] == what:
+                self.submit(key, order, whose)
+        await self.drain(seconds, what, seconds)
+
+    async def _run_with_retries(self, key: Key, order: Order) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                await order()
+            except ClusterUnavailable as trouble:
+                self._errors[asyncio.current_task()] = trouble
+                self.metrics.cluster_errors.add(str(key[0]), "ClusterUnavailable")
+                log.warning("retrying in %.1f s: %s", pause, trouble)
+                await self._sleep_before_retry(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            except RequestRejected as refused:
+                self.metrics.cluster_errors.add(str(key[0]), refused.reason)
+                log.error(  # noqa: TRY400 - no traceback.
+                    "the cluster rejected the request, which is not retried (%d %s): %s",
+                    refused.code,
+                    refused.reason,
+                    refused,
+                )
+                return
+            else:
+                return
+
+    async def _sleep_before_retry(self, seconds: float) -> None:
+        if self._settling.is_set():
+            await asyncio.sleep(min(seconds, _LAST_PAUSE))
+            return
+        with suppress(asyncio.TimeoutError):
+            async with timeout(seconds):
+                await self._settling.wait()
+
+    def _on_done(self, key: Key, task: asyncio.Task[None], order: Order, whose: Mapping[str, object]) -> None:
+        is_needed = self._tasks.get(key) is task
+        if is_needed:
+            del self._tasks[key]
+        self._errors.pop(task, None)
+        if task.cancelled():
+            if is_needed:
+                self._interrupted[key] = order, whose
+        elif (error := task.exception()) is not None:
+            log.error("internal error: an operation stopped", exc_info=error)
+
+
+async def _wait_until_done(tasks: Sequence["asyncio.Task[None]"], seconds: float) -> None:
+    if tasks and seconds > 0:
+        await asyncio.wait(tasks, timeout=seconds)

@@ -1,0 +1,184 @@
+"""A cache of the cluster's gang capabilities per namespace, refreshed periodically and before a rejection.
+
+The capabilities are discovered in `kube.capability_discovery` and used in `core.scheduling.selection`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+
+from backend_plugin.core.job import Attempt
+from backend_plugin.core.scheduling import GangSettings
+from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.shell.cluster import ClusterUnavailable
+from backend_plugin.shell.together import cancel_and_wait
+
+_Key = TypeVar("_Key")
+
+log = logging.getLogger(__name__)
+
+EVERY: Final = 300.0
+"""Seconds between two refreshes: APIs come with an installation, and operators restart for a new flag."""
+FRESH: Final = 2.0
+"""Seconds for which a result is recent enough for a rejection."""
+_LOOK: Final = 4.0
+"""Timeout of one discovery in seconds; a CreateTask that waits for it has seven seconds."""
+_KEPT: Final = 12
+"""Number of refreshes without a task after which a namespace is dropped."""
+_FIRST: Final = ("default",)
+MOST: Final = 1_000
+"""Maximum number of namespaces in the cache, because a call may name any."""
+
+
+class CapabilitySource(Protocol):
+    """A source of gang capabilities."""
+
+    async def fetch_capabilities(self, namespace: str, *, tries_pod: bool = True) -> Capabilities:
+        """Return the current capabilities for the jobs of a namespace; raises `ClusterUnavailable`.
+
+        Only with `tries_pod` a pod may be created in a dry run.
+        """
+
+
+@dataclass(slots=True)
+class _CacheEntry:
+    findings: Capabilities
+    at: float
+    idle: int = 0
+    """Refreshes since the last task of this namespace."""
+
+
+class CapabilitiesCache:
+    """The capabilities of one cluster, by namespace."""
+
+    def __init__(
+        self, looks: CapabilitySource | None, gang: GangSettings, namespaces: Sequence[str] = ()
+    ) -> None:
+        """Create a cache; `namespaces` are refreshed before a task uses them.
+
+        If `looks` is None, no capabilities are found.
+        """
+        self._looks = looks
+        self._decides = gang.needs_detection
+        self._first = namespaces or _FIRST
+        self._seen: dict[str, _CacheEntry] = {}
+        self._looking: dict[str, asyncio.Task[Capabilities]] = {}
+        self._told: dict[tuple[str, str, str], Sequence[str]] = {}
+
+    async def run(self) -> None:
+        """Refresh periodically until cancelled."""
+        try:
+            for namespace in self._first:
+                await self._try_fetch(namespace)
+            while True:
+                await asyncio.sleep(EVERY)
+                await self._refresh_all()
+        finally:
+            await cancel_and_wait([*self._looking.values()])
+
+    async def _refresh_all(self) -> None:
+        for namespace, seen in [*self._seen.items()]:
+            seen.idle += 1
+            if seen.idle > _KEPT and namespace not in self._first:
+                del self._seen[namespace]
+            else:
+                await self._try_fetch(namespace)
+
+    async def _try_fetch(self, namespace: str) -> None:
+        try:
+            await self._fetch_shared(namespace)
+        except ClusterUnavailable as trouble:
+            log.info("the gang capabilities of the cluster are unknown; retrying: %s", trouble)
+
+    async def get_capabilities(self, namespace: str) -> Capabilities:
+        """Return the capabilities for a namespace, from the cache if possible.
+
+        Raises:
+            ClusterUnavailable: If they cannot be discovered, and the scheduler may depend on them.
+        """
+        seen = self._seen.get(namespace)
+        if seen is not None:
+            seen.idle = 0
+            return seen.findings
+        return await self.refresh(namespace)
+
+    async def refresh(self, namespace: str) -> Capabilities:
+        """Return current capabilities, because a rejection must not rely on outdated ones."""
+        seen = self._seen.get(namespace)
+        if self._looks is None:
+            return NOTHING
+        if seen is not None and asyncio.get_running_loop().time() - seen.at < FRESH:
+            return seen.findings
+        try:
+            return await self._fetch_shared(namespace)
+        except ClusterUnavailable:
+            if self._decides:
+                raise
+            # Outdated capabilities do not justify a rejection, so only the settings decide.
+            return (
+                NOTHING if seen is None else Capabilities(container_defaults=seen.findings.container_defaults)
+            )
+
+    async def _fetch_shared(self, namespace: str) -> Capabilities:
+        """Discover the capabilities; concurrent callers share one discovery."""
+        task = self._looking.get(namespace)
+        if task is None:
+            task = self._looking[namespace] = asyncio.ensure_future(self._fetch_capabilities(namespace))
+            task.add_done_callback(lambda done: self._on_fetch_done(namespace, done))
+        return await asyncio.shield(task)
+
+    def _on_fetch_done(self, namespace: str, done: "asyncio.Task[Capabilities]") -> None:
+        del self._looking[namespace]
+        if not done.cancelled():
+            done.exception()  # Mark the exception as retrieved, because all callers may be gone.
+
+    async def _fetch_capabilities(self, namespace: str) -> Capabilities:
+        if self._looks is None:
+            return NOTHING
+        try:
+            findings = await asyncio.wait_for(
+                self._looks.fetch_capabilities(namespace, tries_pod=self._decides), _LOOK
+            )
+        except asyncio.TimeoutError:
+            raise ClusterUnavailable(f"the gang capabilities could not be read within {_LOOK:g} s") from None
+        last = self._seen.get(namespace)
+        findings = findings if last is None else findings.with_last_known(last.findings)
+        if last is None or last.findings != findings:
+            log.info(
+                "gang capabilities in namespace %s: %s", namespace, msgspec.json.encode(findings).decode()
+            )
+        at = asyncio.get_running_loop().time()
+        self._seen.pop(namespace, None)
+        self._seen[namespace] = _CacheEntry(findings, at, 0 if last is None else last.idle)
+        _trim_table(self._seen, self._first)
+        return findings
+
+    def log_selection(self, run: Attempt, reasons: Sequence[str]) -> None:
+        """Log which scheduler is used for the jobs of a project, and why, if that has changed."""
+        place = (run.namespace, run.project, run.domain)
+        if self._told.get(place) != reasons:
+            self._told[place] = reasons
+            _trim_table(self._told, ())
+            log.info(
+                "gangs of %s/%s in namespace %s: %s",
+                run.project,
+                run.domain,
+                run.namespace,
+                " ".join(reasons),
+            )
+
+
+def _trim_table(table: dict[_Key, Any], kept: Container[_Key]) -> None:
+    """Remove the oldest entries of a table that is longer than `MOST`."""
+    old = (each for each in [*table] if each not in kept)
+    for key in islice(old, max(0, len(table) - MOST)):
+        del table[key]
+
+
+NOBODY: Final = CapabilitiesCache(None, GangSettings())
+"""A cache without a source of capabilities."""

@@ -1,0 +1,359 @@
+"""The connector service that FlytePropeller calls, on serialized messages.
+
+An error that no retry can fix is returned as a failed task. A gRPC error would use up the task's retries and
+hide the message. Background work is in `reconciler`.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, NoReturn, TypeAlias
+
+import grpc
+from flyteidl.admin import agent_pb2 as admin
+from flyteidl.core.tasks_pb2 import TaskTemplate
+
+from backend_plugin.core import job_ref, printable, rejection, signing
+from backend_plugin.core.attempts import AttemptSuperseded
+from backend_plugin.core.errors import InvalidTask, RequestRejected, collect_problems
+from backend_plugin.core.job import Attempt, Dialect, JobRef, OwnerReference, Plan
+from backend_plugin.core.job_ref import UnreadableReference
+from backend_plugin.core.observed import Job, read_job
+from backend_plugin.core.pipeline import plan
+from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.values import Manifest
+from backend_plugin.shell import create_request, log_fields, task_responses
+from backend_plugin.shell.allowlist import Allowlist
+from backend_plugin.shell.cache import Cache, CachedJob
+from backend_plugin.shell.capabilities_cache import NOBODY, CapabilitiesCache
+from backend_plugin.shell.cluster import (
+    AlreadyExists,
+    Cluster,
+    ClusterUnavailable,
+    Misconfigured,
+    NotDurable,
+    ObjectName,
+)
+from backend_plugin.shell.create_request import CreateRequest
+from backend_plugin.shell.credentials import KeyRing
+from backend_plugin.shell.metrics import Metrics
+from backend_plugin.shell.planner import Planner
+from backend_plugin.shell.reconciler import Reconciler
+from backend_plugin.shell.task_responses import TaskResponses
+from backend_plugin.shell.timeouts import timeout
+
+log = logging.getLogger(__name__)
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+_NOT_AUTHENTIC: Final = (
+    "the reference is not signed with the keys of this server; give all servers the same signing-keys-file, "
+    "and set accept-unsigned: true while tasks of an older server run"
+)
+
+# The maximum length of a rejection, which Flyte keeps in the reference, and the maximum size of a reference.
+_REFUSAL_CHARACTERS: Final = 10_000
+_REFERENCE_BYTES: Final = 64 * 2**10
+
+# FlytePropeller cancels the call after 10 s, and starts another attempt while this one still runs.
+_CREATE_SECONDS: Final = 7.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceDependencies:
+    """The dependencies of the service."""
+
+    cluster: Cluster
+    cache: Cache
+    answers: TaskResponses
+    keeper: Reconciler
+    metrics: Metrics
+    allowed: Allowlist
+    ring: KeyRing
+    found: CapabilitiesCache = NOBODY
+    asked: Callable[[Job | None], None] = lambda _: None
+    """Called with the job that Flyte requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class _CreateFailure:
+    """A create call that ended without a job and without a rejection of the task."""
+
+    code: grpc.StatusCode
+    message: str
+    error: str = ""
+    """The error of the cluster for the metric; empty if the cluster is not the cause."""
+
+
+class ConnectorService:
+    """The calls of `flyteidl.service.AsyncAgentService`."""
+
+    def __init__(self, around: ServiceDependencies) -> None:
+        self._around = around
+        self._answers = around.answers
+        self._planner = Planner()
+
+    # ---- create
+
+    async def create_task(self, data: bytes, context: Context) -> admin.CreateTaskResponse:
+        """Create the job of a serialized request; repeated calls for the same attempt create it only once."""
+        request = await self._planner.run(len(data), partial(create_request.parse_request, data))
+        run = request.run
+        try:
+            async with timeout(_CREATE_SECONDS):
+                return await self._create_or_adopt(request, len(data))
+        except InvalidTask as invalid:
+            return self._reject_task(run, rejection.format_problems(invalid.problems))
+        except RequestRejected as refused:
+            if not rejection.is_transient(refused.code, refused.message):
+                self._around.metrics.cluster_errors.add("create", refused.reason)
+                return self._reject_task(
+                    run, rejection.format_cluster_rejection(refused.reason, refused.message)
+                )
+            again = _CreateFailure(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{refused}; retry", refused.reason)
+            await self._abort_create(context, run, again)
+        except AttemptSuperseded as over:
+            # No retry fixes this, but FAILED would end the Flyte node together with its later attempt.
+            await self._abort_create(
+                context, run, _CreateFailure(grpc.StatusCode.FAILED_PRECONDITION, str(over))
+            )
+        except ClusterUnavailable as trouble:
+            error = type(trouble).__name__
+            again = _CreateFailure(grpc.StatusCode.UNAVAILABLE, f"{trouble}; retry", error)
+            await self._abort_create(context, run, again)
+        except asyncio.TimeoutError:
+            late = f"the cluster did not answer within {_CREATE_SECONDS:g} s; retry"
+            await self._abort_create(
+                context, run, _CreateFailure(grpc.StatusCode.UNAVAILABLE, late, "Timeout")
+            )
+
+    async def _create_or_adopt(self, request: CreateRequest, size: int) -> admin.CreateTaskResponse:
+        """Return the reference to the job, or raise the error that prevents it."""
+        around, run = self._around, request.run
+        if request.problems:
+            raise InvalidTask(*request.problems)
+        with collect_problems() as problems:
+            problems.extend([*rejection.check_attempt_fields(run), *around.allowed.check_attempt(run)])
+        pod_templates, owner = await self._fetch_prerequisites(request.template, run)
+        run = replace(run, owner=owner)
+        planned = await self._plan_job(replace(request, run=run), pod_templates, size)
+        await around.cache.ready.wait()  # Before this, the cache may lack other attempts.
+        around.keeper.deleter.delete_superseded(run)
+        manifest = signing.sign_job(planned.manifests[0], around.ring.keys)
+        last = around.cache.get_last_record(
+            (run.namespace, get_text(get_mapping(manifest, "metadata"), "name"))
+        )
+        made, is_new = await self._create_job(manifest, run)
+        job = read_job(made)
+        # Update the cache before the next await, because it drops events of jobs that it does not contain.
+        around.cache.merge_fetched_job(run.namespace, job, last, is_new=is_new)
+        ref = JobRef(
+            dialect=Dialect.PYTORCHJOB,
+            namespace=run.namespace,
+            name=job.name,
+            uid=job.uid,
+            output_prefix=run.output_prefix,
+        )
+        try:
+            around.keeper.deleter.delete_superseded(
+                run
+            )  # A later attempt may have arrived during the request.
+        except AttemptSuperseded:
+            await around.keeper.deleter.delete(ref)
+            raise
+        await self._ensure_companions(job, ref, is_new=is_new)
+        around.metrics.creates.add("created")
+        return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self._around.ring.keys))
+
+    async def _plan_job(self, request: CreateRequest, pod_templates: Sequence[Manifest], size: int) -> Plan:
+        """Return the plan; before a rejection, repeat it with current capabilities of the cluster."""
+        found, settings, run = self._around.found, self._around.answers.judge.settings, request.run
+        make = partial(plan, request.template, run, settings, pod_templates)
+        seen = await found.get_capabilities(run.namespace)
+        try:
+            planned = await self._planner.run(size, partial(make, seen))
+        except InvalidTask:
+            newer = await found.refresh(run.namespace)
+            if newer == seen:
+                raise
+            planned = await self._planner.run(size, partial(make, newer))
+        found.log_selection(run, planned.reasons)
+        for warning in planned.warnings:
+            log.warning(
+                "task accepted with a warning: %s", warning, extra=log_fields.build_attempt_fields(run)
+            )
+        return planned
+
+    async def _ensure_companions(self, job: Job, ref: JobRef, *, is_new: bool) -> None:
+        """Create the companion objects; delete a new job that cannot run without them."""
+        try:
+            await self._around.keeper.ensure_companions(job)
+        except (RequestRejected, Misconfigured) as refused:
+            if not is_new:  # The job may already run with companions from an earlier call.
+                return
+            if isinstance(refused, Misconfigured) or not rejection.is_transient(
+                refused.code, refused.message
+            ):
+                await self._around.keeper.deleter.delete(ref)
+            raise
+
+    async def _fetch_prerequisites(
+        self, template: TaskTemplate, run: Attempt
+    ) -> tuple[Sequence[Manifest], OwnerReference | None]:
+        """Return the PodTemplates that the task may use, and the owner of the job."""
+        settings = self._around.answers.judge.settings
+        wanted = template.metadata.pod_template_name or settings.default_pod_template_name
+        owner = self._around.cluster.find_owner(run.namespace, run.execution)
+        if not wanted:
+            return (), await owner
+        places = dict.fromkeys((run.namespace, settings.kfpytorch.pod_template_namespace))
+        return await asyncio.gather(self._around.cluster.list_pod_templates([*places], wanted), owner)
+
+    async def _create_job(self, manifest: Manifest, run: Attempt) -> tuple[Manifest, bool]:
+        """Create the job; return it, and False if an earlier call for the same attempt has created it."""
+        cluster, name = self._around.cluster, get_text(get_mapping(manifest, "metadata"), "name")
+        try:
+            made = await cluster.create(manifest)
+        except AlreadyExists:
+            there = await cluster.get(ObjectName(namespace=run.namespace, name=name))
+            # The job was deleted between the two requests, or is being deleted.
+            if there is None or read_job(there).deleting:
+                raise ClusterUnavailable(f"job {name} is being deleted") from None
+            rejection.require_own_job(run, there)
+            log.info("adopted", extra=log_fields.build_attempt_fields(run, name))
+            return there, False
+        log.info("created", extra=log_fields.build_attempt_fields(run, name))
+        return made, True
+
+    def _reject_task(self, run: Attempt, message: str) -> admin.CreateTaskResponse:
+        self._around.metrics.creates.add("refused")
+        message = message[:_REFUSAL_CHARACTERS]
+        log.warning("refused: %s", message.replace("\n", "; "), extra=log_fields.build_attempt_fields(run))
+        ref = JobRef(
+            dialect=Dialect.PYTORCHJOB,
+            # A long namespace must not make the reference too long as well.
+            namespace=run.namespace[: rejection.LONGEST_NAMESPACE],
+            name="",
+            output_prefix=run.output_prefix,
+            refusal=message,
+        )
+        return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self._around.ring.keys))
+
+    async def _abort_create(self, context: Context, run: Attempt, failure: "_CreateFailure") -> NoReturn:
+        """Log and count a create call that may be retried, and end the call with its error."""
+        self._around.metrics.creates.add(failure.code.name.lower())
+        if failure.error:
+            self._around.metrics.cluster_errors.add("create", failure.error)
+        message = printable.escape(failure.message)
+        log.warning(
+            "not created (%s): %s", failure.code.name, message, extra=log_fields.build_attempt_fields(run)
+        )
+        await context.abort(failure.code, f"the job could not be created: {message}")
+
+    # ---- get
+
+    async def get_task(self, request: admin.GetTaskRequest, context: Context) -> bytes:
+        """Return the verdict of a job from the cache."""
+        ref = await self._require_served(request.resource_meta, context)
+        if ref.refusal is not None:
+            return self._answers.build_rejection(ref.refusal)
+        entry = await self._find_entry(ref)
+        if entry is None or (entry.job is None and entry.gone is None):
+            self._around.keeper.fetch_missing_job(ref)
+            return self._answers.build_not_synced()
+        if _is_other_attempt(entry, ref):
+            return self._answers.build_rejection(f"job {ref.namespace}/{ref.name} belongs to another attempt")
+        self._around.asked(entry.job)
+        try:
+            answer = self._answers.get_response(entry)
+        except Exception:
+            # A defect in the judgement of an unexpected object must not fail the task; FlytePropeller fails a
+            # task after six errors.
+            log.exception(
+                "internal error: cannot compute the phase of a job",
+                extra=log_fields.build_cached_job_fields(entry),
+            )
+            return self._answers.get_last_response(entry)
+        self._around.metrics.phases.add(answer.phase.value)
+        if answer.phase is not entry.told:
+            self._around.keeper.enqueue(entry)  # A timeout may have expired just now.
+        return answer.message
+
+    # ---- delete
+
+    async def delete_task(
+        self, request: admin.DeleteTaskRequest, context: Context
+    ) -> admin.DeleteTaskResponse:
+        """Accept the deletion, which may finish after the response; fails if it cannot be stored durably."""
+        ref = await self._decode_reference(request.resource_meta, context)
+        entry = await self._find_entry(ref)
+        if entry is not None and _is_other_attempt(entry, ref):
+            log.warning("not deleted: %s/%s belongs to another attempt", ref.namespace, ref.name)
+        elif not self._around.allowed.is_served(ref.namespace):
+            log.warning("not deleted: %s is a namespace that this connector does not serve", ref.namespace)
+        elif ref.refusal is None:
+            try:
+                await self._around.keeper.deleter.delete(ref)
+            except NotDurable as error:
+                again = f"the job could not be deleted: {error}; retry"
+                await context.abort(grpc.StatusCode.UNAVAILABLE, again)
+        return admin.DeleteTaskResponse()
+
+    # ---- logs and metrics
+
+    async def get_task_logs(
+        self, request: admin.GetTaskLogsRequest, context: Context
+    ) -> AsyncIterator[admin.GetTaskLogsResponse]:
+        """Yield the last lines of every replica, each with the replica's name."""
+        ref = await self._require_served(request.resource_meta, context)
+        entry = await self._find_entry(ref)
+        pods = entry.replicas if entry is not None and not _is_other_attempt(entry, ref) else ()
+        async for lines in task_responses.read_last_lines(
+            self._around.cluster, ref.namespace, pods, request.lines
+        ):
+            yield admin.GetTaskLogsResponse(body=admin.GetTaskLogsResponseBody(results=lines))
+
+    async def get_task_metrics(
+        self, request: admin.GetTaskMetricsRequest, context: Context
+    ) -> admin.GetTaskMetricsResponse:
+        """Return the current numbers of replicas of a job."""
+        ref = await self._require_served(request.resource_meta, context)
+        entry = await self._find_entry(ref)
+        mine = entry is not None and not _is_other_attempt(entry, ref)
+        verdict = self._around.answers.judge.judge_entry(entry) if mine and entry is not None else None
+        try:
+            return task_responses.build_metrics_response(request.queries, verdict)
+        except task_responses.UnknownQuery as unknown:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(unknown))
+
+    async def _find_entry(self, ref: JobRef) -> CachedJob | None:
+        """Return the cache entry of the job."""
+        return self._around.cache.get((ref.namespace, ref.name))
+
+    async def _require_served(self, data: bytes, context: Context) -> JobRef:
+        """Return the reference; end the call if its namespace or output prefix is not allowed."""
+        ref = await self._decode_reference(data, context)
+        why = self._around.allowed.find_rejection_reason(ref.namespace, ref.output_prefix)
+        if ref.refusal is None and why is not None:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"resource_meta: {why}")
+        return ref
+
+    async def _decode_reference(self, data: bytes, context: Context) -> JobRef:
+        """Return the reference; end the call if it was not signed with our keys."""
+        if len(data) > _REFERENCE_BYTES:
+            larger = f"{len(data):,} bytes are more than the limit of {_REFERENCE_BYTES:,} bytes"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"resource_meta: {larger}")
+        try:
+            ref = job_ref.decode(data)
+        except UnreadableReference as unreadable:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"resource_meta: {unreadable}")
+        if not job_ref.is_authentic(data, self._around.ring.keys):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"resource_meta: {_NOT_AUTHENTIC}")
+        return ref
+
+
+def _is_other_attempt(entry: CachedJob, ref: JobRef) -> bool:
+    """True if the reference is not for the cached job of this name, for example if a client made it up."""
+    return entry.output_prefix not in ("", ref.output_prefix)

@@ -1,0 +1,116 @@
+"""Deletes jobs: for calls of Flyte, for later attempts, and for the reconciler."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from backend_plugin.core import attempts
+from backend_plugin.core.job import Attempt, JobRef
+from backend_plugin.core.manifest import names
+from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.shell import log_fields
+from backend_plugin.shell.background_operations import BackgroundOperations
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.cluster import Cluster, NotDurable, ObjectName
+
+log = logging.getLogger(__name__)
+
+DELETE_CALL: Final = 1.0
+"""Seconds that a DeleteTask waits for the deletion, which then continues in the background."""
+LEAVING: Final = (0.1, 0.4, 1.5, 4.0, 9.0, 15.0)
+"""Seconds before each check that a deleted job is gone; after the last one, finalizers are reported."""
+
+
+class JobDeleter:
+    """Deletes jobs in the background, and only jobs with the expected output prefix."""
+
+    def __init__(self, cluster: Cluster, cache: Cache, orders: BackgroundOperations, seconds: float) -> None:
+        """Create a deleter that checks every `seconds` whether a job with finalizers is gone."""
+        self._cluster = cluster
+        self._cache = cache
+        self._orders = orders
+        self._seconds = seconds
+
+    async def delete(self, ref: JobRef) -> None:
+        """Start to delete a job; return when it is deleted, or after `DELETE_CALL` seconds.
+
+        Raises:
+            NotDurable: If the cluster cannot store the deletion; it is retried, but lost on a restart.
+        """
+        order = self._schedule_delete(
+            ObjectName(namespace=ref.namespace, name=ref.name, uid=ref.uid), ref.output_prefix
+        )
+        await asyncio.wait([order], timeout=DELETE_CALL)
+        if isinstance(error := self._orders.find_error(order), NotDurable):
+            raise error
+
+    def delete_superseded(self, run: Attempt) -> None:
+        """Delete the jobs of earlier attempts of the same Flyte node.
+
+        Raises:
+            AttemptSuperseded: If a later attempt of the node exists.
+        """
+        known = [
+            (entry, entry.origin.run) for entry in self._cache.list_attempts(run) if entry.origin is not None
+        ]
+        for entry, other in known:
+            if entry.job is not None and entry.gone is None and attempts.is_earlier(other, run):
+                name = ObjectName(namespace=entry.namespace, name=entry.name, uid=entry.job.uid or None)
+                self._schedule_delete(name, other.output_prefix)
+        for _, other in known:
+            if attempts.is_earlier(run, other):
+                raise attempts.build_superseded_error(run, by=other)
+
+    def _schedule_delete(self, name: ObjectName, output_prefix: str) -> "asyncio.Task[None]":
+        return self._orders.submit(
+            ("delete", name, output_prefix),
+            lambda: self.delete_own(name, output_prefix, awaited=True),
+            log_fields.build_job_fields(name.namespace, name.name),
+        )
+
+    async def delete_own(self, name: ObjectName, output_prefix: str, *, awaited: bool = False) -> None:
+        """Delete the job if its label and annotation match the output prefix.
+
+        Without `awaited`, the request may be delayed, as no caller waits for it.
+        """
+        found = await self._cluster.get(name)
+        if found is None:
+            return
+        if not names.has_output_prefix(found, output_prefix):
+            log.warning("not deleted: the job belongs to another attempt or another owner")
+            return
+        uid = get_text(get_mapping(found, "metadata"), "uid") or None
+        name = replace(name, uid=uid)
+        await self._cluster.delete(name, awaited=awaited)
+        log.info("deleted")
+        if not self._is_gone(name):
+            self._orders.submit(
+                ("gone", name),
+                lambda: self._await_removal(name),
+                log_fields.build_job_fields(name.namespace, name.name),
+            )
+
+    async def _await_removal(self, name: ObjectName) -> None:
+        """Wait until a deleted job is gone; log its finalizers once if it remains."""
+        for pause in LEAVING:
+            await asyncio.sleep(pause)
+            if self._is_gone(name):
+                return
+        # The watch may have missed the deletion, and its records have no finalizers.
+        found = await self._cluster.get(name)
+        if found is None:
+            return
+        said = get_mapping(found, "metadata").get("finalizers")
+        keeps = ", ".join(map(str, said)) if isinstance(said, Sequence) else ""
+        log.warning("deleted %g s ago, but still present; its finalizers: %s", sum(LEAVING), keeps or "none")
+        while self._cache.get((name.namespace, name.name)) is not None and not self._is_gone(name):
+            await asyncio.sleep(self._seconds)
+
+    def _is_gone(self, name: ObjectName) -> bool:
+        """True if the cache shows this job as gone or replaced; False if it was never observed."""
+        entry = self._cache.get((name.namespace, name.name))
+        if entry is None:
+            return False
+        return entry.gone is not None or (entry.job is not None and entry.job.uid != name.uid)

@@ -1,0 +1,156 @@
+"""Encoders for the messages of the job service: jobs, verdicts, replicas, events and nodes."""
+
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from typing import Final
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from backend_plugin.core import job_lookup, printable, task_annotation
+from backend_plugin.core.manifest import names
+from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, is_replica, read_conditions
+from backend_plugin.core.reading import get_mapping, get_text, get_text_map
+from backend_plugin.core.values import Manifest
+from backend_plugin.core.verdict import Verdict
+from kfpytorch_idl.v1 import people_pb2 as wire
+
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+# More than a screen of events is not useful.
+_MOST_EVENTS: Final = 30
+
+
+def encode_summary(job: Job, verdict: Verdict) -> wire.Job:
+    """Return a job without its replicas and events."""
+    ready = verdict.info.get("ready")
+    return wire.Job(
+        namespace=job.namespace,
+        name=job.name,
+        uid=job.uid,
+        origin=_encode_origin(job),
+        created=_encode_time(job.created),
+        ended=_encode_time(_find_end_time(job)),
+        total=job.replicas,
+        ready=ready if isinstance(ready, int) else 0,
+        flyte=_encode_verdict(verdict),
+    )
+
+
+def encode_job(job: Job, observed: Observed, verdict: Verdict) -> wire.Job:
+    """Return a job with its replicas and latest events."""
+    message = encode_summary(job, verdict)
+    own = [pod for pod in observed.pods if pod.role and is_replica(pod, job)]
+    own.sort(key=lambda pod: (pod.role, pod.index, pod.name))
+    message.replicas.extend(_encode_replica(job, pod) for pod in own)
+    by_time = sorted(observed.events, key=lambda event: event.at or _LONG_AGO)
+    message.events.extend(_encode_event(event) for event in by_time[-_MOST_EVENTS:])
+    return message
+
+
+def _encode_origin(job: Job) -> wire.Origin:
+    said = task_annotation.read(job.annotations, job.namespace)
+    prefix = job.annotations.get(names.OUTPUT_PREFIX, "")
+    if said is None:
+        return wire.Origin(output_prefix=prefix)
+    run = said.run
+    return wire.Origin(
+        project=run.project,
+        domain=run.domain,
+        execution=run.execution,
+        node_id=run.node_id,
+        attempt=run.attempt,
+        task=run.task_name,
+        output_prefix=prefix,
+    )
+
+
+def _find_end_time(job: Job) -> datetime | None:
+    ends = [each.since for each in job.conditions if each.true and each.type in ("Succeeded", "Failed")]
+    return job.completed or (ends[0] if ends else None)
+
+
+def _encode_verdict(verdict: Verdict) -> wire.Verdict:
+    return wire.Verdict(
+        phase=verdict.phase.value,
+        reason=verdict.reason,
+        message=verdict.message,
+        cause=verdict.cause.value if verdict.cause else None,
+        retry=verdict.retry,
+        logs=[wire.LogLink(name=link.name, uri=link.uri) for link in verdict.logs],
+    )
+
+
+def _encode_replica(job: Job, pod: Pod) -> wire.Replica:
+    container = pod.primary
+    ended = container.ended if container else None
+    ranks = job_lookup.find_replica_ranks(job, pod.role, pod.index)
+    return wire.Replica(
+        role=pod.role,
+        index=pod.index,
+        pod=pod.name,
+        first_rank=ranks.start if ranks else None,
+        ranks=len(ranks) if ranks else None,
+        phase=pod.phase,
+        reason=printable.escape(_find_reason(pod, container)),
+        node=pod.node,
+        restarts=container.restarts if container else 0,
+        exit_code=ended.exit_code if ended else None,
+        started=_encode_time(_find_start_time(container)),
+        ended=_encode_time(ended.finished if ended else None),
+    )
+
+
+def _find_start_time(container: Container | None) -> datetime | None:
+    if container is None:
+        return None
+    return container.ended.started if container.ended else container.running_since
+
+
+def _find_reason(pod: Pod, container: Container | None) -> str:
+    """Return the first reason in the status of a pod and its containers; empty if there is none."""
+    scheduled = pod.scheduled.reason if pod.scheduled and not pod.scheduled.true else ""
+    waits = [each.waiting for each in pod.init_containers]
+    said = (container.waiting, container.ended.reason if container.ended else "") if container else ()
+    return next((word for word in (pod.reason, scheduled, *said, *waits) if word), "")
+
+
+def _encode_event(event: Event) -> wire.Event:
+    return wire.Event(
+        at=_encode_time(event.at),
+        warning=event.warning,
+        reason=printable.escape(event.reason),
+        message=printable.escape(event.message),
+        kind=event.kind,
+        name=event.name,
+    )
+
+
+def encode_node(manifest: Manifest, pods: Iterable[tuple[str, Pod]]) -> wire.Node:
+    """Return a node from its core/v1 manifest, with its active pods; `pods` come with their namespaces."""
+    name = get_text(get_mapping(manifest, "metadata"), "name")
+    return wire.Node(
+        name=name,
+        state=_get_node_state(manifest),
+        allocatable=get_text_map(get_mapping(manifest, "status"), "allocatable"),
+        pods=sorted(
+            f"{namespace}/{pod.name}"
+            for namespace, pod in pods
+            if pod.node == name and pod.phase in ("Pending", "Running")
+        ),
+    )
+
+
+def _get_node_state(manifest: Manifest) -> wire.NodeState:
+    if any(
+        each.type == "Ready" and not each.true for each in read_conditions(get_mapping(manifest, "status"))
+    ):
+        return wire.NODE_STATE_LOST
+    unschedulable = get_mapping(manifest, "spec").get("unschedulable") is True
+    return wire.NODE_STATE_DRAINED if unschedulable else wire.NODE_STATE_READY
+
+
+def _encode_time(moment: datetime | None) -> Timestamp | None:
+    if moment is None:
+        return None
+    message = Timestamp()
+    message.FromDatetime(moment)
+    return message

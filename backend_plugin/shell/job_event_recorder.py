@@ -1,0 +1,70 @@
+"""Kubernetes events on a job that waits again after it has run, or that runs again.
+
+`core.job_events` decides which event is due; this module records it.
+"""
+
+import logging
+from datetime import datetime, timedelta
+from typing import Final
+
+from backend_plugin.core import job_events
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.core.job_events import JobEventReason
+from backend_plugin.core.observed import Event
+from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.values import Manifest
+from backend_plugin.shell import log_fields
+from backend_plugin.shell.background_operations import BackgroundOperations
+from backend_plugin.shell.cache import Cache, CachedJob
+from backend_plugin.shell.cluster import Cluster
+from backend_plugin.shell.judge import Judge
+
+log = logging.getLogger(__name__)
+
+_NEWS: Final = timedelta(minutes=5)
+"""An event that could not be written for this long is dropped, because readers would take it as current."""
+
+
+class JobEventRecorder:
+    """Records the job events of one server."""
+
+    def __init__(self, cluster: Cluster, cache: Cache, judge: Judge, orders: BackgroundOperations) -> None:
+        self._cluster = cluster
+        self._cache = cache
+        self._judge = judge
+        self._orders = orders
+
+    def on_change(self, entry: CachedJob) -> None:
+        """Record an event on the job if one is due; the write happens in the background."""
+        # Without a complete list of events, an event that already exists could be written again.
+        if entry.job is None or not self._cache.is_complete(Event):
+            return
+        if entry.turned is not JobEventReason.WAITS and not job_events.can_need_event(
+            entry.job, entry.pods, entry.events
+        ):
+            return
+        turn = self._judge.decide_job_event(entry)
+        # Do not repeat WAITS. A resume event is repeated if the event before it arrived late.
+        if turn is None or (turn.way is entry.turned and turn.way is JobEventReason.WAITS):
+            return
+        entry.turned = turn.way
+        if (event := turn.event) is not None:
+            seen = self._judge.now()
+            key = ("record", entry.key, get_text(get_mapping(event, "metadata"), "name"))
+            self._orders.submit(
+                key,
+                lambda: self._record_event(entry, turn.way, event, seen),
+                log_fields.build_cached_job_fields(entry),
+            )
+
+    async def _record_event(
+        self, entry: CachedJob, way: JobEventReason, event: Manifest, seen: datetime
+    ) -> None:
+        if entry.turned is not way or self._judge.now() - seen > _NEWS:
+            return
+        try:
+            await self._cluster.record_event(event)
+        except RequestRejected as refused:
+            log.info(
+                "the cluster rejected an event of the job (%d %s): %s", refused.code, refused.reason, refused
+            )

@@ -1,0 +1,278 @@
+"""The gRPC job service behind the user commands: `kfpytorch_idl.v1.People`.
+
+Jobs are read from the cache; logs and changes go to the cluster.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final, NoReturn, Protocol, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from backend_plugin.core import cleanup, job_events, job_lookup
+from backend_plugin.core.errors import BackendError, RequestRejected
+from backend_plugin.core.observed import Job
+from backend_plugin.core.values import Manifest
+from backend_plugin.shell import job_encoding, job_logs, job_watch
+from backend_plugin.shell.cache import Cache, CachedJob
+from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, ObjectName
+from backend_plugin.shell.judge import Judge
+from backend_plugin.shell.verdicts import VerdictStore
+from kfpytorch_idl.v1 import people_pb2 as wire
+
+log = logging.getLogger(__name__)
+
+SERVICE: Final = wire.DESCRIPTOR.services_by_name["People"].full_name
+
+
+class OperationNotSupported(BackendError):
+    """The cluster does not support this operation."""
+
+
+class NodeOperations(Protocol):
+    """A cluster with controllable nodes. Its methods raise `RequestRejected` if the node does not exist."""
+
+    async def list_nodes(self) -> Sequence[Manifest]:
+        """Return the core/v1 manifest of every node."""
+
+    async def fail_node(self, node: str) -> None:
+        """Kill all pods of a node, as a power failure does."""
+
+    async def drain_node(self, node: str) -> None:
+        """Evict the pods of a node, and accept no new ones."""
+
+    async def restore_node(self, node: str) -> None:
+        """Let a node accept pods again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobService:
+    """The calls of the job service."""
+
+    cache: Cache
+    judge: Judge
+    cluster: Cluster
+    verdicts: VerdictStore
+    nodes: NodeOperations | None = None
+    """None unless the cluster is embedded."""
+    serves: Callable[[str], bool] = lambda _: True
+    """True for the namespaces whose jobs are visible."""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """A lock by which calls that return many jobs alternate."""
+
+    # ---- queries
+
+    async def list_jobs(self, request: wire.ListJobsRequest) -> AsyncGenerator[wire.ListJobsResponse, None]:
+        """Yield all jobs in batches, the newest first."""
+        found = [entry for entry in self.cache if self._is_selected(entry, request)]
+        newest_first = sorted(found, key=job_watch.get_age_key, reverse=True)
+        tell = self._encode_job if request.details else self._encode_summary
+        async for jobs in job_watch.iter_batches(self.turn, newest_first, tell):
+            yield wire.ListJobsResponse(
+                jobs=[job for job in jobs if not request.living or job.flyte.phase not in job_watch.ENDS]
+            )
+
+    async def get_job(self, request: wire.GetJobRequest) -> wire.Job:
+        """Return one job with its replicas and events."""
+        return self._encode_job(self._find_entry(request))
+
+    async def watch_jobs(self, request: wire.WatchJobsRequest) -> AsyncGenerator[wire.JobChange, None]:
+        """Yield the current jobs, then every change; for a single job, until it has ended."""
+        if request.HasField("name"):
+            changes = job_watch.watch_one_job(self._find_entry(request), self.cache, self._encode_job)
+        else:
+            watched = job_watch.JobWatch(
+                cache=self.cache,
+                belongs=lambda entry: self._is_selected(entry, request),
+                tell=self._encode_job if request.details else self._encode_summary,
+                living=request.living,
+                turn=self.turn,
+            )
+            changes = job_watch.watch_all_jobs(watched)
+        async with aclosing(changes):
+            async for change in changes:
+                yield change
+
+    async def read_logs(self, request: wire.ReadLogsRequest) -> AsyncGenerator[wire.LogLines, None]:
+        """Yield log lines of the replicas of a job."""
+        entry = self._find_entry(request)
+        rank, replica, tail = (
+            getattr(request, key) if request.HasField(key) else None for key in ("rank", "replica", "tail")
+        )
+        replicas, mark = job_logs.select_replicas(_require_job(entry), rank, replica)
+        wanted = job_logs.LogSelection(
+            replicas=replicas, mark=mark, follow=request.follow, tail=tail, previous=request.previous
+        )
+        batches = job_logs.iter_lines(entry, self.cluster, wanted, lambda: self._is_finished(entry))
+        async with aclosing(batches):
+            async for batch in batches:
+                lines = (wire.LogLine(replica=who, time=line.time, text=line.text) for who, line in batch)
+                yield wire.LogLines(lines=lines)
+
+    # ---- changes
+
+    async def cancel_job(self, request: wire.CancelJobRequest) -> wire.CancelJobResponse:
+        """End a job permanently, and store the reason on it."""
+        entry = self._find_entry(request)
+        job = _require_job(entry)
+        now, before = self.judge.now(), self._encode_job(entry)
+        duties = cleanup.plan_cancellation(entry.get_observed_state(), request.reason, now)
+        name = ObjectName(namespace=entry.namespace, name=entry.name, uid=job.uid or None)
+        phase = before.flyte.phase
+        if duties.patch is None or not await self.verdicts.store(name, duties.patch, awaited=True):
+            return wire.CancelJobResponse(job=before, was_over=True, phase_before=phase)
+        verdict = cleanup.build_cancellation(request.reason)
+        # The operator's own event names the deadline with which the job is ended.
+        try:
+            await self.cluster.record_event(
+                job_events.build_event(job, verdict.reason, verdict, now, since=now)
+            )
+        except BackendError as error:
+            log.info("the event on the cancelled job %s is not written: %s", job.name, error)
+        # The watch has perhaps not delivered the patched job.
+        after = job_encoding.encode_job(job, entry.get_observed_state(), verdict)
+        return wire.CancelJobResponse(job=after, phase_before=phase)
+
+    async def list_nodes(self, request: wire.ListNodesRequest) -> wire.ListNodesResponse:  # noqa: ARG002
+        """Return the nodes of an embedded cluster."""
+        return wire.ListNodesResponse(
+            nodes=[self._encode_node(each) for each in await self._require_nodes().list_nodes()]
+        )
+
+    async def set_node(self, request: wire.SetNodeRequest) -> wire.Node:
+        """Fail, drain or restore a node."""
+        nodes = self._require_nodes()
+        change = {
+            wire.NODE_STATE_LOST: nodes.fail_node,
+            wire.NODE_STATE_DRAINED: nodes.drain_node,
+            wire.NODE_STATE_READY: nodes.restore_node,
+        }.get(request.state)
+        if change is None:
+            raise RequestRejected(
+                HTTPStatus.BAD_REQUEST, "BadRequest", "a node can only become lost, drained or ready"
+            )
+        await change(request.name)
+        made = [self._encode_node(each) for each in await nodes.list_nodes()]
+        return next(node for node in made if node.name == request.name)
+
+    # ---- helpers
+
+    def _find_entry(
+        self,
+        request: wire.GetJobRequest | wire.WatchJobsRequest | wire.ReadLogsRequest | wire.CancelJobRequest,
+    ) -> CachedJob:
+        word = f"{request.namespace}/{request.name}" if request.HasField("namespace") else request.name
+        shown = [entry for entry in self.cache if entry.job is not None and self.serves(entry.namespace)]
+        return job_lookup.find_job(word, shown)
+
+    def _is_selected(self, entry: CachedJob, request: wire.ListJobsRequest | wire.WatchJobsRequest) -> bool:
+        """True if the job exists in a served namespace that matches the request."""
+        there = entry.job is not None and entry.gone is None and self.serves(entry.namespace)
+        return there and (not request.HasField("namespace") or entry.namespace == request.namespace)
+
+    def _require_nodes(self) -> NodeOperations:
+        if self.nodes is None:
+            raise OperationNotSupported("only an embedded cluster can fail, drain or restore nodes")
+        return self.nodes
+
+    def _encode_summary(self, entry: CachedJob) -> wire.Job:
+        return job_encoding.encode_summary(_require_job(entry), self.judge.judge_entry(entry))
+
+    def _encode_job(self, entry: CachedJob) -> wire.Job:
+        return job_encoding.encode_job(
+            _require_job(entry), entry.get_observed_state(), self.judge.judge_entry(entry)
+        )
+
+    def _encode_node(self, manifest: Manifest) -> wire.Node:
+        shown = [entry for entry in self.cache if self.serves(entry.namespace)]
+        pods = [(entry.namespace, pod) for entry in shown for pod in entry.pods]
+        return job_encoding.encode_node(manifest, pods)
+
+    def _is_finished(self, entry: CachedJob) -> bool:
+        forgotten = self.cache.get(entry.key) is not entry
+        return forgotten or self.judge.judge_entry(entry).phase.is_terminal
+
+
+def _require_job(entry: CachedJob) -> Job:
+    assert entry.job is not None, "entries without a job are never selected"  # noqa: S101 - for mypy.
+    return entry.job
+
+
+# ---- gRPC handlers
+
+_Request = TypeVar("_Request", bound=Message)
+_Answer = TypeVar("_Answer", bound=Message)
+_Context = grpc.aio.ServicerContext
+
+
+def build_handler(people: JobService) -> "grpc.GenericRpcHandler[Any, Any]":
+    """Return the service for `grpc.aio.Server.add_generic_rpc_handlers`."""
+    methods = {
+        "ListJobs": _build_stream_handler(people.list_jobs, wire.ListJobsRequest),
+        "GetJob": _build_unary_handler(people.get_job, wire.GetJobRequest),
+        "WatchJobs": _build_stream_handler(people.watch_jobs, wire.WatchJobsRequest),
+        "ReadLogs": _build_stream_handler(people.read_logs, wire.ReadLogsRequest),
+        "CancelJob": _build_unary_handler(people.cancel_job, wire.CancelJobRequest),
+        "ListNodes": _build_unary_handler(people.list_nodes, wire.ListNodesRequest),
+        "SetNode": _build_unary_handler(people.set_node, wire.SetNodeRequest),
+    }
+    return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+
+def _build_unary_handler(
+    call: Callable[[_Request], Awaitable[_Answer]],
+    request: type[_Request],
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    async def answer(said: _Request, context: "_Context[Any, Any]") -> _Answer:
+        try:
+            return await call(said)
+        except BackendError as error:
+            await _abort_call(context, error)
+
+    return grpc.unary_unary_rpc_method_handler(
+        answer, request_deserializer=request.FromString, response_serializer=_serialize_message
+    )
+
+
+def _build_stream_handler(
+    call: Callable[[_Request], AsyncGenerator[_Answer, None]],
+    request: type[_Request],
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    async def answer(said: _Request, context: "_Context[Any, Any]") -> AsyncGenerator[_Answer, None]:
+        try:
+            async with aclosing(call(said)) as answers:
+                async for each in answers:
+                    yield each
+        except BackendError as error:
+            await _abort_call(context, error)
+
+    return grpc.unary_stream_rpc_method_handler(
+        answer, request_deserializer=request.FromString, response_serializer=_serialize_message
+    )
+
+
+def _serialize_message(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+_CODES: Final[Mapping[type[BackendError], grpc.StatusCode]] = {
+    job_lookup.JobNotFound: grpc.StatusCode.NOT_FOUND,
+    job_lookup.AmbiguousJob: grpc.StatusCode.INVALID_ARGUMENT,
+    job_lookup.RankNotFound: grpc.StatusCode.INVALID_ARGUMENT,
+    OperationNotSupported: grpc.StatusCode.UNIMPLEMENTED,
+    RequestRejected: grpc.StatusCode.FAILED_PRECONDITION,
+    ClusterUnavailable: grpc.StatusCode.UNAVAILABLE,
+}
+
+
+async def _abort_call(context: "_Context[Any, Any]", error: BackendError) -> NoReturn:
+    code = _CODES.get(type(error), grpc.StatusCode.INTERNAL)
+    if isinstance(error, RequestRejected) and error.code == HTTPStatus.NOT_FOUND:
+        code = grpc.StatusCode.NOT_FOUND
+    await context.abort(code, str(error))
+    raise AssertionError("abort raises")

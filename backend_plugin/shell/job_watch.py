@@ -1,0 +1,128 @@
+"""Streams of job changes for clients that watch jobs.
+
+Jobs are encoded in `job_encoding`.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
+
+from backend_plugin.core.verdict import Phase
+from backend_plugin.shell.cache import Cache, CachedJob, Key
+from kfpytorch_idl.v1 import people_pb2 as wire
+
+# Seconds between batches; changes within this time are merged, as users read no faster.
+_PAUSE: Final = 0.2
+# Seconds until a job is encoded again, because time alone can change its phase.
+_LOOK_AGAIN: Final = 5.0
+# Jobs that are judged without a break: a few milliseconds, by which a call from Flyte may be delayed.
+_AT_ONCE: Final = 20
+ENDS: Final = tuple(phase.value for phase in Phase if phase.is_terminal)
+
+Tell: TypeAlias = Callable[[CachedJob], wire.Job]
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+async def iter_batches(
+    turn: asyncio.Lock, items: Sequence[Item], tell: Callable[[Item], Answer]
+) -> AsyncGenerator[list[Answer], None]:
+    """Yield the results of `tell` in small batches; callers that share `turn` alternate with each other."""
+    for begin in range(0, len(items), _AT_ONCE):
+        async with turn:
+            told = [tell(item) for item in items[begin : begin + _AT_ONCE]]
+            await asyncio.sleep(0)
+        yield told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobWatch:
+    """The jobs of a cache that one client watches."""
+
+    cache: Cache
+    belongs: Callable[[CachedJob], bool]
+    tell: Tell
+    """Encodes one job."""
+    living: bool
+    """Leave out jobs that had ended before the watch started."""
+    turn: asyncio.Lock
+    """A lock that all watches share, so that they alternate."""
+
+
+async def watch_all_jobs(watched: JobWatch) -> AsyncGenerator[wire.JobChange, None]:
+    """Yield each job, the oldest first, then every change; never ends."""
+    changed: set[Key] = set()
+    told: dict[Key, wire.Job] = {}
+    deaf = watched.cache.listen(lambda entry: changed.add(entry.key))
+    clock = asyncio.create_task(_mark_active_changed(changed, told))
+    try:
+        present = [entry for entry in watched.cache if watched.belongs(entry)]
+        keys = [entry.key for entry in sorted(present, key=get_age_key)]
+        while True:
+            async for changes in iter_batches(
+                watched.turn, keys, lambda key: _find_change(watched, key, told)
+            ):
+                for change in changes:
+                    if change is not None:
+                        yield change
+            keys = await _wait_for_changes(changed)
+    finally:
+        deaf()
+        clock.cancel()
+
+
+async def watch_one_job(entry: CachedJob, cache: Cache, tell: Tell) -> AsyncGenerator[wire.JobChange, None]:
+    """Yield a job whenever it changes, until it has ended or is gone."""
+    last: wire.Job | None = None
+    clock = asyncio.get_running_loop().time
+    seen, due = -1, 0.0
+    # A new job of the same name has a new entry.
+    while cache.get(entry.key) is entry:
+        if entry.version != seen or clock() >= due:
+            seen, due = entry.version, clock() + _LOOK_AGAIN
+            job = tell(entry)
+            if job != last:
+                yield wire.JobChange(job=job)
+                last = job
+            if job.flyte.phase in ENDS:
+                return
+        await asyncio.sleep(_PAUSE)
+    yield wire.JobChange(gone=wire.Job(namespace=entry.namespace, name=entry.name))
+
+
+def _find_change(watched: JobWatch, key: Key, told: dict[Key, wire.Job]) -> wire.JobChange | None:
+    """Return the change of a job since it was last sent; None if there is nothing to send."""
+    entry, last = watched.cache.get(key), told.get(key)
+    if entry is None or not watched.belongs(entry):
+        told.pop(key, None)
+        return wire.JobChange(gone=wire.Job(namespace=key[0], name=key[1])) if last is not None else None
+    job = watched.tell(entry)
+    if job == last or (last is None and watched.living and job.flyte.phase in ENDS):
+        return None
+    told[key] = job
+    return wire.JobChange(job=job)
+
+
+async def _mark_active_changed(changed: set[Key], told: dict[Key, wire.Job]) -> None:
+    """Periodically mark jobs that have not ended as changed, because time alone can change them."""
+    while True:
+        await asyncio.sleep(_LOOK_AGAIN)
+        changed |= {key for key, job in told.items() if job.flyte.phase not in ENDS}
+
+
+async def _wait_for_changes(changed: set[Key]) -> list[Key]:
+    """Wait for a change; return all changed keys and clear `changed`."""
+    while True:
+        await asyncio.sleep(_PAUSE)
+        if changed:
+            break
+    keys = sorted(changed)
+    changed.clear()
+    return keys
+
+
+def get_age_key(entry: CachedJob) -> tuple[str, str]:
+    """Sort key: the creation time and name of the job of an entry."""
+    job = entry.job
+    return (job.created.isoformat() if job and job.created else "", entry.name)

@@ -1,0 +1,170 @@
+"""Collects the outputs of ended jobs, so that a terminal phase is only reported after they have been read.
+
+If no object explains a failure, the pods of the job are fetched from the API server, too. The object store is
+read in `output_reader`.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from msgspec import structs
+
+from backend_plugin.core import cleanup
+from backend_plugin.core.observed import Pod
+from backend_plugin.core.signing import is_job_authentic
+from backend_plugin.core.unobserved_terminations import has_unobserved_termination
+from backend_plugin.shell import log_fields
+from backend_plugin.shell.background_operations import BackgroundOperations
+from backend_plugin.shell.cache import Cache, CachedJob
+from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, ObjectName
+from backend_plugin.shell.credentials import KeyRing
+from backend_plugin.shell.output_prefixes import PrefixNotAllowed
+from backend_plugin.shell.output_reader import OutputReader, TaskOutputs
+from backend_plugin.shell.output_stores import StoreUnavailable, StoreUnusable
+
+log = logging.getLogger(__name__)
+
+LOOKS: Final = (0.0, 0.5, 1.5)
+"""Seconds before each read, until a file is found: some stores list a new file late."""
+PATIENCE: Final = 60.0
+"""Seconds to retry a store that does not respond; then the verdict relies on the cluster's objects alone."""
+_PAUSE: Final = 2.0
+_NOT_READ: Final = "outputs and error files are not read: the job is not signed with the keys of this server"
+
+
+class OutputCollector:
+    """Collects the task outputs for all jobs of a server."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        cache: Cache,
+        outcomes: OutputReader,
+        orders: BackgroundOperations,
+        ring: KeyRing,
+    ) -> None:
+        self._cluster = cluster
+        self._cache = cache
+        self._outcomes = outcomes
+        self.orders = orders
+        self._ring = ring
+        cache.removal_listeners.append(self._cancel_read)
+
+    def on_change(self, entry: CachedJob) -> None:
+        """Start to read the outputs of a job if it has ended and they have not been read."""
+        if entry.read or entry.looking or not cleanup.is_finished(entry.get_observed_state()):
+            return
+        prefix = entry.output_prefix
+        if prefix and not self._is_authentic(entry):
+            log.warning(_NOT_READ, extra=log_fields.build_cached_job_fields(entry))
+            self._set_outputs(entry, None)
+        elif prefix:
+            entry.looking = True
+            # The key is the entry, because a later job of the same name has an entry of its own.
+            self.orders.submit(
+                ("read", entry),
+                lambda: self._read_outputs(entry, prefix),
+                log_fields.build_cached_job_fields(entry),
+            )
+
+    def _cancel_read(self, entry: CachedJob) -> None:
+        """Cancel the read for an entry that has left the cache; thousands may wait for a slow store."""
+        self.orders.cancel(("read", entry))
+
+    def _is_authentic(self, entry: CachedJob) -> bool:
+        """True if one of our servers wrote the output prefix; for an absent job, it is from a reference."""
+        job = entry.job
+        return job is None or is_job_authentic(entry.namespace, job.name, job.annotations, self._ring.keys)
+
+    async def _read_outputs(self, entry: CachedJob, prefix: str) -> None:
+        found: TaskOutputs | None = None
+        asks = False
+        try:
+            found = await self._poll_outputs(prefix)
+            asks = _has_unobserved_termination(entry, found)
+        finally:  # In any case end the read, or Flyte would wait for it forever.
+            if found is not None and found.more:
+                log.warning(
+                    "%d more error files are not read",
+                    found.more,
+                    extra=log_fields.build_cached_job_fields(entry),
+                )
+            if not asks:
+                self._set_outputs(entry, found)
+        if asks:
+            # A separate operation, so that retries of the API request do not read the store again.
+            self.orders.submit(
+                ("read", entry, "pods"),
+                lambda: self._fetch_unobserved_pods(entry, found),
+                log_fields.build_cached_job_fields(entry),
+            )
+
+    def _set_outputs(self, entry: CachedJob, found: TaskOutputs | None) -> None:
+        files, outputs = (found.error_files, found.outputs) if found else ((), None)
+        self._cache.set_task_outputs(entry, files, outputs=outputs)
+
+    async def _fetch_unobserved_pods(self, entry: CachedJob, found: TaskOutputs | None) -> None:
+        """Fetch the pods of the job before a root cause is reported, if the watch has not delivered them."""
+        is_asked_again = False
+        try:
+            await self._cache.ready.wait()
+            if _has_unobserved_termination(entry, found):
+                await self._fetch_pods(entry)
+        except (ClusterUnavailable, asyncio.CancelledError):
+            is_asked_again = True  # If this server stops, the next one repeats it.
+            raise
+        finally:  # As in _read.
+            if not is_asked_again:
+                self._set_outputs(entry, found)
+
+    async def _fetch_pods(self, entry: CachedJob) -> None:
+        """Fetch the pods of the job, and update those that the watch has not changed meanwhile."""
+        before = {pod.name: pod for pod in entry.pods}
+        found = await self._cluster.list_pods(entry.namespace, entry.name)
+        if found is None or self._cache.get(entry.key) is not entry:
+            return
+        now = {pod.name: pod for pod in entry.pods}
+        said = {pod.name: pod for pod in found}
+        for name in {**before, **said}:
+            if now.get(name) is not before.get(name):
+                continue
+            if name in said:
+                self._cache.put_record(entry.namespace, said[name])
+            elif not before[name].place:  # Placeholders are not listed.
+                uid = before[name].uid or None
+                self._cache.drop_record(Pod, ObjectName(namespace=entry.namespace, name=name, uid=uid))
+
+    async def _poll_outputs(self, prefix: str) -> TaskOutputs | None:
+        found: TaskOutputs | None = None
+        for pause in LOOKS:
+            await asyncio.sleep(pause)
+            found = await self._read_with_retries(prefix)
+            if found is None or found.error_files or found.outputs:
+                break
+        return found
+
+    async def _read_with_retries(self, prefix: str) -> TaskOutputs | None:
+        """Return the task outputs; None if they cannot be read."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        while True:
+            try:
+                return await self._outcomes.read_outputs(prefix)
+            except PrefixNotAllowed as trouble:
+                log.warning("outputs and error files of a task are not read: %s", trouble)
+                return None
+            except StoreUnusable as trouble:
+                log.error("outputs and error files cannot be read: %s", trouble)  # noqa: TRY400 - no traceback.
+                return None
+            except StoreUnavailable as trouble:
+                log.warning("retrying to read the store: %s", trouble)
+                if asyncio.get_running_loop().time() > deadline:
+                    return None
+            await asyncio.sleep(_PAUSE)
+
+
+def _has_unobserved_termination(entry: CachedJob, found: TaskOutputs | None) -> bool:
+    files, outputs = (tuple(found.error_files), found.outputs) if found else ((), None)
+    return has_unobserved_termination(
+        structs.replace(entry.get_observed_state(), error_files=files, outputs=outputs)
+    )

@@ -1,0 +1,162 @@
+"""The output prefixes that this server may read, from a list that the admin configures.
+
+A prefix comes from a caller, so it may only select a listed bucket or directory: no host, no credentials, no
+chain of file systems. Links that lead out of a directory are rejected in `output_stores`.
+"""
+
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+from backend_plugin.core.errors import BackendError
+
+STORES: Final[Mapping[str, str]] = {
+    "s3": "s3fs",
+    "s3a": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+    "az": "adlfs",
+    "memory": "fsspec",
+}
+"""The package that reads an object store, by URL scheme."""
+
+# The memory of this process has no outputs of other processes, so it must be listed explicitly.
+DEFAULT: Final = tuple(f"{scheme}://*" for scheme in STORES if scheme != "memory")
+
+# An S3 key has at most 1,024 bytes, a Linux path 4,096.
+_LONGEST: Final = 4_096
+_URL: Final = re.compile(r"(?P<scheme>[^:/]*)://(?P<rest>.*)", re.DOTALL)
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_PATTERN: Final = re.compile(r"[A-Za-z0-9._*-]{1,255}")
+# Characters that some URL parser treats as syntax: a version, a chain, a user, an escape.
+_ODD: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\\?#]|::")
+
+
+class PrefixNotAllowed(BackendError):
+    """The prefix is malformed, or it is not below a listed location."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreLocation:
+    """A location in an object store or on the disks of this machine."""
+
+    scheme: str
+    """A key of `STORES`, or ``file``."""
+    root: str
+    """The bucket; for files, the listed directory, below which links are not followed."""
+    path: str
+    """The path below the root, without a trailing slash."""
+
+    @property
+    def url(self) -> str:
+        """The URL of the location."""
+        start = "file://" if self.scheme == "file" else f"{self.scheme}://"
+        return "/".join(part for part in (f"{start}{self.root.rstrip('/')}", self.path) if part)
+
+
+class OutputPrefixes:
+    """The listed locations: ``s3://bucket/``, ``gs://*``, ``s3://team-*/flyte``, ``file:///data/flyte``.
+
+    Args:
+        listed: Buckets and directories; everything below them may be read.
+        stores: The known schemes, in addition to ``file``.
+
+    Raises:
+        PrefixNotAllowed: If an item is malformed.
+    """
+
+    def __init__(self, listed: Iterable[str] = DEFAULT, *, stores: Collection[str] = STORES) -> None:
+        self._stores = stores
+        self._listed = tuple(_parse_prefix(each, _PATTERN, stores) for each in listed)
+
+    def find_rejection_reason(self, prefix: str) -> str | None:
+        """Return the reason why the prefix may not be read, without a full stop; None if it may."""
+        try:
+            self.get_location(prefix)
+        except PrefixNotAllowed as refusal:
+            return str(refusal)
+        return None
+
+    def get_location(self, prefix: str) -> StoreLocation:
+        """Return the location of a prefix.
+
+        Raises:
+            PrefixNotAllowed: If it is malformed, or not below a listed location.
+        """
+        said = _parse_prefix(prefix, _BUCKET, self._stores)
+        for listed in self._listed:
+            found = _find_below(said, listed)
+            if found is not None:
+                return found
+        # The listed locations are not shown, because any author can see this message.
+        raise PrefixNotAllowed(
+            f"the output prefix {_format_value(prefix)} is not below a location that this server may read"
+        )
+
+    @property
+    def schemes(self) -> frozenset[str]:
+        """The schemes of all listed locations."""
+        return frozenset(each.scheme for each in self._listed)
+
+
+def _parse_prefix(said: str, bucket: re.Pattern[str], stores: Collection[str]) -> StoreLocation:
+    if len(said) > _LONGEST or _ODD.search(said):
+        raise PrefixNotAllowed(
+            f"{_format_value(said)} is not an output prefix: write a plain URL without :: ? # or \\"
+        )
+    url = _URL.fullmatch(said)
+    if url is None or url["scheme"] == "file":
+        return _parse_directory(said, url["rest"] if url else said)
+    scheme, (root, _, path) = url["scheme"], url["rest"].partition("/")
+    if scheme not in stores:
+        known = ", ".join((*stores, "file"))
+        raise PrefixNotAllowed(f"{_format_value(said)} has an unsupported scheme; supported schemes: {known}")
+    if not bucket.fullmatch(root):
+        raise PrefixNotAllowed(f"{_format_value(said)} contains no bucket; write {scheme}://bucket/path")
+    return StoreLocation(scheme=scheme, root=root, path=_require_plain_path(said, path.rstrip("/")))
+
+
+def _parse_directory(said: str, path: str) -> StoreLocation:
+    if not path.startswith("/") or path.startswith("//"):
+        raise PrefixNotAllowed(
+            f"{_format_value(said)} is not an output prefix; write scheme://bucket/path or /a/path"
+        )
+    return StoreLocation(
+        scheme="file", root=os.path.normpath("/" + _require_plain_path(said, path.strip("/"))), path=""
+    )
+
+
+def _require_plain_path(said: str, path: str) -> str:
+    # An object store treats these as names, but a proxy before it may resolve them.
+    if any(part in (".", "..") for part in path.split("/")):
+        raise PrefixNotAllowed(f"{_format_value(said)} contains . or ..; write the path without them")
+    return path
+
+
+def _find_below(said: StoreLocation, listed: StoreLocation) -> StoreLocation | None:
+    if said.scheme != listed.scheme:
+        return None
+    if said.scheme == "file":
+        inner = _find_relative_path(said.root, listed.root)
+        return None if inner is None else StoreLocation(scheme="file", root=listed.root, path=inner)
+    if not fnmatchcase(said.root, listed.root):
+        return None
+    return said if _find_relative_path(said.path, listed.path) is not None else None
+
+
+def _find_relative_path(path: str, directory: str) -> str | None:
+    """Return the rest of a path below a directory; None if it is not below it."""
+    start = directory.rstrip("/")
+    if path == directory:
+        return ""
+    return path[len(start) :].strip("/") if not start or path.startswith(f"{start}/") else None
+
+
+def _format_value(said: str) -> str:
+    # The value only needs to be recognizable in a message.
+    return repr(said if len(said) <= 120 else f"{said[:117]}...")

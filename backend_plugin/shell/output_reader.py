@@ -1,0 +1,242 @@
+"""Reader for the outputs of a task: the error files and ``outputs.pb`` below its output prefix.
+
+`output_prefixes` decides which prefixes may be read, and the core parses the error files.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from textwrap import shorten
+from typing import Final
+
+from backend_plugin.core import error_parser
+from backend_plugin.core.error_document import build_unreadable_document, decode_document
+from backend_plugin.core.error_files import ErrorFile, read_error_file
+from backend_plugin.core.errors import BackendError
+from backend_plugin.core.values import Manifest
+from backend_plugin.shell.output_prefixes import OutputPrefixes, StoreLocation
+from backend_plugin.shell.output_stores import (
+    Content,
+    OutputStores,
+    StoreDirectory,
+    StoreEntry,
+    StoreUnavailable,
+)
+
+_OUTPUTS: Final = "outputs.pb"
+_LONGEST_SHOWN: Final = 300
+_CHECK: Final = "check that this server can reach the store, and may list and read there"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOutputs:
+    """The task outputs of one attempt."""
+
+    error_files: tuple[ErrorFile, ...] = ()
+    """Error files in order of modification time, if the store reports it."""
+    outputs: bool = False
+    """True if ``outputs.pb`` exists and is a regular file."""
+    more: int = 0
+    """Number of further error files, which are not read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLimits:
+    """The limits of one read, whatever a task has written."""
+
+    seconds: float = 15.0
+    """Time for a listing and a read with the store's own retries; only the terminal phase waits for it."""
+    files: int = 32
+    """Maximum number of error files; the earliest are read, because the root cause is among them."""
+    file_bytes: int = 10 * 2**20
+    """Maximum size of a file, as in FlytePropeller (`storage.limits.maxDownloadMBs` in Flyte's charts)."""
+    all_bytes: int = 12 * 2**20
+    at_once: int = 4
+    """Maximum concurrent reads of one store, including those that timed out and still run."""
+    all_at_once: int = 16
+    """Maximum concurrent reads of all stores, because each read has a thread."""
+    turn_seconds: float = 600.0
+    """Maximum time in the queue for a read; after a restart thousands may be queued."""
+
+
+def _ignore_error(scheme: str, error: BackendError) -> None:
+    """Ignore an error; the default for `trouble`."""
+
+
+@dataclass(slots=True)
+class _StoreSlots:
+    """The concurrent reads of one store."""
+
+    free: asyncio.Semaphore
+    users: int = 0
+    """Number of running and queued reads."""
+
+
+@dataclass(slots=True)
+class OutputReader:
+    """Reads the outputs of tasks in threads; nothing is cached."""
+
+    prefixes: OutputPrefixes
+    bounds: ReadLimits = field(default_factory=ReadLimits)
+    trouble: Callable[[str, BackendError], None] = _ignore_error
+    """Called for every failed read, with the scheme of its store."""
+    _stores: OutputStores = field(default_factory=OutputStores, init=False)
+    _turns: dict[tuple[str, str], "_StoreSlots"] = field(default_factory=dict, init=False)
+    """Slots by store, so that a hanging store delays only its own tasks; an idle store has no entry."""
+    _all: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._all = asyncio.Semaphore(self.bounds.all_at_once)
+
+    async def read_outputs(self, output_prefix: str) -> TaskOutputs:
+        """Return the current outputs; a directory that does not exist is empty.
+
+        Raises:
+            PrefixNotAllowed: If the prefix may not be read.
+            StoreUnavailable: If the store does not respond in time; the message contains what to check.
+            StoreUnusable: If this installation cannot read the store.
+        """
+        place = self.prefixes.get_location(output_prefix)
+        try:
+            await asyncio.wait_for(self._acquire_slot(place), self.bounds.turn_seconds)
+            return await asyncio.wait_for(self._read_in_thread(place), self.bounds.seconds)
+        except asyncio.TimeoutError as late:
+            error = _build_timeout_error(place, self.bounds)
+            self.trouble(place.scheme, error)
+            raise error from late
+        except BackendError as error:
+            self.trouble(place.scheme, error)
+            raise
+
+    async def _acquire_slot(self, place: StoreLocation) -> None:
+        """Acquire a slot of the store, then one of all stores, so that a slow store does not block others."""
+        key = (place.scheme, place.root)
+        turns = self._turns.setdefault(key, _StoreSlots(asyncio.Semaphore(self.bounds.at_once)))
+        turns.users += 1
+        try:
+            await turns.free.acquire()
+            try:
+                await self._all.acquire()
+            except BaseException:
+                turns.free.release()
+                raise
+        except BaseException:
+            self._drop_user(place)
+            raise
+
+    def _release_slot(self, place: StoreLocation) -> None:
+        self._all.release()
+        self._turns[place.scheme, place.root].free.release()
+        self._drop_user(place)
+
+    def _drop_user(self, place: StoreLocation) -> None:
+        turns = self._turns[place.scheme, place.root]
+        turns.users -= 1
+        if not turns.users:
+            del self._turns[place.scheme, place.root]
+
+    async def _read_in_thread(self, place: StoreLocation) -> TaskOutputs:
+        """Read in a new daemon thread, which releases the slots; a hanging read does not block shutdown."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[TaskOutputs] = loop.create_future()
+
+        def set_result(result: TaskOutputs | BackendError) -> None:
+            self._release_slot(place)
+            if answer.done():
+                return  # The caller has timed out or was cancelled.
+            if isinstance(result, TaskOutputs):
+                answer.set_result(result)
+            else:
+                answer.set_exception(result)
+
+        def run() -> None:
+            result = self._read_outputs(place)
+            with suppress(RuntimeError):  # The event loop has been closed.
+                loop.call_soon_threadsafe(set_result, result)
+
+        try:
+            threading.Thread(target=run, name="outcome", daemon=True).start()
+        except RuntimeError as error:  # The system cannot start another thread.
+            self._release_slot(place)
+            raise _build_unavailable(place, error) from error
+        return await answer
+
+    def _read_outputs(self, place: StoreLocation) -> TaskOutputs | BackendError:
+        deadline = time.monotonic() + self.bounds.seconds
+        try:
+            with self._stores.open_directory(place, deadline) as directory:
+                return _read_directory(directory, place, self.bounds)
+        except (FileNotFoundError, NotADirectoryError):
+            return TaskOutputs()
+        except BackendError as error:
+            return error
+        except (TimeoutError, asyncio.TimeoutError):  # Two different classes before Python 3.11.
+            return _build_timeout_error(place, self.bounds)
+        except Exception as error:  # noqa: BLE001  (each store's package has its own errors)
+            return _build_unavailable(place, error)
+
+
+def _read_directory(directory: StoreDirectory, place: StoreLocation, bounds: ReadLimits) -> TaskOutputs:
+    outputs, errors = False, []
+    for entry in directory.iter_entries():
+        outputs = outputs or (entry.name == _OUTPUTS and entry.regular)
+        if entry.name.startswith("error") and entry.name.endswith(".pb"):
+            errors.append(entry)
+    errors.sort(key=lambda entry: (entry.modified, entry.name))
+    read = tuple(_iter_error_files(directory, place, errors[: bounds.files], bounds))
+    return TaskOutputs(error_files=read, outputs=outputs, more=max(0, len(errors) - bounds.files))
+
+
+def _iter_error_files(
+    directory: StoreDirectory, place: StoreLocation, entries: Sequence[StoreEntry], bounds: ReadLimits
+) -> Iterator[ErrorFile]:
+    wanted: dict[str, int] = {}
+    left = bounds.all_bytes
+    for entry in entries:
+        # One byte more than the limit shows that the file is larger.
+        size = bounds.file_bytes + 1 if entry.size is None else entry.size
+        if (entry.size or 0) <= bounds.file_bytes and size <= left:
+            wanted[entry.name] = size
+            left -= size
+    contents = dict(zip(wanted, directory.read_files(wanted), strict=True))
+    for entry in entries:
+        content = contents.get(entry.name)
+        if isinstance(content, FileNotFoundError):
+            continue  # Deleted after the listing.
+        if isinstance(content, Exception) and not isinstance(content, PermissionError):
+            raise content
+        said = _build_document(content, bounds)
+        file = read_error_file({**said, "path": f"{place.url}/{entry.name}", "modified": entry.modified})
+        # Summarize here, because every poll judges the job again.
+        yield error_parser.summarize_file(file)
+
+
+def _build_document(content: Content | None, bounds: ReadLimits) -> Manifest:
+    """Return the error document; an unreadable file yields one that states why, because the worker failed."""
+    if content is None or (isinstance(content, bytes) and len(content) > bounds.file_bytes):
+        return build_unreadable_document(f"is larger than the limit of {bounds.file_bytes:,} bytes")
+    if isinstance(content, Exception):
+        return build_unreadable_document(f"cannot be read: {_format_error(content)}")
+    return decode_document(content)
+
+
+def _build_timeout_error(place: StoreLocation, bounds: ReadLimits) -> StoreUnavailable:
+    return StoreUnavailable(f"{_format_bucket(place)} did not answer within {bounds.seconds:g} s; {_CHECK}")
+
+
+def _build_unavailable(place: StoreLocation, error: Exception) -> StoreUnavailable:
+    said = StoreUnavailable(f"{_format_bucket(place)} cannot be read: {_format_error(error)}; {_CHECK}")
+    said.__cause__ = error
+    return said
+
+
+def _format_error(error: Exception) -> str:
+    text = shorten(str(error), _LONGEST_SHOWN)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _format_bucket(place: StoreLocation) -> str:
+    return f"{place.scheme}://{place.root}"

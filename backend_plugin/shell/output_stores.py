@@ -1,0 +1,233 @@
+"""Directory listing and file reads: object stores through fsspec, local disks directly.
+
+Local disks are read without fsspec, which would follow links out of a listed directory and block at a pipe.
+All calls block, so `output_reader` runs them in threads. They also raise the errors of the store's package.
+"""
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, Final, Protocol, TypeAlias
+
+from backend_plugin.core.errors import BackendError
+from backend_plugin.shell.output_prefixes import STORES, PrefixNotAllowed, StoreLocation
+
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_DIRECTORY: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
+# The key of the modification time in s3fs, adlfs, gcsfs, fsspec's memory filesystem and others.
+_MODIFIED: Final = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
+
+Content: TypeAlias = bytes | Exception
+
+
+class StoreUnavailable(BackendError):
+    """The store did not respond in time, or returned a retryable error."""
+
+
+class StoreUnusable(BackendError):
+    """This server cannot read the store until an admin changes its installation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreEntry:
+    """A file in a directory."""
+
+    name: str
+    size: int | None
+    """None if the store does not report it."""
+    modified: str = ""
+    """RFC 3339; empty if the store does not report it."""
+    regular: bool = True
+    """False for a link, pipe or socket."""
+
+
+class StoreDirectory(Protocol):
+    """An open directory, or a prefix of an object store, which may not exist."""
+
+    def iter_entries(self) -> Iterator[StoreEntry]:
+        """Yield the files of the directory in any order, without subdirectories."""
+
+    def read_files(self, wanted: Mapping[str, int]) -> Sequence[Content]:
+        """Return the first bytes of each file by its requested size, or the error that prevented the read."""
+
+
+class OutputStores:
+    """The clients of object stores, created on first use.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+        self._locks = {scheme: threading.Lock() for scheme in STORES}
+
+    def open_directory(self, place: StoreLocation, deadline: float) -> AbstractContextManager[StoreDirectory]:
+        """Open a directory.
+
+        Args:
+            place: The directory.
+            deadline: The value of `time.monotonic` after which all calls raise `TimeoutError`.
+
+        Raises:
+            PrefixNotAllowed: If the path contains a link.
+            StoreUnusable: If the package that reads this store is not installed.
+        """
+        if place.scheme == "file":
+            return _open_on_disk(place, deadline)
+        filesystem = self._known.get(place.scheme) or self._get_filesystem(place.scheme, deadline)
+        return nullcontext(_ObjectPrefix(filesystem, f"{place.root}/{place.path}".rstrip("/"), deadline))
+
+    def _get_filesystem(self, scheme: str, deadline: float) -> Any:
+        """Return the client of a store; it is created only once, even if several threads need it."""
+        lock = self._locks.setdefault(scheme, threading.Lock())
+        if not lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise TimeoutError
+        try:
+            return self._known.get(scheme) or self._create_filesystem(scheme)
+        finally:
+            lock.release()
+
+    def _create_filesystem(self, scheme: str) -> Any:
+        import fsspec
+
+        try:
+            made = fsspec.filesystem(scheme, use_listings_cache=False, skip_instance_cache=True)
+        except ImportError as missing:
+            package = STORES.get(scheme, scheme)
+            raise StoreUnusable(
+                f"{scheme}:// needs the package {package}, which is not installed; run: pip install {package}"
+            ) from missing
+        self._known[scheme] = made
+        return made
+
+
+class _ObjectPrefix:
+    """A prefix of an object store."""
+
+    def __init__(self, filesystem: Any, path: str, deadline: float) -> None:
+        self._filesystem, self._path, self._deadline = filesystem, path, deadline
+
+    def iter_entries(self) -> Iterator[StoreEntry]:
+        self._filesystem.invalidate_cache(self._path)
+        for found in self._call_filesystem("ls", self._path, detail=True):
+            above, _, name = str(found["name"]).strip("/").rpartition("/")
+            # `ls` of an object's own name lists that object, and some stores also list the prefix itself.
+            if found.get("type") != "directory" and above == self._path.strip("/"):
+                yield StoreEntry(name=name, size=found.get("size"), modified=_format_modified(found))
+
+    def read_files(self, wanted: Mapping[str, int]) -> Sequence[Content]:
+        # Stores reject a range request for an empty object.
+        full = {name: size for name, size in wanted.items() if size}
+        paths = [f"{self._path}/{name}" for name in full]
+        answers = (
+            self._call_filesystem("cat_ranges", paths, [0] * len(full), list(full.values())) if full else ()
+        )
+        read = dict(zip(full, answers, strict=True))
+        return [read.get(name, b"") for name in wanted]
+
+    def _call_filesystem(self, method: str, *args: Any, **said: Any) -> Any:
+        """Call a filesystem method, with the remaining time as timeout if the store is asynchronous."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        if not self._filesystem.async_impl:
+            return getattr(self._filesystem, method)(*args, **said)
+        from fsspec.asyn import sync
+
+        asked = getattr(self._filesystem, f"_{method}")
+        return sync(self._filesystem.loop, asked, *args, timeout=left, **said)
+
+
+@contextmanager
+def _open_on_disk(place: StoreLocation, deadline: float) -> Iterator[StoreDirectory]:
+    # Links need no check if the whole disk is listed.
+    whole = place.root == "/"
+    at = os.open(f"/{place.path}", _DIRECTORY) if whole else _open_root(place)
+    try:
+        for part in () if whole else filter(None, place.path.split("/")):
+            below = _open_below(at, part, place)
+            os.close(at)
+            at = below
+        yield _DiskDirectory(at, deadline)
+    finally:
+        os.close(at)
+
+
+def _open_root(place: StoreLocation) -> int:
+    try:
+        return os.open(place.root, _DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise StoreUnavailable(
+            f"the directory {place.root} does not exist; check that it is mounted here"
+        ) from error
+
+
+def _open_below(at: int, part: str, place: StoreLocation) -> int:
+    try:
+        return os.open(part, _READ | os.O_DIRECTORY, dir_fd=at)
+    except OSError as error:
+        if _is_link(at, part):
+            raise PrefixNotAllowed(
+                f"{place.url} contains the symbolic link {part}, which is not followed"
+            ) from error
+        raise
+
+
+def _is_link(at: int, name: str) -> bool:
+    """True if the name is a link; the errno of an open with O_NOFOLLOW depends on the system."""
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+class _DiskDirectory:
+    """An open directory; a rename of it has no effect on the reads."""
+
+    def __init__(self, at: int, deadline: float) -> None:
+        self._at, self._deadline = at, deadline
+
+    def iter_entries(self) -> Iterator[StoreEntry]:
+        with os.scandir(self._at) as found:
+            for each in found:
+                if time.monotonic() > self._deadline:
+                    raise TimeoutError
+                if each.is_dir(follow_symlinks=False):
+                    continue
+                seen = each.stat(follow_symlinks=False)
+                moment = datetime.fromtimestamp(seen.st_mtime, timezone.utc)
+                yield StoreEntry(
+                    name=each.name,
+                    size=seen.st_size,
+                    modified=moment.isoformat(),
+                    regular=stat.S_ISREG(seen.st_mode),
+                )
+
+    def read_files(self, wanted: Mapping[str, int]) -> Sequence[Content]:
+        return [self._read_content(name, size) for name, size in wanted.items()]
+
+    def _read_content(self, name: str, size: int) -> Content:
+        if time.monotonic() > self._deadline:
+            raise TimeoutError
+        try:
+            at = os.open(name, _READ, dir_fd=self._at)
+        except OSError as error:
+            if _is_link(self._at, name):
+                return PermissionError("it is a symbolic link, which is not followed")
+            return error
+        with os.fdopen(at, "rb") as file:
+            if not stat.S_ISREG(os.fstat(at).st_mode):
+                return PermissionError("it is not a regular file")
+            return file.read(size)
+
+
+def _format_modified(found: Mapping[str, Any]) -> str:
+    said = next((found[key] for key in _MODIFIED if found.get(key)), None)
+    if isinstance(said, int | float):
+        return datetime.fromtimestamp(said, timezone.utc).isoformat()
+    return said.isoformat() if isinstance(said, datetime) else str(said or "")

@@ -1,0 +1,75 @@
+"""The queue position of each waiting pod group, among all groups of a cluster.
+
+Whether a group waits in a queue is decided in `core.scheduling`.
+"""
+
+from bisect import bisect_left, insort
+from typing import Final, NamedTuple, TypeAlias
+
+from msgspec import structs
+
+from backend_plugin.core.observed import PodGroup
+from backend_plugin.core.scheduling import registry
+
+_Queue: TypeAlias = tuple[str, str]
+"""The namespace and the name of a queue."""
+# Bounds the memory to a few megabytes; a position in a longer queue is of no use to a user.
+_LONGEST: Final = 10_000
+
+
+class _SortKey(NamedTuple):
+    """A sort key: the group that is admitted first compares as smallest."""
+
+    priority: int
+    """Negated, so that a higher priority sorts first."""
+    created: float
+    uid: str
+
+
+class QueuePositions:
+    """The queues of one cluster."""
+
+    def __init__(self) -> None:
+        self._turns: dict[_Queue, list[_SortKey]] = {}
+        """Sorted, so that a position is found by bisection: every poll needs one."""
+        self._where: dict[str, tuple[_Queue, _SortKey]] = {}
+        """The queue and sort key of each waiting group, by its uid."""
+
+    def clear(self) -> None:
+        """Remove all groups, before a relist adds them again."""
+        self._turns.clear()
+        self._where.clear()
+
+    def put_group(self, namespace: str, group: PodGroup) -> None:
+        """Add or update a group; remove it if it no longer waits."""
+        self.drop_group(group.uid)
+        queue = (namespace, group.queue)
+        turns = self._turns.get(queue, [])
+        if registry.has_queue_position(group) and len(turns) < _LONGEST:
+            self._turns[queue] = turns
+            turn = _build_sort_key(group)
+            insort(turns, turn)
+            self._where[group.uid] = queue, turn
+
+    def drop_group(self, uid: str | None) -> None:
+        """Remove a deleted group."""
+        found = self._where.pop(uid or "", None)
+        if found is not None:
+            queue, turn = found
+            turns = self._turns[queue]
+            del turns[bisect_left(turns, turn)]
+            if not turns:
+                del self._turns[queue]
+
+    def with_position(self, group: PodGroup) -> PodGroup:
+        """Return the group with its number of groups ahead, or unchanged if its queue is not counted."""
+        found = self._where.get(group.uid)
+        if found is None:
+            return group
+        queue, turn = found
+        turns = self._turns[queue]
+        return group if len(turns) >= _LONGEST else structs.replace(group, ahead=bisect_left(turns, turn))
+
+
+def _build_sort_key(group: PodGroup) -> _SortKey:
+    return _SortKey(-group.priority, group.created.timestamp() if group.created else 0.0, group.uid)

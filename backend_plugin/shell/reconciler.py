@@ -1,0 +1,359 @@
+"""The controller of the server: watches the cluster and reconciles each job.
+
+`core.cleanup` decides what to do. After a restart all work is derived from the objects again, except for
+deletions that had not been sent.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from backend_plugin.core import cleanup, job_events
+from backend_plugin.core.cleanup import CleanupActions
+from backend_plugin.core.job import JobRef
+from backend_plugin.core.job_events import JobEventReason
+from backend_plugin.core.observed import Event, Job, PodGroup, read_job
+from backend_plugin.core.reading import get_text
+from backend_plugin.core.scheduling import companions
+from backend_plugin.core.values import Manifest
+from backend_plugin.core.verdict import Phase, Verdict
+from backend_plugin.shell import job_metrics, log_fields
+from backend_plugin.shell.cache import Cache, CachedJob, Key
+from backend_plugin.shell.cluster import (
+    AlreadyExists,
+    Cluster,
+    ClusterUnavailable,
+    Misconfigured,
+    ObjectName,
+)
+from backend_plugin.shell.job_deleter import JobDeleter
+from backend_plugin.shell.job_event_recorder import JobEventRecorder
+from backend_plugin.shell.output_collector import OutputCollector
+from backend_plugin.shell.task_responses import TaskResponses
+from backend_plugin.shell.timeouts import timeout
+from backend_plugin.shell.together import run_until_first_exit
+from backend_plugin.shell.verdicts import VerdictStore
+
+log = logging.getLogger(__name__)
+
+ACCOMPANY_CALL: Final = 2.0
+"""Seconds that a CreateTask waits for the companion objects of its job."""
+ROUND: Final = 30
+"""Seconds of one resync, which reconciles every job, because time alone can change a verdict."""
+_AT_START: Final = 2_000
+"""Jobs per second in the first resync, which handles jobs that existed before this server."""
+REMEMBERED: Final = timedelta(hours=1)
+"""Time for which a gone job stays in the cache; later requests query the cluster again."""
+_PAUSE: Final = 1.0
+_SOON: Final = 0.05
+"""Seconds in which changes of a job are collected, because a created job arrives twice."""
+
+
+class Reconciler:
+    """The reconciler of one server; `run` performs its work."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        cache: Cache,
+        answers: TaskResponses,
+        endings: OutputCollector,
+        seconds: int = ROUND,
+    ) -> None:
+        """Create a reconciler with a resync period of `seconds`."""
+        self._cluster = cluster
+        self._cache = cache
+        self._answers = answers
+        self._judge = answers.judge
+        self._endings = endings
+        self._orders = endings.orders
+        self.deleter = JobDeleter(cluster, cache, endings.orders, seconds)
+        self._metrics = endings.orders.metrics
+        self._verdicts = VerdictStore(cluster, self._metrics)
+        self._turning = JobEventRecorder(cluster, cache, answers.judge, endings.orders)
+        self._due: set[CachedJob] = set()
+        self._seconds = seconds
+        self._makes_groups = answers.judge.settings.kfpytorch.gang.can_create_groups
+        """False if the settings let this server create no pod groups; then it creates no companions."""
+
+    # ---- watch and resync
+
+    async def run(self) -> None:
+        """Watch the cluster and reconcile jobs, until cancelled."""
+        ignore = self._cache.listen(self._on_change)
+        try:
+            await run_until_first_exit(self._run_watch(), self._run_resyncs())
+        finally:
+            ignore()
+
+    async def _run_watch(self) -> None:
+        while True:
+            try:
+                await self._cluster.watch(self._cache)
+            except ClusterUnavailable as trouble:
+                self._metrics.cluster_errors.add("follow", "ClusterUnavailable")
+                log.warning("cannot watch the cluster; retrying: %s", trouble)
+            await asyncio.sleep(_PAUSE)
+
+    async def _run_resyncs(self) -> None:
+        await self._cache.ready.wait()
+        await self._resync(1 + len(self._cache) // _AT_START, logging.DEBUG)
+        if told := Counter(entry.told.value for entry in self._cache if entry.told is not None):
+            log.info("existing jobs: %s", ", ".join(f"{count} {phase}" for phase, count in told.items()))
+        while True:
+            await self._resync(self._seconds, logging.INFO)
+
+    async def _resync(self, seconds: int, level: int) -> None:
+        """Reconcile all jobs that are not steady, spread over `seconds`."""
+        waiting = list(self._cache)
+        share = max(1, -(-len(waiting) // seconds))
+        while True:
+            due, waiting = waiting[:share], waiting[share:]
+            for entry in due:
+                if self._is_steady(entry):
+                    continue
+                # Schedule each job separately: gRPC calls run in between, and an exception affects one job.
+                asyncio.get_running_loop().call_soon(self._reconcile, entry, level)
+                await asyncio.sleep(0)
+            await asyncio.sleep(_PAUSE)
+            if not waiting:
+                return
+
+    # ---- operations for calls
+
+    def fetch_missing_job(self, ref: JobRef) -> None:
+        """Fetch a job that is not in the cache, and add the result to the cache."""
+        if self._cache.ready.is_set():
+            self._orders.submit(
+                ("look", ref.namespace, ref.name),
+                lambda: self._fetch_missing_job(ref),
+                log_fields.build_job_fields(ref.namespace, ref.name),
+            )
+
+    async def _fetch_missing_job(self, ref: JobRef) -> None:
+        last = self._cache.get_last_record((ref.namespace, ref.name))
+        found = await self._cluster.get(ObjectName(namespace=ref.namespace, name=ref.name))
+        if found is not None:
+            self._cache.merge_fetched_job(ref.namespace, read_job(found), last)
+            return
+        known = self._cache.get((ref.namespace, ref.name))
+        if known is None or known.job is None:  # Otherwise it was created or observed during the request.
+            entry = self._cache.add_missing_job((ref.namespace, ref.name), ref.output_prefix)
+            self._endings.on_change(entry)
+
+    async def ensure_companions(self, job: Job) -> None:
+        """Create the missing companion objects of a job that has not ended.
+
+        After `ACCOMPANY_CALL` seconds, or after a transient error, this continues in the background.
+
+        Raises:
+            RequestRejected: As `Cluster.create`.
+            Misconfigured: As `Cluster.create`.
+        """
+        if companions.ANNOTATION not in job.annotations:
+            return
+        try:
+            async with timeout(ACCOMPANY_CALL):
+                await self._create_companions(job)
+        except Misconfigured:
+            raise
+        except (ClusterUnavailable, asyncio.TimeoutError):
+            self._schedule_companions((job.namespace, job.name))
+
+    def _schedule_companions(self, key: Key) -> None:
+        self._orders.submit(
+            ("accompany", key),
+            lambda: self._create_missing_companions(key),
+            log_fields.build_job_fields(*key),
+        )
+
+    async def _create_missing_companions(self, key: Key) -> None:
+        entry = self._cache.get(key)
+        if (
+            entry is not None
+            and entry.job is not None
+            and cleanup.is_missing_companions(entry.get_observed_state())
+        ):
+            await self._create_companions(entry.job)
+
+    async def _create_companions(self, job: Job) -> None:
+        if job.end_condition is not None or job.deleting:
+            return
+        for manifest in companions.read_companions(job):
+            try:
+                await self._cluster.create(manifest)
+            except AlreadyExists:
+                continue
+            log.info("creating its %s", get_text(manifest, "kind"))
+        entry = self._cache.get((job.namespace, job.name))
+        if entry is not None:
+            entry.accompanied = not entry.pod_groups
+
+    # ---- reaction to changes
+
+    def _on_change(self, entry: CachedJob) -> None:
+        # A pod group in the cache is tracked by the watch, so the flag is not needed any more.
+        entry.accompanied = entry.accompanied and not entry.pod_groups
+        if self._is_running_undisturbed(entry):
+            return
+        entry.steady, entry.undisturbed = None, ()
+        # Without delay, so that a terminal phase is not reported before the outputs are read.
+        self._endings.on_change(entry)
+        # Before the first list is complete, a job seems to have no pods, so a verdict would be wrong.
+        if self._cache.ready.is_set() and not self._is_new(entry):
+            self.enqueue(entry)
+
+    def _is_running_undisturbed(self, entry: CachedJob) -> bool:
+        """True if all replicas run and no work is required; most changes are of such jobs."""
+        # A job with a waiting event needs a resume event, even if the waiting event arrived late.
+        if entry.told is not Phase.RUNNING or entry.unconfirmed or entry.turned is JobEventReason.WAITS:
+            return False
+        job, before = entry.job, entry.undisturbed
+        if job is None or not (before and cleanup.is_still_undisturbed(job, before, entry.pods)):
+            if self._has_companions(entry) or any(map(job_events.is_job_event, entry.events[-1:])):
+                return False
+            if not cleanup.is_running_undisturbed(entry.get_observed_state()):
+                return False
+        entry.undisturbed = entry.pods
+        return True
+
+    def _is_new(self, entry: CachedJob) -> bool:
+        """True if nothing has happened to a new job; the next resync is soon enough for it."""
+        job = entry.job
+        return (
+            job is not None
+            and not (job.conditions or job.deleting or entry.gone or entry.unconfirmed)
+            and not (entry.pods or entry.events or entry.pod_groups)
+            and not self._has_companions(entry)
+        )
+
+    def _is_steady(self, entry: CachedJob) -> bool:
+        """True if the job ran without required work, and the time until which that holds has not passed."""
+        if entry.steady is None:
+            return False
+        job, until = entry.steady
+        return job is entry.job and not entry.unconfirmed and self._judge.now() <= until
+
+    def enqueue(self, entry: CachedJob) -> None:
+        """Queue a job to be reconciled soon."""
+        if not self._due:
+            asyncio.get_running_loop().call_later(_SOON, self._reconcile_due)
+        self._due.add(entry)
+
+    def _reconcile_due(self) -> None:
+        due, self._due = self._due, set()
+        for entry in due:
+            asyncio.get_running_loop().call_soon(self._reconcile, entry)
+
+    def _reconcile(self, entry: CachedJob, level: int = logging.INFO) -> None:
+        """Reconcile one job; a new phase is logged at `level`."""
+        if entry.gone is not None:
+            if self._judge.now() - entry.gone > REMEMBERED:
+                self._cache.forget(entry)
+            return
+        if entry.unconfirmed:
+            self._orders.submit(
+                ("confirm", entry.key),
+                lambda: self._confirm_deleted(entry),
+                log_fields.build_cached_job_fields(entry),
+            )
+        if entry.job is None or entry.looking:
+            return
+        if (verdict := self._find_actionable_verdict(entry)) is not None:
+            self._apply_verdict(entry, verdict, level)
+        self._turning.on_change(entry)
+        if self._has_companions(entry):
+            self._reconcile_companions(entry)
+
+    def _find_actionable_verdict(self, entry: CachedJob) -> Verdict | None:
+        """Return the verdict of a job if it requires work; otherwise None."""
+        if self._is_running_undisturbed(entry):
+            verdict, until = self._judge.judge_with_expiry(entry)
+            # Until all events have been listed, a job event may be due.
+            is_known = verdict.phase is entry.told and self._cache.is_complete(Event)
+            entry.steady = (entry.job, until) if is_known and entry.job is not None else None
+            has_duties = False
+        else:
+            # A pod of an ended job may be created or bound after the end.
+            has_duties = entry.job is not None and cleanup.has_active_pods(entry.job, entry.pods)
+            known = self._answers.find_cached(entry)
+            is_new = known is None or known.phase is not entry.told or known.phase.is_failure
+            if not is_new and not has_duties:
+                return None
+            verdict = self._judge.judge_entry(entry)
+        return verdict if has_duties or verdict.phase is not entry.told or verdict.phase.is_failure else None
+
+    def _has_companions(self, entry: CachedJob) -> bool:
+        job = entry.job
+        return self._makes_groups and job is not None and companions.ANNOTATION in job.annotations
+
+    def _reconcile_companions(self, entry: CachedJob) -> None:
+        """Create missing companions, or delete those of an ended job; for example after a restart."""
+        observed = entry.get_observed_state()
+        if left := cleanup.find_leftover_companions(observed):
+            self._orders.submit(
+                ("part", entry.key),
+                lambda: self._delete_companions(left),
+                log_fields.build_cached_job_fields(entry),
+            )
+            return
+        may_lack = not entry.accompanied and self._cache.is_complete(PodGroup)
+        if may_lack and cleanup.is_missing_companions(observed):
+            self._schedule_companions(entry.key)
+
+    async def _delete_companions(self, manifests: Sequence[Manifest]) -> None:
+        for manifest in manifests:
+            log.debug("deleting its %s", get_text(manifest, "kind"))
+            await self._cluster.delete_companion(manifest)
+
+    def _apply_verdict(self, entry: CachedJob, verdict: Verdict, level: int) -> None:
+        if verdict.phase is not entry.told:
+            entry.told = verdict.phase
+            said = verdict.message.partition("\n")[0]
+            log.log(
+                level, "%s: %s", verdict.phase.value, said, extra=log_fields.build_cached_job_fields(entry)
+            )
+            job_metrics.measure_start(self._metrics, entry, verdict.phase, self._judge.now())
+            if verdict.phase is Phase.SUCCEEDED:
+                asyncio.get_running_loop().call_later(cleanup.LINGER.total_seconds(), self.enqueue, entry)
+        if duties := cleanup.plan_cleanup(entry.get_observed_state(), verdict, self._judge.now()):
+            self._orders.submit(
+                ("end", entry.key),
+                lambda: self._clean_up(entry, duties),
+                log_fields.build_cached_job_fields(entry),
+            )
+
+    async def _confirm_deleted(self, entry: CachedJob) -> None:
+        last = self._cache.get_last_record(entry.key)
+        found = await self._cluster.get(ObjectName(namespace=entry.namespace, name=entry.name))
+        if found is None:
+            self._cache.mark_deleted(entry)
+        else:
+            self._cache.merge_fetched_job(entry.namespace, read_job(found), last)
+
+    async def _clean_up(self, entry: CachedJob, duties: CleanupActions) -> None:
+        name = ObjectName(
+            namespace=entry.namespace, name=entry.name, uid=entry.job.uid if entry.job else None
+        )
+        if duties.patch is not None:
+            log.debug("storing the failure on the job", extra=log_fields.build_cached_job_fields(entry))
+            await self._verdicts.store(name, duties.patch)
+        if duties.delete:
+            log.info(
+                "deleting the job, which failed before it started",
+                extra=log_fields.build_cached_job_fields(entry),
+            )
+            await self.deleter.delete_own(name, entry.output_prefix)
+        for pod in duties.pods:
+            log.info(
+                "deleting pod %s, which is left over from the job",
+                pod.name,
+                extra=log_fields.build_cached_job_fields(entry),
+            )
+            # The uid protects a new pod of the same name.
+            await self._cluster.delete_pod(
+                ObjectName(namespace=entry.namespace, name=pod.name, uid=pod.uid or None)
+            )

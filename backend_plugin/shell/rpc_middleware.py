@@ -1,0 +1,201 @@
+"""The middleware of all gRPC calls: authentication, concurrency limits and metrics.
+
+It wraps the handlers, because an interceptor costs one more await for each call.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from backend_plugin.shell.credentials import Token, read_peer_names
+from backend_plugin.shell.metrics import Metrics
+
+if TYPE_CHECKING:
+    Handler: TypeAlias = grpc.GenericRpcHandler[Any, Any]
+else:
+    Handler = grpc.GenericRpcHandler
+
+STREAMS: Final = 64
+"""Maximum number of open streams: a client may hold one open for any time, and each delays other calls."""
+
+REQUEST_BYTES: Final = 128 * 2**20
+"""Maximum total size of the requests in progress: about ten of the largest that the server accepts."""
+
+_OK: Final = grpc.StatusCode.OK
+
+
+@dataclass(slots=True)
+class RpcMiddleware(Handler):
+    """Wraps handlers with authentication and limits.
+
+    Streams have a limit of their own, because they last long and must not block unary calls.
+    """
+
+    handlers: Sequence[Handler]
+    limit: int
+    """Maximum number of concurrent unary calls; more are rejected with RESOURCE_EXHAUSTED."""
+    token: Token | None = None
+    """The token that every call must carry; None disables authentication."""
+    metrics: Metrics = field(default_factory=Metrics)
+    streams: int = STREAMS
+    """Maximum number of open streams; more are rejected in the same way."""
+    request_bytes: int = REQUEST_BYTES
+    """Maximum total size of the requests in progress; more are rejected in the same way."""
+    client_names: Set[str] = frozenset()
+    """Accepted names in client certificates; empty accepts every certificate of the authority."""
+    running: int = field(default=0, init=False)
+    held_bytes: int = field(default=0, init=False)
+    streaming: int = field(default=0, init=False)
+    _known: dict[str, Any] = field(default_factory=dict, init=False)
+
+    def service(self, handler_call_details: Any) -> Any:
+        """Return the handler of a method, as grpc requires; None if no service has this method."""
+        if self.token is not None and not self.token.is_in(handler_call_details.invocation_metadata):
+            # A client without a token must not create metric labels, so the method name is not counted.
+            self.metrics.requests.add("any", "UNAUTHENTICATED")
+            return _REFUSAL
+        method = handler_call_details.method
+        return self._known.get(method) or self._find_handler(method, handler_call_details)
+
+    def _find_handler(self, method: str, details: Any) -> Any:
+        found = next((each for handler in self.handlers if (each := handler.service(details))), None)
+        if found is not None:
+            found = self._known[method] = self._wrap_handler(found, method)
+        return found
+
+    def _wrap_handler(self, found: Any, method: str) -> Any:
+        # Requests are parsed inside the limits, where a parse error can become INVALID_ARGUMENT.
+        if found.unary_unary is not None:
+            return grpc.unary_unary_rpc_method_handler(
+                self._wrap_unary(found, method), response_serializer=found.response_serializer
+            )
+        if found.unary_stream is not None:
+            return grpc.unary_stream_rpc_method_handler(
+                self._wrap_stream(found.unary_stream, method, found.request_deserializer or bytes),
+                response_serializer=found.response_serializer,
+            )
+        return grpc.stream_stream_rpc_method_handler(
+            self._wrap_stream(found.stream_stream, method, _get_unchanged),
+            found.request_deserializer,
+            found.response_serializer,
+        )
+
+    def _wrap_unary(self, found: Any, method: str) -> Callable[..., Any]:
+        behaviour, read = found.unary_unary, found.request_deserializer or bytes
+        name = method.rpartition(".")[2]
+        durations = self.metrics.request_duration.child(name)
+
+        async def answer(data: bytes, context: Any) -> Any:
+            await self._check_peer(context)
+            size = len(data)
+            if full := self._find_exceeded_limit(size):
+                await self._abort_exhausted(name, context, full)
+            self.running += 1
+            self.held_bytes += size
+            began = time.perf_counter()
+            code = grpc.StatusCode.UNKNOWN
+            try:
+                request = read(data)
+                del data  # Hold only the parsed request in memory.
+                said = await behaviour(request, context)
+            except DecodeError as error:
+                await context.abort(
+                    grpc.StatusCode.INVALID_ARGUMENT, f"not a valid request of {name}: {error}"
+                )
+            except asyncio.CancelledError:
+                code = grpc.StatusCode.CANCELLED
+                raise
+            else:
+                code = _OK
+                return said
+            finally:
+                self.running -= 1
+                self.held_bytes -= size
+                durations.add(time.perf_counter() - began)
+                self.metrics.requests.add(name, (context.code() or code).name)
+
+        return answer
+
+    def _find_exceeded_limit(self, size: int) -> str:
+        """Return the limit that a request of this size would exceed; empty if there is room."""
+        if self.running >= self.limit:
+            return f"{self.limit} calls are in progress"
+        # A single request is accepted at any size, because gRPC enforces the size limit of one message.
+        if self.held_bytes and self.held_bytes + size > self.request_bytes:
+            return f"requests of {self.held_bytes} bytes are in progress"
+        return ""
+
+    def _wrap_stream(
+        self, behaviour: Callable[..., Any], method: str, read: Callable[[Any], Any]
+    ) -> Callable[..., Awaitable[None]]:
+        name = method.rpartition(".")[2]
+
+        # This is not a generator: after its client has gone, a generator ends only when it is garbage
+        # collected, and it would count as an open stream until then.
+        async def stream(asked: Any, context: Any) -> None:
+            await self._check_peer(context)
+            if self.streaming >= self.streams:
+                await self._abort_exhausted(name, context, f"{self.streams} streams are open")
+            self.streaming += 1
+            code = grpc.StatusCode.UNKNOWN
+            try:
+                await _write_responses(behaviour(read(asked), context), context)
+            except DecodeError as error:
+                await context.abort(
+                    grpc.StatusCode.INVALID_ARGUMENT, f"not a valid request of {name}: {error}"
+                )
+            except asyncio.CancelledError:
+                code = grpc.StatusCode.CANCELLED
+                raise
+            else:
+                code = _OK
+            finally:
+                self.streaming -= 1
+                self.metrics.requests.add(name, (context.code() or code).name)
+
+        return stream
+
+    async def _check_peer(self, context: Any) -> None:
+        """Reject a call if the client certificate has none of the accepted names."""
+        if self.client_names and not self.client_names & read_peer_names(context.auth_context()):
+            self.metrics.requests.add("any", "UNAUTHENTICATED")
+            await context.abort(
+                grpc.StatusCode.UNAUTHENTICATED,
+                "the client certificate has no name of tls.client-names; use another, or add its common name",
+            )
+
+    async def _abort_exhausted(self, name: str, context: Any, why: str) -> None:
+        self.metrics.requests.add(name, "RESOURCE_EXHAUSTED")
+        await context.abort(
+            grpc.StatusCode.RESOURCE_EXHAUSTED, f"{why}, which is the limit of this server; retry later"
+        )
+
+
+async def _write_responses(answers: Any, context: Any) -> None:
+    """Write the responses that a handler yields; a handler that is not a generator writes them itself."""
+    if not isinstance(answers, AsyncIterator):
+        await answers
+        return
+    async with aclosing(answers) as each_one:  # type: ignore[type-var]  # All our handlers are generators.
+        async for each in each_one:
+            await context.write(each)
+
+
+def _get_unchanged(asked: Any) -> Any:
+    """Return the request iterator of a stream-stream call unchanged."""
+    return asked
+
+
+async def _abort_unauthenticated(_requests: Any, context: Any) -> None:
+    await context.abort(
+        grpc.StatusCode.UNAUTHENTICATED, "this server requires a token: metadata authorization, Bearer TOKEN"
+    )
+
+
+_REFUSAL: Final = grpc.stream_stream_rpc_method_handler(_abort_unauthenticated)

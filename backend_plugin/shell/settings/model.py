@@ -1,0 +1,85 @@
+"""The typed settings of a server.
+
+A value is either a default or was validated in `loader`.
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from backend_plugin.core.quantity import Quantity
+from backend_plugin.shell.credentials import Tls
+
+
+class ClusterKind(enum.Enum):
+    """The kind of cluster in which jobs run."""
+
+    EMBEDDED = "embedded"
+    """Jobs run as processes of this machine."""
+    KUBERNETES = "kubernetes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedSettings:
+    """Settings of an embedded cluster and its pods."""
+
+    nodes: int = 2
+    cpus: Quantity | None = None
+    """CPUs of each node; None here and below: as many as this machine has."""
+    memory: Quantity | None = None
+    gpus: int | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    images: Mapping[str, str] = field(default_factory=dict)
+    """The virtual environment that replaces an image, by patterns of the image name."""
+    strict_images: bool = False
+    durable: bool = False
+    code: Path = field(default_factory=Path.cwd)
+    pass_env: Sequence[str] = ()
+    pod_templates: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesSettings:
+    """Settings of the connection to a Kubernetes cluster."""
+
+    kubeconfig: str | None = None
+    """File names, as in ``KUBECONFIG``; None: the service account of the pod, or kubectl's default."""
+    context: str | None = None
+    """A context of the kubeconfig; None: its current context."""
+    orphans_every: timedelta = timedelta(hours=1)
+    """Time between scans for jobs whose execution no longer exists; 0 disables them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """The settings of a server."""
+
+    cluster: ClusterKind = ClusterKind.EMBEDDED
+    host: str
+    port: int = 8000
+    state: Path
+    tls: Tls | None = None
+    token_file: Path | None = None
+    signing_keys_file: Path | None = None
+    """The file of signing keys; None: a key in the state directory."""
+    accept_unsigned: bool
+    """Accept job references and jobs without a signature."""
+    open_to_all: bool = False
+    """Require no authentication, although clients can run commands through this server."""
+    receive_limit: int = 12 * 2**20
+    send_limit: int = 32 * 2**20
+    concurrency: int = 512
+    drain: timedelta = timedelta(seconds=20)
+    namespaces: Sequence[str] = ("*",)
+    namespace_template: str
+    """Flyte's `namespace_mapping.template`, or a shell pattern."""
+    refused_namespaces: Sequence[str] = ()
+    output_prefixes: Sequence[str]
+    metrics_host: str
+    metrics_port: int | None = None
+    log_level: str = "info"
+    log_format: str | None = None
+    embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
+    kubernetes: KubernetesSettings = field(default_factory=KubernetesSettings)

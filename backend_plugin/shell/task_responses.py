@@ -1,0 +1,156 @@
+"""Verdicts encoded as the messages that Flyte reads."""
+
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from flyteidl.admin import agent_pb2 as admin
+from flyteidl.core.execution_pb2 import TaskExecution, TaskLog
+from flyteidl.core.metrics_pb2 import ExecutionMetricResult
+from google.protobuf.struct_pb2 import Struct
+
+from backend_plugin.core import rejection
+from backend_plugin.core.errors import BackendError
+from backend_plugin.core.job import TRAINER
+from backend_plugin.core.log_links import LogLink
+from backend_plugin.core.observed import Pod
+from backend_plugin.core.verdict import Phase, Verdict
+from backend_plugin.shell.cache import CachedJob
+from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, ObjectName
+from backend_plugin.shell.judge import Judge
+
+_PHASES: Final = {phase: TaskExecution.Phase.Value(phase.value) for phase in Phase}
+_FORMATS: Final = {name: TaskLog.MessageFormat.Value(name) for name in TaskLog.MessageFormat.keys()}  # noqa: SIM118
+_MOST_LINES: Final = 1_000
+_FEW_LINES: Final = 100
+_LINE_BYTES: Final = 64 * 2**10
+_REPLICA_BYTES: Final = 512 * 2**10
+_MOST_BYTES: Final = 8 * 2**20
+"""The limit of all replicas together; `kfpytorch logs` has no such limit."""
+_MOST_QUERIES: Final = 100
+
+
+class UnknownQuery(BackendError):
+    """The requested metric does not exist."""
+
+
+class CachedResponse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An encoded response, with the entry version and the time for which it is valid."""
+
+    phase: Phase
+    message: bytes
+    version: int
+    until: datetime
+
+
+class TaskResponses:
+    """A cache of serialized `GetTaskResponse`s, encoded again when the verdict may have changed."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
+
+    def get_response(self, entry: CachedJob) -> CachedResponse:
+        """Return the response for a job at this moment."""
+        if (known := self.find_cached(entry)) is not None:
+            return known
+        verdict, until = self.judge.judge_with_expiry(entry)
+        answer = CachedResponse(
+            phase=verdict.phase, message=_encode_response(verdict), version=entry.version, until=until
+        )
+        entry.answer = answer
+        return answer
+
+    def find_cached(self, entry: CachedJob) -> CachedResponse | None:
+        """Return the cached response while it is valid; a new one costs as much as three verdicts."""
+        known = entry.answer
+        if known is None or known.version != entry.version or self.judge.now() > known.until:
+            return None
+        return known
+
+    def get_last_response(self, entry: CachedJob) -> bytes:
+        """Return the last response for a job; used if no verdict can be computed."""
+        return self.build_not_synced() if entry.answer is None else entry.answer.message
+
+    def build_rejection(self, message: str) -> bytes:
+        """Return the response for a task that was rejected, so that no job exists."""
+        return _encode_response(rejection.build_verdict(message))
+
+    def build_not_synced(self) -> bytes:
+        """Return the response for a job that is not in the cache; Flyte does not show this phase."""
+        return _encode_response(_UNSEEN)
+
+
+_UNSEEN: Final = Verdict(phase=Phase.QUEUED, reason="Unseen", message="the server is searching for the job")
+
+
+def _encode_response(verdict: Verdict) -> bytes:
+    resource = admin.Resource(
+        phase=_PHASES[verdict.phase],
+        message=verdict.message,
+        log_links=[_build_link(link) for link in verdict.logs],
+    )
+    if verdict.info:
+        resource.custom_info.update(verdict.info)
+    written: bytes = admin.GetTaskResponse(resource=resource).SerializeToString()
+    return written
+
+
+def _build_link(link: LogLink) -> TaskLog:
+    return TaskLog(
+        name=link.name,
+        uri=link.uri,
+        message_format=_FORMATS.get(link.message_format, 0),
+        ShowWhilePending=link.show_while_pending,
+        HideOnceFinished=link.hide_once_finished,
+    )
+
+
+def build_metrics_response(queries: Sequence[str], verdict: Verdict | None) -> admin.GetTaskMetricsResponse:
+    """Return one result for each query; without queries, all metrics.
+
+    Raises:
+        UnknownQuery: If a metric does not exist, or there are too many queries.
+    """
+    if len(queries) > _MOST_QUERIES:
+        raise UnknownQuery(f"queries: {len(queries)} are more than the limit of {_MOST_QUERIES}")
+    info = {} if verdict is None else verdict.info
+    known = {name: info[name] for name in ("replicas", "ready") if name in info}
+    if unknown := [name for name in queries if name not in ("replicas", "ready")]:
+        raise UnknownQuery(f"queries: no metric {unknown[0][:80]!r}; available: ready, replicas")
+    results = []
+    for name in queries or sorted(known):
+        data = Struct()
+        data.update({"value": known.get(name)})
+        results.append(ExecutionMetricResult(metric=name, data=data))
+    return admin.GetTaskMetricsResponse(results=results)
+
+
+async def read_last_lines(
+    cluster: Cluster, namespace: str, pods: Sequence[Pod], lines: int
+) -> AsyncIterator[Sequence[str]]:
+    """Yield the last lines of each replica, one batch per replica, up to a total size."""
+    left = _MOST_BYTES
+    wanted = LogRequest(container=TRAINER, tail=min(lines, _MOST_LINES) or _FEW_LINES)
+    for pod in sorted(pods, key=lambda each: (each.role, each.index)):
+        name = ObjectName(namespace=namespace, name=pod.name, uid=pod.uid)
+        batch = await _read_tail(pod.replica, cluster.read_log(name, wanted))
+        left -= sum(map(len, batch))
+        if left < 0:
+            yield [f"{pod.replica}: this log and those after it are not shown, because they are too long"]
+            return
+        if batch:
+            yield batch
+
+
+async def _read_tail(replica: str, lines: AsyncIterator[LogLine]) -> Sequence[str]:
+    """Return the last lines of a replica, up to `_REPLICA_BYTES`."""
+    kept: deque[str] = deque()
+    size = 0
+    async for line in lines:
+        kept.append(f"{replica}: {line.text[:_LINE_BYTES]}")
+        size += len(kept[-1])
+        while size > _REPLICA_BYTES:
+            size -= len(kept.popleft())
+    return kept

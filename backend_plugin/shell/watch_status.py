@@ -1,0 +1,60 @@
+"""The status of the watches on a cluster: watches write it, and metrics read it."""
+
+import enum
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+_Place: TypeAlias = tuple[str, str]
+"""A kind, and a namespace or an empty string for all namespaces."""
+
+
+class WatchState(enum.Enum):
+    """The state of the watch on one kind in one namespace."""
+
+    WAITING = "waiting"
+    """The first list has not been received."""
+    IN_SIGHT = "in_sight"
+    OUT_OF_SIGHT = "out_of_sight"
+    """The watch is interrupted; the cached objects may be outdated."""
+    ABSENT = "absent"
+    """The cluster does not serve this kind."""
+    REFUSED = "refused"
+    """The server has no permission to watch this kind."""
+
+
+class WatchStatus:
+    """The watch states of one cluster."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.trouble: Callable[[str], None] = lambda _: None
+        """Called with a short reason for each watch failure."""
+        self._clock = clock
+        self._states: dict[_Place, WatchState] = {}
+        self._received: dict[_Place, float] = {}
+        """The time at which data was last received, or at which the watch was added."""
+
+    def set_state(self, kind: str, namespace: str, state: WatchState) -> None:
+        """Set the state of the watch on one kind in one namespace."""
+        self._states[kind, namespace] = state
+        self._received.setdefault((kind, namespace), self._clock())
+
+    def receive(self, kind: str, namespace: str) -> None:
+        """Record that the API server has sent a list, a change or a bookmark."""
+        self._received[kind, namespace] = self._clock()
+
+    def count_watches(self) -> Mapping[tuple[str, ...], float]:
+        """Return the number of watches by kind and state; safe to call from another thread."""
+        return Counter((kind, state.value) for (kind, _), state in list(self._states.items()))
+
+    def ages(self) -> Mapping[tuple[str, ...], float]:
+        """Return the seconds since data was last received, by kind; safe to call from another thread.
+
+        The oldest namespace counts. Kinds that are absent or forbidden are left out.
+        """
+        now, ages = self._clock(), dict[tuple[str, ...], float]()
+        for (kind, namespace), state in list(self._states.items()):
+            if state not in (WatchState.ABSENT, WatchState.REFUSED):
+                ages[(kind,)] = max(ages.get((kind,), 0.0), now - self._received[kind, namespace])
+        return ages

@@ -1,0 +1,85 @@
+"""The base class of all configs, which checks the fields of a config."""
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import fields
+from itertools import chain
+from typing import Any, ClassVar
+
+from flytekitplugins.kfpytorch.problems import (
+    ConfigError,
+    ConfigProblem,
+    InvalidValue,
+    build_invalid_value,
+    suggest_name,
+)
+from flytekitplugins.kfpytorch.validators import Reader
+
+
+class Config:
+    """The base class of all configs. A config checks its fields when it is constructed."""
+
+    readers: ClassVar[Mapping[str, Reader]]
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Check all fields again, and replace each value by its normalized form.
+
+        Raises:
+            ConfigError: If a value is invalid. The message lists the field, the value and a remedy for each
+                problem.
+        """
+        if problems := self.problems():
+            raise ConfigError(type(self).__name__, [str(problem) for problem in problems])
+
+    def problems(self) -> list[ConfigProblem]:
+        """Normalize the fields, and return all problems without raising."""
+        found = {name: self._read_field(name, reader) for name, reader in self.readers.items()}
+        sound = {name for name, problems in found.items() if not problems}
+        return [
+            *chain(*found.values()),
+            *self._find_contradictions(sound),
+            *find_unknown_fields(type(self), vars(self)),
+        ]
+
+    def _read_field(self, name: str, reader: Reader) -> list[ConfigProblem]:
+        try:
+            setattr(self, name, reader(getattr(self, name)))
+        except InvalidValue as refusal:
+            return [problem.with_prefix(name) for problem in refusal.problems]
+        return []
+
+    def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:  # noqa: ARG002
+        """Yield the contradictions between fields; `sound` contains the names of the valid fields."""
+        return iter(())
+
+
+class ConfigPart(Config):
+    """The base class of configs that are fields of another one, which reports their problems with its own."""
+
+    def __post_init__(self) -> None:
+        self.problems()  # Normalizes the values.
+
+
+def find_unknown_fields(cls: type[Config], said: Mapping[Any, object]) -> Iterator[ConfigProblem]:
+    """Yield a problem for each name that is not a field: a key of a dict, or a misspelled attribute."""
+    known = [item.name for item in fields(cls)]  # type: ignore[arg-type]
+    for name, value in said.items():
+        if name not in known:
+            yield ConfigProblem(
+                str(name), value, f"{cls.__name__} has no such field{suggest_name(name, known)}"
+            )
+
+
+def build_config_reader(cls: type[Config]) -> Reader:
+    """Return a reader for a field that contains another config."""
+
+    def read(value: object) -> object:
+        if not isinstance(value, cls):
+            raise build_invalid_value(value, f"must be {cls.__name__}(...)")
+        if problems := value.problems():
+            raise InvalidValue(*problems)
+        return value
+
+    return read

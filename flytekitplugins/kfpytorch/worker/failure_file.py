@@ -1,0 +1,210 @@
+"""Write and read the failure of a rank as a JSON file.
+
+The file is next to torch's own error file. It adds the time in nanoseconds, the frames of the user's code,
+and whether the failure is recoverable.
+"""
+
+import dataclasses
+import faulthandler
+import json
+import os
+import re
+import time
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flytekitplugins.kfpytorch.worker import exceptions
+from flytekitplugins.kfpytorch.worker.user_frames import read_user_frames, select_user_frames
+from kfpytorch_common import tracebacks
+from kfpytorch_common.causes import Failure, Frame, RaisedException
+from kfpytorch_common.forkserver import child
+
+FILE_NAME = "failure.json"
+ENDED_FILE_NAME = "ended.json"
+TORCH_FILE_NAME = "error.json"
+RANKS_FILE_NAME = "ranks.json"
+STACK_FILE_NAME = "stack.txt"
+
+ASK_WHERE = child.ASK_WHERE
+"""The signal that makes a worker write its stack; None on a system without real-time signals."""
+
+_STACK_LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+_STACK = re.compile(
+    r"^(Current thread|Thread|Stack)[^\n]*\(most recent call first\):\n((?:  [^\n]*\n?){0,500})", re.MULTILINE
+)
+_CRASHED = "Fatal Python error"
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerIdentity:
+    """The identity of a worker, read before user code can change the environment."""
+
+    replica: str
+    rank: int | None
+    local_rank: int | None
+
+
+def read_identity(replica: str) -> WorkerIdentity:
+    """Return the identity of this process from its environment."""
+    return WorkerIdentity(replica, _read_number("RANK"), _read_number("LOCAL_RANK"))
+
+
+def write_failure(directory: Path, error: BaseException, who: WorkerIdentity, *, recoverable: bool) -> None:
+    """Write `error` into `directory` as the failure of this process, also in torch's format."""
+    failure = _build_failure(error, who, recoverable=recoverable)
+    _write_json(directory / FILE_NAME, dataclasses.asdict(failure))
+    extra = {"py_callstack": failure.traceback, "timestamp": str(failure.time_ns // 1_000_000_000)}
+    said = {"message": {"message": f"{failure.exception}: {failure.message}", "extraInfo": extra}}
+    _write_json(directory / TORCH_FILE_NAME, said)
+
+
+def write_exit(directory: Path, who: WorkerIdentity, stop: BaseException | None = None) -> None:
+    """Record in `directory` that this process ends with exit code 0, through `stop` or a return."""
+    if stop is not None:
+        ended = _build_failure(stop, who, recoverable=False)
+    else:
+        ended = Failure(
+            rank=who.rank,
+            local_rank=who.local_rank,
+            replica=who.replica,
+            exit_code=0,
+            time_ns=time.time_ns(),
+            pid=os.getpid(),
+            message="the function returned",
+        )
+    _write_json(directory / ENDED_FILE_NAME, dataclasses.asdict(ended))
+
+
+def _build_failure(error: BaseException, who: WorkerIdentity, *, recoverable: bool) -> Failure:
+    stack = exceptions.read_stack(error)
+    failure = Failure(
+        rank=who.rank,
+        local_rank=who.local_rank,
+        replica=who.replica,
+        exit_code=exceptions.read_exit_code(error),
+        time_ns=time.time_ns(),
+        pid=os.getpid(),
+        exception=exceptions.read_class_name(error),
+        message=exceptions.read_message(error),
+        frames=read_user_frames(stack),
+        chain=exceptions.read_chain(error),
+        collective=exceptions.find_collective(stack),
+        traceback=exceptions.format_traceback(error),
+        from_torch=exceptions.is_from_torch(error, stack),
+        recoverable=recoverable,
+    )
+    return _unwrap_failure(failure, tracebacks.parse_remote_chain(failure.message))
+
+
+def _unwrap_failure(failure: Failure, caught: Sequence[RaisedException]) -> Failure:
+    """Replace `failure` by the user's exception if torch reraised it from another process (DataLoader)."""
+    if not caught:
+        return failure
+    *earlier, last = (dataclasses.replace(each, frames=select_user_frames(each.frames)) for each in caught)
+    return dataclasses.replace(
+        failure,
+        exception=last.exception.rpartition(".")[2],
+        message=last.message,
+        frames=(*failure.frames, *last.frames),
+        chain=tuple(earlier),
+        from_torch=False,
+    )
+
+
+def read_failure(directory: Path, name: str = FILE_NAME) -> Failure | None:
+    """Read the file of the process with this directory; None if it is missing or incomplete."""
+    try:
+        said = json.loads((directory / name).read_bytes())
+    except (OSError, ValueError):  # The process was killed before or while it wrote.
+        return None
+    return _decode_failure(said)
+
+
+def get_process_failure(directory: Path, ended: Failure) -> Failure:
+    """Return the failure that a process wrote, or else `ended` with the last known position.
+
+    Args:
+        directory: The directory of the process.
+        ended: The termination that its parent observed.
+    """
+    said = read_failure(directory, FILE_NAME if ended.exit_code else ENDED_FILE_NAME)
+    if said is not None or ended.exit_code == 0:
+        return said or ended
+    return dataclasses.replace(ended, **vars(read_position(directory, crashed=not ended.stopped)))
+
+
+def write_terminations(directory: Path, failures: Iterable[Failure], ended: Iterable[Failure] = ()) -> None:
+    """Write the terminations of the ranks of a node: failures, and ends with exit code 0."""
+    said = [[dataclasses.asdict(each) for each in ranks] for ranks in (failures, ended)]
+    _write_json(directory / RANKS_FILE_NAME, said)
+
+
+def read_terminations(directory: Path) -> tuple[list[Failure], list[Failure]]:
+    """Return the terminations from `write_terminations`; two empty lists if the agent wrote none."""
+    try:
+        failures, ended = json.loads((directory / RANKS_FILE_NAME).read_bytes())
+    except (OSError, ValueError):
+        return [], []
+    return [_decode_failure(each) for each in failures], [_decode_failure(each) for each in ended]
+
+
+def _decode_failure(said: Mapping[str, Any]) -> Failure:
+    chain = tuple(
+        RaisedException(**{**each, "frames": _decode_frames(each["frames"])}) for each in said["chain"]
+    )
+    return Failure(**{**said, "frames": _decode_frames(said["frames"]), "chain": chain})
+
+
+def _decode_frames(said: Iterable[Mapping[str, Any]]) -> tuple[Frame, ...]:
+    return tuple(Frame(**frame) for frame in said)
+
+
+def enable_stack_dumps(directory: Path) -> None:
+    """Make this process write its stack when it crashes, and when it receives `ASK_WHERE`."""
+    # The file stays open, because a crashed process cannot open one.
+    file = (directory / STACK_FILE_NAME).open("w")
+    # A native thread has no Python stack; that of the main thread shows the operation it belongs to.
+    faulthandler.enable(file, all_threads=True)
+    if ASK_WHERE is not None:
+        faulthandler.register(ASK_WHERE, file, all_threads=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class StackPosition:
+    """The position of a process, with the field names of `Failure`."""
+
+    frames: tuple[Frame, ...] = ()
+    waiting: bool = False
+    collective: str = ""
+
+
+def read_position(directory: Path, *, crashed: bool = False) -> StackPosition:
+    """Return the position of a process when it last received `ASK_WHERE`, or when it crashed."""
+    try:
+        text = (directory / STACK_FILE_NAME).read_text(errors="replace")
+    except OSError:
+        return StackPosition()
+    if crashed:  # Earlier stacks do not belong to the crash.
+        text = text.rpartition(_CRASHED)[2] if _CRASHED in text else ""
+    stacks = _STACK.findall(text)
+    # After a crash, the thread that crashed; otherwise the main thread, which comes last.
+    stacks.sort(key=lambda stack: stack[0] == "Current thread")
+    lines = _STACK_LINE.findall(stacks[-1][1]) if stacks else []
+    stack = [traceback.FrameSummary(file, int(line), name) for file, line, name in reversed(lines)]
+    if stack and stack[0].filename == "<string>":  # The command of the interpreter, which is not the user's.
+        stack = stack[1:]
+    waits = any(f"{os.sep}torch{os.sep}distributed{os.sep}" in frame.filename for frame in stack)
+    return StackPosition(read_user_frames(stack), waits, exceptions.find_collective(stack))
+
+
+def _read_number(name: str) -> int | None:
+    value = os.environ.get(name, "")
+    return int(value) if value.isdigit() else None
+
+
+def _write_json(path: Path, said: object) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(said))
+    part.replace(path)  # Atomic: a reader finds a complete file or none.

@@ -1,0 +1,31 @@
+"""The fork server of this process, which is started once and used by every suitable launch."""
+
+import os
+
+from flytekitplugins.kfpytorch.worker.replica import Payload
+from kfpytorch_common import prestart
+from kfpytorch_common.forkserver import client
+
+_server: client.ForkServer | None = None
+
+
+def get_shared_server() -> client.ForkServer:
+    """Return a fork server that has loaded torch and flytekit and no module of the user.
+
+    It is the server that was started ahead of time or by an earlier launch. A new one replaces it if a
+    variable that only a new interpreter reads has changed.
+    """
+    global _server  # noqa: PLW0603 - one server for the process makes later launches fast.
+    if _server is None:
+        _server = prestart.claim_server()
+    if _server is not None and not _server.is_suitable(os.environ):
+        _server.stop()
+        _server = None
+    if _server is None:
+        _server = client.start_fresh_server(prestart.PRELOAD)
+    return _server
+
+
+def fork_current_process(payload: Payload) -> client.ForkServer:
+    """Return a server that is a fork of this process, for ``start_method="fork"``."""
+    return client.start_forked_server((), payload)

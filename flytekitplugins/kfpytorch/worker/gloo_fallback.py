@@ -1,0 +1,73 @@
+"""Replace nccl by gloo in a local run on a machine without a GPU."""
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+WARNING = "kfpytorch: this machine has no GPU: gloo replaces nccl (a cluster uses nccl)"
+
+
+@contextlib.contextmanager
+def replace_nccl() -> Iterator[None]:
+    """Create process groups with gloo instead of nccl while the context is active, without a GPU.
+
+    The rest of the user's code is not changed: moving a tensor to ``cuda`` still fails.
+    """
+    import torch
+    from torch import distributed
+
+    if torch.cuda.is_available() or not distributed.is_available():
+        yield
+        return
+    warn = _build_warn_once()
+    places = [distributed, distributed.distributed_c10d]
+    originals = [(place, name, getattr(place, name)) for place in places for name in _TAKES_BACKEND]
+    for place, name, original in originals:
+        setattr(place, name, _with_gloo(original, _TAKES_BACKEND[name], warn))
+    try:
+        yield
+    finally:
+        for place, name, original in originals:
+            setattr(place, name, original)
+
+
+# The index of `backend` among the positional arguments.
+_TAKES_BACKEND = {"init_process_group": 0, "new_group": 2}
+
+
+def _with_gloo(function: Callable[..., Any], position: int, warn: Callable[[], None]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = list(args)
+        if len(given) > position and _is_nccl(given[position]):
+            warn()
+            given[position] = _replace_backend(given[position])
+            kwargs.pop("device_id", None)
+        elif _is_nccl(kwargs.get("backend")):
+            warn()
+            kwargs["backend"] = _replace_backend(kwargs["backend"])
+            kwargs.pop("device_id", None)
+        return function(*given, **kwargs)
+
+    return call
+
+
+def _build_warn_once() -> Callable[[], None]:
+    @functools.cache
+    def warn() -> None:
+        if os.environ.get("RANK", "0") == "0":
+            print(WARNING, file=sys.stderr)  # noqa: T201 - for the user at the terminal.
+
+    return warn
+
+
+def _is_nccl(backend: object) -> bool:
+    return isinstance(backend, str) and "nccl" in backend.lower()
+
+
+def _replace_backend(backend: str) -> str:
+    devices = dict(part.split(":") for part in backend.lower().split(",") if ":" in part)
+    return ",".join(f"{device}:gloo" for device in devices if device != "cuda") or "gloo"

@@ -1,0 +1,43 @@
+"""Settings of a run, which `launch` decides and `process_supervisor` and `elastic_agent` apply."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticLaunchConfig:
+    """Settings of torch's elastic agent, with the field names of its `LaunchConfig`."""
+
+    min_nodes: int
+    max_nodes: int
+    nproc_per_node: int
+    run_id: str
+    rdzv_endpoint: str
+    rdzv_configs: dict[str, Any]
+    max_restarts: int
+    monitor_interval: float
+    """Upper bound in seconds; the end of a worker is noticed immediately."""
+    start_method: str
+    shutdown_timeout: float
+    """Seconds between SIGTERM and SIGKILL for a worker."""
+    rdzv_backend: str = "c10d"
+    local_addr: str | None = None
+    on_one_machine: bool = False
+    """True if all nodes run on this machine, so that no other machine shares the store."""
+    kills_idle: bool = False
+    """True to kill stopped workers that make no progress, before `shutdown_timeout` ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessSpec:
+    """A process that the caller starts: a replica, or the agent of a node."""
+
+    name: str
+    target: str
+    args: dict[str, Any]
+    env: dict[str, str]
+    slots: tuple[int, ...]
+    """The slots for the output of the process and of the workers that it starts."""
+    is_agent: bool = False
+    patience: float = field(default=5.0)
+    """Seconds between SIGTERM and SIGKILL."""

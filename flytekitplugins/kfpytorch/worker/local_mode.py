@@ -1,0 +1,75 @@
+"""Options of local runs: FLYTE_KFPYTORCH_LOCAL, FLYTE_KFPYTORCH_VERBOSE and the `pyflyte run` command."""
+
+import difflib
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flytekitplugins.kfpytorch.worker.topology import OVERRIDE
+from kfpytorch_common import prestart
+
+VERBOSE = "FLYTE_KFPYTORCH_VERBOSE"
+
+
+class InvalidLocalMode(ValueError):
+    """FLYTE_KFPYTORCH_LOCAL has an invalid value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalMode:
+    """The mode of a local run."""
+
+    inline: bool
+    """Call the function in this process, with a world size of 1."""
+    ranks: int | None = None
+    """The maximum number of ranks; None derives it from the machine."""
+
+
+def read_local_mode(env: Mapping[str, str], *, replicas_by_default: bool) -> LocalMode:
+    """Read FLYTE_KFPYTORCH_LOCAL: ``replicas``, ``inline`` or a number of ranks.
+
+    Raises:
+        InvalidLocalMode: The value is none of these.
+    """
+    said = env.get(OVERRIDE, "").strip().lower()
+    if not said:
+        return LocalMode(inline=not replicas_by_default)
+    if said in {"inline", "replicas"}:
+        return LocalMode(inline=said == "inline")
+    if said.isdecimal() and int(said) > 0:
+        return LocalMode(inline=False, ranks=int(said))
+    near = difflib.get_close_matches(said, ["inline", "replicas"], n=1)
+    guess = f"; did you mean {near[0]!r}?" if near else ""
+    raise InvalidLocalMode(
+        f"{OVERRIDE}={env[OVERRIDE]!r} must be 'replicas', 'inline' or a number of ranks above 0{guess}"
+    )
+
+
+def is_verbose(env: Mapping[str, str]) -> bool:
+    """True if the output of all ranks is shown: with ``pyflyte -v`` or FLYTE_KFPYTORCH_VERBOSE=1."""
+    said = env.get(VERBOSE, "").strip().lower()
+    if said:
+        return said not in {"0", "false", "no"}
+    return bool(getattr(_find_pyflyte_run(), "verbose", 0))
+
+
+def is_under_pyflyte_run() -> bool:
+    """True if the current command is `pyflyte run` without --remote."""
+    if threading.current_thread() is not threading.main_thread():
+        # flytekit runs an eager workflow in a thread, and click's context exists only in the main thread.
+        return prestart.find_script(sys.argv) is not None
+    return _find_pyflyte_run() is not None
+
+
+def _find_pyflyte_run() -> Any:
+    """Return the parameters of the current `pyflyte run` command without --remote, or None."""
+    click = sys.modules.get("click")
+    command = click.get_current_context(silent=True) if click else None
+    while command is not None:
+        # The parameters are the `obj` of the command. Importing their class would import flytekit's CLI.
+        if type(command.obj).__name__ == "RunLevelParams":
+            return None if command.obj.is_remote else command.obj
+        command = command.parent
+    return None

@@ -1,0 +1,328 @@
+"""Lay out and run the processes of a job on this machine, and return the outcome to Flyte."""
+
+import contextlib
+import os
+import pickle
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flytekitplugins.kfpytorch.worker import (
+    fork_servers,
+    local_mode,
+    machine,
+    outcome,
+    payloads,
+    pod_processes,
+    result,
+    run_files,
+    runtime_info,
+)
+from flytekitplugins.kfpytorch.worker.console import Console
+from flytekitplugins.kfpytorch.worker.launch_settings import ElasticLaunchConfig, ProcessSpec
+from flytekitplugins.kfpytorch.worker.process_supervisor import ProcessSupervisor, SigtermReceived
+from flytekitplugins.kfpytorch.worker.replica import WorkerContext
+from kfpytorch_common import operator_env
+from kfpytorch_common.forkserver.child import can_fork
+from kfpytorch_common.loaded_modules import find_loaded
+
+if TYPE_CHECKING:
+    from flytekitplugins.kfpytorch.worker.process_supervisor import SupervisedProcess
+    from flytekitplugins.kfpytorch.worker.topology import Topology
+    from kfpytorch_common.forkserver.client import Client
+
+_REPLICA = "flytekitplugins.kfpytorch.worker.replica:main"
+_AGENT = "flytekitplugins.kfpytorch.worker.elastic_agent:main"
+_HOME = "127.0.0.1"
+# Seconds between SIGTERM and SIGKILL. In a local run the user waits; in a pod the kubelet waits 30 s
+# in total.
+_PATIENCE_HERE = 3.0
+_PATIENCE_IN_POD = 20.0
+
+
+class NotInCluster(RuntimeError):
+    """A task of several nodes runs in a pod without the address of the rendezvous."""
+
+
+@dataclass
+class LocalRun:
+    """A run of a task, with its directories and its console."""
+
+    task: Any
+    console: Console
+    scratch: Path
+    workspace: str
+    payload: str | None
+    on_this_machine: bool
+    ends: dict[int, list[int]] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+
+    def open_slot(self, label: str, *, interactive: bool = False) -> int:
+        """Open the streams for one more process, and return the number of its slot."""
+        slot, ends = self.console.open_slot(label, interactive=interactive)
+        self.ends[slot.number] = ends
+        return slot.number
+
+    def build_context(self, slot: int, replica: str) -> dict[str, Any]:
+        """Return the settings of the worker in `slot`."""
+        place = WorkerContext(
+            slot=slot,
+            replica=replica,
+            directory=str(self.scratch / f"slot{slot}"),
+            workspace=self.workspace,
+            payload=self.payload,
+            on_this_machine=self.on_this_machine,
+            asks_for_input=self.console.slots[slot].terminal,
+        )
+        return asdict(place)
+
+
+def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
+    """Run a `PyTorch` task locally, with a process for the master and for each worker."""
+    with _open_run(task, inputs, "spawn") as (run, client), runtime_info.reserve_port() as port:
+        run.console.print_line(
+            f"{task.name}: {_format_count(fitted.ranks, 'replica')}{_format_devices(fitted)}"
+        )
+        _print_note(run, fitted)
+        master = operator_env.RendezvousEndpoint(address=_HOME, port=port)
+        processes = []
+        for index in range(fitted.nodes):
+            name = operator_env.format_replica_name(index)
+            slot = run.open_slot(name, interactive=index == 0)
+            env = {**_build_env(fitted, index), **operator_env.build_replica_env(index, fitted.nodes, master)}
+            place = run.build_context(slot, name)
+            processes.append(
+                ProcessSpec(
+                    name=name, target=_REPLICA, args=place, env=env, slots=(slot,), patience=_PATIENCE_HERE
+                )
+            )
+        ended = _supervise(run, client, processes, outcome.collect_replicas)
+        return _return_or_raise(run, ended, fitted.ranks)
+
+
+def run_nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
+    """Run an `Elastic` task locally, with an agent for each node and a rendezvous between them."""
+    config = task.task_config
+    with _open_run(task, inputs, config.start_method) as (run, client), runtime_info.reserve_port() as port:
+        run.console.print_line(
+            f"{task.name}: {_format_count(fitted.nodes, 'node')} x "
+            f"{fitted.nproc_per_node}{_format_devices(fitted)}"
+        )
+        _print_note(run, fitted)
+        endpoint = operator_env.RendezvousEndpoint(address=_HOME, port=port)
+        settings = _build_launch_config(task, fitted.nodes, fitted.nproc_per_node, f"{_HOME}:{port}")
+        private = _without_network(settings, run.scratch)
+        processes = []
+        for index in range(fitted.nodes):
+            env = {
+                **_build_env(fitted, index),
+                **operator_env.build_elastic_env(
+                    fitted.nodes, fitted.nproc_per_node, config.max_restarts, endpoint
+                ),
+            }
+            processes.append(_build_agent(run, index, private, env))
+        ended = _supervise(run, client, processes, outcome.collect_nodes)
+        return _return_or_raise(run, ended, fitted.ranks)
+
+
+def _supervise(
+    run: LocalRun,
+    client: "Client",
+    processes: Sequence[ProcessSpec],
+    read: Callable[[Sequence["SupervisedProcess"]], outcome.RunOutcome],
+) -> outcome.RunOutcome:
+    """Run the processes of a local run until they end, or until the timeout of the task."""
+    limit = run.task.metadata.timeout
+    deadline = run.began + limit.total_seconds() if limit else None
+    group = ProcessSupervisor(client, run.console, deadline=deadline, directory=run.scratch)
+    ended = read(group.run(processes, run.ends))
+    if group.timed_out:
+        ended.failures = [outcome.build_timeout_failure(limit, ended.failures)]
+    return ended
+
+
+def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
+    """Run the agent of this pod; the environment from the operator contains the rendezvous endpoint."""
+    config = task.task_config
+    endpoint = os.environ.get("PET_RDZV_ENDPOINT")
+    if endpoint is None and task.min_nodes > 1:
+        raise NotInCluster(
+            f"nnodes={config.nnodes!r} needs {task.min_nodes} pods, but their rendezvous endpoint is not set "
+            "(PET_RDZV_ENDPOINT, which the training operator sets): is Flyte's pytorch plugin enabled?"
+        )
+    processes = pod_processes.count_processes(config.nproc_per_node, os.environ)
+    with _open_run(task, inputs, config.start_method, in_pod=True) as (run, client):
+        settings = _build_launch_config(task, task.max_nodes, processes, endpoint or f"{_HOME}:0")
+        env = dict(os.environ)
+        if processes > 1:
+            env.setdefault("OMP_NUM_THREADS", "1")
+        if endpoint is None:
+            settings = _without_network(settings, run.scratch)
+            env[operator_env.LOOPBACK_ONLY] = "1"
+        agent = _build_agent(run, 0, settings, env)
+        try:
+            members = ProcessSupervisor(client, run.console, directory=run.scratch).run([agent], run.ends)
+        except SigtermReceived:
+            run.console.print_line(
+                "stopped by SIGTERM (scale-in, preemption or deletion): no result and no error is written"
+            )
+            raise
+        ended = outcome.collect_nodes(members)
+        ended.at_terminal, ended.complete = False, task.max_nodes == 1
+        return _return_or_raise(run, ended, settings.nproc_per_node)
+
+
+def _build_launch_config(task: Any, nodes: int, nproc_per_node: int, endpoint: str) -> ElasticLaunchConfig:
+    config = task.task_config
+    import flytekit
+
+    in_cluster = not runtime_info.is_local()
+    settings = ElasticLaunchConfig(
+        min_nodes=task.min_nodes if in_cluster else nodes,
+        max_nodes=nodes,
+        nproc_per_node=nproc_per_node,
+        run_id=flytekit.current_context().execution_id.name or "local",
+        rdzv_endpoint=endpoint,
+        rdzv_configs=config.rdzv_configs,
+        max_restarts=config.max_restarts,
+        monitor_interval=config.monitor_interval,
+        start_method=config.start_method,
+        shutdown_timeout=_PATIENCE_IN_POD if in_cluster else _PATIENCE_HERE,
+        local_addr=os.environ.get("PET_LOCAL_ADDR"),
+        kills_idle=not in_cluster,
+    )
+    if find_loaded("torch"):
+        # torch is loaded already, and its validation errors are raised in this process.
+        from flytekitplugins.kfpytorch.worker import elastic_agent
+
+        said = dict(config.rdzv_configs)
+        elastic_agent.build_launch_config(settings)
+        _restore_dict(config.rdzv_configs, said)  # torch writes its defaults into the author's dict.
+    return ElasticLaunchConfig(**{**vars(settings), "rdzv_configs": dict(config.rdzv_configs)})
+
+
+def _without_network(settings: ElasticLaunchConfig, directory: Path) -> ElasticLaunchConfig:
+    """Return `settings` with a rendezvous in a file that only this user can read, for agents on one machine.
+
+    Agents unpickle the state of their rendezvous. A server for it would accept a state from every process
+    that can connect.
+    """
+    return replace(
+        settings,
+        run_id=secrets.token_hex(16),
+        rdzv_endpoint=str(directory / "rendezvous"),
+        rdzv_configs={**settings.rdzv_configs, "store_type": "file"},
+        local_addr=_HOME,
+        on_one_machine=True,
+    )
+
+
+def _restore_dict(changed: dict[str, Any], original: dict[str, Any]) -> None:
+    changed.clear()
+    changed.update(original)
+
+
+def _build_agent(
+    run: LocalRun, index: int, settings: ElasticLaunchConfig, env: dict[str, str]
+) -> ProcessSpec:
+    name = f"node {index}"
+    first = index * settings.nproc_per_node
+    slots = [run.open_slot(f"agent {index}")]
+    slots += [
+        run.open_slot(f"{name} local {rank}", interactive=first + rank == 0 and run.on_this_machine)
+        for rank in range(settings.nproc_per_node)
+    ]
+    directory = run.scratch / f"node{index}"
+    directory.mkdir()
+    (directory / "settings.pkl").write_bytes(pickle.dumps(settings))
+    replica = name if run.on_this_machine else runtime_info.format_pod_name()
+    args = {
+        "index": index,
+        "directory": str(directory),
+        "settings": str(directory / "settings.pkl"),
+        "places": [run.build_context(slot, replica) for slot in slots[1:]],
+        "env": {},
+    }
+    patience = settings.shutdown_timeout + 2.0  # The agent stops its workers within shutdown_timeout.
+    return ProcessSpec(
+        name=name, target=_AGENT, args=args, env=env, slots=tuple(slots), is_agent=True, patience=patience
+    )
+
+
+def _build_env(fitted: "Topology", index: int) -> dict[str, str]:
+    """Return the environment of node or replica `index` on this machine, with its share of the devices."""
+    # Restrict connections to this machine, because its host name may resolve to another address.
+    env = {**operator_env.build_loopback_env(), **os.environ}
+    if "OMP_NUM_THREADS" not in env:
+        alone = fitted.ranks == 1
+        env["OMP_NUM_THREADS"] = str(machine.count_processors()) if alone else "1"
+    if fitted.devices:
+        env["CUDA_VISIBLE_DEVICES"] = fitted.devices[index]
+    return env
+
+
+@contextlib.contextmanager
+def _open_run(
+    task: Any, inputs: dict[str, Any], start_method: str, *, in_pod: bool = False
+) -> Iterator[tuple[LocalRun, "Client"]]:
+    """Create directories, logs and a fork server for a run; all except the logs are removed after it."""
+    payload = payloads.build_payload(task, inputs)
+    inherits = start_method == "fork" and can_fork()
+    packed = None if inherits else payloads.encode_parcel(payload, task)
+    with contextlib.ExitStack() as ending:
+        if packed is None:
+            server = fork_servers.fork_current_process(payload)
+            ending.callback(server.stop)
+        else:
+            server = fork_servers.get_shared_server()
+        client = server.client.connect()
+        ending.callback(client.close)
+        scratch = ending.enter_context(run_files.create_scratch(client, len(packed or b"")))
+        file = scratch / "payload.pkl"
+        file.write_bytes(packed or b"")
+        workspace = ending.enter_context(run_files.create_workspace(client))
+        directory = None if in_pod else run_files.create_log_directory(task.name, Console.print_line)
+        console = Console(directory, all_ranks=in_pod or local_mode.is_verbose(os.environ))
+        ending.callback(console.close)
+        ending.enter_context(_report_stop(console))
+        for describe in (payloads.describe_changed_globals, payloads.describe_lost_calls) if packed else ():
+            if warning := describe(task):
+                console.print_line(warning)
+        yield LocalRun(task, console, scratch, workspace, str(file) if packed else None, not in_pod), client
+
+
+@contextlib.contextmanager
+def _report_stop(console: Console) -> Iterator[None]:
+    try:
+        yield
+    except SigtermReceived:
+        if console.directory is not None:
+            console.print_line(f"stopped, logs of all ranks in {console.directory}")
+        raise
+
+
+def _return_or_raise(run: LocalRun, ended: outcome.RunOutcome, ranks: int) -> Any:
+    seconds = time.monotonic() - run.began
+    if run.on_this_machine and ended.rank_zero is None and not ended.failures:
+        ended.failures.append(outcome.build_missing_result_failure(time.time_ns()))
+    if ended.failures:
+        raise outcome.build_exception(run.task, run.console, ended, ranks, seconds)
+    if run.console.directory is not None:
+        run.console.print_line(f"done in {seconds:.1f} s, logs of all ranks in {run.console.directory}")
+    return outcome.return_result(result.load(ended.rank_zero) if ended.rank_zero else None)
+
+
+def _format_count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count != 1 else ''}"
+
+
+def _format_devices(fitted: "Topology") -> str:
+    return f" on this machine ({'GPU ' + ' | '.join(fitted.devices) if fitted.devices else 'CPU, gloo'})"
+
+
+def _print_note(run: LocalRun, fitted: "Topology") -> None:
+    if fitted.note:
+        run.console.print_line(fitted.note)

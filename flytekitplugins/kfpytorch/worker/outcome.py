@@ -1,0 +1,231 @@
+"""Turn the outcome of a group of processes into a value or an exception of Flyte."""
+
+import linecache
+import os
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flytekit.core.context_manager import FlyteContextManager
+from flytekit.exceptions.user import FlyteRecoverableException, FlyteUserRuntimeException
+from flytekit.extend import IgnoreOutputs
+
+from flytekitplugins.kfpytorch.worker import failure_file, local_mode, report, result, verdict
+from kfpytorch_common.causes import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flytekitplugins.kfpytorch.worker.console import Console
+    from flytekitplugins.kfpytorch.worker.process_supervisor import SupervisedProcess
+
+
+class ReplicaFailed(FlyteUserRuntimeException):  # type: ignore[misc]
+    """A rank failed; the text is the report with the rank, the cause and the position."""
+
+    def __init__(self, text: str, timestamp: float) -> None:
+        super().__init__(RuntimeError(text), timestamp=timestamp)
+        self.report = text
+
+    def __str__(self) -> str:
+        """Return only the report; flytekit's own text is in the traceback."""
+        return self.report
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython shows instead of frames of flytekit and of the plugin."""
+        return self.report.splitlines()
+
+
+class RecoverableReplicaFailed(FlyteRecoverableException):  # type: ignore[misc]
+    """A rank raised a `FlyteRecoverableException`; a retry of the task may succeed."""
+
+    def __init__(self, text: str, timestamp: float) -> None:
+        super().__init__(text, timestamp=timestamp)
+        self.report = text
+
+    def __str__(self) -> str:
+        """Return only the report."""
+        return self.report
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython shows."""
+        return self.report.splitlines()
+
+
+class RunNotStarted(RuntimeError):
+    """A run that did not start under `pyflyte run`; elsewhere the original error is raised."""
+
+
+@dataclass
+class RunOutcome:
+    """The outcome of a run."""
+
+    rank_zero: Path | None = None
+    """The directory with the result of rank 0; None if rank 0 does not run here or has no result."""
+    failures: list[Failure] = field(default_factory=list)
+    """The failures of ranks and agents."""
+    well: list[Failure] = field(default_factory=list)
+    """The ranks that ended with exit code 0."""
+    at_terminal: bool = True
+    """True for a local run, False in a pod."""
+    complete: bool = True
+    """True if the job has no ranks in other pods, with an outcome that is unknown here."""
+
+
+def collect_replicas(members: "Sequence[SupervisedProcess]") -> RunOutcome:
+    """Read the outcome of replicas that the caller started."""
+    first = Path(members[0].process.args["directory"])
+    ended = RunOutcome(first if (first / result.FILE_NAME).exists() else None)
+    for rank, member in enumerate(members):
+        (ended.failures if member.code else ended.well).append(_read_termination(member, rank))
+    return ended
+
+
+def collect_nodes(members: "Sequence[SupervisedProcess]") -> RunOutcome:
+    """Read the outcome of agents and of their workers."""
+    ended = RunOutcome()
+    results: list[Path] = []
+    for member in members:
+        directory = Path(member.process.args["directory"])
+        results += directory.glob(f"*/{result.FILE_NAME}")
+        failures, well = failure_file.read_terminations(directory)
+        ended.well += well
+        if member.code != 0:
+            ended.failures += failures or [_read_termination(member, None)]
+    newest = max(results, key=lambda path: path.stat().st_mtime_ns, default=None)
+    ended.rank_zero = newest.parent if newest else None
+    ended.failures = _without_stopped_agents(ended.failures)
+    return ended
+
+
+def _without_stopped_agents(failures: list[Failure]) -> list[Failure]:
+    """Leave out agents that ended only because they were stopped, if other failures remain."""
+    telling = [each for each in failures if not (each.stopped and each.rank is None)]
+    return telling or failures
+
+
+def _read_termination(member: "SupervisedProcess", rank: int | None) -> Failure:
+    known = Failure(
+        rank=rank,
+        replica=member.process.name,
+        exit_code=member.code if member.code is not None else -9,
+        time_ns=member.ended_ns,
+        pid=member.pid,
+        stopped=member.stopped,
+    )
+    return failure_file.get_process_failure(Path(member.process.args["directory"]), known)
+
+
+def build_timeout_failure(limit: timedelta, stopped: "Sequence[Failure]") -> Failure:
+    """Return the failure for a local run that exceeded the timeout of its task.
+
+    Args:
+        limit: The timeout.
+        stopped: The terminations of the ranks that were stopped, with their positions.
+    """
+    text = f"the task ran longer than {limit.total_seconds():g} s, its @task(timeout=...)"
+    return Failure(
+        rank=None,
+        replica="all ranks",
+        exit_code=1,
+        time_ns=time.time_ns(),
+        exception="TaskTimeout",
+        message="\n".join([text, *report.list_positions(stopped)]),
+    )
+
+
+def build_missing_result_failure(time_ns: int) -> Failure:
+    """Return the failure for a rank 0 that ended with exit code 0 and left no result."""
+    said = "it ended with exit code 0 before the function returned"
+    return Failure(rank=0, replica="", exit_code=0, time_ns=time_ns, exception="NoResult", message=said)
+
+
+def build_exception(
+    task: Any, console: "Console", ended: RunOutcome, ranks: int, seconds: float
+) -> Exception:
+    """Return the exception for a failed run; under `pyflyte run` the report has been printed."""
+    known = verdict.analyze_failures(ended.failures, ended.well if ended.complete else [])
+    last_words = _list_last_lines(console, known.cause)
+    known = replace(known, cause=_with_source(verdict.explain_abort(known.cause, last_words)))
+    for each in ended.failures:
+        console.append_text(each.rank, each.traceback)
+    cause = known.cause
+    text = report.render(
+        report.FailureReport(
+            task=task.name,
+            verdict=known,
+            well=ended.well,
+            ranks=ranks,
+            seconds=seconds,
+            last_words=last_words,
+            logs=_format_log_location(console, cause),
+            verbose=local_mode.is_verbose(os.environ),
+            at_terminal=ended.at_terminal,
+        )
+    )
+    kind = RecoverableReplicaFailed if cause.recoverable else ReplicaFailed
+    if not local_mode.is_under_pyflyte_run():
+        return kind(text, cause.time_ns / 1e9)
+    return _build_printed_error(kind, text, text, cause.time_ns / 1e9)
+
+
+def _with_source(failure: Failure) -> Failure:
+    """Add the source lines that only this process has, such as those of the cells of a notebook."""
+    frames = [
+        frame if frame.code else replace(frame, code=linecache.getline(frame.file, frame.line).strip())
+        for frame in failure.frames
+    ]
+    return replace(failure, frames=tuple(frames))
+
+
+def build_start_error(task: Any, error: Exception) -> Exception:
+    """Return the exception for a run that did not start; under `pyflyte run` a report has been printed."""
+    if not local_mode.is_under_pyflyte_run():
+        return error
+    return _build_printed_error(RunNotStarted, report.render_start_error(task.name, error), str(error))
+
+
+def _build_printed_error(kind: type[Exception], text: str, *args: Any) -> Exception:
+    """Print `text`, and return an exception that makes click exit with 1 and print nothing more."""
+    import click
+
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - for the user at the terminal.
+    error: Any = type(kind.__name__, (kind, click.exceptions.Exit), {})(*args)
+    error.exit_code = 1
+    quiet: Exception = error
+    return quiet
+
+
+def _list_last_lines(console: "Console", cause: Failure) -> list[str]:
+    return [line for slot in console.slots if slot.rank == cause.rank for line in slot.list_last_lines()]
+
+
+def _format_log_location(console: "Console", cause: Failure) -> str:
+    if console.directory is None:
+        return ""
+    own = console.directory / f"rank{cause.rank}.log"
+    return f"{own} (all ranks beside it)" if own.exists() else str(console.directory)
+
+
+def return_result(outcome: result.ElasticWorkerResult | None) -> Any:
+    """Return the value of rank 0 to flytekit, and add its decks and metadata to the current context.
+
+    Raises:
+        IgnoreOutputs: Rank 0 ran elsewhere.
+    """
+    if outcome is None:
+        raise IgnoreOutputs
+    import flytekit
+    from flytekit.deck.deck import TimeLineDeck
+
+    parameters = flytekit.current_context()
+    for deck in outcome.decks:
+        if not isinstance(deck, TimeLineDeck):
+            parameters.decks.append(deck)
+    tracker = FlyteContextManager.current_context().output_metadata_tracker
+    if outcome.om and tracker is not None:
+        tracker.add(outcome.return_value, outcome.om)
+    return outcome.return_value

@@ -1,0 +1,208 @@
+"""Pickle the user's function and its inputs for worker processes."""
+
+import ast
+import contextlib
+import dataclasses
+import sys
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from flytekitplugins.kfpytorch.worker import loading
+from flytekitplugins.kfpytorch.worker.replica import Payload
+from kfpytorch_common import loaded_modules
+
+
+class NotPicklable(TypeError):
+    """The function, or a value that it uses, cannot be pickled for another process."""
+
+
+def build_payload(task: Any, inputs: dict[str, Any]) -> Payload:
+    """Return the payload for all workers of a run."""
+    import flytekit
+
+    context = flytekit.current_context()
+    try:
+        checkpoint = context.checkpoint
+    except NotImplementedError:  # flytekit raises it in a context without a checkpoint.
+        checkpoint = None
+    return Payload(
+        function=task.task_function,
+        inputs=inputs,
+        raw_output_prefix=context.raw_output_prefix,
+        checkpoint_dest=checkpoint._checkpoint_dest if checkpoint else None,  # noqa: SLF001 - no public API exists.
+        checkpoint_src=checkpoint._checkpoint_src if checkpoint else None,  # noqa: SLF001
+    )
+
+
+def encode_payload(payload: Payload, task: str) -> bytes:
+    """Return `payload` as bytes.
+
+    Raises:
+        NotPicklable: It cannot be pickled; the message names the value that prevents it.
+    """
+    from flytekitplugins.kfpytorch.worker import pickling
+
+    try:
+        return pickling.dumps(payload)
+    except Exception as error:
+        raise NotPicklable(
+            f"{task} cannot be sent to its worker processes: {_describe_unpicklable(payload)}{error}. "
+            'Make it inside the function, or use start_method="fork"'
+        ) from error
+
+
+def encode_parcel(payload: Payload, task: Any) -> bytes:
+    """Return the content of the file for the workers: a reference to the task, and the data without one.
+
+    Raises:
+        NotPicklable: As for `packed`.
+    """
+    from flytekitplugins.kfpytorch.worker import pickling
+
+    reference, by_value = find_reference(task), None
+    if reference and reference.attribute:
+        with contextlib.suppress(Exception):  # Optional, because the workers import the function.
+            by_value = pickling.dumps(payload.function)
+        payload = dataclasses.replace(payload, function=None)
+    parcel = loading.Parcel(
+        payload.raw_output_prefix,
+        payload.checkpoint_dest,
+        payload.checkpoint_src,
+        reference,
+        encode_payload(payload, task.name),
+        by_value,
+    )
+    return pickling.dumps(parcel)
+
+
+def describe_changed_globals(task: Any) -> str | None:
+    """Return a warning about global values of the module that ranks do not see, or None.
+
+    Ranks import the module, so they do not see a value that the caller has assigned since.
+    """
+    reference = find_reference(task)
+    if reference is None or reference.attribute is None:
+        return None
+    now = loading.read_plain_globals(task.task_function)
+    changed = {
+        name: (before, now[name])
+        for name, before in task.globals_at_definition.items()
+        if name in now and repr(now[name]) != repr(before)
+    }
+    if not changed:
+        return None
+    listed = ", ".join(f"{name} = {value!r} (was {before!r})" for name, (before, value) in changed.items())
+    return (
+        f"warning: changed in module {reference.module} since it was imported: {listed}. "
+        "Ranks import the module and do not see this; pass it as an input"
+    )
+
+
+def describe_lost_calls(task: Any) -> str | None:
+    """Return a warning about calls of a script that ranks do not run, such as `torch.manual_seed`, or None.
+
+    Ranks do not import a script that has no guard, because it would run the task again.
+    """
+    file = loaded_modules.list_source_files().get("__main__")
+    if (
+        getattr(task.task_function, "__module__", None) != "__main__"
+        or file is None
+        or _has_guard(Path(file))
+    ):
+        return None
+    calls = _list_module_calls(Path(file))
+    if not calls:
+        return None
+    guard = 'if __name__ == "__main__":'
+    return (
+        f"warning: {Path(file).name} has no `{guard}`, so ranks do not import it and do not run "
+        f"{', '.join(calls)}. Call the task in such a block"
+    )
+
+
+def find_reference(task: Any) -> loading.ImportReference | None:
+    """Return a reference to the task in a module that workers can import; None for a notebook."""
+    function = task.task_function
+    codes = loading.list_codes(function)
+    names = [getattr(function, "__module__", None), task.instantiated_in]
+    if names[0] == "__main__":
+        return _find_main_reference(codes)
+    for name in dict.fromkeys(names):
+        module, file = sys.modules.get(name), loaded_modules.list_source_files().get(name)
+        if module is None or file is None:
+            continue
+        attributes = [key for key, value in list(vars(module).items()) if value is task]
+        return loading.ImportReference(name, file, attributes[0] if attributes else None, codes)
+    return None
+
+
+def _find_main_reference(codes: tuple[CodeType, ...]) -> loading.ImportReference | None:
+    """Return the main module, without the task, if it has a guard against running when it is imported.
+
+    The function is pickled by value: its classes and those of its inputs belong to `__main__`.
+    """
+    file = loaded_modules.list_source_files().get("__main__")
+    if file is None or not _has_guard(Path(file)):
+        return None
+    spec = vars(sys.modules["__main__"]).get("__spec__")
+    return loading.ImportReference(spec.name if spec else Path(file).stem, file, None, codes)
+
+
+def _has_guard(file: Path) -> bool:
+    """True if the file has a statement `if __name__ == "__main__"`."""
+    tests = [ast.unparse(each.test) for each in _parse(file) if isinstance(each, ast.If)]
+    return any("__name__" in test and "__main__" in test for test in tests)
+
+
+def _parse(file: Path) -> list[ast.stmt]:
+    """Return the statements of a file, or none if it cannot be read."""
+    try:
+        return ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return []
+
+
+def _list_module_calls(file: Path) -> list[str]:
+    """Return the calls of imported functions at the top level of a script: ``torch.manual_seed (line 3)``."""
+    statements = _parse(file)
+    imports = [each for each in statements if isinstance(each, (ast.Import, ast.ImportFrom))]
+    names = {(name.asname or name.name).partition(".")[0] for each in imports for name in each.names} - {
+        "sys"
+    }
+    values = [each.value for each in statements if isinstance(each, ast.Expr)]
+    calls = [(call, ast.unparse(call.func)) for call in values if isinstance(call, ast.Call)]
+    return [f"{text} (line {call.lineno})" for call, text in calls if text.partition(".")[0] in names]
+
+
+def _describe_unpicklable(payload: Payload) -> str:
+    """Describe the first input, variable or global that cannot be pickled."""
+    function = payload.function
+    code = getattr(function, "__code__", None)
+    found: dict[str, Any] = {f"the input {name!r}": value for name, value in payload.inputs.items()}
+    if code is not None:
+        cells = zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=False)
+        found |= {f"the variable {name!r} around it": _get_cell_content(cell) for name, cell in cells}
+        names = getattr(function, "__globals__", {})
+        found |= {f"the global {name!r}": names[name] for name in code.co_names if name in names}
+    for where, value in found.items():
+        if not _is_picklable(value):
+            return f"{where} is a {type(value).__name__}: "
+    return ""
+
+
+def _get_cell_content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # Not yet assigned.
+        return None
+
+
+def _is_picklable(value: Any) -> bool:
+    from flytekitplugins.kfpytorch.worker import pickling
+
+    try:
+        pickling.dumps(value)
+    except Exception:  # noqa: BLE001 - a user's object may raise anything when pickled.
+        return False
+    return True

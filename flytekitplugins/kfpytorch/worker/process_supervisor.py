@@ -1,0 +1,300 @@
+"""The process supervisor, which starts, watches and stops a group of processes."""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from flytekitplugins.kfpytorch.worker import failure_file
+from flytekitplugins.kfpytorch.worker.activity import IdleWatch
+from flytekitplugins.kfpytorch.worker.console import Console
+from flytekitplugins.kfpytorch.worker.launch_settings import ProcessSpec
+from flytekitplugins.kfpytorch.worker.positions import RankPositions
+from kfpytorch_common.deferred_signals import DeferredSignals, defer_signals
+from kfpytorch_common.forkserver.client import ChildSpec, Client, ForkServerGone
+
+# Time for other processes to fail after the first failure (seconds). Their failures show which ones are
+# consequences.
+_SETTLE: Final = 0.5
+_TICK: Final = 1.0
+# Time for a worker to write its stack in a signal handler (seconds).
+_WRITE_WHERE: Final = 0.1
+# Maximum time to wait for the stacks of ranks on request, and the interval between checks (seconds).
+_LONGEST_ANSWER: Final = 1.0
+_LOOK: Final = 0.02
+
+
+class SigtermReceived(SystemExit):
+    """This process received SIGTERM, for a preemption or a scale-in; this is not a failure."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGTERM)
+
+
+@dataclass
+class SupervisedProcess:
+    """A process of the group."""
+
+    process: ProcessSpec
+    child: int
+    pid: int
+    code: int | None = None
+    ended_ns: int = 0
+    stopped: bool = False
+
+
+@dataclass
+class ProcessSupervisor:
+    """Runs processes until all have ended, one has failed, or the deadline is reached."""
+
+    client: Client
+    console: Console
+    members: list[SupervisedProcess] = field(default_factory=list)
+    deadline: float | None = None
+    """The time of the monotonic clock at which processes that still run are stopped."""
+    timed_out: bool = False
+    """True if the processes were stopped because of `deadline`."""
+    directory: Path | None = None
+    """The directory of the run, for the socket that reports the positions of its ranks."""
+    _events: bytes = b""
+    _signals: DeferredSignals | None = None
+    _positions: RankPositions = field(default_factory=lambda: RankPositions(None))
+
+    def run(self, processes: Sequence[ProcessSpec], ends: dict[int, list[int]]) -> list[SupervisedProcess]:
+        """Start `processes` and wait until they end. On return or error, no process is left.
+
+        Args:
+            processes: The processes to start.
+            ends: The descriptors of each slot, as the console opened them; this method closes them.
+
+        Raises:
+            SigtermReceived: This process received SIGTERM.
+            KeyboardInterrupt: This process received SIGINT.
+        """
+        # Signals are deferred also during the stop, so that a second Ctrl-C leaves no processes behind.
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        with (
+            _handle_signal(signal.SIGTERM, _raise_sigterm),
+            self._handle_interrupt(reader),
+            _handle_signal(signal.SIGUSR1, lambda *_: self._print_positions(reader), replaces=False),
+            defer_signals(signal.SIGINT, signal.SIGTERM, signal.SIGUSR1) as signals,
+            contextlib.closing(RankPositions(self.directory)) as self._positions,
+        ):
+            self._signals = signals
+            try:
+                try:
+                    for process in processes:
+                        self._start_process(process, ends, writer)
+                        signals.deliver()
+                finally:
+                    for fd in {fd for each in ends.values() for fd in each}:
+                        os.close(fd)
+                    os.close(writer)
+                self._watch_processes(reader, signals)
+            finally:
+                self._stop_and_drain(reader)
+            signals.deliver()
+        return self.members
+
+    def _start_process(self, process: ProcessSpec, ends: dict[int, list[int]], events: int) -> None:
+        streams = [fd for slot in process.slots for fd in ends[slot]]
+        # The streams of the process, the events, then for an agent three streams for each of its workers.
+        fds = [*streams[:3], events, *streams[3:]]
+        job = ChildSpec(target=process.target, args=process.args, env=process.env, serve=process.is_agent)
+        child, pid = self.client.start(job, fds)
+        self.members.append(SupervisedProcess(process, child, pid))
+
+    def _watch_processes(self, events: int, signals: DeferredSignals) -> None:
+        deadline: float | None = None
+        while any(member.code is None for member in self.members):
+            signals.deliver()
+            self._poll_events(events, self._compute_timeout(deadline))
+            if self._positions.has_clients():
+                self._positions.reply(self._describe_run(events))
+            if deadline is None and any(member.code for member in self.members):
+                deadline = time.monotonic() + _SETTLE
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+            if deadline is None and self.deadline is not None and time.monotonic() >= self.deadline:
+                self.timed_out = any(member.code is None for member in self.members)
+                return
+
+    def _compute_timeout(self, deadline: float | None) -> float:
+        """Return the seconds until the next deadline, at most a tick."""
+        ends = [end for end in (deadline, self.deadline) if end is not None]
+        return min([_TICK, *(max(0.0, end - time.monotonic()) for end in ends)])
+
+    def _poll_events(self, events: int, timeout: float) -> None:
+        fds = [self.client.fileno(), events, *self.console.list_readable()]
+        if self._signals is not None:
+            fds.append(self._signals.fileno())
+        asked = self._positions.fileno()
+        if asked is not None:
+            fds.append(asked)
+        for fd in _poll_readable(fds, timeout):
+            if fd == self.client.fileno():
+                self._collect_exits()
+            elif fd == events:
+                self._read_events(events)
+            elif self._signals is not None and fd == self._signals.fileno():
+                self._signals.clear()
+            elif fd == asked:
+                self._positions.accept_client()
+            else:
+                self.console.read_available(fd)
+        self.console.show_redrawn(time.monotonic())
+
+    def _collect_exits(self) -> None:
+        by_child = {member.child: member for member in self.members}
+        for child, code in self.client.wait_for_exits():
+            if child in by_child:
+                by_child[child].code, by_child[child].ended_ns = code, time.time_ns()
+
+    def _read_events(self, events: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._events += os.read(events, 1 << 16)
+        *whole, self._events = self._events.split(b"\n")
+        for line in whole:
+            self._handle_event(json.loads(line))
+
+    def _handle_event(self, event: dict[str, Any]) -> None:
+        if event["event"] == "started":
+            self.console.set_rank(event["slot"], event["rank"])
+            self._positions.set_rank(event["slot"], event["rank"], Path(event["directory"]))
+        elif event["event"] == "input":
+            self.console.request_input(event["slot"])
+        elif event["event"] == "failed":
+            said = failure_file.read_failure(Path(event["directory"]))
+            if said is not None:
+                self.console.append_text(said.rank, said.traceback)
+        else:
+            self.console.print_line(f"{event['why']}: all ranks restart, {event['left']} restart(s) left")
+
+    def _handle_interrupt(self, events: int) -> contextlib.AbstractContextManager[None]:
+        """Print the positions of the ranks on SIGINT before the previous handler ends the run."""
+        ends = signal.getsignal(signal.SIGINT)
+        if not callable(ends):
+            return contextlib.nullcontext()
+
+        def interrupt(signum: int, frame: Any) -> None:
+            self._print_interrupted(events)
+            ends(signum, frame)
+
+        return _handle_signal(signal.SIGINT, interrupt)
+
+    def _print_interrupted(self, events: int) -> None:
+        """Print the directory of the logs and the positions of the ranks before they are stopped."""
+        if self.console.directory is not None:
+            self.console.print_line(f"interrupted, logs of all ranks in {self.console.directory}")
+        with contextlib.suppress(ForkServerGone):
+            self._print_positions(events)
+
+    def _print_positions(self, events: int) -> None:
+        for line in self._request_positions(events):
+            self.console.print_line(line)
+
+    def _describe_run(self, events: int) -> list[str]:
+        """Return the lines for `kfpytorch stacks`."""
+        logs = f", logs in {self.console.directory}" if self.console.directory is not None else ""
+        return [f"process {os.getpid()}{logs}", *self._request_positions(events)]
+
+    def _request_positions(self, events: int) -> list[str]:
+        """Make all ranks write their stacks, and return a line for each position."""
+        if failure_file.ASK_WHERE is None:
+            return ["this system has no signal that makes ranks report their positions"]
+        self._positions.mark_stack_sizes()
+        for member in self._list_running():
+            self.client.signal_child(member.child, failure_file.ASK_WHERE)
+        deadline = time.monotonic() + _LONGEST_ANSWER
+        while not self._positions.are_complete() and time.monotonic() < deadline:
+            self._poll_events(events, _LOOK)
+        return self._positions.describe()
+
+    def _stop_and_drain(self, events: int) -> None:
+        """Stop the processes that still run, then read their remaining output."""
+        try:
+            self._stop_processes(events)
+        except ForkServerGone:  # The error was raised already where it was noticed.
+            self._read_remaining()
+        with contextlib.suppress(BlockingIOError):
+            self._read_events(events)
+        self.console.read_remaining()
+        os.close(events)
+
+    def _read_remaining(self) -> None:
+        """Wait for the processes of a server that is gone: they end shortly after it."""
+        deadline = time.monotonic() + _SETTLE
+        while (fds := self.console.list_streams()) and time.monotonic() < deadline:
+            for fd in _poll_readable(fds, _SETTLE):
+                self.console.read_available(fd)
+
+    def _stop_processes(self, events: int) -> None:
+        """Stop all processes with SIGTERM, then with SIGKILL."""
+        self._request_stacks(events)
+        for member in self._list_running():
+            member.stopped = True
+            self.client.signal_group(member.child, signal.SIGTERM)
+        deadline = time.monotonic() + max((each.process.patience for each in self.members), default=0.0)
+        idle = IdleWatch()
+        while (alive := self._list_running()) and time.monotonic() < deadline:
+            self._poll_events(events, 0.1)
+            replicas = [each.pid for each in alive if not each.process.is_agent]
+            # Agents stop their workers themselves.
+            if len(replicas) == len(alive) and idle.is_idle(replicas, time.monotonic()):
+                break
+        for member in self.members:
+            self.client.release(member.child)
+        # The server handles releases in order. When it replies to this, all processes are gone.
+        self.client.wait_until_handled()
+
+    def _request_stacks(self, events: int) -> None:
+        """Make replicas write their stacks before they are stopped; agents do this for their workers."""
+        replicas = [member for member in self._list_running() if not member.process.is_agent]
+        if replicas and failure_file.ASK_WHERE is not None:
+            for member in replicas:
+                self.client.signal_child(member.child, failure_file.ASK_WHERE)
+            self._poll_events(events, _WRITE_WHERE)
+
+    def _list_running(self) -> list[SupervisedProcess]:
+        return [member for member in self.members if member.code is None]
+
+
+def _poll_readable(fds: Sequence[int], timeout: float) -> list[int]:
+    poll = select.poll()  # `select` does not support descriptors above 1023.
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return [fd for fd, _ in poll.poll(timeout * 1000)]
+
+
+def _raise_sigterm(*_: object) -> None:
+    raise SigtermReceived
+
+
+@contextlib.contextmanager
+def _handle_signal(signum: int, handler: Callable[..., None], *, replaces: bool = True) -> Iterator[None]:
+    """Handle a signal during a run, and restore the previous handler after it.
+
+    Args:
+        signum: The signal.
+        handler: The handler.
+        replaces: True to replace a handler of the user's program.
+    """
+    if not replaces and signal.getsignal(signum) is not signal.SIG_DFL:
+        yield
+        return
+    try:
+        before = signal.signal(signum, handler)
+    except ValueError:  # Not the main thread, which cannot handle signals.
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signum, before)

@@ -1,0 +1,155 @@
+"""The log directory and the temporary directories of a run."""
+
+import contextlib
+import datetime
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from kfpytorch_common.forkserver.client import Client
+
+LOG_DIR: Final = "FLYTE_KFPYTORCH_LOG_DIR"
+
+# Number of earlier runs with logs; older logs are deleted.
+_KEPT: Final = 50
+# Names of our log directories, because the directory that the user set may contain other files.
+_OURS: Final = re.compile(r"\d{8}-\d{6}-\d{6}-.")
+
+_MEMORY: Final = "/dev/shm"  # noqa: S108 - only private directories are created in it.
+_ROOM: Final = 512 * 1024 * 1024
+
+
+def create_log_directory(task: str, warn: Callable[[str], None]) -> Path | None:
+    """Create a directory for the logs of a run of `task`.
+
+    If the configured directory is not writable, create a temporary directory and warn.
+
+    Args:
+        task: The name of the task.
+        warn: Receives one line if the logs are not where the user expects them.
+
+    Returns:
+        The directory, or None if no directory is writable.
+    """
+    root = _get_log_root()
+    now = datetime.datetime.now(datetime.timezone.utc)
+    name = re.sub(r"[^\w.-]+", "-", task)[-80:]
+    made = root / f"{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}-{name}"
+    try:
+        made.mkdir(parents=True)
+    except OSError as error:
+        return _create_temporary(f"cannot create logs in {root} ({error.strerror})", warn)
+    ours = sorted(path for path in root.iterdir() if path.is_dir() and _OURS.match(path.name))
+    for old in ours[:-_KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    return made
+
+
+def _create_temporary(problem: str, warn: Callable[[str], None]) -> Path | None:
+    try:
+        made = Path(tempfile.mkdtemp(prefix="logs-of-kfpytorch-"))
+    except OSError:
+        warn(f"{problem}, nor in a temporary directory: this run keeps no logs; set {LOG_DIR}")
+        return None
+    warn(f"{problem}: they are in {made}; set {LOG_DIR} to a writable directory")
+    return made
+
+
+def _get_log_root() -> Path:
+    said = os.environ.get(LOG_DIR)
+    if said:
+        return Path(said)
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "kfpytorch" / "runs"
+
+
+def build_private_path(place: str | None) -> Path:
+    """Return an unused path in `place` or in the temporary directory; its name contains the process id."""
+    return Path(place or tempfile.gettempdir()) / f"kfpytorch-{os.getpid()}-{secrets.token_hex(8)}"
+
+
+@contextlib.contextmanager
+def create_scratch(client: Client, needed: int) -> Iterator[Path]:
+    """Create a directory for the duration of a run, in memory if there is enough room.
+
+    Args:
+        client: Receives the path first, so that the fork server removes it if this process is killed.
+        needed: The minimum size of the data that will be written there, in bytes.
+    """
+    path = build_private_path(_find_memory_root(needed))
+    client.add_scratch(str(path))
+    lock = _create_locked(path)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+def _create_locked(path: Path) -> int:
+    """Create the directory `path`, and return a descriptor that locks it until it is closed."""
+    while True:
+        path.mkdir(mode=0o700)
+        descriptor = os.open(path, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # A network file system may not support locks.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if path.exists():
+            return descriptor
+        os.close(descriptor)  # Another run removed it as a leftover before it was locked.
+
+
+def _find_memory_root(needed: int) -> str | None:
+    """Return the in-memory file system if it has much more room than a container's default of 64 MiB."""
+    if not os.access(_MEMORY, os.W_OK):
+        return None
+    for path in Path(_MEMORY).glob("kfpytorch-*-*"):
+        owner = path.name.split("-")[1]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            _remove_if_unlocked(path)
+    room = os.statvfs(_MEMORY)
+    return _MEMORY if room.f_bavail * room.f_frsize > _ROOM + 2 * needed else None
+
+
+def _remove_if_unlocked(path: Path) -> None:
+    """Remove the directory of a run that was killed with all its processes.
+
+    Containers that share ``/dev/shm`` have different process ids, but their running runs hold locks.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:  # Another process removed it, or another user owns it.
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path, ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def create_workspace(client: Client) -> Iterator[str]:
+    """Create a directory for files that flytekit creates in workers.
+
+    After a successful run it stays if it contains files, as flytekit's own directory does, because the
+    task may have returned these files.
+    """
+    path = build_private_path(None)
+    client.add_scratch(str(path))
+    path.mkdir(mode=0o700)
+    try:
+        yield str(path)
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    if any(each.is_file() for each in path.rglob("*")):
+        client.keep_scratch(str(path))
+    else:
+        shutil.rmtree(path, ignore_errors=True)

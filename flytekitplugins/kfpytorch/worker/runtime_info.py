@@ -1,0 +1,34 @@
+"""Information about this process: local or in a pod, the name of its pod, a free port."""
+
+import contextlib
+import os
+import re
+import socket
+from collections.abc import Iterator
+
+from flytekit.core.context_manager import FlyteContextManager
+
+
+def is_local() -> bool:
+    """True if flytekit runs the task without a cluster."""
+    state = FlyteContextManager.current_context().execution_state
+    return state is None or state.mode is None or bool(state.is_local_execution())
+
+
+def format_pod_name() -> str:
+    """Return ``worker-1, pod HOST``: the replica name that the operator uses, the host and the node."""
+    host = socket.gethostname()
+    found = re.search(r"(master|worker)-\d+$", host)
+    node = os.environ.get("NODE_NAME")
+    name = f"{found[0]}, pod {host}" if found else f"host {host}"
+    return f"{name}, node {node}" if node else name
+
+
+@contextlib.contextmanager
+def reserve_port() -> Iterator[int]:
+    """Reserve a local port until a process of this run listens on it, and yield its number."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        # With this option on both sockets, the port can be bound twice while neither socket listens.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", 0))
+        yield sock.getsockname()[1]

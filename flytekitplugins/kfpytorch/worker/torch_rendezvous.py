@@ -1,0 +1,119 @@
+"""torch's rendezvous, with errors that list the missing nodes."""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from torch.distributed.elastic.rendezvous import (
+    RendezvousConnectionError,
+    RendezvousHandler,
+    RendezvousParameters,
+    dynamic_rendezvous,
+    registry,
+)
+
+from flytekitplugins.kfpytorch.worker.launch_settings import ElasticLaunchConfig
+
+if TYPE_CHECKING:
+    from torch.distributed.launcher.api import LaunchConfig
+
+_POLL: Final = 0.01
+
+
+class RendezvousFailed(RuntimeError):
+    """The rendezvous failed; the message lists the missing nodes."""
+
+
+def create_handler(config: "LaunchConfig", launch: ElasticLaunchConfig) -> RendezvousHandler:
+    """Return a handler for the rendezvous of the job.
+
+    Raises:
+        RendezvousFailed: The node that hosts the store cannot be reached.
+    """
+    parameters = RendezvousParameters(
+        backend=config.rdzv_backend,
+        endpoint=config.rdzv_endpoint,
+        run_id=config.run_id,
+        min_nodes=config.min_nodes,
+        max_nodes=config.max_nodes,
+        local_addr=config.local_addr,
+        **config.rdzv_configs,
+    )
+    try:
+        return registry.get_rendezvous_handler(parameters)
+    except RendezvousConnectionError as error:
+        host = _get_host(launch)
+        raise RendezvousFailed(
+            f"{host}, which hosts the rendezvous, cannot be reached at {launch.rdzv_endpoint}"
+        ) from error
+
+
+def describe_missing_nodes(rendezvous: RendezvousHandler, launch: ElasticLaunchConfig) -> str:
+    """Describe which nodes joined a rendezvous that failed, and which are missing."""
+    # torch removes this node from the list when it gives up.
+    others = [
+        str(node.addr).partition(".")[0] for node in _list_participants(rendezvous) if node.pid != os.getpid()
+    ]
+    came = sorted({*others, socket.gethostname()})
+    number = len(others) + 1
+    patience = launch.rdzv_configs.get("join_timeout", launch.rdzv_configs.get("timeout", 600))
+    expected = (
+        [f"{_get_job_name(launch)}-worker-{index}" for index in range(launch.min_nodes)]
+        if _get_job_name(launch)
+        else []
+    )
+    missing = [name for name in expected if name not in came]
+    who = ", ".join(missing) if missing else f"{launch.min_nodes - number} node(s)"
+    return (
+        f"{number} of {launch.min_nodes} nodes joined at {launch.rdzv_endpoint} within {patience} s: "
+        f"missing {who}; joined {', '.join(came)}"
+    )
+
+
+@contextlib.contextmanager
+def replace_store(rendezvous: RendezvousHandler, *, restart: bool) -> Iterator[None]:
+    """Give a restarted generation of workers a new store.
+
+    torch 2.15 keeps the store of the first generation and no longer adds a prefix for each generation. The
+    workers would find the addresses of stopped workers, and `init_process_group` would fail.
+    """
+    names = ("_shared_tcp_store_server", "_bootstrap_store_info")
+    kept = {name: vars(rendezvous).get(name) for name in names}
+    if restart:
+        for name, value in kept.items():
+            if value is not None:
+                setattr(rendezvous, name, None)
+    yield
+    # The old store stays alive until here, because late workers of other nodes may still use it.
+    kept.clear()
+
+
+def remove_delays() -> None:
+    """Remove delays of torch's rendezvous that only matter for many hosts with a shared store.
+
+    It waits up to 0.3 s before it joins and 1 s between polls. It also walks the stack through all modules
+    to name each event, which is not recorded. Names that a later torch lacks are skipped.
+    """
+    quick = {"_delay": lambda seconds: time.sleep(_POLL), "get_method_name": lambda depth=2: "rendezvous"}  # noqa: ARG005
+    for name, function in quick.items():
+        if hasattr(dynamic_rendezvous, name):
+            setattr(dynamic_rendezvous, name, function)
+
+
+def _list_participants(rendezvous: RendezvousHandler) -> list[Any]:
+    # torch has no public list of participants.
+    holder = getattr(rendezvous, "_state_holder", None)
+    return list(getattr(getattr(holder, "state", None), "participants", ()))
+
+
+def _get_host(launch: ElasticLaunchConfig) -> str:
+    return launch.rdzv_endpoint.rpartition(":")[0]
+
+
+def _get_job_name(launch: ElasticLaunchConfig) -> str:
+    """Return the name of the job if the endpoint is ``<job>-worker-0`` of the operator, or ""."""
+    name, found, _ = _get_host(launch).partition(".")[0].rpartition("-worker-0")
+    return name if found else ""

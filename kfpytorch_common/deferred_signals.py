@@ -1,0 +1,77 @@
+"""Defer signals, so that a handler that raises does not interrupt an operation that must complete.
+
+A handler runs between any two instructions. Within the sending of a message, both ends would then wait
+forever. In a callback of the interpreter, the exception would be ignored.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Handler: TypeAlias = Callable[[int, Any], Any] | int | signal.Handlers
+
+
+@dataclass
+class DeferredSignals:
+    """The deferred signals that have arrived."""
+
+    reader: int
+    """A descriptor that is readable when a signal has arrived."""
+    handlers: dict[int, Handler]
+    """The original handlers by signal."""
+    arrived: list[int] = field(default_factory=list)
+
+    def fileno(self) -> int:
+        """Return the descriptor for `poll`."""
+        return self.reader
+
+    def clear(self) -> None:
+        """Clear the descriptor, so that it becomes readable with the next signal."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.reader, 4096)
+
+    def deliver(self) -> None:
+        """Run the original handlers of the signals that have arrived, and raise what they raise."""
+        while self.arrived:
+            signum = self.arrived.pop(0)
+            handler = self.handlers[signum]
+            if callable(handler):
+                handler(signum, None)
+            elif handler == signal.SIG_DFL:
+                signal.signal(signum, signal.SIG_DFL)
+                os.kill(os.getpid(), signum)
+
+
+@contextlib.contextmanager
+def defer_signals(*signums: signal.Signals) -> Iterator[DeferredSignals]:
+    """Defer these signals while the context is active; undelivered ones are dropped at its end.
+
+    In a thread other than the main thread, which alone handles signals, no signal is deferred.
+    """
+    reader, writer = os.pipe()
+    for end in (reader, writer):
+        os.set_blocking(end, False)
+    waiting = DeferredSignals(reader, {})
+
+    def on_signal(signum: int, _: object) -> None:
+        waiting.arrived.append(signum)
+        with contextlib.suppress(BlockingIOError):
+            os.write(writer, b"!")
+
+    try:
+        for signum in signums:
+            handler = signal.getsignal(signum)
+            if handler is not None:  # A handler that C code installed could not be restored.
+                with contextlib.suppress(ValueError):
+                    waiting.handlers[signum] = handler
+                    signal.signal(signum, on_signal)
+        yield waiting
+    finally:
+        for number, handler in waiting.handlers.items():
+            with contextlib.suppress(ValueError):
+                signal.signal(number, handler)
+        os.close(reader)
+        os.close(writer)

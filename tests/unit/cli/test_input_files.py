@@ -1,0 +1,202 @@
+"""Tests of the files that a command reads besides its task: settings and PodTemplates."""
+
+import codecs
+from pathlib import Path
+
+import pytest
+import yaml
+
+from backend_plugin.cli import input_files, serve_settings
+from backend_plugin.cli.command_errors import InvalidInput
+from backend_plugin.core import settings
+from backend_plugin.core.errors import InvalidSettings
+
+CHART = Path(__file__).parents[3] / "charts/kfpytorch-backend"
+SECTION = {"default-labels": {"team": "a"}}
+TEMPLATE = {"kind": "PodTemplate", "metadata": {"name": "t"}, "template": {}}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        SECTION,
+        {"k8s": SECTION},
+        {"plugins": {"k8s": SECTION, "logs": {"kubernetes-enabled": True}}, "propeller": {}},
+        {"configuration": {"inline": {"plugins": {"k8s": SECTION}}}},
+        {"configmap": {"k8s": {"plugins": {"k8s": SECTION}}, "core": {}}},
+    ],
+    ids=["section", "k8s", "configuration", "flyte-binary", "flyte-core"],
+)
+def test_the_section_is_found_where_flyte_has_it(tmp_path: Path, said: object) -> None:
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(said))
+    assert input_files.read_settings(str(tmp_path / "s.yaml")).default_labels == {"team": "a"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"configuration": {"inline": {"tasks": {"task-plugins": {"enabled-plugins": ["pytorch"]}}}}},
+        {"configuration": {"inline": None, "database": {}}, "serviceAccount": {}},
+        {"configmap": {"core": {"propeller": {}}}},
+    ],
+    ids=["flyte-binary", "flyte-binary without more", "flyte-core"],
+)
+def test_values_of_a_chart_may_say_nothing_of_the_section(tmp_path: Path, said: object) -> None:
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(said))
+    assert input_files.read_settings(str(tmp_path / "s.yaml")) == input_files.read_settings(None)
+
+
+@pytest.mark.parametrize(
+    ("said", "keys", "name"),
+    [
+        ({"gang": {"scheduler": "kueue"}}, "gang", "kfpytorch-backend"),
+        ({"platform": {}, "server": {"port": 1}, "image": {}}, "platform", "kfpytorch-backend"),
+        ({"nameOverride": "training", "namespaces": ["a"]}, "namespaces", "training"),
+    ],
+)
+def test_values_of_our_own_chart_are_told_from_settings(
+    tmp_path: Path, said: object, keys: str, name: str
+) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump(said))
+    for read in (input_files.read_settings, lambda file: serve_settings.read_configuration(file, {})):
+        with pytest.raises(InvalidInput) as refused:
+            read(str(file))
+        assert str(refused.value) == (
+            f"settings {file}: contains values of the chart kfpytorch-backend ({keys}), not settings; "
+            "print the settings of a release from its ConfigMap:\n  kubectl get configmap --all-namespaces "
+            f"--selector app.kubernetes.io/name={name} "
+            "--output 'jsonpath={.items[*].data.settings\\.yaml}' > settings.yaml"
+        )
+
+
+def test_what_gives_values_away_is_in_our_chart_and_in_no_settings() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert values.keys() >= input_files.OUR_VALUES
+    for key in input_files.OUR_VALUES:
+        with pytest.raises(InvalidSettings):
+            settings.read({key: values[key]})
+
+
+def test_where_the_settings_of_a_release_are_is_as_the_chart_has_it() -> None:
+    helpers = (CHART / "templates/_helpers.tpl").read_text()
+    label = 'app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-"'
+    assert label in helpers
+    assert "\n  settings.yaml: |\n" in (CHART / "templates/configmap.yaml").read_text()
+
+
+def test_flytes_logs_stand_beside_the_section(tmp_path: Path) -> None:
+    file, logs = tmp_path / "s.yaml", {"kubernetes-enabled": True}
+    for section, url in (
+        (None, ""),
+        ({}, ""),
+        ({"kfpytorch": {}}, ""),
+        ({"kfpytorch": {"logs": {"kubernetes-enabled": True, "kubernetes-url": "u"}}}, "u"),
+    ):
+        file.write_text(yaml.safe_dump({"plugins": {"k8s": section, "logs": logs}}))
+        read = input_files.read_settings(str(file)).logs
+        assert (read.kubernetes_enabled, read.kubernetes_url) == (True, url)
+
+
+ADMINS = {"defaults": {"cpu": "2"}, "limits": {"memory": "8Gi", "ephemeralStorage": "20Gi"}}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"task_resources": ADMINS},
+        {"task_resources": ADMINS, "k8s": SECTION},
+        {"task_resources": ADMINS, "plugins": {"k8s": SECTION}},
+        {"configuration": {"inline": {"task_resources": ADMINS, "plugins": {"k8s": SECTION}}}},
+        {"configmap": {"task_resource_defaults": {"task_resources": ADMINS}, "k8s": {}}},
+    ],
+    ids=["alone", "k8s", "configuration", "flyte-binary", "flyte-core"],
+)
+def test_flytes_task_resources_are_in_force(tmp_path: Path, said: object) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump(said))
+    server = serve_settings.read_configuration(str(file), {}).platform
+    for read in (input_files.read_settings(str(file)), server):
+        resources = read.kfpytorch.task_resources
+        assert {name: amount.text for name, amount in resources.defaults.items()} == {"cpu": "2"}
+        limits = {name: amount.text for name, amount in resources.limits.items()}
+        assert limits == {"memory": "8Gi", "ephemeral-storage": "20Gi"}
+
+
+def test_our_task_resources_replace_flytes(tmp_path: Path) -> None:
+    ours = {"kfpytorch": {"task-resources": {"limits": {"cpu": "4"}}}}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump({"task_resources": ADMINS, "plugins": {"k8s": ours}}))
+    resources = input_files.read_settings(str(tmp_path / "s.yaml")).kfpytorch.task_resources
+    assert (dict(resources.defaults), [*resources.limits]) == ({}, ["cpu"])
+
+
+@pytest.mark.parametrize(
+    ("resources", "field"),
+    [
+        ([1], "kfpytorch.task-resources"),
+        ({"limits": "4"}, "kfpytorch.task-resources.limits"),
+        ({"limit": {"cpu": 1}}, "kfpytorch.task-resources.limit"),
+        ({"limits": {"cpu": "four"}}, "kfpytorch.task-resources.limits"),
+    ],
+)
+def test_task_resources_that_cannot_be_read_are_refused(
+    tmp_path: Path, resources: object, field: str
+) -> None:
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump({"task_resources": resources, "plugins": {}}))
+    with pytest.raises(InvalidSettings) as refused:
+        input_files.read_settings(str(tmp_path / "s.yaml"))
+    assert [problem.field for problem in refused.value.problems] == [field]
+
+
+@pytest.mark.parametrize("text", ["", "# nothing", "plugins: {}", "plugins: {logs: {}}", "k8s:"])
+def test_who_says_nothing_gets_flytes_defaults(tmp_path: Path, text: str) -> None:
+    (tmp_path / "s.yaml").write_text(text)
+    assert input_files.read_settings(str(tmp_path / "s.yaml")) == input_files.read_settings(None)
+
+
+def test_windows_writes_settings_too(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_bytes(codecs.BOM_UTF8 + b"plugins:\r\n  k8s:\r\n    scheduler-name: s\r\n")
+    assert input_files.read_settings(str(tmp_path / "s.yaml")).scheduler_name == "s"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- a", "is not a mapping; write Flyte's plugins.k8s section"),
+        ("plugins: {k8s: x}", "is not a mapping; write Flyte's plugins.k8s section"),
+        ("{", "is not YAML: while parsing"),
+        ("\0", "is not YAML: unacceptable character"),
+        ('a: "\\ud800"', "is not YAML: while parsing a quoted scalar"),
+        ("- " * 100_000, "is not YAML: nests more than 500 levels deep"),
+        ("a: 1\n---\nb: 2", "has more than one document; write one"),
+    ],
+)
+def test_settings_that_are_none_are_explained(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "s.yaml").write_text(text)
+    with pytest.raises(InvalidInput) as refused:
+        input_files.read_settings(str(tmp_path / "s.yaml"))
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        yaml.safe_dump_all([TEMPLATE, TEMPLATE]),
+        yaml.safe_dump({"kind": "List", "items": [TEMPLATE, TEMPLATE]}),
+    ],
+    ids=["documents", "list"],
+)
+def test_pod_templates_are_read_as_kubectl_writes_them(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p.yaml").write_text(text)
+    assert input_files.read_pod_templates([str(tmp_path / "p.yaml")]) == [TEMPLATE, TEMPLATE]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("kind: Pod", "contains a Pod"), ("7", "contains a value that is not an object"), ("{", "is not YAML")],
+)
+def test_what_is_no_pod_template_is_explained(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(InvalidInput) as refused:
+        input_files.read_pod_templates([str(tmp_path / "p.yaml")])
+    assert said in str(refused.value)

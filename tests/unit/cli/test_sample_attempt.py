@@ -1,0 +1,63 @@
+"""Tests of the example attempt and of the placeholders that FlytePropeller fills in."""
+
+import re
+
+import pytest
+from builders import a_template
+
+from backend_plugin.cli import sample_attempt
+from backend_plugin.cli.command_errors import InvalidInput
+
+INTERFACE = {"inputs": {"variables": {"epochs": {"type": {"simple": "INTEGER"}}}}}
+
+
+def filled(*args: str, **inputs: str) -> list[str]:
+    template = a_template({}, interface=INTERFACE, container={"image": "i", "args": args})
+    return list(sample_attempt.build_attempt(template, inputs)[0].container.args)
+
+
+def test_placeholders_are_filled_in_however_they_are_written() -> None:
+    assert filled("{{.perRetryUniqueKey}}", "{{ $PerRetryUniqueKey }}-{{.namespace}}", "{{.other}}") == [
+        "example-n0-0",
+        "example-n0-0-project-development",
+        "{{.other}}",
+    ]
+
+
+def test_inputs_are_filled_in() -> None:
+    assert filled("--epochs={{.Inputs.epochs}}", epochs="3") == ["--epochs=3"]
+
+
+def test_an_input_that_is_missing_is_asked_for() -> None:
+    with pytest.raises(InvalidInput, match=r"contain \{\{\.inputs\.epochs\}\}; add --input epochs=VALUE"):
+        filled("{{.inputs.epochs}}")
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        ("epochs", "--input epochs: has no value; write --input epochs=VALUE"),
+        ("epoch=3", "--input epoch: module.train has no such input; it has epochs"),
+        ("x=3", "--input x: module.train has no such input; it has epochs"),
+    ],
+)
+def test_an_input_that_is_none_is_explained(pair: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        sample_attempt.parse_inputs([pair], a_template({}, id={"name": "module.train"}, interface=INTERFACE))
+    assert str(refused.value) == said
+
+
+def test_an_interruptible_task_runs_as_one() -> None:
+    template = a_template({}, metadata={"interruptible": True})
+    assert sample_attempt.build_attempt(template, {})[1].is_interruptible
+    assert not sample_attempt.build_attempt(a_template({}), {})[1].is_interruptible
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["input", "inputPrefix", "outputPrefix", "rawOutputDataPrefix", "checkpointOutputPrefix",
+     "prevCheckpointPrefix", "perRetryUniqueKey", "taskTemplatePath", "namespace"],
+)  # fmt: skip
+def test_all_that_propeller_fills_in_is_filled_in(name: str) -> None:
+    (text,) = filled(f"<{{{{.{name}}}}}>")
+    assert re.fullmatch(r"<[^{}<>]+>", text)

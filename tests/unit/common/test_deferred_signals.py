@@ -1,0 +1,90 @@
+"""Deferred signals are delivered later, with their usual effect."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from kfpytorch_common.deferred_signals import defer_signals
+
+
+@pytest.fixture
+def heard() -> Iterator[list[int]]:
+    """Yield the list of signals that the handler of this process received."""
+    seen: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda signum, _: seen.append(signum))
+    yield seen
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_signal_waits_until_it_is_delivered(heard: list[int]) -> None:
+    with defer_signals(signal.SIGINT) as signals:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert heard == []
+        assert select.select([signals], [], [], 1)[0] == [signals]
+        signals.clear()
+        assert select.select([signals], [], [], 0)[0] == []
+        signals.deliver()
+        assert heard == [signal.SIGINT]
+        signals.deliver()
+    assert heard == [signal.SIGINT]
+
+
+def test_what_a_handler_raises_is_raised_where_it_is_delivered(heard: list[int]) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with defer_signals(signal.SIGINT) as signals:
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signals.deliver()
+
+
+def test_afterwards_signals_are_handled_as_before(heard: list[int]) -> None:
+    with defer_signals(signal.SIGINT):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert heard == []
+    os.kill(os.getpid(), signal.SIGINT)
+    assert heard == [signal.SIGINT]
+
+
+def test_so_many_that_nobody_reads_them_do_not_block(heard: list[int]) -> None:
+    with defer_signals(signal.SIGINT) as signals:
+        for _ in range(70_000):
+            signal.raise_signal(signal.SIGINT)
+        signals.arrived[10:] = []
+        signals.deliver()
+    assert len(heard) == 10
+
+
+def test_a_signal_that_nobody_handles_ends_the_process() -> None:
+    code = (
+        "import os, signal; from kfpytorch_common.deferred_signals import defer_signals\n"
+        "with defer_signals(signal.SIGTERM, signal.SIGUSR1) as signals:\n"
+        "    signal.raise_signal(signal.SIGTERM); print('held', flush=True); signals.deliver(); print('no')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("held\n", -signal.SIGTERM)
+
+
+def test_a_signal_that_is_ignored_stays_so(heard: list[int]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with defer_signals(signal.SIGINT) as signals:
+        os.kill(os.getpid(), signal.SIGINT)
+        signals.deliver()
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_in_another_thread_nothing_is_held(heard: list[int]) -> None:
+    def other() -> None:
+        with defer_signals(signal.SIGINT) as signals:
+            os.kill(os.getpid(), signal.SIGINT)
+            signals.deliver()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert heard == [signal.SIGINT]

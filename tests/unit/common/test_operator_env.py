@@ -1,0 +1,72 @@
+"""The environment of a replica equals that of the training operator (envvar.go, versions 1.7 to 1.9)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfpytorch_common import operator_env
+from kfpytorch_common.operator_env import RendezvousEndpoint
+
+MASTER = RendezvousEndpoint(address="train-master-0", port=23456)
+
+
+@pytest.mark.parametrize(("index", "rank"), [(0, "0"), (1, "1"), (2, "2")])
+def test_a_replica_is_told_of_the_master_and_its_rank(index: int, rank: str) -> None:
+    assert operator_env.build_replica_env(index, 3, MASTER) == {
+        "PYTHONUNBUFFERED": "1",
+        "MASTER_PORT": "23456",
+        "PET_MASTER_PORT": "23456",
+        "MASTER_ADDR": "train-master-0",
+        "PET_MASTER_ADDR": "train-master-0",
+        "WORLD_SIZE": "3",
+        "RANK": rank,
+        "PET_NODE_RANK": rank,
+        "PET_NPROC_PER_NODE": "auto",
+        "PET_NNODES": "3",
+    }
+
+
+def test_a_node_of_an_elastic_job_is_told_where_to_meet() -> None:
+    endpoint = RendezvousEndpoint(address="train-worker-0", port=29400)
+    assert operator_env.build_elastic_env(2, 8, 3, endpoint) == {
+        "PYTHONUNBUFFERED": "1",
+        "PET_RDZV_ENDPOINT": "train-worker-0:29400",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_NNODES": "2:2",
+        "PET_MAX_RESTARTS": "3",
+        "PET_NPROC_PER_NODE": "8",
+    }
+
+
+def test_a_world_of_one_has_all_that_torchrun_would_set() -> None:
+    assert operator_env.build_single_process_env(RendezvousEndpoint(address="127.0.0.1", port=4000)) == {
+        "PYTHONUNBUFFERED": "1",
+        "MASTER_PORT": "4000",
+        "PET_MASTER_PORT": "4000",
+        "MASTER_ADDR": "127.0.0.1",
+        "PET_MASTER_ADDR": "127.0.0.1",
+        "WORLD_SIZE": "1",
+        "RANK": "0",
+        "PET_NODE_RANK": "0",
+        "PET_NPROC_PER_NODE": "1",
+        "PET_NNODES": "1",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+    }
+
+
+@given(st.integers(1, 50))
+def test_the_ranks_of_a_job_are_all_different_and_below_the_world_size(replicas: int) -> None:
+    given_out = [operator_env.build_replica_env(index, replicas, MASTER) for index in range(replicas)]
+    assert [int(env["RANK"]) for env in given_out] == list(range(replicas))
+    assert {int(env["WORLD_SIZE"]) for env in given_out} == {replicas}
+
+
+def test_replicas_are_called_as_the_operator_calls_them() -> None:
+    assert [operator_env.format_replica_name(index) for index in range(3)] == [
+        "master-0",
+        "worker-0",
+        "worker-1",
+    ]

@@ -1,0 +1,193 @@
+"""The output of many processes becomes complete lines with a prefix, without loss."""
+
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kfpytorch_common.output_lines import LineBuffer, TerminalLines, format_plain, with_prefix
+
+PIECES = (
+    b"\n",
+    b"\r",
+    b"\r\n",
+    b"\x1b",
+    b"[",
+    b"\x1b[31m",
+    b"0;1",
+    b"K",
+    b"]",
+    b"\x07",
+    b"word",
+    b" 50%|",
+    b"\xff\xc3",
+)
+TEXTS = st.one_of(st.binary(max_size=60), st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join))
+WHOLE = TEXTS.map(lambda text: text + b"\n")
+PREFIX = b"[r0] "
+MIB = 1 << 20
+
+
+@st.composite
+def cut(draw: st.DrawFn) -> list[bytes]:
+    """Draw a text in pieces."""
+    text = draw(TEXTS)
+    places = sorted(draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    return [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
+
+
+def collected(lines: LineBuffer, chunks: list[bytes]) -> list[bytes]:
+    return [*(lines.feed(chunk) for chunk in chunks), lines.flush()]
+
+
+@given(cut())
+def test_nothing_is_lost_and_only_the_last_line_end_is_added(chunks: list[bytes]) -> None:
+    text = b"".join(chunks)
+    end = b"" if not text or text.endswith(b"\n") else b"\n"
+    assert b"".join(collected(LineBuffer(), chunks)) == text + end
+
+
+@given(cut())
+def test_only_whole_lines_are_given_out(chunks: list[bytes]) -> None:
+    assert [out for out in collected(LineBuffer(), chunks) if out and not out.endswith(b"\n")] == []
+
+
+@given(cut())
+def test_a_line_is_given_out_as_soon_as_it_is_whole(chunks: list[bytes]) -> None:
+    lines, fed, given_out = LineBuffer(), b"", b""
+    for chunk in chunks:
+        fed += chunk
+        given_out += lines.feed(chunk)
+        assert given_out == fed[: fed.rfind(b"\n") + 1]
+
+
+def test_a_rest_is_given_out_once() -> None:
+    lines = LineBuffer()
+    assert [lines.feed(b"half"), lines.flush(), lines.flush(), lines.feed(b"new\n")] == [
+        b"",
+        b"half\n",
+        b"",
+        b"new\n",
+    ]
+
+
+@pytest.mark.parametrize("chunk", [1 << 14, MIB, 17 * MIB], ids=["16 KiB", "1 MiB", "at once"])
+def test_a_line_without_end_comes_in_pieces_of_16_mib(chunk: int) -> None:
+    text = bytes(range(65, 91)) * (40 * MIB // 26)
+    out = collected(LineBuffer(), [text[start : start + chunk] for start in range(0, len(text), chunk)])
+    assert b"".join(out).replace(b"\n", b"") == text
+    assert max(len(piece) for piece in out) <= 16 * MIB + chunk + 1
+
+
+def test_a_line_of_16_mib_stays_whole() -> None:
+    line = b"x" * (16 * MIB)
+    assert collected(LineBuffer(), [line, b"\n", b"next\n"]) == [b"", line + b"\n", b"next\n", b""]
+
+
+@given(WHOLE)
+def test_each_line_has_the_prefix(lines: bytes) -> None:
+    assert with_prefix(lines, PREFIX) == b"".join(PREFIX + line + b"\n" for line in lines.split(b"\n")[:-1])
+
+
+def test_no_lines_have_no_prefix() -> None:
+    assert with_prefix(b"", PREFIX) == b""
+
+
+@given(WHOLE.filter(lambda text: not {0x1B, 0x0D} & set(text)))
+def test_plain_lines_stay_as_they_are(lines: bytes) -> None:
+    assert format_plain(lines) == lines
+
+
+@given(WHOLE)
+@example(b"\x1b]\n\n\x07\n")
+def test_a_plain_text_has_as_many_lines_and_no_redrawn_one(lines: bytes) -> None:
+    assert (format_plain(lines).count(b"\n"), b"\r" in format_plain(lines)) == (lines.count(b"\n"), False)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (b"\x1b[1;31merror\x1b[0m: no\n", b"error: no\n"),
+        (b"\x1b[?25l\x1b[2K\x1b[1A\x1b[38;5;12mbar\x1b[?25h\n", b"bar\n"),
+        pytest.param(
+            b"\x1b[38:2::1:2:3mcolon\x1b[0m\n",
+            b"colon\n",
+        ),
+        (b"\x1b]0;a title\x07text\n", b"text\n"),
+        (b"\x1b]8;;http://x\x1b\\a link\x1b]8;;\x1b\\\n", b"a link\n"),
+        (b"  1%|\r 50%|\r100%|\n", b"100%|\n"),
+        (b"  1%|\r100%|\r\n", b"100%|\n"),
+        (b"  1%|\r100%|\r", b"100%|"),
+        (b"windows\r\nlines\r\n", b"windows\nlines\n"),
+        (b"one\n 1%|\r 2%|\ntwo\n", b"one\n 2%|\ntwo\n"),
+        (b"\r\n\r\n", b"\n\n"),
+        (b"\xff\xfe not utf-8 \xc3\n", b"\xff\xfe not utf-8 \xc3\n"),
+    ],
+)
+def test_a_log_holds_what_a_person_saw_last(lines: bytes, expected: bytes) -> None:
+    assert format_plain(lines) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(b"a" * MIB + b"\nshort\r\n"),
+        pytest.param(b"  1%|" * MIB + b"\r\n"),
+        b"  1%|\r" * MIB,
+        b"\x1b[" * MIB,
+        b"\x1b]" * 100_000,
+    ],
+    ids=["long line", "long redrawn line", "many redrawn", "open escapes", "open titles"],
+)
+@pytest.mark.timeout(5)
+def test_no_line_is_so_long_that_it_takes_long(text: bytes) -> None:
+    started = time.process_time()
+    format_plain(text)
+    assert time.process_time() - started < 2
+
+
+def shown(chunks: list[bytes]) -> bytes:
+    lines = TerminalLines(PREFIX)
+    return b"".join(lines.feed(chunk) for chunk in chunks)
+
+
+@given(cut())
+@example([b"\x1b\x1b", b"[31mred"])
+def test_a_terminal_shows_the_same_however_the_text_was_cut(chunks: list[bytes]) -> None:
+    assert shown(chunks) == shown([b"".join(chunks)])
+
+
+@given(st.lists(st.sampled_from([*PIECES[:3], b"\x1b[31m", b"word"]), max_size=12))
+def test_a_terminal_is_shown_everything(pieces: list[bytes]) -> None:
+    assert shown(pieces).replace(PREFIX, b"") == b"".join(pieces)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"one\ntwo\n", b"[r0] one\n[r0] two\n"),
+        (b"prompt> ", b"[r0] prompt> "),
+        (b"\n\nx", b"\n\n[r0] x"),
+        (b"\r 1%|\r 2%|\n", b"\r[r0]  1%|\r[r0]  2%|\n"),
+        (b"\x1b[31mred\x1b[0m\n", b"\x1b[31m[r0] red\x1b[0m\n"),
+        (b"a\x1b[1A\r\x1b[2Kb", b"[r0] a\x1b[1A\r\x1b[2K[r0] b"),
+        (b"caf\xc3\xa9 \xff\n", b"[r0] caf\xc3\xa9 \xff\n"),
+    ],
+)
+def test_a_prefix_stands_before_the_first_visible_character(text: bytes, expected: bytes) -> None:
+    assert shown([text]) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"\x1b]8;;http://x\x1b\\link", b"\x1b]8;;http://x\x1b\\[r0] link"),
+        (b"\x1b]0;title\x07text", b"\x1b]0;title\x07[r0] text"),
+        (b"\x1b[38:2::1:2:3mcolour", b"\x1b[38:2::1:2:3m[r0] colour"),
+        (b"\x1b[>4;1mkeys", b"\x1b[>4;1m[r0] keys"),
+    ],
+    ids=["link", "title", "colons", "private"],
+)
+def test_a_prefix_stands_in_no_escape_sequence(text: bytes, expected: bytes) -> None:
+    assert shown([text]) == expected

@@ -1,0 +1,32 @@
+"""Tests for the stored capabilities of a cluster."""
+
+import msgspec
+import pytest
+
+from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+
+FULL = {"admission_scheduler": "exceeded quota", "suspends_jobs": "exceeded quota"}
+
+
+def test_what_could_not_be_tried_is_as_it_was() -> None:
+    last = Capabilities(
+        admission_scheduler="yunikorn", operator_scheduler="volcano", queues={"kueue": ("a",)}
+    )
+    now = Capabilities(kubernetes="1.36.1", unknown={**FULL, "operator_scheduler": "none", "kueue": "no"})
+    assert now.with_last_known(last) == Capabilities(
+        kubernetes="1.36.1",
+        admission_scheduler="yunikorn",
+        # The earlier values of these may be outdated.
+        unknown={"suspends_jobs": "exceeded quota", "operator_scheduler": "none", "kueue": "no"},
+    )
+    assert now.with_last_known(NOTHING) == now
+
+
+def test_what_was_tried_again_counts() -> None:
+    now = Capabilities(admission_scheduler="default-scheduler", suspends_jobs=False)
+    assert now.with_last_known(Capabilities(admission_scheduler="yunikorn", suspends_jobs=True)) == now
+
+
+def test_what_is_no_amount_is_refused_by_its_name() -> None:
+    with pytest.raises(msgspec.ValidationError, match=r"container-defaults\.cpu=1x is not a quantity"):
+        msgspec.convert({"container-defaults": {"cpu": "1x"}}, Capabilities)

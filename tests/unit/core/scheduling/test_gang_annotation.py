@@ -1,0 +1,89 @@
+"""Tests for the gang annotation of a job and for the names of objects that belong to a gang."""
+
+import pytest
+from builders import a_run, a_template
+
+from backend_plugin.core import settings
+from backend_plugin.core.observed import PodGroup, read_job
+from backend_plugin.core.pipeline import plan
+from backend_plugin.core.scheduling import gang_annotation, registry
+
+UID = "0a1b2c3d-0000-4000-8000-0123456789ab"
+
+
+def carried(custom, **ganging):
+    said = settings.read({"kfpytorch": {"gang": ganging}})
+    job = read_job(plan(a_template(custom), a_run(), said).manifests[0])
+    return gang_annotation.read_gang_summary(job.annotations)
+
+
+FIVE = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 4}}
+ELASTIC = {
+    "workerReplicas": {"replicas": 4},
+    "elasticConfig": {"minReplicas": 2, "maxReplicas": 4, "nprocPerNode": 1},
+}
+
+
+def test_a_job_carries_what_its_gang_asks_for():
+    gang = carried(FIVE, scheduler="volcano", style="operator", queue="team")
+    assert (gang.queue, gang.scheduler_name, gang.by_operator, gang.member_count) == (
+        "team",
+        "volcano",
+        True,
+        5,
+    )
+    assert [gang.compute_total("cpu", upto).text for upto in ("", "master", "worker")] == ["5", "1", "5"]
+    assert gang.compute_total("nvidia.com/gpu") is None
+
+
+@pytest.mark.parametrize(("scheduler", "members"), [("kueue", 4), ("kai", 2)])
+def test_of_an_elastic_job_as_many_are_counted_as_its_scheduler_counts(scheduler, members):
+    assert carried(ELASTIC, scheduler=scheduler, queue="team").member_count == members
+
+
+@pytest.mark.parametrize("said", ["", "{", "[]", '{"roles": 1}', "\ud800", "[" * 5_000])
+def test_what_cannot_be_read_says_nothing(said):
+    assert gang_annotation.read_gang_summary({gang_annotation.ANNOTATION: said}) == gang_annotation.NOBODY
+
+
+@pytest.mark.parametrize(("count", "said"), [("1", "x"), ("1", "1e99"), ("9" * 4_000, "1"), ("-1", "1")])
+def test_what_is_no_amount_is_none(count, said):
+    roles = f'[{{"name": "worker", "count": {count}, "requests": {{"cpu": "{said}"}}}}]'
+    assert (
+        gang_annotation.read_gang_summary(
+            {gang_annotation.ANNOTATION: f'{{"roles": {roles}}}'}
+        ).compute_total("cpu")
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("tg-f6aa670617356-n0-0-ed00cc3d4-worker-41ygdl47ro", True),
+        (f"pg-f1-n0-0-0123456789ab-{UID}", True),
+        ("f1-n0-0-0123456789ab-worker-0", False),
+        ("pg-backup", False),
+        ("", False),
+    ],
+)
+def test_by_its_name_an_object_may_be_of_a_gang(name, told):
+    assert registry.can_be_gang_object(name) is told
+
+
+@pytest.mark.parametrize(
+    ("api", "kind", "queue", "queued"),
+    [
+        ("kueue.x-k8s.io", "Workload", "team", True),
+        ("kueue.x-k8s.io", "Workload", "", False),
+        ("kueue.x-k8s.io", "LocalQueue", "team", False),
+        ("scheduling.volcano.sh", "PodGroup", "team", False),
+    ],
+)
+def test_who_stands_in_a_queue(api, kind, queue, queued):
+    assert registry.has_queue_position(PodGroup(kind=kind, api=api, queue=queue)) is queued
+
+
+def test_a_group_that_is_called_otherwise_is_its_jobs():
+    assert registry.parse_job_name(f"pg-f1-n0-0-0123456789ab-{UID}") == "f1-n0-0-0123456789ab"
+    assert registry.parse_job_name("f1-n0-0-0123456789ab") == "f1-n0-0-0123456789ab"

@@ -1,0 +1,384 @@
+"""Tests for the cleanup of a job after a terminal verdict."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from cluster import (
+    BEGAN,
+    FAILED,
+    RUNNING,
+    SUCCEEDED,
+    at,
+    condition,
+    ended,
+    error_file,
+    job,
+    pod,
+    running,
+)
+from msgspec import structs
+
+from backend_plugin.core.cleanup import (
+    NONE,
+    CleanupActions,
+    find_leftover_companions,
+    has_active_pods,
+    is_finished,
+    is_missing_companions,
+    is_running_undisturbed,
+    is_still_undisturbed,
+    plan_cancellation,
+    plan_cleanup,
+)
+from backend_plugin.core.job import Deadlines
+from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.manifest.pytorchjob import CLEAN_POD_POLICY
+from backend_plugin.core.observed import PLACE, PLACE_OF, Observed, read_observed
+from backend_plugin.core.pipeline import judge, judge_with_expiry
+from backend_plugin.core.scheduling import companions
+from backend_plugin.core.values import Manifest
+from backend_plugin.core.verdict import Phase, Verdict
+from backend_plugin.core.verdict_annotation import ANNOTATION
+
+RULES = JudgingContext(deadlines=Deadlines(active_seconds=100, no_status_seconds=50))
+
+
+def seen(said: Any, *pods: Any, **more: Any) -> Observed:
+    return read_observed({"job": said, "pods": list(pods), **more})
+
+
+def judged(observed: Observed, seconds: float = 200) -> tuple[Verdict, CleanupActions]:
+    now = BEGAN + timedelta(seconds=seconds)
+    verdict = judge(observed, RULES, now)
+    return verdict, plan_cleanup(observed, verdict, now)
+
+
+def with_patch(said: Any, patch: Manifest | None) -> Any:
+    assert patch is not None
+    metadata: Any = patch["metadata"]
+    spec: Any = patch["spec"]
+    policy = {**said["spec"]["runPolicy"], **spec["runPolicy"]}
+    return {
+        **said,
+        "metadata": {**said["metadata"], "annotations": metadata["annotations"]},
+        "spec": {**said["spec"], "runPolicy": policy},
+    }
+
+
+def test_a_job_past_its_deadline_is_ended_for_good_and_keeps_its_verdict() -> None:
+    first = job(RUNNING)
+    verdict, todo = judged(seen(first, running("master-0"), running("worker-0")))
+    assert (verdict.phase, verdict.reason, todo.pods) == (Phase.FAILED, "DeadlineExceeded", ())
+    patched = with_patch(first, todo.patch)
+    policy = {"activeDeadlineSeconds": 1, "cleanPodPolicy": "Running", "suspend": False}
+    assert patched["spec"]["runPolicy"] == policy
+    later, nothing = judged(seen(patched, pod("master-0")), seconds=10)
+    assert nothing == NONE
+    assert (later.phase, later.reason, later.message) == (verdict.phase, verdict.reason, verdict.message)
+
+
+def test_a_job_that_has_no_pods_yet_is_held_back() -> None:
+    verdict, todo = judged(seen(job(started=None)))
+    assert (verdict.phase, verdict.reason) == (Phase.RETRYABLE_FAILED, "NeverSeen")
+    patched = with_patch(job(started=None), todo.patch)
+    assert patched["spec"]["runPolicy"] == {"suspend": True}
+    assert judged(seen(patched))[0].phase is Phase.RETRYABLE_FAILED
+
+
+def test_peers_that_a_failed_replica_leaves_running_are_stopped() -> None:
+    deleted = pod("worker-1", metadata={"name": "j-worker-1", "deletionTimestamp": "2026-01-01T00:01:00Z"})
+    pods = (ended("master-0", 1), running("worker-0"), deleted, pod("worker-2", "Pending"))
+    verdict, todo = judged(seen(job(RUNNING, FAILED, workers=3), *pods))
+    assert verdict.phase is Phase.FAILED
+    assert [each.name for each in todo.pods] == ["j-worker-0", "j-worker-2"]
+    assert bool(todo)
+
+
+def test_a_failure_stays_what_it_is_when_the_pods_that_told_of_it_are_gone() -> None:
+    first = job(RUNNING, FAILED)
+    verdict, todo = judged(seen(first, ended("worker-0", 1)))
+    assert todo.patch is not None
+    assert [*todo.patch] == ["metadata"]
+    annotations: Any = todo.patch["metadata"]
+    kept = {**first, "metadata": {**first["metadata"], **annotations}}
+    later, nothing = judged(seen(kept))
+    assert (later.phase, later.message, nothing) == (verdict.phase, verdict.message, NONE)
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [("None", slice(1)), ("Running", slice(1)), ("All", slice(2))],
+)
+def test_the_policy_decides_about_finished_pods_only(policy: str, left: slice) -> None:
+    said = job(RUNNING, SUCCEEDED, workers=2)
+    said["metadata"]["annotations"] = {CLEAN_POD_POLICY: policy}
+    pods = (running("worker-0"), ended("worker-1", 0))
+    observed = seen(said, *pods, outputs=True)
+    verdict, todo = judged(observed)
+    assert (verdict.phase, todo) == (Phase.SUCCEEDED, CleanupActions(pods=observed.pods[left]))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "left"),
+    [(101, ["j-worker-2"]), (129, ["j-worker-2"]), (130, ["j-worker-1", "j-worker-2"])],
+)
+def test_after_a_success_pending_pods_go_first_and_running_ones_after_a_while(
+    seconds: float, left: list[str]
+) -> None:
+    stranger = of_another(running("worker-3"))
+    pods = (ended("worker-0", 0), running("worker-1"), pod("worker-2", "Pending", node=""), stranger)
+    observed = seen(job(RUNNING, SUCCEEDED, workers=4), *pods)
+    verdict, todo = judged(observed, seconds)
+    assert (verdict.phase, todo.patch) == (Phase.SUCCEEDED, None)
+    assert [each.name for each in todo.pods] == left
+
+
+@pytest.mark.parametrize(
+    ("said", "pods", "active"),
+    [
+        (job(RUNNING, SUCCEEDED), [running("worker-0")], True),
+        (job(RUNNING, FAILED), [pod("worker-0", "Pending")], True),
+        (job(RUNNING, SUCCEEDED), [ended("worker-0", 0), ended("worker-1", 1)], False),
+        (job(RUNNING, SUCCEEDED), [pod("worker-0", metadata={"deletionTimestamp": at(1)})], False),
+        (job(RUNNING), [running("worker-0")], False),
+    ],
+)
+def test_a_job_that_has_ended_is_watched_until_no_pod_is_active(
+    said: Any, pods: list[Any], *, active: bool
+) -> None:
+    observed = seen(said, *pods)
+    assert observed.job is not None
+    assert has_active_pods(observed.job, observed.pods) is active
+
+
+@pytest.mark.parametrize(
+    "observed",
+    [
+        seen(job(RUNNING, SUCCEEDED), running("worker-0"), outputs=True),
+        seen(job(RUNNING), running("master-0"), running("worker-0", since=150)),
+        seen({**job(FAILED), "metadata": {"name": "j", "deletionTimestamp": "2026-01-01T00:01:00Z"}}),
+        seen(None),
+    ],
+)
+def test_nothing_else_is_touched(observed: Observed) -> None:
+    assert judged(observed, seconds=60)[1] == NONE
+    assert not NONE
+
+
+def test_work_that_was_done_before_the_verdict_took_effect_counts() -> None:
+    first = job(RUNNING)
+    _, todo = judged(seen(first, running("master-0")))
+    done = with_patch(job(RUNNING, SUCCEEDED), todo.patch)
+    assert judged(seen(done, outputs=True))[0].phase is Phase.SUCCEEDED
+    assert judged(seen(done, error_files=[error_file()]))[0].reason == "DeadlineExceeded"
+
+
+def test_a_verdict_that_cannot_be_read_is_none() -> None:
+    odd = job(RUNNING)
+    odd["metadata"]["annotations"] = {ANNOTATION: "{"}
+    assert judged(seen(odd, running("master-0"), running("worker-0")), seconds=60)[0].phase is Phase.RUNNING
+
+
+def test_an_end_is_told_once_what_it_left_has_been_read() -> None:
+    observed = seen(job(RUNNING, FAILED), ended("master-0", 1))
+    assert judged(structs.replace(observed, looking=True))[0].phase is Phase.RUNNING
+    assert judged(observed)[0].phase is Phase.FAILED
+
+
+def test_a_verdict_lasts_until_patience_would_end_it() -> None:
+    running_job = seen(job(RUNNING), running("master-0"), running("worker-0"))
+    told, until = judge_with_expiry(running_job, RULES, BEGAN + timedelta(seconds=20))
+    assert (told.phase, until) == (Phase.RUNNING, BEGAN + timedelta(seconds=40))
+    told, until = judge_with_expiry(running_job, RULES, BEGAN + timedelta(seconds=104))
+    assert (told.phase, until) == (Phase.RUNNING, BEGAN + timedelta(seconds=104))
+    told, until = judge_with_expiry(running_job, JudgingContext(), BEGAN + timedelta(seconds=104))
+    assert until == BEGAN + timedelta(seconds=704)
+
+
+@pytest.mark.parametrize(
+    ("said", "over"),
+    [(job(RUNNING), False), (job(RUNNING, FAILED), True), (job(RUNNING, SUCCEEDED), True), (None, True)],
+)
+def test_what_has_ended_or_is_not_there_leaves_no_more(said: Any, *, over: bool) -> None:
+    assert is_finished(seen(said)) is over
+
+
+def test_a_job_that_was_given_up_before_it_began_goes_when_everybody_has_heard_of_it() -> None:
+    _, todo = judged(seen(job(started=None)))
+    held = with_patch(job(started=None), todo.patch)
+    assert judged(seen(held), seconds=3_700)[1] == NONE
+    assert judged(seen(held), seconds=3_900)[1] == CleanupActions(delete=True)
+    assert CleanupActions(delete=True)
+
+
+def test_what_a_person_cancels_fails_for_good() -> None:
+    now = BEGAN + timedelta(seconds=60)
+    living = job(RUNNING)
+    todo = plan_cancellation(seen(living, running("master-0")), "wrong data", now)
+    told = judged(seen(with_patch(living, todo.patch), running("master-0")), seconds=61)[0]
+    assert (told.phase, told.reason) == (Phase.FAILED, "Cancelled")
+    assert told.message == "cancelled by a user, with `kfpytorch cancel`: wrong data"
+    assert plan_cancellation(seen(with_patch(living, todo.patch)), "", now) == NONE
+    assert plan_cancellation(seen(job(RUNNING, SUCCEEDED)), "", now) == NONE
+    assert "cancel`" in str(plan_cancellation(seen(living), "", now).patch)
+
+
+def test_a_job_that_goes_on_has_its_group_made_again() -> None:
+    written = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
+    waiting = job(started=None)
+    waiting["metadata"]["annotations"] = {companions.ANNOTATION: written}
+    assert is_missing_companions(seen(waiting))
+    assert is_missing_companions(seen(waiting, pod_groups=[{"kind": "Workload"}]))
+    assert not is_missing_companions(seen(waiting, pod_groups=[{"kind": "PodGroup"}]))
+    assert not is_missing_companions(seen(job(started=None)))
+    assert not is_missing_companions(seen(None))
+    waiting["status"] = {"conditions": [SUCCEEDED]}
+    assert not is_missing_companions(seen(waiting))
+
+
+def test_a_group_of_somebody_else_under_its_name_is_neither_made_nor_deleted() -> None:
+    written = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
+    for said, left in (
+        (job(started=None), is_missing_companions),
+        (job(SUCCEEDED), find_leftover_companions),
+    ):
+        said["metadata"]["annotations"] = {companions.ANNOTATION: written}
+        known = seen(said, pod_groups=[{"kind": "PodGroup"}])
+        theirs = structs.replace(known.pod_groups[0], foreign=True)
+        assert not left(structs.replace(known, pod_groups=(theirs,)))
+
+
+def test_the_group_of_a_job_that_has_ended_is_deleted() -> None:
+    written = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
+    over = job(SUCCEEDED)
+    over["metadata"]["annotations"] = {companions.ANNOTATION: written}
+    for groups, kinds in (([], []), ([{"kind": "Workload"}], []), ([{"kind": "PodGroup"}], ["PodGroup"])):
+        assert [each["kind"] for each in find_leftover_companions(seen(over, pod_groups=groups))] == kinds
+    # The pod group still counts running pods, so its deletion must follow later to wake waiting gangs.
+    for phase, kinds in (
+        ("Scheduling", []),
+        ("Running", []),
+        ("Finished", ["PodGroup"]),
+        ("Failed", ["PodGroup"]),
+    ):
+        counting = [{"kind": "PodGroup", "status": {"phase": phase}}]
+        assert [each["kind"] for each in find_leftover_companions(seen(over, pod_groups=counting))] == kinds
+    # The phase is Failed from the first failure on, while other pods still use resources.
+    failed_group = [{"kind": "PodGroup", "status": {"phase": "Failed"}}]
+    going = pod("worker-0", metadata={"deletionTimestamp": at(100)})
+    for pods, kinds in (
+        ([ended("master-0", 1), running("worker-0")], []),
+        ([ended("master-0", 1), going], []),
+        ([ended("master-0", 1), pod("worker-0", "Pending", node="")], []),
+        ([ended("master-0", 1), ended("worker-0", 143)], ["PodGroup"]),
+    ):
+        assert [
+            each["kind"] for each in find_leftover_companions(seen(over, *pods, pod_groups=failed_group))
+        ] == kinds
+    # The pod group of the operator, and that of a job that has not ended, are not deleted.
+    there = [{"kind": "PodGroup"}]
+    assert find_leftover_companions(seen(job(SUCCEEDED), pod_groups=there)) == ()
+    over["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert find_leftover_companions(seen(over, pod_groups=there)) == ()
+    goes_on = job(started=None)
+    goes_on["metadata"]["annotations"] = {companions.ANNOTATION: written}
+    assert find_leftover_companions(seen(goes_on, pod_groups=there)) == ()
+    assert find_leftover_companions(seen(None)) == ()
+
+
+def placeholder() -> Any:
+    """Return a placeholder pod as YuniKorn creates it."""
+    said = running("worker-0")
+    return {**said, "metadata": {**said["metadata"], "labels": {PLACE_OF: "j", PLACE: "worker"}}}
+
+
+def of_another(said: Any) -> Any:
+    return {**said, "metadata": {**said["metadata"], "ownerReferences": [{"uid": "earlier"}]}}
+
+
+def ended_by_order() -> Any:
+    """Return a job after `kfpytorch cancel`, before the operator has reacted."""
+    said = job(RUNNING)
+    return {**said, "metadata": {**said["metadata"], "annotations": {ANNOTATION: "said"}}}
+
+
+@pytest.mark.parametrize(
+    ("undisturbed", "what", "said", "workers"),
+    [
+        (True, "all run", job(RUNNING), [running("worker-0")]),
+        (False, "a replica is missing", job(RUNNING), []),
+        (False, "one only holds a place", job(RUNNING), [placeholder()]),
+        (False, "one is of an earlier job", job(RUNNING), [of_another(running("worker-0"))]),
+        (
+            True,
+            "beside an earlier job's",
+            job(RUNNING),
+            [running("worker-0"), of_another(running("worker-1"))],
+        ),
+        (False, "it is over", job(SUCCEEDED), [running("worker-0")]),
+        (False, "somebody has ended it", ended_by_order(), [running("worker-0")]),
+        (False, "it is gone", None, [running("worker-0")]),
+        (False, "one waits", job(RUNNING), [pod("worker-0", "Pending")]),
+        (False, "one has ended", job(RUNNING), [ended("worker-0", 1)]),
+        (
+            False,
+            "one restarts",
+            job(RUNNING),
+            [pod("worker-0", container={"state": {"waiting": {"reason": "CrashLoopBackOff"}}})],
+        ),
+        (
+            False,
+            "one is about to be taken away",
+            job(RUNNING),
+            [pod("worker-0", conditions=[condition("DisruptionTarget")])],
+        ),
+        (
+            False,
+            "one is deleted",
+            job(RUNNING),
+            [pod("worker-0", metadata={"deletionTimestamp": at(90), "deletionGracePeriodSeconds": 30})],
+        ),
+    ],
+)
+def test_what_runs_undisturbed_is_left_alone(
+    undisturbed: bool, what: str, said: Any, workers: list[Any]
+) -> None:
+    assert is_running_undisturbed(seen(said, running("master-0"), *workers)) is undisturbed, what
+
+
+WAITING = pod("worker-1", container={"state": {"waiting": {"reason": "CrashLoopBackOff"}}})
+ELSEWHERE = {**running("worker-1"), "spec": {"nodeName": "another"}}
+
+
+@pytest.mark.parametrize(
+    ("undisturbed", "what", "new"),
+    [
+        (True, "nothing is new", {}),
+        (True, "one runs, on another node", {2: ELSEWHERE}),
+        (True, "two are new, and run", {1: running("worker-0"), 2: ELSEWHERE}),
+        (False, "one waits", {2: pod("worker-1", "Pending")}),
+        (False, "its container waits", {2: WAITING}),
+        (False, "one has ended", {0: ended("master-0", 1)}),
+        (False, "one is to go", {2: pod("worker-1", conditions=[condition("DisruptionTarget")])}),
+        (False, "one is an earlier job's now", {2: of_another(running("worker-1"))}),
+        (False, "an earlier job's, of which all is to be looked at", {3: running("worker-2")}),
+        (False, "one is gone", {2: None}),
+        (False, "there is one more", {4: running("worker-3")}),
+    ],
+)
+def test_of_a_job_that_ran_undisturbed_only_what_is_new_is_looked_at(
+    undisturbed: bool, what: str, new: dict[int, Any]
+) -> None:
+    workers = [running("worker-0"), running("worker-1"), of_another(running("worker-2"))]
+    before = seen(job(RUNNING, workers=2), running("master-0"), *workers)
+    assert is_running_undisturbed(before)
+    assert before.job is not None
+    pods = dict(enumerate(before.pods)) | {
+        at: None if said is None else seen(None, said).pods[0] for at, said in new.items()
+    }
+    after = [each for each in pods.values() if each is not None]
+    assert is_still_undisturbed(before.job, before.pods, after) is undisturbed, what
+    whole = structs.replace(before, pods=tuple(after))
+    # The full check must agree if the incremental check returns True.
+    assert is_running_undisturbed(whole) or not undisturbed, what

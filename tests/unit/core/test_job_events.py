@@ -1,0 +1,251 @@
+"""Tests for the events of a job that has run, waits again and runs again."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from cluster import BEGAN, RUNNING, SUCCEEDED, at, condition, job, pod, running, unplaced
+from waiting_gang import gang, group
+
+from backend_plugin.core import job_events
+from backend_plugin.core.job_events import JobEventDecision, JobEventReason
+from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.observed import read_observed
+from backend_plugin.core.pipeline import decide_job_event, judge
+
+NO_ROOM = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
+STOPPED = {**RUNNING, "status": "False"}
+SUSPENDED = condition("Suspended", since=150)
+ALL = [running(name) for name in ("master-0", "worker-0")]
+
+
+def anew(manifest: Any, created: float = 160) -> Any:
+    """Return the pod with a later creation time, as the replacement of a lost pod."""
+    metadata = {**manifest["metadata"], "creationTimestamp": at(created)}
+    return {**manifest, "metadata": metadata}
+
+
+LOST = [running("master-0"), anew(unplaced("worker-0", NO_ROOM))]
+
+
+def workload(message: str = "couldn't assign flavors") -> Any:
+    held = condition("QuotaReserved", "False", since=151, reason="Pending", message=message)
+    evicted = condition("Evicted", since=149, reason="Preempted")
+    return group("kueue.x-k8s.io", held, evicted, kind="Workload", spec={"queueName": "team"})
+
+
+def taken(said: Any, *pods: Any, now: float = 200, **more: Any) -> JobEventDecision | None:
+    observed = read_observed({"job": said, "pods": list(pods), **more})
+    return decide_job_event(observed, JudgingContext(), BEGAN + timedelta(seconds=now))
+
+
+def way(said: Any, *pods: Any, **more: Any) -> JobEventReason | None:
+    found = taken(said, *pods, **more)
+    return found.way if found is not None else None
+
+
+def event(said: Any, *pods: Any, **more: Any) -> Any:
+    found = taken(said, *pods, **more)
+    return found.event if found is not None else None
+
+
+def told(reason: str, seconds: float, **more: Any) -> Any:
+    about = {"kind": "PyTorchJob", "name": "j"}
+    return {"involvedObject": about, "reason": reason, "lastTimestamp": at(seconds), **more}
+
+
+def test_a_job_that_a_queue_takes_back_says_on_what_it_waits() -> None:
+    said = gang(STOPPED, SUSPENDED, started=None)
+    seen = {"job": said, "pods": [], "pod_groups": [workload()]}
+    sentence = judge(
+        read_observed(seen), JudgingContext(), BEGAN + timedelta(seconds=200)
+    ).message.splitlines()[0]
+    written = event(said, pod_groups=[workload()])
+    name = written["metadata"].pop("name")
+    assert written == {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": "ns"},
+        "involvedObject": {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "name": "j",
+            "namespace": "ns",
+            "uid": "u",
+        },
+        "type": "Warning",
+        "reason": "WaitingForResources",
+        "message": sentence,
+        "source": {"component": "kfpytorch"},
+        "reportingComponent": "kfpytorch",
+        "firstTimestamp": at(200),
+        "lastTimestamp": at(200),
+        "count": 1,
+    }
+    assert sentence.startswith("queue team: admitted before and evicted (Preempted); ")
+    # Another server derives the same event name later and for another message. The next wait has a new name.
+    assert name == event(said, pod_groups=[workload("other")], now=240)["metadata"]["name"]
+    again = gang(STOPPED, condition("Suspended", since=190), started=None)
+    assert name != event(again, pod_groups=[workload()])["metadata"]["name"]
+    assert name.startswith("j.")
+
+
+def test_a_member_that_is_lost_and_finds_no_node_is_told_once_though_others_are_lost_with_it() -> None:
+    first = event(job(RUNNING), *LOST)
+    assert first["message"].startswith("worker-0 waiting for a node: no node of 4 fits")
+    # The name depends neither on the conditions of the pods nor on a pod that was created a second later.
+    other = anew(unplaced("worker-1", NO_ROOM), created=161)
+    both = event(job(RUNNING, workers=2), *LOST, other)
+    assert both["metadata"]["name"] == first["metadata"]["name"]
+
+
+NEVER_LOOKED_AT = pod("worker-0", "Pending", node="")
+OWN_QUEUE = workload()
+INCOMPLETE = group("scheduling.x-k8s.io", phase="Pending")
+
+
+@pytest.mark.parametrize(
+    ("said", "pods", "more", "expected"),
+    [
+        (job(RUNNING), ALL, {}, JobEventReason.RUNS),
+        (job(RUNNING), LOST, {}, JobEventReason.WAITS),
+        # The job is suspended without a reason, by a user or by a queue that has not reported one.
+        (job(STOPPED, SUSPENDED, started=None), [], {"now": 160}, None),
+        (job(STOPPED, SUSPENDED, started=None), [], {"now": 211}, JobEventReason.WAITS),
+        (
+            gang(STOPPED, SUSPENDED, started=None),
+            [],
+            {"pod_groups": [OWN_QUEUE], "now": 152},
+            JobEventReason.WAITS,
+        ),
+        # The job has not run before.
+        (gang(SUSPENDED, started=None), [], {"pod_groups": [OWN_QUEUE]}, None),
+        (job(started=1), LOST, {}, None),
+        # The scheduler has not set a condition, or does not run.
+        (job(RUNNING), [ALL[0], anew(NEVER_LOOKED_AT)], {"now": 170}, None),
+        (job(RUNNING), [ALL[0], anew(NEVER_LOOKED_AT)], {"now": 221}, JobEventReason.WAITS),
+        (job(RUNNING), [ALL[0], anew(NEVER_LOOKED_AT)], {"pod_groups": [INCOMPLETE], "now": 170}, None),
+        # The new pod is bound to a node and starts.
+        (job(RUNNING), [ALL[0], anew(pod("worker-0", "Pending"))], {}, None),
+        (job(RUNNING), [ALL[0], anew(pod("worker-0"))], {}, JobEventReason.RUNS),
+        # The new pod does not exist yet.
+        (job(RUNNING), ALL[:1], {}, None),
+        # A succeeded replica counts as complete.
+        (job(RUNNING), [ALL[0], pod("worker-0", "Succeeded")], {}, JobEventReason.RUNS),
+        # The job restarts, has ended or does not exist.
+        (job(condition("Restarting")), ALL, {}, None),
+        (job(RUNNING, SUCCEEDED), ALL, {}, None),
+        (None, [], {}, None),
+    ],
+)
+def test_it_waits_again_once_somebody_says_why_and_runs_again_when_nothing_is_missing(
+    said: Any, pods: Any, more: Any, expected: JobEventReason | None
+) -> None:
+    assert way(said, *pods, **more) is expected
+
+
+ELASTIC = {"minReplicas": 1, "maxReplicas": 3}
+
+
+def test_an_elastic_job_waits_for_those_that_it_has_lost_and_not_for_those_that_never_came() -> None:
+    said = job(RUNNING, workers=3)
+    said["spec"]["elasticPolicy"] = ELASTIC
+    never = unplaced("worker-2", NO_ROOM)
+    assert way(said, *ALL, never) is JobEventReason.RUNS
+    lost = anew(unplaced("worker-1", NO_ROOM))
+    assert way(said, *ALL, lost, never) is JobEventReason.WAITS
+    # The reason for one pod does not apply to another pod, which has no condition.
+    silent = anew(pod("worker-1", "Pending", node=""))
+    assert way(said, *ALL, silent, never, now=170) is None
+    assert way(said, *ALL, anew(pod("worker-1", "Pending")), never) is None
+    assert way(said, *ALL, anew(running("worker-1")), never) is JobEventReason.RUNS
+
+
+WAITED, RESUMED = told("WaitingForResources", 161), told("Resumed", 161)
+
+
+@pytest.mark.parametrize(
+    ("pods", "events", "now", "is_written"),
+    [
+        (LOST, [], 200, True),
+        (LOST, [WAITED], 200, False),
+        # The events report an earlier wait, or a later resumption, in any order.
+        (LOST, [told("WaitingForResources", 20)], 200, True),
+        (LOST, [RESUMED, WAITED], 200, True),
+        (LOST, [told("WaitingForResources", 161, lastTimestamp="")], 200, True),
+        # Events about other objects, or with other reasons.
+        (LOST, [{**WAITED, "involvedObject": {"kind": "PyTorchJob", "name": "k"}}], 200, True),
+        (LOST, [{**WAITED, "involvedObject": {"kind": "Pod", "name": "j"}}], 200, True),
+        (LOST, [told("Unhealthy", 161)], 200, True),
+        # Events expire after an hour, so an older change is not reported.
+        (LOST, [], 160 + 3600, True),
+        (LOST, [], 161 + 3600, False),
+        (ALL, [], 200, False),
+        (ALL, [WAITED], 200, True),
+        (ALL, [WAITED, RESUMED], 200, False),
+        (ALL, [{**WAITED, "lastTimestamp": ""}], 200, False),
+    ],
+)
+def test_what_was_told_is_read_off_events(pods: Any, events: Any, now: float, is_written: bool) -> None:
+    found = taken(job(RUNNING), *pods, events=events, now=now)
+    assert found is not None
+    assert (found.event is not None) == is_written
+
+
+def test_that_it_runs_again_is_one_event_for_each_time_that_it_waited() -> None:
+    written = event(job(RUNNING), *ALL, events=[WAITED])
+    assert (written["type"], written["reason"], written["message"]) == (
+        "Normal",
+        "Resumed",
+        "2 of 2 replicas ready",
+    )
+    later = event(job(RUNNING), *ALL, events=[WAITED], now=900)
+    other = event(job(RUNNING), *ALL, events=[told("WaitingForResources", 170)])
+    names = [each["metadata"]["name"] for each in (written, later, other)]
+    assert (names[0] == names[1], names[0] == names[2]) == (True, False)
+
+
+def test_a_message_is_as_long_as_an_api_server_takes() -> None:
+    lost = [running("master-0"), anew(unplaced("worker-0", "é" * 900))]
+    message = event(job(RUNNING), *lost)["message"]
+    assert 1_000 < len(message.encode()) <= 1_024
+    assert message.endswith("é")
+
+
+@pytest.mark.parametrize(
+    ("said", "pods", "events", "likely"),
+    [
+        (job(RUNNING), ALL, [], False),
+        (job(started=1), LOST, [], False),
+        (job(RUNNING), LOST, [], True),
+        (job(STOPPED, SUSPENDED), ALL, [], True),
+        (job(condition("Restarting")), ALL, [WAITED], True),
+        (job(RUNNING, SUCCEEDED), LOST, [], False),
+    ],
+)
+def test_most_jobs_are_not_looked_at_more_closely(said: Any, pods: Any, events: Any, likely: bool) -> None:
+    observed = read_observed({"job": said, "pods": pods, "events": events})
+    assert observed.job is not None
+    assert job_events.can_need_event(observed.job, observed.pods, observed.events) is likely
+
+
+@pytest.mark.parametrize("without", [{"uid": ""}, {"deletionTimestamp": at(190)}])
+def test_one_that_goes_says_nothing_more(without: Any) -> None:
+    said = job(RUNNING)
+    said["metadata"].update(without)
+    observed = read_observed({"job": said, "pods": LOST})
+    assert observed.job is not None
+    assert not job_events.can_need_event(observed.job, observed.pods, observed.events)
+
+
+def test_what_was_said_of_an_earlier_job_of_the_name_is_not_of_this_one() -> None:
+    earlier = told("WaitingForResources", -600)
+    assert way(job(RUNNING), *ALL, events=[earlier]) is JobEventReason.RUNS
+    assert event(job(RUNNING), *ALL, events=[earlier]) is None
+    assert event(job(RUNNING), *ALL, events=[told("WaitingForResources", 170)]) is not None
+
+
+def test_that_it_runs_again_is_no_news_after_an_hour() -> None:
+    waited = told("WaitingForResources", 170)
+    assert event(job(RUNNING), *ALL, events=[waited], now=170 + 3_599) is not None
+    assert event(job(RUNNING), *ALL, events=[waited], now=170 + 3_601) is None

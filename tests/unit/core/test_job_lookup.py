@@ -1,0 +1,163 @@
+"""Tests for the lookup of jobs by name and of replicas by rank."""
+
+import re
+from dataclasses import dataclass
+
+import pytest
+from builders import a_run
+
+from backend_plugin.core import job_lookup
+from backend_plugin.core.job import Deadlines
+from backend_plugin.core.observed import Job, ReplicaSpec
+from backend_plugin.core.task_annotation import TaskAnnotation
+
+
+@dataclass
+class Named:
+    name: str
+    namespace: str = "ns"
+    origin: TaskAnnotation | None = None
+
+
+def of(name: str, execution: str, node: str = "n0", attempt: int = 0) -> Named:
+    run = a_run(execution=execution, node_id=node, attempt=attempt)
+    return Named(name, origin=TaskAnnotation(run=run, deadlines=Deadlines(), task_config={}))
+
+
+JOBS = [
+    of("f1-n0-0-a", "f1"),
+    of("f1-n0-1-b", "f1", attempt=1),
+    of("f12-n0-0-c", "f12"),
+    of("long-executi-0-d", "long-execution-id", node="n3"),
+    of("f7-n0-0-e", "f7"),
+    of("f7-n1-0-f", "f7", node="n1"),
+    Named("by-hand"),
+    Named("by-hand", namespace="other"),
+    Named("other-hand", namespace="other"),
+]
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("f1-n0-0-a", "f1-n0-0-a"),
+        ("f1", "f1-n0-1-b"),  # The last attempt of execution f1; f12 does not match.
+        ("f1-n0", "f1-n0-1-b"),
+        ("f1-n0-0", "f1-n0-0-a"),
+        ("f12", "f12-n0-0-c"),
+        ("long-execution-id", "long-executi-0-d"),
+        ("f7-n1", "f7-n1-0-f"),
+        ("ns/by-hand", "by-hand"),
+        ("other", "other-hand"),
+        ("other/by", "by-hand"),
+    ],
+)
+def test_a_job_is_called_by_its_name_or_beginning_or_execution(word: str, meant: str) -> None:
+    assert job_lookup.find_job(word, JOBS).name == meant
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("f7", "f7 matches ns/f7-n0-0-e, ns/f7-n1-0-f; write more of the name"),
+        ("by-hand", "by-hand matches ns/by-hand, other/by-hand; write more of the name"),
+        ("f", "ns/f1-n0-0-a, ns/f1-n0-1-b, ns/f12-n0-0-c, ns/f7-n0-0-e, ns/f7-n1-0-f;"),
+    ],
+)
+def test_of_many_jobs_none_is_chosen(word: str, said: str) -> None:
+    with pytest.raises(job_lookup.AmbiguousJob, match=re.escape(said)):
+        job_lookup.find_job(word, JOBS)
+
+
+def test_of_very_many_some_are_named() -> None:
+    with pytest.raises(job_lookup.AmbiguousJob, match=r"ns/j0, .*ns/j5 and 4 more;"):
+        job_lookup.find_job("j", [Named(f"j{number}") for number in range(10)])
+
+
+@pytest.mark.parametrize(
+    ("word", "jobs", "said"),
+    [
+        ("by-hend", JOBS, "there is no job by-hend; did you mean by-hand?"),
+        ("long-exacuti", JOBS, "there is no job long-exacuti; did you mean long-executi-0-d?"),
+        ("zzz", JOBS, "there is no job zzz"),
+        ("", JOBS, "there is no job "),
+        ("other/zzz", JOBS, "there is no job other/zzz; the existing jobs are by-hand, other-hand"),
+        ("none/zzz", JOBS, "there is no job none/zzz, and no other job in that namespace"),
+        ("zzz", [], "there is no job zzz, and no other job"),
+    ],
+)
+def test_where_there_is_none_the_nearest_are_named(word: str, jobs: list[Named], said: str) -> None:
+    with pytest.raises(job_lookup.JobNotFound, match=f"^{re.escape(said)}"):
+        job_lookup.find_job(word, jobs)
+
+
+def test_of_many_jobs_the_latest_are_compared() -> None:
+    jobs = [Named(f"{word}-hand") for word in ("old", *(f"x{number}" for number in range(100)))]
+    with pytest.raises(job_lookup.JobNotFound, match=r"^there is no job ald-hand$"):
+        job_lookup.find_job("ald-hand", jobs)
+    with pytest.raises(job_lookup.JobNotFound, match=r"did you mean .*x99-hand"):
+        job_lookup.find_job("y99-hand", jobs)
+
+
+def test_a_word_that_is_no_name_is_not_compared_and_not_repeated() -> None:
+    with pytest.raises(job_lookup.JobNotFound) as told:
+        job_lookup.find_job("by-hand" * 100_000, JOBS)
+    assert len(str(told.value)) < 300
+
+
+def a_job(masters: int, workers: int, **said: object) -> Job:
+    groups = (ReplicaSpec(role="master", replicas=masters), ReplicaSpec(role="worker", replicas=workers))
+    return Job(name="j", groups=tuple(group for group in groups if group.replicas), **said)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("job", "replica", "ranks"),
+    [
+        (a_job(1, 2), ("master", 0), range(1)),
+        (a_job(1, 2), ("worker", 1), range(2, 3)),
+        (a_job(0, 2), ("worker", 1), range(1, 2)),
+        (a_job(1, 2, nproc_per_node=4), ("worker", 0), range(4, 8)),
+        (a_job(0, 1, nproc_per_node=4, elastic=True), ("worker", 0), range(4)),
+        (a_job(0, 1, elastic=True), ("worker", 0), None),
+        (a_job(0, 2, nproc_per_node=4, elastic=True), ("worker", 0), None),
+    ],
+)
+def test_ranks_are_counted_as_the_operator_does(
+    job: Job, replica: tuple[str, int], ranks: range | None
+) -> None:
+    assert job_lookup.find_replica_ranks(job, *replica) == ranks
+
+
+@pytest.mark.parametrize(
+    ("job", "rank", "replicas"),
+    [
+        (a_job(1, 2), 0, {"master-0"}),
+        (a_job(1, 2, nproc_per_node=2), 3, {"worker-0"}),
+        (a_job(0, 2, nproc_per_node=2, elastic=True), 3, {"worker-0", "worker-1"}),
+    ],
+)
+def test_a_rank_is_in_one_replica_or_nobody_knows_in_which(job: Job, rank: int, replicas: set[str]) -> None:
+    assert job_lookup.list_replicas_with_rank(job, rank) == replicas
+
+
+@pytest.mark.parametrize(
+    ("job", "rank", "has"),
+    [
+        (a_job(1, 2), 3, "ranks 0 to 2"),
+        (a_job(1, 0), 1, "rank 0 only"),
+        (a_job(0, 2, nproc_per_node=2, elastic=True), 4, "ranks 0 to 3"),
+    ],
+)
+def test_a_rank_that_is_none_is_refused_with_those_that_are(job: Job, rank: int, has: str) -> None:
+    with pytest.raises(job_lookup.RankNotFound, match=f"job j has no rank {rank}; it has {has}$"):
+        job_lookup.list_replicas_with_rank(job, rank)
+
+
+def test_a_replica_that_is_none_is_refused_with_those_that_are() -> None:
+    assert job_lookup.require_replica(a_job(1, 3), "worker-2") == "worker-2"
+    with pytest.raises(
+        job_lookup.RankNotFound, match=r"no replica worker-3; it has master-0, worker-0 to worker-2$"
+    ):
+        job_lookup.require_replica(a_job(1, 3), "worker-3")
+    with pytest.raises(job_lookup.RankNotFound, match=r"no replica x; it has none$"):
+        job_lookup.require_replica(a_job(0, 0), "x")

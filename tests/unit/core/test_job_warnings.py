@@ -1,0 +1,111 @@
+"""Tests for job warnings."""
+
+import pytest
+from cluster import BEGAN, condition, job, pod, running, verdict
+from msgspec import structs
+from waiting_gang import event, gang, group, holder, members
+
+from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.observed import read_observed
+from backend_plugin.core.pipeline import judge
+
+SILENCE = "no scheduler has reported anything about its pods: "
+
+
+def test_a_scheduler_that_nobody_runs_is_named_after_a_while():
+    job = gang(schedulerName="yunikron")
+    assert "notes" not in verdict(job, *members(), now=30).info
+    told = verdict(job, *members(), now=90)
+    assert told.phase.value == "WAITING_FOR_RESOURCES"
+    said = f"{SILENCE}is there a scheduler called yunikron, and does it run?"
+    assert told.info["notes"] == [said]
+    assert said in told.message.splitlines()
+
+
+def test_of_a_job_that_names_none_the_pods_are_to_be_looked_at():
+    told = verdict(gang(), *members(), now=90)
+    assert told.info["notes"] == [
+        f"{SILENCE}is there one with the schedulerName of these pods, and does it run?"
+    ]
+
+
+def test_whoever_says_a_word_of_one_of_them_is_there():
+    said = event("is queued and waiting for allocation", reason="Scheduling")
+    condemned = members(4, condition("PodScheduled", "False", reason="Unschedulable", message="m"))
+    for more in (
+        {"events": [said]},
+        {"pods": [condemned[0], *members()[1:]]},
+        {"pods": [*members(), holder("x", "worker")]},
+    ):
+        pods = more.pop("pods", members())
+        assert "notes" not in verdict(gang(), *pods, now=90, **more).info
+
+
+LIMIT = {
+    "type": "UnschedulableOnNodePool",
+    "reasons": [{"reason": "OverLimit", "message": "over its limit"}],
+}
+FULL = event("queue resource quota insufficient: insufficient cpu", name="j", kind="PodGroup")
+NOT_READY = event("Job is not ready for scheduling.", name="j", kind="PodGroup", reason="NotReady")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"events": [FULL]},
+        {"events": [FULL], "pod_groups": [group("scheduling.volcano.sh")]},
+        {"events": [NOT_READY], "pod_groups": [group("scheduling.run.ai")]},
+        {"events": [NOT_READY], "pod_groups": [group("kueue.x-k8s.io", kind="Workload")]},
+        {"pod_groups": [group("scheduling.volcano.sh", phase="Inqueue")]},
+        {"pod_groups": [group("scheduling.run.ai", condition("Unschedulable"))]},
+        {"pod_groups": [group("scheduling.run.ai", schedulingConditions=[LIMIT])]},
+    ],
+)
+def test_whoever_says_a_word_of_their_group_is_there(more):
+    assert "notes" not in verdict(gang(), *members(), now=90, **more).info
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"events": [event("m", name="j", kind="PyTorchJob")]},
+        {"pod_groups": [group("scheduling.volcano.sh")]},
+        # A controller has written the status, not the scheduler.
+        {"events": [FULL], "pod_groups": [group("scheduling.x-k8s.io", phase="Scheduling")]},
+        {"pod_groups": [group("kueue.x-k8s.io", condition("Admitted"), kind="Workload")]},
+    ],
+)
+def test_others_who_say_something_of_the_job_do_not_place_its_pods(more):
+    (note,) = verdict(gang(), *members(), now=90, **more).info["notes"]
+    assert note.startswith(SILENCE)
+
+
+def test_a_group_of_somebody_else_under_the_name_of_the_jobs_is_told_of():
+    seen = read_observed(
+        {"job": gang(started=None), "pod_groups": [group("scheduling.x-k8s.io", phase="Pending")]}
+    )
+    stranger = structs.replace(seen.pod_groups[0], foreign=True)
+    told = judge(structs.replace(seen, pod_groups=(stranger,)), JudgingContext(), BEGAN)
+    assert "waits" not in told.info
+    assert told.info["notes"] == [
+        "a PodGroup j existed before the job and does not belong to it, so the job can have no group; "
+        "delete the existing one, or start another attempt"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("elastic", "pods", "warned"),
+    [
+        (True, [pod("worker-0", "Pending", node=""), running("worker-1")], True),
+        (True, [pod("worker-0", "Pending", node=""), pod("worker-1", "Pending", node="")], False),
+        (True, [running("worker-0"), pod("worker-1", "Pending", node="")], False),
+        (True, [running("worker-1")], False),
+        (True, [running("master-0"), pod("worker-0", "Pending", node="")], False),
+        (False, [pod("worker-0", "Pending", node=""), running("worker-1")], False),
+    ],
+)
+def test_a_pending_rendezvous_host_of_placed_workers_is_a_warning(elastic, pods, warned):
+    said = job()
+    said["spec"] |= {"elasticPolicy": {"minReplicas": 1}} if elastic else {}
+    notes = verdict(said, *pods).info.get("notes", [])
+    assert any("hosts the rendezvous" in note for note in notes) is warned

@@ -1,0 +1,94 @@
+"""Tests for orphan candidates and for the owner patch of a job."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, job
+
+from backend_plugin.core import ownership
+from backend_plugin.core.job import OwnerReference
+from backend_plugin.core.observed import read_job
+from backend_plugin.embedded.admission import merge_patch
+
+HOUR = timedelta(hours=1)
+OWNER = OwnerReference(api_version="flyte.lyft.com/v1alpha1", kind="FlyteWorkflow", name="f1", uid="u1")
+PREFIX = "s3://b/f1/n0/0"
+
+
+def ours(said: Any, *, execution: str = "f1", prefix: str = PREFIX, **metadata: Any) -> Any:
+    annotations = {
+        "kfpytorch.flyte.org/task": json.dumps({"execution": execution, "nodeId": "n0"}),
+        "kfpytorch.flyte.org/output-prefix": prefix,
+        **metadata.pop("annotations", {}),
+    }
+    return {**said, "metadata": {**said["metadata"], "annotations": annotations, **metadata}}
+
+
+def execution_in_question(said: Any, after: timedelta = 3 * HOUR) -> str | None:
+    run = ownership.find_orphan_candidate(read_job(said), BEGAN + after, HOUR)
+    return None if run is None else run.execution
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ours(job(RUNNING)),
+        ours(job(started=None)),
+        ours(job(RUNNING, ttlSecondsAfterFinished=60)),
+        ours(job(SUCCEEDED)),
+        ours(job(FAILED)),
+    ],
+    ids=["it runs", "it has not begun", "it expires, but only after its end", "it is left", "it failed"],
+)
+def test_a_job_that_nobody_owns_is_in_question(said: Any) -> None:
+    assert execution_in_question(said) == "f1"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ours(job(RUNNING), ownerReferences=[{"kind": "FlyteWorkflow", "uid": "u1"}]),
+        ours(job(RUNNING), ownerReferences=[{"kind": "SomebodyElse", "uid": "u1"}]),
+        ours(job(RUNNING), annotations={ownership.WORKFLOW: "elsewhere"}),
+        ours(job(RUNNING), deletionTimestamp="2026-01-01T00:01:00Z"),
+        ours(job(RUNNING), creationTimestamp=None),
+        ours(job(SUCCEEDED, ttlSecondsAfterFinished=60)),
+        ours(job(RUNNING), execution=""),
+        ours(job(RUNNING), prefix=""),
+        job(RUNNING),
+    ],
+    ids=[
+        "it has an owner",
+        "it has another owner",
+        "its execution is elsewhere",
+        "it is being deleted",
+        "nobody knows how old it is",
+        "it expires",
+        "it is of no execution",
+        "nobody knows where it writes",
+        "it is not ours",
+    ],
+)
+def test_a_job_that_is_no_orphan_whatever_becomes_of_its_execution(said: Any) -> None:
+    assert execution_in_question(said) is None
+
+
+def test_a_job_is_left_alone_for_a_while_and_once_more_after_its_end() -> None:
+    assert execution_in_question(ours(job(RUNNING)), HOUR - timedelta(seconds=1)) is None
+    assert execution_in_question(ours(job(RUNNING)), HOUR) == "f1"
+    assert execution_in_question(ours(job(SUCCEEDED)), HOUR) is None
+    assert execution_in_question(ours(job(SUCCEEDED)), HOUR + timedelta(seconds=100)) == "f1"
+
+
+@pytest.mark.parametrize("owner", [OWNER, None], ids=["its owner is found", "its execution is elsewhere"])
+def test_what_is_settled_is_in_question_no_more(owner: OwnerReference | None) -> None:
+    said = ours(job(RUNNING))
+    patched: Any = merge_patch(said, ownership.build_ownership_patch(owner))
+    assert execution_in_question(patched) is None
+    owners = patched["metadata"].pop("ownerReferences", [])
+    assert [each["uid"] for each in owners] == ([] if owner is None else ["u1"])
+    marks = patched["metadata"]["annotations"]
+    assert marks.pop(ownership.WORKFLOW, "") == ("elsewhere" if owner is None else "")
+    assert patched == said

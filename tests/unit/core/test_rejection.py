@@ -1,0 +1,100 @@
+"""Tests for the messages about rejected tasks."""
+
+import pytest
+from builders import a_run
+
+from backend_plugin.core import rejection
+from backend_plugin.core.errors import InvalidTask, Problem, RequestRejected
+from backend_plugin.core.manifest import names
+from backend_plugin.core.values import Manifest
+from backend_plugin.core.verdict import Phase
+
+
+def problem(field: str) -> Problem:
+    return Problem(field=field, value="7", message="is odd", remedy="write 8")
+
+
+def test_one_problem_is_one_line() -> None:
+    assert rejection.format_problems([problem("a")]) == "the task cannot be run: a=7: is odd; write 8"
+
+
+def test_many_problems_are_a_line_each_and_the_rest_is_counted() -> None:
+    told = rejection.format_problems([problem(f"f{number}") for number in range(10)]).splitlines()
+    assert told[0] == "the task cannot be run as it is: f0=7: is odd; write 8"
+    assert (len(told), told[-1]) == (9, "and 2 more problems")
+
+
+def test_a_refusal_is_for_good() -> None:
+    verdict = rejection.build_verdict(rejection.format_cluster_rejection("Invalid", "spec: Required value"))
+    assert (verdict.phase, verdict.message) == (
+        Phase.FAILED,
+        "the cluster refuses the job (Invalid): spec: Required value",
+    )
+
+
+def test_who_refuses_without_a_reason_is_quoted_without_one() -> None:
+    assert rejection.format_cluster_rejection("", "denied") == "the cluster refuses the job: denied"
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        ('namespaces "p-d" not found', "create the namespace, as Flyte does for each project and domain"),
+        (
+            "unable to create new content in namespace p-d because it is being terminated",
+            "run it in another project or domain, or after the namespace exists again",
+        ),
+    ],
+)
+def test_where_kubernetes_says_no_more_than_what_is_wrong_a_remedy_follows(message: str, remedy: str) -> None:
+    assert rejection.add_remedy(message) == f"{message}; {remedy}"
+    assert rejection.add_remedy("spec: Required value") == "spec: Required value"
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "passes"),
+    [
+        (403, 'pytorchjobs "j" is forbidden: exceeded quota: jobs', True),
+        (403, 'admission webhook "v" denied the request: it would have exceeded quota', False),
+        (403, "j is forbidden: ValidatingAdmissionPolicy 'p' denied request: exceeded quota", False),
+        (422, "exceeded quota", False),
+    ],
+)
+def test_room_in_a_quota_comes_back(code: int, message: str, *, passes: bool) -> None:
+    assert rejection.is_transient(code, message) is passes
+
+
+def test_a_request_says_for_which_attempt_it_is() -> None:
+    assert not rejection.check_attempt_fields(a_run())
+    (long,) = rejection.check_attempt_fields(a_run(namespace="n" * 64))
+    assert (long.field, long.value) == ("task_execution_metadata.namespace", "64 characters")
+    missing = rejection.check_attempt_fields(a_run(output_prefix="", namespace="", execution=""))
+    assert [each.field.rpartition(".")[2] for each in missing] == ["output_prefix", "namespace", "name"]
+
+
+def marked(label: str, prefix: str) -> Manifest:
+    metadata = {
+        "name": "j",
+        "labels": {names.IDENTITY: label},
+        "annotations": {names.OUTPUT_PREFIX: prefix},
+    }
+    return {"metadata": metadata}
+
+
+def test_only_the_same_attempts_job_is_adopted() -> None:
+    run = a_run(output_prefix="s3://b/0")
+    mine, others = names.compute_identity(run), names.compute_identity(a_run(output_prefix="s3://b/1"))
+    rejection.require_own_job(run, marked(mine, "s3://b/0"))
+    rejection.require_own_job(run, {"metadata": {"labels": {names.IDENTITY: mine}}})
+    for other in (marked(others, "s3://b/0"), marked(mine, "s3://b/1"), {"metadata": {"name": "j"}}):
+        with pytest.raises(InvalidTask, match="has not created for this attempt"):
+            rejection.require_own_job(run, other)
+
+
+def test_a_reference_without_a_prefix_is_for_no_job() -> None:
+    assert not names.has_output_prefix(marked(names.compute_identity(a_run(output_prefix="")), ""), "")
+
+
+def test_what_a_cluster_refuses_is_told_in_its_own_sentence() -> None:
+    refused = RequestRejected(422, "Invalid", "spec: Required value")
+    assert (str(refused), refused.code, refused.reason) == ("spec: Required value", 422, "Invalid")

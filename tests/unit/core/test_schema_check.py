@@ -1,0 +1,75 @@
+"""Tests for the type checks and the normalization of pod parts."""
+
+from typing import Any
+
+import pytest
+
+from backend_plugin.core import schema_check
+
+WRITTEN: list[tuple[str, Any, Any]] = [
+    ("Container", {"name": "c", "tty": False, "env": [], "resources": {}}, {"name": "c", "resources": {}}),
+    ("Container", {"name": "c", "unknown": 1}, {"name": "c"}),
+    ("Container", {"ports": [{"containerPort": 0, "hostPort": 0}]}, {"ports": [{"containerPort": 0}]}),
+    ("EphemeralContainer", {"name": "c", "stdin": True}, {"name": "c", "stdin": True}),
+    # A pointer field distinguishes zero from unset.
+    ("SecurityContext", {"runAsUser": 0, "privileged": False}, {"runAsUser": 0, "privileged": False}),
+    ("PodSpec", {"hostNetwork": False, "priority": 0, "affinity": {}}, {"priority": 0, "affinity": {}}),
+    ("HTTPGetAction", {"port": "http"}, {"port": "http"}),
+    ("HTTPGetAction", {"port": 80, "path": ""}, {"port": 80}),
+    ("ResourceFieldSelector", {"resource": "limits.cpu"}, {"resource": "limits.cpu", "divisor": "0"}),
+    ("ResourceFieldSelector", {"resource": "r", "divisor": "1024Mi"}, {"resource": "r", "divisor": "1Gi"}),
+    ("EmptyDirVolumeSource", {"sizeLimit": 0.5}, {"sizeLimit": "500m"}),
+    ("EmptyDirVolumeSource", {}, {}),
+    ("ResourceRequirements", {"limits": {"cpu": 1, "a.b/c": " 2 "}}, {"limits": {"cpu": "1", "a.b/c": "2"}}),
+    ("[LocalObjectReference]", [{"name": "a"}, {}], [{"name": "a"}, {}]),
+    ("{string}", {"a": ""}, {"a": ""}),
+]
+
+
+@pytest.mark.parametrize(("kind", "said", "written"), WRITTEN)
+def test_a_part_is_written_as_kubernetes_writes_it(kind: str, said: Any, written: Any) -> None:
+    assert schema_check.convert_value(said, kind, "x") == (written, [])
+
+
+WRONG: list[tuple[str, Any, list[str]]] = [
+    ("Container", [], ["x: [] is not an object; write names with values"]),
+    ("Container", {"args": "a"}, ['x.args: "a" is not a list; write a list']),
+    ("Container", {"name": 3}, ["x.name: 3 is not text; write it in quotes"]),
+    ("Container", {"tty": 1}, ["x.tty: 1 is neither true nor false; write true or false"]),
+    (
+        "ContainerPort",
+        {"containerPort": "80", "hostPort": 2**31},
+        [
+            f"x.hostPort: {2**31} is not a whole number of 32 bits; write a whole number, without quotes",
+            'x.containerPort: "80" is not a whole number of 32 bits; write a whole number, without quotes',
+        ],
+    ),
+    (
+        "SecurityContext",
+        {"runAsUser": 1.5},
+        ["x.runAsUser: 1.5 is not a whole number of 64 bits; write a whole number, without quotes"],
+    ),
+    (
+        "TCPSocketAction",
+        {"port": True},
+        ["x.port: true is neither a whole number of 32 bits nor a name; write a number, or a name in quotes"],
+    ),
+    (
+        "{quantity}",
+        {"b": "-1", "a": "1x"},
+        [
+            'x.a: "1x" is not a quantity; write it as Kubernetes does, such as 2, 500m or 16Gi',
+            'x.b: "-1" is negative; write 0 or more',
+        ],
+    ),
+    ("[string]", ["a", None], ["x[1]: null is not text; write it in quotes"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "said", "problems"), WRONG)
+def test_what_is_not_of_its_type_is_named(kind: str, said: Any, problems: list[str]) -> None:
+    found, wrong = schema_check.convert_value(said, kind, "x")
+    assert (found, [f"{each.field}: {each.value} {each.message}; {each.remedy}" for each in wrong]) == (
+        None,
+        problems,
+    )

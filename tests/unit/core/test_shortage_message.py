@@ -1,0 +1,33 @@
+# ruff: noqa: E501 - a row a case
+"""Tests for the sentence on resource shortages."""
+
+import pytest
+
+from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage
+from backend_plugin.core.quantity import parse
+from backend_plugin.core.scheduling.gang_annotation import NOBODY
+from backend_plugin.core.shortage_message import format_sentence
+from kfpytorch_common.causes import Cause
+
+GPUS = ResourceShortage(resource="nvidia.com/gpu", missing=parse("4"), asked=parse("8"), free=parse("4"))
+
+
+def wait(*lacks, **said):
+    return PendingReason(
+        stage=PendingStage.HELD, cause=Cause.QUEUE, reason="Pending", lacks=lacks, **{"said": "m", **said}
+    )
+
+
+@pytest.mark.parametrize(
+    ("waiting", "said"),
+    [
+        (wait(GPUS, queue="team-a", ahead=2), "waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 2 jobs ahead"),
+        (wait(GPUS, queue="team-a", ahead=1), "waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 1 job ahead"),
+        (wait(queue="team-a", ahead=0), "queue team-a: m; next in its queue"),
+        (wait(GPUS, again="taken back; "), "taken back; waiting for 4 nvidia.com/gpu in the cluster: 8 requested, 4 free"),
+        (wait(ResourceShortage(resource="cpu", asked=parse("8"), missing=parse("9"))), "waiting for 9 cpu in the cluster: 8 requested"),
+        (wait(), "m"),
+    ],
+)  # fmt: skip
+def test_how_much_of_what_and_why_it_is_not_there(waiting, said):
+    assert format_sentence(waiting, NOBODY, {}) == said

@@ -1,0 +1,382 @@
+# ruff: noqa: E501 - a row a case
+"""Tests for the root cause, the error files that count, and the resulting messages."""
+
+import textwrap
+
+import pytest
+from cluster import FAILED, SUCCEEDED, at, condition, ended, error_file, job, pod, running, short, verdict
+
+from backend_plugin.core.terminations import classify_exit_code, decode_signal
+from kfpytorch_common.causes import Cause
+
+AGAIN = {
+    "state": {"terminated": {"exitCode": 0, "startedAt": at(95), "finishedAt": at(99)}},
+    "restartCount": 1,
+}
+ALIVE = {"state": {"running": {"startedAt": at(95)}}, "restartCount": 1}
+LATER = {"metadata": {"creationTimestamp": at(92)}}
+COUNTING = {
+    "nobody came after it": ((ended("master-0", 0),), "FAILED"),
+    "it ended with zero itself": ((ended("worker-0", 0),), "FAILED"),
+    "its container ended well at last": ((pod("worker-0", "Succeeded", container=AGAIN),), "SUCCEEDED"),
+    "its pod was made anew and ended well": ((pod("worker-0", "Succeeded", **LATER),), "SUCCEEDED"),
+    "it lives again": ((pod("worker-0", container=ALIVE),), "RUNNING"),
+    "it was to live again, and is removed": ((pod("worker-0", container=ALIVE, metadata={"deletionTimestamp": at(99)}),), "FAILED"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pods", "phase"), COUNTING.values(), ids=COUNTING)
+def test_a_file_counts_unless_a_later_incarnation_ended_well(pods, phase):
+    assert verdict(job(SUCCEEDED), *pods, error_files=[error_file()], now=120).phase.value == phase
+
+
+def test_after_a_while_a_file_counts_though_its_worker_lives():
+    told = verdict(job(SUCCEEDED), pod("worker-0", container=ALIVE), error_files=[error_file()], now=161)
+    assert short(told) == ("FAILED", "ValueError", "user-error")
+    assert "the job has succeeded, but a replica wrote this error and did not recover" in told.message
+
+
+def test_a_file_without_a_worker_counts_unless_all_ended_well_since():
+    anonymous = error_file(worker="")
+    well = [pod(name, "Succeeded", **LATER) for name in ("master-0", "worker-0")]
+    assert verdict(job(SUCCEEDED), *well, error_files=[anonymous]).phase.value == "SUCCEEDED"
+    assert verdict(job(SUCCEEDED), ended("worker-0", 0), error_files=[anonymous]).phase.value == "FAILED"
+
+
+GOING = {"metadata": {"deletionTimestamp": at(99)}}
+FIRST = {
+    "the earliest": ((ended("worker-0", 3, finished=80), ended("master-0", 4, finished=79)), (), "master-0 failed: exit code 4 (user-error)"),
+    "of two at once the lower name": ((ended("worker-10", 3), ended("worker-2", 4)), (), "worker-2 failed: exit code 4 (user-error)"),
+    "a death without a word before an error": ((ended("worker-0", 1), ended("master-0", 137, "OOMKilled", finished=99)), (error_file(),), "master-0 failed: OOMKilled, killed by SIGKILL (exit code 137) (oom-host)"),
+    "an error before its consequence": ((), (error_file("j-worker-1", timestamp=at(99)), error_file("j-worker-0", "DistNetworkError: Connection reset", timestamp=at(1))), "worker-1 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
+    "an error before those who were told to end": ((ended("worker-0", 143, finished=1),), (error_file("j-master-0"),), "master-0 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
+    "an error that does not say whose": ((ended("worker-0", 1), ended("worker-1", 1)), (error_file(""),), "a replica failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
+    "an error of the only one who can have written it": ((ended("worker-0", 1), ended("worker-1", 1, finished=9)), (error_file(""),), "worker-1 failed: exit code 1 (user-error)"),
+    "nanoseconds": ((), (error_file("j-worker-0", timestamp="2026-01-01T00:01:00.000000002Z"), error_file("j-worker-1", timestamp="2026-01-01T00:01:00.000000001Z")), "worker-1 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pods", "files", "line"), FIRST.values(), ids=FIRST)
+def test_the_first_line_names_who_failed_first(pods, files, line):
+    for order in (1, -1):
+        told = verdict(job(FAILED, workers=3), *pods[::order], error_files=list(files[::order]))
+        assert told.message.splitlines()[0] == line
+
+
+REPORT = "✗ train.main failed on rank 13 (node 1) after 3.1 s (oom-gpu)\n  OutOfMemoryError: CUDA out of memory\n  at train.py:7 in main"
+
+
+def test_a_report_of_ours_names_the_rank_and_the_cause():
+    told = verdict(
+        job(FAILED), ended("worker-0", 1), error_files=[error_file(said=f"ReplicaFailed: {REPORT}")]
+    )
+    assert short(told) == ("RETRYABLE_FAILED", "OutOfMemoryError", "oom-gpu")
+    assert told.message.startswith("rank 13 (worker-0) failed: OutOfMemoryError: CUDA out of memory")
+
+
+def test_the_place_of_an_error_is_the_users_own_also_where_we_are_no_installed_package():
+    ours = 'File "/src/flytekitplugins/kfpytorch/worker/local_run.py", line 266, in _outcome\n    raise'
+    told = verdict(
+        job(FAILED), ended("worker-0", 1), error_files=[error_file(said=f"{ours}\nReplicaFailed: {REPORT}")]
+    )
+    assert "local.py" not in told.message.splitlines()[0]
+
+
+def test_a_report_of_a_rank_that_was_killed_is_a_death_without_a_word():
+    said = "✗ train.main failed on rank 1 (node 0) after 3.1 s (oom-host)\n  killed by SIGKILL (process 7)"
+    told = verdict(job(FAILED), ended("worker-0", 1), error_files=[error_file(said=f"ReplicaFailed: {said}")])
+    assert short(told) == ("RETRYABLE_FAILED", "SIGKILL", "oom-host")
+
+
+def test_a_report_of_a_rank_that_left_without_a_word_has_its_exit_code():
+    said = "✗ train.main failed on rank 1 (node 0) after 3.1 s (user-error)\n  exit code 3, without a word"
+    seen = (job(FAILED), ended("worker-0", 1))
+    told = verdict(*seen, error_files=[error_file(said=f"ReplicaFailed: {said}")])
+    assert told.message.startswith("rank 1 (worker-0) failed: exit code 3")
+    assert (told.phase.value, told.cause) == ("FAILED", Cause.USER_ERROR)
+
+
+def test_a_failure_is_told_whole():
+    told = verdict(
+        job(FAILED, workers=2),
+        ended("worker-0", 1),
+        ended("worker-1", 1, finished=95),
+        error_files=[
+            error_file(said="ValueError: no data\nin shard 7", kind="RECOVERABLE"),
+            error_file("j-worker-1", timestamp=at(95)),
+        ],
+        outputs=True,
+    )
+    assert told.message.splitlines() == [
+        "worker-0 failed: ValueError: no data, at /root/train.py:7 in train (user-error)",
+        "  in shard 7",
+        "1 more of 3 replicas failed after it",
+        "its outputs were written, but are not used",
+        "marked as recoverable by the task",
+    ]
+    assert (told.phase.value, told.retry) == ("RETRYABLE_FAILED", True)
+
+
+@pytest.mark.parametrize(
+    ("said", "phase"),
+    [
+        ("exec /bin/sh: argument list too long", "FAILED"),
+        ("exec: no such file or directory", "FAILED"),
+        ("failed to reserve cgroup", "RETRYABLE_FAILED"),
+    ],
+)
+def test_a_container_that_cannot_be_started_anywhere_is_not_tried_again(said: str, phase: str) -> None:
+    state = {"exitCode": 128, "reason": "StartError", "finishedAt": at(9), "message": said}
+    told = verdict(job(FAILED), pod("worker-0", "Failed", container={"state": {"terminated": state}}))
+    assert told.phase.value == phase
+
+
+def test_the_last_words_of_a_container_are_kept():
+    state = {"exitCode": 3, "finishedAt": at(9), "message": "one\ntwo"}
+    told = verdict(job(FAILED), pod("worker-0", "Failed", container={"state": {"terminated": state}}))
+    assert told.message.splitlines()[1:3] == ["  one", "  two"]
+
+
+def test_a_message_is_never_too_long_nor_unprintable():
+    told = verdict(job(FAILED), error_files=[error_file(said="ValueError: " + "\x1b[31mx\ud800" * 3_000)])
+    assert len(told.message) <= 1_000
+    assert told.message.encode().startswith(b"worker-0 failed: ValueError: ")
+
+
+@pytest.mark.parametrize(
+    ("code", "signal"),
+    [(0, 0), (1, 0), (128, 0), (137, 9), (143, 15), (247, 9), (245, 11), (255, 0), (-9, 0), (200, 0)],
+)
+def test_signals_as_shells_and_as_torchrun_say_them(code, signal):
+    assert decode_signal(code) == signal
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        (1, Cause.USER_ERROR),
+        (125, Cause.INFRA),
+        (126, Cause.CONFIG),
+        (130, Cause.PREEMPTED),
+        (134, Cause.USER_ERROR),
+        (137, Cause.OOM_HOST),
+        (143, Cause.PREEMPTED),
+    ],
+)
+def test_what_an_exit_code_says(code, cause):
+    assert classify_exit_code(code, {}) is cause
+    assert classify_exit_code(code, {code: Cause.HANG}) is Cause.HANG
+
+
+def test_the_news_of_the_pod_may_come_after_that_of_the_job():
+    pods = (running("master-0"), running("worker-0"))
+    assert verdict(job(FAILED), *pods, now=102).phase.value == "RUNNING"
+    assert short(verdict(job(FAILED), *pods, now=106)) == ("RETRYABLE_FAILED", "PyTorchJobFailed", "infra")
+
+
+@pytest.mark.parametrize(
+    "pods", [(running("master-0"),), (running("master-0"), pod("worker-0", "Running", **GOING))]
+)
+def test_no_news_comes_of_a_pod_that_is_gone_or_removed(pods):
+    assert short(verdict(job(FAILED, cleanPodPolicy="All"), *pods, now=101))[0] == "RETRYABLE_FAILED"
+
+
+def test_a_container_that_failed_beside_the_training_is_named():
+    statuses = [
+        {"name": "pytorch", "state": {"terminated": {"exitCode": 0}}},
+        {"name": "side", "state": {"terminated": {"exitCode": 2}}},
+    ]
+    told = verdict(job(FAILED), pod("worker-0", "Failed", containerStatuses=statuses))
+    assert told.message.startswith("worker-0 failed: exit code 2 in container side (user-error)")
+
+
+@pytest.mark.parametrize(("name", "cause"), [("init-pytorch", "infra"), ("copy", "user-error")])
+def test_an_init_container_that_failed(name, cause):
+    statuses = [{"name": name, "state": {"terminated": {"exitCode": 1}}}]
+    told = verdict(job(FAILED), pod("worker-0", "Failed", initContainerStatuses=statuses))
+    assert told.message.startswith(f"worker-0 failed: exit code 1 in init container {name} ({cause})")
+
+
+def test_a_stranger_of_the_same_name_is_not_looked_at():
+    stranger = ended("worker-0", 3, metadata={"ownerReferences": [{"uid": "other"}]})
+    assert short(verdict(job(FAILED), stranger)) == ("RETRYABLE_FAILED", "PyTorchJobFailed", "infra")
+
+
+LIMIT = job(
+    condition("Failed", message="Job j has failed because it has reached the specified backoff limit")
+)
+ODD = {
+    "a node that ends": (job(FAILED), (pod("worker-0", "Failed", conditions=[condition("DisruptionTarget", reason="TerminationByKubelet")]),), (), "worker-0 failed: TerminationByKubelet (node-lost)"),
+    "no room on its node": (job(FAILED), (pod("worker-0", "Failed", reason="OutOfnvidia.com/gpu"),), (), "worker-0 failed: OutOfnvidia.com/gpu (infra)"),
+    "nobody says why": (job(FAILED), (pod("worker-0", "Failed"),), (), "worker-0 failed: it failed, and the cluster reports no reason (infra)"),
+    "restarted too often": (LIMIT, (pod("worker-0", container={"restartCount": 2, "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 3, "finishedAt": at(90)}}}, **GOING),), (), "worker-0 failed: restarted 2 times, after exit code 3 (user-error)"),
+    "removed after its success": (job(FAILED), (pod("worker-0", "Succeeded", **GOING),), (), "the job failed, and the pods that could show the reason no longer exist"),
+    "a drain": (job(FAILED), (pod("worker-0", conditions=[condition("DisruptionTarget", reason="EvictionByEvictionAPI", message="m")], **GOING),), (), "worker-0 failed: EvictionByEvictionAPI: m (preempted)"),
+    "removed by the operator": (job(FAILED, cleanPodPolicy="Running"), (pod("worker-0", metadata={"deletionTimestamp": at(100)}),), (), "the job failed, and the pods that could show the reason no longer exist"),
+    "an exit that was a success": (job(FAILED), (), ("Pod: ns.j-worker-0 exited with code 0",), "the job failed, and the pods that could show the reason no longer exist"),
+    "an exit without a code": (job(FAILED), (), ("Pod: ns.j-worker-0 exited with code 48879",), "worker-0 failed: exit code 48879 (infra)"),
+    "an exit by a signal": (job(FAILED), (), ("Pod: ns.j-worker-0 exited with code 139",), "worker-0 failed: killed by SIGSEGV (exit code 139) (user-error)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "pods", "said", "line"), ODD.values(), ids=ODD)
+def test_ends_that_say_little(job, pods, said, line):
+    events = [{"reason": "ExitedWithCode", "message": each} for each in said] + [{"reason": "Other"}]
+    assert verdict(job, *pods, events=events).message.splitlines()[0] == line
+
+
+def test_a_file_without_a_time_counts_unless_its_container_was_restarted():
+    timeless = error_file(timestamp=None)
+    assert verdict(job(SUCCEEDED), ended("worker-0", 0), error_files=[timeless]).phase.value == "FAILED"
+    assert (
+        verdict(
+            job(SUCCEEDED), pod("worker-0", "Succeeded", container=AGAIN), error_files=[timeless]
+        ).phase.value
+        == "SUCCEEDED"
+    )
+
+
+LAST_LINES = {
+    "no word": (ended("worker-0", 3), [], ["it reported no error; the last lines of its log may show the reason", "another attempt would fail the same way"]),
+    "last words": (ended("worker-0", 3, container_message="bye"), [], ["  bye", "another attempt would fail the same way"]),
+    "a remedy": (ended("worker-0", 139), [], ["a crash in native code, called from the line above; its last output is in the log", "another attempt would fail the same way"]),
+    "flyte's own": (ended("worker-0", 1), [error_file(origin="SYSTEM", kind="RECOVERABLE")], ["not an error of the task; if it happens again, report it to an admin of the cluster"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pod", "files", "lines"), LAST_LINES.values(), ids=LAST_LINES)
+def test_what_can_be_done_is_said_last(pod, files, lines):
+    assert verdict(job(FAILED), pod, error_files=files).message.splitlines()[1:] == lines
+
+
+def told_of(said, trace=""):
+    parts = (textwrap.indent(part, "    ") for part in (trace, said))
+    text = "Trace:\n\n{}\nMessage:\n\n{}".format(*parts)
+    return verdict(job(FAILED), ended("worker-0", 1), error_files=[error_file(message=text)])
+
+
+def test_a_report_has_the_place_in_its_first_line():
+    said = (
+        "✗ train.main failed on rank 13 (node 1) after 3.1 s (user-error): ValueError at train.py:7 in main\n"
+        "  ValueError: no label\n  in shard 7\n  caused by KeyError: 'cat', at data.py:3 in read\n"
+        "    ❱ raise ValueError\n    train.py:3 in f\n  others rank 1 waited in barrier at train.py:9 in main"
+    )
+    assert told_of(f"ReplicaFailed: {said}").message.splitlines() == [
+        "rank 13 (worker-0) failed: ValueError: no label, at train.py:7 in main (user-error)",
+        "  in shard 7",
+        "  caused by KeyError: 'cat', at data.py:3 in read",
+        "another attempt would fail the same way",
+    ]
+
+
+def test_a_report_of_a_rank_that_left_early_says_who_waited_for_it():
+    headline = (
+        "rank 1 exited with code 0 before the others; rank 0 waited for it in barrier at train.py:9 in f"
+    )
+    said = (
+        f"✗ train.main failed on rank 1 (node 0) after 3.1 s (user-error): {headline}\n"
+        "  EarlyExit: the function called sys.exit(0), at train.py:8 in f\n    ❱ sys.exit(0)"
+    )
+    assert told_of(f"ReplicaFailed: {said}").message.splitlines() == [
+        "rank 1 (worker-0) failed: EarlyExit: the function called sys.exit(0), at train.py:8 in f (user-error)",
+        f"  {headline}",
+        "all ranks must call the same collectives in the same order, with tensors of the same shape and type",
+        "another attempt would fail the same way",
+    ]
+
+
+def test_a_report_that_is_cut_after_its_first_line_is_an_error():
+    told = told_of("ReplicaFailed: ✗ t failed on rank 1 (node 0) after 3.1 s (user-error): ValueError")
+    assert short(told) == ("FAILED", "Error", "user-error")
+
+
+FRAME = '  File "{}", line {}, in {}\n    code\n'
+LABEL = "Traceback (most recent call last):\n" + FRAME.format("/root/data.py", 3, "read") + "KeyError: 'cat'"
+
+
+def test_an_error_of_a_data_loader_is_that_of_the_dataset():
+    inner = "Traceback (most recent call last):\n" + FRAME.format("/root/data.py", 9, "__getitem__")
+    cause = f"{LABEL}\n\nThe above exception was the direct cause of the following exception:\n\n"
+    said = (
+        "ValueError: Caught ValueError in DataLoader worker process 1.\n"
+        f"Original {cause}{inner}ValueError: image 3\nis broken"
+    )
+    trace = "Traceback (most recent call last):\n" + FRAME.format("/root/train.py", 7, "train") + said
+    assert told_of(said, trace).message.splitlines() == [
+        "worker-0 failed: ValueError: image 3, at /root/data.py:9 in __getitem__ (user-error)",
+        "  is broken (in DataLoader worker process 1)",
+        "  caused by KeyError: 'cat', at /root/data.py:3 in read",
+        "another attempt would fail the same way",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("joint", "line"),
+    [
+        ("The above exception was the direct cause of the following exception", "caused by"),
+        ("During handling of the above exception, another exception occurred", "raised while handling"),
+    ],
+)
+def test_an_error_is_told_with_what_it_was_raised_from(joint, line):
+    last = "Traceback (most recent call last):\n" + FRAME.format("/root/train.py", 7, "train")
+    trace = f"{LABEL}\n\n{joint}:\n\n{last}ValueError: no label"
+    assert told_of("ValueError: no label", trace).message.splitlines() == [
+        "worker-0 failed: ValueError: no label, at /root/train.py:7 in train (user-error)",
+        f"  {line} KeyError: 'cat', at /root/data.py:3 in read",
+        "another attempt would fail the same way",
+    ]
+
+
+def test_an_exception_of_a_library_without_a_message_is_told_without_a_place():
+    library = "Traceback (most recent call last):\n" + FRAME.format("/usr/lib/python3/socket.py", 3, "read")
+    trace = f"{library}TimeoutError\n\nThe above exception was the direct cause of the following exception:\n\n{LABEL}"
+    assert told_of("KeyError: 'cat'", trace).message.splitlines()[1] == "  caused by TimeoutError"
+
+
+LOST = "RuntimeError: [/pytorch/third_party/gloo/pair.cc:561] Connection closed by peer [10.0.0.1]:1"
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        (1, ("FAILED", "EarlyExit", "user-error")),
+        (2, ("RETRYABLE_FAILED", "RuntimeError", "infra")),
+    ],
+)
+def test_a_pod_that_ended_well_before_it_is_named_by_who_lost_it(workers, expected):
+    seen = [ended("worker-0", 0, finished=88), ended("master-0", 1, finished=92)]
+    if workers > 1:
+        seen.append(running("worker-1"))
+    told = verdict(job(FAILED, workers=workers), *seen, error_files=[error_file("j-master-0", LOST)])
+    assert short(told) == expected
+    assert "worker-0" in told.message.splitlines()[0]
+
+
+def test_all_peers_that_left_are_named():
+    seen = [ended(f"worker-{number}", 0, finished=88) for number in range(2)]
+    told = verdict(
+        job(FAILED, workers=2),
+        *seen,
+        ended("master-0", 1, finished=92),
+        error_files=[error_file("j-master-0", LOST)],
+    )
+    assert told.message.splitlines() == [
+        "master-0 failed: it waited for worker-0, worker-1, which had already ended with exit code 0,"
+        " at /root/train.py:7 in train (user-error)",
+        f"  {LOST}",
+        "all ranks must call the same collectives in the same order, with tensors of the same shape and type",
+        "another attempt would fail the same way",
+    ]
+
+
+@pytest.mark.parametrize(
+    "peer",
+    [ended("worker-0", 0, finished=99), ended("worker-0", 0, finished=80, **GOING), running("worker-0")],
+    ids=["after it", "told to end", "it runs"],
+)
+def test_a_peer_that_did_not_leave_before_it_is_not_named(peer):
+    told = verdict(
+        job(FAILED), peer, ended("master-0", 1, finished=92), error_files=[error_file("j-master-0", LOST)]
+    )
+    assert short(told) == ("RETRYABLE_FAILED", "RuntimeError", "infra")
+    assert "worker-0" not in told.message.splitlines()[0]

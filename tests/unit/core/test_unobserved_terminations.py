@@ -1,0 +1,106 @@
+"""Tests for unobserved terminations of a failed job, and for events about pods that appear to run."""
+
+import pytest
+from cluster import (
+    BEGAN,
+    FAILED,
+    LABEL,
+    RUNNING,
+    SUCCEEDED,
+    at,
+    condition,
+    ended,
+    error_file,
+    job,
+    pod,
+    running,
+    short,
+    verdict,
+)
+
+from backend_plugin.core import verdict_annotation
+from backend_plugin.core.observed import read_observed
+from backend_plugin.core.unobserved_terminations import has_unobserved_termination
+from backend_plugin.core.verdict import build_failure
+from kfpytorch_common.causes import Cause
+
+LOST = error_file("j-master-0", "RuntimeError: [third_party/gloo/x] Connection closed by peer")
+RUN = (running("master-0"), running("worker-0"))
+UNTOLD = ("RETRYABLE_FAILED", "PyTorchJobFailed", "infra")
+EXIT = ("FAILED", "ExitCode", "user-error")
+
+
+def exited(code: int, since: float | None = 99, worker: str = "worker-0"):
+    message = f"Pod: ns.j-{worker} exited with code {code}"
+    return {"reason": "ExitedWithCode", "message": message, "lastTimestamp": since and at(since)}
+
+
+def going(made):
+    return {**made, "metadata": {**made["metadata"], "deletionTimestamp": at(98)}}
+
+
+def decided(said: str):
+    made = job(FAILED)
+    return {**made, "metadata": {**made["metadata"], "annotations": {verdict_annotation.ANNOTATION: said}}}
+
+
+KEPT = verdict_annotation.encode(build_failure(Cause.INFRA, "Failed", "m"), BEGAN)
+TAKEN = {"conditions": [condition("DisruptionTarget", reason="PreemptionByScheduler")]}
+ASKED = {
+    "all are said to run": (job(FAILED), RUN, {}, True),
+    "none is there": (job(FAILED), (), {}, True),
+    "one is there": (job(FAILED), (running("master-0"),), {}, True),
+    "its operator saw one end that is said to run": (job(FAILED), RUN, {"events": [exited(3)]}, True),
+    "its operator saw one end that is gone": (
+        job(FAILED),
+        (running("master-0"),),
+        {"events": [exited(3)]},
+        False,
+    ),
+    "one has lost its peer, which is said to run": (job(FAILED), RUN, {"error_files": [LOST]}, True),
+    "one has lost its peer, and none is said to run": (job(FAILED), (), {"error_files": [LOST]}, False),
+    "one that is said to run has written why": (job(FAILED), RUN, {"error_files": [error_file()]}, False),
+    "one has ended": (job(FAILED), (running("master-0"), ended("worker-0", 3)), {}, False),
+    "one is taken away": (job(FAILED), (running("master-0"), pod("worker-0", **TAKEN)), {}, False),
+    "it was decided": (decided(KEPT), RUN, {}, False),
+    "somebody has written something else there": (decided("x"), RUN, {}, True),
+    "it goes on": (job(RUNNING), RUN, {}, False),
+    "it was done": (job(SUCCEEDED), RUN, {}, False),
+    "it is gone": (None, RUN, {}, False),
+}
+
+
+@pytest.mark.parametrize(("job", "pods", "more", "is_asked"), ASKED.values(), ids=ASKED)
+def test_pods_are_asked_for_where_nothing_says_why_a_job_failed(job, pods, more, is_asked):
+    assert has_unobserved_termination(read_observed({"job": job, "pods": list(pods), **more})) is is_asked
+
+
+AGAIN = pod("worker-0", container={"restartCount": 1, "state": {"running": {"startedAt": at(5)}}})
+TIMELESS = pod("worker-0", metadata={"labels": running("worker-0")["metadata"]["labels"]})
+TIMELESS["metadata"].pop("creationTimestamp")
+NEWS = {
+    "it is said to run": (running("worker-0"), exited(3), EXIT),
+    "it is said to be pending": (pod("worker-0", "Pending"), exited(3), EXIT),
+    "it began after that": (running("worker-0", since=99), exited(3), UNTOLD),
+    "it was made after that": (pod("worker-0", metadata={"creationTimestamp": at(99)}), exited(3), UNTOLD),
+    "it was started anew": (AGAIN, exited(3), UNTOLD),
+    "nobody knows when it began": (TIMELESS, exited(3), UNTOLD),
+    "nobody knows when that was": (running("worker-0"), exited(3, None), UNTOLD),
+    "something else is said of it": (running("worker-0"), {**exited(3), "reason": "Error"}, UNTOLD),
+    "it ended, and says how": (
+        ended("worker-0", 137, "OOMKilled"),
+        exited(3),
+        ("RETRYABLE_FAILED", "OOMKilled", "oom-host"),
+    ),
+    "it is being deleted": (
+        going(running("worker-0")),
+        exited(3),
+        ("RETRYABLE_FAILED", "Deleted", "preempted"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("worker", "event", "told"), NEWS.values(), ids=NEWS)
+def test_an_end_that_the_operator_saw_counts_where_the_pod_is_only_known_to_run(worker, event, told):
+    assert worker["metadata"]["labels"][LABEL + "job-name"] == "j"
+    assert short(verdict(job(FAILED), running("master-0"), worker, events=[event], now=106)) == told

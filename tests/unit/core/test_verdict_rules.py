@@ -1,0 +1,244 @@
+# ruff: noqa: E501, PLR0917 - a row a case
+"""Tests for the verdict on observed states, with one row per case."""
+
+from datetime import timedelta
+
+import pytest
+from cluster import (
+    BEGAN,
+    FAILED,
+    RUNNING,
+    SUCCEEDED,
+    condition,
+    ended,
+    error_file,
+    job,
+    pod,
+    running,
+    short,
+    unplaced,
+    verdict,
+    waiting,
+)
+
+from backend_plugin.core import messages
+from backend_plugin.core.job import Deadlines
+from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.settings.judging import JudgingSettings
+from backend_plugin.core.status import JobStatus
+from backend_plugin.core.verdict import is_retryable
+from backend_plugin.core.verdict_rules import judge_status
+from kfpytorch_common.causes import Cause
+
+LACKING = "0/12 nodes are available: 3 Insufficient nvidia.com/gpu, 9 node(s) had untolerated taint {x: y}. preemption: 0/12 no."
+SUSPENDED = condition("Suspended", reason="PyTorchJobSuspended")
+RESUMED = condition("Suspended", "False", reason="PyTorchJobResumed")
+HELD = {"kind": "Workload", "spec": {"queueName": "ml"}, "status": {"conditions": [condition("QuotaReserved", "False", reason="Pending", message="couldn't assign flavors to pod set worker: insufficient unused quota for nvidia.com/gpu in flavor f, 2 more needed")]}}  # fmt: skip
+
+
+def resumed(generation=2, started=1):
+    """Return a job that a queue created suspended and has admitted."""
+    admitted = job(RESUMED, started=started)
+    admitted["metadata"]["generation"] = generation
+    return admitted
+
+
+LIVING = {
+    "not seen": (job(started=None), (), ("QUEUED", "Unseen", None)),
+    "created": (job(condition("Created"), started=None), (), ("QUEUED", "Created", None)),
+    "suspended": (job(SUSPENDED, started=None), (), ("WAITING_FOR_RESOURCES", "Suspended", None)),
+    "suspended once admitted": (job(SUSPENDED), (), ("INITIALIZING", "Suspended", None)),
+    "suspended while running": (job(SUSPENDED, condition("Running", "False")), (), ("RUNNING", "Suspended", None)),
+    "resumed": (job(RESUMED), (unplaced("master-0", LACKING),), ("INITIALIZING", "Unschedulable", "unschedulable")),
+    "resumed for the first time": (resumed(), (running("master-0"), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
+    "resumed for the first time, without pods": (resumed(started=148), (), ("WAITING_FOR_RESOURCES", "Created", None)),
+    "resumed for the first time, all placed": (resumed(), (waiting("master-0", "ContainerCreating"), waiting("worker-0", "ContainerCreating")), ("INITIALIZING", "ContainerCreating", None)),
+    "resumed, and one pod was lost": (resumed(), (waiting("master-0", "ContainerCreating"),), ("INITIALIZING", "ContainerCreating", None)),
+    "resumed, and one pod was replaced": (resumed(), (running("master-0"), pod("worker-0", "Pending", node="", metadata={"creationTimestamp": "2026-01-01T00:01:00Z"})), ("INITIALIZING", "Created", None)),
+    "resumed a second time": (resumed(generation=4), (running("master-0"), unplaced("worker-0", LACKING)), ("INITIALIZING", "Unschedulable", "unschedulable")),
+    "no node": (job(), (unplaced("master-0", LACKING), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
+    "one of two placed": (job(), (running("master-0"), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
+    "one of two runs": (job(RUNNING), (running("master-0"), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
+    "pulling": (job(RUNNING), (running("master-0"), waiting("worker-0", "ErrImagePull")), ("INITIALIZING", "ErrImagePull", "image")),
+    "all placed": (job(), (waiting("master-0", "ContainerCreating"), waiting("worker-0", "ContainerCreating")), ("INITIALIZING", "ContainerCreating", None)),
+    "running": (job(RUNNING), (running("master-0"), running("worker-0")), ("RUNNING", "Running", None)),
+    "restarting": (job(condition("Restarting", message="m")), (running("master-0"),), ("RUNNING", "Restarting", None)),
+    "replaced": (job(RUNNING), (running("master-0"), pod("worker-0", "Pending", node="", metadata={"creationTimestamp": "2026-01-01T00:01:00Z"})), ("RUNNING", "Running", None)),
+    "perhaps replaced, nobody knows when it began": (job(RUNNING, started=None), (running("master-0"), unplaced("worker-0", LACKING)), ("RUNNING", "Running", "unschedulable")),
+    "perhaps replaced, nobody knows when it was made": (job(RUNNING), (running("master-0"), pod("worker-0", "Pending", metadata={"creationTimestamp": None})), ("RUNNING", "Running", None)),
+    "job alone": (job(RUNNING), (), ("RUNNING", "Running", None)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "pods", "told"), LIVING.values(), ids=LIVING)
+def test_a_job_that_lives(job, pods, told):
+    assert short(verdict(job, *pods, now=150)) == told
+
+
+DISRUPTED = {
+    "conditions": [condition("DisruptionTarget", reason="PreemptionByScheduler", message="by other")]
+}
+ENDS = {
+    "success": (job(SUCCEEDED), (ended("master-0", 0),), {}, ("SUCCEEDED", "Succeeded", None)),
+    "success and an error that counts": (job(SUCCEEDED), (ended("master-0", 0),), {"error_files": [error_file("j-master-0")]}, ("FAILED", "ValueError", "user-error")),
+    "success and failure, with outputs": (job(SUCCEEDED, FAILED), (), {"outputs": True}, ("SUCCEEDED", "Succeeded", None)),
+    "success and failure, without": (job(SUCCEEDED, FAILED), (ended("worker-0", 3),), {"outputs": False}, ("FAILED", "ExitCode", "user-error")),
+    "exit code": (job(FAILED), (running("master-0"), ended("worker-0", 3)), {}, ("FAILED", "ExitCode", "user-error")),
+    "its own words": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file()]}, ("FAILED", "ValueError", "user-error")),
+    "recoverable": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(kind="RECOVERABLE")]}, ("RETRYABLE_FAILED", "ValueError", "user-error")),
+    "flyte's own, passing": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(origin="SYSTEM", kind=1)]}, ("RETRYABLE_FAILED", "ValueError", "infra")),
+    "flyte's own, for good": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(origin=2)]}, ("FAILED", "ValueError", "config")),
+    "gpu memory": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(said="OutOfMemoryError: CUDA out of memory. Tried")]}, ("RETRYABLE_FAILED", "OutOfMemoryError", "oom-gpu")),
+    "only a lost peer": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(said="RuntimeError: [third_party/gloo/x] Connection closed by peer")]}, ("RETRYABLE_FAILED", "RuntimeError", "infra")),
+    "host memory": (job(FAILED), (ended("worker-0", 137, "OOMKilled"),), {}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host")),
+    "killed": (job(FAILED), (ended("worker-0", 137),), {}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host")),
+    "told to end": (job(FAILED), (ended("worker-0", 143),), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted")),
+    "crash": (job(FAILED), (ended("worker-0", 139),), {}, ("FAILED", "SIGSEGV", "user-error")),
+    "crash as torchrun says it": (job(FAILED), (ended("worker-0", 245),), {}, ("FAILED", "SIGSEGV", "user-error")),
+    "no such command": (job(FAILED), (ended("worker-0", 127),), {}, ("FAILED", "ExitCode", "config")),
+    "evicted after a kill": (job(FAILED), (ended("worker-0", 137, finished=70), ended("master-0", 137, reason_of_pod="Evicted")), {}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host")),
+    "evicted alone": (job(FAILED), (pod("worker-0", "Failed", reason="Evicted", message="low"),), {}, ("RETRYABLE_FAILED", "Evicted", "infra")),
+    "preempted": (job(FAILED), (ended("worker-0", 143, **DISRUPTED),), {}, ("RETRYABLE_FAILED", "PreemptionByScheduler", "preempted")),
+    "node shut down": (job(FAILED), (pod("worker-0", "Failed", reason="NodeShutdown"),), {}, ("RETRYABLE_FAILED", "NodeShutdown", "node-lost")),
+    "pod deleted": (job(FAILED), (running("master-0"), running("worker-0") | {"metadata": {**running("worker-0")["metadata"], "deletionTimestamp": "2026-01-01T00:01:40Z"}}), {}, ("RETRYABLE_FAILED", "Deleted", "preempted")),
+    "nobody left to say": (job(FAILED), (), {}, ("RETRYABLE_FAILED", "PyTorchJobFailed", "infra")),
+    "exit code of a pod that is gone": (job(FAILED), (), {"events": [{"reason": "ExitedWithCode", "message": "Pod: ns.j-worker-0 exited with code 3"}]}, ("FAILED", "ExitCode", "user-error")),
+    "deadline by the operator": (job(condition("Failed", message="Job j has failed because it was active longer than specified deadline")), (), {}, ("FAILED", "DeadlineExceeded", "user-error")),
+    "backoff limit": (job(condition("Failed", message="Job j has failed because it has reached the specified backoff limit")), (), {}, ("RETRYABLE_FAILED", "BackoffLimitExceeded", "infra")),
+    "gone": (None, (), {}, ("RETRYABLE_FAILED", "Gone", "infra")),
+    "gone after its time to live": (None, (), {"outputs": True}, ("SUCCEEDED", "Succeeded", None)),
+    "gone, with an error": (None, (), {"outputs": True, "error_files": [error_file()]}, ("FAILED", "ValueError", "user-error")),
+    "being deleted": (job(RUNNING) | {"metadata": {"name": "j", "deletionTimestamp": "2026-01-01T00:00:20Z"}}, (), {}, ("RETRYABLE_FAILED", "Deleted", "infra")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "pods", "more", "told"), ENDS.values(), ids=ENDS)
+def test_a_job_that_has_ended(job, pods, more, told):
+    assert short(verdict(job, *pods, **more)) == told
+
+
+def rules(**judging) -> JudgingContext:
+    return JudgingContext(judging=JudgingSettings(**judging))
+
+
+MINUTE = timedelta(minutes=1)
+UNSEEN = job(started=None)
+QUOTA = {
+    "type": "Warning",
+    "reason": "FailedCreatePod",
+    "message": 'pods "x" is forbidden: exceeded quota: gpu',
+}
+SECURITY = {"type": "Warning", "reason": "FailedCreatePod", "message": "violates PodSecurity restricted"}
+RUNS = (running("master-0"), running("worker-0"))
+PATIENCE = {
+    "the job's deadline, not yet": (job(RUNNING, activeDeadlineSeconds=60), RUNS, {}, JudgingContext(), 60, ("RUNNING", "Running", None)),
+    "the platform's deadline": (job(RUNNING), RUNS, {}, rules(active_deadline=MINUTE), 66, ("FAILED", "DeadlineExceeded", "user-error")),
+    "restarting for long": (job(condition("Restarting", message="m"), activeDeadlineSeconds=60), (), {}, JudgingContext(), 999, ("RUNNING", "Restarting", None)),
+    "queue, not yet": (job(SUSPENDED, started=None), (), {}, rules(queue_timeout=MINUTE), 59, ("WAITING_FOR_RESOURCES", "Suspended", None)),
+    "queue, once more": (job(SUSPENDED, condition("Running", "False")), (), {}, rules(queue_timeout=MINUTE), 161, ("RETRYABLE_FAILED", "Suspended", "queue")),
+    "pods not in the cache yet": (job(), (), {}, JudgingContext(), 2, ("QUEUED", "Created", None)),
+    "pods that are gone": (job(), (), {}, JudgingContext(), 4, ("INITIALIZING", "Created", None)),
+    "replaced before it ran": (job(), (running("master-0"), pod("worker-0", "Pending", node="", metadata={"creationTimestamp": "2026-01-01T00:01:00Z"})), {}, JudgingContext(), 70, ("INITIALIZING", "Created", None)),
+    "placed, and nothing said": (job(), (pod("master-0", "Pending"), pod("worker-0", "Pending")), {}, JudgingContext(), 70, ("INITIALIZING", "ContainerCreating", None)),
+    "one has ended, one is removed": (job(RUNNING), (ended("worker-0", 0), running("master-0") | {"metadata": {**running("master-0")["metadata"], "deletionTimestamp": "2026-01-01T00:01:40Z"}}), {}, JudgingContext(), 70, ("RUNNING", "Running", None)),
+    "no operator": (UNSEEN, (), {}, JudgingContext(), 301, ("RETRYABLE_FAILED", "NeverSeen", "infra")),
+    "no operator yet": (UNSEEN, (), {}, JudgingContext(), 299, ("QUEUED", "Unseen", None)),
+    "no operator, a queue holds it": (UNSEEN, (), {"pod_groups": [HELD]}, JudgingContext(), 9_999, ("WAITING_FOR_RESOURCES", "Pending", "queue")),
+    "quota": (UNSEEN, (), {"events": [QUOTA]}, JudgingContext(), 9_999, ("WAITING_FOR_RESOURCES", "FailedCreatePod", "quota")),
+    "quota, too long": (UNSEEN, (), {"events": [QUOTA]}, rules(queue_timeout=MINUTE), 61, ("RETRYABLE_FAILED", "FailedCreatePod", "quota")),
+    "not allowed": (UNSEEN, (), {"events": [SECURITY]}, JudgingContext(), 301, ("FAILED", "FailedCreatePod", "config")),
+    "queue, too long": (job(SUSPENDED, started=None), (), {"pod_groups": [HELD]}, rules(queue_timeout=MINUTE), 61, ("RETRYABLE_FAILED", "Pending", "queue")),
+    "suspended, too long": (job(SUSPENDED, started=None), (), {}, rules(queue_timeout=MINUTE), 61, ("RETRYABLE_FAILED", "Suspended", "queue")),
+    "the task's own queue timeout": (job(SUSPENDED, started=None), (), {}, JudgingContext(deadlines=Deadlines(queue_seconds=60)), 61, ("RETRYABLE_FAILED", "Suspended", "queue")),
+    "the task's own patience for nodes": (job(), (unplaced("master-0", LACKING),), {}, JudgingContext(deadlines=Deadlines(pending_seconds=60)), 63, ("RETRYABLE_FAILED", "Unschedulable", "unschedulable")),
+    "which counts from the queue's word": (job(), (unplaced("master-0", LACKING),), {"pod_groups": [HELD]}, JudgingContext(deadlines=Deadlines(pending_seconds=60)), 63, ("WAITING_FOR_RESOURCES", "Pending", "queue")),
+    "which is not yet over": (job(), (unplaced("master-0", LACKING),), {}, JudgingContext(deadlines=Deadlines(pending_seconds=60)), 62, ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
+    "which is not for starting": (job(), (waiting("master-0", "ContainerCreating"), waiting("worker-0", "ContainerCreating")), {}, JudgingContext(deadlines=Deadlines(pending_seconds=60)), 999, ("INITIALIZING", "ContainerCreating", None)),
+    "the task's own deadline": (job(RUNNING), RUNS, {}, JudgingContext(deadlines=Deadlines(active_seconds=60)), 66, ("FAILED", "DeadlineExceeded", "user-error")),
+    "the task's own patience with operators": (UNSEEN, (), {}, JudgingContext(deadlines=Deadlines(no_status_seconds=60)), 61, ("RETRYABLE_FAILED", "NeverSeen", "infra")),
+    "no node, too long": (job(), (unplaced("master-0", LACKING),), {}, rules(queue_timeout=MINUTE), 61, ("RETRYABLE_FAILED", "Unschedulable", "unschedulable")),
+    "image, a while": (job(), (waiting("master-0", "ImagePullBackOff"), waiting("worker-0", "ImagePullBackOff")), {}, JudgingContext(), 189, ("INITIALIZING", "ImagePullBackOff", "image")),
+    "image, too long": (job(), (waiting("master-0", "ImagePullBackOff"),), {}, JudgingContext(), 191, ("RETRYABLE_FAILED", "ImagePullBackOff", "image")),
+    "no image's name": (job(), (waiting("master-0", "InvalidImageName"),), {}, JudgingContext(), 20, ("FAILED", "InvalidImageName", "config")),
+    "no such secret": (job(), (waiting("master-0", "CreateContainerConfigError"),), {}, JudgingContext(), 20, ("FAILED", "CreateContainerConfigError", "config")),
+    "no such program": (job(), (waiting("master-0", "RunContainerError", "exec: no such file"),), {}, JudgingContext(), 191, ("FAILED", "RunContainerError", "config")),
+    "the runtime": (job(), (waiting("master-0", "CreateContainerError", "context deadline exceeded"),), {}, JudgingContext(), 191, ("RETRYABLE_FAILED", "CreateContainerError", "infra")),
+    "pending, too long": (job(), (waiting("master-0", "ContainerCreating"),), {}, JudgingContext(), 3_611, ("RETRYABLE_FAILED", "ContainerCreating", "infra")),
+    "crash loop": (job(RUNNING), (running("master-0"), pod("worker-0", container={"restartCount": 4, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 1}}})), {}, JudgingContext(), 9_999, ("RUNNING", "Running", "user-error")),
+    "the job's deadline": (job(RUNNING, activeDeadlineSeconds=60), (running("master-0"),), {}, JudgingContext(), 66, ("FAILED", "DeadlineExceeded", "user-error")),
+    "the deadline counts from running": (job(activeDeadlineSeconds=60), (unplaced("master-0", LACKING),), {}, JudgingContext(), 999, ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
+    "no scheduler": (job(), (pod("master-0", "Pending", node=""), pod("worker-0", "Pending", node="")), {}, JudgingContext(), 62, ("WAITING_FOR_RESOURCES", "Created", None)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "pods", "more", "rules", "now", "told"), PATIENCE.values(), ids=PATIENCE)
+def test_patience_ends(job, pods, more, rules, now, told):
+    assert short(verdict(job, *pods, rules=rules, now=now, **more)) == told
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_only_what_somebody_has_to_change_is_not_worth_a_retry(cause):
+    assert is_retryable(cause) is (cause not in (Cause.USER_ERROR, Cause.CONFIG))
+
+
+def test_a_cause_that_nobody_has_decided_about_is_noticed():
+    with pytest.raises(AssertionError):
+        is_retryable("new")  # type: ignore[arg-type]
+    with pytest.raises(AssertionError):
+        judge_status(JobStatus(state="new", job=None), JudgingSettings(), Deadlines(), BEGAN)  # type: ignore[arg-type]
+
+
+def test_settings_say_what_an_exit_code_means():
+    told = verdict(job(FAILED), ended("worker-0", 17), rules=rules(exit_codes={17: Cause.NODE_LOST}))
+    assert short(told) == ("RETRYABLE_FAILED", "ExitCode", "node-lost")
+
+
+@pytest.mark.parametrize(("code", "means"), [("17", 17), ("-9", 137)])
+def test_what_an_exit_code_means_is_what_it_means_to_torchs_agent(code, means):
+    said = (
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
+        f"Root Cause (first observed failure):\n[0]:\n  time      : 2026-01-01_00:01:29\n  host      : h\n"
+        f"  rank      : 1 (local_rank: 1)\n  exitcode  : {code} (pid: 7)\n  error_file: <N/A>\n  traceback : x"
+    )
+    seen = (job(FAILED), ended("worker-0", 1))
+    told = verdict(*seen, error_files=[error_file(said=said)], rules=rules(exit_codes={means: Cause.CONFIG}))
+    assert short(told)[2] == "config"
+    assert short(verdict(*seen, error_files=[error_file(said=said)]))[2] != "config"
+
+
+def elastic(*conditions, least: int) -> dict:
+    made = job(*conditions, workers=2)
+    made["spec"]["pytorchReplicaSpecs"].pop("Master")
+    made["spec"]["elasticPolicy"] = {"minReplicas": least, "maxReplicas": 2}
+    return made
+
+
+PULLING = waiting("worker-1", "ImagePullBackOff", "m")
+WITHOUT = {
+    "it trains with fewer": (elastic(RUNNING, least=1), (running("worker-0"), PULLING), "RUNNING"),
+    "it waits for a node with fewer": (elastic(RUNNING, least=1), (running("worker-0"), unplaced("worker-1", LACKING)), "RUNNING"),
+    "it needs them all": (elastic(RUNNING, least=2), (running("worker-0"), PULLING), "RETRYABLE_FAILED"),
+    "none trains": (elastic(RUNNING, least=1), (PULLING,), "RETRYABLE_FAILED"),
+    "none has ever trained": (elastic(least=1), (running("worker-0"), PULLING), "RETRYABLE_FAILED"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "pods", "phase"), WITHOUT.values(), ids=WITHOUT)
+def test_training_is_not_ended_for_a_replica_that_it_can_do_without(job, pods, phase):
+    assert verdict(job, *pods, rules=rules(queue_timeout=MINUTE), now=9_999).phase.value == phase
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "0 s"),
+        (90, "90 s"),
+        (119, "119 s"),
+        (180, "3 min"),
+        (3_600, "1 h"),
+        (9_000, "2 h 30 min"),
+        (3_661, "3661 s"),
+    ],
+)
+def test_a_time_is_said_as_people_say_it(seconds, said):
+    assert messages.format_duration(timedelta(seconds=seconds)) == said

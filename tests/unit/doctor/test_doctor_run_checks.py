@@ -1,0 +1,134 @@
+"""Tests of the findings from facts: order, exit code and unobserved subjects."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from backend_plugin.cli.commands import kfpytorch
+from backend_plugin.doctor import run_checks
+from backend_plugin.doctor.check import Check, Finding, Severity, Violation
+from backend_plugin.doctor.facts import (
+    DryRunReply,
+    Facts,
+    PlannedTask,
+    ProbeResult,
+    ReadFailure,
+    RolePods,
+    Subject,
+)
+from backend_plugin.doctor.registry import CHECKS
+
+NODES = ReadFailure(reason="the API server answers 500", remedy="kubectl get nodes")
+
+
+def a_check(level: Severity, *needs: Subject) -> Check:
+    found = Violation(sentence="is wrong", remedy="put it right")
+    return Check(
+        id=f"a-{level.value}", level=level, proves="it is right", judge=lambda _: [found], needs=needs
+    )
+
+
+def test_the_worst_comes_first_and_decides() -> None:
+    checks = [a_check(level) for level in (Severity.NOTE, Severity.WARNING, Severity.ERROR)]
+    found = run_checks.list_findings(Facts(namespace="n"), checks)
+    assert [each.level for each in found] == [Severity.ERROR, Severity.WARNING, Severity.NOTE]
+    assert run_checks.get_exit_code(found) == 1
+
+
+@pytest.mark.parametrize(("level", "code"), [*run_checks.EXIT_CODES.items()])
+def test_each_level_has_its_exit_code(level: Severity, code: int) -> None:
+    assert run_checks.get_exit_code([Finding(id="x", level=level, sentence="", remedy="")]) == code
+
+
+def test_nothing_found_is_a_success() -> None:
+    assert run_checks.get_exit_code([]) == 0
+
+
+def test_a_check_without_what_it_needs_is_not_judged_and_that_is_said() -> None:
+    facts = Facts(namespace="n", unseen={Subject.NODES: NODES})
+    (found,) = run_checks.list_findings(facts, [a_check(Severity.ERROR, Subject.NODES)])
+    assert (found.id, found.level) == ("unseen", Severity.UNKNOWN)
+    assert found.sentence.startswith(
+        "could not read nodes: the API server answers 500; not checked: nodes-none, "
+    )
+    assert found.remedy == "kubectl get nodes"
+    assert run_checks.list_skipped_checks(
+        facts, [a_check(Severity.ERROR, Subject.NODES), a_check(Severity.NOTE)]
+    ) == ["a-error"]
+
+
+def test_of_a_cluster_that_cannot_be_asked_nothing_else_is_said() -> None:
+    (found,) = run_checks.list_findings(Facts(namespace="n", unreachable="refused"))
+    assert (found.id, found.sentence) == ("api-unreachable", "the API server cannot be reached: refused")
+    assert found.remedy.startswith("kubectl version  # ")
+
+
+def test_what_others_say_with_a_semicolon_is_told_whole() -> None:
+    said = "503 ServiceUnavailable: the apiserver is down; see its log"
+    (found,) = run_checks.list_findings(Facts(namespace="n", unreachable=said))
+    assert found.sentence == f"the API server cannot be reached: {said}"
+    assert found.remedy.startswith("kubectl version  # ")
+
+
+def test_of_credentials_only_our_own_last_words_are_the_remedy(tmp_path: Path) -> None:
+    file = tmp_path / "mine; and not yours"
+    done = CliRunner().invoke(kfpytorch, ["doctor", "--kubeconfig", str(file), "-o", "json"])
+    (found,) = json.loads(done.output)["findings"]
+    assert found["sentence"] == f"the API server cannot be reached: kubeconfig {file}: there is no such file"
+    assert found["remedy"] == "name a kubeconfig that kubectl can use"
+
+
+def test_how_many_could_not_be_made_is_said(tmp_path: Path) -> None:
+    missing = ["doctor", "--kubeconfig", str(tmp_path / "no")]
+    done = CliRunner().invoke(kfpytorch, missing)
+    count = len(CHECKS)
+    last = f"1 of {count} checks made: 1 error"
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (1, last)
+    said = json.loads(CliRunner().invoke(kfpytorch, [*missing, "-o", "json"]).stdout)
+    assert said["not_checked"] == [check.id for check in CHECKS if check.id != "api-unreachable"]
+
+
+def test_ids_are_all_different_and_plain() -> None:
+    ids = [check.id for check in CHECKS]
+    assert len(set(ids)) == len(ids)
+    assert all(each.replace("-", "").isalpha() and each.islower() for each in ids)
+    assert run_checks.UNSEEN not in ids
+
+
+def test_what_is_needed_is_looked_at_by_somebody() -> None:
+    """A check with an unknown subject would always run and could never be left out."""
+    assert {subject for check in CHECKS for subject in check.needs} <= {*Subject}
+
+
+UNTRIED = ProbeResult(what="gs://b/", trouble="cannot be tried", remedy="pip install gcsfs", is_tried=False)
+ROLE = RolePods(name="worker", count=1, needed=1, pod={})
+WITH_SOMETHING: dict[str, dict[str, Any]] = {
+    "store": {"stores": [ProbeResult(what="s3://a/")]},
+    "connector-silent": {"connector": ProbeResult(what="h:1")},
+    "flyte-route": {"seen": {Subject.FLYTE_CONFIG: [{"tasks": {}}]}},
+    "node-taints": {"task": PlannedTask(roles=[ROLE])},
+    "job-refused": {"job_reply": DryRunReply(stored={})},
+    "webhook-missing": {"invalid_reply": DryRunReply(reason="Invalid", message="two masters")},
+    "pod-refused": {"pod_replies": {"worker": DryRunReply(stored={})}},
+    "connector-rights": {
+        "seen": {
+            Subject.DEPLOYMENTS: [{"metadata": {"labels": {"app.kubernetes.io/name": "kfpytorch-backend"}}}]
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("check", WITH_SOMETHING)
+def test_a_check_is_made_only_if_there_is_something_to_look_at(check: str) -> None:
+    assert check in run_checks.list_skipped_checks(Facts(namespace="n"))
+    assert check not in run_checks.list_skipped_checks(Facts(namespace="n", **WITH_SOMETHING[check]))
+
+
+def test_a_store_that_could_not_be_tried_is_unknown() -> None:
+    facts = Facts(namespace="n", stores=[ProbeResult(what="s3://a/"), UNTRIED])
+    (found,) = (each for each in run_checks.list_findings(facts) if each.id == "store")
+    assert found.level is Severity.UNKNOWN
+    assert "store" in run_checks.list_skipped_checks(facts)

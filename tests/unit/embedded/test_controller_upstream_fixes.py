@@ -1,0 +1,186 @@
+"""The default mode compared with the operator: one test for each deviation."""
+
+import dataclasses
+from typing import Any
+
+from operated_jobs import (
+    NOW,
+    a_condition,
+    a_job,
+    a_pod,
+    after,
+    conditions,
+    created_pods,
+    look,
+    replicas,
+    services_of,
+    stamp,
+    wanted,
+)
+
+from backend_plugin.embedded.controller import JobSnapshot, reconcile, with_created_condition
+from backend_plugin.embedded.controller.upstream_fixes import DEFAULT, UPSTREAM
+
+STARTED = {"conditions": [a_condition("Created"), a_condition("Running")], "startTime": stamp()}
+ON_FAILURE = {"restartPolicy": "OnFailure"}
+MODES = (False, True)
+
+
+def test_each_deviation_is_a_switch() -> None:
+    assert set(dataclasses.asdict(DEFAULT).values()) == {True}
+    assert set(dataclasses.asdict(UPSTREAM).values()) == {False}
+
+
+def test_created_is_written_with_the_first_status() -> None:
+    job = a_job(worker={})
+    assert conditions(look(job)) == ["Created=True"]
+    step = look(job, upstream=True)
+    assert step.status is not None
+    assert "conditions" not in step.status
+    # The operator has this condition only in its cache.
+    assert conditions(look(with_created_condition(job, NOW), upstream=True)) == ["Created=True"]
+
+
+def test_the_deadline_has_a_timer() -> None:
+    job = a_job(worker={}, runPolicy={"activeDeadlineSeconds": 60}, status=STARTED)
+    assert [look(job, a_pod("worker-0", "Running"), upstream=mode).wake_at for mode in MODES] == [
+        after(60),
+        None,
+    ]
+
+
+def test_recreations_count() -> None:
+    job = a_job(worker=ON_FAILURE, runPolicy={"backoffLimit": 1}, status=STARTED)
+    steps = [look(job, a_pod("worker-0", "Failed", exit=1), upstream=mode) for mode in MODES]
+    assert [conditions(step)[1:] for step in steps] == [["Running=False", "Failed=True"], ["Restarting=True"]]
+    assert replicas(steps[1]) == {"Worker": {"failed": 1}}
+
+
+def test_every_end_is_timed() -> None:
+    job = a_job(worker={"restartPolicy": "ExitCode"}, status=STARTED)
+    steps = [look(job, a_pod("worker-0", "Failed", exit=1), upstream=mode) for mode in MODES]
+    assert [conditions(step)[1:] for step in steps] == [["Running=False", "Failed=True"]] * 2
+    assert [(step.status or {}).get("completionTime") for step in steps] == [stamp(), None]
+
+
+def test_a_job_without_an_end_expires_all_the_same() -> None:
+    job = a_job(
+        worker={}, runPolicy={"ttlSecondsAfterFinished": 5}, status={"conditions": [a_condition("Failed")]}
+    )
+    ours, theirs = (look(job, upstream=mode) for mode in MODES)
+    assert ((ours.status or {})["completionTime"], ours.wake_at) == (stamp(), after(5))
+    assert (theirs.status, theirs.wake_at) == (None, None)
+
+
+def test_a_limit_is_seen_before_the_job_is_deleted() -> None:
+    policy = {"activeDeadlineSeconds": 0, "ttlSecondsAfterFinished": 0}
+    ours, theirs = (look(a_job(worker={}, runPolicy=policy, status=STARTED), upstream=mode) for mode in MODES)
+    assert (wanted(ours), conditions(ours)[-1]) == ([], "Failed=True")
+    assert (wanted(theirs), theirs.status) == (["DeleteJob"], None)
+    assert wanted(look(a_job(worker={}, runPolicy=policy, status=ours.status))) == ["DeleteJob"]
+
+
+def test_a_job_has_one_end() -> None:
+    job = a_job(worker={"replicas": 2}, elasticPolicy={}, status=STARTED)
+    pods = [a_pod("worker-0", "Succeeded"), a_pod("worker-1", "Failed")]
+    assert [conditions(look(job, *pods, upstream=mode))[1:] for mode in MODES] == [
+        ["Running=False", "Succeeded=True"],
+        ["Running=False", "Succeeded=True", "Failed=True"],
+    ]
+
+
+def test_a_job_that_has_failed_is_not_told_of_as_a_success() -> None:
+    job = a_job(master={}, worker={"restartPolicy": "ExitCode"}, status=STARTED)
+    pods = [a_pod("master-0", "Succeeded"), a_pod("worker-0", "Failed", exit=1)]
+    told = [{event["reason"] for event in look(job, *pods, upstream=mode).events} for mode in MODES]
+    assert ["PyTorchJobSucceeded" in reasons for reasons in told] == [False, True]
+
+
+def test_no_pod_is_made_to_be_deleted() -> None:
+    nothing = a_job(worker={"replicas": 0}, status=STARTED)
+    gap = a_job(worker={}, status=STARTED)
+    pods = [a_pod("worker-0", "Running"), a_pod("worker-2", "Running", deleted=30)]
+    assert [wanted(look(nothing, upstream=mode)) for mode in MODES] == [
+        [],
+        ["CreatePod job-worker-0", "CreateService job-worker-0"],
+    ]
+    assert [wanted(look(gap, *pods, upstream=mode)) for mode in MODES] == [
+        ["DeleteService job-worker-2"],
+        ["CreatePod job-worker-1", "CreateService job-worker-1", "DeleteService job-worker-2"],
+    ]
+
+
+def test_a_pod_that_is_too_many_and_has_failed_is_deleted_once() -> None:
+    pods = [a_pod("worker-0", "Running"), a_pod("worker-1", "Failed")]
+    job = a_job(worker=ON_FAILURE, status=STARTED)
+    assert [wanted(look(job, *pods, upstream=mode)) for mode in MODES] == [
+        ["DeletePod job-worker-1", "DeleteService job-worker-1"]
+    ] * 2
+
+
+def test_a_pod_that_is_too_many_does_not_fail_the_job() -> None:
+    pods = [a_pod("worker-0", "Pending"), a_pod("worker-1", "Running", deleted=30)]
+    job = a_job(worker={}, status=STARTED)
+    assert conditions(look(job, *pods, upstream=True))[-1] == "Failed=True"
+    assert conditions(look({**job, "status": None}, *pods)) == ["Created=True"]
+
+
+def test_what_a_suspension_left_behind_is_not_the_resumed_jobs() -> None:
+    resumed = [a_condition("Created"), a_condition("Suspended", "False", "Resumed")]
+    job = a_job(worker={}, status={"conditions": resumed, "startTime": stamp(10)})
+    old = a_pod("worker-0", "Running", deleted=35)
+    steps = [look(job, old, now=after(20), upstream=mode) for mode in MODES]
+    assert [step.status and conditions(step)[-1] for step in steps] == ["Suspended=False", "Failed=True"]
+    # This pod was deleted after the job was resumed.
+    new = {**old, "metadata": {**old["metadata"], "creationTimestamp": stamp(12)}}
+    assert conditions(look(job, new, now=after(20)))[-1] == "Failed=True"
+
+
+def test_an_empty_rdzv_conf_says_nothing() -> None:
+    job = a_job(worker={}, elasticPolicy={"rdzvConf": []})
+    ours, theirs = (look(job, upstream=mode) for mode in MODES)
+    variables = created_pods(ours)["job-worker-0"]["spec"]["containers"][0]["env"]
+    assert "PET_RDZV_CONF" not in {each["name"] for each in variables}
+    assert (theirs.status, theirs.actions) == (None, ())
+
+
+def test_standalone_is_a_number_to_torchrun() -> None:
+    job = a_job(worker={}, elasticPolicy={"standalone": True})
+    pods = [created_pods(look(job, upstream=mode))["job-worker-0"] for mode in MODES]
+    said = [pod["spec"]["containers"][0]["env"][-1] for pod in pods]
+    assert said == [{"name": "PET_STANDALONE", "value": "1"}, {"name": "PET_STANDALONE", "value": ""}]
+
+
+def test_a_condition_that_stands_is_not_written_anew() -> None:
+    restarting = {"conditions": [a_condition("Created"), a_condition("Restarting")], "startTime": stamp()}
+    job = a_job(master=ON_FAILURE, worker=ON_FAILURE, status=restarting)
+    pods = [a_pod("master-0", "Running"), a_pod("worker-0", "Running", deleted=30)]
+    times = [
+        [
+            each["lastUpdateTime"]
+            for each in (look(job, *pods, now=after(9), upstream=mode).status or {})["conditions"]
+        ]
+        for mode in MODES
+    ]
+    assert times == [[stamp(), stamp()], [stamp(), stamp(9)]]
+
+
+def test_every_role_has_its_selector() -> None:
+    job = a_job(master={}, worker={}, status=STARTED)
+    pods = [a_pod("master-0", "Succeeded"), a_pod("worker-0", "Running")]
+    statuses: list[Any] = [
+        (look(job, *pods, upstream=mode).status or {})["replicaStatuses"] for mode in MODES
+    ]
+    assert [{role for role, each in status.items() if "selector" in each} for status in statuses] == [
+        {"Master", "Worker"},
+        {"Master"},
+    ]
+
+
+def test_the_operator_visits_roles_in_any_order() -> None:
+    job = a_job(master={}, worker={}, status=STARTED)
+    pods = [a_pod("master-0", "Succeeded"), a_pod("worker-0", "Failed")]
+    seen = JobSnapshot(job=job, pods=pods, services=services_of(pods), now=NOW)
+    orders = (("Master", "Worker"), ("Worker", "Master"))
+    ends = [conditions(reconcile(seen, upstream=True, order=order))[-1] for order in orders]
+    assert ends == ["Succeeded=True", "Failed=True"]

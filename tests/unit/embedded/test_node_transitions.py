@@ -1,0 +1,89 @@
+"""Node objects after each command."""
+
+from kept_objects import AT_ONCE, BEGAN
+
+from backend_plugin.embedded import node_transitions
+from backend_plugin.embedded.scheduling_cycle import read_node_info
+
+OWN = {"key": "gpu", "effect": "NoSchedule"}
+READY = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "KubeletReady",
+    "message": "kubelet is posting ready status",
+    "lastTransitionTime": AT_ONCE,
+}
+
+
+def fresh(**capacity):
+    return node_transitions.build_node(
+        "node-1", capacity={"cpu": "4", **capacity}, labels={"zone": "a"}, now=BEGAN
+    )
+
+
+def tainted():
+    return {**fresh(), "spec": {"taints": [OWN]}}
+
+
+def test_a_fresh_node_is_ready():
+    assert fresh() == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "node-1", "labels": {"kubernetes.io/hostname": "node-1", "zone": "a"}},
+        "spec": {},
+        "status": {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "4"}, "conditions": [READY]},
+    }
+    assert not node_transitions.is_unreachable(fresh())
+
+
+def test_a_node_that_is_wanted_again_takes_pods_unless_somebody_has_drained_it():
+    gone = node_transitions.retire(tainted())
+    assert not read_node_info(gone).schedulable
+    assert node_transitions.merge_state(gone, fresh()) == tainted()
+    for drained in (
+        node_transitions.cordon(gone),
+        node_transitions.retire(node_transitions.cordon(tainted())),
+    ):
+        assert not read_node_info(node_transitions.merge_state(drained, fresh())).schedulable
+    assert node_transitions.restore(gone, BEGAN) == {**tainted(), "metadata": restored_metadata()}
+
+
+def restored_metadata():
+    return {**fresh()["metadata"], "annotations": {}}
+
+
+def test_a_cordoned_node_takes_no_pods_until_it_is_restored():
+    cordoned = node_transitions.cordon(node_transitions.cordon(tainted()))
+    assert cordoned["spec"] == {
+        "unschedulable": True,
+        "taints": [OWN, {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}],
+    }
+    assert not read_node_info(cordoned).schedulable
+    assert not node_transitions.is_unreachable(cordoned)
+    assert node_transitions.restore(cordoned, BEGAN) == tainted()
+
+
+def test_a_lost_node_is_unreachable_until_it_is_restored():
+    lost = node_transitions.mark_unreachable(node_transitions.mark_unreachable(tainted(), BEGAN), BEGAN)
+    assert lost["spec"]["taints"] == [
+        OWN,
+        {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"},
+    ]
+    assert node_transitions.is_unreachable(lost)
+    assert node_transitions.restore(lost, BEGAN) == tainted()
+
+
+def test_a_node_that_was_both_is_restored_from_both():
+    both = node_transitions.mark_unreachable(node_transitions.cordon(fresh()), BEGAN)
+    assert node_transitions.restore(both, BEGAN) == fresh()
+
+
+def test_other_options_leave_a_node_in_its_state():
+    stored = node_transitions.mark_unreachable(fresh(), BEGAN)
+    stored["metadata"] = {**stored["metadata"], "uid": "u", "resourceVersion": "7"}
+    remade = node_transitions.merge_state(stored, fresh(cpu="8"))
+    assert remade == {
+        **stored,
+        "status": {**stored["status"], "capacity": {"cpu": "8"}, "allocatable": {"cpu": "8"}},
+    }

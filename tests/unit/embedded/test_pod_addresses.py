@@ -1,0 +1,146 @@
+"""Replica names and ports, rewritten for one machine."""
+
+import pytest
+from bound_pods import container, only, replica
+
+from backend_plugin.embedded.pod_addresses import PodAddresses
+
+
+@pytest.mark.parametrize(
+    ("text", "rewritten"),
+    [
+        ("j-master-0", "127.0.0.1"),
+        ("j-worker-17", "127.0.0.1"),
+        ("tcp://j-master-0:23456", "tcp://127.0.0.1:40001"),
+        ("--rdzv-endpoint=j-worker-0:23456,x", "--rdzv-endpoint=127.0.0.1:40001,x"),
+        ("j-master-0.a.svc.cluster.local:23456", "127.0.0.1:40001"),
+        # Ports of a program.
+        ("http://j-master-0:8080/x", "http://127.0.0.1:8080/x"),
+        ("j-worker-1:234567", "127.0.0.1:234567"),
+        ("j-master-0.a.svc", "127.0.0.1"),
+        ("j-master-0.a", "127.0.0.1"),
+        ("[j-master-0, j-worker-0]", "[127.0.0.1, 127.0.0.1]"),
+        ("ask j-master-0.", "ask 127.0.0.1."),
+        # Similar names that are not replicas.
+        ("j-master-1", "j-master-1"),
+        ("j-worker-", "j-worker-"),
+        ("other-j-master-0", "other-j-master-0"),
+        ("j-master-0-logs", "j-master-0-logs"),
+        ("j-master-0.log", "j-master-0.log"),
+        ("j-master-0.b.svc", "j-master-0.b.svc"),
+        ("a.j-master-0", "a.j-master-0"),
+        ("/logs/j-master-0", "/logs/j-master-0"),
+        ("s3://bucket/j-master-0/x", "s3://bucket/j-master-0/x"),
+        ("example.org:23456", "example.org:23456"),
+    ],
+)
+def test_whole_names_become_addresses(text, rewritten):
+    assert PodAddresses.from_pod(replica()).rewrite(text) == rewritten
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"env": {"PET_RDZV_ENDPOINT": "j-worker-0:29400"}},
+        {"env": {"MASTER_PORT": "29400"}},
+        {"env": {"PET_MASTER_PORT": "29400"}},
+        {"ports": [{"name": "pytorchjob-port", "containerPort": 29400}]},
+    ],
+)
+def test_the_port_at_which_replicas_find_each_other_is_the_jobs_own_here(said):
+    found = only(container("j-worker-0:29400", "j-worker-0:8080", **said))
+    assert found["argv"] == ["127.0.0.1:40001", "127.0.0.1:8080"]
+
+
+@pytest.mark.parametrize(
+    ("said", "here"),
+    [
+        (["--rdzv-endpoint=j-worker-0:29500"], ["--rdzv-endpoint=127.0.0.1:40001"]),
+        (["--rdzv_endpoint", "$(MASTER_ADDR):29500"], ["--rdzv_endpoint", "127.0.0.1:40001"]),
+        (["--master-port=29500", "--nnodes=2"], ["--master-port=40001", "--nnodes=2"]),
+        (["--master_port", "29500"], ["--master_port", "40001"]),
+        (
+            ["sh", "-c", "torchrun --rdzv-endpoint=$MASTER_ADDR:29500 --master_port 29501 x.py --port=1"],
+            ["sh", "-c", "torchrun --rdzv-endpoint=$MASTER_ADDR:40001 --master_port 40001 x.py --port=1"],
+        ),
+        (["--rdzv-endpoint", "j-worker-0"], ["--rdzv-endpoint", "127.0.0.1"]),
+        (
+            ["--endpoint=j-worker-0:29500", "--port", "29500"],
+            ["--endpoint=127.0.0.1:29500", "--port", "29500"],
+        ),
+        (["train", "--master-port"], ["train", "--master-port"]),
+    ],
+)
+def test_a_port_that_torchrun_alone_is_told_of_is_the_jobs_own_too(said, here):
+    assert only(container(*said, env={"MASTER_ADDR": "j-master-0"}))["argv"] == here
+
+
+def test_an_endpoint_that_is_longer_than_any_host_is_looked_for_no_further():
+    word = f"--rdzv-endpoint={'h' * 300}:29500"
+    assert only(container(word, env={"MASTER_ADDR": "j-master-0"}))["argv"] == [word]
+
+
+def test_a_pod_of_no_job_keeps_its_ports():
+    assert only(container("--master_port", "1"), replica(port=""))["argv"] == ["--master_port", "1"]
+
+
+def test_the_name_of_a_job_is_no_pattern():
+    pod = replica("j.x-worker-0")
+    pod["metadata"]["labels"]["training.kubeflow.org/job-name"] = "j.x"
+    assert PodAddresses.from_pod(pod).rewrite("j.x-worker-0 jyx-worker-0") == "127.0.0.1 jyx-worker-0"
+    assert (
+        PodAddresses.from_pod(pod).build_rendezvous_variables({}, "j.x-worker-0:1")["PET_RDZV_CONF"]
+        == "is_host=1"
+    )
+
+
+def test_without_a_port_of_its_own_a_job_keeps_the_one_it_says():
+    env = only(container("true", env={"MASTER_PORT": "23456", "A": "j-master-0:23456"}), replica(port=""))[
+        "env"
+    ]
+    assert (env["MASTER_PORT"], env["A"]) == ("23456", "127.0.0.1:23456")
+
+
+def test_the_operators_variables():
+    said = {
+        "MASTER_PORT": "23456",
+        "PET_MASTER_PORT": "23456",
+        "MASTER_ADDR": "j-master-0",
+        "PET_MASTER_ADDR": "j-master-0",
+        "URL": "tcp://$(MASTER_ADDR):$(MASTER_PORT)",
+    }
+    found = only(container("--port=$(MASTER_PORT)", "$(MASTER_ADDR):1234", env=said))
+    # Port 1234 is not declared, so it is kept in the argument.
+    assert {name: found["env"][name] for name in said} == {
+        "MASTER_PORT": "40001",
+        "PET_MASTER_PORT": "40001",
+        "MASTER_ADDR": "127.0.0.1",
+        "PET_MASTER_ADDR": "127.0.0.1",
+        "URL": "tcp://127.0.0.1:40001",
+    }
+    assert found["argv"] == ["--port=40001", "127.0.0.1:1234"]
+
+
+@pytest.mark.parametrize(
+    ("name", "endpoint", "said", "conf"),
+    [
+        ("j-worker-0", "j-worker-0:29400", None, "is_host=1"),
+        ("j-worker-1", "j-worker-0:29400", None, "is_host=0"),
+        ("j-worker-10", "j-worker-1:29400", None, "is_host=0"),
+        ("j-worker-1", "j-worker-0:29400", "timeout=9", "timeout=9,is_host=0"),
+        ("j-worker-1", "j-worker-0:29400", "is_host=1,timeout=9", "is_host=1,timeout=9"),
+        ("j-worker-0", "j-worker-0.a.svc:29400", None, "is_host=1"),
+        ("j-worker-0", "etcd.example.org:2379", None, None),
+        ("j-worker-0", None, None, None),
+    ],
+)
+def test_one_replica_is_the_host_of_the_rendezvous(name, endpoint, said, conf):
+    env = {"PET_RDZV_ENDPOINT": endpoint, "PET_RDZV_CONF": said}
+    found = only(container("true", env={k: v for k, v in env.items() if v is not None}), replica(name))["env"]
+    assert found.get("PET_RDZV_CONF") == conf
+    assert found.get("PET_LOCAL_ADDR") == (None if conf is None else "127.0.0.1")
+
+
+def test_where_a_replica_of_an_elastic_job_is_may_be_said():
+    env = {"PET_RDZV_ENDPOINT": "j-worker-0:29400", "PET_LOCAL_ADDR": "10.0.0.1"}
+    assert only(container("true", env=env))["env"]["PET_LOCAL_ADDR"] == "10.0.0.1"

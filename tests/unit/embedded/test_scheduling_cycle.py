@@ -1,0 +1,210 @@
+# ruff: noqa: E501 - one case per line
+"""The node that the scheduler selects for a pod, and its messages for unschedulable pods."""
+
+from dataclasses import replace
+
+import pytest
+from kept_objects import container, node, pod, stored
+
+from backend_plugin.embedded.scheduling_cycle import (
+    GPU_INDICES,
+    Binding,
+    Unschedulable,
+    compute_gpu_slices,
+    read_node_info,
+    read_pod_info,
+    schedule_pods,
+)
+
+CPU_LACKS = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+
+
+def placed(pods, nodes, *, bound=()):
+    claims, taken = ([read_pod_info(each) for each in some] for some in (pods, bound))
+    return list(schedule_pods(claims, taken, [read_node_info(each) for each in nodes]))
+
+
+def on(node_name, manifest, **annotations):
+    spec = {**manifest["spec"], "nodeName": node_name}
+    return {**manifest, "spec": spec, "metadata": {**manifest["metadata"], "annotations": annotations}}
+
+
+def asking(uid, *, name="p", **requests):
+    return stored(pod(name, container(**requests)), uid)
+
+
+def refusal(pods, nodes, *, bound=()):
+    (decision,) = placed(pods, nodes, bound=bound)
+    assert isinstance(decision, Unschedulable)
+    assert decision.reason == "Unschedulable"
+    return decision.message
+
+
+def test_pods_are_spread_by_what_they_leave_free():
+    pods = [asking(uid, cpu="1") for uid in ("1", "2", "3")]
+    assert placed(pods, [node("a"), node("b")]) == [
+        Binding(uid="1", node="a"),
+        Binding(uid="2", node="b"),
+        Binding(uid="3", node="a"),
+    ]
+
+
+def test_pods_that_ask_for_nothing_are_spread_by_number():
+    decisions = placed([asking("1"), asking("2")], [node("a"), node("b")])
+    assert [each.node for each in decisions] == ["a", "b"]
+
+
+def test_what_runs_takes_its_room():
+    running = on("a", asking("1", cpu="3500m"))
+    assert refusal([asking("2", cpu="1")], [node("a")], bound=[running]) == CPU_LACKS
+
+
+def test_a_pod_just_placed_takes_its_room():
+    first, second = placed([asking("1", cpu="3"), asking("2", cpu="3")], [node("a")])
+    assert first == Binding(uid="1", node="a")
+    assert second == Unschedulable(uid="2", reason="Unschedulable", message=CPU_LACKS)
+
+
+def test_higher_priority_comes_first_then_the_order_of_making():
+    pods = [
+        stored(pod("low", container(cpu="3"), priority=-1), "low"),
+        stored(pod("first", container(cpu="3")), "first"),
+        stored(pod("second", container(cpu="3")), "second"),
+        stored(pod("high", container(cpu="3"), priority=1000), "high"),
+    ]
+    assert [each.uid for each in placed(pods, [node("a")])] == ["high", "first", "second", "low"]
+
+
+def test_every_lack_of_every_node_is_told():
+    small, tainted = node("a", cpu="1", memory="1Gi"), node("b")
+    tainted["spec"] = {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}
+    cordoned = node("c")
+    cordoned["spec"] = {"unschedulable": True}
+    asked = stored(pod("p", container(cpu="2", memory="2Gi", **{"nvidia.com/gpu": "1"})), "1")
+    assert (
+        refusal([asked], [small, tainted, cordoned, node("d", **{"nvidia.com/gpu": "1", "pods": "0"})])
+        == "0/4 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Insufficient nvidia.com/gpu, 1 Too many pods, "
+        "1 node(s) had untolerated taint {gpu: yes}, 1 node(s) were unschedulable. "
+        "preemption: 0/4 nodes are available: 1 No preemption victims found for incoming pod, 3 Preemption is not helpful for scheduling."
+    )
+
+
+def test_a_node_that_others_fill_could_be_freed_and_one_that_is_too_small_could_not():
+    running = on("a", asking("1", cpu="4"))
+    assert (
+        refusal([asking("2", cpu="2")], [node("a"), node("b", cpu="1")], bound=[running])
+        == "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: "
+        "1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
+    )
+
+
+def test_whoever_never_preempts_is_told_so():
+    asked = stored(pod("p", container(cpu="9"), preemptionPolicy="Never"), "1")
+    assert (
+        refusal([asked], [node("a")])
+        == "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."
+    )
+
+
+def test_without_nodes_there_is_nothing_to_choose():
+    assert refusal([asking("1")], []) == "no nodes available to schedule pods"
+
+
+def test_a_gated_pod_is_not_looked_at():
+    asked = stored(pod("p", container(), schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]), "1")
+    assert placed([asked], [node("a")]) == [
+        Unschedulable(
+            uid="1",
+            reason="SchedulingGated",
+            message="Scheduling is blocked due to non-empty scheduling gates",
+        )
+    ]
+
+
+SPECS = {
+    "the sum of containers": (
+        {"containers": [container("a", cpu="2"), container("b", cpu="2500m")]},
+        "4500m",
+    ),
+    "the hungriest init container": (
+        {
+            "containers": [container(cpu="1")],
+            "initContainers": [container("i", cpu="3"), container("k", cpu="4500m")],
+        },
+        "4500m",
+    ),
+    "sidecars beside the containers": (
+        {
+            "containers": [container(cpu="2")],
+            "initContainers": [{**container("s", cpu="2500m"), "restartPolicy": "Always"}],
+        },
+        "4500m",
+    ),
+    "sidecars beside later init containers": (
+        {
+            "containers": [container(cpu="1")],
+            "initContainers": [
+                {**container("s", cpu="2500m"), "restartPolicy": "Always"},
+                container("i", cpu="2"),
+            ],
+        },
+        "4500m",
+    ),
+    "limits where no requests are": ({"containers": [container(limits={"cpu": "4500m"})]}, "4500m"),
+    "overhead": ({"containers": [container(cpu="4")], "overhead": {"cpu": "500m"}}, "4500m"),
+}
+
+
+@pytest.mark.parametrize(("spec", "needed"), SPECS.values(), ids=SPECS)
+def test_a_pod_takes(spec, needed):
+    asked = stored({**pod(), "spec": spec}, "1")
+    assert placed([asked], [node("a", cpu=needed)]) == [Binding(uid="1", node="a")]
+    assert isinstance(placed([asked], [node("a", cpu="4499m")])[0], Unschedulable)
+
+
+def test_requests_count_where_limits_are_higher():
+    asked = stored(pod("p", container(limits={"cpu": "9"}, cpu="1")), "1")
+    assert placed([asked], [node("a")]) == [Binding(uid="1", node="a")]
+
+
+def test_gpus_are_given_by_number_and_to_one_pod_only():
+    nodes = [node("a", **{"nvidia.com/gpu": "4"})]
+    running = on("a", asking("0", **{"nvidia.com/gpu": "1"}), **{GPU_INDICES: "1"})
+    pods = [asking("1", **{"nvidia.com/gpu": "2"}), asking("2"), asking("3", **{"nvidia.com/gpu": "1"})]
+    first, none, late = placed(pods, nodes, bound=[running])
+    assert first == Binding(uid="1", node="a", gpus=(0, 2))
+    assert none == Binding(uid="2", node="a", gpus=())
+    assert late == Binding(uid="3", node="a", gpus=(3,))
+
+
+def test_a_node_has_the_gpus_that_it_says():
+    manifest = node("b", **{"nvidia.com/gpu": "2"})
+    manifest["metadata"]["annotations"] = {GPU_INDICES: "2,3"}
+    assert placed([asking("1", **{"nvidia.com/gpu": "1"})], [manifest]) == [
+        Binding(uid="1", node="b", gpus=(2,))
+    ]
+
+
+def test_containers_of_a_pod_share_its_gpus_out_and_init_containers_use_them_before():
+    asked = pod(
+        "p",
+        container("pytorch", **{"nvidia.com/gpu": "2"}),
+        container("sidecar"),
+        container("probe", limits={"nvidia.com/gpu": "1"}),
+        initContainers=[container("warm", **{"nvidia.com/gpu": "1"})],
+    )
+    asked["metadata"]["annotations"] = {GPU_INDICES: "1,2,5"}
+    assert compute_gpu_slices(asked) == {"warm": (1,), "pytorch": (1, 2), "sidecar": (), "probe": (5,)}
+
+
+def test_a_pod_is_decided_on_when_that_is_asked_for():
+    class Untouched(dict):
+        def get(self, *_):
+            raise AssertionError
+
+    first = read_pod_info(asking("1", cpu="1"))
+    last = replace(read_pod_info(asking("2", cpu="1")), requests=Untouched(cpu=1))
+    decisions = schedule_pods([first, last], [], [read_node_info(node("a"))])
+    assert next(decisions) == Binding(uid="1", node="a")
+    with pytest.raises(AssertionError):
+        next(decisions)

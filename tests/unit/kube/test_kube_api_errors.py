@@ -1,0 +1,112 @@
+"""Classification of error responses of the API server."""
+
+import json
+
+import pytest
+from kubernetes_messages import wrapped
+
+from backend_plugin.kube import api_errors
+from backend_plugin.kube.api_resources import JOBS, PODS
+from backend_plugin.kube.permissions import Permissions, PolicyRule
+
+
+def answered(code, body=b"", **headers):
+    return api_errors.parse_error_response(
+        code, {key.replace("_", "-"): said for key, said in headers.items()}, body
+    )
+
+
+def status(**said):
+    return json.dumps({"kind": "Status", **said}).encode()
+
+
+@pytest.mark.parametrize(
+    ("answer", "passing"),
+    [
+        (answered(401), True),
+        (answered(408), True),
+        (answered(429), True),
+        (answered(500), True),
+        (answered(504), True),
+        (answered(400), False),
+        (answered(403), False),
+        (answered(404), False),
+        (answered(422), False),
+        (answered(302), False),
+        (answered(500, status(message="etcdserver: request is too large")), False),
+        (answered(409, status(reason="AlreadyExists")), False),
+        (answered(409, status(reason="Conflict", message="Precondition failed: UID in precondition")), False),
+        (
+            answered(409, status(reason="Conflict", message="x: the object has been modified; try again")),
+            True,
+        ),
+    ],
+)
+def test_whether_asking_again_may_help(answer, passing):
+    assert answer.is_transient is passing
+
+
+def test_only_kubernetes_itself_says_that_an_object_is_not_there():
+    assert answered(404, status(reason="NotFound")).is_not_found
+    assert not answered(404, b"404 page not found\n").is_not_found
+
+
+def test_when_to_come_again_is_said_in_two_places():
+    body = status(details={"retryAfterSeconds": 3})
+    assert answered(429, body).retry_after == 3
+    assert answered(429, body, Retry_After="7").retry_after == 7
+    assert answered(503, b"", Retry_After="Thu, 01 Jan 2026 00:00:00 GMT").retry_after == 0
+
+
+def test_a_status_in_protobuf_says_what_it_says_in_json():
+    said = {
+        "reason": "Invalid",
+        "message": "no: Grüße",
+        "code": 422,
+        "details": {
+            "name": "n",
+            "kind": "pods",
+            "retryAfterSeconds": 3,
+            "causes": [{"reason": "r", "field": "metadata.uid", "message": "m"}],
+        },
+    }
+    for answer in answered(422, status(**said)), answered(422, wrapped("Status", said)):
+        assert (answer.code, answer.reason, answer.message) == (422, "Invalid", "no: Grüße")
+        assert (answer.fields, answer.retry_after, answer.genuine) == ({"metadata.uid"}, 3, True)
+    gone = answered(404, wrapped("Status", {"reason": "NotFound", "details": {"kind": "pods", "name": "n"}}))
+    assert gone.is_missing_object("pods", "n")
+
+
+@pytest.mark.parametrize("body", [wrapped("Pod", {}), wrapped("Status", {"code": 1})[:-1]])
+def test_protobuf_that_is_no_status_is_nobodys(body):
+    assert not answered(404, body).genuine
+    answer = api_errors.decode_protobuf_error(body)
+    assert (answer.code, answer.reason, answer.genuine) == (500, "Unknown", False)
+
+
+def test_a_page_of_a_proxy_is_told_shortly():
+    answer = answered(502, b"<html>" + b"x" * 100_000)
+    assert (answer.reason, len(answer.message), answer.genuine) == ("BadGateway", 2_000, False)
+    assert answered(599).reason == "Unknown"
+
+
+@pytest.mark.parametrize("line", [b'{"type": "ERROR"}', b'{"type": "ERROR", "object": {"code": "x"}}'])
+def test_an_error_in_a_watch_may_be_of_any_shape(line):
+    answer = api_errors.decode_json_error(line)
+    assert (answer.code, answer.reason) == (500, "Unknown")
+
+
+def test_a_permission_is_missing_until_it_is_granted(caplog):
+    caplog.set_level("INFO")
+    permissions = Permissions()
+    rule = PolicyRule(resource=JOBS, verbs=("list", "watch"), namespace="ns")
+    said = "refused; add to a Role in namespace ns: "
+    said += "{apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [list, watch]}"
+    for _ in range(2):
+        assert permissions.record_missing(rule, "refused") == said
+    permissions.record_granted(rule)
+    permissions.record_granted(rule)
+    permissions.record_missing(rule, "refused")
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
+    log = PolicyRule(resource=PODS, verbs=("get",), sub="log")
+    assert str(log) == '{apiGroups: [""], resources: [pods/log], verbs: [get]}'

@@ -1,0 +1,244 @@
+"""An object that is read from its bytes equals the same object read by the core."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_event, read_job, read_pod
+from backend_plugin.kube import json_decoder
+from backend_plugin.kube.api_resources import KINDS
+from backend_plugin.kube.decoder import MalformedResponse
+from backend_plugin.kube.json_decoder import JsonDecoder
+
+OURS = "f1-n0-0-0123456789ab"
+NESTED = b'{"type": "ADDED", "items": [], "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+MOMENTS = st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-01T00:00:01.5Z", "", "never", None, 7])
+ODD = st.sampled_from([None, True, 3, -1, 2**40, 1.5, "", "x", "3", [], ["x"], {}, {"a": 1}])
+
+
+def of(record):
+    return next(kind for kind in KINDS if kind.record is record)
+
+
+def mostly(strategy):
+    """Return a strategy that mostly draws from the schema, and sometimes any value."""
+    return st.one_of(strategy, strategy, strategy, ODD)
+
+
+def an_object(**fields):
+    return mostly(st.fixed_dictionaries({}, optional=fields))
+
+
+WORDS = mostly(st.sampled_from(["True", "False", "Running", "Never", "x" * 5_000, "Grüße"]))
+WHOLE = mostly(st.sampled_from([0, 1, 137, -9]))
+CONDITIONS = mostly(
+    st.lists(
+        an_object(
+            type=mostly(st.sampled_from(["PodScheduled", "Ready", "DisruptionTarget", "Succeeded"])),
+            status=WORDS,
+            reason=WORDS,
+            message=WORDS,
+            lastTransitionTime=MOMENTS,
+        ),
+        max_size=4,
+    )
+)
+ENDED = an_object(exitCode=WHOLE, reason=WORDS, message=WORDS, startedAt=MOMENTS, finishedAt=MOMENTS)
+STATE = an_object(
+    running=an_object(startedAt=MOMENTS), waiting=an_object(reason=WORDS, message=WORDS), terminated=ENDED
+)
+CONTAINERS = mostly(
+    st.lists(
+        an_object(
+            name=st.sampled_from(["pytorch", "sidecar"]),
+            image=WORDS,
+            containerID=WORDS,
+            restartCount=WHOLE,
+            state=STATE,
+            lastState=STATE,
+            resources=ODD,
+        ),
+        max_size=2,
+    )
+)
+LABELS = an_object(
+    **{
+        "training.kubeflow.org/job-name": WORDS,
+        "training.kubeflow.org/replica-type": mostly(st.sampled_from(["Master", "worker"])),
+        "training.kubeflow.org/replica-index": mostly(st.sampled_from(["0", "7", "-1", "x"])),
+    }
+)
+META: dict[str, Any] = {
+    "name": WORDS,
+    "namespace": WORDS,
+    "uid": WORDS,
+    "resourceVersion": mostly(st.just("7")),
+    "creationTimestamp": MOMENTS,
+    "deletionTimestamp": MOMENTS,
+    "deletionGracePeriodSeconds": WHOLE,
+    "labels": LABELS,
+    "annotations": ODD,
+    "managedFields": ODD,
+    "ownerReferences": mostly(st.lists(an_object(uid=WORDS, kind=WORDS, name=WORDS), max_size=2)),
+}
+PODS = st.fixed_dictionaries(
+    {"metadata": an_object(**META)},
+    optional={
+        "spec": an_object(nodeName=WORDS, hostname=WORDS, containers=ODD),
+        "status": an_object(
+            phase=WORDS,
+            reason=WORDS,
+            message=WORDS,
+            startTime=MOMENTS,
+            conditions=CONDITIONS,
+            containerStatuses=CONTAINERS,
+            initContainerStatuses=CONTAINERS,
+        ),
+    },
+)
+REPLICAS = an_object(replicas=WHOLE, restartPolicy=WORDS, template=ODD)
+JOBS = st.fixed_dictionaries(
+    {"metadata": an_object(**META)},
+    optional={
+        "spec": an_object(
+            pytorchReplicaSpecs=an_object(Master=REPLICAS, Worker=REPLICAS),
+            runPolicy=an_object(cleanPodPolicy=WORDS, activeDeadlineSeconds=WHOLE, suspend=ODD),
+            elasticPolicy=an_object(minReplicas=WHOLE, maxReplicas=WHOLE, nProcPerNode=WHOLE),
+            nprocPerNode=WHOLE,
+        ),
+        "status": an_object(conditions=CONDITIONS, startTime=MOMENTS, completionTime=MOMENTS),
+    },
+)
+EVENTS = st.fixed_dictionaries(
+    {
+        "metadata": an_object(**META),
+        "involvedObject": st.just({"kind": "Pod", "name": f"{OURS}-worker-3", "uid": "u"}),
+    },
+    optional={
+        "reason": WORDS,
+        "message": WORDS,
+        "type": mostly(st.just("Warning")),
+        "lastTimestamp": MOMENTS,
+        "eventTime": MOMENTS,
+        "series": an_object(lastObservedTime=MOMENTS),
+    },
+)
+
+
+def a_list(**said):
+    return json.dumps({"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": [], **said}).encode()
+
+
+def parsed(record, manifest):
+    kind = of(record)
+    parser = JsonDecoder(kind.wire, kind.read)
+    listed = parser.decode_page(a_list(items=[manifest]))
+    changed = parser.decode_event(json.dumps({"type": "ADDED", "object": manifest}).encode())
+    assert (listed.version, listed.rest, changed.type) == ("1", "", "ADDED")
+    assert [*listed.items] == [changed.seen]
+    return changed.seen.record
+
+
+def named(read, manifest):
+    """Return the record of an object, or None if it has no name."""
+    record = read(manifest)
+    return record if record.name else None
+
+
+@given(PODS)
+def test_pods(manifest):
+    assert parsed(Pod, manifest) == named(read_pod, manifest)
+
+
+@given(JOBS)
+@example({"metadata": {"ownerReferences": [{"name": "f1"}]}})
+@example({"metadata": {}, "spec": {"elasticPolicy": {"rdzvBackend": "c10d"}}})
+@example({"metadata": {}, "spec": {"runPolicy": {"ttlSecondsAfterFinished": 0}}})
+def test_jobs(manifest):
+    assert parsed(Job, manifest) == named(read_job, manifest)
+
+
+@given(EVENTS)
+def test_events(manifest):
+    assert parsed(Event, manifest) == named(read_event, manifest)
+
+
+@pytest.mark.parametrize(
+    ("kind", "plural"), [("PodGroup", "podgroups"), ("Workload", "workloads")], ids=["group", "workload"]
+)
+def test_a_group_goes_by_the_name_of_its_job(kind, plural):
+    meta = {"name": "pg-1", "namespace": "n", "ownerReferences": [{"kind": "PyTorchJob", "name": OURS}]}
+    row = next(each for each in KINDS if each.resource.plural == plural)
+    found = row.read({"kind": kind, "metadata": meta, "status": {"phase": "Pending"}})
+    assert found == PodGroup(kind=kind, name=OURS, namespace="n", phase="Pending")
+    taken = row.read({"kind": kind, "metadata": {"name": OURS}})
+    assert taken == PodGroup(kind=kind, name=OURS, foreign=True)
+    assert kind == "Workload" or row.read({"kind": kind, "metadata": {"name": "pg-1"}}) is None
+
+
+@pytest.mark.parametrize(("reserved", "queue"), [("True", ""), ("False", "team")])
+def test_of_others_in_a_queue_only_that_is_kept(reserved, queue):
+    row = next(each for each in KINDS if each.resource.plural == "workloads")
+    theirs = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": "job-x-1", "uid": "u"},
+        "spec": {"queueName": "team", "priority": 7},
+        "status": {"conditions": [{"type": "QuotaReserved", "status": reserved, "message": "long"}]},
+    }
+    assert row.read(theirs) == PodGroup(
+        kind="Workload", api="kueue.x-k8s.io", name="job-x-1", uid="u", priority=7, queue=queue, foreign=True
+    )
+
+
+@pytest.mark.parametrize("name", ["web-0", "f1-n0-0-0123456789ab-web-0", "f1-n0-0-0123456789a", ""])
+def test_what_happened_to_others_is_not_told(name):
+    assert of(Event).read({"involvedObject": {"kind": "Pod", "name": name}, "reason": "Killing"}) is None
+
+
+@pytest.mark.parametrize("record", [Job, Pod, Event, PodGroup])
+def test_a_list_that_is_cut_anywhere_is_none(record):
+    kind, items = of(record), [{"metadata": {"name": OURS}, "status": {"phase": "Running"}}] * 2
+    parser, body = JsonDecoder(kind.wire, kind.read), a_list(items=items)
+    assert len([*parser.decode_page(body).items]) == len(items)
+    for size in range(len(body)):
+        with pytest.raises(MalformedResponse):
+            parser.decode_page(body[:size])
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    [
+        {"kind": "Status", "status": "Success"},
+        {"kind": None},
+        {"kind": "Pod"},
+        {"metadata": {}},
+        {"metadata": {"resourceVersion": 7}},
+        {"metadata": None},
+        {"items": {}},
+        {"items": "none"},
+        {"items": [7]},
+    ],
+    ids=str,
+)
+def test_what_is_no_whole_list_is_malformed(otherwise):
+    with pytest.raises(MalformedResponse):
+        JsonDecoder(of(Pod).wire, of(Pod).read).decode_page(a_list(**otherwise))
+
+
+@pytest.mark.parametrize("items", ["[]", "null"])
+def test_a_list_of_nothing_is_one(items):
+    body = f'{{"kind": "PodList", "metadata": {{"resourceVersion": "7"}}, "items": {items}}}'.encode()
+    page = JsonDecoder(of(Pod).wire, of(Pod).read).decode_page(body)
+    assert ([*page.items], page.version, page.rest) == ([], "7", "")
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"[]", b"<html>", b"[" * 100_000, NESTED, b"\xff"])
+def test_what_is_no_object_is_malformed(line):
+    parser = JsonDecoder(of(Pod).wire, of(Pod).read)
+    for parse in (parser.decode_event, parser.decode_page, json_decoder.decode_object):
+        with pytest.raises(MalformedResponse):
+            parse(line)

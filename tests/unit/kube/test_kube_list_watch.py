@@ -1,0 +1,164 @@
+"""The next step of a reflector, without a cluster."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend_plugin.kube.list_watch import ListStep, ListWatch, PauseStep, WatchStep
+
+NEVER, ALWAYS = (lambda: 0.0), (lambda: 1.0)
+NEW = ListStep(limit=2, rest="")
+
+
+def a_course(chance=NEVER):
+    return ListWatch(chance=chance, page=2)
+
+
+def listed(course, version="7", now=0.0):
+    course.on_list_end(version, now)
+    return course
+
+
+def test_first_a_list_then_a_watch_from_where_the_list_was():
+    course = a_course()
+    assert course.decide_next_step(0) == NEW
+    course.on_page("more")
+    assert course.decide_next_step(0) == ListStep(limit=2, rest="more")
+    assert listed(course).decide_next_step(0) == WatchStep(version="7", seconds=300)
+    course.on_progress("9")
+    course.on_watch_end(300)
+    assert course.decide_next_step(300) == WatchStep(version="9", seconds=300)
+
+
+def test_watches_are_spread():
+    assert listed(a_course(ALWAYS)).decide_next_step(0) == WatchStep(version="7", seconds=600)
+
+
+def test_now_and_then_all_is_listed_though_nothing_is_amiss():
+    course = listed(a_course())
+    assert isinstance(course.decide_next_step(3_599), WatchStep)
+    assert course.decide_next_step(3_600) == NEW
+
+
+def test_what_has_expired_is_listed_anew():
+    course = listed(a_course(ALWAYS))
+    course.on_expired()
+    assert (course.decide_next_step(0), course.decide_next_step(0)) == (PauseStep(seconds=1.0), NEW)
+
+
+def test_a_list_that_expires_gets_on_in_larger_pages_until_it_is_done():
+    course = a_course()
+    for limit in (4, 8, 16):
+        course.on_page("more")
+        course.on_expired()
+        assert course.decide_next_step(0) == ListStep(limit=limit, rest="")
+    for _ in range(20):
+        course.on_page("more")
+        course.on_expired()
+    assert course.decide_next_step(0) == ListStep(limit=4_000, rest="")
+    listed(course).on_expired()
+    assert course.decide_next_step(0) == NEW
+
+
+def test_trouble_waits_ever_longer_and_goes_on_from_where_it_was():
+    course = listed(a_course())
+    pauses = []
+    for _ in range(2):
+        course.on_failure()
+        pauses.append(course.decide_next_step(0))
+        assert course.decide_next_step(0) == WatchStep(version="7", seconds=300)
+    assert pauses == [PauseStep(seconds=0.25), PauseStep(seconds=0.5)]
+    course.on_failure()
+    assert (course.decide_next_step(0), course.decide_next_step(0)) == (PauseStep(seconds=1.0), NEW)
+    for _ in range(20):
+        course.on_failure()
+    assert course.decide_next_step(0) == PauseStep(seconds=15.0)
+
+
+def test_a_page_is_asked_for_again_and_the_others_are_kept():
+    course = a_course()
+    course.on_page("more")
+    for _ in range(5):
+        course.on_failure()
+        course.decide_next_step(0)
+    assert course.decide_next_step(0) == ListStep(limit=2, rest="more")
+
+
+def test_who_says_when_to_come_again_is_heard():
+    course = listed(a_course())
+    course.on_failure(at_least=30)
+    assert course.decide_next_step(0) == PauseStep(seconds=30)
+
+
+def test_who_says_to_come_again_in_a_day_is_asked_after_a_minute():
+    course = a_course()
+    listed(course)
+    course.on_failure(at_least=86_400)
+    assert course.decide_next_step(0) == PauseStep(seconds=60)
+
+
+def test_a_change_that_came_ends_the_trouble():
+    course = listed(a_course())
+    for _ in range(9):
+        course.on_failure()
+        course.on_progress("8")
+    assert (course.decide_next_step(0), course.decide_next_step(0)) == (
+        PauseStep(seconds=0.25),
+        WatchStep(version="8", seconds=300),
+    )
+
+
+def test_a_watch_that_is_ended_at_once_is_not_begun_at_once():
+    course = listed(a_course())
+    course.on_watch_end(0.1)
+    assert course.decide_next_step(0) == PauseStep(seconds=0.25)
+
+
+def test_what_is_not_there_is_asked_for_anew_at_some_time():
+    course = a_course(ALWAYS)
+    course.on_page("more")
+    course.on_permanent_error(60)
+    assert (course.decide_next_step(0), course.decide_next_step(0)) == (PauseStep(seconds=75.0), NEW)
+
+
+HAPPENS = st.sampled_from(
+    [
+        "on_page",
+        "on_list_end",
+        "on_progress",
+        "on_watch_end",
+        "on_expired",
+        "on_failure",
+        "on_permanent_error",
+    ]
+)
+
+
+@given(st.lists(HAPPENS, max_size=40))
+def test_nothing_is_asked_without_a_pause_for_ever(happens):
+    """Check that a pause follows each error, and that a watch starts at a received version."""
+    course = a_course(ALWAYS)
+    for what in happens:
+        said = {
+            "on_page": ("t",),
+            "on_list_end": ("5", 0.0),
+            "on_progress": ("6",),
+            "on_watch_end": (0.0,),
+            "on_permanent_error": (60.0,),
+        }
+        getattr(course, what)(*said.get(what, ()))
+        step = course.decide_next_step(0)
+        if what in ("on_watch_end", "on_expired", "on_failure", "on_permanent_error"):
+            assert isinstance(step, PauseStep)
+            assert 0 < step.seconds <= 75
+            step = course.decide_next_step(0)
+        assert isinstance(step, ListStep) or (isinstance(step, WatchStep) and step.version in ("5", "6"))
+
+
+@pytest.mark.parametrize("chance", [NEVER, ALWAYS])
+def test_pauses_never_vanish(chance):
+    course = listed(a_course(chance))
+    course.on_failure()
+    step = course.decide_next_step(0)
+    assert isinstance(step, PauseStep)
+    assert step.seconds >= 0.25

@@ -1,0 +1,271 @@
+"""A pod that is read from protobuf equals the same pod read from JSON by the core."""
+
+import contextlib
+import json
+from datetime import datetime, timezone
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from kubernetes_messages import BYTES, MAGIC, field, frame, varint, wrapped
+
+from backend_plugin.core.observed import read_pod
+from backend_plugin.kube.api_errors import ApiError
+from backend_plugin.kube.decoder import MalformedResponse, WatchedObject
+from backend_plugin.kube.pod_decoder import PodDecoder
+from kfpytorch_idl.kubernetes import pods_pb2
+
+MOMENTS = st.one_of(
+    st.none(),
+    st.sampled_from(
+        [
+            "1970-01-01T00:00:00Z",
+            "1969-12-31T23:59:59Z",
+            "2026-01-01T00:00:00Z",
+            "0001-01-01T00:00:01Z",
+            "9999-12-31T23:59:59Z",
+        ]
+    ),
+)
+WORDS = st.sampled_from(["", "True", "False", "Running", "x" * 5_000, "Grüße", "\udce2\udc82", "\0"])
+INT32 = st.sampled_from([0, 1, 137, -9, 2**31 - 1, -(2**31)])
+
+
+def an_object(**fields):
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+CONDITIONS = st.lists(
+    an_object(
+        type=st.sampled_from(["PodScheduled", "Ready", "DisruptionTarget", "Initialized", ""]),
+        status=WORDS,
+        reason=WORDS,
+        message=WORDS,
+        lastTransitionTime=MOMENTS,
+        lastProbeTime=st.none(),
+    ),
+    max_size=4,
+)
+ENDED = an_object(
+    exitCode=INT32, signal=INT32, reason=WORDS, message=WORDS, startedAt=MOMENTS, finishedAt=MOMENTS
+)
+STATE = an_object(
+    running=an_object(startedAt=MOMENTS), waiting=an_object(reason=WORDS, message=WORDS), terminated=ENDED
+)
+CONTAINERS = st.lists(
+    an_object(
+        name=st.sampled_from(["pytorch", "sidecar"]),
+        image=WORDS,
+        imageID=WORDS,
+        containerID=WORDS,
+        restartCount=INT32,
+        state=STATE,
+        lastState=STATE,
+    ),
+    max_size=2,
+)
+LABELS = an_object(
+    **{
+        "other": WORDS,
+        "training.kubeflow.org/job-name": WORDS,
+        "training.kubeflow.org/replica-type": st.sampled_from(["Master", "worker"]),
+        "training.kubeflow.org/replica-index": st.sampled_from(["0", "7", "-1", "x", ""]),
+    }
+)
+META = st.fixed_dictionaries(
+    {"name": st.sampled_from(["p", "f1-n0-0-master-0"])},
+    optional={
+        "namespace": WORDS,
+        "uid": WORDS,
+        "resourceVersion": st.just("7"),
+        "creationTimestamp": MOMENTS,
+        "deletionTimestamp": MOMENTS,
+        "deletionGracePeriodSeconds": st.sampled_from([0, 30, -1, 2**31, 2**62]),
+        "labels": LABELS,
+        "annotations": st.just({"a": "b"}),
+        "managedFields": st.just([{"manager": "m"}]),
+        "ownerReferences": st.lists(an_object(uid=WORDS, kind=WORDS, name=WORDS), max_size=2),
+    },
+)
+PODS = st.fixed_dictionaries(
+    {"metadata": META},
+    optional={
+        "spec": an_object(nodeName=WORDS, hostname=WORDS, containers=st.just([{"name": "c"}])),
+        "status": an_object(
+            phase=WORDS,
+            reason=WORDS,
+            message=WORDS,
+            startTime=MOMENTS,
+            podIP=WORDS,
+            conditions=CONDITIONS,
+            containerStatuses=CONTAINERS,
+            initContainerStatuses=CONTAINERS,
+        ),
+    },
+)
+BOTH = {"waiting": {"reason": "x"}, "terminated": {"exitCode": 0, "startedAt": None}}
+PARSER = PodDecoder()
+VERSION = {"resourceVersion": "7"}
+
+
+def in_json(manifest):
+    """Return the object as an API server sends it in JSON, with replacement characters for invalid UTF-8."""
+    said = json.dumps(manifest, ensure_ascii=False)
+    return json.loads("".join("\N{REPLACEMENT CHARACTER}" if "\udc80" <= c <= "\udcff" else c for c in said))
+
+
+def seen(manifest):
+    (listed,) = PARSER.decode_page(wrapped("PodList", {"metadata": VERSION, "items": [manifest]})).items
+    changed = PARSER.decode_event(frame("ADDED", "Pod", manifest)[4:])
+    assert (changed.type, changed.seen) == ("ADDED", listed)
+    return listed
+
+
+@given(PODS)
+@example({"metadata": {"name": "p"}, "status": {"containerStatuses": [{"state": BOTH, "lastState": {}}]}})
+@example({"metadata": {"name": "p", "deletionTimestamp": "1970-01-01T00:00:00Z"}})
+def test_pods(manifest):
+    plain = in_json(manifest)
+    meta = plain["metadata"]
+    identity = [meta.get(key, "") for key in ("namespace", "name", "uid", "resourceVersion")]
+    assert seen(manifest) == WatchedObject(*identity, read_pod(plain))
+
+
+@pytest.mark.parametrize("seconds", [2**62, -(2**62), 253_402_300_800])
+def test_a_time_that_is_none_is_none(seconds):
+    at = pods_pb2.Time(seconds=seconds).SerializeToString()
+    assert created(at) is None
+
+
+def test_a_time_that_is_no_message_is_malformed():
+    with pytest.raises(MalformedResponse):
+        created(b"\xff")
+
+
+def created(at):
+    pod = pods_pb2.Pod(metadata=pods_pb2.ObjectMeta(name=b"p", creation_timestamp=at))
+    items = pods_pb2.PodList(metadata={"resource_version": b"7"}, items=[pod]).SerializeToString()
+    # The list is the last field of its envelope. It is empty, so the last byte is its length.
+    (seen,) = PARSER.decode_page(wrapped("PodList", {})[:-1] + varint(len(items)) + items).items
+    return seen.record.created
+
+
+def test_a_list_says_from_when_it_is_and_how_it_goes_on():
+    page = PARSER.decode_page(wrapped("PodList", {"metadata": {"resourceVersion": "7", "continue": "x"}}))
+    assert ([*page.items], page.version, page.rest) == ([], "7", "x")
+
+
+@pytest.mark.parametrize("more", [{}, {"continue": "x"}], ids=["last", "more"])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_list_that_is_cut_anywhere_is_no_shorter_one(count, more):
+    """Read a list that a proxy truncates without an error."""
+    items = [{"metadata": {"name": f"p{number}"}, "status": {"phase": "Running"}} for number in range(count)]
+    # Encoding and media type follow the list. An API server leaves both empty.
+    unsaid = field(3, BYTES, b"") + field(4, BYTES, b"")
+    body = wrapped("PodList", {"metadata": {**VERSION, **more}, "items": items}) + unsaid
+    whole, read = listed(body), {}
+    for size in range(len(body)):
+        with contextlib.suppress(MalformedResponse):
+            read[size] = listed(body[:size])
+    assert len(whole[0]) == count
+    assert read == {len(body) - len(unsaid): whole, len(body) - len(unsaid) // 2: whole}
+
+
+def listed(body):
+    page = PARSER.decode_page(body)
+    return [*page.items], page.version, page.rest
+
+
+@pytest.mark.parametrize("metadata", [{}, {"continue": "x"}, {"resourceVersion": ""}])
+def test_a_list_that_does_not_say_as_of_when_it_is_is_none(metadata):
+    with pytest.raises(MalformedResponse):
+        PARSER.decode_page(wrapped("PodList", {"metadata": metadata, "items": []}))
+
+
+def test_a_bookmark_has_a_version_and_nothing_else():
+    mark = {"metadata": {"resourceVersion": "9", "creationTimestamp": None}}
+    change = PARSER.decode_event(frame("BOOKMARK", "Pod", mark)[4:])
+    assert change == ("BOOKMARK", WatchedObject("", "", "", "9", None))
+
+
+def test_what_pods_have_alike_is_one_object():
+    """Check that thousands of pods share equal parts."""
+    status = {
+        "startTime": "2026-01-01T00:00:00Z",
+        "conditions": [{"type": "Ready", "status": "True", "reason": "r"}],
+        "containerStatuses": [{"name": "c", "image": "i", "state": {"terminated": {"exitCode": 0}}}],
+    }
+    one, other = (seen({"metadata": {"name": name}, "status": status}).record for name in ("a", "b"))
+    assert one.started == datetime(2026, 1, 1, tzinfo=timezone.utc)
+    assert one.started is other.started
+    assert one.ready is other.ready
+    assert one.containers[0].image is other.containers[0].image
+    assert one.containers[0].ended is other.containers[0].ended
+
+
+@pytest.mark.parametrize("how", ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "SOMETHING"])
+def test_a_change_may_say_more_than_is_read_of_it(how):
+    manifest = {"metadata": {"name": "p", "resourceVersion": "7"}, "status": {"phase": "Running"}}
+    plain = frame(how, "Pod", manifest)[4:]
+    assert PARSER.decode_event(plain).type == how
+    assert PARSER.decode_event(plain).seen == seen(manifest)
+    # A later API may add fields before, between or after the known ones.
+    more = field(9, BYTES, b"k8s\0")
+    object_at = 2 + len(how)
+    for said in (more + plain, plain[:object_at] + more + plain[object_at:], plain + more):
+        assert PARSER.decode_event(said) == PARSER.decode_event(plain)
+    # The last value of a repeated field applies.
+    assert PARSER.decode_event(plain + field(1, BYTES, b"DELETED")) == ("DELETED", seen(manifest))
+
+
+@pytest.mark.parametrize("off", [1, -1])
+@pytest.mark.parametrize("length", ["type", "object", "raw"])
+def test_a_change_whose_lengths_are_wrong_is_malformed(length, off):
+    pod = wrapped("Pod", {"metadata": {"name": "p"}, "status": {"phase": "Running"}})
+
+    def change(**wrong):
+        raw = b"\n" + varint(len(pod) + wrong.get("raw", 0)) + pod
+        how = b"\n" + varint(len(b"ADDED") + wrong.get("type", 0)) + b"ADDED"
+        return how + b"\x12" + varint(len(raw) + wrong.get("object", 0)) + raw
+
+    assert PARSER.decode_event(change()).type == "ADDED"
+    with pytest.raises(MalformedResponse):
+        PARSER.decode_event(change(**{length: off}))
+
+
+def test_a_length_without_an_end_is_refused_at_once():
+    with pytest.raises(MalformedResponse):
+        PARSER.decode_event(b"\n\x05ADDED\x12\x7f\n" + b"\xff" * 1_000_000 + b"\x01k8s\0")
+
+
+def broken():
+    pod = wrapped("Pod", {"metadata": {"name": "p"}, "status": {"phase": "Running"}})
+    return [
+        b"",
+        b"<html>",
+        b'{"type": "ADDED"}',
+        MAGIC,
+        MAGIC + b"\xff" * 9,
+        pod[:-1],
+        wrapped("Status", {"code": 403}),
+    ]
+
+
+@pytest.mark.parametrize("said", broken())
+def test_what_is_no_pod_is_malformed(said):
+    event = field(1, BYTES, b"ADDED") + field(2, BYTES, field(1, BYTES, said))
+    for parse, body in (
+        (PARSER.decode_page, said),
+        (PARSER.decode_event, said),
+        (PARSER.decode_event, event),
+    ):
+        with pytest.raises(MalformedResponse):
+            parse(body)
+
+
+def test_an_error_in_a_watch_is_what_the_api_server_answers():
+    status = {"reason": "Expired", "message": "too old", "code": 410, "details": {"retryAfterSeconds": 3}}
+    with pytest.raises(ApiError) as raised:
+        PARSER.decode_event(frame("ERROR", "Status", status)[4:])
+    answer = raised.value
+    assert (answer.code, answer.reason, answer.message, answer.genuine) == (410, "Expired", "too old", True)

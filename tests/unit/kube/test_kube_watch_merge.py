@@ -1,0 +1,97 @@
+"""Results of several reflectors reach the sink as one list, followed by changes."""
+
+from datetime import datetime, timezone
+
+from backend_plugin.core.observed import Event, Job, Pod
+from backend_plugin.kube.watch_merge import MergedKind, WatchedObject
+from backend_plugin.shell.cluster import ObjectName
+
+
+class Told:
+    """A sink that records its calls."""
+
+    def __init__(self):
+        self.said = []
+
+    def replace_records(self, kind, records):
+        self.said.append(["all", *(record.name for _, record in records)])
+
+    def put_record(self, namespace, record):
+        self.said.append(["put", record.name])
+
+    def drop_record(self, kind, name):
+        self.said.append(["drop", name])
+
+
+def a_pod(name, version="1"):
+    return WatchedObject("ns", name, f"uid-{name}", version, Pod(name=name))
+
+
+def an_event(name, second, version):
+    at = datetime(2026, 1, 1, 0, 0, second, tzinfo=timezone.utc)
+    return WatchedObject("ns", name, f"uid-{name}", version, Event(reason="r", name=name, at=at))
+
+
+def gathered(record, parts):
+    told = Told()
+    gathering = MergedKind(told, record)
+    return told, gathering, [gathering.add_part() for _ in range(parts)]
+
+
+def test_one_part_is_told_at_once_and_keeps_nothing():
+    told, gathering, (part,) = gathered(Pod, 1)
+    part.replace_records([a_pod("a")])
+    part.apply_change(a_pod("b", "2"))
+    part.apply_deletion(a_pod("a", "3"))
+    gone = ObjectName(namespace="ns", name="a", uid="uid-a")
+    assert told.said == [["all", "a"], ["put", "b"], ["drop", gone]]
+    assert gathering.complete.is_set()
+    assert part.kept == {}
+
+
+def test_a_list_of_one_part_says_nothing_of_another():
+    told, _, (one, other) = gathered(Pod, 2)
+    one.replace_records([a_pod("a")])
+    one.apply_change(a_pod("b", "2"))
+    one.apply_deletion(a_pod("a", "3"))
+    assert told.said == []
+    other.replace_records([a_pod("c")])
+    one.replace_records([a_pod("d")])
+    assert told.said == [["all", "b", "c"], ["all", "d", "c"]]
+
+
+def test_a_part_that_is_not_there_delays_no_other_and_takes_nothing_away():
+    told, _, (one, other) = gathered(Pod, 2)
+    one.replace_records([a_pod("a")])
+    other.mark_unavailable(permitted=True)
+    assert told.said == [["all", "a"]]
+    one.mark_unavailable(permitted=False)
+    assert told.said == [["all", "a"]]
+
+
+def test_jobs_that_may_not_be_seen_are_not_no_jobs():
+    told, gathering, (one, other) = gathered(Job, 2)
+    one.mark_unavailable(permitted=False)
+    other.mark_unavailable(permitted=False)
+    assert not gathering.complete.is_set()
+    other.mark_unavailable(permitted=True)
+    one.replace_records([])
+    assert told.said == [["all"]]
+
+
+def test_events_come_in_their_order_and_only_once():
+    told, _, (one, other) = gathered(Event, 2)
+    one.replace_records([an_event("late", 9, "3"), an_event("early", 1, "4")])
+    other.replace_records([an_event("between", 5, "1")])
+    one.replace_records([an_event("early", 1, "4"), an_event("newest", 8, "7"), an_event("new", 7, "6")])
+    one.apply_deletion(an_event("early", 1, "8"))
+    assert told.said == [["all", "early", "between", "late"], ["put", "new"], ["put", "newest"]]
+
+
+def test_what_is_not_ours_is_not_told():
+    told, _, (part,) = gathered(Event, 1)
+    stranger = WatchedObject("ns", "", "u", "1", None)
+    part.replace_records([stranger])
+    part.apply_change(stranger)
+    part.apply_deletion(stranger)
+    assert told.said == [["all"]]

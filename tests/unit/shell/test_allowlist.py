@@ -1,0 +1,64 @@
+"""Tests of the allowlist of namespaces and output prefixes."""
+
+from typing import Any
+
+import pytest
+from builders import a_run
+
+from backend_plugin.core.errors import Problem
+from backend_plugin.shell.allowlist import FLYTES, Allowlist
+from backend_plugin.shell.output_prefixes import OutputPrefixes
+
+
+def refused(allowed: dict[str, Any], **run: Any) -> list[Problem]:
+    return [*Allowlist(prefixes=OutputPrefixes(["s3://bucket"]), **allowed).check_attempt(a_run(**run))]
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "kube-public", "kube-node-lease", "kfpytorch"])
+def test_namespaces_of_the_cluster_and_of_the_release_are_refused_by_every_setting(namespace: str) -> None:
+    given = {"namespaces": ("*", namespace), "template": "*", "refused": ("kfpytorch",)}
+    (problem,) = refused(given, namespace=namespace)
+    assert (problem.field, problem.value) == ("task_execution_metadata.namespace", namespace)
+    assert not Allowlist(prefixes=OutputPrefixes(), **given).is_served(namespace)
+
+
+@pytest.mark.parametrize(
+    ("template", "namespace", "is_served"),
+    [
+        (FLYTES, "project-development", True),
+        (FLYTES, "project-production", False),
+        (FLYTES, "flyte", False),
+        ("{{ domain }}", "development", True),
+        ("{{domain}}", "development", True),
+        ("{{ domain }}", "project-development", False),
+        ("flyte-{{ project }}", "flyte-project", True),
+        ("flyte-{{ project }}", "flyte-other", False),
+        ("{{ org }}-{{ project }}-{{ domain }}", "acme-project-development", True),
+        ("{{ org }}-{{ project }}-{{ domain }}", "acme-other-development", False),
+        ("tasks", "tasks", True),
+        ("tasks", "project-development", False),
+        ("team-*", "team-vision", True),
+        ("*", "anything", True),
+    ],
+)
+def test_a_namespace_has_to_be_that_of_the_project_and_domain(
+    template: str, namespace: str, is_served: bool
+) -> None:
+    assert (refused({"template": template}, namespace=namespace) == []) is is_served
+
+
+@pytest.mark.parametrize("project", ["*", "?roject", "[a-z]roject"])
+def test_a_project_is_no_pattern(project: str) -> None:
+    assert refused({"template": FLYTES}, project=project)
+
+
+def test_both_rules_of_namespaces_hold() -> None:
+    given = {"template": FLYTES, "namespaces": ("team-*",)}
+    assert refused(given)
+    assert not refused(given, project="team-a", namespace="team-a-development")
+
+
+def test_a_refused_prefix_tells_nothing_about_the_places_of_the_platform() -> None:
+    (problem,) = refused({}, output_prefix="s3://elsewhere/f1")
+    assert problem.field == "output_prefix"
+    assert "s3://bucket" not in str(problem)

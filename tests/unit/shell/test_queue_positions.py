@@ -1,0 +1,92 @@
+"""Tests of the queue position of a job."""
+
+from datetime import datetime, timezone
+
+import pytest
+
+from backend_plugin.core.observed import Condition, Job, PodGroup
+from backend_plugin.shell import queue_positions
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.cluster import ObjectName
+from backend_plugin.shell.queue_positions import QueuePositions
+
+API = "kueue.x-k8s.io"
+RESERVED = Condition(type="QuotaReserved", true=True)
+
+
+def workload(uid: str, second: int = 0, *conditions: Condition, **said: object) -> PodGroup:
+    created = datetime(2026, 1, 1, 0, 0, second, tzinfo=timezone.utc)
+    more = {"queue": "team", **said}
+    return PodGroup(
+        kind="Workload", api=API, name=uid, uid=uid, created=created, conditions=conditions, **more
+    )  # type: ignore[arg-type]
+
+
+def standing(*groups: PodGroup) -> QueuePositions:
+    found = QueuePositions()
+    for group in groups:
+        found.put_group("ns", group)
+    return found
+
+
+OURS = workload("ours", 5)
+
+
+def test_the_higher_and_the_earlier_come_before_it() -> None:
+    others = [
+        workload("high", 9, priority=1),
+        workload("early", 1),
+        workload("late", 7),
+        workload("low", 0, priority=-1),
+    ]
+    assert standing(OURS, *others).with_position(OURS).ahead == 2
+
+
+def test_who_is_elsewhere_or_waits_no_longer_is_not_before_it() -> None:
+    found = standing(
+        OURS, workload("other queue", 1, queue="x"), workload("runs", 1, RESERVED), workload("early", 1)
+    )
+    found.put_group("elsewhere", workload("early elsewhere", 1))
+    assert found.with_position(OURS).ahead == 1
+    found.put_group("ns", workload("early", 1, RESERVED))
+    assert found.with_position(OURS).ahead == 0
+    found.put_group("ns", workload("again", 1))
+    found.drop_group("again")
+    found.drop_group("unknown")
+    found.drop_group(None)
+    assert found.with_position(OURS).ahead == 0
+    found.put_group("ns", workload("ours", 5, RESERVED))
+    assert found.with_position(OURS).ahead is None
+
+
+def test_a_group_without_a_queue_of_that_kind_has_no_place() -> None:
+    group = PodGroup(kind="PodGroup", api="scheduling.volcano.sh", name="j", uid="g", queue="team")
+    assert standing(group).with_position(group) == group
+
+
+def test_in_a_queue_that_is_too_long_nobody_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Fill the queue with two groups instead of ten thousand.
+    monkeypatch.setattr(queue_positions, "_LONGEST", 2)
+    found = standing(workload("a", 1), workload("b", 2), OURS)
+    assert found.with_position(OURS).ahead is None
+    assert found.with_position(workload("b", 2)).ahead is None
+
+
+def test_a_job_knows_its_place_and_those_before_it_are_nobody_s_groups() -> None:
+    cache = Cache(lambda: datetime(2026, 1, 1, tzinfo=timezone.utc))
+    cache.put_record("ns", Job(name="j"))
+    cache.put_record("ns", Job(name="theirs"))
+    own = workload("u", 5)
+    records = [
+        ("ns", PodGroup(kind="Workload", api=API, name="j", uid="u", queue="team", created=own.created)),
+        ("ns", workload("theirs", 1, foreign=True)),
+    ]
+    cache.replace_records(PodGroup, records)
+    entries = {entry.name: entry for entry in cache}
+    assert [group.ahead for group in entries["j"].get_observed_state().pod_groups] == [1]
+    assert entries["theirs"].get_observed_state().pod_groups == ()
+    cache.drop_record(PodGroup, ObjectName(namespace="ns", name="theirs", uid="theirs"))
+    assert [group.ahead for group in entries["j"].get_observed_state().pod_groups] == [0]
+    cache.replace_records(PodGroup, [])
+    cache.put_record("ns", workload("late", 9, foreign=True))
+    assert entries["j"].get_observed_state().pod_groups == ()

@@ -1,0 +1,82 @@
+"""Tests of the YAML reader: input is read completely or rejected, and cannot crash the process."""
+
+import json
+from datetime import date
+
+import pytest
+import yaml
+
+from backend_plugin.shell import yaml_loader
+
+FACE = "\N{GRINNING FACE}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"a": FACE}).encode(),
+        f"a: {FACE}".encode(),
+        b'a: "\\U0001F600"',
+        f"\ufeffa: {FACE}".encode(),
+        f"a: {FACE}".encode("utf-16"),
+        f"a: {FACE}\r\n".encode(),
+    ],
+    ids=["json", "yaml", "escaped", "byte order mark", "utf-16", "windows"],
+)
+def test_a_character_is_read_whole_however_it_is_written(text: bytes) -> None:
+    assert yaml_loader.load_documents(text) == [{"a": FACE}]
+
+
+@pytest.mark.parametrize("text", [b'{"a": "\\ud83d"}', b'a: "\\ude00"', b'? "\\ud83d"\n: 1'])
+def test_half_a_character_is_refused_where_it_stands(text: bytes) -> None:
+    with pytest.raises(yaml.YAMLError, match="line 1, column"):
+        yaml_loader.load_documents(text)
+
+
+DEEP = 100_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"[" * DEEP, b'{"a":' * DEEP, b"- " * DEEP, b"? " * DEEP, b"#\n" + b"[" * DEEP, b"#\n" + b"{a: " * DEEP],
+    ids=["list", "object", "items", "keys", "flow list", "flow mapping"],
+)
+def test_what_nests_without_end_is_refused(text: bytes) -> None:
+    with pytest.raises(RecursionError):
+        yaml_loader.load_documents(text)
+
+
+def test_what_only_looks_deep_is_read() -> None:
+    said = "x" * 2_000
+    assert yaml_loader.load_documents(f"a: '{said}'\nb: {[[]] * 1_000}".encode()) == [
+        {"a": said, "b": [[]] * 1_000}
+    ]
+
+
+def test_times_stay_as_they_are_written_for_whoever_wants_that() -> None:
+    text = b"a: 2026-01-01\n---\n{b: 2026-01-02}"
+    assert yaml_loader.load_documents(text) == [{"a": date(2026, 1, 1)}, {"b": date(2026, 1, 2)}]
+    assert yaml_loader.load_documents(text, times=False) == [{"a": "2026-01-01"}, {"b": "2026-01-02"}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plugins: {}\nplugins: {}",
+        "a: {b: 1, b: 2}",
+        "- {a: 1}\n- x: {k: [{y: 1, y: 1}]}",
+        '"a": 1\na: 2',
+        "&x a: 1\na: 2",
+    ],
+)
+def test_a_key_that_is_there_twice_is_refused_with_its_place(text):
+    with pytest.raises(yaml.YAMLError, match=r"the key '\w+' is duplicate; remove one of the two") as caught:
+        yaml_loader.load_documents(text.encode())
+    assert caught.value.problem_mark is not None
+
+
+def test_keys_of_other_kinds_and_merged_ones_are_no_duplicates():
+    text = 'base: &b {a: 1, c: 2}\nown: {<<: *b, a: 3}\n1: x\n"1": y\n---\nbase: 1\n'
+    first, second = yaml_loader.load_documents(text.encode())
+    assert first == {"base": {"a": 1, "c": 2}, "own": {"a": 3, "c": 2}, 1: "x", "1": "y"}
+    assert second == {"base": 1}

@@ -1,0 +1,461 @@
+"""The failure file of a rank, as this package and torch's tools read it."""
+
+import dataclasses
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import time
+import traceback
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flytekitplugins.kfpytorch.worker import failure_file
+from kfpytorch_common.causes import Failure, Frame
+
+WATCHED = """
+import os, signal, sys, sysconfig, time
+from pathlib import Path
+from flytekitplugins.kfpytorch.worker import failure_file
+
+WAIT = "import time; print('ready', flush=True); time.sleep(60)"
+
+def inner():
+    match sys.argv[2]:
+        case "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "wait":
+            print("ready", flush=True); time.sleep(60)
+        case "all_reduce":
+            exec(compile(WAIT, sysconfig.get_path("purelib") + "/torch/distributed/c10d.py", "exec"))
+
+def outer():
+    inner()
+
+failure_file.enable_stack_dumps(Path(sys.argv[1]))
+outer()
+"""
+
+
+def recorded(directory: Path, error: BaseException, **said: Any) -> Failure:
+    how = {"replica": "worker-0", "recoverable": False, **said}
+    failure_file.write_failure(
+        directory, error, failure_file.read_identity(how["replica"]), recoverable=how["recoverable"]
+    )
+    found = failure_file.read_failure(directory)
+    assert found is not None
+    return found
+
+
+def raised(error: BaseException) -> BaseException:
+    with pytest.raises(type(error)) as caught:
+        raise error
+    return caught.value
+
+
+def raised_in(file: str) -> BaseException:
+    """Return an exception that code of `file` raised."""
+    with pytest.raises(RuntimeError) as caught:
+        exec(compile("raise RuntimeError('wrong')", file, "exec"), {})
+    return caught.value
+
+
+def test_all_is_written_that_a_reader_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    error = raised(ValueError("no such\ncolumn"))
+    [frame] = traceback.extract_tb(error.__traceback__)
+    said = recorded(tmp_path, error, replica="node 1", recoverable=True)
+    assert said == Failure(
+        rank=3,
+        local_rank=1,
+        replica="node 1",
+        exit_code=1,
+        time_ns=said.time_ns,
+        pid=os.getpid(),
+        exception="ValueError",
+        message="no such\ncolumn",
+        frames=(Frame(file=__file__, line=frame.lineno or 0, function="raised", code="raise error"),),
+        traceback="".join(traceback.format_exception(error)),
+        recoverable=True,
+    )
+    assert 0 <= time.time_ns() - said.time_ns < 10**9
+
+
+def test_torch_reads_it_in_its_own_form(tmp_path: Path) -> None:
+    said = recorded(tmp_path, raised(ValueError("wrong")))
+    assert json.loads((tmp_path / "error.json").read_text()) == {
+        "message": {
+            "message": "ValueError: wrong",
+            "extraInfo": {"py_callstack": said.traceback, "timestamp": str(said.time_ns // 10**9)},
+        }
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["error.json", "failure.json"]
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "message"),
+    [
+        (None, 0, "the function called sys.exit(None)"),
+        (0, 0, "the function called sys.exit(0)"),
+        (3, 3, "the function called sys.exit(3)"),
+        (256 + 7, 7, "the function called sys.exit(263)"),
+        (-1, 255, "the function called sys.exit(-1)"),
+        (True, 1, "the function called sys.exit(True)"),
+        ("no data", 1, "the function called sys.exit('no data')"),
+    ],
+)
+def test_an_exit_has_the_code_that_an_interpreter_would_end_with(
+    tmp_path: Path, code: Any, exit_code: int, message: str
+) -> None:
+    said = recorded(tmp_path, raised(SystemExit(code)))
+    assert (said.exit_code, said.message, said.exception) == (exit_code, message, "SystemExit")
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise KeyError("its message")
+
+
+class NotText(Exception):
+    def __str__(self) -> str:
+        return 3  # type: ignore[return-value]
+
+
+class Exits(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(0)
+
+
+class Hostile(Exception):
+    """An exception with attributes that raise."""
+
+    @property
+    def exceptions(self) -> Any:
+        raise KeyboardInterrupt
+
+    @property
+    def __notes__(self) -> Any:
+        raise SystemExit(0)
+
+
+class Endless(Exception):
+    """An exception that contains itself."""
+
+    exceptions: Any = ()
+
+
+class Several(Exception):
+    """An exception like an exception group, which Python 3.10 does not have."""
+
+    exceptions = (ValueError("no data"), KeyError("name"))
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (Several("2 sub-exceptions"), "2 sub-exceptions\nValueError: no data\nKeyError: 'name'"),
+        (Unprintable(), "(its message cannot be printed: KeyError)"),
+        (NotText(), "(its message cannot be printed: TypeError)"),
+        (Exits(), "(its message cannot be printed: SystemExit)"),
+        (Hostile("text"), "text"),
+        (ValueError(), ""),
+        (ValueError("\udcff lone"), "\udcff lone"),
+        (KeyError("column"), "'column'"),
+    ],
+    ids=["several", "unprintable", "not text", "exits", "hostile", "empty", "surrogate", "key"],
+)
+def test_whatever_an_exception_says_is_written(tmp_path: Path, error: BaseException, message: str) -> None:
+    said = recorded(tmp_path, raised(error))
+    assert (said.message, said.exception) == (message, type(error).__name__)
+
+
+def test_an_exception_that_contains_itself_is_written(tmp_path: Path) -> None:
+    error = Endless("text")
+    error.exceptions = (error,)
+    first, second, *_ = recorded(tmp_path, raised(error)).message.splitlines()
+    assert (first, second.partition(", at ")[0]) == ("text", "Endless: text")
+
+
+def test_an_exit_with_an_unprintable_code_is_written(tmp_path: Path) -> None:
+    class Code:
+        def __repr__(self) -> str:
+            raise KeyError("its message")
+
+    assert (
+        recorded(tmp_path, raised(SystemExit(Code()))).message == "(its message cannot be printed: KeyError)"
+    )
+
+
+def test_a_huge_message_and_a_deep_recursion_are_cut(tmp_path: Path) -> None:
+    def deep() -> None:
+        deep()
+
+    with pytest.raises(RecursionError) as caught:
+        deep()
+    assert len(recorded(tmp_path, caught.value).traceback) <= 64_000
+    assert len(recorded(tmp_path, ValueError("x" * 10**6)).message) == 64_000
+    assert (tmp_path / "failure.json").stat().st_size < 10**6
+
+
+def test_a_class_of_a_function_is_called_by_its_own_name(tmp_path: Path) -> None:
+    class OfATest(Exception): ...
+
+    assert recorded(tmp_path, OfATest("x")).exception == "OfATest"
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", True),
+        ("/home/me/train.py", False),
+        pytest.param("/home/me/torch/train.py", False),
+        ("/home/me/torch_models/train.py", False),
+    ],
+)
+def test_torch_is_known_by_the_file_that_raised(tmp_path: Path, file: str, expected: bool) -> None:
+    assert recorded(tmp_path, raised_in(file)).from_torch is expected
+
+
+def test_what_a_transport_of_torch_says_in_the_users_line_is_from_torch(tmp_path: Path) -> None:
+    # `work.wait()` raises this error after `all_reduce(..., async_op=True)`.
+    file = "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:561]"
+    assert recorded(
+        tmp_path, raised(RuntimeError(f"{file} Connection closed by peer [127.0.0.1]:9654"))
+    ).from_torch
+
+
+@pytest.mark.torch
+def test_what_torch_raises_from_its_own_code_in_the_users_line_is_from_torch(tmp_path: Path) -> None:
+    from torch import distributed
+
+    def peer_is_lost() -> None:
+        distributed.TCPStore("127.0.0.1", 0, 2, is_master=True, timeout=timedelta(seconds=0.1))
+
+    with pytest.raises(distributed.DistStoreError) as caught:
+        peer_is_lost()
+    assert recorded(tmp_path, caught.value).from_torch
+
+
+def test_the_users_frames_are_kept_and_others_only_if_there_are_none(tmp_path: Path) -> None:
+    with pytest.raises(json.JSONDecodeError) as caught:
+        json.loads("{")
+    assert {frame.file for frame in recorded(tmp_path, caught.value).frames} == {__file__}
+    alone = raised(ValueError())
+    alone.__traceback__ = caught.value.__traceback__.tb_next if caught.value.__traceback__ else None
+    assert {Path(frame.file).parent.name for frame in recorded(tmp_path, alone).frames} == {"json"}
+
+
+FAILURES = st.builds(
+    Failure,
+    rank=st.none() | st.integers(0),
+    replica=st.text(),
+    exit_code=st.integers(-64, 255),
+    time_ns=st.integers(0),
+    message=st.text(),
+    frames=st.lists(
+        st.builds(Frame, file=st.text(), line=st.integers(0), function=st.text(), code=st.text()), max_size=3
+    ).map(tuple),
+    stopped=st.booleans(),
+)
+
+
+@given(st.lists(FAILURES, max_size=4))
+def test_a_node_hands_on_what_its_ranks_wrote(
+    tmp_path_factory: pytest.TempPathFactory, all_of: list[Failure]
+) -> None:
+    directory = tmp_path_factory.mktemp("node")
+    failure_file.write_terminations(directory, all_of, all_of[:2])
+    assert failure_file.read_terminations(directory) == (all_of, all_of[:2])
+
+
+@pytest.mark.parametrize("text", [None, "", '{"rank": 1, "repl'], ids=["none", "empty", "half"])
+def test_what_was_not_written_whole_is_nothing(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / failure_file.FILE_NAME).write_text(text)
+        (tmp_path / failure_file.RANKS_FILE_NAME).write_text(text)
+    assert (failure_file.read_failure(tmp_path), failure_file.read_terminations(tmp_path)) == (None, ([], []))
+
+
+def watched(directory: Path, what: str) -> tuple[tuple[tuple[str, int, str], ...], bool]:
+    """Return the position that a real process reports, after a crash or on request."""
+    script = directory / "train.py"
+    script.write_text(WATCHED)
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", script, directory, what],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout is not None
+        if process.stdout.readline() and failure_file.ASK_WHERE is not None:
+            process.send_signal(failure_file.ASK_WHERE)
+            deadline = time.monotonic() + 30
+            whole = re.compile(rf'File "{re.escape(str(script))}", line \d+ in <module>\n$')
+            while not whole.search((directory / failure_file.STACK_FILE_NAME).read_text()):
+                assert time.monotonic() < deadline
+        process.kill() if what != "crash" else process.wait()
+    found = failure_file.read_position(directory, crashed=what == "crash")
+    assert {frame.file for frame in found.frames} == {str(script)}
+    return tuple((frame.code, frame.line, frame.function) for frame in found.frames), found.waiting
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "waits"),
+    [
+        ("crash", "os.kill(os.getpid(), signal.SIGSEGV)", False),
+        ("wait", 'print("ready", flush=True); time.sleep(60)', False),
+        (
+            "all_reduce",
+            'exec(compile(WAIT, sysconfig.get_path("purelib") + "/torch/distributed/c10d.py", "exec"))',
+            True,
+        ),
+    ],
+    ids=["crash", "wait", "all_reduce"],
+)
+def test_a_process_tells_where_it_was(tmp_path: Path, what: str, code: str, waits: bool) -> None:
+    lines = [line.strip() for line in WATCHED.splitlines()]
+    expected = [("outer()", "<module>"), ("inner()", "outer"), (code, "inner")]
+    assert watched(tmp_path, what) == (
+        tuple((line, lines.index(line) + 1, function) for line, function in expected),
+        waits,
+    )
+
+
+def test_nobody_knows_where_a_process_was_that_was_never_asked(tmp_path: Path) -> None:
+    assert failure_file.read_position(tmp_path) == failure_file.StackPosition()
+    (tmp_path / failure_file.STACK_FILE_NAME).touch()
+    assert failure_file.read_position(tmp_path) == failure_file.StackPosition()
+
+
+DISTRIBUTED = sysconfig.get_path("purelib") + "/torch/distributed"
+ASKED = f"""Stack (most recent call first):
+  File "{DISTRIBUTED}/distributed_c10d.py", line 5055 in barrier
+  File "{DISTRIBUTED}/c10d_logger.py", line 81 in wrapper
+  File "/home/me/train.py", line 9 in train
+"""
+
+
+def test_a_position_has_the_collective_that_the_rank_waits_in(tmp_path: Path) -> None:
+    command = '  File "<string>", line 3 in <module>\n'
+    latest = ASKED.replace("line 9", "line 12")
+    (tmp_path / failure_file.STACK_FILE_NAME).write_text(f"{ASKED}{latest}{command}")
+    assert failure_file.read_position(tmp_path) == failure_file.StackPosition(
+        frames=(Frame(file="/home/me/train.py", line=12, function="train", code=""),),
+        waiting=True,
+        collective="barrier",
+    )
+
+
+def test_a_rank_that_dies_later_was_not_where_it_was_when_it_was_asked(tmp_path: Path) -> None:
+    (tmp_path / failure_file.STACK_FILE_NAME).write_text(ASKED)
+    killed = Failure(rank=1, replica="worker-0", exit_code=-9, time_ns=5)
+    stopped = dataclasses.replace(killed, stopped=True)
+    assert failure_file.get_process_failure(tmp_path, killed) == killed
+    assert [frame.line for frame in failure_file.get_process_failure(tmp_path, stopped).frames] == [9]
+
+
+def test_after_a_crash_in_native_code_the_main_thread_says_where(tmp_path: Path) -> None:
+    threads = "".join(
+        f'Thread 0x{number} (most recent call first):\n  File "/home/me/{file}.py", line {number} in f\n\n'
+        for number, file in ((7, "loader"), (8, "train"))
+    )
+    (tmp_path / failure_file.STACK_FILE_NAME).write_text(f"{ASKED}Fatal Python error: Aborted\n\n{threads}")
+    aborted = Failure(rank=1, replica="worker-0", exit_code=-6, time_ns=5)
+    assert [
+        (each.file, each.line) for each in failure_file.get_process_failure(tmp_path, aborted).frames
+    ] == [("/home/me/train.py", 8)]
+
+
+def test_an_end_without_an_error_is_written_too(tmp_path: Path) -> None:
+    me = failure_file.WorkerIdentity("worker-0", 1, None)
+    silent = Failure(rank=1, replica="worker-0", exit_code=0, time_ns=5)
+    assert failure_file.get_process_failure(tmp_path, silent) == silent
+    failure_file.write_exit(tmp_path, me)
+    assert failure_file.get_process_failure(tmp_path, silent).message == "the function returned"
+    failure_file.write_exit(tmp_path, me, SystemExit(0))
+    ended = failure_file.get_process_failure(tmp_path, silent)
+    assert (ended.exception, ended.message) == ("SystemExit", "the function called sys.exit(0)")
+
+
+def test_the_exceptions_before_it_are_written_in_their_order(tmp_path: Path) -> None:
+    def read() -> None:
+        raise OSError("disk")
+
+    def find() -> None:
+        try:
+            read()
+        except OSError:
+            raise KeyError("label")  # noqa: B904 - the context is what is tested.
+
+    def fail() -> None:
+        try:
+            find()
+        except KeyError as error:
+            raise ValueError("image") from error
+
+    with pytest.raises(ValueError, match="image") as caught:
+        fail()
+    assert [
+        (each.exception, each.message, each.frames[-1].function, each.handled)
+        for each in recorded(tmp_path, caught.value).chain
+    ] == [("OSError", "disk", "read", True), ("KeyError", "'label'", "find", False)]
+
+
+def test_what_was_hidden_is_not_written_and_a_knot_ends(tmp_path: Path) -> None:
+    hidden, knot = ValueError("a"), ValueError("b")
+    hidden.__context__, hidden.__suppress_context__ = KeyError("c"), True
+    knot.__cause__ = knot
+    assert (recorded(tmp_path, hidden).chain, recorded(tmp_path, knot).chain) == ((), ())
+
+
+def test_of_a_long_chain_the_nearest_and_the_first_are_written(tmp_path: Path) -> None:
+    errors = [ValueError(str(number)) for number in range(10)]
+    for later, earlier in itertools.pairwise(errors):
+        later.__cause__ = earlier
+    assert [each.message for each in recorded(tmp_path, errors[0]).chain] == ["9", "3", "2", "1"]
+
+
+@pytest.mark.torch
+def test_the_error_of_a_data_loader_is_the_one_of_its_worker(tmp_path: Path) -> None:
+    script = tmp_path / "loading.py"
+    script.write_text(LOADING)
+    subprocess.run([sys.executable, "-W", "ignore", script, tmp_path], check=True, timeout=60)
+    said = failure_file.read_failure(tmp_path)
+    assert said is not None
+    assert (said.exception, said.message, said.from_torch) == (
+        "ValueError",
+        "image 0\nis broken (in DataLoader worker process 0)",
+        False,
+    )
+    assert [(frame.function, frame.line) for frame in said.frames] == [("<module>", 16), ("__getitem__", 12)]
+    [before] = said.chain
+    assert (before.exception, before.frames[-1].line, before.handled) == ("KeyError", 10, False)
+
+
+LOADING = """
+import sys
+from pathlib import Path
+from torch.utils.data import DataLoader
+from flytekitplugins.kfpytorch.worker import failure_file
+class Images(list):
+    def __len__(self): return 1
+    def __getitem__(self, index):
+        try:
+            {}["label"]
+        except KeyError as error:
+            raise ValueError(f"image {index}\\nis broken") from error
+
+
+try:
+    next(iter(DataLoader(Images(), num_workers=1, multiprocessing_context="fork")))
+except ValueError as error:
+    failure_file.write_failure(Path(sys.argv[1]), error, failure_file.read_identity(""), recoverable=False)
+"""

@@ -1,0 +1,106 @@
+"""gloo replaces nccl on machines without a GPU, only in calls of the user."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed
+
+from flytekitplugins.kfpytorch.worker import gloo_fallback
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU nothing stands in"),
+    # torch's warning about a process group that is not destroyed.
+    pytest.mark.filterwarnings("ignore::UserWarning:torch.distributed"),
+]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """Yield the arguments of a process group with one rank, without the backend."""
+    monkeypatch.setenv("RANK", "0")
+    yield {"init_method": f"file://{tmp_path / 'store'}", "rank": 0, "world_size": 1}
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def devices() -> dict[str, str]:
+    """Return the backend of each kind of device."""
+    return dict(part.split(":") for part in str(distributed.get_backend_config()).split(","))
+
+
+@pytest.mark.parametrize("asked", ["nccl", "NCCL", "cpu:gloo,cuda:nccl", "cuda:nccl"])
+def test_nccl_becomes_gloo_on_the_processor(
+    world: dict[str, Any], capsys: pytest.CaptureFixture[str], asked: str
+) -> None:
+    with gloo_fallback.replace_nccl():
+        distributed.init_process_group(backend=asked, **world)
+        tensor = torch.ones(2)
+        distributed.all_reduce(tensor)
+    assert (devices()["cpu"], set(devices().values())) == ("gloo", {"gloo"})
+    assert (tensor.tolist(), capsys.readouterr().err) == ([1, 1], gloo_fallback.WARNING + "\n")
+
+
+@pytest.mark.parametrize("asked", ["gloo", "cpu:gloo"])
+def test_what_does_not_ask_for_nccl_is_left_alone(
+    world: dict[str, Any], capsys: pytest.CaptureFixture[str], asked: str
+) -> None:
+    with gloo_fallback.replace_nccl():
+        distributed.init_process_group(backend=asked, **world)
+    assert (distributed.get_backend(), capsys.readouterr().err) == (asked, "")
+
+
+def test_a_backend_may_stand_first_and_a_device_is_forgotten(world: dict[str, Any]) -> None:
+    with gloo_fallback.replace_nccl():
+        distributed.init_process_group("nccl", **world, device_id=torch.device("cuda:0"))
+    assert distributed.get_backend() == "gloo"
+
+
+NEW_GROUPS: list[Callable[[], Any]] = [
+    lambda: distributed.new_group(backend="nccl"),
+    lambda: distributed.new_group([0], timedelta(seconds=9), "nccl"),
+    lambda: distributed.distributed_c10d.new_group([0], backend="NCCL"),
+    lambda: distributed.new_subgroups(1, backend="nccl")[0],
+]
+
+
+@pytest.mark.parametrize("new_group", NEW_GROUPS, ids=["named", "third", "c10d", "subgroups"])
+def test_a_group_within_the_world_is_of_gloo_too(world: dict[str, Any], new_group: Callable[[], Any]) -> None:
+    with gloo_fallback.replace_nccl():
+        distributed.init_process_group("gloo", **world)
+        assert distributed.get_backend(new_group()) == "gloo"
+
+
+def test_the_warning_is_one_line(world: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    with gloo_fallback.replace_nccl():
+        distributed.init_process_group("nccl", **world)
+        distributed.new_group(backend="nccl")
+    assert capsys.readouterr().err == gloo_fallback.WARNING + "\n"
+
+
+def test_only_rank_0_warns(
+    world: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    with gloo_fallback.replace_nccl():
+        distributed.init_process_group("nccl", **world)
+    assert capsys.readouterr().err == ""
+
+
+def test_torch_is_as_it_was_afterwards() -> None:
+    places = [distributed, distributed.distributed_c10d]
+    before = [(place.init_process_group, place.new_group) for place in places]
+    with contextlib.suppress(KeyError), gloo_fallback.replace_nccl():
+        assert [(place.init_process_group, place.new_group) for place in places] != before
+        raise KeyError
+    assert [(place.init_process_group, place.new_group) for place in places] == before
+
+
+def test_what_fails_in_torch_fails_in_torchs_words(world: dict[str, Any]) -> None:
+    with gloo_fallback.replace_nccl(), pytest.raises(TypeError, match="timedelta, got soon"):
+        distributed.init_process_group("nccl", **world, timeout="soon")

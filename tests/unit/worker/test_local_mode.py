@@ -1,0 +1,90 @@
+"""The user's options for local runs, and errors for invalid ones."""
+
+import warnings
+from typing import Any
+
+import click
+import pytest
+
+from flytekitplugins.kfpytorch.worker import local_mode
+from flytekitplugins.kfpytorch.worker.local_mode import InvalidLocalMode, LocalMode
+
+
+@pytest.mark.parametrize(
+    ("said", "by_default", "under_pyflyte_run"),
+    [
+        ({}, LocalMode(inline=True), LocalMode(inline=False)),
+        ({"FLYTE_KFPYTORCH_LOCAL": ""}, LocalMode(inline=True), LocalMode(inline=False)),
+        ({"FLYTE_KFPYTORCH_LOCAL": "replicas"}, LocalMode(inline=False), LocalMode(inline=False)),
+        ({"FLYTE_KFPYTORCH_LOCAL": " Replicas "}, LocalMode(inline=False), LocalMode(inline=False)),
+        ({"FLYTE_KFPYTORCH_LOCAL": "inline"}, LocalMode(inline=True), LocalMode(inline=True)),
+        ({"FLYTE_KFPYTORCH_LOCAL": "1"}, LocalMode(inline=False, ranks=1), LocalMode(inline=False, ranks=1)),
+        (
+            {"FLYTE_KFPYTORCH_LOCAL": "64"},
+            LocalMode(inline=False, ranks=64),
+            LocalMode(inline=False, ranks=64),
+        ),
+    ],
+)
+def test_a_mode_is_chosen(said: dict[str, str], by_default: LocalMode, under_pyflyte_run: LocalMode) -> None:
+    assert local_mode.read_local_mode(said, replicas_by_default=False) == by_default
+    assert local_mode.read_local_mode(said, replicas_by_default=True) == under_pyflyte_run
+
+
+@pytest.mark.parametrize(
+    ("said", "guess"),
+    [
+        ("0", ""),
+        ("-1", ""),
+        ("2.5", ""),
+        ("²", ""),
+        ("true", ""),
+        ("in-line", "; did you mean 'inline'?"),
+        ("Replica", "; did you mean 'replicas'?"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(said: str, guess: str) -> None:
+    with pytest.raises(InvalidLocalMode) as refused:
+        local_mode.read_local_mode({"FLYTE_KFPYTORCH_LOCAL": said}, replicas_by_default=True)
+    assert str(refused.value) == (
+        f"FLYTE_KFPYTORCH_LOCAL={said!r} must be 'replicas', 'inline' or a number of ranks above 0{guess}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [("1", True), ("true", True), ("YES", True), ("0", False), ("false", False), ("No", False), ("", False)],
+)
+def test_all_ranks_are_shown_on_demand(said: str, expected: bool) -> None:
+    assert local_mode.is_verbose({"FLYTE_KFPYTORCH_VERBOSE": said}) is expected
+
+
+def params(**said: Any) -> Any:
+    """Return the parameters of `pyflyte run`, in flytekit's own class."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # flytekit's command line uses deprecated functions of click.
+        from flytekit.clis.sdk_in_container.run import RunLevelParams
+    return RunLevelParams(**said)
+
+
+def test_outside_of_click_there_is_no_pyflyte_run() -> None:
+    assert (local_mode.is_under_pyflyte_run(), local_mode.is_verbose({})) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("remote", "verbose", "expected"),
+    [(False, 0, (True, False)), (False, 1, (True, True)), (True, 1, (False, False))],
+)
+def test_pyflyte_run_is_found_from_the_command_it_runs(
+    remote: bool, verbose: int, expected: tuple[bool, bool]
+) -> None:
+    with (
+        click.Context(click.Command("run"), obj=params(remote=remote, verbose=verbose)) as run,
+        click.Context(click.Command("main"), parent=run, obj="the task's own"),
+    ):
+        assert (local_mode.is_under_pyflyte_run(), local_mode.is_verbose({})) == expected
+
+
+def test_the_environment_outweighs_the_command_line() -> None:
+    with click.Context(click.Command("run"), obj=params(verbose=1)):
+        assert local_mode.is_verbose({"FLYTE_KFPYTORCH_VERBOSE": "0"}) is False

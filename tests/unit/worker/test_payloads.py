@@ -1,0 +1,140 @@
+"""A function is sent to other processes, or rejected with the name of the part that prevents this."""
+
+import pickle
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flytekitplugins.kfpytorch.worker import payloads
+from flytekitplugins.kfpytorch.worker.replica import Payload
+
+LOCK = threading.Lock()
+MODEL = SimpleNamespace(lock=LOCK, size=3)
+
+
+def payload(function: Callable[..., Any], **inputs: Any) -> Payload:
+    return Payload(function, inputs, "s3://raw", None, None)
+
+
+def refusal(sent: Payload) -> str:
+    with pytest.raises(payloads.NotPicklable) as refused:
+        payloads.encode_payload(sent, "flow.train")
+    return str(refused.value)
+
+
+def test_a_payload_arrives_as_it_was() -> None:
+    offset = 5
+
+    def train(size: int) -> int:
+        return size + offset
+
+    arrived = pickle.loads(payloads.encode_payload(payload(train, size=3), "flow.train"))
+    assert arrived.function(**arrived.inputs) == 8
+    assert arrived == Payload(arrived.function, {"size": 3}, "s3://raw", None, None)
+
+
+def test_code_that_travels_by_value_keeps_its_file_names() -> None:
+    def train() -> None:
+        class Model:
+            def step(self) -> None:
+                [(lambda: 1 / value)() for value in (1, 0)]
+
+        Model().step()
+
+    arrived = pickle.loads(payloads.encode_payload(payload(train), "flow.train"))
+    with pytest.raises(ZeroDivisionError) as raised:
+        arrived.function()
+    theirs = [(entry.path, entry.lineno, entry.name) for entry in raised.traceback[1:]]
+    assert {str(path) for path, _, _ in theirs} == {__file__}
+    line = train.__code__.co_firstlineno
+    assert theirs[0] == (Path(__file__), line + 4, "train")
+    assert theirs[1] == (Path(__file__), line + 2, "step")
+    assert theirs[-1] == (Path(__file__), line + 2, "<lambda>")
+
+
+def uses_input() -> Payload:
+    def train(data: Any) -> None: ...
+
+    return payload(train, size=1, data=threading.Lock())
+
+
+def uses_closure() -> Payload:
+    fine, own = 1, threading.Lock()
+
+    def train() -> Any:
+        return fine, own
+
+    return payload(train)
+
+
+def uses_global() -> Payload:
+    def train() -> Any:
+        return LOCK
+
+    return payload(train)
+
+
+def uses_attribute() -> Payload:
+    def train() -> Any:
+        return MODEL.lock
+
+    return payload(train)
+
+
+def uses_other_function() -> Payload:
+    def inner() -> Any:
+        return LOCK
+
+    def train() -> Any:
+        return inner()
+
+    return payload(train)
+
+
+def uses_generator() -> Payload:
+    def train(data: Any) -> None: ...
+
+    return payload(train, data=(number for number in range(3)))
+
+
+@pytest.mark.parametrize(
+    ("sent", "culprit"),
+    [
+        (uses_input, "the input 'data' is a lock: cannot pickle '_thread.lock' object"),
+        (uses_generator, "the input 'data' is a generator: cannot pickle 'generator' object"),
+        (uses_closure, "the variable 'own' around it is a lock: cannot pickle '_thread.lock' object"),
+        (uses_global, "the global 'LOCK' is a lock: cannot pickle '_thread.lock' object"),
+        (uses_attribute, "the global 'MODEL' is a SimpleNamespace: cannot pickle '_thread.lock' object"),
+        (
+            uses_other_function,
+            "the variable 'inner' around it is a function: cannot pickle '_thread.lock' object",
+        ),
+    ],
+)
+def test_what_stands_in_the_way_is_named(sent: Callable[[], Payload], culprit: str) -> None:
+    assert refusal(sent()) == (
+        f"flow.train cannot be sent to its worker processes: {culprit}. "
+        'Make it inside the function, or use start_method="fork"'
+    )
+
+
+def test_an_object_that_raises_anything_when_it_is_pickled_is_named() -> None:
+    class Odd:
+        def __reduce__(self) -> str:
+            raise KeyError("odd")
+
+    def train(data: Odd) -> None: ...
+
+    assert refusal(payload(train, data=Odd())) == (
+        "flow.train cannot be sent to its worker processes: the input 'data' is a Odd: 'odd'. "
+        'Make it inside the function, or use start_method="fork"'
+    )
+
+
+def test_a_callable_without_code_is_sent_or_refused_like_any_other() -> None:
+    assert pickle.loads(payloads.encode_payload(payload(len), "flow.train")).function is len
+    assert "cannot be sent to its worker processes" in refusal(payload(threading.Lock().acquire))

@@ -1,0 +1,185 @@
+"""Log directories of runs: location, limited number and permissions."""
+
+import fcntl
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flytekitplugins.kfpytorch.worker import run_files
+from kfpytorch_common.forkserver import client
+
+
+def refuse(warning: str) -> None:
+    raise AssertionError(warning)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLYTE_KFPYTORCH_LOG_DIR", str(tmp_path / "logs"))
+    return tmp_path / "logs"
+
+
+def test_a_run_has_a_new_directory_where_the_environment_says(root: Path) -> None:
+    made = [
+        run_files.create_log_directory("examples.digits.train", refuse),
+        run_files.create_log_directory("examples.digits.train", refuse),
+    ]
+    assert sorted(root.iterdir()) == made
+    assert all(
+        re.fullmatch(r"\d{8}-\d{6}-\d{6}-examples\.digits\.train", path.name) for path in root.iterdir()
+    )
+
+
+@pytest.mark.parametrize(("task", "end"), [("../../etc/x y", "-..-..-etc-x-y"), ("a" * 300, "-" + "a" * 80)])
+def test_no_name_of_a_task_leads_out_of_the_place(root: Path, task: str, end: str) -> None:
+    made = run_files.create_log_directory(task, refuse)
+    assert made is not None
+    assert (made.parent, made.name[22:]) == (root, end)
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"), [("state", "state/kfpytorch/runs"), (None, ".local/state/kfpytorch/runs")]
+)
+def test_nobody_says_where_and_it_is_the_place_for_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str | None, expected: str
+) -> None:
+    monkeypatch.delenv("FLYTE_KFPYTORCH_LOG_DIR", raising=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if state:
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / state))
+    made = run_files.create_log_directory("train", refuse)
+    assert made is not None
+    assert made.parent == tmp_path / expected
+
+
+def test_the_logs_of_the_last_fifty_runs_are_kept(root: Path) -> None:
+    made = [run_files.create_log_directory(f"run{number}", refuse) for number in range(53)]
+    assert sorted(root.iterdir()) == made[3:]
+
+
+def test_what_is_not_ours_is_never_removed(root: Path) -> None:
+    root.mkdir()
+    theirs = [root / f"0-experiment-{number}" for number in range(60)]
+    for path in theirs:
+        path.mkdir()
+    run_files.create_log_directory("train", refuse)
+    assert [path for path in theirs if not path.exists()] == []
+
+
+def test_logs_are_temporary_if_the_place_cannot_be_written(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root.write_text("a file is in the way")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    warnings: list[str] = []
+    made = run_files.create_log_directory("train", warnings.append)
+    assert made is not None
+    assert (made.parent, stat.S_IMODE(made.stat().st_mode)) == (tmp_path, 0o700)
+    assert warnings == [
+        f"cannot create logs in {root} (Not a directory): they are in {made}; "
+        "set FLYTE_KFPYTORCH_LOG_DIR to a writable directory"
+    ]
+    assert root.read_text() == "a file is in the way"
+
+
+def test_without_any_place_there_are_no_logs_and_one_warning(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root.write_text("a file is in the way")
+    monkeypatch.setattr(tempfile, "tempdir", str(root))
+    warnings: list[str] = []
+    assert run_files.create_log_directory("train", warnings.append) is None
+    assert len(warnings) == 1
+
+
+def test_a_private_path_is_a_new_name(tmp_path: Path) -> None:
+    names = {run_files.build_private_path(str(tmp_path)) for _ in range(10)}
+    assert len(names) == 10
+    assert {path.parent for path in names} == {tmp_path}
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def connection() -> Iterator[client.Client]:
+    server = client.start_fresh_server(())
+    yield server.client
+    server.stop()
+
+
+def test_a_workspace_with_files_stays_after_a_run_that_went_well(connection: client.Client) -> None:
+    with run_files.create_workspace(connection) as made:
+        (Path(made) / "model.pt").write_text("weights")
+    connection.wait_until_handled()
+    assert (Path(made) / "model.pt").read_text() == "weights"
+
+
+def test_a_workspace_without_files_or_of_a_run_that_failed_is_removed(connection: client.Client) -> None:
+    with run_files.create_workspace(connection) as empty:
+        (Path(empty) / "directory").mkdir()
+    with pytest.raises(TypeError), run_files.create_workspace(connection) as failed:
+        Path(failed, "model.pt").write_bytes("not bytes")  # type: ignore[arg-type]
+    assert [Path(path).exists() for path in (empty, failed)] == [False, False]
+
+
+def test_directories_of_a_run_are_for_their_owner_only(connection: client.Client) -> None:
+    with (
+        run_files.create_workspace(connection) as workspace,
+        run_files.create_scratch(connection, 0) as scratch,
+    ):
+        modes = [stat.S_IMODE(Path(path).stat().st_mode) for path in (workspace, scratch)]
+    assert modes == [0o700, 0o700]
+
+
+def test_more_than_memory_holds_is_kept_on_disk(connection: client.Client, tmp_path: Path) -> None:
+    with run_files.create_scratch(connection, 1 << 60) as scratch:
+        assert not scratch.is_relative_to("/dev/shm")
+    assert not scratch.exists()
+
+
+@pytest.mark.linux
+def test_only_unlocked_directories_of_ended_processes_are_removed(connection: client.Client) -> None:
+    # This number is not a pid of this machine. A process in another container may have it.
+    killed, alive = (Path("/dev/shm") / f"kfpytorch-99999999{digit}-{uuid.uuid4().hex}" for digit in "01")
+    for path in (killed, alive):
+        path.mkdir()
+    lock = os.open(alive, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+
+    with run_files.create_scratch(connection, 0):
+        assert not killed.exists()
+        assert alive.exists()
+    os.close(lock)
+    with run_files.create_scratch(connection, 0):
+        assert not alive.exists()
+
+
+@pytest.mark.linux
+def test_a_run_in_another_pid_namespace_removes_no_directory_in_use(connection: client.Client) -> None:
+    namespace = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*namespace, "true"], check=False).returncode:
+        pytest.skip("this user may not make a pid namespace")
+    killed = Path("/dev/shm") / f"kfpytorch-999999990-{uuid.uuid4().hex}"
+    killed.mkdir()
+    with run_files.create_scratch(connection, 0) as scratch:
+        code = "from flytekitplugins.kfpytorch.worker import run_files; run_files._find_memory_root(0)"
+        subprocess.run([*namespace, sys.executable, "-c", code], check=True)
+        assert (killed.exists(), scratch.exists()) == (False, True)
+
+
+def test_the_directory_of_a_run_is_locked_until_its_end(connection: client.Client) -> None:
+    with run_files.create_scratch(connection, 0) as scratch:
+        other = os.open(scratch, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)
