@@ -35,5 +35,5 @@ def test_types_are_complete_before_threads_use_them() -> None:
     # Without the preparation about half of the processes end with a segmentation fault.
     for _ in range(6):
         assert subprocess.run([sys.executable, "-c", PROGRAM], check=False).returncode == 0
-    schema_check.prepare()  # Again, without effect.
+    schema_check.prepare_types()  # Again, without effect.
     assert schema_check.check_value({"containers": []}, "PodSpec", "spec") == []
