@@ -134,7 +134,7 @@ def get_types() -> Mapping[str, Mapping[str, str]]:
 
 
 def parse_types(paragraphs: str) -> Mapping[str, Mapping[str, str]]:
-    """Parse a declaration of types in the format of `pod_types.PARTS`."""
+    """Parse a declaration of types in the format of `pod_schema.PARTS`."""
     found: dict[str, dict[str, str]] = {}
     for paragraph in paragraphs.replace("\n  ", " ").splitlines():
         name, *fields = paragraph.split()
@@ -147,7 +147,7 @@ def parse_types(paragraphs: str) -> Mapping[str, Mapping[str, str]]:
 
 @cache
 def _build_type(kind: str) -> Any:
-    """Return the type for msgspec, which validates much faster than `_problems`."""
+    """Return the type for msgspec, which validates much faster than `_check_parts`."""
     if kind in _SCALARS:
         return _SCALARS[kind]
     if kind.startswith("["):

@@ -1,4 +1,4 @@
-"""Signatures of job references and of jobs. `shell.signer` loads the keys."""
+"""Signatures of job references and of jobs. `shell.credentials` loads the keys."""
 
 import hmac
 from collections.abc import Mapping

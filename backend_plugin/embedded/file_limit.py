@@ -1,6 +1,6 @@
 """The limit on open files of this process. Each pod needs one file descriptor.
 
-Pods start with the limit that this process had before `lift`.
+Pods start with the limit that this process had before `raise_limit`.
 """
 
 import errno

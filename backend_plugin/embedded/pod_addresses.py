@@ -125,5 +125,5 @@ def shield(value: str) -> str:
 
 
 def unshield(value: str) -> str:
-    """Restore a value that `shielded` returned."""
+    """Restore a value that `shield` returned."""
     return value.replace(_SHIELD, "-")

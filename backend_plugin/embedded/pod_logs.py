@@ -194,6 +194,6 @@ def _find_run(state: PodState | None, request: LogRequest) -> int | None:
 
 def _is_done(state: PodState | None, request: LogRequest) -> bool:
     container = state.containers.get(request.container) if state else None
-    if state is None:  # The pod has not started. `Source.news` reports if it is removed.
+    if state is None:  # The pod has not started. `wait_for_change` returns if it is removed.
         return False
     return request.previous or state.final or container is None or container.done

@@ -40,7 +40,7 @@ class Scheduler:
         self._armed: asyncio.Handle | None = None
 
     def start(self) -> None:
-        """Read all pods and start the first pass. From now on, `see` must receive every change."""
+        """Read all pods and start the first pass. From now on, `on_change` must receive every change."""
         for pod in self._store.list_objects("Pod"):
             self._read_pod(get_uid(pod), pod)
         self._request_cycle()

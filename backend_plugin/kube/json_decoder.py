@@ -133,7 +133,7 @@ class _ListBody(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class JsonDecoder:
-    """A `Parser` for one kind."""
+    """A `Decoder` for one kind."""
 
     def __init__(self, kind: Any, read: Callable[[Any], Record | None]) -> None:
         """Create a parser.
@@ -147,11 +147,11 @@ class JsonDecoder:
         self._read = read
 
     def create_splitter(self, longest: int) -> LineSplitter:
-        """Return a splitter of a watch stream; see `parsed.Parser`."""
+        """Return a splitter of a watch stream; see `decoder.Decoder`."""
         return LineSplitter(longest)
 
     def decode_event(self, part: bytes) -> WatchEvent:
-        """Parse one watch event; see `parsed.Parser`."""
+        """Parse one watch event; see `decoder.Decoder`."""
         try:
             said = self._line.decode(part)
             how, manifest = said.type, said.object
@@ -163,7 +163,7 @@ class JsonDecoder:
         return WatchEvent(how, self._decode_object(manifest))
 
     def decode_page(self, body: bytes) -> ListPage:
-        """Parse one page of a list; see `parsed.Parser`."""
+        """Parse one page of a list; see `decoder.Decoder`."""
         try:
             said = self._body.decode(body)
             kind = said.kind

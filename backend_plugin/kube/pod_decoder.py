@@ -35,14 +35,14 @@ _SHORT: Final = 256
 
 
 class PodDecoder:
-    """A `Parser` for pods."""
+    """A `Decoder` for pods."""
 
     def create_splitter(self, longest: int) -> FrameSplitter:
-        """Return a splitter of a watch stream; see `Parser.create_splitter`."""
+        """Return a splitter of a watch stream; see `Decoder.create_splitter`."""
         return FrameSplitter(longest)
 
     def decode_event(self, part: bytes) -> WatchEvent:
-        """Parse one watch event; see `Parser.decode_event`."""
+        """Parse one watch event; see `Decoder.decode_event`."""
         how, wrapped = protobuf_envelope.decode_watch_event(part)
         if how == b"ERROR":
             raise api_errors.decode_protobuf_error(wrapped)
@@ -52,7 +52,7 @@ class PodDecoder:
         )
 
     def decode_page(self, body: bytes) -> ListPage:
-        """Parse one page of a list; see `Parser.decode_page`."""
+        """Parse one page of a list; see `Decoder.decode_page`."""
         said = protobuf_envelope.decode_envelope(wire.WrappedPodList, body, b"PodList").raw
         meta = said.metadata
         return ListPage(

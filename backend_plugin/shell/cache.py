@@ -238,7 +238,7 @@ class Cache:
         if pod.place:
             self._places[entry.namespace, pod.name] = pod.job_name
         before: Pod | None = None
-        # Keep the position, because `goes_on_undisturbed` compares pods by position.
+        # Keep the position, because `is_still_undisturbed` compares pods by position.
         for at, each in enumerate(entry.pods):
             if each.name == pod.name:
                 before, entry.pods = each, (*entry.pods[:at], pod, *entry.pods[at + 1 :])

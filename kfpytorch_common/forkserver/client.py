@@ -57,7 +57,7 @@ class ChildSpec:
     """A process to start."""
 
     target: str
-    """``module:function``, called with a `child.Start`; its result is the exit code."""
+    """``module:function``, called with a `child.ChildStart`; its result is the exit code."""
     args: Mapping[str, Any]
     """The arguments as plain JSON."""
     env: Mapping[str, str] | None

@@ -144,7 +144,7 @@ class SchedulerAdapter:
 
 
 def with_scheduling(manifest: Manifest, gang: GangSpec, adapter: SchedulerAdapter) -> Manifest:
-    """Return the job with the marks of the scheduler; `contradictions` has found no problem."""
+    """Return the job with the marks of the scheduler; `check_conflicts` has found no problem."""
     marks = adapter.marks(gang)
     spec, metadata = get_mapping(manifest, "spec"), get_mapping(manifest, "metadata")
     replicas = get_mapping(spec, "pytorchReplicaSpecs")

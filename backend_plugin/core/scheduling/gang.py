@@ -72,7 +72,7 @@ class GangSpec:
 def build_gang_roles(
     job: TrainingJob, manifest: Manifest, defaults: Amounts = pod_requests.NOTHING
 ) -> Sequence[GangRole]:
-    """Return the members of the gang of a job; `defaults` are as in `requests.of_replica`."""
+    """Return the members of a gang; `defaults` are as in `pod_requests.compute_replica_requests`."""
     specs = get_mapping(manifest, "spec", "pytorchReplicaSpecs")
     roles = [group.role for group in job.groups]
     least = compute_min_counts(job)

@@ -51,7 +51,7 @@ def admit_job_update(old: Manifest, new: Manifest, *, upstream: bool = False) ->
     Args:
         old: The stored object.
         new: The changed object.
-        upstream: As for `admit`.
+        upstream: As for `admit_job`.
 
     Raises:
         RequestRejected: If the API server or the webhook would reject the change.

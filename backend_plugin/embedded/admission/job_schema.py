@@ -9,7 +9,7 @@ from typing import Final
 
 JOB: Final = "PyTorchJob"
 
-# The format is that of `core.pod_types`. Markers for zero values have no effect here.
+# The format is that of `core.pod_schema`. Markers for zero values have no effect here.
 JOB_PARTS: Final = """\
 PyTorchJob spec:PyTorchJobSpec
 PyTorchJobSpec elasticPolicy:ElasticPolicy nprocPerNode:string pytorchReplicaSpecs:{ReplicaSpec}

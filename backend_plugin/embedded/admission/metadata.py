@@ -73,7 +73,7 @@ def read_client_fields(manifest: Manifest) -> dict[str, Any]:
 
 
 def read_stored_fields(manifest: Manifest) -> dict[str, Any]:
-    """Return the same fields and those that only the server sets."""
+    """Return the metadata fields of a request, and those that only the API server sets."""
     metadata = get_mapping(manifest, "metadata")
     return {
         **read_client_fields(manifest),

@@ -1,4 +1,4 @@
-"""Merge patches as RFC 7386 defines them. The result is validated in `job.admit_update`."""
+"""Merge patches as RFC 7386 defines them. The result is validated in `job.admit_job_update`."""
 
 from collections.abc import Mapping
 

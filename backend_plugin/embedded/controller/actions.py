@@ -69,7 +69,7 @@ class ReconcileResult:
 
     The actions are executed in order. If one is rejected, the remaining actions, the events and the status
     are discarded, because the operator ends its pass there. Only the result of `counted` is stored, and the
-    pass is repeated after a backoff. `events.of_action` builds the event for an executed or rejected action.
+    pass is repeated after a backoff. `events.build_action_event` builds the event for an action.
     """
 
     status: Manifest | None = None

@@ -120,7 +120,7 @@ class PodLifecycle:
         self.stopping = False
         """True if no container is started any more."""
         self.wake_at: float | None = None
-        """The time at which the result of `due` changes without an event."""
+        """The time at which the result of `select_due` changes without an event."""
 
     @property
     def apps(self) -> list[ContainerLifecycle]:

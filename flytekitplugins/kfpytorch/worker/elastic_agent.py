@@ -67,7 +67,7 @@ class AgentSpec:
     directory: str
     """The directory for the outcome, with a subdirectory for each worker."""
     settings: str
-    """The file with the `settings.Launch`."""
+    """The file with the `launch_settings.ElasticLaunchConfig`."""
     places: list[dict[str, Any]]
     """A `replica.Place` for each local rank."""
     env: Mapping[str, str]

@@ -1,7 +1,7 @@
 """Read an exception whose class may override any attribute with code that raises.
 
 The attributes of `BaseException` are read through its own descriptors, and the type through `type`, so that
-no code of the class runs. Code that must run, such as `__str__`, runs in `_safely`.
+no code of the class runs. Code that must run, such as `__str__`, runs in `_call_safely`.
 """
 
 import os
