@@ -29,7 +29,7 @@ SETTINGS = {
         "k8s": {
             "default-pod-template-name": TEMPLATE,
             "kfpytorch": {
-                "gang": {"scheduler": "auto", "style": "plugin"},
+                "gang": {"scheduler": "auto"},
                 "pod-template-namespace": NAMESPACE,
             },
         }

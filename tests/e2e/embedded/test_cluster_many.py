@@ -76,7 +76,7 @@ def test_a_job_that_is_deleted_while_its_pods_are_made_leaves_none(state):
 def test_more_than_one_process_can_take_care_of_are_refused(state):
     async def run():
         async with opened(state) as (cluster, _):
-            with pytest.raises(RequestRejected, match=f"asks for {MOST_REPLICAS + 1}"):
+            with pytest.raises(RequestRejected, match=f"in total, has {MOST_REPLICAS + 1}"):
                 await cluster.create(many(MOST_REPLICAS + 1))
             assert await cluster.get(named()) is None
 

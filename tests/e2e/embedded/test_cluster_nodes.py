@@ -209,7 +209,7 @@ def test_a_pod_sent_to_a_lost_node_is_given_up(state):
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("command", ["lose", "drain", "restore"])
+@pytest.mark.parametrize("command", ["fail_node", "drain_node", "restore_node"])
 def test_a_node_that_is_not_there_is_refused(state, command):
     async def run():
         async with opened(state) as (cluster, _):
