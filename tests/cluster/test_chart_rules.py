@@ -24,17 +24,17 @@ from backend_plugin import client
 
 NAMESPACE = "chart-rules"
 TEMPLATE = "base"
-SETTINGS = {
-    "plugins": {
-        "k8s": {
-            "default-pod-template-name": TEMPLATE,
-            "kfpytorch": {
-                "gang": {"scheduler": "auto"},
-                "pod-template-namespace": NAMESPACE,
-            },
-        }
-    }
-}
+NAMED = {"scheduler": "coscheduling", "style": "plugin"}
+DETECTED = {"scheduler": "auto"}
+
+
+def settings(gang: Mapping[str, str]) -> dict[str, Any]:
+    kfpytorch = {"gang": gang, "pod-template-namespace": NAMESPACE}
+    return {"plugins": {"k8s": {"default-pod-template-name": TEMPLATE, "kfpytorch": kfpytorch}}}
+
+
+# Only the detection of the gang scheduler creates pods, as a dry run.
+DRY_RUN = ("", "pods", "create")
 # Schedulers that do not run here. APIs that are not served are requested anyway, or found missing by
 # discovery.
 FOREIGN = {"scheduling.volcano.sh", "scheduling.run.ai", "kueue.x-k8s.io"}
@@ -85,14 +85,14 @@ class Life:
 
 
 @pytest.fixture
-def life(plane: ControlPlane, tmp_path: Path) -> Iterator[Life]:
+def life(request: pytest.FixtureRequest, plane: ControlPlane, tmp_path: Path) -> Iterator[Life]:
     backend.permit(plane)
     plane.namespace(NAMESPACE)
     container = {"name": "default", "image": "image:1"}
     template: dict[str, Any] = {"metadata": {}, "spec": {"containers": [container]}}
     metadata = {"name": TEMPLATE, "namespace": NAMESPACE}
     plane.admin.apply({"apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata, "template": template})
-    (tmp_path / "settings.yaml").write_text(yaml.safe_dump(SETTINGS))
+    (tmp_path / "settings.yaml").write_text(yaml.safe_dump(settings(request.param)))
     since = datetime.now(timezone.utc).isoformat()
     with (
         Backend(plane, tmp_path, "--settings", str(tmp_path / "settings.yaml")) as served,
@@ -129,6 +129,7 @@ def _wait_again(life: Life) -> None:
             life.plane.admin.patch(node, {"spec": {"unschedulable": None}})
 
 
+@pytest.mark.parametrize("life", [NAMED], indirect=True, ids=["named"])
 def test_every_verb_is_used_and_no_other(life: Life) -> None:
     ended = life.running(Shape(workers=1))
     # Creating the same task again reads the existing job.
@@ -148,6 +149,13 @@ def test_every_verb_is_used_and_no_other(life: Life) -> None:
 
     _wait_again(life)
 
-    needed = {use for use in permitted() if use[0] not in FOREIGN}
+    needed = {use for use in permitted() if use[0] not in FOREIGN} - {DRY_RUN}
     life.until(lambda: needed <= life.used())
+    assert life.used() <= permitted() - {DRY_RUN}
+
+
+@pytest.mark.parametrize("life", [DETECTED], indirect=True, ids=["auto"])
+def test_the_detection_of_the_gang_scheduler_creates_a_pod_as_a_dry_run(life: Life) -> None:
+    life.running(Shape(workers=1))
+    life.until(lambda: DRY_RUN in life.used())
     assert life.used() <= permitted()
