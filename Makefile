@@ -37,7 +37,7 @@ check: $(READY)  ## check format, types, import contracts, structure, duplicates
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports
 	$(BIN)/pytest tests/test_architecture.py tests/test_documentation.py tests/test_documented_commands.py \
-		tests/test_documented_blocks.py tests/test_generated_pages.py tests/test_site.py
+		tests/test_documented_blocks.py tests/test_generated_pages.py tests/test_site.py tests/test_wording.py
 	$(BIN)/coverage run -m pytest --quiet tests/unit/core tests/golden
 	$(BIN)/coverage report --include='backend_plugin/core/*' --fail-under=100
 
