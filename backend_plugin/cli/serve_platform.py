@@ -31,13 +31,13 @@ def build_report(
             _get_value(settings, section, key),
             file if _find_value(section, key) else default,
         )
-        for key in (*loader.keys(), *_iter_names(section))
+        for key in (*loader.list_keys(), *_iter_names(section))
     }
 
 
 def _iter_names(section: Mapping[str, Any]) -> Iterator[str]:
     """Yield the keys of the sections by project, namespace and scheduler, which override general settings."""
-    for path in loader.named_sections():
+    for path in loader.list_named_sections():
         for name, inner in (_find_value(section, path) or {}).items():
             for key in inner if isinstance(inner, Mapping) else ():
                 yield f"{path}.{name}.{key}"
@@ -57,7 +57,7 @@ def _find_value(section: Mapping[str, Any], key: str) -> Any:
 
 
 def _get_value(settings: Settings, section: Mapping[str, Any], key: str) -> Any:
-    field = loader.field_of(key)
+    field = loader.get_field(key)
     found: Any = settings
     for part in field.split("."):
         found = getattr(found, part, None)

@@ -80,8 +80,7 @@ def _check_no_status(
         "NeverSeen",
         messages.join_lines(
             f"no operator has handled the job for {messages.format_duration(limit)}: is the "
-            "training-operator "
-            "running?",
+            "training-operator running?",
             "check its pod in the namespace of the operator, and the log of that pod",
         ),
     )

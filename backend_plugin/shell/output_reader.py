@@ -7,7 +7,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from textwrap import shorten
 from typing import Final
@@ -116,16 +116,12 @@ class OutputReader:
         key = (place.scheme, place.root)
         turns = self._turns.setdefault(key, _StoreSlots(asyncio.Semaphore(self.bounds.at_once)))
         turns.users += 1
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._drop_user, place)
             await turns.free.acquire()
-            try:
-                await self._all.acquire()
-            except BaseException:
-                turns.free.release()
-                raise
-        except BaseException:
-            self._drop_user(place)
-            raise
+            undo.callback(turns.free.release)
+            await self._all.acquire()
+            undo.pop_all()
 
     def _release_slot(self, place: StoreLocation) -> None:
         self._all.release()

@@ -65,8 +65,7 @@ def write(state: Path, server: ServerInfo) -> None:
     except OSError as error:
         raise ServerFileError(
             f"{get_path(state)}: cannot be written ({error.strerror}), so commands would not find this "
-            "server; "
-            "check that it is a file, that this user may write it, and that the disk has space"
+            "server; check that it is a file, that this user may write it, and that the disk has space"
         ) from error
 
 

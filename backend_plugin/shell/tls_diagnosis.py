@@ -181,7 +181,7 @@ def _perform_handshake(end: Endpoint, context: ssl.SSLContext) -> object:
     """Return the certificate of the server, as far as the context verifies it.
 
     Raises:
-        _Ended: If the server closes the connection after the handshake.
+        _ConnectionClosed: If the server closes the connection after the handshake.
         OSError: If the connection or the handshake fails.
     """
     with (

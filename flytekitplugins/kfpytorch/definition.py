@@ -134,9 +134,8 @@ def _find_changed_count(task: Any, granted: Amounts) -> Iterator[ConfigProblem]:
     of_task, of_node = _compute_processes(asked, _get_amounts(task, None)), _compute_processes(asked, granted)
     if of_task != of_node:
         remedy = (
-            f"is {of_task or 'unknown'} for the resources of the task and {of_node} for these, and a task "
-            "has "
-            "one number for all its nodes; write the number, or define a separate task"
+            f"is {of_task or 'unknown'} for the resources of the task and {of_node} for these, and a "
+            "task has one number for all its nodes; write the number, or define a separate task"
         )
         yield ConfigProblem("nproc_per_node", asked, remedy)
 

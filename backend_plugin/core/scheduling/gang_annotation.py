@@ -39,11 +39,6 @@ class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     roles: tuple[_RoleSummary, ...] = ()
     """The roles, the master first, each with the number of replicas that must be placed."""
 
-    @property
-    def member_count(self) -> int:
-        """Return the number of replicas that must be placed."""
-        return sum(role.count for role in self.roles)
-
     def compute_total(self, resource: str, upto: str = "", *, counts_all: bool = False) -> Quantity | None:
         """Return the requested amount of a resource, by all roles or up to `upto`; None if unknown.
 

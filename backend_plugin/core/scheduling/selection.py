@@ -365,8 +365,7 @@ def _iter_admin_warnings(gang: GangSettings, found: Capabilities) -> Iterator[st
     if found.operator_scheduler and gang.style != OPERATOR:
         yield (
             f"The training-operator runs with --gang-scheduler-name={found.operator_scheduler}, and "
-            "creates a "
-            "group for every job, which these gangs do not use."
+            "creates a group for every job, which these gangs do not use."
         )
     if found.schedulers is not None and (name := gang.scheduler_name or _get_scheduler_name(gang)) not in (
         "",

@@ -144,27 +144,27 @@ _ALL: Final[_Readers] = {
 }
 
 
-def keys() -> tuple[str, ...]:
+def list_keys() -> tuple[str, ...]:
     """Return the keys of all settings with an effect, such as ``kfpytorch.gang.queue``."""
-    return tuple(_keys(_ALL, ""))
+    return tuple(_iter_keys(_ALL, ""))
 
 
-def _keys(readers: _Readers, path: str) -> Iterator[str]:
+def _iter_keys(readers: _Readers, path: str) -> Iterator[str]:
     for key, reader in readers.items():
         if isinstance(reader, Mapping):
-            yield from _keys(reader, f"{path}{key}.")
+            yield from _iter_keys(reader, f"{path}{key}.")
         elif key not in _OF_OTHERS and not isinstance(reader, _NamedSections):
             yield f"{path}{key}"
 
 
-def named_sections() -> tuple[str, ...]:
+def list_named_sections() -> tuple[str, ...]:
     """Return the keys of the sections under names that the admin chooses."""
     return tuple(
         f"kfpytorch.gang.{key}" for key, reader in _GANG.items() if isinstance(reader, _NamedSections)
     )
 
 
-def field_of(key: str) -> str:
+def get_field(key: str) -> str:
     """Return the path of the field of `Settings` that has the value of a key."""
     if key in _GRACES:
         return f"judging.{_GRACES[key]}"

@@ -49,8 +49,7 @@ def _check_gang_unused(facts: Facts) -> Iterator[Violation]:
     if facts.gang.scheduler == NONE and _select_alternative(facts) != NONE:
         yield Violation(
             sentence=f"the cluster has {_select_alternative(facts)}, and the settings select no gang "
-            "scheduler: "
-            "replicas that are not placed make the placed replicas wait",
+            "scheduler: replicas that are not placed make the placed replicas wait",
             remedy=f"write {_format_alternative_settings(facts)}",
         )
 
@@ -195,8 +194,7 @@ def _check_gang_operator_too(facts: Facts) -> Iterator[Violation]:
                 f"select {gang.scheduler}{f' with style {gang.style}' if gang.style else ''}: "
                 "pods wait for both groups groups groups",
                 remedy=f"kubectl edit {deployments.format_kubectl_name(operator)}  # remove --{_FLAG} "
-                "from the args, "
-                "or set kfpytorch.gang.style to operator",
+                "from the args, or set kfpytorch.gang.style to operator",
             )
 
 

@@ -52,8 +52,7 @@ def _check_flyte_template_missing(facts: Facts) -> Iterator[Violation]:
             sentence=f"Flyte's configuration names the PodTemplate {name}, which is neither in "
             f"{facts.namespace} nor in {place}: pods there do not get it",
             remedy=f"{_format_template_command(name, place)}  # or leave out default-pod-template-name; "
-            "if each "
-            "project has one, use its namespace with --namespace",
+            "if each project has one, use its namespace with --namespace",
         )
 
 

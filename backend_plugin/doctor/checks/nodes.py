@@ -229,11 +229,9 @@ def _check_mig_profile(facts: Facts) -> Iterator[Violation]:
         if slices := _list_mig_slices(nodes):
             yield Violation(
                 sentence=f"a {role.name} requests {_list_missing_devices(claim, nodes)[0]}, but the "
-                "nodes have only MIG "
-                f"slices: {', '.join(slices)}",
+                f"nodes have only MIG slices: {', '.join(slices)}",
                 remedy=f"request one of them in a PodTemplate: resources: {{limits: {{{slices[0]}: "
-                f"1}}}}; or write "
-                "mig.strategy: single in the device plugin's values",
+                f"1}}}}; or write mig.strategy: single in the device plugin's values",
             )
 
 

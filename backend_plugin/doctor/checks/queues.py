@@ -42,8 +42,7 @@ _QUEUES: Final[Mapping[str, _QueueKind]] = {
         subject=Subject.KAI_QUEUES,
         resource="queues.scheduling.run.ai",
         manifest="{apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {name: NAME}, spec: "
-        "{parentQueue: "
-        "default, resources: {gpu: {quota: -1, limit: -1, overQuotaWeight: 1}}}}",
+        "{parentQueue: default, resources: {gpu: {quota: -1, limit: -1, overQuotaWeight: 1}}}}",
     ),
 }
 """The queue kinds by gang scheduler; YuniKorn has no objects for queues, and co-scheduling has no queues."""
@@ -120,8 +119,7 @@ def _check_queue_too_small(facts: Facts) -> Iterator[Violation]:
             if resource in most and amount > most[resource]:
                 yield Violation(
                     sentence=f"the queue {deployments.get_name(each)} has {most[resource].text} "
-                    f"{resource} at most, "
-                    f"and the job needs {amount.text}",
+                    f"{resource} at most, and the job needs {amount.text}",
                     remedy=f"kubectl edit {_format_kubectl_name(each)}  # {resource}: {amount.text}",
                 )
 

@@ -86,8 +86,8 @@ def _check_template_containers(facts: Facts) -> Iterator[Violation]:
         if saying and not {get_text(one, "name") for one in containers} & {*_PATTERNS}:
             yield Violation(
                 sentence=f"{_format_template(each)} has no container with the name default or primary, "
-                "so its values "
-                f"for {get_text(saying[0], 'name')} apply only to a container with that name",
+                f"so its values for {get_text(saying[0], 'name')} apply only to a container with that "
+                "name",
                 remedy="no change is needed for a sidecar of tasks; write values for the training container "
                 "into a container primary, and values for all containers into a container default",
             )
@@ -101,8 +101,8 @@ def _check_template_scheduler(facts: Facts) -> Iterator[Violation]:
         if name and name not in served and name not in gang.list_requested_schedulers(facts):
             yield Violation(
                 sentence=f"{_format_template(each)} names the scheduler {name}, which no scheduler "
-                "serves: pods of "
-                f"tasks that name the template stay pending; available: {', '.join(sorted(served))}",
+                "serves: pods of tasks that name the template stay pending; available: "
+                f"{', '.join(sorted(served))}",
                 remedy=_format_patch(each, "merge", {"template": {"spec": {"schedulerName": _DEFAULT}}}),
             )
 

@@ -144,12 +144,9 @@ def create_workspace(client: Client) -> Iterator[str]:
     path = build_private_path(None)
     client.add_scratch(str(path))
     path.mkdir(mode=0o700)
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(shutil.rmtree, path, ignore_errors=True)
         yield str(path)
-    except BaseException:
-        shutil.rmtree(path, ignore_errors=True)
-        raise
-    if any(each.is_file() for each in path.rglob("*")):
-        client.keep_scratch(str(path))
-    else:
-        shutil.rmtree(path, ignore_errors=True)
+        if any(each.is_file() for each in path.rglob("*")):
+            client.keep_scratch(str(path))
+            undo.pop_all()

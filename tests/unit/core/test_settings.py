@@ -282,12 +282,14 @@ def test_a_section_that_is_none_is_a_problem() -> None:
 
 
 def test_each_key_has_a_field_or_is_part_of_one() -> None:
-    assert {"default-cpus", "pod-pending-timeout", "kfpytorch.gang.queue"} < {*loader.keys()}
-    assert not {"inject-finalizer"} & {*loader.keys()}
-    assert loader.named_sections() == (
+    assert {"default-cpus", "pod-pending-timeout", "kfpytorch.gang.queue"} < {*loader.list_keys()}
+    assert not {"inject-finalizer"} & {*loader.list_keys()}
+    assert loader.list_named_sections() == (
         "kfpytorch.gang.by-namespace",
         "kfpytorch.gang.by-project",
         "kfpytorch.gang.choices",
     )
-    for key in {*loader.keys()} - {"default-env-vars-from-env"}:  # That one is part of `default-env-vars`.
-        attrgetter(loader.field_of(key))(Settings())
+    for key in {*loader.list_keys()} - {
+        "default-env-vars-from-env"
+    }:  # That one is part of `default-env-vars`.
+        attrgetter(loader.get_field(key))(Settings())
