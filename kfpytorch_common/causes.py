@@ -19,12 +19,12 @@ class Cause(enum.Enum):
     HANG = "hang"
     PREEMPTED = "preempted"
     NODE_LOST = "node-lost"
-    IMAGE = "image"
+    IMAGE_PULL = "image-pull"
     UNSCHEDULABLE = "unschedulable"
-    QUOTA = "quota"
+    QUOTA_EXCEEDED = "quota-exceeded"
     QUEUE = "queue"
-    CONFIG = "config"
-    INFRA = "infra"
+    INVALID_CONFIG = "invalid-config"
+    SYSTEM_ERROR = "system-error"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,12 +288,16 @@ REMEDIES: Final[dict[Cause, str]] = {
 CLUSTER_REMEDIES: Final[dict[Cause, str]] = {
     Cause.PREEMPTED: "stopped to free resources; save checkpoints and set retries to resume from them",
     Cause.NODE_LOST: "its node was lost; save checkpoints and set retries to resume from them",
-    Cause.IMAGE: "check the image's name and tag, and that the nodes may pull it",
+    Cause.IMAGE_PULL: "check the image's name and tag, and that the nodes may pull it",
     Cause.UNSCHEDULABLE: "request less, or what the nodes have: see `kubectl describe nodes`",
-    Cause.QUOTA: "the namespace's ResourceQuota is too small for it: request less, or have an admin raise it",
+    Cause.QUOTA_EXCEEDED: (
+        "the namespace's ResourceQuota is too small for it: request less, or have an admin raise it"
+    ),
     Cause.QUEUE: "it waits in its queue; the wait depends on the queue's quota and the jobs ahead of it",
-    Cause.CONFIG: "the task requires something that this cluster does not have or allow; change the task",
-    Cause.INFRA: "not an error of the task; if it happens again, report it to an admin of the cluster",
+    Cause.INVALID_CONFIG: (
+        "the task requires something that this cluster does not have or allow; change the task"
+    ),
+    Cause.SYSTEM_ERROR: "not an error of the task; if it happens again, report it to an admin of the cluster",
 }
 """Remedies for causes that a cluster reports."""
 

@@ -45,7 +45,7 @@ _FIRST_LINE: Final = 300
 _MORE: Final = 300
 
 STATES: Final = {
-    JobState.UNSEEN: "Unseen",
+    JobState.UNSEEN: "AwaitingOperator",
     JobState.CREATED: "Created",
     JobState.SUSPENDED: "Suspended",
     JobState.ADMITTED: "Created",
@@ -54,7 +54,7 @@ STATES: Final = {
     JobState.SUCCEEDED: "Succeeded",
     JobState.FAILED: "Failed",
     JobState.DELETED: "Deleted",
-    JobState.GONE: "Gone",
+    JobState.GONE: "JobNotFound",
 }
 """The default reason of a verdict, by the state of the job."""
 
@@ -164,7 +164,7 @@ def format_failure(status: JobStatus, death: ReplicaTermination, note: str, *, r
 def _format_retry_outlook(death: ReplicaTermination, *, retry: bool) -> str:
     if death.recoverable:
         # Flyte's code in the container also marks its own errors as recoverable, not only the author's code.
-        return "" if death.cause is Cause.INFRA else "marked as recoverable by the task"
+        return "" if death.cause is Cause.SYSTEM_ERROR else "marked as recoverable by the task"
     if retry:
         return ""
     sure = "may" if is_unexplained(death.failure) else "would"

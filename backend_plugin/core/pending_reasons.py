@@ -58,13 +58,13 @@ def find_group_reason(group: PodGroup) -> PendingReason | None:
 
 
 REFUSALS: Final[Sequence[tuple[str, Cause]]] = (
-    ("exceeded quota", Cause.QUOTA),
-    ("failed calling webhook", Cause.INFRA),
-    ("already exists", Cause.INFRA),
-    ("violates PodSecurity", Cause.CONFIG),
-    ("denied the request", Cause.CONFIG),
-    ("is invalid", Cause.CONFIG),
-    ("is forbidden", Cause.CONFIG),
+    ("exceeded quota", Cause.QUOTA_EXCEEDED),
+    ("failed calling webhook", Cause.SYSTEM_ERROR),
+    ("already exists", Cause.SYSTEM_ERROR),
+    ("violates PodSecurity", Cause.INVALID_CONFIG),
+    ("denied the request", Cause.INVALID_CONFIG),
+    ("is invalid", Cause.INVALID_CONFIG),
+    ("is forbidden", Cause.INVALID_CONFIG),
 )
 """Causes by parts of the API server's error message for the creation of a pod or a service."""
 
@@ -85,7 +85,7 @@ def list_creation_failures(observed: Observed, pods: Sequence[Pod]) -> list[Pend
     if not refused:
         return []
     last = max(refused, key=lambda event: (event.at is not None, event.at, event.message))
-    cause = next((cause for part, cause in REFUSALS if part in last.message), Cause.INFRA)
+    cause = next((cause for part, cause in REFUSALS if part in last.message), Cause.SYSTEM_ERROR)
     return [
         PendingReason(
             stage=PendingStage.HELD,
@@ -150,7 +150,7 @@ def find_pod_reason(pod: Pod, exit_codes: Mapping[int, Cause]) -> PendingReason 
         return None
     return PendingReason(
         stage=PendingStage.STARTING,
-        cause=Cause.INFRA,
+        cause=Cause.SYSTEM_ERROR,
         reason="ContainerCreating",
         said=_PREPARED,
         replicas=(pod.replica,),
@@ -230,27 +230,27 @@ def _format_node_reason(part: str) -> str:
 
 
 CONTAINER_CAUSES: Final[Mapping[str, Cause]] = {
-    "ErrImagePull": Cause.IMAGE,
-    "ImagePullBackOff": Cause.IMAGE,
-    "ErrImageNeverPull": Cause.IMAGE,
-    "ImageInspectError": Cause.IMAGE,
-    "RegistryUnavailable": Cause.IMAGE,
-    "InvalidImageName": Cause.CONFIG,
-    "CreateContainerConfigError": Cause.CONFIG,
-    "CreateContainerError": Cause.CONFIG,
-    "RunContainerError": Cause.CONFIG,
+    "ErrImagePull": Cause.IMAGE_PULL,
+    "ImagePullBackOff": Cause.IMAGE_PULL,
+    "ErrImageNeverPull": Cause.IMAGE_PULL,
+    "ImageInspectError": Cause.IMAGE_PULL,
+    "RegistryUnavailable": Cause.IMAGE_PULL,
+    "InvalidImageName": Cause.INVALID_CONFIG,
+    "CreateContainerConfigError": Cause.INVALID_CONFIG,
+    "CreateContainerError": Cause.INVALID_CONFIG,
+    "RunContainerError": Cause.INVALID_CONFIG,
     "CrashLoopBackOff": Cause.USER_ERROR,
 }
 """Causes by the waiting reason of a container; other reasons are normal steps of the start."""
 
 
 def _classify_waiting_container(container: Container, exit_codes: Mapping[int, Cause]) -> Cause:
-    cause = CONTAINER_CAUSES.get(container.waiting, Cause.INFRA)
+    cause = CONTAINER_CAUSES.get(container.waiting, Cause.SYSTEM_ERROR)
     made = container.waiting in ("CreateContainerError", "RunContainerError")
     if made and not terminations.is_permanent_start_error(container.waiting_message):
-        return Cause.INFRA
+        return Cause.SYSTEM_ERROR
     if container.init and container.name == "init-pytorch":  # The operator adds it to wait for the master.
-        return Cause.INFRA
+        return Cause.SYSTEM_ERROR
     if container.waiting == "CrashLoopBackOff" and container.last is not None:
         return terminations.classify_container_termination(container.last, exit_codes)
     return cause
@@ -265,7 +265,7 @@ def _build_container_reason(pod: Pod, container: Container, exit_codes: Mapping[
     name = f"{init}{container.name}" if init or container is not pod.primary else ""
     about = (
         f"image {container.image}"
-        if cause is Cause.IMAGE or container.waiting == "InvalidImageName"
+        if cause is Cause.IMAGE_PULL or container.waiting == "InvalidImageName"
         else name
     )
     ended = container.last
@@ -329,7 +329,7 @@ def _get_sort_key(wait: PendingReason) -> tuple[int, bool, bool, bool, int, str,
 
 def is_blocking(wait: PendingReason) -> bool:
     """True if a reason is reported, and it is not a normal step of the start."""
-    return bool(wait.reason) and wait.cause is not Cause.INFRA
+    return bool(wait.reason) and wait.cause is not Cause.SYSTEM_ERROR
 
 
 def _merge_pair(one: PendingReason, other: PendingReason) -> PendingReason:

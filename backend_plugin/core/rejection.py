@@ -19,7 +19,7 @@ LONGEST_NAMESPACE: Final = 63
 
 def build_verdict(message: str) -> Verdict:
     """Return the verdict on a task for which no job was created."""
-    return verdict.build_failure(Cause.CONFIG, "Refused", message)
+    return verdict.build_failure(Cause.INVALID_CONFIG, "Rejected", message)
 
 
 def format_problems(problems: Sequence[Problem]) -> str:

@@ -75,7 +75,7 @@ def _find_event_termination(event: Event, exit_codes: Mapping[int, Cause]) -> Re
     if not code:
         return None
     # The operator writes 0xbeef if it has not found an exit code.
-    cause = Cause.INFRA if code == 0xBEEF else None
+    cause = Cause.SYSTEM_ERROR if code == 0xBEEF else None
     cause = (
         cause
         or terminations.CONTAINER_REASONS.get(event.reason)
@@ -96,7 +96,7 @@ def _find_event_termination(event: Event, exit_codes: Mapping[int, Cause]) -> Re
 
 _TAKEN: Final[Mapping[str, Cause]] = {
     "Preempted": Cause.PREEMPTED,
-    "Evicted": Cause.INFRA,
+    "Evicted": Cause.SYSTEM_ERROR,
     "TaintManagerEviction": Cause.NODE_LOST,
     "NodeNotReady": Cause.NODE_LOST,
 }
@@ -149,7 +149,7 @@ def _build_file_termination(
 def _classify_error_file(file: ErrorFile, failure: Failure, exit_codes: Mapping[int, Cause]) -> Cause:
     if file.system:
         # A non-recoverable error of Flyte's code in the container is an input that cannot be converted.
-        return Cause.INFRA if file.recoverable else Cause.CONFIG
+        return Cause.SYSTEM_ERROR if file.recoverable else Cause.INVALID_CONFIG
     # Without an exception, the elastic agent has reported a process that ended without an error message.
     code = failure.exit_code if failure.exit_code >= 0 else 128 - failure.exit_code
     if not failure.exception and code in exit_codes:
@@ -159,7 +159,7 @@ def _classify_error_file(file: ErrorFile, failure: Failure, exit_codes: Mapping[
         return told
     cause = classify(failure)
     if cause is Cause.USER_ERROR and is_consequence(failure):
-        return Cause.INFRA  # The worker only lost a peer, and the end of the peer is unknown.
+        return Cause.SYSTEM_ERROR  # The worker only lost a peer, and the end of the peer is unknown.
     return cause
 
 

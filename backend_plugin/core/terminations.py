@@ -42,7 +42,7 @@ DISRUPTIONS: Final[Mapping[str, Cause]] = {
 """Causes by the reason of the condition `DisruptionTarget`."""
 
 POD_REASONS: Final[Mapping[str, Cause]] = {
-    "Evicted": Cause.INFRA,
+    "Evicted": Cause.SYSTEM_ERROR,
     "Preempted": Cause.PREEMPTED,
     "Preempting": Cause.PREEMPTED,
     "Shutdown": Cause.NODE_LOST,
@@ -52,28 +52,28 @@ POD_REASONS: Final[Mapping[str, Cause]] = {
     "NodeAffinity": Cause.NODE_LOST,
     "OOMKilled": Cause.OOM_HOST,
     "DeadlineExceeded": Cause.USER_ERROR,  # The deadline in the pod spec, which the author sets.
-    "OutOfcpu": Cause.INFRA,
-    "OutOfmemory": Cause.INFRA,
-    "OutOfpods": Cause.INFRA,
-    "UnexpectedAdmissionError": Cause.INFRA,
-    "TopologyAffinityError": Cause.INFRA,
+    "OutOfcpu": Cause.SYSTEM_ERROR,
+    "OutOfmemory": Cause.SYSTEM_ERROR,
+    "OutOfpods": Cause.SYSTEM_ERROR,
+    "UnexpectedAdmissionError": Cause.SYSTEM_ERROR,
+    "TopologyAffinityError": Cause.SYSTEM_ERROR,
     "ResourceReservationTimeout": Cause.UNSCHEDULABLE,
-    "ApplicationRejected": Cause.CONFIG,
+    "ApplicationRejected": Cause.INVALID_CONFIG,
 }
 """Causes by `status.reason` of a pod, as the kubelet, the node controllers and YuniKorn set it."""
 
 CONTAINER_REASONS: Final[Mapping[str, Cause]] = {
     "OOMKilled": Cause.OOM_HOST,
     "ContainerStatusUnknown": Cause.NODE_LOST,
-    "ContainerCannotRun": Cause.CONFIG,
-    "StartError": Cause.CONFIG,
+    "ContainerCannotRun": Cause.INVALID_CONFIG,
+    "StartError": Cause.INVALID_CONFIG,
 }
 """Causes by `state.terminated.reason` of a container."""
 
 EXIT_CODES: Final[Mapping[int, Cause]] = {
-    125: Cause.INFRA,  # The container runtime itself failed.
-    126: Cause.CONFIG,  # The command is not executable.
-    127: Cause.CONFIG,  # The image does not contain the command.
+    125: Cause.SYSTEM_ERROR,  # The container runtime itself failed.
+    126: Cause.INVALID_CONFIG,  # The command is not executable.
+    127: Cause.INVALID_CONFIG,  # The image does not contain the command.
     128 + 2: Cause.PREEMPTED,  # SIGINT; a pod has no terminal where a user could interrupt it.
 }
 """Causes by exit codes that the user's code does not set; `decode_signal` decodes the other signals."""
@@ -124,7 +124,7 @@ def find_pod_termination(pod: Pod, exit_codes: Mapping[int, Cause]) -> ReplicaTe
         pod=pod.name,
         at=at,
         ordered=pod.deleted is not None and (finished is None or finished >= pod.deleted),
-        explained=_has_reported_reason(pod, ended) and cause not in (Cause.USER_ERROR, Cause.CONFIG),
+        explained=_has_reported_reason(pod, ended) and cause not in (Cause.USER_ERROR, Cause.INVALID_CONFIG),
     )
 
 
@@ -203,20 +203,20 @@ def _classify_pod_failure(
         return Cause.NODE_LOST
     # The kubelet builds this reason from any resource name, as in OutOfnvidia.com/gpu.
     if pod.reason.startswith("OutOf") or ended is None or ended.exit_code is None or container is None:
-        return Cause.INFRA
+        return Cause.SYSTEM_ERROR
     # The operator adds this init container, which waits until the master's name resolves.
     if container.init and container.name == "init-pytorch":
-        return Cause.INFRA
+        return Cause.SYSTEM_ERROR
     return classify_container_termination(ended, exit_codes)
 
 
 def classify_container_termination(ended: ContainerTermination, exit_codes: Mapping[int, Cause]) -> Cause:
     """Return the cause of a container's termination, without the state of its pod."""
     known = CONTAINER_REASONS.get(ended.reason)
-    if known is Cause.CONFIG and _STARVED in ended.message:
+    if known is Cause.INVALID_CONFIG and _STARVED in ended.message:
         return Cause.OOM_HOST
-    if known is Cause.CONFIG and ended.message and not is_permanent_start_error(ended.message):
-        return Cause.INFRA
+    if known is Cause.INVALID_CONFIG and ended.message and not is_permanent_start_error(ended.message):
+        return Cause.SYSTEM_ERROR
     return known or classify_exit_code(ended.exit_code or 0, exit_codes, ended.message)
 
 

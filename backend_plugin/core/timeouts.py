@@ -70,14 +70,17 @@ def _check_no_status(
     if not limit or age <= limit or (job is not None and job.started is not None):
         return None
     for wait in status.waits:
-        if wait.reason.startswith("FailedCreate") and wait.cause in (Cause.CONFIG, Cause.INFRA):
+        if wait.reason.startswith("FailedCreate") and wait.cause in (
+            Cause.INVALID_CONFIG,
+            Cause.SYSTEM_ERROR,
+        ):
             return _build_timeout_failure(wait, limit)
     # A queue or a gang scheduler may hold a job before its operator handles it.
     if status.state is not JobState.UNSEEN or status.waits or status.has_been_held:
         return None
     return build_failure(
-        Cause.INFRA,
-        "NeverSeen",
+        Cause.SYSTEM_ERROR,
+        "OperatorTimeout",
         messages.join_lines(
             f"no operator has handled the job for {messages.format_duration(limit)}: is the "
             "training-operator running?",
@@ -103,7 +106,7 @@ def _check_start(status: JobStatus, judging: JudgingSettings, now: datetime) -> 
     """Return the failure for a replica that is bound to a Kubernetes node and has not started in time."""
     pending = judging.pending_timeout
     for wait in status.waits:
-        if wait.reason == "InvalidImageName" or (wait.never and wait.cause is Cause.CONFIG):
+        if wait.reason == "InvalidImageName" or (wait.never and wait.cause is Cause.INVALID_CONFIG):
             return _build_timeout_failure(wait, timedelta(0))
         knob = _GRACE.get(wait.reason)
         if knob is not None:

@@ -58,7 +58,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def is_retryable(cause: Cause) -> bool:
     """True if another attempt may succeed without a change of the task or its configuration."""
     match cause:
-        case Cause.USER_ERROR | Cause.CONFIG:
+        case Cause.USER_ERROR | Cause.INVALID_CONFIG:
             return False
         case (
             Cause.OOM_HOST
@@ -67,11 +67,11 @@ def is_retryable(cause: Cause) -> bool:
             | Cause.HANG
             | Cause.PREEMPTED
             | Cause.NODE_LOST
-            | Cause.IMAGE
+            | Cause.IMAGE_PULL
             | Cause.UNSCHEDULABLE
-            | Cause.QUOTA
+            | Cause.QUOTA_EXCEEDED
             | Cause.QUEUE
-            | Cause.INFRA
+            | Cause.SYSTEM_ERROR
         ):
             return True
         case _:

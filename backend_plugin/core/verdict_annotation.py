@@ -28,7 +28,7 @@ def encode(phase: "Verdict", at: datetime) -> str:
     kept = RecordedVerdict(
         reason=phase.reason,
         message=phase.message,
-        cause=phase.cause or Cause.INFRA,
+        cause=phase.cause or Cause.SYSTEM_ERROR,
         retry=phase.retry,
         at=at,
     )

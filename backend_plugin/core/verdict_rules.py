@@ -24,7 +24,9 @@ def judge_status(status: JobStatus, judging: JudgingSettings, deadlines: Deadlin
     if (decided := _find_recorded_verdict(status)) is not None:
         return decided
     if status.looking and status.state.is_finished:
-        return _build_verdict(Phase.RUNNING, "Ending", "the job has ended; its remaining state is being read")
+        return _build_verdict(
+            Phase.RUNNING, "CollectingOutputs", "the job has ended; its remaining state is being read"
+        )
     match status.state:
         case JobState.SUCCEEDED:
             return _judge_success(status, judging, now)
@@ -76,7 +78,7 @@ def _judge_success(status: JobStatus, judging: JudgingSettings, now: datetime) -
     )
     if status.unsettled and ended is not None and now - ended <= judging.settling_time:
         return _build_verdict(
-            Phase.RUNNING, "Settling", "the job has succeeded; a restarted replica has not ended"
+            Phase.RUNNING, "AwaitingReplicas", "the job has succeeded; a restarted replica has not ended"
         )
     if status.death is None:
         return _build_verdict(
@@ -112,7 +114,7 @@ def _judge_failure(status: JobStatus, now: datetime) -> Verdict:
         return _judge_root_cause(status, "")
     if "backoff limit" in said:
         return build_failure(
-            Cause.INFRA,
+            Cause.SYSTEM_ERROR,
             "BackoffLimitExceeded",
             messages.join_lines(
                 "it failed more often than its backoff limit allows, and its pods are gone",
@@ -123,16 +125,18 @@ def _judge_failure(status: JobStatus, now: datetime) -> Verdict:
         )
     fresh = condition is not None and condition.since is not None and now - condition.since < _NEWS
     if fresh and _can_await_termination(status):
-        return _build_verdict(Phase.RUNNING, "Failing", f"the operator reports that the job failed: {said}")
+        return _build_verdict(
+            Phase.RUNNING, "CollectingTerminations", f"the operator reports that the job failed: {said}"
+        )
     return build_failure(
-        Cause.INFRA,
+        Cause.SYSTEM_ERROR,
         (condition.reason if condition else "") or "Failed",
         messages.join_lines(
             "the job failed, and the pods that could show the reason no longer exist",
             said,
             messages.format_missing_pods(status),
             messages.format_unused_outputs(status),
-            messages.get_remedy(Cause.INFRA),
+            messages.get_remedy(Cause.SYSTEM_ERROR),
         ),
     )
 
@@ -146,8 +150,8 @@ def _judge_missing_job(status: JobStatus) -> Verdict:
             Phase.SUCCEEDED, "Succeeded", f"the work was complete; the job {messages.LOSS[status.state]}"
         )
     return build_failure(
-        Cause.INFRA,
-        "Gone" if status.state is JobState.GONE else "Deleted",
+        Cause.SYSTEM_ERROR,
+        "JobNotFound" if status.state is JobState.GONE else "Deleted",
         messages.join_lines(
             f"the job {messages.DELETION[status.state]} before it ended, and not by Flyte",
             messages.format_unused_outputs(status),

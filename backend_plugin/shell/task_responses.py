@@ -79,10 +79,12 @@ class TaskResponses:
 
     def build_not_synced(self) -> bytes:
         """Return the response for a job that is not in the cache; Flyte does not show this phase."""
-        return _encode_response(_UNSEEN)
+        return _encode_response(_NOT_SYNCED)
 
 
-_UNSEEN: Final = Verdict(phase=Phase.QUEUED, reason="Unseen", message="the server is searching for the job")
+_NOT_SYNCED: Final = Verdict(
+    phase=Phase.QUEUED, reason="NotSynced", message="the server is searching for the job"
+)
 
 
 def _encode_response(verdict: Verdict) -> bytes:

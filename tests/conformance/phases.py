@@ -95,7 +95,7 @@ DIFFERENCES: dict[str, Callable[[Told], bool]] = {
     "no-retry": lambda told: (
         told.theirs == "RetryableFailure"
         and told.phase == "FAILED"
-        and told.ours["cause"] in ("user-error", "config")
+        and told.ours["cause"] in ("user-error", "invalid-config")
     ),
 }
 

@@ -151,7 +151,7 @@ def test_the_end_of_a_job_that_is_gone_is_told() -> None:
         served.do(lambda: served.cluster.remove("PyTorchJob", NAMESPACE, "f1-n0-0-b"))
         told = [each.job.flyte for each in client.watch_jobs("f1", server=served.endpoint)]
         assert client.list_jobs(server=served.endpoint) == []
-    assert [(each.phase, each.reason) for each in told] == [("RETRYABLE_FAILED", "Gone")]
+    assert [(each.phase, each.reason) for each in told] == [("RETRYABLE_FAILED", "JobNotFound")]
 
 
 def test_watching_ends_when_another_job_has_taken_the_name() -> None:

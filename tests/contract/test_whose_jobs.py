@@ -78,7 +78,11 @@ def test_a_made_up_reference_deletes_nothing_also_later(tmp_path: Path, said: An
 
 def test_what_was_given_up_is_deleted_if_it_is_ours(tmp_path: Path) -> None:
     verdict = verdict_annotation.RecordedVerdict(
-        reason="NeverSeen", message="", cause=Cause.INFRA, retry=True, at=now() - timedelta(hours=2)
+        reason="OperatorTimeout",
+        message="",
+        cause=Cause.SYSTEM_ERROR,
+        retry=True,
+        at=now() - timedelta(hours=2),
     )
 
     async def story(served: Served) -> None:

@@ -63,7 +63,7 @@ def test_from_stdin(said: str) -> None:
 def test_times_that_are_not_quoted(tmp_path: Path) -> None:
     text = yaml.safe_dump(JOB).replace("'", "")
     told = run("-", "--now", "2026-01-01T00:01:02Z", said=text)
-    assert told.output.startswith("RETRYABLE_FAILED (Failed, infra)")
+    assert told.output.startswith("RETRYABLE_FAILED (Failed, system-error)")
 
 
 def test_an_error_file(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_job_past_its_deadline_is_ended_for_good_and_keeps_its_verdict() -> No
 
 def test_a_job_that_has_no_pods_yet_is_held_back() -> None:
     verdict, todo = judged(seen(job(started=None)))
-    assert (verdict.phase, verdict.reason) == (Phase.RETRYABLE_FAILED, "NeverSeen")
+    assert (verdict.phase, verdict.reason) == (Phase.RETRYABLE_FAILED, "OperatorTimeout")
     patched = with_patch(job(started=None), todo.patch)
     assert patched["spec"]["runPolicy"] == {"suspend": True}
     assert judged(seen(patched))[0].phase is Phase.RETRYABLE_FAILED

@@ -9,11 +9,11 @@ LOST = error_file(
 )
 JOB = job(FAILED, workers=2)
 ALL = job(FAILED, workers=1, cleanPodPolicy="All")
-PEER = ("RETRYABLE_FAILED", "RuntimeError", "infra")
+PEER = ("RETRYABLE_FAILED", "RuntimeError", "system-error")
 EXIT = ("FAILED", "ExitCode", "user-error")
 ERROR = ("FAILED", "ValueError", "user-error")
 OOM = ("RETRYABLE_FAILED", "OOMKilled", "oom-host")
-UNTOLD = ("RETRYABLE_FAILED", "PyTorchJobFailed", "infra")
+UNTOLD = ("RETRYABLE_FAILED", "PyTorchJobFailed", "system-error")
 
 
 def going(made, ordered: float = 100):

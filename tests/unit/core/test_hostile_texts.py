@@ -58,7 +58,7 @@ def test_a_hostile_text_is_read_quickly(read: Callable[[], object]) -> None:
 
 def test_an_exit_code_of_very_many_digits_is_refused() -> None:
     with pytest.raises(value_parsers.InvalidSettingValue, match="as an exit code"):
-        value_parsers.causes_by_exit_code({"9" * 5_000: "infra"})
+        value_parsers.causes_by_exit_code({"9" * 5_000: "system-error"})
 
 
 def test_a_message_that_never_ends_is_read_from_its_beginning() -> None:

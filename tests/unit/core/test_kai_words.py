@@ -67,7 +67,8 @@ def test_of_several_reasons_the_one_with_numbers_is_told(turned):
 
 
 @pytest.mark.parametrize(
-    ("reason", "cause"), [("OverLimit", "queue"), ("QueueDoesNotExist", "config"), ("", "unschedulable")]
+    ("reason", "cause"),
+    [("OverLimit", "queue"), ("QueueDoesNotExist", "invalid-config"), ("", "unschedulable")],
 )
 def test_without_numbers_its_words_are_told(reason, cause):
     bare = limited(reason, "why", podGroupRequestedResources={"cpu": "1", "memory": "x"})

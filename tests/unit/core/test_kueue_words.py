@@ -169,7 +169,7 @@ ABSENT = "it does not exist or is being deleted: an admin has to create it; or u
         ),
         (
             "LocalQueue team doesn't exist",
-            "config",
+            "invalid-config",
             "the task requires something that this cluster does not have or allow; change the task",
         ),
         ("something new", "queue", get_remedy(Cause.QUEUE)),

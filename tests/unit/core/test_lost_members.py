@@ -29,7 +29,7 @@ RESTARTING = condition("Restarting", message="")
 @pytest.mark.parametrize("job", [gang(RUNNING), elastic(), gang(RESTARTING)])
 def test_that_a_lost_member_cannot_be_made_again_is_told_of_a_job_that_runs(job):
     told = verdict(job, *LEFT, events=[refused(150)])
-    assert (told.phase.value, told.cause and told.cause.value) == ("RUNNING", "quota")
+    assert (told.phase.value, told.cause and told.cause.value) == ("RUNNING", "quota-exceeded")
     assert first_line(told) == f"{SAID} (4 of 5 replicas ready)"
     assert told.message.splitlines()[1].startswith("the namespace's ResourceQuota")
 

@@ -69,6 +69,6 @@ def test_what_the_last_words_of_a_container_tell_of_its_end(code, reason, words,
 
 
 def test_what_the_settings_say_of_an_exit_code_goes_before_the_last_words():
-    rules = JudgingContext(judging=JudgingSettings(exit_codes={134: Cause.CONFIG}))
+    rules = JudgingContext(judging=JudgingSettings(exit_codes={134: Cause.INVALID_CONFIG}))
     aborted = ended("worker-0", 134, container_message=ABORTED.format("std::bad_alloc"))
-    assert short(verdict(job(FAILED), aborted, rules=rules)) == ("FAILED", "SIGABRT", "config")
+    assert short(verdict(job(FAILED), aborted, rules=rules)) == ("FAILED", "SIGABRT", "invalid-config")

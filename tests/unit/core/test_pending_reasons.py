@@ -172,7 +172,7 @@ def test_the_image_and_its_error_are_named():
     [
         ({"exitCode": 137, "reason": "OOMKilled"}, ("RETRYABLE_FAILED", "CrashLoopBackOff", "oom-host")),
         ({"exitCode": 2, "reason": "Error"}, ("FAILED", "CrashLoopBackOff", "user-error")),
-        ({"exitCode": 127, "reason": "Error"}, ("FAILED", "CrashLoopBackOff", "config")),
+        ({"exitCode": 127, "reason": "Error"}, ("FAILED", "CrashLoopBackOff", "invalid-config")),
         ({"exitCode": 17, "reason": "Error"}, ("RETRYABLE_FAILED", "CrashLoopBackOff", "node-lost")),
     ],
 )
@@ -210,4 +210,4 @@ def test_what_the_members_say_is_told_before_what_the_group_says():
 
 def test_a_group_that_holds_nothing_back_is_not_waited_for():
     told = verdict(job(started=None), pod_groups=[group(phase="Inqueue")])
-    assert (short(told), "waits" in told.info) == (("WAITING_FOR_RESOURCES", "Unseen", None), False)
+    assert (short(told), "waits" in told.info) == (("WAITING_FOR_RESOURCES", "AwaitingOperator", None), False)

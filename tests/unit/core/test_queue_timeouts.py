@@ -50,15 +50,15 @@ def test_nodes_are_waited_for_as_long_as_their_cause_says(now, phase):
 
 
 def test_a_cause_of_which_nothing_is_said_has_the_usual_time():
-    usual = rules(**{"queue-timeout": "10m", "queue-timeouts": {"quota": "1m"}})
+    usual = rules(**{"queue-timeout": "10m", "queue-timeouts": {"quota-exceeded": "1m"}})
     assert verdict(**queued(FULL), now=590, rules=usual).phase.value == "WAITING_FOR_RESOURCES"
     assert verdict(**queued(FULL), now=610, rules=usual).phase.value == "RETRYABLE_FAILED"
 
 
 def test_a_queue_that_does_not_exist_has_a_time_of_its_own():
-    judged = rules(**{"queue-timeouts": {"config": "1m"}})
+    judged = rules(**{"queue-timeouts": {"invalid-config": "1m"}})
     told = verdict(**queued("LocalQueue team doesn't exist"), now=70, rules=judged)
-    assert (told.phase.value, told.cause and told.cause.value) == ("FAILED", "config")
+    assert (told.phase.value, told.cause and told.cause.value) == ("FAILED", "invalid-config")
 
 
 def test_what_the_author_says_wins():

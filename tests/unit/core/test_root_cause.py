@@ -92,7 +92,7 @@ FIRST = {
     "peers give up after a passing error": (JOB, (ended("worker-0", 1), ABORTED), {"error_files": [error_file(kind="RECOVERABLE")]}, ("RETRYABLE_FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
     "a peer's end is told before its own": (JOB, (ended("master-0", 137, "OOMKilled", finished=95), ended("worker-0", 1)), {"error_files": [error_file()]}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "master-0 failed: OOMKilled"),
     "peers give up while it is going": (JOB, (ended("worker-0", 143, finished=99, **disrupted("PreemptionByScheduler", 80)), ended("master-0", 1, finished=82)), {}, ("RETRYABLE_FAILED", "PreemptionByScheduler", "preempted"), "worker-0 failed: PreemptionByScheduler"),
-    "evicted, nobody knows when": (JOB, (pod("worker-0", "Failed", reason="Evicted"), ended("master-0", 1, finished=82)), {}, ("RETRYABLE_FAILED", "Evicted", "infra"), "worker-0 failed: Evicted"),
+    "evicted, nobody knows when": (JOB, (pod("worker-0", "Failed", reason="Evicted"), ended("master-0", 1, finished=82)), {}, ("RETRYABLE_FAILED", "Evicted", "system-error"), "worker-0 failed: Evicted"),
     "evicted when it stopped being ready": (JOB, (pod("worker-0", "Failed", reason="Evicted", conditions=[condition("Ready", "False", since=99)]), ended("master-0", 1, finished=12)), {}, ("FAILED", "ExitCode", "user-error"), "master-0 failed: exit code 1"),
     "told to end, and its peers gave up": (JOB, (ended("worker-0", 143, finished=80), ABORTED), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted"), "worker-0 failed: killed by SIGTERM"),
     "told to end in the second in which another failed": (JOB, (ended("worker-0", 143), ended("worker-1", 3)), {}, ("FAILED", "ExitCode", "user-error"), "worker-1 failed: exit code 3"),
@@ -114,14 +114,14 @@ FIRST = {
     # An unreachable kubelet cannot report how its pods ended.
     "a lost node, as it was once told": (JOB, (pod("worker-0", reason="NodeLost", conditions=[condition("Ready", "False", since=70)], **going(95)), ended("master-0", 1, finished=75)), {}, ("RETRYABLE_FAILED", "NodeLost", "node-lost"), "worker-0 failed: NodeLost"),
     # Messages of the container runtime, and other unusual states.
-    "a driver that is not there": (JOB, (ended("worker-0", 128, "StartError", finished=90, container_message="nvml error: driver not loaded"),), {}, ("RETRYABLE_FAILED", "StartError", "infra"), "worker-0 failed: StartError"),
-    "a command that is not there": (JOB, (ended("worker-0", 128, "StartError", finished=90, container_message="exec: executable file not found in $PATH"),), {}, ("FAILED", "StartError", "config"), "worker-0 failed: StartError"),
+    "a driver that is not there": (JOB, (ended("worker-0", 128, "StartError", finished=90, container_message="nvml error: driver not loaded"),), {}, ("RETRYABLE_FAILED", "StartError", "system-error"), "worker-0 failed: StartError"),
+    "a command that is not there": (JOB, (ended("worker-0", 128, "StartError", finished=90, container_message="exec: executable file not found in $PATH"),), {}, ("FAILED", "StartError", "invalid-config"), "worker-0 failed: StartError"),
     "words of nobody's making": (JOB, (), {"error_files": [error_file(message="out of luck")]}, ("FAILED", "Error", "user-error"), "worker-0 failed: Error: out of luck"),
     "beside a container that ended well": (JOB, (ended("worker-0", 3, containerStatuses=[{"name": "side", "state": {"terminated": {"exitCode": 0}}}, {"name": "pytorch", "state": {"terminated": {"exitCode": 5}}}]),), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 5 (user-error)"),
     "a node that is shut down": (JOB, (pod("worker-0", **disrupted("TerminationByKubelet", 80), **going(80)), ABORTED), {}, ("RETRYABLE_FAILED", "TerminationByKubelet", "node-lost"), "worker-0 failed: TerminationByKubelet"),
     "about to be taken away": (JOB, (pod("worker-0", **disrupted("PreemptionByScheduler", 80)), ABORTED), {}, ("RETRYABLE_FAILED", "PreemptionByScheduler", "preempted"), "worker-0 failed: PreemptionByScheduler"),
     "an error without a time, of one that was restarted once": (JOB, (ended("worker-0", 1, containerStatuses=[{"name": "pytorch", "restartCount": 1, "state": {"terminated": {"exitCode": 1}}}]),), {"error_files": [error_file(timestamp=None)]}, ("FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
-    "evicted by its kubelet": (JOB, (pod("worker-0", "Failed", reason="Evicted", message="low", **disrupted("TerminationByKubelet", 80)), ABORTED), {}, ("RETRYABLE_FAILED", "Evicted", "infra"), "worker-0 failed: Evicted: low"),
+    "evicted by its kubelet": (JOB, (pod("worker-0", "Failed", reason="Evicted", message="low", **disrupted("TerminationByKubelet", 80)), ABORTED), {}, ("RETRYABLE_FAILED", "Evicted", "system-error"), "worker-0 failed: Evicted: low"),
     # Errors from which a worker was restarted.
     "an error of an earlier incarnation": (JOB, (restarted("worker-0", 1, times=1), ended("master-0", 137, "OOMKilled", finished=99)), {"error_files": [error_file(timestamp=at(20))]}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "master-0 failed: OOMKilled"),
     "told to end, restarted once before": (JOB, (ended("worker-0", 143, containerStatuses=[{"name": "pytorch", "restartCount": 1, "state": {"terminated": {"exitCode": 143, "finishedAt": at(90)}}, "lastState": {"terminated": {"exitCode": 1, "finishedAt": at(30)}}}]),), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted"), "worker-0 failed: killed by SIGTERM"),
@@ -154,12 +154,12 @@ OVER = said("PyTorchJobFailed", "Job j has failed because it was active longer t
 KILLED = said("ExitedWithCode", "Pod: ns.j-worker-0 exited with code 137")
 GONE = {
     "its operator said that it was done": ((), {"events": [DONE]}, ("SUCCEEDED", "Succeeded", None)),
-    "its operator said so, and there are no outputs": ((), {"events": [DONE], "outputs": False}, ("RETRYABLE_FAILED", "Gone", "infra")),
+    "its operator said so, and there are no outputs": ((), {"events": [DONE], "outputs": False}, ("RETRYABLE_FAILED", "JobNotFound", "system-error")),
     "its operator said that it failed": ((), {"events": [OVER, said("PyTorchJobFailed", "m", 80)]}, ("FAILED", "DeadlineExceeded", "user-error")),
     "it restarted once, and was done": ((), {"events": [KILLED], "outputs": True}, ("SUCCEEDED", "Succeeded", None)),
     "its pods end after it": ((ended("worker-0", 1, finished=99),), {"outputs": True}, ("SUCCEEDED", "Succeeded", None)),
-    "its pods are told to end with it": ((ended("worker-0", 1, finished=99, **going(98)),), {}, ("RETRYABLE_FAILED", "Gone", "infra")),
-    "its pods had been restarted once": ((restarted("worker-0", 1, times=1, **going(98)),), {}, ("RETRYABLE_FAILED", "Gone", "infra")),
+    "its pods are told to end with it": ((ended("worker-0", 1, finished=99, **going(98)),), {}, ("RETRYABLE_FAILED", "JobNotFound", "system-error")),
+    "its pods had been restarted once": ((restarted("worker-0", 1, times=1, **going(98)),), {}, ("RETRYABLE_FAILED", "JobNotFound", "system-error")),
 }  # fmt: skip
 
 

@@ -126,7 +126,9 @@ def test_patience_is_flytes_and_ours() -> None:
         "image-pull-backoff-grace-period": "0",
         "create-container-error-grace-period": "0s",
         "create-container-config-error-grace-period": "1.5ms",
-        "kfpytorch": {"judging": {"queue-timeout": "90s", "exit-codes": {3: "config", "4": "infra"}}},
+        "kfpytorch": {
+            "judging": {"queue-timeout": "90s", "exit-codes": {3: "invalid-config", "4": "system-error"}}
+        },
     }
     assert settings.read(section).judging == JudgingSettings(
         pending_timeout=timedelta(minutes=90),
@@ -134,7 +136,7 @@ def test_patience_is_flytes_and_ours() -> None:
         create_container_error_grace_period=timedelta(0),
         create_container_config_error_grace_period=timedelta(microseconds=1500),
         queue_timeout=timedelta(seconds=90),
-        exit_codes={3: Cause.CONFIG, 4: Cause.INFRA},
+        exit_codes={3: Cause.INVALID_CONFIG, 4: Cause.SYSTEM_ERROR},
     )
 
 
@@ -172,14 +174,14 @@ def test_every_field_of_judging_and_logs_can_be_said() -> None:
         ({"pod-pending-timeout": "3 m"}, "is not a duration"),
         ({"pod-pending-timeout": "-3m"}, "is not a duration"),
         ({"pod-pending-timeout": "9" * 30 + "h"}, "is too long"),
-        ({"kfpytorch": {"judging": {"exit-codes": {"x": "config"}}}}, "has 'x' as an exit code"),
-        ({"kfpytorch": {"judging": {"exit-codes": {256: "config"}}}}, "has '256' as an exit code"),
+        ({"kfpytorch": {"judging": {"exit-codes": {"x": "invalid-config"}}}}, "has 'x' as an exit code"),
+        ({"kfpytorch": {"judging": {"exit-codes": {256: "invalid-config"}}}}, "has '256' as an exit code"),
         ({"kfpytorch": {"judging": {"exit-codes": {1: "oom"}}}}, "has 'oom' as a cause"),
         (
-            {"kfpytorch": {"judging": {"queue-timeouts": {"image": "1m"}}}},
-            "has 'image' as the reason of a wait",
+            {"kfpytorch": {"judging": {"queue-timeouts": {"image-pull": "1m"}}}},
+            "has 'image-pull' as the reason of a wait",
         ),
-        ({"kfpytorch": {"judging": {"queue-timeouts": {"quota": "soon"}}}}, "is not a duration"),
+        ({"kfpytorch": {"judging": {"queue-timeouts": {"quota-exceeded": "soon"}}}}, "is not a duration"),
         (
             {"kfpytorch": {"logs": {"templates": [{"uri": "x"}]}}},
             "Object contains unknown field `uri` - at `$[0]`",

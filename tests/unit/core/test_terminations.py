@@ -155,8 +155,8 @@ def test_signals_as_shells_and_as_torchrun_say_them(code, signal):
     ("code", "cause"),
     [
         (1, Cause.USER_ERROR),
-        (125, Cause.INFRA),
-        (126, Cause.CONFIG),
+        (125, Cause.SYSTEM_ERROR),
+        (126, Cause.INVALID_CONFIG),
         (130, Cause.PREEMPTED),
         (134, Cause.USER_ERROR),
         (137, Cause.OOM_HOST),
@@ -171,7 +171,11 @@ def test_what_an_exit_code_says(code, cause):
 def test_the_news_of_the_pod_may_come_after_that_of_the_job():
     pods = (running("master-0"), running("worker-0"))
     assert verdict(job(FAILED), *pods, now=102).phase.value == "RUNNING"
-    assert short(verdict(job(FAILED), *pods, now=106)) == ("RETRYABLE_FAILED", "PyTorchJobFailed", "infra")
+    assert short(verdict(job(FAILED), *pods, now=106)) == (
+        "RETRYABLE_FAILED",
+        "PyTorchJobFailed",
+        "system-error",
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,7 +194,7 @@ def test_a_container_that_failed_beside_the_training_is_named():
     assert told.message.startswith("worker-0 failed: exit code 2 in container side (user-error)")
 
 
-@pytest.mark.parametrize(("name", "cause"), [("init-pytorch", "infra"), ("copy", "user-error")])
+@pytest.mark.parametrize(("name", "cause"), [("init-pytorch", "system-error"), ("copy", "user-error")])
 def test_an_init_container_that_failed(name, cause):
     statuses = [{"name": name, "state": {"terminated": {"exitCode": 1}}}]
     told = verdict(job(FAILED), pod("worker-0", "Failed", initContainerStatuses=statuses))
@@ -199,7 +203,7 @@ def test_an_init_container_that_failed(name, cause):
 
 def test_a_stranger_of_the_same_name_is_not_looked_at():
     stranger = ended("worker-0", 3, metadata={"ownerReferences": [{"uid": "other"}]})
-    assert short(verdict(job(FAILED), stranger)) == ("RETRYABLE_FAILED", "PyTorchJobFailed", "infra")
+    assert short(verdict(job(FAILED), stranger)) == ("RETRYABLE_FAILED", "PyTorchJobFailed", "system-error")
 
 
 LIMIT = job(
@@ -207,14 +211,14 @@ LIMIT = job(
 )
 ODD = {
     "a node that ends": (job(FAILED), (pod("worker-0", "Failed", conditions=[condition("DisruptionTarget", reason="TerminationByKubelet")]),), (), "worker-0 failed: TerminationByKubelet (node-lost)"),
-    "no room on its node": (job(FAILED), (pod("worker-0", "Failed", reason="OutOfnvidia.com/gpu"),), (), "worker-0 failed: OutOfnvidia.com/gpu (infra)"),
-    "nobody says why": (job(FAILED), (pod("worker-0", "Failed"),), (), "worker-0 failed: it failed, and the cluster reports no reason (infra)"),
+    "no room on its node": (job(FAILED), (pod("worker-0", "Failed", reason="OutOfnvidia.com/gpu"),), (), "worker-0 failed: OutOfnvidia.com/gpu (system-error)"),
+    "nobody says why": (job(FAILED), (pod("worker-0", "Failed"),), (), "worker-0 failed: it failed, and the cluster reports no reason (system-error)"),
     "restarted too often": (LIMIT, (pod("worker-0", container={"restartCount": 2, "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 3, "finishedAt": at(90)}}}, **GOING),), (), "worker-0 failed: restarted 2 times, after exit code 3 (user-error)"),
     "removed after its success": (job(FAILED), (pod("worker-0", "Succeeded", **GOING),), (), "the job failed, and the pods that could show the reason no longer exist"),
     "a drain": (job(FAILED), (pod("worker-0", conditions=[condition("DisruptionTarget", reason="EvictionByEvictionAPI", message="m")], **GOING),), (), "worker-0 failed: EvictionByEvictionAPI: m (preempted)"),
     "removed by the operator": (job(FAILED, cleanPodPolicy="Running"), (pod("worker-0", metadata={"deletionTimestamp": at(100)}),), (), "the job failed, and the pods that could show the reason no longer exist"),
     "an exit that was a success": (job(FAILED), (), ("Pod: ns.j-worker-0 exited with code 0",), "the job failed, and the pods that could show the reason no longer exist"),
-    "an exit without a code": (job(FAILED), (), ("Pod: ns.j-worker-0 exited with code 48879",), "worker-0 failed: exit code 48879 (infra)"),
+    "an exit without a code": (job(FAILED), (), ("Pod: ns.j-worker-0 exited with code 48879",), "worker-0 failed: exit code 48879 (system-error)"),
     "an exit by a signal": (job(FAILED), (), ("Pod: ns.j-worker-0 exited with code 139",), "worker-0 failed: killed by SIGSEGV (exit code 139) (user-error)"),
 }  # fmt: skip
 
@@ -340,7 +344,7 @@ LOST = "RuntimeError: [/pytorch/third_party/gloo/pair.cc:561] Connection closed 
     ("workers", "expected"),
     [
         (1, ("FAILED", "EarlyExit", "user-error")),
-        (2, ("RETRYABLE_FAILED", "RuntimeError", "infra")),
+        (2, ("RETRYABLE_FAILED", "RuntimeError", "system-error")),
     ],
 )
 def test_a_pod_that_ended_well_before_it_is_named_by_who_lost_it(workers, expected):
@@ -378,5 +382,5 @@ def test_a_peer_that_did_not_leave_before_it_is_not_named(peer):
     told = verdict(
         job(FAILED), peer, ended("master-0", 1, finished=92), error_files=[error_file("j-master-0", LOST)]
     )
-    assert short(told) == ("RETRYABLE_FAILED", "RuntimeError", "infra")
+    assert short(told) == ("RETRYABLE_FAILED", "RuntimeError", "system-error")
     assert "worker-0" not in told.message.splitlines()[0]

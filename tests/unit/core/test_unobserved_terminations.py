@@ -26,7 +26,7 @@ from kfpytorch_common.causes import Cause
 
 LOST = error_file("j-master-0", "RuntimeError: [third_party/gloo/x] Connection closed by peer")
 RUN = (running("master-0"), running("worker-0"))
-UNTOLD = ("RETRYABLE_FAILED", "PyTorchJobFailed", "infra")
+UNTOLD = ("RETRYABLE_FAILED", "PyTorchJobFailed", "system-error")
 EXIT = ("FAILED", "ExitCode", "user-error")
 
 
@@ -44,7 +44,7 @@ def decided(said: str):
     return {**made, "metadata": {**made["metadata"], "annotations": {verdict_annotation.ANNOTATION: said}}}
 
 
-KEPT = verdict_annotation.encode(build_failure(Cause.INFRA, "Failed", "m"), BEGAN)
+KEPT = verdict_annotation.encode(build_failure(Cause.SYSTEM_ERROR, "Failed", "m"), BEGAN)
 TAKEN = {"conditions": [condition("DisruptionTarget", reason="PreemptionByScheduler")]}
 ASKED = {
     "all are said to run": (job(FAILED), RUN, {}, True),

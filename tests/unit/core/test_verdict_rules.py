@@ -44,7 +44,7 @@ def resumed(generation=2, started=1):
 
 
 LIVING = {
-    "not seen": (job(started=None), (), ("QUEUED", "Unseen", None)),
+    "not seen": (job(started=None), (), ("QUEUED", "AwaitingOperator", None)),
     "created": (job(condition("Created"), started=None), (), ("QUEUED", "Created", None)),
     "suspended": (job(SUSPENDED, started=None), (), ("WAITING_FOR_RESOURCES", "Suspended", None)),
     "suspended once admitted": (job(SUSPENDED), (), ("INITIALIZING", "Suspended", None)),
@@ -59,7 +59,7 @@ LIVING = {
     "no node": (job(), (unplaced("master-0", LACKING), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
     "one of two placed": (job(), (running("master-0"), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
     "one of two runs": (job(RUNNING), (running("master-0"), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
-    "pulling": (job(RUNNING), (running("master-0"), waiting("worker-0", "ErrImagePull")), ("INITIALIZING", "ErrImagePull", "image")),
+    "pulling": (job(RUNNING), (running("master-0"), waiting("worker-0", "ErrImagePull")), ("INITIALIZING", "ErrImagePull", "image-pull")),
     "all placed": (job(), (waiting("master-0", "ContainerCreating"), waiting("worker-0", "ContainerCreating")), ("INITIALIZING", "ContainerCreating", None)),
     "running": (job(RUNNING), (running("master-0"), running("worker-0")), ("RUNNING", "Running", None)),
     "restarting": (job(condition("Restarting", message="m")), (running("master-0"),), ("RUNNING", "Restarting", None)),
@@ -86,29 +86,29 @@ ENDS = {
     "exit code": (job(FAILED), (running("master-0"), ended("worker-0", 3)), {}, ("FAILED", "ExitCode", "user-error")),
     "its own words": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file()]}, ("FAILED", "ValueError", "user-error")),
     "recoverable": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(kind="RECOVERABLE")]}, ("RETRYABLE_FAILED", "ValueError", "user-error")),
-    "flyte's own, passing": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(origin="SYSTEM", kind=1)]}, ("RETRYABLE_FAILED", "ValueError", "infra")),
-    "flyte's own, for good": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(origin=2)]}, ("FAILED", "ValueError", "config")),
+    "flyte's own, passing": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(origin="SYSTEM", kind=1)]}, ("RETRYABLE_FAILED", "ValueError", "system-error")),
+    "flyte's own, for good": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(origin=2)]}, ("FAILED", "ValueError", "invalid-config")),
     "gpu memory": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(said="OutOfMemoryError: CUDA out of memory. Tried")]}, ("RETRYABLE_FAILED", "OutOfMemoryError", "oom-gpu")),
-    "only a lost peer": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(said="RuntimeError: [third_party/gloo/x] Connection closed by peer")]}, ("RETRYABLE_FAILED", "RuntimeError", "infra")),
+    "only a lost peer": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(said="RuntimeError: [third_party/gloo/x] Connection closed by peer")]}, ("RETRYABLE_FAILED", "RuntimeError", "system-error")),
     "host memory": (job(FAILED), (ended("worker-0", 137, "OOMKilled"),), {}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host")),
     "killed": (job(FAILED), (ended("worker-0", 137),), {}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host")),
     "told to end": (job(FAILED), (ended("worker-0", 143),), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted")),
     "crash": (job(FAILED), (ended("worker-0", 139),), {}, ("FAILED", "SIGSEGV", "user-error")),
     "crash as torchrun says it": (job(FAILED), (ended("worker-0", 245),), {}, ("FAILED", "SIGSEGV", "user-error")),
-    "no such command": (job(FAILED), (ended("worker-0", 127),), {}, ("FAILED", "ExitCode", "config")),
+    "no such command": (job(FAILED), (ended("worker-0", 127),), {}, ("FAILED", "ExitCode", "invalid-config")),
     "evicted after a kill": (job(FAILED), (ended("worker-0", 137, finished=70), ended("master-0", 137, reason_of_pod="Evicted")), {}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host")),
-    "evicted alone": (job(FAILED), (pod("worker-0", "Failed", reason="Evicted", message="low"),), {}, ("RETRYABLE_FAILED", "Evicted", "infra")),
+    "evicted alone": (job(FAILED), (pod("worker-0", "Failed", reason="Evicted", message="low"),), {}, ("RETRYABLE_FAILED", "Evicted", "system-error")),
     "preempted": (job(FAILED), (ended("worker-0", 143, **DISRUPTED),), {}, ("RETRYABLE_FAILED", "PreemptionByScheduler", "preempted")),
     "node shut down": (job(FAILED), (pod("worker-0", "Failed", reason="NodeShutdown"),), {}, ("RETRYABLE_FAILED", "NodeShutdown", "node-lost")),
     "pod deleted": (job(FAILED), (running("master-0"), running("worker-0") | {"metadata": {**running("worker-0")["metadata"], "deletionTimestamp": "2026-01-01T00:01:40Z"}}), {}, ("RETRYABLE_FAILED", "Deleted", "preempted")),
-    "nobody left to say": (job(FAILED), (), {}, ("RETRYABLE_FAILED", "PyTorchJobFailed", "infra")),
+    "nobody left to say": (job(FAILED), (), {}, ("RETRYABLE_FAILED", "PyTorchJobFailed", "system-error")),
     "exit code of a pod that is gone": (job(FAILED), (), {"events": [{"reason": "ExitedWithCode", "message": "Pod: ns.j-worker-0 exited with code 3"}]}, ("FAILED", "ExitCode", "user-error")),
     "deadline by the operator": (job(condition("Failed", message="Job j has failed because it was active longer than specified deadline")), (), {}, ("FAILED", "DeadlineExceeded", "user-error")),
-    "backoff limit": (job(condition("Failed", message="Job j has failed because it has reached the specified backoff limit")), (), {}, ("RETRYABLE_FAILED", "BackoffLimitExceeded", "infra")),
-    "gone": (None, (), {}, ("RETRYABLE_FAILED", "Gone", "infra")),
+    "backoff limit": (job(condition("Failed", message="Job j has failed because it has reached the specified backoff limit")), (), {}, ("RETRYABLE_FAILED", "BackoffLimitExceeded", "system-error")),
+    "gone": (None, (), {}, ("RETRYABLE_FAILED", "JobNotFound", "system-error")),
     "gone after its time to live": (None, (), {"outputs": True}, ("SUCCEEDED", "Succeeded", None)),
     "gone, with an error": (None, (), {"outputs": True, "error_files": [error_file()]}, ("FAILED", "ValueError", "user-error")),
-    "being deleted": (job(RUNNING) | {"metadata": {"name": "j", "deletionTimestamp": "2026-01-01T00:00:20Z"}}, (), {}, ("RETRYABLE_FAILED", "Deleted", "infra")),
+    "being deleted": (job(RUNNING) | {"metadata": {"name": "j", "deletionTimestamp": "2026-01-01T00:00:20Z"}}, (), {}, ("RETRYABLE_FAILED", "Deleted", "system-error")),
 }  # fmt: skip
 
 
@@ -141,12 +141,12 @@ PATIENCE = {
     "replaced before it ran": (job(), (running("master-0"), pod("worker-0", "Pending", node="", metadata={"creationTimestamp": "2026-01-01T00:01:00Z"})), {}, JudgingContext(), 70, ("INITIALIZING", "Created", None)),
     "placed, and nothing said": (job(), (pod("master-0", "Pending"), pod("worker-0", "Pending")), {}, JudgingContext(), 70, ("INITIALIZING", "ContainerCreating", None)),
     "one has ended, one is removed": (job(RUNNING), (ended("worker-0", 0), running("master-0") | {"metadata": {**running("master-0")["metadata"], "deletionTimestamp": "2026-01-01T00:01:40Z"}}), {}, JudgingContext(), 70, ("RUNNING", "Running", None)),
-    "no operator": (UNSEEN, (), {}, JudgingContext(), 301, ("RETRYABLE_FAILED", "NeverSeen", "infra")),
-    "no operator yet": (UNSEEN, (), {}, JudgingContext(), 299, ("QUEUED", "Unseen", None)),
+    "no operator": (UNSEEN, (), {}, JudgingContext(), 301, ("RETRYABLE_FAILED", "OperatorTimeout", "system-error")),
+    "no operator yet": (UNSEEN, (), {}, JudgingContext(), 299, ("QUEUED", "AwaitingOperator", None)),
     "no operator, a queue holds it": (UNSEEN, (), {"pod_groups": [HELD]}, JudgingContext(), 9_999, ("WAITING_FOR_RESOURCES", "Pending", "queue")),
-    "quota": (UNSEEN, (), {"events": [QUOTA]}, JudgingContext(), 9_999, ("WAITING_FOR_RESOURCES", "FailedCreatePod", "quota")),
-    "quota, too long": (UNSEEN, (), {"events": [QUOTA]}, rules(queue_timeout=MINUTE), 61, ("RETRYABLE_FAILED", "FailedCreatePod", "quota")),
-    "not allowed": (UNSEEN, (), {"events": [SECURITY]}, JudgingContext(), 301, ("FAILED", "FailedCreatePod", "config")),
+    "quota": (UNSEEN, (), {"events": [QUOTA]}, JudgingContext(), 9_999, ("WAITING_FOR_RESOURCES", "FailedCreatePod", "quota-exceeded")),
+    "quota, too long": (UNSEEN, (), {"events": [QUOTA]}, rules(queue_timeout=MINUTE), 61, ("RETRYABLE_FAILED", "FailedCreatePod", "quota-exceeded")),
+    "not allowed": (UNSEEN, (), {"events": [SECURITY]}, JudgingContext(), 301, ("FAILED", "FailedCreatePod", "invalid-config")),
     "queue, too long": (job(SUSPENDED, started=None), (), {"pod_groups": [HELD]}, rules(queue_timeout=MINUTE), 61, ("RETRYABLE_FAILED", "Pending", "queue")),
     "suspended, too long": (job(SUSPENDED, started=None), (), {}, rules(queue_timeout=MINUTE), 61, ("RETRYABLE_FAILED", "Suspended", "queue")),
     "the task's own queue timeout": (job(SUSPENDED, started=None), (), {}, JudgingContext(deadlines=Deadlines(queue_seconds=60)), 61, ("RETRYABLE_FAILED", "Suspended", "queue")),
@@ -155,15 +155,15 @@ PATIENCE = {
     "which is not yet over": (job(), (unplaced("master-0", LACKING),), {}, JudgingContext(deadlines=Deadlines(pending_seconds=60)), 62, ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
     "which is not for starting": (job(), (waiting("master-0", "ContainerCreating"), waiting("worker-0", "ContainerCreating")), {}, JudgingContext(deadlines=Deadlines(pending_seconds=60)), 999, ("INITIALIZING", "ContainerCreating", None)),
     "the task's own deadline": (job(RUNNING), RUNS, {}, JudgingContext(deadlines=Deadlines(active_seconds=60)), 66, ("FAILED", "DeadlineExceeded", "user-error")),
-    "the task's own patience with operators": (UNSEEN, (), {}, JudgingContext(deadlines=Deadlines(no_status_seconds=60)), 61, ("RETRYABLE_FAILED", "NeverSeen", "infra")),
+    "the task's own patience with operators": (UNSEEN, (), {}, JudgingContext(deadlines=Deadlines(no_status_seconds=60)), 61, ("RETRYABLE_FAILED", "OperatorTimeout", "system-error")),
     "no node, too long": (job(), (unplaced("master-0", LACKING),), {}, rules(queue_timeout=MINUTE), 61, ("RETRYABLE_FAILED", "Unschedulable", "unschedulable")),
-    "image, a while": (job(), (waiting("master-0", "ImagePullBackOff"), waiting("worker-0", "ImagePullBackOff")), {}, JudgingContext(), 189, ("INITIALIZING", "ImagePullBackOff", "image")),
-    "image, too long": (job(), (waiting("master-0", "ImagePullBackOff"),), {}, JudgingContext(), 191, ("RETRYABLE_FAILED", "ImagePullBackOff", "image")),
-    "no image's name": (job(), (waiting("master-0", "InvalidImageName"),), {}, JudgingContext(), 20, ("FAILED", "InvalidImageName", "config")),
-    "no such secret": (job(), (waiting("master-0", "CreateContainerConfigError"),), {}, JudgingContext(), 20, ("FAILED", "CreateContainerConfigError", "config")),
-    "no such program": (job(), (waiting("master-0", "RunContainerError", "exec: no such file"),), {}, JudgingContext(), 191, ("FAILED", "RunContainerError", "config")),
-    "the runtime": (job(), (waiting("master-0", "CreateContainerError", "context deadline exceeded"),), {}, JudgingContext(), 191, ("RETRYABLE_FAILED", "CreateContainerError", "infra")),
-    "pending, too long": (job(), (waiting("master-0", "ContainerCreating"),), {}, JudgingContext(), 3_611, ("RETRYABLE_FAILED", "ContainerCreating", "infra")),
+    "image, a while": (job(), (waiting("master-0", "ImagePullBackOff"), waiting("worker-0", "ImagePullBackOff")), {}, JudgingContext(), 189, ("INITIALIZING", "ImagePullBackOff", "image-pull")),
+    "image, too long": (job(), (waiting("master-0", "ImagePullBackOff"),), {}, JudgingContext(), 191, ("RETRYABLE_FAILED", "ImagePullBackOff", "image-pull")),
+    "no image's name": (job(), (waiting("master-0", "InvalidImageName"),), {}, JudgingContext(), 20, ("FAILED", "InvalidImageName", "invalid-config")),
+    "no such secret": (job(), (waiting("master-0", "CreateContainerConfigError"),), {}, JudgingContext(), 20, ("FAILED", "CreateContainerConfigError", "invalid-config")),
+    "no such program": (job(), (waiting("master-0", "RunContainerError", "exec: no such file"),), {}, JudgingContext(), 191, ("FAILED", "RunContainerError", "invalid-config")),
+    "the runtime": (job(), (waiting("master-0", "CreateContainerError", "context deadline exceeded"),), {}, JudgingContext(), 191, ("RETRYABLE_FAILED", "CreateContainerError", "system-error")),
+    "pending, too long": (job(), (waiting("master-0", "ContainerCreating"),), {}, JudgingContext(), 3_611, ("RETRYABLE_FAILED", "ContainerCreating", "system-error")),
     "crash loop": (job(RUNNING), (running("master-0"), pod("worker-0", container={"restartCount": 4, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 1}}})), {}, JudgingContext(), 9_999, ("RUNNING", "Running", "user-error")),
     "the job's deadline": (job(RUNNING, activeDeadlineSeconds=60), (running("master-0"),), {}, JudgingContext(), 66, ("FAILED", "DeadlineExceeded", "user-error")),
     "the deadline counts from running": (job(activeDeadlineSeconds=60), (unplaced("master-0", LACKING),), {}, JudgingContext(), 999, ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
@@ -178,7 +178,7 @@ def test_patience_ends(job, pods, more, rules, now, told):
 
 @pytest.mark.parametrize("cause", Cause)
 def test_only_what_somebody_has_to_change_is_not_worth_a_retry(cause):
-    assert is_retryable(cause) is (cause not in (Cause.USER_ERROR, Cause.CONFIG))
+    assert is_retryable(cause) is (cause not in (Cause.USER_ERROR, Cause.INVALID_CONFIG))
 
 
 def test_a_cause_that_nobody_has_decided_about_is_noticed():
@@ -201,9 +201,11 @@ def test_what_an_exit_code_means_is_what_it_means_to_torchs_agent(code, means):
         f"  rank      : 1 (local_rank: 1)\n  exitcode  : {code} (pid: 7)\n  error_file: <N/A>\n  traceback : x"
     )
     seen = (job(FAILED), ended("worker-0", 1))
-    told = verdict(*seen, error_files=[error_file(said=said)], rules=rules(exit_codes={means: Cause.CONFIG}))
-    assert short(told)[2] == "config"
-    assert short(verdict(*seen, error_files=[error_file(said=said)]))[2] != "config"
+    told = verdict(
+        *seen, error_files=[error_file(said=said)], rules=rules(exit_codes={means: Cause.INVALID_CONFIG})
+    )
+    assert short(told)[2] == "invalid-config"
+    assert short(verdict(*seen, error_files=[error_file(said=said)]))[2] != "invalid-config"
 
 
 def elastic(*conditions, least: int) -> dict:

@@ -250,8 +250,11 @@ def test_what_is_cut_short_on_a_pod_is_told_in_full():
     ]
     failed = gang(condition("Failed", message="failed"), workers=1)
     told = verdict(failed, *ends, events=[event(FAILED, reason="ApplicationFailed", type="Warning")])
-    assert first_line(told) == f"master-0 failed: ApplicationRejected: {REJECTED} (config)"
-    assert first_line(verdict(failed, *ends)) == f"master-0 failed: ApplicationRejected:{message} (config)"
+    assert first_line(told) == f"master-0 failed: ApplicationRejected: {REJECTED} (invalid-config)"
+    assert (
+        first_line(verdict(failed, *ends))
+        == f"master-0 failed: ApplicationRejected:{message} (invalid-config)"
+    )
 
 
 @pytest.mark.parametrize(

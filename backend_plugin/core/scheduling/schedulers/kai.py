@@ -74,7 +74,7 @@ def _find_group_reason(group: PodGroup) -> PendingReason | None:
     unknown = limit.reason == "QueueDoesNotExist"
     return PendingReason(
         stage=PendingStage.HELD if is_queue else PendingStage.UNPLACED,
-        cause=Cause.CONFIG if unknown else Cause.QUEUE if is_queue else Cause.UNSCHEDULABLE,
+        cause=Cause.INVALID_CONFIG if unknown else Cause.QUEUE if is_queue else Cause.UNSCHEDULABLE,
         reason=limit.reason or "Unschedulable",
         said=never or limit.message or limit.reason,
         since=group.created,

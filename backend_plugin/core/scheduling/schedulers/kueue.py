@@ -196,7 +196,7 @@ def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condit
     hopeless = condition.reason in _HOPELESS and known is None and not remedy
     return PendingReason(
         stage=PendingStage.HELD,
-        cause=Cause.CONFIG if _MISSING.search(message) else Cause.QUEUE,
+        cause=Cause.INVALID_CONFIG if _MISSING.search(message) else Cause.QUEUE,
         reason=condition.reason or condition.type,
         said=said.said or message or "not admitted yet",
         again=again,

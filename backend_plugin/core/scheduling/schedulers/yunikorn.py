@@ -183,7 +183,7 @@ def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
     if found or why:
         yield PendingReason(
             stage=PendingStage.UNPLACED,
-            cause=Cause.CONFIG,
+            cause=Cause.INVALID_CONFIG,
             reason="ApplicationRejected",
             said=f"its scheduler has rejected it: {found[-1][1].strip() if found else why[-1]}",
             replicas=tuple(pod.replica for pod in observed.pods if pod.role and not pod.is_bound),
