@@ -9,7 +9,7 @@ from backend_plugin.doctor.facts import DryRunReply, Facts, ReadFailure, Subject
 from backend_plugin.doctor.registry import CHECKS, UNREACHABLE
 
 _NO_REPLY: Final = DryRunReply()
-UNSEEN: Final = "unseen"
+NOT_READABLE: Final = "not-readable"
 """The id of the findings for subjects that could not be observed."""
 EXIT_CODES: Final = {Severity.ERROR: 1, Severity.WARNING: 3, Severity.UNKNOWN: 4, Severity.NOTE: 0}
 """The exit code for the worst level; 2 is for usage errors."""
@@ -97,7 +97,7 @@ def _build_read_finding(subjects: Sequence[Subject], reason: str, remedy: str) -
     without = ", ".join(check.id for check in CHECKS if {*subjects} & {*check.needs})
     looked_at = ", ".join(each.value for each in subjects)
     return Finding(
-        id=UNSEEN,
+        id=NOT_READABLE,
         level=Severity.UNKNOWN,
         sentence=f"could not read {looked_at}: {reason}; not checked: {without or 'nothing'}",
         remedy=remedy,

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.timeout(600)
 NODE_PORT = 30443
 SECRET = "store"
 HOST = f"{RELEASE}.{NAMESPACE}.svc.cluster.local"
-WELL = {"dns": "warning", "unseen": "unknown"}
+WELL = {"dns-not-ready": "warning", "not-readable": "unknown"}
 """Expected findings: DNS is not a Deployment in this cluster, and the doctor may not list Secrets."""
 OURS = f"app.kubernetes.io/instance={RELEASE}"
 SERVERS = f"{OURS},app.kubernetes.io/component=server"

@@ -109,7 +109,7 @@ def permitted(
     finally:
         backend.permit(plane)
     (found,) = seen[0]
-    assert (found.id, found.level) == (run_checks.UNSEEN, Severity.UNKNOWN), told(seen[0])
+    assert (found.id, found.level) == (run_checks.NOT_READABLE, Severity.UNKNOWN), told(seen[0])
     return found
 
 
@@ -170,7 +170,7 @@ def test_no_task_that_runs_here_is_complained_of(
     kubeconfig = str(cluster_in_order.kubeconfig())
     done = CliRunner().invoke(kfpytorch, ["doctor", *asked, "--kubeconfig", kubeconfig, "-o", "json"])
     ids = [each["id"] for each in json.loads(done.stdout)["findings"]]
-    assert ids == (["role-large"] * 2 if name == "greedy" else []), done.stdout
+    assert ids == (["replica-too-large"] * 2 if name == "greedy" else []), done.stdout
 
 
 def test_under_the_charts_rules_only_secrets_are_not_looked_at(cluster_in_order: ControlPlane) -> None:

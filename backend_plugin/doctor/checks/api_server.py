@@ -87,7 +87,7 @@ CHECKS: Final = (
         needs=(Subject.NAMESPACE,),
     ),
     Check(
-        id="namespace-ending",
+        id="namespace-terminating",
         level=Severity.ERROR,
         proves="the namespace is not being deleted",
         judge=_check_namespace_terminating,

@@ -18,7 +18,7 @@ def _check_connector_rbac(facts: Facts) -> Iterator[Violation]:
         )
 
 
-def _check_connector_release(facts: Facts) -> Iterator[Violation]:
+def _check_connector_version_mismatch(facts: Facts) -> Iterator[Violation]:
     for each in deployments.list_connectors(facts):
         version = deployments.get_release(each)
         if version and facts.release and version != facts.release:
@@ -32,17 +32,17 @@ def _check_connector_release(facts: Facts) -> Iterator[Violation]:
 
 CHECKS: Final = (
     Check(
-        id="connector-rights",
+        id="connector-rbac",
         level=Severity.ERROR,
         proves="the service account of the connector has the required permissions",
         judge=_check_connector_rbac,
         needs=(Subject.DEPLOYMENTS, Subject.RIGHTS),
     ),
     Check(
-        id="connector-release",
+        id="connector-version-mismatch",
         level=Severity.WARNING,
         proves="the connector and this command have the same version",
-        judge=_check_connector_release,
+        judge=_check_connector_version_mismatch,
         needs=(Subject.DEPLOYMENTS,),
     ),
 )

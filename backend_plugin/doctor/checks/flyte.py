@@ -209,7 +209,7 @@ def _check_connector_unreachable(facts: Facts) -> Iterator[Violation]:
         )
 
 
-def _check_flyte_old(facts: Facts) -> Iterator[Violation]:
+def _check_flyte_outdated(facts: Facts) -> Iterator[Violation]:
     for each in deployments.list_propellers(facts):
         version = deployments.find_flyte_version(each)
         if version is not None and version < _OLDEST:
@@ -245,10 +245,10 @@ def _format_chart(deployment: Manifest) -> str:
 _CONFIGURED: Final = (Subject.FLYTE_CONFIG,)
 CHECKS: Final = (
     Check(
-        id="flyte-old",
+        id="flyte-outdated",
         level=Severity.WARNING,
         proves="Flyte is 1.16.7 or newer",
-        judge=_check_flyte_old,
+        judge=_check_flyte_outdated,
         needs=(Subject.DEPLOYMENTS,),
     ),
     Check(
@@ -315,7 +315,7 @@ CHECKS: Final = (
         needs=(Subject.FLYTE_CONFIG, Subject.SERVICES, Subject.ENDPOINTS),
     ),
     Check(
-        id="connector-silent",
+        id="connector-unreachable",
         level=Severity.ERROR,
         proves="the connector of --connector answers, and serves tasks of type pytorch",
         judge=_check_connector_unreachable,

@@ -164,7 +164,7 @@ def is_grouped_by_operator(facts: Facts) -> bool:
     return any(flag not in ("", NONE) for _, flag in _list_operator_flags(facts))
 
 
-def _check_gang_operator_lacks(facts: Facts) -> Iterator[Violation]:
+def _check_pod_groups_not_created(facts: Facts) -> Iterator[Violation]:
     gang = facts.gang
     for operator, flag in _list_operator_flags(facts):
         if gang.style != OPERATOR:
@@ -185,7 +185,7 @@ def _check_gang_operator_lacks(facts: Facts) -> Iterator[Violation]:
             )
 
 
-def _check_gang_operator_too(facts: Facts) -> Iterator[Violation]:
+def _check_pod_groups_duplicate(facts: Facts) -> Iterator[Violation]:
     gang = facts.gang
     for operator, flag in _list_operator_flags(facts):
         if flag not in ("", NONE) and gang.style != OPERATOR:
@@ -202,7 +202,7 @@ def _check_gang_rejected(facts: Facts) -> Iterator[Violation]:
     """Report the capability problems of the plan, unless another check reports them with a better remedy."""
     if any(
         found
-        for judge in (_check_gang_crd_missing, _check_gang_operator_lacks, queues.check_queue_missing)
+        for judge in (_check_gang_crd_missing, _check_pod_groups_not_created, queues.check_queue_missing)
         for found in judge(facts)
     ):
         return
@@ -212,13 +212,13 @@ def _check_gang_rejected(facts: Facts) -> Iterator[Violation]:
 
 CHECKS: Final = (
     Check(
-        id="gang-refused",
+        id="gang-rejected",
         level=Severity.ERROR,
         proves="the selected gang scheduler can be used on this cluster",
         judge=_check_gang_rejected,
     ),
     Check(
-        id="gang-kinds",
+        id="gang-crd-missing",
         level=Severity.ERROR,
         proves="the cluster has the kinds of the gang scheduler that the settings select",
         judge=_check_gang_crd_missing,
@@ -246,17 +246,17 @@ CHECKS: Final = (
         needs=(Subject.DEPLOYMENTS, Subject.SCHEDULER_CONFIG),
     ),
     Check(
-        id="gang-operator-lacks",
+        id="pod-groups-not-created",
         level=Severity.ERROR,
         proves="the operator creates the groups that the settings require from it",
-        judge=_check_gang_operator_lacks,
+        judge=_check_pod_groups_not_created,
         needs=(Subject.DEPLOYMENTS,),
     ),
     Check(
-        id="gang-operator-too",
+        id="pod-groups-duplicate",
         level=Severity.ERROR,
         proves="the operator creates no groups unless the settings require it",
-        judge=_check_gang_operator_too,
+        judge=_check_pod_groups_duplicate,
         needs=(Subject.DEPLOYMENTS,),
     ),
 )

@@ -204,7 +204,7 @@ def _is_equal(sent: JsonValue, stored: JsonValue) -> bool:
 
 CHECKS: Final = (
     Check(
-        id="task-refused",
+        id="task-rejected",
         level=Severity.ERROR,
         proves="the task can be planned on this platform",
         judge=_check_task_rejected,
@@ -217,21 +217,21 @@ CHECKS: Final = (
         needs=(Subject.TEMPLATES,),
     ),
     Check(
-        id="template-unmade",
+        id="flyte-template-missing",
         level=Severity.WARNING,
         proves="the PodTemplate that Flyte's configuration names exists",
         judge=_check_flyte_template_missing,
         needs=(Subject.TEMPLATES, Subject.FLYTE_CONFIG),
     ),
     Check(
-        id="job-refused",
+        id="job-rejected",
         level=Severity.ERROR,
         proves="the cluster accepts the job in a dry run",
         judge=_check_job_rejected,
         needs=(Subject.JOB_TRIAL, Subject.JOB_KINDS),
     ),
     Check(
-        id="pod-refused",
+        id="pod-rejected",
         level=Severity.ERROR,
         proves="the cluster accepts a pod of each role in a dry run",
         judge=_check_pod_rejected,

@@ -220,7 +220,7 @@ CHECKS: Final = (
         needs=(Subject.POLICIES, Subject.ROLES),
     ),
     Check(
-        id="dns",
+        id="dns-not-ready",
         level=Severity.WARNING,
         proves="the DNS of the cluster exists and is ready",
         judge=_check_dns_not_ready,

@@ -107,7 +107,7 @@ def _iter_excluded_roles(
             yield role, claim, found[1]
 
 
-def _check_nodes_none(facts: Facts) -> Iterator[Violation]:
+def _check_no_ready_node(facts: Facts) -> Iterator[Violation]:
     if not _list_ready_nodes(facts):
         yield Violation(
             sentence=f"none of {len(facts.get_objects(Subject.NODES))} nodes is ready and accepts pods",
@@ -309,10 +309,10 @@ def _check_gpu_unhealthy(facts: Facts) -> Iterator[Violation]:
 
 CHECKS: Final = (
     Check(
-        id="nodes-none",
+        id="no-ready-node",
         level=Severity.ERROR,
         proves="a node is ready and accepts pods",
-        judge=_check_nodes_none,
+        judge=_check_no_ready_node,
         needs=(Subject.NODES,),
     ),
     Check(
@@ -337,21 +337,21 @@ CHECKS: Final = (
         needs=(Subject.NODES, Subject.ROLES),
     ),
     Check(
-        id="mig",
+        id="mig-profile",
         level=Severity.ERROR,
         proves="tasks request whole GPUs only if nodes have whole GPUs",
         judge=_check_mig_profile,
         needs=(Subject.NODES, Subject.ROLES),
     ),
     Check(
-        id="role-large",
+        id="replica-too-large",
         level=Severity.ERROR,
         proves="each role fits on a node",
         judge=_check_replica_too_large,
         needs=(Subject.NODES, Subject.ROLES),
     ),
     Check(
-        id="gang-large",
+        id="gang-too-large",
         level=Severity.ERROR,
         proves="all replicas fit on the nodes together",
         judge=_check_gang_too_large,

@@ -159,7 +159,7 @@ def _get_list(said: object) -> list[object]:
     return list(said) if isinstance(said, list | tuple) else []
 
 
-def _check_priority_missing(facts: Facts) -> Iterator[Violation]:
+def _check_priority_class_missing(facts: Facts) -> Iterator[Violation]:
     there = set(map(deployments.get_name, facts.get_objects(Subject.PRIORITIES)))
     wanted = {get_text(get_mapping(role.pod, "spec"), "priorityClassName") for role in facts.task.roles}
     for name in sorted(wanted - there - {""}):
@@ -169,7 +169,7 @@ def _check_priority_missing(facts: Facts) -> Iterator[Violation]:
         )
 
 
-def _check_workload_priority_missing(facts: Facts) -> Iterator[Violation]:
+def _check_workload_priority_class_missing(facts: Facts) -> Iterator[Violation]:
     labels = get_mapping(facts.task.job or {}, "metadata", "labels")
     name = get_text(labels, f"{_KUEUE}priority-class")
     if name and name not in map(deployments.get_name, facts.get_objects(Subject.WORKLOAD_PRIORITIES)):
@@ -200,7 +200,7 @@ CHECKS: Final = (
         needs=(*_ALL, Subject.CLUSTER_QUEUES),
     ),
     Check(
-        id="queue-small",
+        id="queue-too-small",
         level=Severity.ERROR,
         proves="the queue of the job has enough quota for the job",
         judge=_check_queue_too_small,
@@ -214,17 +214,17 @@ CHECKS: Final = (
         needs=(Subject.LOCAL_QUEUES, Subject.CLUSTER_QUEUES, Subject.ROLES),
     ),
     Check(
-        id="priority-missing",
+        id="priority-class-missing",
         level=Severity.ERROR,
         proves="the PriorityClasses of the job's pods exist",
-        judge=_check_priority_missing,
+        judge=_check_priority_class_missing,
         needs=(Subject.PRIORITIES, Subject.ROLES),
     ),
     Check(
-        id="workload-priority-missing",
+        id="workload-priority-class-missing",
         level=Severity.ERROR,
         proves="the WorkloadPriorityClass of the job exists",
-        judge=_check_workload_priority_missing,
+        judge=_check_workload_priority_class_missing,
         needs=(Subject.WORKLOAD_PRIORITIES, Subject.ROLES),
     ),
 )

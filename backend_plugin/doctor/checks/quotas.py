@@ -124,7 +124,7 @@ def _check_containers(limit: Manifest, ranges: Manifest, facts: Facts) -> Iterat
 
 CHECKS: Final = (
     Check(
-        id="quota-small",
+        id="quota-too-small",
         level=Severity.ERROR,
         proves="the quotas of the namespace allow all replicas together",
         judge=_check_quota_too_small,

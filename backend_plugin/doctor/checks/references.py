@@ -67,7 +67,7 @@ def _check_secret_missing(facts: Facts) -> Iterator[Violation]:
     yield from _report_missing(facts, "Secret", Subject.SECRETS)
 
 
-def _check_volume_claim(facts: Facts) -> Iterator[Violation]:
+def _check_volume_claim_missing(facts: Facts) -> Iterator[Violation]:
     yield from _report_missing(facts, "PersistentVolumeClaim", Subject.CLAIMS)
 
 
@@ -106,28 +106,28 @@ def _check_volume_shared(facts: Facts) -> Iterator[Violation]:
 
 CHECKS: Final = (
     Check(
-        id="config-map",
+        id="config-map-missing",
         level=Severity.ERROR,
         proves="the ConfigMaps that pods name exist",
         judge=_check_config_map_missing,
         needs=(Subject.CONFIG_MAPS, Subject.ROLES),
     ),
     Check(
-        id="secret",
+        id="secret-missing",
         level=Severity.ERROR,
         proves="the Secrets that pods name exist",
         judge=_check_secret_missing,
         needs=(Subject.SECRETS, Subject.ROLES),
     ),
     Check(
-        id="volume-claim",
+        id="volume-claim-missing",
         level=Severity.ERROR,
         proves="the PersistentVolumeClaims that pods name exist",
-        judge=_check_volume_claim,
+        judge=_check_volume_claim_missing,
         needs=(Subject.CLAIMS, Subject.ROLES),
     ),
     Check(
-        id="volume-lost",
+        id="volume-unbound",
         level=Severity.ERROR,
         proves="the PersistentVolumeClaims that pods name have their volumes",
         judge=_check_volume_unbound,

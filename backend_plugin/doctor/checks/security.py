@@ -44,7 +44,7 @@ def _iter_accounts(facts: Facts) -> Iterator[tuple[RolePods, str]]:
         yield role, get_text(get_mapping(role.pod, "spec"), "serviceAccountName") or "default"
 
 
-def _check_service_account(facts: Facts) -> Iterator[Violation]:
+def _check_service_account_missing(facts: Facts) -> Iterator[Violation]:
     there = set(map(deployments.get_name, facts.get_objects(Subject.ACCOUNTS)))
     for name in sorted({name for _, name in _iter_accounts(facts)} - there):
         if facts.get_objects(Subject.NAMESPACE):
@@ -55,7 +55,7 @@ def _check_service_account(facts: Facts) -> Iterator[Violation]:
             )
 
 
-def _check_pull_secret(facts: Facts) -> Iterator[Violation]:
+def _check_pull_secret_missing(facts: Facts) -> Iterator[Violation]:
     there = set(map(deployments.get_name, facts.get_objects(Subject.SECRETS)))
     for name in sorted(
         {name for role, account in _iter_accounts(facts) for name in _list_pull_secrets(facts, role, account)}
@@ -83,7 +83,7 @@ def _iter_containers(role: RolePods) -> Iterator[Manifest]:
         yield from get_mappings(get_mapping(role.pod, "spec"), part)
 
 
-def _check_image_name(facts: Facts) -> Iterator[Violation]:
+def _check_image_reference_invalid(facts: Facts) -> Iterator[Violation]:
     said = {
         get_text(each, "image"): role.name for role in facts.task.roles for each in _iter_containers(role)
     }
@@ -96,7 +96,7 @@ def _check_image_name(facts: Facts) -> Iterator[Violation]:
             )
 
 
-def _check_image_version(facts: Facts) -> Iterator[Violation]:
+def _check_image_tag_missing(facts: Facts) -> Iterator[Violation]:
     said = {
         get_text(each, "image"): role.name for role in facts.task.roles for each in _iter_containers(role)
     }
@@ -119,31 +119,31 @@ CHECKS: Final = (
         needs=(Subject.POD_TRIALS,),
     ),
     Check(
-        id="service-account",
+        id="service-account-missing",
         level=Severity.ERROR,
         proves="the ServiceAccount of the pods exists",
-        judge=_check_service_account,
+        judge=_check_service_account_missing,
         needs=(Subject.ACCOUNTS, Subject.ROLES),
     ),
     Check(
-        id="pull-secret",
+        id="pull-secret-missing",
         level=Severity.ERROR,
         proves="the Secrets for image pulls exist",
-        judge=_check_pull_secret,
+        judge=_check_pull_secret_missing,
         needs=(Subject.ACCOUNTS, Subject.SECRETS, Subject.ROLES),
     ),
     Check(
-        id="image-name",
+        id="image-reference-invalid",
         level=Severity.ERROR,
         proves="image references are valid",
-        judge=_check_image_name,
+        judge=_check_image_reference_invalid,
         needs=(Subject.ROLES,),
     ),
     Check(
-        id="image-version",
+        id="image-tag-missing",
         level=Severity.NOTE,
         proves="image references have a version",
-        judge=_check_image_version,
+        judge=_check_image_tag_missing,
         needs=(Subject.ROLES,),
     ),
 )

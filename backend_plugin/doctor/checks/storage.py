@@ -19,7 +19,7 @@ def _check_output_store(facts: Facts) -> Iterator[Violation]:
 
 CHECKS: Final = (
     Check(
-        id="store",
+        id="output-store",
         level=Severity.ERROR,
         proves="an object below the output prefix can be written, read and deleted",
         judge=_check_output_store,

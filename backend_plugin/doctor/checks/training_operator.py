@@ -29,7 +29,7 @@ def _check_operator_crd_missing(facts: Facts) -> Iterator[Violation]:
         yield Violation(sentence="the cluster has no PyTorchJobs of kubeflow.org/v1", remedy=_INSTALL)
 
 
-def _check_operator_kind_old(facts: Facts) -> Iterator[Violation]:
+def _check_operator_crd_outdated(facts: Facts) -> Iterator[Violation]:
     for schema in facts.get_objects(Subject.JOB_SCHEMA):
         versions = [
             each for each in get_mappings(get_mapping(schema, "spec"), "versions") if each.get("name") == "v1"
@@ -83,7 +83,7 @@ def _check_operator_duplicate(facts: Facts) -> Iterator[Violation]:
         )
 
 
-def _check_operator_old(facts: Facts) -> Iterator[Violation]:
+def _check_operator_outdated(facts: Facts) -> Iterator[Violation]:
     for each in deployments.list_operators(facts):
         version = deployments.find_version(each)
         if version is not None and version < _OLDEST:
@@ -174,17 +174,17 @@ def _check_webhook_missing(facts: Facts) -> Iterator[Violation]:
 
 CHECKS: Final = (
     Check(
-        id="operator-kind",
+        id="operator-crd-missing",
         level=Severity.ERROR,
         proves="the cluster has PyTorchJobs",
         judge=_check_operator_crd_missing,
         needs=(Subject.JOB_KINDS,),
     ),
     Check(
-        id="operator-kind-old",
+        id="operator-crd-outdated",
         level=Severity.ERROR,
         proves="the kind PyTorchJob has the required fields",
-        judge=_check_operator_kind_old,
+        judge=_check_operator_crd_outdated,
         needs=(Subject.JOB_SCHEMA,),
     ),
     Check(
@@ -202,21 +202,21 @@ CHECKS: Final = (
         needs=(Subject.DEPLOYMENTS,),
     ),
     Check(
-        id="operator-twice",
+        id="operator-duplicate",
         level=Severity.WARNING,
         proves="at most one training-operator watches all namespaces",
         judge=_check_operator_duplicate,
         needs=(Subject.DEPLOYMENTS,),
     ),
     Check(
-        id="operator-old",
+        id="operator-outdated",
         level=Severity.WARNING,
         proves="the training-operator is 1.7 or newer",
-        judge=_check_operator_old,
+        judge=_check_operator_outdated,
         needs=(Subject.DEPLOYMENTS,),
     ),
     Check(
-        id="operator-elsewhere",
+        id="operator-wrong-scope",
         level=Severity.ERROR,
         proves="the training-operator watches the namespace",
         judge=_check_operator_wrong_scope,
@@ -230,14 +230,14 @@ CHECKS: Final = (
         needs=(Subject.DEPLOYMENTS,),
     ),
     Check(
-        id="operator-asleep",
+        id="operator-not-reconciling",
         level=Severity.ERROR,
         proves="PyTorchJobs get a status within two minutes",
         judge=_check_operator_not_reconciling,
         needs=(Subject.JOBS,),
     ),
     Check(
-        id="webhook-away",
+        id="webhook-unreachable",
         level=Severity.ERROR,
         proves="the webhooks for new jobs answer",
         judge=_check_webhook_unreachable,

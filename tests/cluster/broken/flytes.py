@@ -19,7 +19,7 @@ def flyte(image: str, name: str = "flyte-binary", label: str = "") -> Manifest:
 BREAKS: Final = (
     # ---- PodTemplates
     Break(
-        finds="template-unmade",
+        finds="flyte-template-missing",
         remedy="kind: PodTemplate, metadata: {name: ",
         there=lambda _: [changed("plugins", "k8s", to={"default-pod-template-name": "gone"})],
     ),
@@ -101,12 +101,12 @@ BREAKS: Final = (
     ),
     # ---- the version of Flyte
     Break(
-        finds="flyte-old",
+        finds="flyte-outdated",
         remedy="helm upgrade flyte flyte-binary --repo https://flyteorg.github.io/flyte -n flyte ",
         there=lambda _: [flyte("flyte-binary-release:v1.16.6")],
     ),
     Break(
-        finds="flyte-old",
+        finds="flyte-outdated",
         how="of-flyte-core",
         remedy=" flyte-core --repo ",
         there=lambda _: [flyte("flytepropeller-release:v1.15.3", "flytepropeller")],

@@ -65,9 +65,9 @@ BREAKS: Final = (
         remedy="kubectl create namespace nowhere",
         asks={"namespace": "nowhere"},
     ),
-    Break(finds="namespace-ending", remedy="kubectl get namespace ending", around=around_it.ending),
+    Break(finds="namespace-terminating", remedy="kubectl get namespace ending", around=around_it.ending),
     # ---- the operator
-    Break(finds="operator-kind-old", remedy="kubectl apply --server-side -k", around=around_it.old_kind),
+    Break(finds="operator-crd-outdated", remedy="kubectl apply --server-side -k", around=around_it.old_kind),
     Break(finds="operator-missing", remedy="?ref=v1.9.3", around=around_it.without(OPERATOR)),
     Break(
         finds="operator-missing",
@@ -81,17 +81,17 @@ BREAKS: Final = (
         there=lambda _: [operator(status=_NO_POD)],
     ),
     Break(
-        finds="operator-twice",
+        finds="operator-duplicate",
         remedy="kubectl delete deployment/",
         there=lambda _: [operator(name="trainer", image="example.org/training-operator:v1.8.1")],
     ),
     Break(
-        finds="operator-old",
+        finds="operator-outdated",
         remedy="?ref=v1.9.3",
         there=lambda _: [operator(image="example.org/training-operator:v1.5.0")],
     ),
     Break(
-        finds="operator-elsewhere",
+        finds="operator-wrong-scope",
         remedy="remove --namespace=ml",
         there=lambda _: [operator("--namespace=ml")],
     ),
@@ -100,16 +100,16 @@ BREAKS: Final = (
         remedy="--enable-scheme=pytorchjob",
         there=lambda _: [operator("--enable-scheme=tfjob")],
     ),
-    Break(finds="operator-asleep", remedy="kubectl rollout restart", around=around_it.asleep),
+    Break(finds="operator-not-reconciling", remedy="kubectl rollout restart", around=around_it.asleep),
     Break(
-        finds="webhook-away",
+        finds="webhook-unreachable",
         remedy="kubectl get validatingwebhookconfigurations",
         there=lambda namespace: [around_it.away(namespace)],
     ),
     Break(finds="webhook-missing", remedy="?ref=v1.9.3", around=around_it.without_hook),
     # ---- gangs
     Break(
-        finds="gang-kinds",
+        finds="gang-crd-missing",
         remedy="scheduler: none",
         also=("scheduler-missing",),
         platform=gang(scheduler="coscheduling", style="plugin"),
@@ -135,13 +135,13 @@ BREAKS: Final = (
         platform={"scheduler-name": "mine"},
     ),
     Break(
-        finds="gang-operator-lacks",
+        finds="pod-groups-not-created",
         remedy="--gang-scheduler-name=volcano",
         there=lambda _: [*_VOLCANO, scheduler("--scheduler-name=volcano")],
         platform=gang(scheduler="volcano", style="operator"),
     ),
     Break(
-        finds="gang-operator-lacks",
+        finds="pod-groups-not-created",
         how="another",
         remedy="--gang-scheduler-name=volcano",
         there=lambda _: [
@@ -152,12 +152,12 @@ BREAKS: Final = (
         platform=gang(scheduler="volcano", style="operator"),
     ),
     Break(
-        finds="gang-operator-too",
+        finds="pod-groups-duplicate",
         remedy="remove --gang-scheduler-name",
         there=lambda _: [operator("--gang-scheduler-name=volcano")],
     ),
     Break(
-        finds="gang-refused",
+        finds="gang-rejected",
         remedy="write auto",
         there=lambda namespace: [*_KUEUE, *local_queue(namespace), cluster_queue(cpu="8", memory="100Gi")],
         platform=_KUEUES,
@@ -188,7 +188,7 @@ BREAKS: Final = (
         platform=_KUEUES,
     ),
     Break(
-        finds="queue-small",
+        finds="queue-too-small",
         remedy="cpu: 2",
         there=lambda namespace: [
             *_KUEUE,
@@ -210,12 +210,12 @@ BREAKS: Final = (
         platform=_KUEUES,
     ),
     Break(
-        finds="priority-missing",
+        finds="priority-class-missing",
         remedy="kubectl create priorityclass urgent",
         pod={"priorityClassName": "urgent"},
     ),
     Break(
-        finds="workload-priority-missing",
+        finds="workload-priority-class-missing",
         remedy="kind: WorkloadPriorityClass, metadata: {name: urgent}",
         there=lambda namespace: [
             *_KUEUE,

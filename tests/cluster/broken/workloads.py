@@ -44,7 +44,7 @@ def _connector(version: str) -> Manifest:
 BREAKS: Final = (
     # ---- the task
     Break(
-        finds="task-refused",
+        finds="task-rejected",
         remedy="write",
         asks={
             "custom": {
@@ -59,12 +59,12 @@ BREAKS: Final = (
         platform={"default-pod-template-name": "gone"},
     ),
     Break(
-        finds="job-refused",
+        finds="job-rejected",
         remedy="the command render prints the job",
         there=lambda namespace: around_it.refusing(namespace, "kubeflow.org", "pytorchjobs"),
     ),
     Break(
-        finds="pod-refused",
+        finds="pod-rejected",
         remedy="render prints the pod's template",
         there=lambda namespace: around_it.refusing(namespace, "", "pods"),
     ),
@@ -92,7 +92,7 @@ BREAKS: Final = (
     ),
     # ---- quotas
     Break(
-        finds="quota-small",
+        finds="quota-too-small",
         remedy='{"spec":{"hard":{"requests.cpu":"10"}}}',
         there=lambda namespace: [quota(namespace, requests_cpu="4")],
         asks=workers(4, cpu="2"),
@@ -111,7 +111,7 @@ BREAKS: Final = (
         asks=workers(1, cpu="2"),
     ),
     # ---- nodes
-    Break(finds="nodes-none", remedy="kubectl uncordon", around=around_it.nodes({"unschedulable": True})),
+    Break(finds="no-ready-node", remedy="kubectl uncordon", around=around_it.nodes({"unschedulable": True})),
     Break(
         finds="node-selector",
         remedy="--overwrite pool=a100",
@@ -130,13 +130,13 @@ BREAKS: Final = (
         around=around_it.nodes_have({GPU: "8"}, labels=dict.fromkeys(healthy.LABELS)),
     ),
     Break(
-        finds="mig",
+        finds="mig-profile",
         remedy="{nvidia.com/mig-1g.10gb: 1}",
         asks=workers(1, gpu="1"),
         around=around_it.nodes_have({"nvidia.com/mig-1g.10gb": "7"}),
     ),
-    Break(finds="role-large", remedy="add larger nodes", asks=workers(2, gpu="16")),
-    Break(finds="gang-large", remedy="request fewer replicas", asks=workers(5, gpu="4")),
+    Break(finds="replica-too-large", remedy="add larger nodes", asks=workers(2, gpu="16")),
+    Break(finds="gang-too-large", remedy="request fewer replicas", asks=workers(5, gpu="4")),
     Break(
         finds="device-plugin",
         remedy="helm install nvidia-device-plugin",
@@ -180,7 +180,7 @@ BREAKS: Final = (
         ],
     ),
     Break(
-        finds="dns",
+        finds="dns-not-ready",
         remedy="kubectl get pods -n kube-system -l k8s-app=kube-dns",
         there=lambda _: [endpoints("kube-dns", "kube-system", ready=False, **{"k8s-app": "kube-dns"})],
     ),
@@ -203,43 +203,43 @@ BREAKS: Final = (
         around=around_it.secured,
     ),
     Break(
-        finds="service-account",
+        finds="service-account-missing",
         remedy="kubectl create serviceaccount default",
         around=around_it.without_account,
     ),
     Break(
-        finds="pull-secret",
+        finds="pull-secret-missing",
         remedy="kubectl create secret docker-registry pull",
         pod={"imagePullSecrets": [{"name": "pull"}]},
     ),
     Break(
-        finds="image-name",
+        finds="image-reference-invalid",
         remedy="write it as host/path/name:tag",
         asks={"template": {"container": {"image": "https://example.org/Train:1", "args": ["true"]}}},
     ),
     Break(
-        finds="image-version",
+        finds="image-tag-missing",
         remedy="example.org/train:VERSION",
         asks={"template": {"container": {"image": "example.org/train:latest", "args": ["true"]}}},
     ),
     # ---- objects that pods reference
     Break(
-        finds="config-map",
+        finds="config-map-missing",
         remedy="kubectl create configmap proxies",
         pod={"volumes": [{"name": "proxies", "configMap": {"name": "proxies"}}]},
     ),
     Break(
-        finds="secret",
+        finds="secret-missing",
         remedy="kubectl create secret generic keys",
         pod={"volumes": [{"name": "keys", "secret": {"secretName": "keys"}}]},
     ),
     Break(
-        finds="volume-claim",
+        finds="volume-claim-missing",
         remedy="kind: PersistentVolumeClaim, metadata: {name: data",
         pod={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
     ),
     Break(
-        finds="volume-lost",
+        finds="volume-unbound",
         remedy="kubectl describe pvc data",
         there=lambda namespace: [around_it.claim(namespace, "ReadWriteMany", phase="Lost")],
         pod={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
@@ -252,24 +252,24 @@ BREAKS: Final = (
     ),
     # ---- outside the namespace
     Break(
-        finds="store",
+        finds="output-store",
         remedy="get, put, list and delete",
         asks={"output_prefixes": ["file:///nowhere/at/all"]},
     ),
     Break(
-        finds="store",
+        finds="output-store",
         how="s3-that-refuses",
         remedy="get, put, list and delete",
         around=beside.s3(AWS_SECRET_ACCESS_KEY="anothers"),
     ),
     Break(
-        finds="store",
+        finds="output-store",
         how="s3-without-the-bucket",
         remedy="aws s3 mb s3://nobodys",
         around=beside.s3("nobodys"),
     ),
     Break(
-        finds="store",
+        finds="output-store",
         how="s3-that-is-not-there",
         remedy="AWS_ENDPOINT_URL_S3",
         around=beside.s3(AWS_ENDPOINT_URL_S3="http://127.0.0.1:9", AWS_MAX_ATTEMPTS="1"),
@@ -338,45 +338,45 @@ BREAKS: Final = (
         there=lambda _: [endpoints("kfpytorch-backend", FLYTE, ready=False)],
     ),
     Break(
-        finds="connector-silent",
+        finds="connector-unreachable",
         remedy="kubectl get services,pods -A -l app.kubernetes.io/name=kfpytorch-backend",
         asks={"connector": Server(address="127.0.0.1:1")},
     ),
     Break(
-        finds="connector-silent",
+        finds="connector-unreachable",
         how="asked-with-tls",
         remedy="# and for Flyte insecure: true",
         around=beside.connector("grpcs://127.0.0.1", secured=False),
     ),
     Break(
-        finds="connector-silent",
+        finds="connector-unreachable",
         how="asked-without-tls",
         remedy="# and for Flyte insecure: false",
         around=beside.connector("127.0.0.1", secured=True),
     ),
     Break(
-        finds="connector-silent",
+        finds="connector-unreachable",
         how="of-an-unknown-authority",
         remedy="--ca ca.crt",
         around=beside.connector("grpcs://127.0.0.1", secured=True),
     ),
     Break(
-        finds="connector-silent",
+        finds="connector-unreachable",
         how="for-another-name",
         remedy="or issue one for localhost, too",
         around=beside.connector("grpcs://localhost", secured=True, known=True),
     ),
     Break(
-        finds="connector-rights",
+        finds="connector-rbac",
         remedy="{apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [create, get, list, watch, ",
         there=lambda _: [_connector("1.0.0")],
     ),
     Break(
-        finds="connector-release",
+        finds="connector-version-mismatch",
         remedy="install flytekitplugins-kfpytorch 0.9.0 from its repository",
         there=lambda _: [_connector("0.9.0"), *around_it.permitted("flyte", "default")],
         asks={"release": "1.0.0"},
     ),
     # ---- the last one, because deleting the CRD deletes all jobs
-    Break(finds="operator-kind", remedy="?ref=v1.9.3", around=around_it.without_kind),
+    Break(finds="operator-crd-missing", remedy="?ref=v1.9.3", around=around_it.without_kind),
 )

@@ -42,7 +42,7 @@ def unseen(server, folder):
         template=sample_task.build_template(), run=a_run(namespace="ns"), named=False
     )
     facts = asyncio.run(fact_collector.collect_facts(options, wish))
-    return [each for each in run_checks.list_findings(facts) if each.id == run_checks.UNSEEN]
+    return [each for each in run_checks.list_findings(facts) if each.id == run_checks.NOT_READABLE]
 
 
 def read_manifests(remedy):
@@ -87,7 +87,7 @@ def test_each_role_is_bound_to_the_account_of_the_command(server, tmp_path):
 
 
 def test_the_rules_that_a_connector_lacks_are_one_role():
-    (check,) = (each for each in connector.CHECKS if each.id == "connector-rights")
+    (check,) = (each for each in connector.CHECKS if each.id == "connector-rbac")
     lacking = MissingPermissions(namespace="flyte", name="kfpytorch", rules=[*map(read_permission, RULES)])
     (found,) = check.judge(Facts(namespace="ns", lacking=[lacking]))
     role, binding = read_manifests(found.remedy)

@@ -111,32 +111,32 @@ CASES: Mapping[str, Facts] = {
     "api-version": facts(version="v1.24.1"),
     "clock-skew": facts(ahead=timedelta(minutes=2)),
     "namespace-missing": facts(),
-    "namespace-ending": facts({Subject.NAMESPACE: [made(NS, "", metadata={"deletionTimestamp": "t"})]}),
-    "operator-kind": facts(),
-    "operator-kind-old": facts({Subject.JOB_SCHEMA: [{"spec": {"versions": [{"name": "v1"}]}}]}),
+    "namespace-terminating": facts({Subject.NAMESPACE: [made(NS, "", metadata={"deletionTimestamp": "t"})]}),
+    "operator-crd-missing": facts(),
+    "operator-crd-outdated": facts({Subject.JOB_SCHEMA: [{"spec": {"versions": [{"name": "v1"}]}}]}),
     "operator-missing": facts(),
     "operator-down": facts({DEPLOYMENTS: [operator(ready=0)]}),
-    "operator-twice": facts({DEPLOYMENTS: [operator(), operator(name="second")]}),
-    "operator-old": facts({DEPLOYMENTS: [operator(tag="v1.5.0")]}),
-    "operator-elsewhere": facts({DEPLOYMENTS: [operator("--namespace=ml")]}),
+    "operator-duplicate": facts({DEPLOYMENTS: [operator(), operator(name="second")]}),
+    "operator-outdated": facts({DEPLOYMENTS: [operator(tag="v1.5.0")]}),
+    "operator-wrong-scope": facts({DEPLOYMENTS: [operator("--namespace=ml")]}),
     "operator-scheme": facts({DEPLOYMENTS: [operator("--enable-scheme=tfjob")]}),
-    "operator-asleep": facts({Subject.JOBS: [LATE]}, now=datetime(2026, 1, 2, tzinfo=timezone.utc)),
-    "webhook-away": facts(invalid_reply=DryRunReply(message="failed calling webhook")),
+    "operator-not-reconciling": facts({Subject.JOBS: [LATE]}, now=datetime(2026, 1, 2, tzinfo=timezone.utc)),
+    "webhook-unreachable": facts(invalid_reply=DryRunReply(message="failed calling webhook")),
     "webhook-missing": facts({DEPLOYMENTS: [operator()]}, invalid_reply=DryRunReply(stored={})),
-    "gang-refused": facts(gang_problems=[PROBLEM]),
-    "gang-kinds": facts(gang=PLUGIN),
+    "gang-rejected": facts(gang_problems=[PROBLEM]),
+    "gang-crd-missing": facts(gang=PLUGIN),
     "gang-unused": facts({Subject.GROUPS: [{"name": "scheduling.x-k8s.io"}]}),
     "scheduler-missing": facts(gang=PLUGIN),
     "scheduler-down": facts(
         {DEPLOYMENTS: [deployment("s", "s:1", f"--scheduler-name={COSCHEDULING}", ready=0)]}, gang=PLUGIN
     ),
-    "gang-operator-lacks": facts(
+    "pod-groups-not-created": facts(
         {DEPLOYMENTS: [operator()]}, gang=GangSettings(scheduler="coscheduling", style="operator")
     ),
-    "gang-operator-too": facts({DEPLOYMENTS: [operator("--gang-scheduler-name=volcano")]}),
+    "pod-groups-duplicate": facts({DEPLOYMENTS: [operator("--gang-scheduler-name=volcano")]}),
     "queue-missing": facts({Subject.LOCAL_QUEUES: []}, gang=KUEUE),
     "queue-closed": facts({Subject.LOCAL_QUEUES: [{**LOCAL, "spec": {"stopPolicy": "Hold"}}]}, gang=KUEUE),
-    "queue-small": facts(
+    "queue-too-small": facts(
         {
             Subject.VOLCANO_QUEUES: [
                 queue("team", "scheduling.volcano.sh/v1beta1", "Queue", capability={"cpu": "0"})
@@ -153,17 +153,17 @@ CASES: Mapping[str, Facts] = {
         gang=KUEUE,
         task=role(requests={"cpu": "1"}),
     ),
-    "priority-missing": facts(task=role(priorityClassName="urgent")),
-    "workload-priority-missing": facts(
+    "priority-class-missing": facts(task=role(priorityClassName="urgent")),
+    "workload-priority-class-missing": facts(
         task=PlannedTask(job={"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "urgent"}}})
     ),
-    "task-refused": facts(task=PlannedTask(problems=[PROBLEM])),
+    "task-rejected": facts(task=PlannedTask(problems=[PROBLEM])),
     "template-missing": facts(settings=TEMPLATED),
-    "template-unmade": facts(
+    "flyte-template-missing": facts(
         {Subject.FLYTE_CONFIG: [{"plugins": {"k8s": {"default-pod-template-name": "t"}}}]}
     ),
-    "job-refused": facts(job_reply=DryRunReply(reason="Invalid", message="spec is wrong")),
-    "pod-refused": facts(pod_replies={"worker": DryRunReply(reason="Invalid", message="spec is wrong")}),
+    "job-rejected": facts(job_reply=DryRunReply(reason="Invalid", message="spec is wrong")),
+    "pod-rejected": facts(pod_replies={"worker": DryRunReply(reason="Invalid", message="spec is wrong")}),
     "job-changed": facts(task=PlannedTask(job={"spec": {"a": 1}}), job_reply=DryRunReply(stored={})),
     "pod-changed": facts(task=role(), pod_replies={"worker": DryRunReply(stored={})}),
     "template-containers": facts(
@@ -182,7 +182,7 @@ CASES: Mapping[str, Facts] = {
         {Subject.TEMPLATES: [template({"labels": {"scheduling.x-k8s.io/pod-group": "g"}})]},
         settings=TEMPLATED,
     ),
-    "quota-small": facts(
+    "quota-too-small": facts(
         {Subject.QUOTAS: [made("team", spec={"hard": {"requests.cpu": "1"}})]},
         task=role(requests={"cpu": "2"}),
     ),
@@ -202,15 +202,15 @@ CASES: Mapping[str, Facts] = {
         {Subject.LIMIT_RANGES: [made("most", spec={"limits": [{"type": "Container", "max": {"cpu": "1"}}]})]},
         task=role(requests={"cpu": "2"}),
     ),
-    "nodes-none": facts({NODES: [{**node(), "spec": {"unschedulable": True}}]}),
+    "no-ready-node": facts({NODES: [{**node(), "spec": {"unschedulable": True}}]}),
     "node-selector": facts({NODES: [node()]}, task=role(nodeSelector={"pool": "a"})),
     "node-taints": facts(
         {NODES: [{**node(), "spec": {"taints": [{"key": "team", "effect": "NoSchedule"}]}}]}, task=role()
     ),
     "device-missing": facts({NODES: [node()]}, task=role(requests={GPU: "1"})),
-    "mig": facts({NODES: [node(**{"nvidia.com/mig-1g.5gb": "1"})]}, task=role(requests={GPU: "1"})),
-    "role-large": facts({NODES: [node()]}, task=role(requests={"cpu": "8"})),
-    "gang-large": facts({NODES: [node()]}, task=role(2, requests={"cpu": "3"})),
+    "mig-profile": facts({NODES: [node(**{"nvidia.com/mig-1g.5gb": "1"})]}, task=role(requests={GPU: "1"})),
+    "replica-too-large": facts({NODES: [node()]}, task=role(requests={"cpu": "8"})),
+    "gang-too-large": facts({NODES: [node()]}, task=role(2, requests={"cpu": "3"})),
     "device-plugin": facts({NODES: [node({"nvidia.com/gpu.present": "true"})]}),
     "gpu-unhealthy": facts({NODES: [node(capacity={GPU: "8"}, **{GPU: "7"})]}),
     "network-ingress": facts({POLICIES: [policy("Ingress")]}, task=PAIR),
@@ -219,20 +219,22 @@ CASES: Mapping[str, Facts] = {
         {POLICIES: [policy("Ingress", ingress=[{"ports": [{"port": 23456}]}])]}, task=PAIR
     ),
     "network-dns": facts({POLICIES: [policy("Egress", egress=[{"ports": [{"port": 23456}]}])]}, task=PAIR),
-    "dns": facts(),
+    "dns-not-ready": facts(),
     "hostname-length": facts(task=role(setHostnameAsFQDN=True, subdomain="s" * 60)),
     "pod-security": facts(pod_replies={"worker": DryRunReply(message='violates PodSecurity "restricted"')}),
-    "service-account": facts({Subject.NAMESPACE: [made(NS)]}, task=role(serviceAccountName="team")),
-    "pull-secret": facts(task=role(imagePullSecrets=[{"name": "pull"}])),
-    "image-name": facts(task=container(image="An Image")),
-    "image-version": facts(task=container(image="example.org/a")),
-    "config-map": facts(task=role(**volume(configMap={"name": "c"}))),
-    "secret": facts(task=role(**volume(secret={"secretName": "c"}))),
-    "volume-claim": facts(task=role(**CLAIMING)),
-    "volume-lost": facts({Subject.CLAIMS: [made("data", status={"phase": "Lost"})]}, task=role(**CLAIMING)),
+    "service-account-missing": facts({Subject.NAMESPACE: [made(NS)]}, task=role(serviceAccountName="team")),
+    "pull-secret-missing": facts(task=role(imagePullSecrets=[{"name": "pull"}])),
+    "image-reference-invalid": facts(task=container(image="An Image")),
+    "image-tag-missing": facts(task=container(image="example.org/a")),
+    "config-map-missing": facts(task=role(**volume(configMap={"name": "c"}))),
+    "secret-missing": facts(task=role(**volume(secret={"secretName": "c"}))),
+    "volume-claim-missing": facts(task=role(**CLAIMING)),
+    "volume-unbound": facts(
+        {Subject.CLAIMS: [made("data", status={"phase": "Lost"})]}, task=role(**CLAIMING)
+    ),
     "volume-shared": facts({Subject.CLAIMS: [SINGLE]}, task=role(2, **CLAIMING)),
-    "store": asyncio.run(external_probes.probe_external(facts(), ["/no/directory"], None)),
-    "flyte-old": facts({DEPLOYMENTS: [deployment("f", "flyte-binary:v1.16.0")]}),
+    "output-store": asyncio.run(external_probes.probe_external(facts(), ["/no/directory"], None)),
+    "flyte-outdated": facts({DEPLOYMENTS: [deployment("f", "flyte-binary:v1.16.0")]}),
     "flyte-version": facts({DEPLOYMENTS: [deployment("f", "flyte-binary:latest")]}),
     "flyte-route": facts({Subject.FLYTE_CONFIG: [{"tasks": {"task-plugins": {"enabled-plugins": ["a"]}}}]}),
     "flyte-connector": facts(flyte()),
@@ -244,9 +246,9 @@ CASES: Mapping[str, Facts] = {
     "flyte-timeout": facts(flyte(endpoint=ENDPOINT)),
     "connector-service": facts(flyte(endpoint=ENDPOINT)),
     "connector-down": facts({**flyte(endpoint=ENDPOINT), Subject.SERVICES: [SERVICE]}),
-    "connector-silent": facts(
+    "connector-unreachable": facts(
         connector=connectivity.find_problem(Server(address="localhost")) or ProbeResult(what="")
     ),
-    "connector-rights": facts(lacking=[MissingPermissions(namespace="flyte", name="c", rules=[RULE])]),
-    "connector-release": facts({DEPLOYMENTS: [CONNECTOR]}, release="1.0.0"),
+    "connector-rbac": facts(lacking=[MissingPermissions(namespace="flyte", name="c", rules=[RULE])]),
+    "connector-version-mismatch": facts({DEPLOYMENTS: [CONNECTOR]}, release="1.0.0"),
 }

@@ -248,9 +248,7 @@ def alter(facts: Facts, subject: Subject, change: Mapping[str, Any]) -> Facts:
     )
 
 
-@pytest.mark.parametrize(
-    "check", [each for each in JUDGES if is_changing(each) and each != "connector-rights"]
-)
+@pytest.mark.parametrize("check", [each for each in JUDGES if is_changing(each) and each != "connector-rbac"])
 def test_what_changes_the_cluster_removes_the_finding(check: str) -> None:
     facts = CASES[check]
     for words in commands(remedy_of(check)):

@@ -50,9 +50,9 @@ def test_nothing_found_is_a_success() -> None:
 def test_a_check_without_what_it_needs_is_not_judged_and_that_is_said() -> None:
     facts = Facts(namespace="n", unseen={Subject.NODES: NODES})
     (found,) = run_checks.list_findings(facts, [a_check(Severity.ERROR, Subject.NODES)])
-    assert (found.id, found.level) == ("unseen", Severity.UNKNOWN)
+    assert (found.id, found.level) == ("not-readable", Severity.UNKNOWN)
     assert found.sentence.startswith(
-        "could not read nodes: the API server answers 500; not checked: nodes-none, "
+        "could not read nodes: the API server answers 500; not checked: no-ready-node, "
     )
     assert found.remedy == "kubectl get nodes"
     assert run_checks.list_skipped_checks(
@@ -95,7 +95,7 @@ def test_ids_are_all_different_and_plain() -> None:
     ids = [check.id for check in CHECKS]
     assert len(set(ids)) == len(ids)
     assert all(each.replace("-", "").isalpha() and each.islower() for each in ids)
-    assert run_checks.UNSEEN not in ids
+    assert run_checks.NOT_READABLE not in ids
 
 
 def test_what_is_needed_is_looked_at_by_somebody() -> None:
@@ -106,14 +106,14 @@ def test_what_is_needed_is_looked_at_by_somebody() -> None:
 UNTRIED = ProbeResult(what="gs://b/", trouble="cannot be tried", remedy="pip install gcsfs", is_tried=False)
 ROLE = RolePods(name="worker", count=1, needed=1, pod={})
 WITH_SOMETHING: dict[str, dict[str, Any]] = {
-    "store": {"stores": [ProbeResult(what="s3://a/")]},
-    "connector-silent": {"connector": ProbeResult(what="h:1")},
+    "output-store": {"stores": [ProbeResult(what="s3://a/")]},
+    "connector-unreachable": {"connector": ProbeResult(what="h:1")},
     "flyte-route": {"seen": {Subject.FLYTE_CONFIG: [{"tasks": {}}]}},
     "node-taints": {"task": PlannedTask(roles=[ROLE])},
-    "job-refused": {"job_reply": DryRunReply(stored={})},
+    "job-rejected": {"job_reply": DryRunReply(stored={})},
     "webhook-missing": {"invalid_reply": DryRunReply(reason="Invalid", message="two masters")},
-    "pod-refused": {"pod_replies": {"worker": DryRunReply(stored={})}},
-    "connector-rights": {
+    "pod-rejected": {"pod_replies": {"worker": DryRunReply(stored={})}},
+    "connector-rbac": {
         "seen": {
             Subject.DEPLOYMENTS: [{"metadata": {"labels": {"app.kubernetes.io/name": "kfpytorch-backend"}}}]
         }
@@ -129,6 +129,6 @@ def test_a_check_is_made_only_if_there_is_something_to_look_at(check: str) -> No
 
 def test_a_store_that_could_not_be_tried_is_unknown() -> None:
     facts = Facts(namespace="n", stores=[ProbeResult(what="s3://a/"), UNTRIED])
-    (found,) = (each for each in run_checks.list_findings(facts) if each.id == "store")
+    (found,) = (each for each in run_checks.list_findings(facts) if each.id == "output-store")
     assert found.level is Severity.UNKNOWN
-    assert "store" in run_checks.list_skipped_checks(facts)
+    assert "output-store" in run_checks.list_skipped_checks(facts)

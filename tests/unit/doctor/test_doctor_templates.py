@@ -73,9 +73,9 @@ OURS = {"default-pod-template-name": "gone"}
     ("seen", "platform", "ids"),
     [
         ({}, {}, []),
-        (FLYTES, {}, ["template-unmade"]),
+        (FLYTES, {}, ["flyte-template-missing"]),
         ({}, OURS, ["template-missing"]),
-        (FLYTES, OURS, ["template-missing", "template-unmade"]),
+        (FLYTES, OURS, ["template-missing", "flyte-template-missing"]),
     ],
 )
 @pytest.mark.parametrize("is_made", [False, True])
@@ -84,7 +84,7 @@ def test_who_names_a_template_that_is_not_there(
 ) -> None:
     made = {Subject.TEMPLATES: [a_template("gone")]} if is_made else {}
     facts = Facts(namespace="n", settings=settings.read(platform), seen={**seen, **made})
-    checks = [check for check in job.CHECKS if check.id in ("template-missing", "template-unmade")]
+    checks = [check for check in job.CHECKS if check.id in ("template-missing", "flyte-template-missing")]
     told = [check.id for check in checks for _ in check.judge(facts)]
     assert told == ([] if is_made else ids)
     assert [check.level for check in checks] == [Severity.ERROR, Severity.WARNING]

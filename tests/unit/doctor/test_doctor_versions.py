@@ -68,7 +68,7 @@ def test_the_webhook_of_flyte_core_is_no_second_propeller() -> None:
     webhook = runs("flytepropeller:v1.16.6", args=("webhook", "--config", "/etc/flyte/config/*.yaml"))
     facts = Facts(namespace="n", seen={Subject.DEPLOYMENTS: [propeller, webhook]})
     assert deployments.list_propellers(facts) == [propeller]
-    assert len([*FLYTE["flyte-old"].judge(facts)]) == 1
+    assert len([*FLYTE["flyte-outdated"].judge(facts)]) == 1
 
 
 def test_the_image_of_which_no_version_is_known_is_flytes_own() -> None:
@@ -82,7 +82,7 @@ def test_the_image_of_which_no_version_is_known_is_flytes_own() -> None:
     [
         ("flyte-binary-release:v1.16.7", [], "n/d 1.16.7"),
         ("flytepropeller:v2.0.0", [], "n/d 2.0.0"),
-        ("flytepropeller:v1.16.6", ["flyte-old"], "n/d 1.16.6"),
+        ("flytepropeller:v1.16.6", ["flyte-outdated"], "n/d 1.16.6"),
         ("flytepropeller:nightly", ["flyte-version"], "n/d (unknown version)"),
         ("flyteconnector:v1.0.0", [], "none found"),
     ],
@@ -91,7 +91,7 @@ def test_flytes_version_is_compared_with_what_a_connector_needs(
     image: str, ids: list[str], told: str
 ) -> None:
     facts = Facts(namespace="n", seen={Subject.DEPLOYMENTS: [runs(image)]})
-    judged = ("flyte-old", "flyte-version")
+    judged = ("flyte-outdated", "flyte-version")
     assert [name for name in judged for _ in FLYTE[name].judge(facts)] == ids
     assert summary.build_lines(facts)["flyte"] == told
 
