@@ -20,6 +20,15 @@ from kfpytorch_common.causes import Cause
 
 # The time after which Flyte has received the verdict, even after an outage.
 _TOLD: Final = timedelta(hours=1)
+CANCELLED: Final = "Cancelled"
+"""The reason of the verdict on a job that a user has cancelled."""
+STOP_PATIENCE: Final = timedelta(minutes=2)
+"""The time in which the end of its pods must have ended a cancelled job."""
+_DEADLINE: Final = timedelta(seconds=1)
+END: Final[Manifest] = {
+    "runPolicy": {"activeDeadlineSeconds": 1, "cleanPodPolicy": "Running", "suspend": False}
+}
+"""The change that ends a job with pods. The operator deletes all pods of a job that reaches its deadline."""
 LINGER: Final = timedelta(seconds=30)
 """The time that pods may still run after their job has succeeded.
 
@@ -34,11 +43,15 @@ class CleanupActions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A patch that stores the verdict on the job and, if the job has not ended, ends it."""
     pods: tuple[Pod, ...] = ()
     """Pods to delete after the patch, because the operator does not stop them."""
+    stops: tuple[Pod, ...] = ()
+    """Running pods of a cancelled job to end without a deletion, because users may read their logs."""
+    ends: bool = False
+    """True if the job must be ended with `END`: the end of its pods has not ended it."""
     delete: bool = False
     """True if the job must be deleted: it never ran, so the operator will not end it."""
 
     def __bool__(self) -> bool:
-        return self.patch is not None or bool(self.pods) or self.delete
+        return self.patch is not None or bool(self.pods or self.stops) or self.ends or self.delete
 
 
 NONE: Final = CleanupActions()
@@ -56,7 +69,11 @@ def plan_cleanup(observed: Observed, verdict: Verdict, now: datetime) -> Cleanup
         patch = _build_verdict_patch(verdict, now) if is_new else None
         return CleanupActions(patch=patch, pods=left)
     if is_new:
-        return CleanupActions(patch=_build_end_patch(job, verdict, now))
+        stops = verdict.reason == CANCELLED and _can_keep_logs(job, observed.pods)
+        end = _build_stop_spec(job) if stops else _build_end_spec(job)
+        return CleanupActions(patch={**_build_verdict_patch(verdict, now), "spec": end})
+    if verdict.reason == CANCELLED and _is_stopping(job):
+        return _plan_stop(job, observed.pods, now)
     return CleanupActions(delete=True) if _is_leftover_job(job, now) else NONE
 
 
@@ -100,7 +117,7 @@ def is_missing_companions(observed: Observed) -> bool:
 def build_cancellation(reason: str) -> Verdict:
     """Return the verdict on a job that a user cancels."""
     said = f": {reason}" if reason else ""
-    return build_failure(Cause.USER_ERROR, "Cancelled", f"cancelled by a user, with `kfpytorch cancel`{said}")
+    return build_failure(Cause.USER_ERROR, CANCELLED, f"cancelled by a user, with `kfpytorch cancel`{said}")
 
 
 def plan_cancellation(observed: Observed, reason: str, now: datetime) -> CleanupActions:
@@ -139,6 +156,31 @@ def _select_leftover_pods(
         if pod.deleted is None
         and _is_own_pod(pod, job)
         and (removes_all if pod.phase not in _ACTIVE else not may_run or pod.phase == "Pending")
+    )
+
+
+def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
+    """True if a job can be ended by the end of its pods, so that these are not deleted."""
+    removes_all = "All" in (job.annotations.get(CLEAN_POD_POLICY), job.clean_pod_policy)
+    return job.started is not None and not removes_all and bool(_select_running_pods(job, pods))
+
+
+def _is_stopping(job: Job) -> bool:
+    """True if a cancelled job has the policy of `_build_stop_spec` and not yet that of `END`."""
+    return job.started is not None and job.active_deadline != _DEADLINE and job.clean_pod_policy == "None"
+
+
+def _plan_stop(job: Job, pods: Sequence[Pod], now: datetime) -> CleanupActions:
+    """Return the pods to end, or the end of the job if it has not ended in time."""
+    kept = read(job.annotations[ANNOTATION])
+    if kept is None or now - kept.at > STOP_PATIENCE:
+        return CleanupActions(ends=True)
+    return CleanupActions(stops=_select_running_pods(job, pods))
+
+
+def _select_running_pods(job: Job, pods: Sequence[Pod]) -> tuple[Pod, ...]:
+    return tuple(
+        pod for pod in pods if pod.phase == "Running" and pod.deleted is None and is_replica(pod, job)
     )
 
 
@@ -197,11 +239,12 @@ def _build_verdict_patch(verdict: Verdict, now: datetime) -> Manifest:
     return {"metadata": {"annotations": {ANNOTATION: encode(verdict, now)}}}
 
 
-def _build_end_patch(job: Job, verdict: Verdict, now: datetime) -> Manifest:
-    """Return the patch that ends a job: a deadline if it has pods, otherwise a suspension."""
-    policy: Manifest = (
-        {"suspend": True}
-        if job.started is None
-        else {"activeDeadlineSeconds": 1, "cleanPodPolicy": "Running", "suspend": False}
-    )
-    return {**_build_verdict_patch(verdict, now), "spec": {"runPolicy": policy}}
+def _build_end_spec(job: Job) -> Manifest:
+    """Return the change that ends a job: a deadline if it has pods, otherwise a suspension."""
+    return END if job.started is not None else {"runPolicy": {"suspend": True}}
+
+
+def _build_stop_spec(job: Job) -> Manifest:
+    """Return the change with which the end of its pods ends a job. The operator then deletes no pod."""
+    roles = {group.role.capitalize(): {"restartPolicy": "Never"} for group in job.groups}
+    return {"runPolicy": {"cleanPodPolicy": "None"}, "pytorchReplicaSpecs": roles}

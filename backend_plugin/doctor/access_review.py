@@ -22,7 +22,7 @@ from backend_plugin.shell.cluster import ClusterUnavailable
 _WORKFLOWS: Final = ApiResource(group="flyte.lyft.com", version="v1alpha1", plural="flyteworkflows")
 RULES: Final = (
     PolicyRule(resource=JOBS, verbs=("create", "get", "list", "watch", "patch", "delete")),
-    PolicyRule(resource=PODS, verbs=("list", "watch", "delete")),
+    PolicyRule(resource=PODS, verbs=("list", "watch", "patch", "delete")),
     PolicyRule(resource=PODS, verbs=("get",), sub="log"),
     PolicyRule(resource=EVENTS, verbs=("create", "list", "watch")),
     PolicyRule(resource=POD_TEMPLATES, verbs=("get",)),

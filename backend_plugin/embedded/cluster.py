@@ -133,6 +133,13 @@ class EmbeddedCluster:
             self._pods.delete(pod)
         await asyncio.sleep(0)  # Let other tasks run while a caller deletes hundreds of pods.
 
+    async def stop_pod(self, name: ObjectName) -> None:
+        """End a pod and keep its logs; see `Cluster.stop_pod`."""
+        pod = self._find_object("Pod", name)
+        if pod is not None:
+            self._pods.stop(pod)
+        await asyncio.sleep(0)  # As in `delete_pod`.
+
     async def delete_companion(self, manifest: Manifest) -> None:
         """Delete a companion object; see `Cluster.delete_companion`."""
         there = self._store.get(get_key(manifest))

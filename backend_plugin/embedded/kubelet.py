@@ -136,6 +136,12 @@ class Kubelet:
         pod.is_terminating = True
         pod.orders.terminate(grace)
 
+    async def expire_pod(self, uid: str) -> None:
+        """End a running pod within its grace period, as at its deadline."""
+        pod = self._pods.get(uid)
+        if pod is not None:
+            pod.orders.send(layout.EXPIRE)
+
     def kill_pods(self, uids: Sequence[str]) -> None:
         """Kill these pods because their node has failed. The listener receives nothing more about them."""
         for pod in [self._pods[uid] for uid in uids if uid in self._pods]:

@@ -104,6 +104,11 @@ class PodController:
         for saying in pod_events.iter_stop_events(pod):
             self._recorder.emit(pod, saying)
 
+    def stop(self, pod: Manifest) -> None:
+        """End a running pod as at its deadline, and keep the pod object and its files."""
+        uid = get_uid(pod)
+        self._tasks.add(uid, lambda: self._kubelet.expire_pod(uid))
+
     def evict(self, pod: Manifest) -> None:
         """Delete a pod because its node is drained."""
         self.delete(self._store.update(pod_transitions.mark_evicted(pod, self._clock())))

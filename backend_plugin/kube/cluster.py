@@ -6,8 +6,6 @@ from contextlib import AsyncExitStack, aclosing
 from http import HTTPStatus
 from typing import Any, Final
 
-import msgspec
-
 from backend_plugin.core import rejection
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import OwnerReference
@@ -37,6 +35,7 @@ from backend_plugin.kube.permissions import Permissions, PolicyRule
 from backend_plugin.kube.pod_decoder import PodDecoder
 from backend_plugin.kube.reflector import Reflector, WatchTarget
 from backend_plugin.kube.watch_merge import MergedKind
+from backend_plugin.kube.write_requests import WRITTEN, build_patch, encode_manifest
 from backend_plugin.shell.cluster import (
     AlreadyExists,
     ClusterUnavailable,
@@ -51,8 +50,6 @@ from backend_plugin.shell.cluster import (
 from backend_plugin.shell.together import cancel_and_wait
 from backend_plugin.shell.watch_status import WatchStatus
 
-_WRITTEN: Final = {"fieldManager": "kfpytorch", "fieldValidation": "Strict"}
-"""An object with a field that the schema does not contain is rejected; the field is not dropped silently."""
 _IN_PROTOBUF: Final[Decoder] = PodDecoder()
 _IN_JSON: Final[Decoder] = json_decoder.JsonDecoder(dict[str, Any], read_pod)
 
@@ -98,8 +95,8 @@ class KubernetesCluster:
         question = ApiRequest(
             method="POST",
             path=resource.build_path(namespace),
-            query=_WRITTEN,
-            body=_encode_manifest(manifest),
+            query=WRITTEN,
+            body=encode_manifest(manifest),
         )
         try:
             made = await self._api.fetch_decoded(
@@ -149,18 +146,7 @@ class KubernetesCluster:
         """Patch a job; see `Cluster.patch`."""
         if not is_path_safe(name.namespace, name.name):
             return
-        if name.uid is not None:
-            patch = {**patch, "metadata": {**get_mapping(patch, "metadata"), "uid": name.uid}}
-        question = ApiRequest(
-            method="PATCH",
-            path=JOBS.build_path(name.namespace, name.name),
-            query=_WRITTEN,
-            body=_encode_manifest(patch),
-            content_type="application/merge-patch+json",
-            doubts=False,
-            conflicts="resourceVersion" in get_mapping(patch, "metadata"),
-            behind=not awaited,
-        )
+        question = build_patch(JOBS, name, patch, awaited=awaited)
         try:
             await self._api.send(question)
         except ApiError as answer:
@@ -184,6 +170,21 @@ class KubernetesCluster:
         """Delete a pod; see `Cluster.delete_pod`."""
         await self._delete_object(PODS, name)
 
+    async def stop_pod(self, name: ObjectName) -> None:
+        """End a pod by its deadline: its kubelet then ends the containers; see `Cluster.stop_pod`."""
+        if not is_path_safe(name.namespace, name.name):
+            return
+        patch = {"spec": {"activeDeadlineSeconds": 1}}
+        try:
+            await self._api.send(build_patch(PODS, name, patch, awaited=False))
+        except ApiError as answer:
+            if answer.error_class.delete is RequestOutcome.ABSENT or "metadata.uid" in answer.fields:
+                return
+            rule = PolicyRule(
+                resource=PODS, verbs=("patch",), namespace=self._get_rule_namespace(name.namespace)
+            )
+            raise self._build_write_error(answer, rule) from answer
+
     async def delete_companion(self, manifest: Manifest) -> None:
         """Delete a companion object of a job; see `Cluster.delete_companion`."""
         found = get_mapping(manifest, "metadata")
@@ -200,8 +201,8 @@ class KubernetesCluster:
         question = ApiRequest(
             method="POST",
             path=EVENTS.build_path(namespace),
-            query=_WRITTEN,
-            body=_encode_manifest(event),
+            query=WRITTEN,
+            body=encode_manifest(event),
             doubts=False,
             behind=True,
         )
@@ -272,7 +273,7 @@ class KubernetesCluster:
         question = ApiRequest(
             method="DELETE",
             path=resource.build_path(name.namespace, name.name),
-            body=_encode_manifest(how),
+            body=encode_manifest(how),
             doubts=False,
             behind=not awaited,
         )
@@ -377,7 +378,3 @@ def get_resource(manifest: Manifest) -> ApiResource:
 def _decode_pods(body: bytes) -> Sequence[Pod]:
     page = (_IN_PROTOBUF if protobuf_envelope.is_wrapped(body) else _IN_JSON).decode_page(body)
     return [each.record for each in page.items if isinstance(each.record, Pod)]
-
-
-def _encode_manifest(manifest: Manifest) -> bytes:
-    return msgspec.json.encode(manifest, enc_hook=dict)

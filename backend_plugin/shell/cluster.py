@@ -130,6 +130,14 @@ class Cluster(Protocol):
     async def delete_pod(self, name: ObjectName) -> None:
         """Delete a pod with its own grace period; has no effect if it does not exist."""
 
+    async def stop_pod(self, name: ObjectName) -> None:
+        """End a pod with its own grace period, and keep its logs; has no effect if it does not exist.
+
+        Raises:
+            RequestRejected: If the cluster rejects the change.
+            Misconfigured: If a permission is missing.
+        """
+
     async def delete_companion(self, manifest: Manifest) -> None:
         """Delete a companion object of a job; has no effect if it does not exist."""
 

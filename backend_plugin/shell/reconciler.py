@@ -13,9 +13,10 @@ from typing import Final
 
 from backend_plugin.core import cleanup, job_events
 from backend_plugin.core.cleanup import CleanupActions
+from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import JobRef
 from backend_plugin.core.job_events import JobEventReason
-from backend_plugin.core.observed import Event, Job, PodGroup, read_job
+from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_job
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.values import Manifest
@@ -347,13 +348,30 @@ class Reconciler:
                 extra=log_fields.build_cached_job_fields(entry),
             )
             await self.deleter.delete_own(name, entry.output_prefix)
+        if duties.ends or not await self._stop_pods(entry, duties.stops):
+            log.info("ending the cancelled job", extra=log_fields.build_cached_job_fields(entry))
+            await self._cluster.patch(name, {"spec": cleanup.END})
         for pod in duties.pods:
             log.info(
                 "deleting pod %s, which is left over from the job",
                 pod.name,
                 extra=log_fields.build_cached_job_fields(entry),
             )
-            # The uid protects a new pod of the same name.
-            await self._cluster.delete_pod(
-                ObjectName(namespace=entry.namespace, name=pod.name, uid=pod.uid or None)
-            )
+            await self._cluster.delete_pod(_name_pod(entry, pod))
+
+    async def _stop_pods(self, entry: CachedJob, pods: Sequence[Pod]) -> bool:
+        """End pods without a deletion. Return False if the cluster does not permit that."""
+        fields = log_fields.build_cached_job_fields(entry)
+        for pod in pods:
+            log.info("stopping pod %s of the cancelled job", pod.name, extra=fields)
+            try:
+                await self._cluster.stop_pod(_name_pod(entry, pod))
+            except (Misconfigured, RequestRejected) as error:
+                log.warning("cannot keep the log of pod %s: %s", pod.name, error, extra=fields)
+                return False
+        return True
+
+
+def _name_pod(entry: CachedJob, pod: Pod) -> ObjectName:
+    """Return the name of a pod, with the uid, which protects a new pod of the same name."""
+    return ObjectName(namespace=entry.namespace, name=pod.name, uid=pod.uid or None)

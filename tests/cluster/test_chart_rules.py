@@ -147,6 +147,10 @@ def test_every_verb_is_used_and_no_other(life: Life) -> None:
         life.plane.admin.patch(pods(NAMESPACE, each) + "/status", {"status": {"phase": "Running"}})
     life.plane.admin.patch(f"{path}/status", {"status": status})
 
+    cancelled = life.running(Shape(workers=1))
+    life.until(lambda: life.caller.get(cancelled).phase == "RUNNING")
+    client.cancel_job(cancelled.job, namespace=NAMESPACE, server=life.state)
+
     _wait_again(life)
 
     needed = {use for use in permitted() if use[0] not in FOREIGN} - {DRY_RUN}

@@ -20,9 +20,12 @@ from rig.control_plane import ControlPlane
 from rig.fake_nodes import BY_HAND
 from rig.process import until
 
+from backend_plugin import client
+
 NAMESPACE = "faults-people"
 OVER = {"SUCCEEDED", "FAILED", "RETRYABLE_FAILED"}
 IMAGE_PATIENCE = 2
+PAIR = Shape(workers=1)
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +59,17 @@ class Running:
         """Return the API path of a pod."""
         return pods(NAMESPACE, self.name(replica))
 
+    def has_deadline(self, replica: str) -> bool:
+        found = self.plane.admin.get(self.pod(replica))
+        return found is not None and "activeDeadlineSeconds" in found["spec"]
+
     def say(self, status: Mapping[str, Any], replica: str = "worker-0") -> None:
         """Write a pod status, as the kubelet does."""
         self.plane.admin.patch(self.pod(replica) + "/status", {"status": dict(status)})
 
 
-def begun(plane: ControlPlane, caller: Caller, **annotations: str) -> Running:
-    job = Running(plane=plane, attempt=caller.create(shape=Shape(workers=1, annotations=annotations)))
+def begun(plane: ControlPlane, caller: Caller, shape: Shape = PAIR) -> Running:
+    job = Running(plane=plane, attempt=caller.create(shape=shape))
     for replica in ("master-0", "worker-0"):
         until(
             lambda replica=replica: bool(
@@ -74,8 +81,8 @@ def begun(plane: ControlPlane, caller: Caller, **annotations: str) -> Running:
     return job
 
 
-def running(plane: ControlPlane, caller: Caller) -> Running:
-    job = begun(plane, caller)
+def running(plane: ControlPlane, caller: Caller, shape: Shape = PAIR) -> Running:
+    job = begun(plane, caller, shape)
     until(lambda: caller.get(job.attempt).phase == "RUNNING", 30, lambda: str(caller.get(job.attempt)))
     # The operator may replace a pod that is lost in the first second of a job, although the job has failed.
     first = plane.admin.get(job.pod())
@@ -161,7 +168,7 @@ def test_the_end_of_a_pod_is_told_with_its_reason(plane: ControlPlane, caller: C
 def test_an_image_that_cannot_be_pulled_is_told_at_once_and_given_up(
     plane: ControlPlane, caller: Caller
 ) -> None:
-    job = begun(plane, caller, **{BY_HAND: ""})
+    job = begun(plane, caller, Shape(workers=1, annotations={BY_HAND: ""}))
     why = 'Back-off pulling image "image:1": not found'
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     waiting = {
@@ -216,6 +223,33 @@ def take_node(job: Running) -> None:
 def _is_leaving(job: Running) -> bool:
     found = job.plane.admin.get(job.pod())
     return found is None or "deletionTimestamp" in found["metadata"]
+
+
+def test_a_cancelled_job_ends_with_its_pods_and_keeps_them(
+    plane: ControlPlane, served: Backend, caller: Caller
+) -> None:
+    again = {"replicas": 1, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}
+    job = running(plane, caller, Shape(custom={"masterReplicas": again, "workerReplicas": again}))
+    before = {replica: plane.admin.get(job.pod(replica)) for replica in ("master-0", "worker-0")}
+    client.cancel_job(job.attempt.job, namespace=NAMESPACE, server=served.endpoint)
+    for replica in before:
+        until(lambda replica=replica: job.has_deadline(replica), 30, lambda: "it has no deadline")
+        job.say({**ended(143, "Error"), "reason": "DeadlineExceeded"}, replica)
+    until(lambda: "Failed" in conditions(plane, job), 30, lambda: str(conditions(plane, job)))
+    said = told(caller, job)
+    assert (said.phase, "cancelled by a user" in said.message) == ("FAILED", True), said
+    time.sleep(2)  # The operator would have deleted or replaced the pods by now.
+    for replica, pod in before.items():
+        found = plane.admin.get(job.pod(replica))
+        assert found is not None
+        assert pod is not None
+        assert (found["metadata"]["uid"], found["status"]["phase"]) == (pod["metadata"]["uid"], "Failed")
+
+
+def conditions(plane: ControlPlane, job: Running) -> set[str]:
+    """Return the types of the true conditions of a job."""
+    found = plane.admin.get(jobs(NAMESPACE, job.attempt.job)) or {}
+    return {each["type"] for each in found["status"]["conditions"] if each["status"] == "True"}
 
 
 DEEDS: Mapping[Callable[[Running], None], str] = {

@@ -50,6 +50,7 @@ class ScriptedCluster:
         self.blind = False
         """Pods may not be listed."""
         self.refusal: Exception | None = None
+        self.may_not_stop: Exception | None = None
         self.templates: list[Manifest] = []
         self.lines: dict[str, list[str]] = {}
         self.owners: dict[tuple[str, str], OwnerReference] = {}
@@ -166,6 +167,14 @@ class ScriptedCluster:
         await self._asked(f"delete_pod {name.name}")
         if self._found("Pod", name) is not None:
             self.remove("Pod", name.namespace, name.name)
+
+    async def stop_pod(self, name: ObjectName) -> None:
+        await self._asked(f"stop_pod {name.name}")
+        if self.may_not_stop is not None:
+            raise self.may_not_stop
+        pod = self._found("Pod", name)
+        if pod is not None:
+            self.put({**pod, "status": {**pod["status"], "phase": "Failed", "reason": "DeadlineExceeded"}})
 
     async def delete_companion(self, manifest: Manifest) -> None:
         await self._asked("delete_companion")

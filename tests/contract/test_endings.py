@@ -1,9 +1,15 @@
 """Reading the pods of a failed job from the cluster, and changes that arrive in the meantime."""
 
+from datetime import datetime, timezone
+
+import pytest
 from serving import NAMESPACE, Served, until
 from stories import is_phase, name_of, pod, status, tell, terminated
 
+from backend_plugin.core import cleanup
 from backend_plugin.core.observed import PLACE, PLACE_OF
+from backend_plugin.core.verdict_annotation import ANNOTATION, encode
+from backend_plugin.shell.cluster import Misconfigured
 
 
 def failed(job: str, replica: str, code: int):
@@ -146,5 +152,24 @@ def test_reads_for_jobs_that_have_left_the_cache_are_cancelled(tmp_path):
         assert len(served.cache) == served.orders.count_running("read") == 2_000
         await until(lambda: served.orders.count_running("read") == 0)
         assert all(entry.read for entry in served.cache)
+
+    tell(story, tmp_path)
+
+
+@pytest.mark.parametrize("refusal", [None, Misconfigured("no permission")], ids=["stopped", "refused"])
+def test_pods_of_a_cancelled_job_end_or_the_job_is_ended(tmp_path, refusal):
+    async def story(served: Served) -> None:
+        name = name_of(await served.create())
+        served.cluster.may_not_stop = refusal
+        served.cluster.put(pod(name, "master-0", "Running"))
+        job = served.cluster.put(served.cluster.objects["PyTorchJob", NAMESPACE, name])
+        verdict = cleanup.build_cancellation("no use")
+        job["metadata"]["annotations"][ANNOTATION] = encode(verdict, datetime.now(timezone.utc))
+        served.cluster.put({**job, "status": {**status("Running"), "startTime": "2026-01-01T00:00:00Z"}})
+        await until(lambda: f"stop_pod {name}-master-0" in served.cluster.calls)
+        await until(lambda: len(served.orders) == 0)
+        policy = served.cluster.objects["PyTorchJob", NAMESPACE, name]["spec"]["runPolicy"]
+        ended = (phases(served), policy.get("activeDeadlineSeconds"))
+        assert ended == (({"master-0": "Failed"}, None) if refusal is None else ({"master-0": "Running"}, 1))
 
     tell(story, tmp_path)

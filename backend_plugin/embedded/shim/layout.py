@@ -30,6 +30,8 @@ NEWS_LOG = b"l"
 
 TERMINATE = "terminate"
 """Terminate the pod. The argument is the grace period in seconds."""
+EXPIRE = "expire"
+"""End the pod within its own grace period, as at its deadline."""
 LOSE = "lose"
 """Kill the pod immediately, because its node is lost."""
 GATE = "gate"

@@ -105,6 +105,8 @@ class Shim:
             word, _, value = order.partition(" ")
             if word == layout.TERMINATE:
                 self._supervisor.stop_pod(float(value))
+            elif word == layout.EXPIRE:
+                self._supervisor.expire_pod()
             elif word == layout.LOSE:
                 self._stop_as_lost()
             elif word == layout.GATE:

@@ -89,7 +89,7 @@ class Supervisor:
         self._sweep_at = self._again_at = None
         deadline = self.launch["deadline"]
         if deadline is not None and now >= self.since + deadline:
-            self.stop_pod(self.launch["grace"], "DeadlineExceeded", _TOO_LONG)
+            self.expire_pod()
         self._check_gates(now)
         self._check_runs(now)
         if self._pod.is_finished:
@@ -114,6 +114,10 @@ class Supervisor:
         lifecycle.prevent_starts(self._pod)
         for run in self._select_first_to_stop() if grace > 0 else ():
             run.terminate()
+
+    def expire_pod(self) -> None:
+        """End all containers because the deadline of the pod has passed."""
+        self.stop_pod(self.launch["grace"], "DeadlineExceeded", _TOO_LONG)
 
     def reap_children(self) -> None:
         """Record each process that has ended."""

@@ -325,6 +325,23 @@ def test_a_pod_is_deleted_and_may_be_gone(server, tmp_path):
     assert there(server) == []
 
 
+def test_a_pod_that_is_stopped_has_a_deadline_and_keeps_its_object(server, tmp_path):
+    uid = server.do(put(PODS, pod()))["metadata"]["uid"]
+    name = f"{NAME}-master-0"
+
+    async def ask(cluster):
+        await cluster.stop_pod(ObjectName(namespace="ns", name=name, uid="another"))
+        assert "activeDeadlineSeconds" not in server.objects.of((*PODS, "ns", name))["spec"]
+        await cluster.stop_pod(ObjectName(namespace="ns", name=name, uid=uid))
+        assert server.objects.of((*PODS, "ns", name))["spec"]["activeDeadlineSeconds"] == 1
+        await cluster.stop_pod(ObjectName(namespace="ns", name="gone"))
+        server.forbidden.add("patch pods")
+        with pytest.raises(Misconfigured, match=r"verbs: .patch."):
+            await cluster.stop_pod(ObjectName(namespace="ns", name=name))
+
+    asked(server, tmp_path, ask)
+
+
 def test_a_deletion_without_permission_may_be_ordered_again(server, tmp_path):
     server.do(put(JOBS, job()))
     server.forbidden.add("delete pytorchjobs")

@@ -93,6 +93,9 @@ def test_a_job_is_watched_read_and_cancelled_for_good(served: Served, execution:
     assert (outcome.phase, len(outcome.attempts), outcome.violations) == ("FAILED", 1, ())
     assert outcome.error.endswith("cancelled by a user, with `kfpytorch cancel`: wrong data")
     assert served.left(name) == []
+    assert job(served, execution)["flyte"]["reason"] == "Cancelled"
+    for rank in (0, 1):
+        assert f"rank {rank} speaks\n" in typed(served, "logs", name, "--rank", str(rank))
     told = following.communicate(timeout=PATIENCE)[0].splitlines()
     spoken = [line for line in told if line.endswith(" speaks")]
     assert (spoken, following.returncode) == (["[master-0] rank 0 speaks", "[worker-0] rank 1 speaks"], 0)

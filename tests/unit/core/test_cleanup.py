@@ -20,6 +20,7 @@ from cluster import (
 from msgspec import structs
 
 from backend_plugin.core.cleanup import (
+    END,
     NONE,
     CleanupActions,
     find_leftover_companions,
@@ -382,3 +383,45 @@ def test_of_a_job_that_ran_undisturbed_only_what_is_new_is_looked_at(
     whole = structs.replace(before, pods=tuple(after))
     # The full check must agree if the incremental check returns True.
     assert is_running_undisturbed(whole) or not undisturbed, what
+
+
+def cancelled(first: Any, *pods: Any) -> Any:
+    """Return the job after the patch of a cancellation."""
+    todo = plan_cancellation(seen(first, *pods), "", BEGAN + timedelta(seconds=10))
+    patched = with_patch(first, todo.patch)
+    specs: Any = todo.patch["spec"].get("pytorchReplicaSpecs", {}) if todo.patch else {}
+    old = first["spec"]["pytorchReplicaSpecs"]
+    patched["spec"]["pytorchReplicaSpecs"] = {role: {**old[role], **specs.get(role, {})} for role in old}
+    return patched
+
+
+@pytest.mark.parametrize("policy", ["None", "Running"])
+def test_a_cancelled_job_ends_with_its_pods_which_keep_their_logs(policy: str) -> None:
+    pods = (ended("master-0", 0), running("worker-0"), pod("worker-1", "Pending"))
+    patched = cancelled(job(RUNNING, workers=2, cleanPodPolicy=policy), *pods)
+    assert patched["spec"]["runPolicy"] == {"cleanPodPolicy": "None"}
+    restarts = [each["restartPolicy"] for each in patched["spec"]["pytorchReplicaSpecs"].values()]
+    assert restarts == ["Never", "Never"]
+    verdict, todo = judged(seen(patched, *pods), seconds=130)
+    assert (verdict.reason, [each.name for each in todo.stops]) == ("Cancelled", ["j-worker-0"])
+    assert (todo.pods, todo.patch, todo.ends) == ((), None, False)
+    # A pod that does not end, or an operator that does not react.
+    assert judged(seen(patched, *pods), seconds=131)[1] == CleanupActions(ends=True)
+    assert judged(seen(with_patch(patched, {"metadata": patched["metadata"], "spec": END}), *pods))[1] == NONE
+    patched["status"] = job(RUNNING, FAILED)["status"]
+    after = judged(seen(patched, ended("master-0", 0), ended("worker-0", 143), pods[2]))[1]
+    assert ([each.name for each in after.pods], after.stops, after.ends) == (["j-worker-1"], (), False)
+
+
+@pytest.mark.parametrize(
+    ("said", "each"),
+    [
+        (job(RUNNING, cleanPodPolicy="All"), running("worker-0")),
+        (job(RUNNING), pod("worker-0", "Pending")),
+    ],
+    ids=["all", "pending"],
+)
+def test_a_cancelled_job_without_a_log_to_keep_ends_by_a_deadline(said: Any, each: Any) -> None:
+    patched = cancelled(said, each)
+    assert patched["spec"]["runPolicy"] == END["runPolicy"]
+    assert judged(seen(patched, each))[1] == NONE
