@@ -22,7 +22,7 @@ FILES: Final[Mapping[str, str]] = {
     "ca": "KFPYTORCH_CA",
     "cert": "KFPYTORCH_CERT",
     "key": "KFPYTORCH_KEY",
-    "server_name": "KFPYTORCH_SERVER_NAME",
+    "tls_server_name": "KFPYTORCH_TLS_SERVER_NAME",
 }
 """The variables for the fields of `Server` that configure TLS."""
 
@@ -49,7 +49,7 @@ class Server:
     """A PEM file with the certificate of the caller, for a server that requires one."""
     key: str = ""
     """A PEM file with the key of `cert`."""
-    server_name: str = ""
+    tls_server_name: str = ""
     """The name in the server's certificate, if it differs from the address."""
 
 
@@ -89,8 +89,8 @@ def open_channel(server: Address) -> Iterator[tuple["grpc.Channel", Metadata]]:
         ("grpc.enable_http_proxy", 0),
         ("grpc.max_receive_message_length", -1),
     ]
-    if found.server_name:
-        options.append(("grpc.ssl_target_name_override", found.server_name))
+    if found.tls_server_name:
+        options.append(("grpc.ssl_target_name_override", found.tls_server_name))
     endpoint = str(found.address)
     if endpoint.startswith(tls_diagnosis.TLS):
         target = endpoint.removeprefix(tls_diagnosis.TLS)
@@ -232,7 +232,7 @@ def _explain_connection(found: Server, details: str) -> str | None:
     if "/" in address.removeprefix(tls_diagnosis.TLS):  # Another scheme of gRPC, such as dns:///host:port.
         return otherwise
     end = tls_diagnosis.parse_endpoint(
-        address, ca=found.ca, cert=found.cert, key=found.key, server_name=found.server_name
+        address, ca=found.ca, cert=found.cert, key=found.key, server_name=found.tls_server_name
     )
     if end is None:
         return f"{address} has no port; write HOST:PORT, or grpcs://HOST:PORT for a server with TLS"
@@ -255,7 +255,7 @@ def _explain_certificate(known: Diagnosis, address: str, end: tls_diagnosis.Endp
         usable = next((each for each in known.names if "*" not in each), "NAME")
         return (
             f"the certificate of {address} is for {', '.join(known.names) or 'no name'}, and not for "
-            f"{end.server_name or end.host}; write --server-name {usable}, or issue it for this name, too"
+            f"{end.server_name or end.host}; write --tls-server-name {usable}, or issue it for this name, too"
         )
     if known.failure is TlsFailure.CLIENT_CERTIFICATE and end.cert:
         return (

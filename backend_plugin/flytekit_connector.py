@@ -37,10 +37,10 @@ _NOT_OURS: Final = (
     "port",
     "tls.",
     "token-file",
-    "receive-limit",
-    "send-limit",
-    "concurrency",
-    "drain",
+    "max-receive-message-size",
+    "max-send-message-size",
+    "max-concurrent-rpcs",
+    "drain-timeout",
     "metrics.",
     "log.",
 )
@@ -185,15 +185,15 @@ def register_connectors(configuration: Configuration) -> None:
     """Register the connectors with flytekit's server.
 
     Raises:
-        ConnectorUnavailable: If the cluster is embedded and `open_to_all` is not set. Each client that can
-            reach the server could then run commands as this user.
+        ConnectorUnavailable: If the cluster is embedded and `allow_unauthenticated` is not set. Each client
+            that can reach the server could then run commands as this user.
     """
     is_embedded = configuration.server.settings.cluster is ClusterKind.EMBEDDED
-    if is_embedded and not configuration.server.settings.open_to_all:
+    if is_embedded and not configuration.server.settings.allow_unauthenticated:
         raise ConnectorUnavailable(
             "pyflyte serve connector listens on all addresses without authentication, and each client of an "
             "embedded cluster can run commands as this user; use kfpytorch serve, or set "
-            "KFPYTORCH_OPEN_TO_ALL=true if no other user can reach the port"
+            "KFPYTORCH_ALLOW_UNAUTHENTICATED=true if no other user can reach the port"
         )
     for key, source in configuration.server.sources.items():
         if key.startswith(_NOT_OURS):

@@ -206,7 +206,7 @@ def test_a_server_needs_the_extra_alone_and_no_flytekit(tmp_path: Path, wheel: P
     install(home, wheel)
     command, state = home / "bin" / "kfpytorch", tmp_path / "state"
     environ = {name: text for name, text in os.environ.items() if not name.startswith("KFPYTORCH_")}
-    serve = [command, "serve", "--port", "0", "--state", state]
+    serve = [command, "serve", "--port", "0", "--state-dir", state]
     with subprocess.Popen(serve, env=environ, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         assert any('"ready"' in line for line in server.stderr)

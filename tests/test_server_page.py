@@ -48,10 +48,10 @@ def type_of(reader: Any) -> str:
 def default_of(key: str) -> str:
     """Return the default as text for the page, or an empty text for an empty default."""
     value = serve_check._get_value(DEFAULTS, key)
-    if key == "embedded.code":
+    if key == "embedded.code-dir":
         assert value == str(Path.cwd())
         return "`.`"
-    if key == "state":
+    if key == "state-dir":
         return f"`{str(value).replace(str(Path.home()), '~')}`"
     return written(value)
 

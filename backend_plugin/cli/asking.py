@@ -45,11 +45,11 @@ _CREDENTIALS: Final = (
     ),
     click.option("--key", metavar="FILE", default="", help="PEM: the key of --cert. Default: KFPYTORCH_KEY."),
     click.option(
-        "--server-name",
+        "--tls-server-name",
         metavar="HOST",
         default="",
         help="The name in the server's certificate, if it is not the address. "
-        "Default: KFPYTORCH_SERVER_NAME.",
+        "Default: KFPYTORCH_TLS_SERVER_NAME.",
     ),
 )
 _NAMESPACE: Final = click.option("--namespace", "-n", metavar="NAME", help="Only jobs of this namespace.")
@@ -61,7 +61,7 @@ def server_options(command: Command) -> Command:
 
 
 def credential_options(command: Command) -> Command:
-    """Add ``--token``, ``--ca``, ``--cert``, ``--key`` and ``--server-name``."""
+    """Add ``--token``, ``--ca``, ``--cert``, ``--key`` and ``--tls-server-name``."""
     for option in reversed(_CREDENTIALS):
         command = option(command)
     return command
@@ -84,7 +84,7 @@ def read_server(said: Mapping[str, Any], address: str | None) -> "Server":
         raise click.UsageError("--token is not a token; write one word of plain characters")
     if bool(said["cert"]) != bool(said["key"]):
         raise click.UsageError("--cert and --key belong together; write both")
-    named = {name: said[name] for name in ("token", "ca", "cert", "key", "server_name")}
+    named = {name: said[name] for name in ("token", "ca", "cert", "key", "tls_server_name")}
     return Server(address=address, **named)
 
 

@@ -71,10 +71,10 @@ async def open_cluster(stack: AsyncExitStack, configuration: Configuration) -> O
         )
     from backend_plugin.embedded.cluster import EmbeddedCluster
 
-    embedded = await EmbeddedCluster.open(said.state, build_embedded_options(said.embedded))
+    embedded = await EmbeddedCluster.open(said.state_dir, build_embedded_options(said.embedded))
     stack.push_async_callback(embedded.close)
     return OpenedCluster(
-        cluster=embedded, platform=emulated.with_embedded_defaults(platform, said.state), nodes=embedded
+        cluster=embedded, platform=emulated.with_embedded_defaults(platform, said.state_dir), nodes=embedded
     )
 
 
@@ -85,14 +85,14 @@ def publish_server(stack: AsyncExitStack, said: ServerSettings, reached: server_
         ServerFileError: If the cluster is embedded and the file cannot be written to its state directory.
     """
     try:
-        server_file.write(said.state, reached)
+        server_file.write(said.state_dir, reached)
     except server_file.ServerFileError as error:
         # In a pod the file is not needed, and often no directory is writable.
         if said.cluster is ClusterKind.EMBEDDED:
             raise
         _LOG.info("%s; or set --token-file, with which commands can call this server from elsewhere", error)
         return
-    stack.callback(server_file.delete_if_own, said.state, reached)
+    stack.callback(server_file.delete_if_own, said.state_dir, reached)
 
 
 def require_credentials(said: ServerSettings) -> None:
@@ -144,7 +144,7 @@ def build_embedded_options(said: EmbeddedSettings) -> EmbeddedOptions:
         capacity=capacity if said.gpus is None else {**capacity, _GPU: str(said.gpus)},
         labels=said.labels,
         durable=said.durable,
-        code=said.code,
+        code=said.code_dir,
         images=said.images,
         strict_images=said.strict_images,
         pass_env=said.pass_env,

@@ -220,7 +220,7 @@ def _run_server(folder: Path, code: Path) -> Iterator[Path]:
     """Run a server and yield its state directory. The server and its jobs end with the block."""
     state, log = folder / "state", folder / "server.log"
     state.mkdir()
-    options = ["--cluster", "embedded", "--port", "0", "--state", str(state), "--code", str(code)]
+    options = ["--cluster", "embedded", "--port", "0", "--state-dir", str(state), "--code-dir", str(code)]
     asking.print_line("$ kfpytorch serve --cluster embedded")
     with log.open("wb") as out:
         server = subprocess.Popen(

@@ -115,7 +115,7 @@ async def _collect_orphans(settings: "ServerSettings", said: dict[str, Any]) -> 
             allowed=Allowlist(
                 prefixes=OutputPrefixes(settings.output_prefixes),
                 namespaces=settings.namespaces,
-                refused=settings.refused_namespaces,
+                refused=settings.excluded_namespaces,
             ),
             now=cluster.clock.get_current_time,
             least_age=said["older_than"],

@@ -12,7 +12,7 @@ _HELP = """Check that a server is ready: the exit code is 0 if it is, and 1 if i
 
 \b
   $ kfpytorch health
-  $ kfpytorch health --service liveness --server-name kfpytorch-backend.kfpytorch.svc
+  $ kfpytorch health --service liveness --tls-server-name kfpytorch-backend.kfpytorch.svc
 """
 
 

@@ -39,7 +39,7 @@ OUR_VALUES: Final = frozenset(
         "outputPrefixes",
         "networkPolicy",
         "doctor",
-        "spreadBy",
+        "topologySpreadKeys",
     }
 )
 """Keys of this project's chart values that are neither values of Flyte's charts nor settings."""

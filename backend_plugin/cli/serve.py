@@ -42,7 +42,7 @@ environment variable (KFPYTORCH_PORT). Options take precedence over variables, a
 )
 @click.option("--port", metavar="PORT", help="Port; 0 selects a free one. Default: 8000.")
 @click.option(
-    "--state", metavar="DIR", help="Directory for the state of jobs, and for the address of this server."
+    "--state-dir", metavar="DIR", help="Directory for the state of jobs, and for the address of this server."
 )
 @click.option(
     "--token-file",
@@ -50,7 +50,7 @@ environment variable (KFPYTORCH_PORT). Options take precedence over variables, a
     help="File with the token for clients. Default for embedded: generated at start.",
 )
 @click.option(
-    "--open-to-all",
+    "--allow-unauthenticated",
     is_flag=True,
     default=None,
     help="Require no token: each client of the port can run commands.",
@@ -84,7 +84,7 @@ environment variable (KFPYTORCH_PORT). Options take precedence over variables, a
     help="Keep jobs when this server stops; the next server continues them.",
 )
 @click.option(
-    "--code", metavar="DIR", help="Directory with the code of tasks. Default: the current directory."
+    "--code-dir", metavar="DIR", help="Directory with the code of tasks. Default: the current directory."
 )
 @click.option("--pass-env", metavar="NAME", multiple=True, help="Environment variables to pass to replicas.")
 @click.option(

@@ -99,8 +99,8 @@ def _iter_problems(told: EffectiveSettings) -> Iterator[Problem]:
             yield _build_problem(
                 told, key, str(error), "name files that this user can read, with the expected content"
             )
-    if why_not := _find_directory_problem(said.state) or _find_state_problem(said):
-        yield _build_problem(told, "state", why_not, "name another directory")
+    if why_not := _find_directory_problem(said.state_dir) or _find_state_problem(said):
+        yield _build_problem(told, "state-dir", why_not, "name another directory")
     if why_not := _find_port_problem(said):
         yield _build_problem(
             told,
@@ -138,12 +138,12 @@ def _find_directory_problem(directory: Path) -> str | None:
 
 def _find_state_problem(said: ServerSettings) -> str | None:
     """Return why an embedded cluster would not use the state directory."""
-    return find_foreign_files(said.state) if said.cluster is ClusterKind.EMBEDDED else None
+    return find_foreign_files(said.state_dir) if said.cluster is ClusterKind.EMBEDDED else None
 
 
 def _find_port_problem(said: ServerSettings) -> str | None:
     """Return why the port is not available, or None. A running server with the same state is replaced."""
-    here = server_file.read(said.state)
+    here = server_file.read(said.state_dir)
     if said.port == 0 or (here and server_file.is_alive(here) and here.endpoint.endswith(f":{said.port}")):
         return None
     why_not = find_bind_error(said.host, said.port)
@@ -159,7 +159,7 @@ def _iter_missing_packages(said: ServerSettings) -> Iterator[tuple[str, str]]:
 def _iter_notes(said: ServerSettings) -> Iterator[str]:
     for scheme, package in _iter_missing_packages(said):
         yield f"{scheme}:// cannot be read: {package} is not installed"
-    here = server_file.read(said.state)
+    here = server_file.read(said.state_dir)
     if here is not None and server_file.is_alive(here):
         yield f"a server with this state directory is running: {here.endpoint}, process {here.pid}"
 

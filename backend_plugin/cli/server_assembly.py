@@ -91,7 +91,7 @@ def assemble_server(here: OpenedCluster, said: ServerSettings) -> ServerParts:
     allowed = Allowlist(
         prefixes=prefixes,
         namespaces=said.namespaces,
-        refused=said.refused_namespaces,
+        refused=said.excluded_namespaces,
         template=said.namespace_template,
     )
     orphans = _create_orphan_collector(here, allowed, metrics, said)
@@ -149,7 +149,7 @@ def _set_gauges(metrics: Metrics, here: OpenedCluster, cache: Cache, orders: Bac
 def _read_key_ring(said: ServerSettings) -> KeyRing:
     if said.signing_keys_file is not None:
         return KeyRing.from_file(said.signing_keys_file, accepts_unsigned=said.accept_unsigned)
-    return KeyRing.from_directory(said.state, accepts_unsigned=said.accept_unsigned)
+    return KeyRing.from_directory(said.state_dir, accepts_unsigned=said.accept_unsigned)
 
 
 def _create_capabilities_cache(here: OpenedCluster, said: ServerSettings) -> CapabilitiesCache | None:
@@ -165,7 +165,9 @@ def _create_orphan_collector(
     if here.executions is None:
         return None
     orphanage = OrphanFinder(cluster=here.cluster, executions=here.executions, allowed=allowed, now=here.now)
-    return OrphanCollector(orphanage, metrics, ScanSchedule.from_scan_interval(said.kubernetes.orphans_every))
+    return OrphanCollector(
+        orphanage, metrics, ScanSchedule.from_scan_interval(said.kubernetes.orphan_scan_interval)
+    )
 
 
 def build_middleware(parts: ServerParts, said: ServerSettings, token: str) -> Sequence[RpcMiddleware]:
@@ -180,7 +182,7 @@ def build_middleware(parts: ServerParts, said: ServerSettings, token: str) -> Se
     names = frozenset(said.tls.client_names if said.tls else ())
     flytes = RpcMiddleware(
         connector_handlers.build_handlers(parts.tasks),
-        said.concurrency,
+        said.max_concurrent_rpcs,
         None if is_open else secret,
         parts.metrics,
         client_names=names,
@@ -200,7 +202,7 @@ def get_token(said: ServerSettings) -> str:
     """
     if said.token_file is not None:
         return Token.from_file(said.token_file).secret
-    return "" if said.open_to_all else secrets.token_urlsafe(32)
+    return "" if said.allow_unauthenticated else secrets.token_urlsafe(32)
 
 
 def build_server_options(said: ServerSettings, interceptors: Sequence[Any]) -> ServerOptions:
@@ -209,9 +211,9 @@ def build_server_options(said: ServerSettings, interceptors: Sequence[Any]) -> S
         host=said.host,
         port=said.port,
         credentials=credentials.build_server_credentials(said.tls) if said.tls else None,
-        receive_bytes=said.receive_limit,
-        send_bytes=said.send_limit,
-        drain_seconds=said.drain.total_seconds(),
+        receive_bytes=said.max_receive_message_size,
+        send_bytes=said.max_send_message_size,
+        drain_seconds=said.drain_timeout.total_seconds(),
         interceptors=interceptors,
     )
 

@@ -18,7 +18,7 @@ def find_problem(server: Server) -> ProbeResult | None:
     if "/" in address.removeprefix(tls_diagnosis.TLS):
         return None
     end = tls_diagnosis.parse_endpoint(
-        address, ca=server.ca, cert=server.cert, key=server.key, server_name=server.server_name
+        address, ca=server.ca, cert=server.cert, key=server.key, server_name=server.tls_server_name
     )
     if end is None:
         return ProbeResult(what=address, trouble="has no port", remedy=f"{_DOCTOR} {address}:8000")

@@ -84,7 +84,7 @@ def find_foreign_files(directory: Path) -> str:
         return ""
     return (
         f"contains files that do not belong to an embedded cluster, such as {min(foreign)!r}; name a new or "
-        f"empty directory (--state), or create {directory / MARKER} to permit the use of this one"
+        f"empty directory (--state-dir), or create {directory / MARKER} to permit the use of this one"
     )
 
 

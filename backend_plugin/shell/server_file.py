@@ -10,7 +10,7 @@ import msgspec
 from backend_plugin.core.errors import BackendError
 from backend_plugin.shell import bounded_read
 
-STATE: Final = "KFPYTORCH_STATE"
+STATE: Final = "KFPYTORCH_STATE_DIR"
 """The environment variable that names the state directory."""
 
 _FILE: Final = "server.json"
@@ -36,7 +36,7 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def get_state_directory(environ: Mapping[str, str]) -> Path:
-    """Return the default state directory of this user's server; `KFPYTORCH_STATE` overrides it."""
+    """Return the default state directory of this user's server; `KFPYTORCH_STATE_DIR` overrides it."""
     said = environ.get(STATE)
     if said:
         return Path(said)

@@ -38,7 +38,7 @@ def server(folder: Path) -> Iterator[Path]:
     state = folder / "state"
     program = Path(sys.executable).with_name("kfpytorch")
     command = [str(program), "serve", "--cluster", "embedded", "--port", "0"]
-    options = ["--state", str(state), "--code", str(folder), "--output-prefixes", folder.as_uri()]
+    options = ["--state-dir", str(state), "--code-dir", str(folder), "--output-prefixes", folder.as_uri()]
     process = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + PATIENCE

@@ -28,7 +28,7 @@ def main() -> None:
         state = Path(folder) / "state"
         state.mkdir()
         program = Path(sys.executable).with_name("kfpytorch")
-        command = [str(program), "serve", "--cluster", cluster, "--port", "0", "--state", str(state)]
+        command = [str(program), "serve", "--cluster", cluster, "--port", "0", "--state-dir", str(state)]
         if cluster == "kubernetes":
             command += ["--host", "127.0.0.1", "--kubeconfig", str(kubeconfig)]
         began = time.perf_counter()

@@ -46,7 +46,7 @@ _SCHEMAS: Final[Mapping[Any, Any]] = {
 _LEFT_OUT: Final = (
     "resources",
     "doctor.resources",
-    "spreadBy",
+    "topologySpreadKeys",
     "metrics.dashboard.labels",
     "podSecurityContext",
     "podSecurityContext.runAsUser",

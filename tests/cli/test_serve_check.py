@@ -35,15 +35,17 @@ def as_json(*arguments: str, env: dict[str, str] | None = None) -> dict[str, Any
 
 def test_each_setting_is_told_with_where_it_was_said(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
-    file.write_text(yaml.safe_dump({"server": {"drain": "5s"}, "plugins": {"k8s": {"scheduler-name": "s"}}}))
-    told = as_json("-s", str(file), "--gpus", "0", env={"KFPYTORCH_CONCURRENCY": "9"})
+    file.write_text(
+        yaml.safe_dump({"server": {"drain-timeout": "5s"}, "plugins": {"k8s": {"scheduler-name": "s"}}})
+    )
+    told = as_json("-s", str(file), "--gpus", "0", env={"KFPYTORCH_MAX_CONCURRENT_RPCS": "9"})
     assert told["problems"] == []
     said = {key: (each["value"], each["source"]) for key, each in told["settings"].items()}
-    assert said["drain"] == ("5s", str(file))
-    assert said["concurrency"] == (9, "KFPYTORCH_CONCURRENCY")
+    assert said["drain-timeout"] == ("5s", str(file))
+    assert said["max-concurrent-rpcs"] == (9, "KFPYTORCH_MAX_CONCURRENT_RPCS")
     assert said["embedded.gpus"] == (0, "--gpus")
     assert said["host"] == ("127.0.0.1", "default")
-    assert said["state"] == (str(tmp_path / "state/kfpytorch"), "default")
+    assert said["state-dir"] == (str(tmp_path / "state/kfpytorch"), "default")
     assert said["embedded.cpus"] == (None, "default")
 
 
@@ -144,13 +146,13 @@ def test_what_settings_name_is_looked_at(tmp_path: Path) -> None:
             "--token-file",
             str(tmp_path / "file"),
         ]
-        told = as_json(*said, "--state", str(tmp_path / "file/state"), "--port", port)
+        told = as_json(*said, "--state-dir", str(tmp_path / "file/state"), "--port", port)
     problems = {each["field"]: each["message"] for each in told["problems"]}
     assert problems == {
         "server.tls.certificate": "/absent: No such file or directory",
         "server.token-file": f"{tmp_path}/file: contains no token; "
         "write one word, for example from: openssl rand -hex 32",
-        "server.state": f"{tmp_path}/file is not a directory",
+        "server.state-dir": f"{tmp_path}/file is not a directory",
         "server.port": "cannot listen on this port: Address already in use",
     }
 

@@ -57,7 +57,7 @@ class Installed:
             "extraEnvFrom": [{"secretRef": {"name": SECRET}}],
             "platform": self.platform,
             "service": {"type": "NodePort", "nodePort": NODE_PORT},
-            "networkPolicy": {"addresses": ["0.0.0.0/0"]},
+            "networkPolicy": {"allowedCIDRs": ["0.0.0.0/0"]},
         }
 
     def __enter__(self) -> "Installed":
@@ -289,7 +289,7 @@ def test_with_a_certificate_servers_are_ready_for_probes_that_speak_no_tls(certi
     certified.upgrade({"tls": {"existingSecret": "tls"}})
     containers = [each["spec"]["containers"][0] for each in certified.servers() if is_kept(each)]
     probes = [each["readinessProbe"]["exec"]["command"] for each in containers]
-    assert probes == [["kfpytorch", "health", "--server-name", HOST]] * 2
+    assert probes == [["kfpytorch", "health", "--tls-server-name", HOST]] * 2
 
 
 def test_helm_test_asks_servers_by_their_certificate(certified: Installed) -> None:

@@ -31,7 +31,7 @@ LEFT_TO_OTHERS = {
     "podSecurityContext.fsGroup",
     "resources",
     "doctor.resources",
-    "spreadBy",
+    "topologySpreadKeys",
 }
 
 REFUSED = {
@@ -68,7 +68,7 @@ REFUSED = {
     "service: {type: NodePort}": "keeps out whoever comes by the NodePort",
     "networkPolicy: {enabled: false}": "lets every pod of the cluster start pods",
     "signing: {existingSecret: My_Keys}": "at '/signing/existingSecret': 'My_Keys' does not match pattern",
-    "networkPolicy: {addresses: [anywhere]}": "at '/networkPolicy/addresses/0': 'anywhere' does not match",
+    "networkPolicy: {allowedCIDRs: [anywhere]}": "at '/networkPolicy/allowedCIDRs/0': 'anywhere' does not",
     "gang: {scheduler: kueue, queue: 'team a'}": "at '/gang/queue': 'team a' does not match pattern",
     "gang: {byNamespace: {a: {scheduler: kueue, queue: -a}}}": "at '/gang/byNamespace/a/queue': '-a' does",
     "gang: {scheduler: kai, schedulerName: My_One}": "at '/gang/schedulerName': 'My_One' does not match",
@@ -84,7 +84,7 @@ REFUSED = {
     "service: {type: LoadBalancer, loadBalancerSourceRanges: ['::/0']}": (
         "keeps out who is handed on from one node to another"
     ),
-    "networkPolicy: {addresses: [10.0.0.0/99]}": "at '/networkPolicy/addresses/0': '10.0.0.0/99' does not",
+    "networkPolicy: {allowedCIDRs: [10.0.0.0/99]}": "at '/networkPolicy/allowedCIDRs/0': '10.0.0.0/99' does",
     "metrics: {serviceMonitor: {interval: 1.5m}}": "at '/metrics/serviceMonitor/interval': '1.5m' does not",
     "serviceAccount: {name: My_SA}": "at '/serviceAccount/name': 'My_SA' does not match pattern",
     "image: {repository: 'https://registry.example/a'}": "at '/image/repository': 'https://registry.example/a",
@@ -178,7 +178,7 @@ def test_the_server_takes_its_settings(case: str, helm: Helm, tmp_path: Path) ->
     said = told.server.settings
     assert said.cluster is ClusterKind.KUBERNETES
     grace = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
-    assert grace >= said.drain.total_seconds() + 10
+    assert grace >= said.drain_timeout.total_seconds() + 10
     ports = {
         each["name"]: each["containerPort"]
         for each in deployment["spec"]["template"]["spec"]["containers"][0]["ports"]

@@ -17,7 +17,15 @@ def propeller(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
     folder = tmp_path_factory.mktemp("embedded")
     (port,) = free_ports(1)
     kfpytorch = Path(sys.executable).with_name("kfpytorch")
-    command = [kfpytorch, "serve", "--port", str(port), "--state", folder / "state", "--open-to-all"]
+    command = [
+        kfpytorch,
+        "serve",
+        "--port",
+        str(port),
+        "--state-dir",
+        folder / "state",
+        "--allow-unauthenticated",
+    ]
     served = Process(
         [*command, "--output-prefixes", folder.as_uri(), "--cpus", "8", "--memory", "64Gi"],
         folder / "server.log",

@@ -20,7 +20,7 @@ from backend_plugin.shell.credentials import Tls, build_server_credentials
 pytestmark = pytest.mark.timeout(60)
 
 OURS, OTHERS = Authority("ours"), Authority("others")
-OPTIONS = ("--token", "--ca", "--cert", "--key", "--server-name")
+OPTIONS = ("--token", "--ca", "--cert", "--key", "--tls-server-name")
 Port = Callable[..., int]
 
 
@@ -97,7 +97,7 @@ def test_options_give_all_credentials(serve: Port, arguments: tuple[str, ...], s
     told = run(
         *arguments,
         *("--server", address, "--token", "open-sesame", "--ca", "ours.crt"),
-        *("--cert", "ours-client.crt", "--key", "ours-client.key", "--server-name", "server.test"),
+        *("--cert", "ours-client.crt", "--key", "ours-client.key", "--tls-server-name", "server.test"),
     )
     # This server has no health service.
     expected = (1, "does not support this call") if arguments == ("health",) else (0, "")
@@ -109,7 +109,7 @@ def test_the_environment_gives_all_credentials(serve: Port, monkeypatch: pytest.
     monkeypatch.setenv(client.TOKEN, "open-sesame")
     for name, value in (("ca", "ours.crt"), ("cert", "ours-client.crt"), ("key", "ours-client.key")):
         monkeypatch.setenv(FILES[name], value)
-    monkeypatch.setenv(FILES["server_name"], "server.test")
+    monkeypatch.setenv(FILES["tls_server_name"], "server.test")
     assert run("jobs").exit_code == 0
     assert run("jobs", "--token", "another").exit_code == 1
 
@@ -129,9 +129,9 @@ def test_a_certificate_of_another_name_is_named_with_its_names(serve: Port) -> N
     message = fail("--server", f"grpcs://localhost:{port}", "--ca", "ours.crt")
     assert message == (
         f"Error: the certificate of grpcs://localhost:{port} is for 127.0.0.1, server.test, and not for "
-        "localhost; write --server-name 127.0.0.1, or issue it for this name, too\n"
+        "localhost; write --tls-server-name 127.0.0.1, or issue it for this name, too\n"
     )
-    named = ("--server-name", "127.0.0.1")
+    named = ("--tls-server-name", "127.0.0.1")
     assert run("jobs", "--server", f"grpcs://localhost:{port}", "--ca", "ours.crt", *named).exit_code == 0
 
 

@@ -23,7 +23,7 @@ CATEGORY = admin.TaskCategory(name="pytorch", version=1)
 
 def environ(state: Path, **said: str) -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith("KFPYTORCH_")}
-    return {**ours, "KFPYTORCH_STATE": str(state), **said}
+    return {**ours, "KFPYTORCH_STATE_DIR": str(state), **said}
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def hosted(state: Path) -> Iterator[grpc.Channel]:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env=environ(state, KFPYTORCH_OPEN_TO_ALL="true"),
+            env=environ(state, KFPYTORCH_ALLOW_UNAUTHENTICATED="true"),
         ) as process,
     ):
         assert process.stdout is not None
@@ -106,4 +106,4 @@ def test_it_does_not_let_everybody_run_commands_unless_told_to(tmp_path: Path) -
     assert done.returncode == 1
     said = " ".join(done.stderr.split())  # flytekit wraps its output.
     assert "ConnectorUnavailable: pyflyte serve connector listens on all addresses" in said
-    assert "use kfpytorch serve, or set KFPYTORCH_OPEN_TO_ALL=true" in said
+    assert "use kfpytorch serve, or set KFPYTORCH_ALLOW_UNAUTHENTICATED=true" in said

@@ -26,7 +26,7 @@ OURS, OTHERS = Authority("ours"), Authority("others")
 
 @pytest.fixture(autouse=True)
 def nobody_runs_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("KFPYTORCH_STATE", str(tmp_path / "nobodys"))
+    monkeypatch.setenv("KFPYTORCH_STATE_DIR", str(tmp_path / "nobodys"))
 
 
 @pytest.fixture

@@ -110,6 +110,6 @@ def test_an_explanation_is_as_documented() -> None:
 
 
 def test_a_report_is_as_documented(tmp_path: Path) -> None:
-    said = ("serve", "--check", "--port", "0", "--state", str(tmp_path))
+    said = ("serve", "--check", "--port", "0", "--state-dir", str(tmp_path))
     assert [*differences(run(*said), "Report")] == []
     assert [*differences(run(*said, "--nodes", "0", code=2), "Report")] == []

@@ -32,7 +32,7 @@ ENVIRON = {name: value for name, value in os.environ.items() if not name.startsw
 @contextmanager
 def serve(state: Path, *said: str) -> Iterator[tuple["subprocess.Popen[str]", dict[str, Any], list[str]]]:
     """Start a server; yield the process, its `server.json` and its log lines until it was ready."""
-    command = [str(KFPYTORCH), "serve", "--state", str(state), "--port", "0", *said]
+    command = [str(KFPYTORCH), "serve", "--state-dir", str(state), "--port", "0", *said]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRON) as process:
         assert process.stderr is not None
         lines: list[str] = []
@@ -66,7 +66,7 @@ def health(endpoint: str) -> int:
 
 def test_who_reads_its_file_may_call_it_and_nobody_else(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with serve(state, "--code", str(tmp_path)) as (process, here, _):
+    with serve(state, "--code-dir", str(tmp_path)) as (process, here, _):
         assert here["pid"] == process.pid
         assert here["endpoint"].startswith("127.0.0.1:")
         assert stat.S_IMODE((state / "server.json").stat().st_mode) == 0o600
@@ -78,12 +78,12 @@ def test_who_reads_its_file_may_call_it_and_nobody_else(tmp_path: Path) -> None:
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
         assert health(here["endpoint"]) == health_pb2.HealthCheckResponse.SERVING
 
-        said = [str(KFPYTORCH), "serve", "--state", str(state), "--port", "0"]
+        said = [str(KFPYTORCH), "serve", "--state-dir", str(state), "--port", "0"]
         second = subprocess.run(said, check=False, capture_output=True, text=True, env=ENVIRON)
         assert (second.returncode, second.stdout) == (1, "")
         assert f"is in use by process {process.pid}" in second.stderr
         port = here["endpoint"].rpartition(":")[2]
-        said = [str(KFPYTORCH), "serve", "--state", str(tmp_path / "other"), "--port", port]
+        said = [str(KFPYTORCH), "serve", "--state-dir", str(tmp_path / "other"), "--port", port]
         third = subprocess.run(said, check=False, capture_output=True, text=True, env=ENVIRON)
         assert (third.returncode, third.stdout) == (1, "")
         assert f"cannot listen on 127.0.0.1:{port}" in third.stderr
@@ -126,7 +126,7 @@ def test_commands_get_in_with_a_token_that_was_replaced(tmp_path: Path) -> None:
 
 def jobs(state: Path, *more: str) -> "subprocess.CompletedProcess[str]":
     said = [str(KFPYTORCH), "jobs", "-o", "json", *more]
-    environ = {**ENVIRON, "KFPYTORCH_STATE": str(state)}
+    environ = {**ENVIRON, "KFPYTORCH_STATE_DIR": str(state)}
     return subprocess.run(said, check=False, capture_output=True, text=True, env=environ)
 
 
@@ -151,8 +151,10 @@ def test_a_probe_asks_a_server_with_tls_by_the_name_that_it_has(tmp_path: Path) 
 
     with serve(tmp_path / "state", *tls) as (process, _, _lines):
         well = (0, "SERVING\n")
-        assert [asked(), asked("--service", "liveness"), asked("--server-name", "server.test")] == [well] * 3
-        assert asked("--server-name", "another.example") == (1, "")
+        assert [asked(), asked("--service", "liveness"), asked("--tls-server-name", "server.test")] == [
+            well
+        ] * 3
+        assert asked("--tls-server-name", "another.example") == (1, "")
         assert asked("--service", "nonsense") == (1, "")
         process.send_signal(signal.SIGSTOP)
         try:
@@ -168,7 +170,7 @@ def test_the_doctor_knows_a_connector_by_its_certificate_as_nobody_knows_its_aut
     certificate = tmp_path / "tls.crt"
     Authority().issue("server", certificate, tmp_path / "tls.key")
     tls = ("--tls-certificate", str(certificate), "--tls-key", str(tmp_path / "tls.key"))
-    monkeypatch.setenv("KFPYTORCH_STATE", str(tmp_path / "nobodys"))
+    monkeypatch.setenv("KFPYTORCH_STATE_DIR", str(tmp_path / "nobodys"))
     with serve(tmp_path / "state", *tls) as (_, here, _lines):
 
         def asked(known: str) -> ProbeResult:
@@ -199,14 +201,14 @@ def test_a_client_that_knows_nothing_of_ours_learns_all_over_tls(tmp_path: Path)
         assert "flyteidl.service.AsyncAgentService" in json.loads(seen.stdout)["services"]
 
 
-def test_a_server_that_is_open_to_all_wants_no_token(tmp_path: Path) -> None:
-    with serve(tmp_path / "state", "--open-to-all") as (_, here, _lines):
+def test_a_server_without_authentication_requires_no_token(tmp_path: Path) -> None:
+    with serve(tmp_path / "state", "--allow-unauthenticated") as (_, here, _lines):
         assert listed(here["endpoint"], None) == ["pytorch", "pytorch"]
         assert jobs(tmp_path / "state").returncode == 0
 
 
 def test_a_token_that_is_not_there_is_told(tmp_path: Path) -> None:
-    said = [str(KFPYTORCH), "serve", "--state", str(tmp_path), "--token-file", str(tmp_path / "none")]
+    said = [str(KFPYTORCH), "serve", "--state-dir", str(tmp_path), "--token-file", str(tmp_path / "none")]
     done = subprocess.run(said, check=False, capture_output=True, text=True, env=ENVIRON)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
@@ -233,7 +235,7 @@ def test_a_state_that_cannot_be_used_is_told_in_a_sentence(tmp_path: Path, there
     else:
         path.touch()
     (tmp_path / "state" / MARKER).touch()
-    command = [str(KFPYTORCH), "serve", "--state", str(tmp_path / "state"), "--port", "0"]
+    command = [str(KFPYTORCH), "serve", "--state-dir", str(tmp_path / "state"), "--port", "0"]
     told = subprocess.run(command, check=False, capture_output=True, text=True, env=ENVIRON, timeout=60)
     assert told.returncode == 1
     assert said in told.stderr
@@ -245,7 +247,7 @@ def test_a_directory_that_holds_something_else_is_refused_and_left_alone(tmp_pat
     data.parent.mkdir(parents=True)
     data.write_text("years of work")
     tmp_path.chmod(0o755)
-    command = [str(KFPYTORCH), "serve", "--state", str(tmp_path), "--port", "0"]
+    command = [str(KFPYTORCH), "serve", "--state-dir", str(tmp_path), "--port", "0"]
     for check in ([], ["--check"]):
         done = subprocess.run(
             [*command, *check], check=False, capture_output=True, text=True, env=ENVIRON, timeout=60

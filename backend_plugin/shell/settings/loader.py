@@ -33,7 +33,7 @@ KEYS: Final[Mapping[str, Read]] = {
     "cluster": value_parsers.build_choice_parser(*(kind.value for kind in ClusterKind)),
     "host": platform.text,
     "port": value_parsers.build_count_parser(0, 65_535),
-    "state": value_parsers.parse_path,
+    "state-dir": value_parsers.parse_path,
     "tls.certificate": value_parsers.parse_path,
     "tls.key": value_parsers.parse_path,
     "tls.client-ca": value_parsers.parse_path,
@@ -41,14 +41,14 @@ KEYS: Final[Mapping[str, Read]] = {
     "token-file": value_parsers.parse_path,
     "signing-keys-file": value_parsers.parse_path,
     "accept-unsigned": value_parsers.parse_boolean,
-    "open-to-all": value_parsers.parse_boolean,
-    "receive-limit": value_parsers.parse_size,
-    "send-limit": value_parsers.parse_size,
-    "concurrency": value_parsers.build_count_parser(1),
-    "drain": platform.duration,
+    "allow-unauthenticated": value_parsers.parse_boolean,
+    "max-receive-message-size": value_parsers.parse_size,
+    "max-send-message-size": value_parsers.parse_size,
+    "max-concurrent-rpcs": value_parsers.build_count_parser(1),
+    "drain-timeout": platform.duration,
     "namespaces": value_parsers.parse_list,
     "namespace-template": value_parsers.parse_namespace_template,
-    "refused-namespaces": value_parsers.parse_list,
+    "excluded-namespaces": value_parsers.parse_list,
     "output-prefixes": value_parsers.parse_prefixes,
     "metrics.host": platform.text,
     "metrics.port": value_parsers.build_count_parser(0, 65_535),
@@ -62,12 +62,12 @@ KEYS: Final[Mapping[str, Read]] = {
     "embedded.images": value_parsers.parse_text_map,
     "embedded.strict-images": value_parsers.parse_boolean,
     "embedded.durable": value_parsers.parse_boolean,
-    "embedded.code": value_parsers.parse_path,
+    "embedded.code-dir": value_parsers.parse_path,
     "embedded.pass-env": value_parsers.parse_list,
     "embedded.pod-templates": value_parsers.parse_path,
     "kubernetes.kubeconfig": platform.text,
     "kubernetes.context": platform.text,
-    "kubernetes.orphans-every": platform.duration,
+    "kubernetes.orphan-scan-interval": platform.duration,
 }
 """The parser of every setting, by its key below ``server`` in the file."""
 
@@ -76,7 +76,7 @@ _OF_OTHERS: Final = frozenset(
     f"{_VARIABLE}{name}"
     for name in (
         *("CA", "CERT", "FORK", "KEY", "LOCAL", "LOG_DIR", "POD", "PRESTART"),
-        *("SERVER", "SERVER_NAME", "SETTINGS", "TOKEN", "VERBOSE"),
+        *("SERVER", "TLS_SERVER_NAME", "SETTINGS", "TOKEN", "VERBOSE"),
     )
 )
 # Kubernetes adds these variables to every pod in a namespace with a Service named kfpytorch.
@@ -142,7 +142,7 @@ def load_settings(sources: SettingsSources) -> EffectiveSettings:
             reading.add_value(key, value, flag, flag)
     kind = ClusterKind(reading.values.get("cluster", ClusterKind.EMBEDDED.value))
     _check_contradictions(reading, kind)
-    if "state" not in reading.values:
+    if "state-dir" not in reading.values:
         _set_default_state(reading, sources.environ)
     if reading.problems:
         raise InvalidSettings(*reading.problems)
@@ -215,12 +215,12 @@ def _set_default_state(reading: _SettingsReader, environ: Mapping[str, str]) -> 
         found = get_state_directory({name: value for name, value in environ.items() if name != STATE})
     except RuntimeError:  # The user of this process has neither a name nor a home directory.
         reading.add_problem(
-            "server.state",
+            "server.state-dir",
             "",
             InvalidSettingValue("has no default, because the user has no home directory", f"set {STATE}"),
         )
     else:
-        reading.values["state"] = found
+        reading.values["state-dir"] = found
 
 
 def _build_settings(values: Mapping[str, Any], kind: ClusterKind) -> ServerSettings:

@@ -35,7 +35,7 @@ class EmbeddedSettings:
     """The virtual environment that replaces an image, by patterns of the image name."""
     strict_images: bool = False
     durable: bool = False
-    code: Path = field(default_factory=Path.cwd)
+    code_dir: Path = field(default_factory=Path.cwd)
     pass_env: Sequence[str] = ()
     pod_templates: Path | None = None
 
@@ -48,7 +48,7 @@ class KubernetesSettings:
     """File names, as in ``KUBECONFIG``; None: the service account of the pod, or kubectl's default."""
     context: str | None = None
     """A context of the kubeconfig; None: its current context."""
-    orphans_every: timedelta = timedelta(hours=1)
+    orphan_scan_interval: timedelta = timedelta(hours=1)
     """Time between scans for jobs whose execution no longer exists; 0 disables them."""
 
 
@@ -59,23 +59,23 @@ class ServerSettings:
     cluster: ClusterKind = ClusterKind.EMBEDDED
     host: str
     port: int = 8000
-    state: Path
+    state_dir: Path
     tls: Tls | None = None
     token_file: Path | None = None
     signing_keys_file: Path | None = None
     """The file of signing keys; None: a key in the state directory."""
     accept_unsigned: bool
     """Accept job references and jobs without a signature."""
-    open_to_all: bool = False
+    allow_unauthenticated: bool = False
     """Require no authentication, although clients can run commands through this server."""
-    receive_limit: int = 12 * 2**20
-    send_limit: int = 32 * 2**20
-    concurrency: int = 512
-    drain: timedelta = timedelta(seconds=20)
+    max_receive_message_size: int = 12 * 2**20
+    max_send_message_size: int = 32 * 2**20
+    max_concurrent_rpcs: int = 512
+    drain_timeout: timedelta = timedelta(seconds=20)
     namespaces: Sequence[str] = ("*",)
     namespace_template: str
     """Flyte's `namespace_mapping.template`, or a shell pattern."""
-    refused_namespaces: Sequence[str] = ()
+    excluded_namespaces: Sequence[str] = ()
     output_prefixes: Sequence[str]
     metrics_host: str
     metrics_port: int | None = None

@@ -141,14 +141,14 @@ true
 {{- $server := dict
   "cluster" "kubernetes"
   "port" (int .Values.server.port)
-  "drain" (printf "%ds" (int .Values.server.drainSeconds))
-  "concurrency" (int .Values.server.concurrency)
+  "drain-timeout" (printf "%ds" (int .Values.server.drainTimeoutSeconds))
+  "max-concurrent-rpcs" (int .Values.server.maxConcurrentRpcs)
   "log" (dict "level" .Values.server.logLevel "format" .Values.server.logFormat)
-  "kubernetes" (dict "orphans-every" .Values.server.orphansEvery)
+  "kubernetes" (dict "orphan-scan-interval" .Values.server.orphanScanInterval)
 -}}
 {{- with .Values.namespaces }}{{- $_ := set $server "namespaces" . -}}{{- end -}}
 {{- $_ := set $server "namespace-template" .Values.namespaceTemplate -}}
-{{- $_ := set $server "refused-namespaces" (list .Release.Namespace) -}}
+{{- $_ := set $server "excluded-namespaces" (list .Release.Namespace) -}}
 {{- with .Values.outputPrefixes }}{{- $_ := set $server "output-prefixes" . -}}{{- end -}}
 {{- if .Values.metrics.enabled }}{{- $_ := set $server "metrics" (dict "port" (int .Values.metrics.port)) -}}{{- end -}}
 {{- $_ := set $server "signing-keys-file" "/etc/kfpytorch/signing/keys" -}}

@@ -84,11 +84,11 @@
 {{- $problems = append $problems (printf "service.%s: %v says nothing of a %s; write service.type: LoadBalancer" . (get $.Values.service .) $.Values.service.type) -}}
 {{- end -}}
 {{- end -}}
-{{- if and .Values.networkPolicy.enabled (ne .Values.service.type "ClusterIP") (not .Values.networkPolicy.addresses) -}}
+{{- if and .Values.networkPolicy.enabled (ne .Values.service.type "ClusterIP") (not .Values.networkPolicy.allowedCIDRs) -}}
 {{- if not .Values.service.loadBalancerSourceRanges -}}
-{{- $problems = append $problems (printf "networkPolicy.enabled: true keeps out whoever comes by the %s; say in networkPolicy.addresses from which addresses that is, 0.0.0.0/0 if from all" .Values.service.type) -}}
+{{- $problems = append $problems (printf "networkPolicy.enabled: true keeps out whoever comes by the %s; say in networkPolicy.allowedCIDRs from which addresses that is, 0.0.0.0/0 if from all" .Values.service.type) -}}
 {{- else if ne .Values.service.externalTrafficPolicy "Local" -}}
-{{- $problems = append $problems "networkPolicy.enabled: true keeps out who is handed on from one node to another, and has that node's address; write service.externalTrafficPolicy: Local, or the nodes' addresses in networkPolicy.addresses" -}}
+{{- $problems = append $problems "networkPolicy.enabled: true keeps out who is handed on from one node to another, and has that node's address; write service.externalTrafficPolicy: Local, or the nodes' addresses in networkPolicy.allowedCIDRs" -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.service.externalTrafficPolicy (eq .Values.service.type "ClusterIP") -}}
@@ -129,7 +129,7 @@
 {{- if hasKey $variables .name -}}
 {{- $problems = append $problems (printf "extraEnv: %s replaces server.%s, which the chart sets from other values; leave it out, and change those values" .name (get $variables .name)) -}}
 {{- end -}}
-{{- if has .name (list "HOME" "KFPYTORCH_STATE" "KFPYTORCH_SETTINGS" "KFPYTORCH_TOKEN") -}}
+{{- if has .name (list "HOME" "KFPYTORCH_STATE_DIR" "KFPYTORCH_SETTINGS" "KFPYTORCH_TOKEN") -}}
 {{- $problems = append $problems (printf "extraEnv: %s is the chart's own; leave it out" .name) -}}
 {{- end -}}
 {{- end -}}

@@ -57,7 +57,7 @@ class Backend:
         self._state = folder / "state"
         self.endpoint = f"{HERE}:{self.port}"
         command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--host", HERE, "--port", str(self.port)]
-        command += ["--kubeconfig", plane.kubeconfig(BACKEND, server), "--state", self._state]
+        command += ["--kubeconfig", plane.kubeconfig(BACKEND, server), "--state-dir", self._state]
         command += ["--output-prefixes", "file:///", "--log-format", "text", *flags]
         keys = folder / "signing.keys"
         keys.write_bytes(SIGNING.keys[0])

@@ -43,7 +43,7 @@ def serve(
     state.mkdir(exist_ok=True)
     config = kubeconfig(server, folder / "kubeconfig")
     command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--kubeconfig", config, "--host", "127.0.0.1"]
-    command += ["--port", "0", "--state", state, "--log-format", "json", *flags]
+    command += ["--port", "0", "--state-dir", state, "--log-format", "json", *flags]
     words = [sys.executable, "-c", _WITH_PARENT, *map(str, command)]
     # A pipe that is not read would block the server.
     with (

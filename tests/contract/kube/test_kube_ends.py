@@ -72,7 +72,7 @@ def serve(server: KubeServer, folder: Path, **environment: str) -> Iterator[Serv
     state = folder / "state"
     state.mkdir()
     command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--host", "127.0.0.1", "--port", "0"]
-    command += ["--kubeconfig", kubeconfig(server, folder / "kubeconfig"), "--state", state]
+    command += ["--kubeconfig", kubeconfig(server, folder / "kubeconfig"), "--state-dir", state]
     said = [*map(str, command), "--log-format", "json"]
     known = {**os.environ, **UNSIGNED, **environment}
     with subprocess.Popen(said, stderr=subprocess.PIPE, text=True, env=known) as it:
@@ -116,7 +116,7 @@ def test_deletions_that_were_answered_are_made_though_the_server_ends_and_the_ap
 def test_who_reads_the_log_is_told_which_jobs_are_still_to_be_deleted(
     server: KubeServer, tmp_path: Path
 ) -> None:
-    with serve(server, tmp_path, KFPYTORCH_DRAIN="1s") as serving:
+    with serve(server, tmp_path, KFPYTORCH_DRAIN_TIMEOUT="1s") as serving:
         busy(server)
         serving.delete()
         begun = time.monotonic()

@@ -35,7 +35,7 @@ def serve(
     """Start a server and return the process, its endpoint and the flags for commands of other users."""
     config = kubeconfig(server, folder / "kubeconfig")
     command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--kubeconfig", config]
-    command += ["--host", "127.0.0.1", "--port", "0", "--state", folder / "state", "--log-format", "json"]
+    command += ["--host", "127.0.0.1", "--port", "0", "--state-dir", folder / "state", "--log-format", "json"]
     (folder / "state").mkdir()
     process = subprocess.Popen(
         [str(word) for word in command], stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
@@ -87,7 +87,7 @@ def test_what_flyte_asks_for_lives_and_what_nobody_asks_for_is_deleted(server, t
         server,
         tmp_path,
         KFPYTORCH_ACCEPT_UNSIGNED="true",
-        KFPYTORCH_KUBERNETES_ORPHANS_EVERY="800ms",
+        KFPYTORCH_KUBERNETES_ORPHAN_SCAN_INTERVAL="800ms",
         KFPYTORCH_METRICS_HOST="127.0.0.1",
         KFPYTORCH_METRICS_PORT=str(port),
     )

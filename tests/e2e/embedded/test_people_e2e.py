@@ -60,7 +60,7 @@ def typed(served: Served, *arguments: str) -> str:
 
 
 def environment(served: Served) -> dict[str, str]:
-    return {**plainly(), "KFPYTORCH_STATE": str(served.state)}
+    return {**plainly(), "KFPYTORCH_STATE_DIR": str(served.state)}
 
 
 def plainly() -> dict[str, str]:

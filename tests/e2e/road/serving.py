@@ -51,7 +51,7 @@ class Served:
     def begin(self) -> None:
         """Start the process without waiting."""
         command = [KFPYTORCH, "serve", "--cluster", "embedded", "--port", str(self._port)]
-        command += ["--state", self.state, "--settings", self.root / "settings.yaml"]
+        command += ["--state-dir", self.state, "--settings", self.root / "settings.yaml"]
         command += ["--token-file", self.root / "token", "--output-prefixes", self.store.as_uri()]
         command += ["--log-format", "text", *self._options]
         with self.log.open("ab") as log:

@@ -22,7 +22,7 @@ COMMANDS = {
     "doctor": ("doctor",),
     "gc": ("gc",),
     "render": ("render", "task_of_options.py", "train", "--dry-run"),
-    "serve": ("serve", "--cluster", "kubernetes", "--open-to-all"),
+    "serve": ("serve", "--cluster", "kubernetes", "--allow-unauthenticated"),
 }
 CONFIG = {
     "apiVersion": "v1",

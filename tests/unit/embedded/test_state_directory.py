@@ -42,7 +42,7 @@ def test_a_directory_with_other_files_is_refused_and_left_as_it_is(tmp_path: Pat
         Store.open(project)
     assert str(refusal.value) == (
         f"{project}: contains files that do not belong to an embedded cluster, such as 'pods'; name a new or "
-        f"empty directory (--state), or create {project / MARKER} to permit the use of this one"
+        f"empty directory (--state-dir), or create {project / MARKER} to permit the use of this one"
     )
     assert (mode(project), [*project.iterdir()], data.read_text()) == (
         0o755,

@@ -25,7 +25,7 @@ HOME = {"XDG_STATE_HOME": "/var/state"}
 DEFAULTS = ServerSettings(
     host="127.0.0.1",
     metrics_host="127.0.0.1",
-    state=Path("/var/state/kfpytorch"),
+    state_dir=Path("/var/state/kfpytorch"),
     output_prefixes=(*output_prefixes.DEFAULT, "file:///"),
     namespace_template="*",
     accept_unsigned=True,
@@ -35,18 +35,18 @@ SAID: dict[str, tuple[Any, str, str, Any]] = {
     "cluster": ("embedded", "embedded", "cluster", ClusterKind.EMBEDDED),
     "host": ("::1", "::1", "host", "::1"),
     "port": (9000, "9000", "port", 9000),
-    "state": ("/s", "/s", "state", Path("/s")),
+    "state-dir": ("/s", "/s", "state_dir", Path("/s")),
     "token-file": ("/t", "/t", "token_file", Path("/t")),
     "signing-keys-file": ("/k", "/k", "signing_keys_file", Path("/k")),
     "accept-unsigned": (False, "false", "accept_unsigned", False),
-    "open-to-all": (True, "true", "open_to_all", True),
-    "receive-limit": ("64Mi", "64Mi", "receive_limit", 64 * 2**20),
-    "send-limit": (1_000_000, "1000000", "send_limit", 1_000_000),
-    "concurrency": (7, "7", "concurrency", 7),
-    "drain": ("1m30s", "1m30s", "drain", timedelta(seconds=90)),
+    "allow-unauthenticated": (True, "true", "allow_unauthenticated", True),
+    "max-receive-message-size": ("64Mi", "64Mi", "max_receive_message_size", 64 * 2**20),
+    "max-send-message-size": (1_000_000, "1000000", "max_send_message_size", 1_000_000),
+    "max-concurrent-rpcs": (7, "7", "max_concurrent_rpcs", 7),
+    "drain-timeout": ("1m30s", "1m30s", "drain_timeout", timedelta(seconds=90)),
     "namespaces": (["a-*", "b"], "a-*, b", "namespaces", ("a-*", "b")),
     "namespace-template": ("{{ domain }}", " {{ domain }}", "namespace_template", "{{ domain }}"),
-    "refused-namespaces": (["a", "b"], "a,b", "refused_namespaces", ("a", "b")),
+    "excluded-namespaces": (["a", "b"], "a,b", "excluded_namespaces", ("a", "b")),
     "output-prefixes": (["s3://a", "/b"], "s3://a,/b", "output_prefixes", ("s3://a", "/b")),
     "metrics.host": ("0.0.0.0", "0.0.0.0", "metrics_host", "0.0.0.0"),
     "metrics.port": (0, "0", "metrics_port", 0),
@@ -60,12 +60,12 @@ SAID: dict[str, tuple[Any, str, str, Any]] = {
     "embedded.images": ({"x:*": "/v"}, "x:*=/v", "images", {"x:*": "/v"}),
     "embedded.strict-images": (True, "true", "strict_images", True),
     "embedded.durable": (True, "True", "durable", True),
-    "embedded.code": ("/c", "/c", "code", Path("/c")),
+    "embedded.code-dir": ("/c", "/c", "code_dir", Path("/c")),
     "embedded.pass-env": (["A", "B"], "A,B", "pass_env", ("A", "B")),
     "embedded.pod-templates": ("/p", "/p", "pod_templates", Path("/p")),
     "kubernetes.kubeconfig": ("/a:/b", "/a:/b", "kubeconfig", "/a:/b"),
     "kubernetes.context": ("prod", "prod", "context", "prod"),
-    "kubernetes.orphans-every": ("90m", "90m", "orphans_every", timedelta(minutes=90)),
+    "kubernetes.orphan-scan-interval": ("90m", "90m", "orphan_scan_interval", timedelta(minutes=90)),
 }
 
 
@@ -129,19 +129,19 @@ def test_every_setting_has_names_of_its_own() -> None:
 
 def test_a_flag_goes_before_a_variable_and_that_before_the_file() -> None:
     section, environ = (
-        {"port": 1, "concurrency": 1, "drain": "1s"},
+        {"port": 1, "max-concurrent-rpcs": 1, "drain-timeout": "1s"},
         {
             "KFPYTORCH_PORT": "2",
-            "KFPYTORCH_CONCURRENCY": "2",
+            "KFPYTORCH_MAX_CONCURRENT_RPCS": "2",
         },
     )
     in_force = told(section, environ, port="3")
     said = in_force.settings
-    assert (said.port, said.concurrency, said.drain) == (3, 2, timedelta(seconds=1))
+    assert (said.port, said.max_concurrent_rpcs, said.drain_timeout) == (3, 2, timedelta(seconds=1))
     assert in_force.sources == {
         "port": "--port",
-        "concurrency": "KFPYTORCH_CONCURRENCY",
-        "drain": "s.yaml",
+        "max-concurrent-rpcs": "KFPYTORCH_MAX_CONCURRENT_RPCS",
+        "drain-timeout": "s.yaml",
     }
 
 
@@ -164,19 +164,19 @@ def test_a_path_may_begin_at_home_and_where_the_server_is_started(
 ) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.chdir(tmp_path)
-    assert told(state="~/s").settings.state == Path("/home/me/s")
-    assert told(state="s").settings.state == tmp_path / "s"
+    assert told(**{"state-dir": "~/s"}).settings.state_dir == Path("/home/me/s")
+    assert told(**{"state-dir": "s"}).settings.state_dir == tmp_path / "s"
 
 
 def test_state_is_kept_where_the_user_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
-    assert load_settings(SettingsSources()).settings.state == Path("/home/me/.local/state/kfpytorch")
+    assert load_settings(SettingsSources()).settings.state_dir == Path("/home/me/.local/state/kfpytorch")
 
 
 def test_all_problems_of_all_sources_are_told_at_once() -> None:
     assert problems(
         {"prot": 1, "tls": {"kee": "x"}, "embedded": 3, "metrics": {"port": 70_000}},
-        {"KFPYTORCH_CONCURENCY": "1", "KFPYTORCH_DRAIN": "3"},
+        {"KFPYTORCH_MAX_CONCURENT_RPCS": "1", "KFPYTORCH_DRAIN_TIMEOUT": "3"},
         host="0.0.0.0",
         cluster="embeded",
     ) == [
@@ -184,8 +184,8 @@ def test_all_problems_of_all_sources_are_told_at_once() -> None:
         "server.tls.kee='x': is not a setting; did you mean key?",
         "server.embedded=3: is not a section; write keys with values",
         "server.metrics.port=70000: is not a number in the valid range; write a whole number from 0 to 65535",
-        "KFPYTORCH_CONCURENCY='1': is not a setting; did you mean KFPYTORCH_CONCURRENCY?",
-        "KFPYTORCH_DRAIN='3': is not a duration; write it as Go does, such as 90s, 3m or 1h30m",
+        "KFPYTORCH_MAX_CONCURENT_RPCS='1': is not a setting; did you mean KFPYTORCH_MAX_CONCURRENT_RPCS?",
+        "KFPYTORCH_DRAIN_TIMEOUT='3': is not a duration; write it as Go does, such as 90s, 3m or 1h30m",
         "--cluster='embeded': is not a valid value; write embedded or kubernetes",
         "--host='0.0.0.0': would give other hosts access, and clients of an embedded cluster can "
         "run commands as this user; write 127.0.0.1, ::1 or localhost",
@@ -211,19 +211,19 @@ def test_all_problems_of_all_sources_are_told_at_once() -> None:
             "server.port=True: is not a number in the valid range; write a whole number from 0 to 65535",
         ),
         ({"port": [1]}, "server.port=[1]: is not text; write one value, in quotes"),
-        ({"state": ""}, "server.state='': is not a path; write a path, or remove the setting"),
+        ({"state-dir": ""}, "server.state-dir='': is not a path; write a path, or remove the setting"),
         (
-            {"state": "~nobody-at-all/x"},
-            "server.state='~nobody-at-all/x': is the home directory of an unknown user; "
+            {"state-dir": "~nobody-at-all/x"},
+            "server.state-dir='~nobody-at-all/x': is the home directory of an unknown user; "
             "write the absolute path",
         ),
         (
-            {"receive-limit": "4Gi"},
-            "server.receive-limit='4Gi': is not a valid message size; write 64Ki to 2047Mi",
+            {"max-receive-message-size": "4Gi"},
+            "server.max-receive-message-size='4Gi': is not a valid message size; write 64Ki to 2047Mi",
         ),
         (
-            {"receive-limit": 10},
-            "server.receive-limit=10: is not a valid message size; write 64Ki to 2047Mi",
+            {"max-receive-message-size": 10},
+            "server.max-receive-message-size=10: is not a valid message size; write 64Ki to 2047Mi",
         ),
         (
             {"embedded": {"durable": "yes"}},
