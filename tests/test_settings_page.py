@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 
 from backend_plugin.core.quantity import Quantity
-from backend_plugin.core.settings import PodSecurityMode, Settings, TaskResources, loader, value_parsers
+from backend_plugin.core.settings import PodSecurityMode, Settings, loader, value_parsers
 
 PAGE = (Path(__file__).parent.parent / "docs/reference/settings.md").read_text()
 TYPES = {
@@ -48,9 +49,9 @@ def table(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.split(" | ")][:3] for row in rows]
 
 
-def rows(readers: Mapping[str, Any], defaults: object) -> list[list[str]]:
+def rows(readers: Mapping[str, Any], path: str = "") -> list[list[str]]:
     return [
-        [f"`{key}`", type_of(reader), written(getattr(defaults, field_of(key)))]
+        [f"`{key}`", type_of(reader), written(attrgetter(loader.get_field(f"{path}{key}"))(DEFAULTS))]
         for key, reader in readers.items()
         if not isinstance(reader, Mapping)
     ]
@@ -58,10 +59,6 @@ def rows(readers: Mapping[str, Any], defaults: object) -> list[list[str]]:
 
 def type_of(reader: Any) -> str:
     return "sections by name" if isinstance(reader, loader._NamedSections) else TYPES[reader]
-
-
-def field_of(key: str) -> str:
-    return loader._GRACES.get(key, key.replace("-", "_"))
 
 
 def written(value: Any) -> str:
@@ -83,27 +80,19 @@ def written(value: Any) -> str:
 def test_every_setting_of_flyte_is_listed() -> None:
     flytes = {key: reader for key, reader in loader._FLYTES.items() if key != "default-env-vars-from-env"}
     looked_up = [["`default-env-vars-from-env`", TYPES[value_parsers.text_map], ""]]
-    expected = rows(flytes, DEFAULTS) + looked_up
-    graces = rows(dict.fromkeys(loader._GRACES, value_parsers.duration), DEFAULTS.judging)
+    expected = rows(flytes) + looked_up
+    graces = rows(dict.fromkeys(loader._GRACES, value_parsers.duration))
     assert sorted(table("Flyte's section")) == sorted(expected + graces)
 
 
 @pytest.mark.parametrize(
-    ("path", "defaults"),
-    [
-        ("kfpytorch", DEFAULTS.kfpytorch),
-        ("kfpytorch.gang", DEFAULTS.kfpytorch.gang),
-        ("kfpytorch.pod-security", DEFAULTS.kfpytorch.pod_security),
-        ("kfpytorch.task-resources", TaskResources()),
-        ("kfpytorch.judging", DEFAULTS.judging),
-        ("kfpytorch.logs", DEFAULTS.logs),
-    ],
+    "path", ["", ".gang", ".pod-security", ".task-resources", ".timeouts", ".logs"], ids=lambda path: path[1:]
 )
-def test_every_setting_of_ours_is_listed(path: str, defaults: object) -> None:
+def test_every_setting_of_ours_is_listed(path: str) -> None:
     readers: Any = loader._ALL
-    for key in path.split("."):
+    for key in f"kfpytorch{path}".split("."):
         readers = readers[key]
-    assert table(f"`{path}`") == rows(readers, defaults)
+    assert table(f"`kfpytorch{path}`") == rows(readers, f"kfpytorch{path}.")
 
 
 def test_every_setting_that_means_nothing_is_listed() -> None:

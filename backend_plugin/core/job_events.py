@@ -113,7 +113,7 @@ def _is_after(event: Event, moment: datetime) -> bool:
 def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: datetime) -> datetime | None:
     """Return the time since which the job waits again; None if it does not.
 
-    A wait without a reported reason counts only after `unseen_pod_patience`.
+    A wait without a reported reason counts only after `unscheduled_pod_grace_period`.
     """
     held = statuses.list_unbound_reasons(status)
     since: datetime | None
@@ -127,7 +127,7 @@ def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: dateti
         since = min((pod.created for pod in lost if pod.created is not None), default=None)
     else:
         return None
-    overdue = since is not None and now - since > judging.unseen_pod_patience
+    overdue = since is not None and now - since > judging.unscheduled_pod_grace_period
     return since if said or overdue else None
 
 

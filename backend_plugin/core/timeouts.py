@@ -153,9 +153,9 @@ def _check_queue(
 
 def _get_queue_timeout(wait: PendingReason | None, judging: JudgingSettings) -> timedelta:
     """Return the queue timeout in the platform's settings for the cause of the wait."""
-    by_cause = judging.queue_timeouts
+    by_cause = judging.queue_timeout_by_cause
     usual = judging.queue_timeout if wait is None else by_cause.get(wait.cause.value, judging.queue_timeout)
-    return by_cause.get("never", usual) if wait is not None and wait.never else usual
+    return by_cause.get("unsatisfiable", usual) if wait is not None and wait.never else usual
 
 
 def _build_timeout_failure(wait: PendingReason, limit: timedelta) -> Verdict:

@@ -76,7 +76,7 @@ def _judge_success(status: JobStatus, judging: JudgingSettings, now: datetime) -
     ended = (status.job.completed if status.job else None) or (
         status.condition.since if status.condition else None
     )
-    if status.unsettled and ended is not None and now - ended <= judging.settling_time:
+    if status.unsettled and ended is not None and now - ended <= judging.success_settling_period:
         return _build_verdict(
             Phase.RUNNING, "AwaitingReplicas", "the job has succeeded; a restarted replica has not ended"
         )
@@ -199,7 +199,7 @@ def list_reportable_warnings(status: JobStatus, judging: JudgingSettings, now: d
 
 
 def _is_reportable(note: JobWarning, judging: JudgingSettings, now: datetime) -> bool:
-    return note.since is None or now - note.since > judging.unseen_pod_patience
+    return note.since is None or now - note.since > judging.unscheduled_pod_grace_period
 
 
 # The cache of jobs may be ahead of the cache of pods.
@@ -221,7 +221,8 @@ def _judge_start_phase(status: JobStatus, judging: JudgingSettings, now: datetim
     if started is not None and not unplaced and not (status.missing and now - started < _CACHES):
         return Phase.INITIALIZING
     overdue = any(
-        pending_reasons.has_lasted_longer(wait, judging.unseen_pod_patience, now) for wait in unplaced
+        pending_reasons.has_lasted_longer(wait, judging.unscheduled_pod_grace_period, now)
+        for wait in unplaced
     )
     overdue |= bool(list_reportable_warnings(status, judging, now))
     told = (

@@ -89,9 +89,9 @@ def test_what_is_said_of_other_jobs_is_not_believed_of_this_one(foreign: dict[st
 @pytest.mark.parametrize(
     ("own", "phase"),
     [
-        (an_event("a"), "INITIALIZING (FailedCreatePod, quota)"),
-        (an_event("a-worker-0"), "INITIALIZING (FailedCreatePod, quota)"),
-        ({**an_event("a"), "involvedObject": None}, "INITIALIZING (FailedCreatePod, quota)"),
+        (an_event("a"), "INITIALIZING (FailedCreatePod, quota-exceeded)"),
+        (an_event("a-worker-0"), "INITIALIZING (FailedCreatePod, quota-exceeded)"),
+        ({**an_event("a"), "involvedObject": None}, "INITIALIZING (FailedCreatePod, quota-exceeded)"),
         (a_group("a"), "INITIALIZING (Pending, queue)"),
     ],
 )
@@ -135,7 +135,7 @@ def test_a_verdict_is_json_where_a_tool_asks(tmp_path: Path) -> None:
 
 
 def test_settings_decide_how_patient_flyte_is(tmp_path: Path) -> None:
-    (tmp_path / "settings.yaml").write_text("kfpytorch: {judging: {queue-timeout: 1h}}")
+    (tmp_path / "settings.yaml").write_text("kfpytorch: {timeouts: {queue-timeout: 1h}}")
     patient, not_so = explain("--job", "b"), explain("--job", "b", "-s", str(tmp_path / "settings.yaml"))
     assert patient.output.startswith("WAITING_FOR_RESOURCES")
     assert not_so.output.startswith("RETRYABLE_FAILED")
@@ -154,7 +154,7 @@ def test_settings_that_are_none_are_refused_with_every_problem(tmp_path: Path) -
 
 def test_a_line_of_a_batch_may_have_settings() -> None:
     asked = {"id": 1, "job": a_job("b"), "pods": [a_pod("b")], "now": NOW}
-    settings = ({}, {"kfpytorch": {"judging": {"queue-timeout": "1h"}}}, {"default-cpu": 1}, 3)
+    settings = ({}, {"kfpytorch": {"timeouts": {"queue-timeout": "1h"}}}, {"default-cpu": 1}, 3)
     said = "\n".join(json.dumps({**asked, "settings": each}) for each in settings)
     told = CliRunner().invoke(kfpytorch, ["explain", "--batch"], input=said).output.splitlines()
     phases = [json.loads(line).get("phase") for line in told]

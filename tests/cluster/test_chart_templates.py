@@ -93,7 +93,7 @@ REFUSED = {
     "commonLabels: {team: a b}": "at '/commonLabels/team': 'a b' does not match pattern",
     "namespaces: [team-a!]": "at '/namespaces/0': 'team-a!' does not match pattern",
     "resources: {requests: {cpu: abc}}": "at '/resources/requests/cpu': 'abc' does not match pattern",
-    "platform: {kfpytorch: {judging: {queue-timeout: 5 minutes}}}": "queue-timeout': '5 minutes' does not",
+    "platform: {kfpytorch: {timeouts: {queue-timeout: 5 minutes}}}": "queue-timeout': '5 minutes' does not",
     "outputPrefixes: ['s3://a b/']": "at '/outputPrefixes/0': 's3://a b/' does not match pattern",
     "gang: {choices: {none: {}}}": "invalid propertyName 'none'",
     "gang: {choices: {volcano: {}}}": "gang.choices.volcano.style: '' does not define what creates",

@@ -74,7 +74,7 @@ def test_a_job_that_no_operator_takes_up_is_given_up_and_says_so(bare: ControlPl
     """The cluster never had an operator or its webhook."""
     bare.namespace(NAMESPACE)
     settings = tmp_path / "settings.yaml"
-    settings.write_text('plugins: {k8s: {kfpytorch: {judging: {no-status-timeout: "3s"}}}}')
+    settings.write_text('plugins: {k8s: {kfpytorch: {timeouts: {no-status-timeout: "3s"}}}}')
     with (
         Backend(bare, tmp_path, "--settings", str(settings)) as served,
         Caller(served.endpoint, tmp_path, NAMESPACE) as caller,

@@ -18,8 +18,8 @@ class JudgingSettings:
     """The time for the operator to write the first status of a job; a busy operator takes a minute or two."""
     queue_timeout: timedelta = timedelta(0)
     """The time that a job may wait for a queue, a gang scheduler, a quota or nodes."""
-    queue_timeouts: Mapping[str, timedelta] = field(default_factory=dict)
-    """Limits that replace `queue_timeout`, by cause; ``never`` is for requests that can never be met."""
+    queue_timeout_by_cause: Mapping[str, timedelta] = field(default_factory=dict)
+    """Limits that replace `queue_timeout`, by cause; ``unsatisfiable`` is for impossible requests."""
     pending_timeout: timedelta = timedelta(hours=1)
     """The time for a replica on a node to start; pulling an image of tens of gigabytes is slow."""
     active_deadline: timedelta = timedelta(0)
@@ -30,9 +30,9 @@ class JudgingSettings:
     """The time before a container creation failure counts; zero: immediately."""
     create_container_config_error_grace_period: timedelta = timedelta(0)
     """The time before a missing Secret or ConfigMap counts; zero: immediately."""
-    unseen_pod_patience: timedelta = timedelta(minutes=1)
+    unscheduled_pod_grace_period: timedelta = timedelta(minutes=1)
     """The time without a scheduler status after which a pod is reported to have no scheduler."""
-    settling_time: timedelta = timedelta(minutes=1)
+    success_settling_period: timedelta = timedelta(minutes=1)
     """The time after a success for a restarted replica to end too; then its earlier error counts."""
     exit_codes: Mapping[int, Cause] = field(default_factory=dict)
     """The causes of exit codes on this platform, which override the default table."""

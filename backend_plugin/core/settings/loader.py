@@ -82,14 +82,13 @@ _GRACES: Final[Mapping[str, str]] = {
     "image-pull-backoff-grace-period": "image_pull_backoff_grace_period",
     "pod-pending-timeout": "pending_timeout",
 }
-_JUDGING: Final[_Readers] = {
+_TIMEOUTS: Final[_Readers] = {
     "no-status-timeout": value_parsers.duration,
     "queue-timeout": value_parsers.duration,
-    "queue-timeouts": value_parsers.durations_by_cause,
+    "queue-timeout-by-cause": value_parsers.durations_by_cause,
     "active-deadline": value_parsers.duration,
-    "unseen-pod-patience": value_parsers.duration,
-    "settling-time": value_parsers.duration,
-    "exit-codes": value_parsers.causes_by_exit_code,
+    "unscheduled-pod-grace-period": value_parsers.duration,
+    "success-settling-period": value_parsers.duration,
 }
 _LOGS: Final[_Readers] = {
     "kubernetes-enabled": value_parsers.boolean,
@@ -128,8 +127,9 @@ _POD_SECURITY: Final[_Readers] = {
 _OURS: Final[_Readers] = {
     "gang": _GANG,
     "pod-security": _POD_SECURITY,
-    "judging": _JUDGING,
+    "timeouts": _TIMEOUTS,
     "logs": _LOGS,
+    "exit-codes": value_parsers.causes_by_exit_code,
     "pod-template-namespace": value_parsers.text,
     "training-env": value_parsers.text_map,
     "ttl-after-finished": value_parsers.duration,
@@ -168,8 +168,9 @@ def get_field(key: str) -> str:
     """Return the path of the field of `Settings` that has the value of a key."""
     if key in _GRACES:
         return f"judging.{_GRACES[key]}"
-    for part in ("judging.", "logs."):
-        key = key.replace(f"kfpytorch.{part}", part)
+    for path, field in (("timeouts.", "judging."), ("exit-codes", "judging.exit-codes"), ("logs.", "logs.")):
+        if key.startswith(f"kfpytorch.{path}"):
+            key = field + key.removeprefix(f"kfpytorch.{path}")
     return key.replace("-", "_")
 
 
@@ -191,12 +192,15 @@ def read(section: Mapping[str, Any], environment: Mapping[str, str] | None = Non
         problems.extend(gang_settings.check_settings(gang))
     if problems:
         raise InvalidSettings(*problems)
-    graces = {name: said[key] for key, name in _GRACES.items() if key in said}
+    judging = {name: said[key] for key, name in _GRACES.items() if key in said}
+    judging |= _with_field_names(ours.pop("timeouts", {}))
+    if "exit-codes" in ours:
+        judging["exit_codes"] = ours.pop("exit-codes")
     flytes = _with_field_names({key: value for key, value in said.items() if key in _FLYTES})
     flytes["default_env_vars"] = _build_env(flytes, environment or {})
     return Settings(
         **flytes,
-        judging=JudgingSettings(**graces, **_with_field_names(ours.pop("judging", {}))),
+        judging=JudgingSettings(**judging),
         logs=LogLinkSettings(**_with_field_names(ours.pop("logs", {}))),
         kfpytorch=replace(_build_plugin_settings(ours, flytes), gang=gang),
     )

@@ -84,7 +84,7 @@ class Settings:
     default_pod_template_name: str = ""
     add_tolerations_for_extended_resources: Sequence[str] = ()
     judging: JudgingSettings = field(default_factory=JudgingSettings)
-    """The timeouts: Flyte's grace periods, and those under ``kfpytorch.judging``."""
+    """The timeouts: Flyte's grace periods, and those under ``kfpytorch.timeouts``."""
     logs: LogLinkSettings = field(default_factory=LogLinkSettings)
     """Flyte's ``plugins.logs``, located under ``kfpytorch.logs``."""
     kfpytorch: PluginSettings = field(default_factory=PluginSettings)

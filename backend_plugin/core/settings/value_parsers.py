@@ -186,11 +186,11 @@ def duration(value: Any) -> timedelta:
 
 
 WAITS: Final = (
-    "never",
+    "unsatisfiable",
     *(each.value for each in (Cause.QUEUE, Cause.QUOTA_EXCEEDED, Cause.UNSCHEDULABLE, Cause.INVALID_CONFIG)),
 )
-"""The keys of ``queue-timeouts``: causes for which a job is pending, and ``never`` for requests that can
-never be met. The cause `invalid-config` means that the queue does not exist."""
+"""The keys of ``queue-timeout-by-cause``: causes for which a job is pending, and ``unsatisfiable`` for
+requests that can never be met. The cause `invalid-config` means that the queue does not exist."""
 
 
 def durations_by_cause(value: Any) -> dict[str, timedelta]:

@@ -11,7 +11,7 @@ from e2e.road.conftest import Road, ended
 
 pytestmark = pytest.mark.timeout(180)
 
-IMPATIENT = {"image-pull-backoff-grace-period": "1s", "kfpytorch": {"judging": {"queue-timeout": "2s"}}}
+IMPATIENT = {"image-pull-backoff-grace-period": "1s", "kfpytorch": {"timeouts": {"queue-timeout": "2s"}}}
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,9 @@ def test_what_a_queue_may_never_have_is_not_waited_for_like_the_rest():
         " (0 of 5 replicas ready)",
         "it requests more than it can ever get: request less, or use another queue",
     ]
-    soon = JudgingContext(judging=JudgingSettings(queue_timeouts={"never": timedelta(minutes=1)}))
+    soon = JudgingContext(
+        judging=JudgingSettings(queue_timeout_by_cause={"unsatisfiable": timedelta(minutes=1)})
+    )
     for why, gone in ((limited(**BEYOND), True), (limited(), False)):
         judged = verdict(gang(started=None), pod_groups=[why], now=70, rules=soon)
         assert (judged.phase.value == "RETRYABLE_FAILED") is gone

@@ -21,7 +21,7 @@ from kfpytorch_common.causes import Cause
 POD_SET = "couldn't assign flavors to pod set worker: "
 BEYOND = "insufficient quota for nvidia.com/gpu in flavor any, previously considered podsets requests (2) + current podset request (8) > maximum capacity (8)"
 SUSPENDED = condition("Suspended")
-SOON = JudgingContext(judging=JudgingSettings(queue_timeouts={"never": timedelta(minutes=1)}))
+SOON = JudgingContext(judging=JudgingSettings(queue_timeout_by_cause={"unsatisfiable": timedelta(minutes=1)}))
 
 
 def workload(message, *more, reason="Pending", **said):

@@ -18,7 +18,7 @@ NO_NODE = "0/3 nodes are available: 3 Insufficient cpu."
 
 
 def rules(deadlines=None, **said):
-    judging = settings.read({"kfpytorch": {"judging": said}}).judging
+    judging = settings.read({"kfpytorch": {"timeouts": said}}).judging
     return JudgingContext(judging=judging, deadlines=deadlines or Deadlines())
 
 
@@ -28,7 +28,10 @@ def queued(message):
     return {"job": gang(condition("Suspended"), started=None), "pod_groups": [workload]}
 
 
-BY_CAUSE = {"queue-timeout": "10m", "queue-timeouts": {"queue": "0", "unschedulable": "2m", "never": "1m"}}
+BY_CAUSE = {
+    "queue-timeout": "10m",
+    "queue-timeout-by-cause": {"queue": "0", "unschedulable": "2m", "unsatisfiable": "1m"},
+}
 
 
 @pytest.mark.parametrize(
@@ -50,13 +53,13 @@ def test_nodes_are_waited_for_as_long_as_their_cause_says(now, phase):
 
 
 def test_a_cause_of_which_nothing_is_said_has_the_usual_time():
-    usual = rules(**{"queue-timeout": "10m", "queue-timeouts": {"quota-exceeded": "1m"}})
+    usual = rules(**{"queue-timeout": "10m", "queue-timeout-by-cause": {"quota-exceeded": "1m"}})
     assert verdict(**queued(FULL), now=590, rules=usual).phase.value == "WAITING_FOR_RESOURCES"
     assert verdict(**queued(FULL), now=610, rules=usual).phase.value == "RETRYABLE_FAILED"
 
 
 def test_a_queue_that_does_not_exist_has_a_time_of_its_own():
-    judged = rules(**{"queue-timeouts": {"invalid-config": "1m"}})
+    judged = rules(**{"queue-timeout-by-cause": {"invalid-config": "1m"}})
     told = verdict(**queued("LocalQueue team doesn't exist"), now=70, rules=judged)
     assert (told.phase.value, told.cause and told.cause.value) == ("FAILED", "invalid-config")
 

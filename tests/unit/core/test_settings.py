@@ -127,7 +127,8 @@ def test_patience_is_flytes_and_ours() -> None:
         "create-container-error-grace-period": "0s",
         "create-container-config-error-grace-period": "1.5ms",
         "kfpytorch": {
-            "judging": {"queue-timeout": "90s", "exit-codes": {3: "invalid-config", "4": "system-error"}}
+            "timeouts": {"queue-timeout": "90s"},
+            "exit-codes": {3: "invalid-config", "4": "system-error"},
         },
     }
     assert settings.read(section).judging == JudgingSettings(
@@ -157,13 +158,14 @@ def test_every_field_of_judging_and_logs_can_be_said() -> None:
         for name in (*JudgingSettings.__dataclass_fields__, *LogLinkSettings.__dataclass_fields__)
     }
     with pytest.raises(InvalidSettings) as refusal:
-        settings.read({"kfpytorch": {"logs": dict.fromkeys(names, ()), "judging": dict.fromkeys(names, ())}})
+        settings.read({"kfpytorch": {"logs": dict.fromkeys(names, ()), "timeouts": dict.fromkeys(names, ())}})
     unknown = [each.field for each in refusal.value.problems if each.message == "is not a setting"]
     assert {name for name in names if sum(field.endswith(f".{name}") for field in unknown) == 2} == {
         "pending-timeout",
         "image-pull-backoff-grace-period",
         "create-container-error-grace-period",
         "create-container-config-error-grace-period",
+        "exit-codes",
     }
 
 
@@ -174,14 +176,17 @@ def test_every_field_of_judging_and_logs_can_be_said() -> None:
         ({"pod-pending-timeout": "3 m"}, "is not a duration"),
         ({"pod-pending-timeout": "-3m"}, "is not a duration"),
         ({"pod-pending-timeout": "9" * 30 + "h"}, "is too long"),
-        ({"kfpytorch": {"judging": {"exit-codes": {"x": "invalid-config"}}}}, "has 'x' as an exit code"),
-        ({"kfpytorch": {"judging": {"exit-codes": {256: "invalid-config"}}}}, "has '256' as an exit code"),
-        ({"kfpytorch": {"judging": {"exit-codes": {1: "oom"}}}}, "has 'oom' as a cause"),
+        ({"kfpytorch": {"exit-codes": {"x": "invalid-config"}}}, "has 'x' as an exit code"),
+        ({"kfpytorch": {"exit-codes": {256: "invalid-config"}}}, "has '256' as an exit code"),
+        ({"kfpytorch": {"exit-codes": {1: "oom"}}}, "has 'oom' as a cause"),
         (
-            {"kfpytorch": {"judging": {"queue-timeouts": {"image-pull": "1m"}}}},
+            {"kfpytorch": {"timeouts": {"queue-timeout-by-cause": {"image-pull": "1m"}}}},
             "has 'image-pull' as the reason of a wait",
         ),
-        ({"kfpytorch": {"judging": {"queue-timeouts": {"quota-exceeded": "soon"}}}}, "is not a duration"),
+        (
+            {"kfpytorch": {"timeouts": {"queue-timeout-by-cause": {"quota-exceeded": "soon"}}}},
+            "is not a duration",
+        ),
         (
             {"kfpytorch": {"logs": {"templates": [{"uri": "x"}]}}},
             "Object contains unknown field `uri` - at `$[0]`",

@@ -132,7 +132,7 @@ def test_a_user_may_have_used_up_what_a_queue_gives_one():
 
 
 ONE = "Request 'u' does not fit in queue 'root.team' (requested map[nvidia.com/gpu:2], available map[nvidia.com/gpu:1])"
-PATIENT = {"queue-timeouts": {"unschedulable": "5m", "queue": "10h"}}
+PATIENT = {"queue-timeout-by-cause": {"unschedulable": "5m", "queue": "10h"}}
 
 
 def of_a_place(cause):
@@ -157,7 +157,7 @@ def of_a_pod(cause):
 )
 def test_what_its_queue_has_no_room_for_is_borne_as_a_queue(waiting, cause, now, phase):
     pods, events = waiting(cause)
-    judging = settings.read({"kfpytorch": {"judging": PATIENT}}).judging
+    judging = settings.read({"kfpytorch": {"timeouts": PATIENT}}).judging
     job = gang(workers=4 if len(pods) > 1 else 0)
     told = verdict(job, *pods, events=events, now=now, rules=JudgingContext(judging=judging))
     assert (told.phase.value, told.cause and told.cause.value) == (phase, cause)
