@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from backend_plugin.core.job import TRAINER
+from backend_plugin.core.dialects import table
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
@@ -20,6 +20,6 @@ def with_embedded_defaults(settings: Settings, state: Path) -> Settings:
         ours = replace(ours, ttl_after_finished=_KEPT)
     logs = settings.logs
     if logs == LogLinkSettings():
-        folder = f"{(state / 'pods').absolute().as_uri()}/{{{{ .podUID }}}}/logs/{TRAINER}"
+        folder = f"{(state / 'pods').absolute().as_uri()}/{{{{ .podUID }}}}/logs/{table.DEFAULT.container}"
         logs = replace(logs, templates=(LogTemplate(name="Logs of", template_uris=(folder,)),))
     return replace(settings, logs=logs, kfpytorch=ours)

@@ -13,14 +13,16 @@ import yaml
 
 from backend_plugin.cli import input_files
 from backend_plugin.cli.command_errors import InvalidInput, Misused
+from backend_plugin.core.dialects.table import DEFAULT, DIALECTS
 from backend_plugin.core.error_document import build_unreadable_document, decode_document
-from backend_plugin.core.observed import Observed, read_observed
+from backend_plugin.core.object_readers import read_observed
+from backend_plugin.core.observed import Observed
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import yaml_loader
 
 _KINDS: Final = {
-    "PyTorchJob": "job",
+    **dict.fromkeys(DIALECTS, "job"),
     "Pod": "pods",
     "Event": "events",
     "PodGroup": "pod_groups",
@@ -90,15 +92,15 @@ def _select_job(
     if len(found["job"]) == 1 and name is None:
         return found["job"][0]
     if jobs:
-        said = "there is more than one PyTorchJob" if name is None else f"there is no PyTorchJob {name}"
+        said = "there is more than one job" if name is None else f"there is no job {name}"
         raise Misused(f"{said}; add --job with one of: {', '.join(sorted(jobs))}")
     if found["error_files"]:
         return None
     kinds = sorted({str(each.get("kind")) for objects in found.values() for each in objects})
     there = f", only {', '.join(kinds)}" if kinds else ""
     raise InvalidInput(
-        f"no file contains a PyTorchJob{there}; "
-        "run: kubectl get pytorchjob NAME -o yaml | kfpytorch explain -"
+        f"no file contains a {' or '.join(DIALECTS)}{there}; "
+        f"run: kubectl get {DEFAULT.resource.plural} NAME -o yaml | kfpytorch explain -"
     )
 
 

@@ -66,9 +66,8 @@ def build_plan(
     if refused:
         raise InvalidTask(*refused)
     stored = (each.reply.stored for each in tried)
-    return replace(
-        whole, manifests=tuple(_without_server_fields(each) for each in stored if each is not None)
-    )
+    job, *companions = (_without_server_fields(each) for each in stored if each is not None)
+    return replace(whole, job=job, companions=lambda _: tuple(companions))
 
 
 def _build_problem(sent: Manifest, reply: Any) -> Problem:

@@ -1,14 +1,14 @@
 """Values that several stages share: the training job, its attempt, and the plan for the cluster."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from backend_plugin.core.values import Manifest
 
-TRAINER: Final = "pytorch"
-"""The name of the trainer container; the operator requires exactly this name."""
+NO_UID: Final = "00000000-0000-0000-0000-000000000000"
+"""The placeholder for the uid of a job that the cluster has not created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,13 +167,6 @@ class TrainingJob:
         )
 
 
-class Dialect(enum.Enum):
-    """A Kubernetes kind that a training job can be written as."""
-
-    PYTORCHJOB = "PyTorchJob"
-    TRAINJOB = "TrainJob"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
     """Time limits that the operators do not implement, in seconds; None if the author set no limit."""
@@ -188,7 +181,8 @@ class Deadlines:
 class JobRef:
     """The reference to a job that Flyte stores between two calls."""
 
-    dialect: Dialect
+    dialect: str
+    """The name of the dialect, which is the kind of the job."""
     namespace: str
     name: str
     output_prefix: str
@@ -198,12 +192,40 @@ class JobRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobDraft:
+    """A job before its dialect writes it as one manifest."""
+
+    metadata: Manifest
+    pods: Mapping[ReplicaRole, Manifest]
+    """The pod template of each role: ``{"metadata": ..., "spec": ...}``."""
+    ttl_seconds: int | None = None
+    """The time to live of the job after its end, in seconds; None if it is not deleted."""
+    scheduling_policy: Manifest = field(default_factory=dict)
+    """The fields of the operator's scheduling policy, for pod groups that the operator creates."""
+    suspended: bool = False
+    """True if a queue starts the job."""
+
+
+def build_no_companions(_: str) -> tuple[Manifest, ...]:
+    """Return no companion objects for any uid."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The manifests for one attempt, with warnings and reasons."""
 
-    manifests: tuple[Manifest, ...]
-    """The manifests in the order of their creation."""
+    dialect: str
+    """The name of the dialect of the job."""
+    job: Manifest
+    companions: Callable[[str], tuple[Manifest, ...]] = build_no_companions
+    """Return the companion objects of the job with the given uid, which owns them."""
     warnings: tuple[str, ...] = ()
     """Sentences about settings that the platform warns of but does not reject."""
     reasons: tuple[str, ...] = ()
     """Sentences on why this scheduler, or no gang scheduler, was selected."""
+
+    @property
+    def manifests(self) -> tuple[Manifest, ...]:
+        """All manifests in the order of their creation, with a placeholder for the uid of the job."""
+        return (self.job, *self.companions(NO_UID))

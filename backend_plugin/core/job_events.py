@@ -12,14 +12,15 @@ from typing import Final
 
 import msgspec
 
+from backend_plugin.core import job_conditions
 from backend_plugin.core import status as statuses
+from backend_plugin.core.dialects import table
 from backend_plugin.core.observed import Event, Job, Pod
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.status import JobState, JobStatus
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Phase, Verdict
 
-_KIND: Final = "PyTorchJob"
 _REPORTER: Final = "kfpytorch"
 _LONGEST: Final = 1024
 """The largest message of an event, in bytes, that the API server accepts."""
@@ -50,10 +51,10 @@ def can_need_event(job: Job, pods: Sequence[Pod], events: Iterable[Event]) -> bo
     if job.deleting or job.end_condition is not None or not job.uid:
         return False
     conditions = {condition.type: condition.true for condition in job.conditions}
-    if not conditions.keys() & {"Running", "Restarting"}:
+    if not conditions.keys() & job_conditions.STARTS:
         return False
     return (
-        conditions.get("Suspended", False)
+        conditions.get(job_conditions.SUSPENDED, False)
         or any(not pod.is_bound for pod in pods)
         or bool(_list_written_events(job, events))
     )
@@ -98,7 +99,7 @@ def _list_written_events(job: Job, events: Iterable[Event]) -> list[Event]:
 
 def is_job_event(event: Event) -> bool:
     """True if this module produces events of this kind and reason."""
-    return event.kind == _KIND and event.reason in _REASONS
+    return event.kind in table.DIALECTS and event.reason in _REASONS
 
 
 def _is_about_job(event: Event, job: Job) -> bool:
@@ -162,13 +163,14 @@ def build_event(job: Job, reason: str, verdict: Verdict, now: datetime, *, since
     turn = hashlib.sha256(f"{job.uid} {reason} {since.isoformat()}".encode()).hexdigest()
     said = verdict.message.partition("\n")[0].encode()[:_LONGEST].decode(errors="ignore")
     at = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    resource = table.get_dialect(job.dialect).resource
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": f"{job.name}.{turn[:16]}", "namespace": job.namespace},
         "involvedObject": {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": _KIND,
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
             "name": job.name,
             "namespace": job.namespace,
             "uid": job.uid,

@@ -4,8 +4,9 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import BackendError
-from backend_plugin.core.job import Dialect, JobRef
+from backend_plugin.core.job import JobRef
 from backend_plugin.core.signing import SIGNATURE_BYTES, SigningKeys
 from kfpytorch_idl.v1 import job_ref_pb2
 
@@ -16,11 +17,7 @@ _PURPOSE: Final = b"reference"
 # have fields with higher numbers. Older servers skip it.
 _SIGNATURE: Final = bytes([9 << 3 | 2, SIGNATURE_BYTES])
 
-_NUMBERS: Final = {
-    Dialect.PYTORCHJOB: job_ref_pb2.DIALECT_PYTORCHJOB,
-    Dialect.TRAINJOB: job_ref_pb2.DIALECT_TRAINJOB,
-}
-_DIALECTS: Final = {number: dialect for dialect, number in _NUMBERS.items()}
+_NAMES: Final = {each.number: name for name, each in DIALECTS.items()}
 
 
 class UnreadableReference(BackendError):
@@ -31,7 +28,7 @@ def encode(ref: JobRef, keys: SigningKeys | None = None) -> bytes:
     """Serialize a reference and sign it if there are keys; equal references give equal bytes."""
     message = job_ref_pb2.JobRef(
         version=VERSION,
-        dialect=_NUMBERS[ref.dialect],
+        dialect=DIALECTS[ref.dialect].number,  # type: ignore[arg-type] # the stubs require a member
         namespace=ref.namespace,
         name=ref.name,
         uid=ref.uid,
@@ -60,10 +57,10 @@ def decode(data: bytes) -> JobRef:
         message = job_ref_pb2.JobRef.FromString(data)
     except DecodeError as error:
         raise UnreadableReference(f"{len(data)} bytes that are not a job reference") from error
-    if message.dialect not in _DIALECTS:
+    if message.dialect not in _NAMES:
         raise UnreadableReference(f"dialect {message.dialect} of job {message.name!r} is not supported")
     return JobRef(
-        dialect=_DIALECTS[message.dialect],
+        dialect=_NAMES[message.dialect],
         namespace=message.namespace,
         name=message.name,
         output_prefix=message.output_prefix,

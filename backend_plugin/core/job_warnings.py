@@ -6,6 +6,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from backend_plugin.core import job_conditions
 from backend_plugin.core.observed import Job, Observed, Pod
 from backend_plugin.core.pending import JobWarning
 from backend_plugin.core.scheduling import gang_annotation
@@ -43,7 +44,7 @@ def _without_places(observed: Observed, pods: Sequence[Pod], gang: GangSummary) 
     is_alone = bool(gang.queue) and not (gang.scheduler_name or gang.by_operator)
     if job is None or not is_alone or {group.kind for group in observed.pod_groups} != {"Workload"}:
         return
-    has_run = any(condition.type == "Running" for condition in job.conditions)
+    has_run = any(condition.type == job_conditions.RUNNING for condition in job.conditions)
     if not has_run and max(_GANG, sum(pod.is_bound for pod in pods) + 1) <= job.replicas:
         yield JobWarning(said=IN_PART)
 
@@ -106,7 +107,9 @@ def _check_group_creation(observed: Observed, job: Job | None, gang: GangSummary
     """Yield a warning if the operator has created neither pods nor a pod group, which it only logs."""
     if job is None or not gang.by_operator or job.started is not None or observed.pods:
         return
-    if observed.pod_groups or any(each.true and each.type == "Suspended" for each in job.conditions):
+    if observed.pod_groups or any(
+        each.true and each.type == job_conditions.SUSPENDED for each in job.conditions
+    ):
         return
     queue = f"; is there a queue {gang.queue}, and is it open?" if gang.queue else ""
     yield JobWarning(

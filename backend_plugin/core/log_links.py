@@ -9,7 +9,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from backend_plugin.core.job import TRAINER, Attempt
+from backend_plugin.core.dialects import table
+from backend_plugin.core.job import Attempt
 from backend_plugin.core.observed import Job, Pod
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
@@ -78,7 +79,7 @@ _OF_POD: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
 VARIABLES: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
     **_OF_POD,
     "namespace": lambda place: place.job.namespace,
-    "containername": lambda _: TRAINER,
+    "containername": lambda place: table.get_dialect(place.job.dialect).container,
     "podrfc3339starttime": lambda place: _format_rfc3339(place.job.created),
     "podrfc3339finishtime": lambda place: _format_rfc3339(_get_finish_time(place)),
     "podunixstarttime": lambda place: _format_unix_time(place.job.created),

@@ -1,11 +1,8 @@
-"""Records of the observed state of a job, with a reader for each kind of object.
+"""Records of the observed state of a job. `object_readers` and the dialects create them."""
 
-The readers accept any JSON and never raise, so that an edited object cannot prevent a verdict.
-"""
-
+import enum
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
-from typing import Final
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -13,30 +10,15 @@ from backend_plugin.core.conditions import Condition as Condition
 from backend_plugin.core.conditions import PodGroup as PodGroup
 from backend_plugin.core.conditions import read_conditions as read_conditions
 from backend_plugin.core.conditions import read_pod_group as read_pod_group
-from backend_plugin.core.error_files import ErrorFile, read_error_file
-from backend_plugin.core.job import TRAINER
-from backend_plugin.core.reading import (
-    get_bounded_text,
-    get_int,
-    get_interned,
-    get_mapping,
-    get_mappings,
-    get_text,
-    get_text_map,
-    get_time,
-    intern_text,
-)
-from backend_plugin.core.values import Manifest
+from backend_plugin.core.error_files import ErrorFile
+from backend_plugin.core.job_conditions import ENDS
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_LABEL: Final = "training.kubeflow.org/"
-JOB_NAME: Final = _LABEL + "job-name"
-"""The operator's label of a replica that contains the name of its job."""
-_ENDS: Final = ("Succeeded", "Failed")
-PLACE_OF: Final = "kfpytorch.flyte.org/place-of"
-"""The label of a placeholder pod that contains the name of the job."""
-PLACE: Final = "kfpytorch.flyte.org/place"
-"""The label of a placeholder pod that contains the replica role in lower case."""
+
+class JobLimit(enum.Enum):
+    """A limit by which an operator ends a job."""
+
+    DEADLINE = "deadline"
+    BACKOFF = "backoff-limit"
 
 
 class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -50,9 +32,11 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The observed state of a PyTorchJob."""
+    """The observed state of a job of any dialect."""
 
     name: str
+    dialect: str = ""
+    """The name of its dialect; the default dialect if empty."""
     namespace: str = ""
     uid: str = ""
     created: datetime | None = None
@@ -80,7 +64,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def end_condition(self) -> Condition | None:
         """The condition that reports its end; None before."""
-        return next((each for each in self.conditions if each.true and each.type in _ENDS), None)
+        return next((each for each in self.conditions if each.true and each.type in ENDS), None)
 
     @property
     def replicas(self) -> int:
@@ -130,6 +114,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     owners: tuple[str, ...] = ()
     role: str = ""
     index: int = 0
+    trainer: str = ""
+    """The name of the trainer container; the first container is the trainer if empty."""
     place: str = ""
     """The replica role that a placeholder pod reserves capacity for; empty for a replica."""
     created: datetime | None = None
@@ -157,7 +143,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def primary(self) -> Container | None:
         """The trainer container; the first one if no container has its name."""
         for container in self.containers:
-            if container.name == TRAINER:
+            if container.name == self.trainer:
                 return container
         return self.containers[0] if self.containers else None
 
@@ -204,162 +190,3 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """True if ``outputs.pb`` exists; None if not checked."""
     looking: bool = False
     """True while the error files and outputs are being read."""
-
-
-def read_observed(said: Manifest) -> Observed:
-    """Read a mapping with the keys ``job, pods, events, pod_groups, error_files, outputs``."""
-    job = said.get("job")
-    outputs = said.get("outputs")
-    return Observed(
-        job=read_job(job) if isinstance(job, Mapping) and job else None,
-        pods=tuple(read_pod(each) for each in get_mappings(said, "pods")),
-        events=tuple(read_event(each) for each in get_mappings(said, "events")),
-        pod_groups=tuple(read_pod_group(each) for each in get_mappings(said, "pod_groups")),
-        error_files=tuple(read_error_file(each) for each in get_mappings(said, "error_files")),
-        outputs=outputs if isinstance(outputs, bool) else None,
-    )
-
-
-def read_job(manifest: Manifest) -> Job:
-    """Read a PyTorchJob as the API server returns it."""
-    metadata, spec = get_mapping(manifest, "metadata"), get_mapping(manifest, "spec")
-    status, policy, elastic = (
-        get_mapping(manifest, "status"),
-        get_mapping(spec, "runPolicy"),
-        get_mapping(spec, "elasticPolicy"),
-    )
-    deadline = get_int(policy, "activeDeadlineSeconds")
-    return Job(
-        name=get_interned(metadata, "name"),
-        namespace=get_interned(metadata, "namespace"),
-        uid=get_interned(metadata, "uid"),
-        created=get_time(metadata, "creationTimestamp"),
-        generation=get_int(metadata, "generation"),
-        deleting=bool(metadata.get("deletionTimestamp")),
-        groups=_read_replica_specs(get_mapping(spec, "pytorchReplicaSpecs")),
-        elastic=bool(elastic),
-        scales=get_int(elastic, "minReplicas") != get_int(elastic, "maxReplicas"),
-        nproc_per_node=get_int(spec, "nprocPerNode") or get_int(elastic, "nProcPerNode"),
-        clean_pod_policy=get_interned(policy, "cleanPodPolicy"),
-        active_deadline=None if deadline is None or deadline < 0 else timedelta(seconds=deadline),
-        conditions=read_conditions(status),
-        started=get_time(status, "startTime"),
-        completed=get_time(status, "completionTime"),
-        expires=get_int(policy, "ttlSecondsAfterFinished") is not None,
-        owned=bool(get_mappings(metadata, "ownerReferences")),
-        annotations=get_text_map(metadata, "annotations"),
-    )
-
-
-def _read_replica_specs(specs: Manifest) -> tuple[ReplicaSpec, ...]:
-    said = {role.lower(): get_mapping(specs, role) for role in specs}
-    return tuple(
-        ReplicaSpec(
-            role=role,
-            replicas=_read_replica_count(said[role]),
-            restarts=get_text(said[role], "restartPolicy") in ("Always", "ExitCode", "OnFailure"),
-        )
-        for role in ("master", "worker")
-        if role in said
-    )
-
-
-# A limit on the work per job, because some results have an entry for each replica.
-_MOST_REPLICAS: Final = 100_000
-
-
-def _read_replica_count(spec: Manifest) -> int:
-    said = get_int(spec, "replicas")
-    return 1 if said is None else max(0, min(said, _MOST_REPLICAS))
-
-
-def read_pod(manifest: Manifest) -> Pod:
-    """Read a pod as the API server returns it."""
-    metadata, spec, status = (get_mapping(manifest, key) for key in ("metadata", "spec", "status"))
-    labels = get_mapping(metadata, "labels")
-    name = get_interned(metadata, "name")
-    by_type = {condition.type: condition for condition in read_conditions(status)}
-    disrupted = by_type.get("DisruptionTarget")
-    return Pod(
-        name=name,
-        uid=get_text(metadata, "uid"),
-        job_name=get_interned(labels, JOB_NAME) or get_interned(labels, PLACE_OF),
-        owners=tuple(get_interned(each, "uid") for each in get_mappings(metadata, "ownerReferences")),
-        role=intern_text(get_text(labels, _LABEL + "replica-type").lower()),
-        index=max(0, get_int(labels, _LABEL + "replica-index") or 0),
-        place=get_interned(labels, PLACE),
-        created=get_time(metadata, "creationTimestamp"),
-        deleted=_compute_deletion_time(metadata),
-        node=get_interned(spec, "nodeName"),
-        hostname=get_interned(spec, "hostname") or name,
-        phase=get_interned(status, "phase"),
-        reason=get_interned(status, "reason"),
-        message=get_bounded_text(status, "message"),
-        started=get_time(status, "startTime"),
-        scheduled=by_type.get("PodScheduled"),
-        # The condition stays with the status False after a drain that was cancelled.
-        disrupted=disrupted if disrupted is not None and disrupted.true else None,
-        ready=by_type.get("Ready"),
-        containers=tuple(_read_container(each) for each in get_mappings(status, "containerStatuses")),
-        init_containers=tuple(
-            _read_container(each, init=True) for each in get_mappings(status, "initContainerStatuses")
-        ),
-    )
-
-
-def _compute_deletion_time(metadata: Manifest) -> datetime | None:
-    # The deletionTimestamp of a pod is the end of its grace period.
-    at = get_time(metadata, "deletionTimestamp")
-    grace = timedelta(seconds=max(0, get_int(metadata, "deletionGracePeriodSeconds") or 0))
-    return at - grace if at is not None and at - _EPOCH > grace else at
-
-
-def _read_container(said: Manifest, *, init: bool = False) -> Container:
-    state = get_mapping(said, "state")
-    running, waiting = get_mapping(state, "running"), get_mapping(state, "waiting")
-    return Container(
-        name=get_interned(said, "name"),
-        image=get_interned(said, "image"),
-        id=get_text(said, "containerID"),
-        init=init,
-        waiting=get_interned(waiting, "reason"),
-        waiting_message=get_bounded_text(waiting, "message"),
-        running_since=get_time(running, "startedAt"),
-        ended=_read_termination(state),
-        last=_read_termination(get_mapping(said, "lastState")),
-        restarts=max(0, get_int(said, "restartCount") or 0),
-    )
-
-
-def _read_termination(state: Manifest) -> ContainerTermination | None:
-    said = state.get("terminated")
-    if not isinstance(said, Mapping):
-        return None
-    return ContainerTermination(
-        exit_code=get_int(said, "exitCode"),
-        reason=get_interned(said, "reason"),
-        message=get_bounded_text(said, "message"),
-        started=get_time(said, "startedAt"),
-        finished=get_time(said, "finishedAt"),
-    )
-
-
-def read_event(manifest: Manifest) -> Event:
-    """Read an event of core/v1 or of events.k8s.io/v1."""
-    about = get_mapping(manifest, "involvedObject") or get_mapping(manifest, "regarding")
-    at = (
-        get_time(manifest, "lastTimestamp")
-        or get_time(get_mapping(manifest, "series"), "lastObservedTime")
-        or get_time(manifest, "eventTime")
-        or get_time(get_mapping(manifest, "metadata"), "creationTimestamp")
-    )
-    return Event(
-        reason=get_text(manifest, "reason"),
-        action=get_interned(manifest, "action"),
-        message=get_bounded_text(manifest, "message") or get_bounded_text(manifest, "note"),
-        kind=get_text(about, "kind"),
-        name=get_text(about, "name"),
-        warning=get_text(manifest, "type") == "Warning",
-        at=at,
-        repeated=bool(get_mapping(manifest, "series")),
-    )

@@ -12,6 +12,7 @@ from typing import Final
 from msgspec import structs
 
 from backend_plugin.core import placeholders, terminations
+from backend_plugin.core.job_conditions import SUSPENDED
 from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, PodGroup
 from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
 from backend_plugin.core.scheduling.registry import WORDS
@@ -44,7 +45,7 @@ def _list_live_pods(observed: Observed, pods: Sequence[Pod]) -> list[Pod]:
 
 def _is_suspended(observed: Observed) -> bool:
     conditions = observed.job.conditions if observed.job is not None else ()
-    return any(condition.type == "Suspended" and condition.true for condition in conditions)
+    return any(condition.type == SUSPENDED and condition.true for condition in conditions)
 
 
 def find_group_reason(group: PodGroup) -> PendingReason | None:

@@ -8,12 +8,13 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from msgspec import structs
 
 from backend_plugin.core import custom, job_events, log_links, messages, scheduling, status, verdict_rules
+from backend_plugin.core.dialects import table
 from backend_plugin.core.errors import collect_problems
-from backend_plugin.core.job import Attempt, Plan
+from backend_plugin.core.job import Attempt, JobDraft, Plan, TrainingJob
 from backend_plugin.core.job_events import JobEventDecision
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.log_links import LinkContext
-from backend_plugin.core.manifest import pod, pytorchjob
+from backend_plugin.core.manifest import pod
 from backend_plugin.core.manifest.object_metadata import build_job_metadata
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.scheduling import gang_options, missing_gang, selection
@@ -44,21 +45,38 @@ def plan(
     Raises:
         InvalidTask: If the task is invalid; it contains all problems.
     """
-    request = pod.PodRequest(template=template, run=run, settings=settings, pod_templates=pod_templates)
+    dialect = table.DEFAULT
+    request = pod.PodRequest(
+        template=template, run=run, settings=settings, dialect=dialect, pod_templates=pod_templates
+    )
     with collect_problems() as problems:
         job = custom.decode(template, run, problems)
         chosen = selection.select_scheduler(settings.kfpytorch.gang, job, found)
         problems.extend([*chosen.problems, *gang_options.check_gang_options(job, chosen.gang)])
         pods = pod.build_pod_templates(request, job.groups)
-    manifest = pytorchjob.build(
-        job, settings, build_job_metadata(template, run, job.deadlines, pods[0]), pods
+    draft = JobDraft(
+        metadata=build_job_metadata(template, run, job.deadlines, pods[0], longest_name=dialect.longest_name),
+        pods={group.role: each for group, each in zip(job.groups, pods, strict=True)},
+        ttl_seconds=_get_ttl_seconds(job, settings),
     )
-    manifests = scheduling.build_manifests(job, manifest, chosen.gang, found)
+    whole, companions = scheduling.add_gang(job, draft, chosen.gang, found, dialect=dialect.name)
     warnings = [
         *pod.find_warnings(request, job.groups),
-        *missing_gang.find_warnings(job, manifest, chosen.gang, found),
+        *missing_gang.find_warnings(job, draft, chosen.gang, found),
     ]
-    return Plan(manifests=tuple(manifests), warnings=tuple(map(str, warnings)), reasons=tuple(chosen.reasons))
+    return Plan(
+        dialect=dialect.name,
+        job=dialect.build(job, whole),
+        companions=companions,
+        warnings=tuple(map(str, warnings)),
+        reasons=tuple(chosen.reasons),
+    )
+
+
+def _get_ttl_seconds(job: TrainingJob, settings: Settings) -> int | None:
+    """Return the author's time to live of a finished job, or else the platform's; None without either."""
+    seconds = job.run_policy.ttl_seconds_after_finished
+    return int(settings.kfpytorch.ttl_after_finished.total_seconds()) or None if seconds is None else seconds
 
 
 def judge(observed: Observed, rules: JudgingContext, now: datetime) -> Verdict:

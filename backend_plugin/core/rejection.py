@@ -8,6 +8,7 @@ from backend_plugin.core import verdict
 from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.manifest import names
+from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Verdict
 from kfpytorch_common.causes import Cause
@@ -103,8 +104,8 @@ def require_own_job(run: Attempt, there: Manifest) -> None:
         raise InvalidTask(
             Problem(
                 field="metadata.name",
-                value=names.job_name(run),
-                message="is the name of a PyTorchJob that this server has not created for this attempt",
+                value=get_text(get_mapping(there, "metadata"), "name"),
+                message="is the name of a job that this server has not created for this attempt",
                 remedy="delete or rename that job",
             )
         )

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from backend_plugin.core import (
     admission,
+    job_conditions,
     job_warnings,
     pending_reasons,
     replica_pods,
@@ -17,8 +18,9 @@ from backend_plugin.core import (
     shortage_message,
     terminations,
 )
+from backend_plugin.core.dialects import table
 from backend_plugin.core.error_files import ErrorFile
-from backend_plugin.core.observed import Condition, Event, Job, Observed, Pod
+from backend_plugin.core.observed import Condition, Event, Job, JobLimit, Observed, Pod
 from backend_plugin.core.pending import JobWarning, PendingReason, PendingStage
 from backend_plugin.core.scheduling import gang_annotation
 from backend_plugin.core.terminations import ReplicaTermination
@@ -109,8 +111,14 @@ def _compute_missing_job_state(observed: Observed) -> JobState:
     end = _find_final_condition(observed)
     if end is None:
         return JobState.GONE
-    done = end.type == "Succeeded" and observed.outputs is not False
-    return JobState.SUCCEEDED if done else JobState.FAILED if end.type == "Failed" else JobState.GONE
+    done = end.type == job_conditions.SUCCEEDED and observed.outputs is not False
+    return (
+        JobState.SUCCEEDED
+        if done
+        else JobState.FAILED
+        if end.type == job_conditions.FAILED
+        else JobState.GONE
+    )
 
 
 def _index_conditions(job: Job) -> Mapping[str, Condition]:
@@ -120,7 +128,7 @@ def _index_conditions(job: Job) -> Mapping[str, Condition]:
 def _compute_state(job: Job, by_type: Mapping[str, Condition], observed: Observed) -> JobState:
     true = {kind for kind, condition in by_type.items() if condition.true}
     # An elastic job may have both conditions if one replica succeeded and one failed. Outputs show a success.
-    if "Succeeded" in true and ("Failed" not in true or observed.outputs):
+    if job_conditions.SUCCEEDED in true and (job_conditions.FAILED not in true or observed.outputs):
         return JobState.SUCCEEDED
     for kind, state in _BY_CONDITION:
         if kind in true and (state is JobState.FAILED or not job.deleting):
@@ -133,10 +141,13 @@ def _compute_state(job: Job, by_type: Mapping[str, Condition], observed: Observe
 
 
 _BY_CONDITION = (
-    ("Failed", JobState.FAILED),
-    ("Suspended", JobState.SUSPENDED),  # The operator leaves Restarting as it is when it suspends.
-    ("Restarting", JobState.RESTARTING),
-    ("Running", JobState.RUNNING),
+    (job_conditions.FAILED, JobState.FAILED),
+    (
+        job_conditions.SUSPENDED,
+        JobState.SUSPENDED,
+    ),  # The operator leaves Restarting as it is when it suspends.
+    (job_conditions.RESTARTING, JobState.RESTARTING),
+    (job_conditions.RUNNING, JobState.RUNNING),
 )
 
 
@@ -149,8 +160,8 @@ def _build_active_status(
 ) -> JobStatus:
     job = observed.job
     assert job is not None, "only called where there is one"  # noqa: S101 - for the type checker.
-    has_run = "Running" in by_type or "Restarting" in by_type
-    suspended = "Suspended" in by_type
+    has_run = bool(by_type.keys() & job_conditions.STARTS)
+    suspended = job_conditions.SUSPENDED in by_type
     present = ready = 0
     yet_to_run = False
     replaced = []
@@ -183,13 +194,13 @@ def _build_active_status(
 
 
 _WORDS = {
-    JobState.CREATED: "Created",
-    JobState.ADMITTED: "Created",
-    JobState.SUSPENDED: "Suspended",
-    JobState.RESTARTING: "Restarting",
-    JobState.RUNNING: "Running",
-    JobState.SUCCEEDED: "Succeeded",
-    JobState.FAILED: "Failed",
+    JobState.CREATED: job_conditions.CREATED,
+    JobState.ADMITTED: job_conditions.CREATED,
+    JobState.SUSPENDED: job_conditions.SUSPENDED,
+    JobState.RESTARTING: job_conditions.RESTARTING,
+    JobState.RUNNING: job_conditions.RUNNING,
+    JobState.SUCCEEDED: job_conditions.SUCCEEDED,
+    JobState.FAILED: job_conditions.FAILED,
 }
 
 
@@ -292,8 +303,7 @@ def _has_ending_pod(pods: Sequence[Pod], job: Job | None, condition: Condition |
     """True if one of these pods must have ended the job, although the operator deletes all of them."""
     if job is None or condition is None or job.clean_pod_policy != "All":
         return False
-    by_limit = "deadline" in condition.message or "backoff limit" in condition.message
-    return len(pods) >= job.replicas and not by_limit
+    return len(pods) >= job.replicas and _find_limit(job, condition) is None
 
 
 def _without_deletion_time(pod: Pod) -> Pod:
@@ -320,11 +330,12 @@ def _list_failure_terminations(
     told = root_cause.merge_terminations(ends, root_cause.list_file_terminations(since, pods, exit_codes))
     if not all(death.failure.stopped and death.ordered for death in told):
         return told
-    failed = _index_conditions(observed.job).get("Failed") if observed.job else None
-    said = failed.message if failed is not None else ""
-    if "deadline" in said:
+    job = observed.job
+    failed = _index_conditions(job).get(job_conditions.FAILED) if job else None
+    limit = _find_limit(job, failed) if job and failed else None
+    if limit is JobLimit.DEADLINE:
         return told
-    restarts = terminations.list_restart_terminations(pods, exit_codes) if "backoff limit" in said else []
+    restarts = terminations.list_restart_terminations(pods, exit_codes) if limit is JobLimit.BACKOFF else []
     return (
         root_cause.merge_terminations(
             restarts,
@@ -347,7 +358,7 @@ def _with_full_message(pod: Pod, events: Sequence[Event]) -> Pod:
 
 def _find_final_condition(observed: Observed) -> Condition | None:
     """Return the final condition of a job that does not exist, from the events of the operator."""
-    for reason, kind in (("PyTorchJobSucceeded", "Succeeded"), ("PyTorchJobFailed", "Failed")):
+    for reason, kind in table.END_EVENTS.items():
         found = [event for event in observed.events if event.reason == reason]
         if found:
             last = max(found, key=lambda event: (event.at is not None, event.at, event.message))
@@ -359,10 +370,16 @@ def _is_cleanup_termination(death: ReplicaTermination, job: Job | None, conditio
     """True if the operator deletes this replica after another termination has ended the job."""
     if job is None or condition is None or not (death.failure.stopped and death.ordered):
         return False
-    removes = job.clean_pod_policy not in ("", "None") or "backoff limit" in condition.message
+    by_limit = _find_limit(job, condition) is JobLimit.BACKOFF
+    removes = job.clean_pod_policy not in ("", "None") or by_limit
     ended = job.completed or condition.since
     # Both times have a resolution of one second, and the operator takes less than one second.
     return death.at is None or ended is None or death.at > ended or (removes and death.at >= ended)
+
+
+def _find_limit(job: Job, condition: Condition) -> JobLimit | None:
+    """Return the limit that ended the job, from the condition about its end."""
+    return table.get_dialect(job.dialect).find_limit(condition.message)
 
 
 def find_first_reason(status: JobStatus) -> PendingReason | None:
@@ -389,6 +406,6 @@ def find_run_start(status: JobStatus) -> datetime | None:
         if moment is not None
     ]
     condition = status.condition
-    if condition is not None and condition.type == "Running" and condition.since is not None:
+    if condition is not None and condition.type == job_conditions.RUNNING and condition.since is not None:
         began.append(condition.since)
     return min(began) if began else None

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
+from backend_plugin.core.dialects.table import OPERATOR_CONTAINERS
 from backend_plugin.core.observed import Container, ContainerTermination, Pod
 from kfpytorch_common.causes import Cause, Failure, classify
 
@@ -204,8 +205,7 @@ def _classify_pod_failure(
     # The kubelet builds this reason from any resource name, as in OutOfnvidia.com/gpu.
     if pod.reason.startswith("OutOf") or ended is None or ended.exit_code is None or container is None:
         return Cause.SYSTEM_ERROR
-    # The operator adds this init container, which waits until the master's name resolves.
-    if container.init and container.name == "init-pytorch":
+    if container.init and container.name in OPERATOR_CONTAINERS:
         return Cause.SYSTEM_ERROR
     return classify_container_termination(ended, exit_codes)
 

@@ -10,6 +10,7 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 
 from backend_plugin.connection import Server
 from backend_plugin.core import custom
+from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.errors import BackendError, InvalidTask
 from backend_plugin.core.errors import collect_problems as gathered_problems
 from backend_plugin.core.job import Attempt
@@ -119,7 +120,7 @@ async def _with_job_kinds(api: ApiClient, facts: Facts) -> Facts:
     """Add the kinds of kubeflow.org from API discovery, which needs no special permission."""
     try:
         found = get_mappings(
-            await api.fetch_object(ApiRequest(path=f"/apis/{JOBS.group}/{JOBS.version}")), "resources"
+            await api.fetch_object(ApiRequest(path=f"/apis/{DEFAULT.resource.api_version}")), "resources"
         )
     except ApiError as answer:
         if not answer.is_not_served:
@@ -242,8 +243,10 @@ async def _with_dry_runs(asking: ClusterReader, facts: Facts) -> Facts:
     if not facts.get_objects(Subject.JOB_KINDS):
         return facts
     unseen, replies = dict(facts.unseen), dict[str, DryRunReply]()
-    trials = [("job", Subject.JOB_TRIAL, JOBS, facts.task.job)]
-    trials.append(("invalid", Subject.INVALID_TRIAL, JOBS, sample_task.build_invalid_job(facts.namespace)))
+    trials = [("job", Subject.JOB_TRIAL, JOBS[DEFAULT.name], facts.task.job)]
+    trials.append(
+        ("invalid", Subject.INVALID_TRIAL, JOBS[DEFAULT.name], sample_task.build_invalid_job(facts.namespace))
+    )
     trials += [(role.name, Subject.POD_TRIALS, PODS, role.pod) for role in facts.task.roles]
     for name, subject, resource, manifest in trials:
         if manifest is None:

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from backend_plugin.core.dialects import table
 from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.manifest.names import IDENTITY
-from backend_plugin.core.observed import JOB_NAME, Pod, read_pod
+from backend_plugin.core.object_readers import read_pod
+from backend_plugin.core.observed import Pod
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission, file_limit, machine_nodes, pod_templates, watch_feed
@@ -101,13 +103,15 @@ class EmbeddedCluster:
         """Return a job; see `Cluster.get`."""
         return self._find_object("PyTorchJob", name)
 
-    async def list_pods(self, namespace: str, job: str) -> Sequence[Pod]:
+    async def list_pods(self, job: ObjectName) -> Sequence[Pod]:
         """Return the replicas of a job; see `Cluster.list_pods`."""
-        there = [each for each in self._store.list_objects("Pod") if get_label(each, JOB_NAME) == job]
+        label = table.get_dialect(job.dialect).labels.job_name
         return [
             read_pod(each)
-            for each in there
-            if get_key(each).namespace == namespace and get_label(each, IDENTITY)
+            for each in self._store.list_objects("Pod")
+            if get_label(each, label) == job.name
+            and get_key(each).namespace == job.namespace
+            and get_label(each, IDENTITY)
         ]
 
     async def patch(self, name: ObjectName, patch: Manifest, *, awaited: bool = False) -> None:  # noqa: ARG002

@@ -3,17 +3,10 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.manifest.names import IDENTITY
-from backend_plugin.core.observed import (
-    Event,
-    Job,
-    Pod,
-    PodGroup,
-    read_event,
-    read_job,
-    read_pod,
-    read_pod_group,
-)
+from backend_plugin.core.object_readers import read_event, read_pod
+from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_pod_group
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import get_key, get_label, get_uid
 from backend_plugin.embedded.store import ObjectChange, Store
@@ -26,7 +19,7 @@ class _RecordKind(NamedTuple):
 
 
 _TOLD: Final = {
-    "PyTorchJob": _RecordKind(Job, read_job),
+    **{name: _RecordKind(Job, each.read) for name, each in DIALECTS.items()},
     "Pod": _RecordKind(Pod, read_pod),
     "Event": _RecordKind(Event, read_event),
     "PodGroup": _RecordKind(PodGroup, read_pod_group),

@@ -7,17 +7,10 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from backend_plugin.core.manifest.names import IDENTITY
-from backend_plugin.core.observed import (
-    Event,
-    Job,
-    Pod,
-    PodGroup,
-    read_event,
-    read_job,
-    read_pod,
-    read_pod_group,
-)
+from backend_plugin.core.dialects import table
+from backend_plugin.core.manifest.names import IDENTITY, NAME
+from backend_plugin.core.object_readers import read_event, read_pod
+from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_pod_group
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling import registry
 from backend_plugin.core.values import Manifest
@@ -28,8 +21,7 @@ from backend_plugin.shell.cluster import Record
 
 # Matches the names of our jobs (`core.manifest.names`) and of their pods. Events and pod groups do not have a
 # label of this backend, and they may arrive before the job.
-_OURS: Final = re.compile(r".+-\d+-[0-9a-f]{12}(?:-(?:master|worker)-\d+)?")
-OPERATED: Final = "PyTorchJob"
+_OURS: Final = re.compile(f"{NAME}(?:{table.POD_SUFFIX})?")
 _NAME: Final = re.compile(r"[a-z0-9][-.a-z0-9]*")
 
 
@@ -70,7 +62,11 @@ def is_path_safe(*said: str) -> bool:
     return all(map(_NAME.fullmatch, said))
 
 
-JOBS: Final = ApiResource(group="kubeflow.org", version="v1", plural="pytorchjobs")
+JOBS: Final[Mapping[str, ApiResource]] = {
+    name: ApiResource(group=each.resource.group, version=each.resource.version, plural=each.resource.plural)
+    for name, each in table.DIALECTS.items()
+}
+"""The resource of the jobs of each dialect."""
 PODS: Final = ApiResource(group="", version="v1", plural="pods")
 POD_TEMPLATES: Final = ApiResource(group="", version="v1", plural="podtemplates")
 EVENTS: Final = ApiResource(group="", version="v1", plural="events")
@@ -111,7 +107,7 @@ def _read_own_group(manifest: Manifest) -> PodGroup | None:
 
     A pod group without this owner is `foreign`, even if it has the name of a job.
     """
-    for owner in json_decoder.iter_owner_names(manifest, OPERATED):
+    for owner in json_decoder.iter_owner_names(manifest, table.DIALECTS):
         if _OURS.fullmatch(owner):
             named = {**manifest, "metadata": {**json_decoder.get_metadata(manifest), "name": owner}}
             return read_pod_group(named)
@@ -133,7 +129,10 @@ def _read_foreign_workload(group: PodGroup) -> PodGroup | None:
 
 LABELLED: Final = {"labelSelector": IDENTITY}
 KINDS: Final = (
-    WatchedKind(record=Job, resource=JOBS, wire=json_decoder.JobWire, read=read_job, query=LABELLED),
+    *(
+        WatchedKind(record=Job, resource=JOBS[name], wire=each.fields, read=each.read, query=LABELLED)
+        for name, each in table.DIALECTS.items()
+    ),
     # An API server without protobuf returns whole pods in JSON.
     WatchedKind(
         record=Pod,
@@ -153,7 +152,7 @@ KINDS: Final = (
             query={"fieldSelector": f"involvedObject.kind={about}"},
             about=about,
         )
-        for about in (OPERATED, "Pod", "PodGroup")
+        for about in (*table.DIALECTS, "Pod", "PodGroup")
     ),
     *(
         WatchedKind(

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from backend_plugin.core.dialects import table
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.scheduling.adapter import QueueResource
 from backend_plugin.core.scheduling.capabilities import Capabilities
@@ -194,19 +195,9 @@ class CapabilityDiscovery:
         return get_mapping(await self._dry_run_create(PODS, namespace, pod), "spec")
 
     async def _is_job_suspended(self, namespace: str) -> bool:
-        template: Manifest = {"spec": {"containers": [{"name": "pytorch", "image": "probe"}]}}
-        job: Manifest = {
-            "apiVersion": f"{JOBS.group}/{JOBS.version}",
-            "kind": "PyTorchJob",
-            "metadata": {**_build_metadata(namespace), "labels": _QUEUED},
-            "spec": {
-                "pytorchReplicaSpecs": {
-                    "Master": {"replicas": 1, "restartPolicy": "Never", "template": template}
-                }
-            },
-        }
-        made = await self._dry_run_create(JOBS, namespace, job)
-        return get_mapping(made, "spec", "runPolicy").get("suspend") is True
+        dialect = table.DEFAULT
+        job = dialect.build_probe({**_build_metadata(namespace), "labels": _QUEUED})
+        return dialect.is_suspended(await self._dry_run_create(JOBS[dialect.name], namespace, job))
 
     async def _dry_run_create(self, resource: ApiResource, namespace: str, manifest: Manifest) -> Manifest:
         """Return the object that a dry run of its creation returns."""

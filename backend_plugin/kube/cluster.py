@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
 from backend_plugin.core import rejection
+from backend_plugin.core.dialects import table
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import OwnerReference
-from backend_plugin.core.observed import JOB_NAME, Event, Job, Pod, PodGroup, read_pod
+from backend_plugin.core.object_readers import read_pod
+from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import api_resources, credentials, json_decoder, listing, protobuf_envelope
@@ -99,9 +102,9 @@ class KubernetesCluster:
             body=encode_manifest(manifest),
         )
         try:
-            made = await self._api.fetch_decoded(
-                question, json_decoder.decode_job if resource == JOBS else json_decoder.decode_object
-            )
+            dialect = table.find_dialect(manifest)
+            decode = partial(json_decoder.decode_job, dialect.name) if dialect else json_decoder.decode_object
+            made = await self._api.fetch_decoded(question, decode)
         except ApiError as answer:
             if answer.error_class.create is RequestOutcome.ADOPTED:
                 raise AlreadyExists(answer.message) from answer
@@ -115,18 +118,21 @@ class KubernetesCluster:
 
     async def get(self, name: ObjectName, *, awaited: bool = True) -> Manifest | None:
         """Return a job; see `Cluster.get`."""
-        found = await self._fetch_object(JOBS, name.namespace, name.name, behind=not awaited)
+        found = await self._fetch_object(
+            _get_job_resource(name), name.namespace, name.name, behind=not awaited
+        )
         return (
             found
             if found is None or name.uid in (None, get_text(json_decoder.get_metadata(found), "uid"))
             else None
         )
 
-    async def list_pods(self, namespace: str, job: str) -> Sequence[Pod] | None:
+    async def list_pods(self, job: ObjectName) -> Sequence[Pod] | None:
         """Return the pods of a job from one list without pagination; see `Cluster.list_pods`."""
-        if not is_path_safe(namespace, job):
+        namespace, label = job.namespace, table.get_dialect(job.dialect).labels.job_name
+        if not is_path_safe(namespace, job.name):
             return ()
-        query = {"labelSelector": f"{LABELLED['labelSelector']},{JOB_NAME}={job}"}
+        query = {"labelSelector": f"{LABELLED['labelSelector']},{label}={job.name}"}
         question = ApiRequest(
             path=PODS.build_path(namespace), query=query, accept=protobuf_envelope.ACCEPT, behind=True
         )
@@ -146,7 +152,8 @@ class KubernetesCluster:
         """Patch a job; see `Cluster.patch`."""
         if not is_path_safe(name.namespace, name.name):
             return
-        question = build_patch(JOBS, name, patch, awaited=awaited)
+        resource = _get_job_resource(name)
+        question = build_patch(resource, name, patch, awaited=awaited)
         try:
             await self._api.send(question)
         except ApiError as answer:
@@ -156,7 +163,7 @@ class KubernetesCluster:
             if answer.error_class.delete is RequestOutcome.ABSENT or "metadata.uid" in answer.fields:
                 return
             rule = PolicyRule(
-                resource=JOBS, verbs=("patch",), namespace=self._get_rule_namespace(name.namespace)
+                resource=resource, verbs=("patch",), namespace=self._get_rule_namespace(name.namespace)
             )
             if answer.is_not_authorized:
                 raise ClusterUnavailable(self._permissions.record_missing(rule, answer.message)) from answer
@@ -164,7 +171,7 @@ class KubernetesCluster:
 
     async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:
         """Delete a job; see `Cluster.delete`. This removes no finalizers."""
-        await self._delete_object(JOBS, name, awaited=awaited)
+        await self._delete_object(_get_job_resource(name), name, awaited=awaited)
 
     async def delete_pod(self, name: ObjectName) -> None:
         """Delete a pod; see `Cluster.delete_pod`."""
@@ -301,7 +308,8 @@ class KubernetesCluster:
         if answer.is_not_authorized:
             return Misconfigured(self._permissions.record_missing(rule, answer.message))
         if answer.is_not_served and not answer.genuine:
-            whose = "training-operator" if rule.resource.group == JOBS.group else "gang scheduler"
+            operators = {JOBS[name]: each.operator for name, each in table.DIALECTS.items()}
+            whose = operators.get(rule.resource, "gang scheduler")
             return Misconfigured(f"the cluster has no {rule.resource}; install the {whose}")
         said = f"the API server answers {rejection.add_remedy(str(answer))}"
         return Misconfigured(said) if row.misconfigured else ClusterUnavailable(said)
@@ -362,6 +370,10 @@ class KubernetesCluster:
         """Stop all watches and close the connections."""
         await cancel_and_wait([*self._following])
         await self._connection.close()
+
+
+def _get_job_resource(job: ObjectName) -> ApiResource:
+    return JOBS[table.get_dialect(job.dialect).name]
 
 
 def get_resource(manifest: Manifest) -> ApiResource:

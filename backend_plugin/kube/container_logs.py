@@ -6,7 +6,8 @@ from contextlib import aclosing
 from http import HTTPStatus
 from typing import Final
 
-from backend_plugin.core.observed import Container, Pod, read_pod
+from backend_plugin.core.object_readers import read_pod
+from backend_plugin.core.observed import Container, Pod
 from backend_plugin.core.reading import format_sortable_time, get_mapping, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import json_decoder

@@ -5,11 +5,13 @@ the records. An object with a field of an unexpected type is decoded as a whole,
 that field. Pods in protobuf are parsed by `pod_decoder`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Generic, TypedDict, TypeVar
+from collections.abc import Callable, Container, Iterator, Sequence
+from functools import cache
+from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
 
+from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.reading import NOTHING, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import api_errors
@@ -37,46 +39,8 @@ class _Meta(TypedDict, total=False):
     deletionGracePeriodSeconds: Any
 
 
-class _JobMeta(_Meta, total=False):
-    generation: Any
-    annotations: dict[str, Any] | None
-    ownerReferences: list[_Owner] | None
-
-
 class _GroupMeta(_Meta, total=False):
     ownerReferences: list[_Owner] | None
-
-
-class _Condition(TypedDict, total=False):
-    type: Any
-    status: Any
-    reason: Any
-    message: Any
-    lastTransitionTime: Any
-
-
-class _Replicas(TypedDict, total=False):
-    replicas: Any
-    restartPolicy: Any
-
-
-class _RunPolicy(TypedDict, total=False):
-    cleanPodPolicy: Any
-    ttlSecondsAfterFinished: Any
-    activeDeadlineSeconds: Any
-
-
-class _JobSpec(TypedDict, total=False):
-    pytorchReplicaSpecs: dict[str, _Replicas]
-    runPolicy: _RunPolicy | None
-    elasticPolicy: dict[str, Any] | None
-    nprocPerNode: Any
-
-
-class _JobStatus(TypedDict, total=False):
-    conditions: list[_Condition] | None
-    startTime: Any
-    completionTime: Any
 
 
 class _GroupSpec(TypedDict, total=False):
@@ -84,17 +48,6 @@ class _GroupSpec(TypedDict, total=False):
     queueName: Any
     queue: Any
     active: Any
-
-
-class JobWire(TypedDict, total=False):
-    """The fields of a PyTorchJob that are read."""
-
-    metadata: _JobMeta
-    spec: _JobSpec
-    status: _JobStatus | None
-
-
-_job: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(JobWire)
 
 
 class EventWire(TypedDict, total=False):
@@ -213,10 +166,15 @@ def decode_object(body: bytes) -> Manifest:
     return said
 
 
-def decode_job(body: bytes) -> Manifest:
+@cache
+def _create_job_decoder(dialect: str) -> "msgspec.json.Decoder[Any]":
+    return msgspec.json.Decoder(get_dialect(dialect).fields)
+
+
+def decode_job(dialect: str, body: bytes) -> Manifest:
     """Decode the fields of a job that are read. Raises as `decode_object` does."""
     try:
-        job: Manifest = _job.decode(body)
+        job: Manifest = _create_job_decoder(dialect).decode(body)
     except (msgspec.MsgspecError, RecursionError):
         return decode_object(body)
     return job
@@ -228,8 +186,8 @@ def get_metadata(manifest: Manifest) -> Manifest:
     return found if isinstance(found, dict) else NOTHING
 
 
-def iter_owner_names(manifest: Manifest, kind: str) -> Iterator[str]:
-    """Yield the names of the owners of one kind."""
+def iter_owner_names(manifest: Manifest, kinds: Container[str]) -> Iterator[str]:
+    """Yield the names of the owners of these kinds."""
     for owner in get_mappings(get_metadata(manifest), "ownerReferences"):
-        if owner.get("kind") == kind:
+        if get_text(owner, "kind") in kinds:
             yield get_text(owner, "name")

@@ -1,8 +1,11 @@
 """Lists all jobs of this backend from the API server. The server's cache of jobs comes from `reflector`."""
 
+import itertools
 from collections.abc import AsyncIterator, Sequence
 
-from backend_plugin.core.observed import Job, read_job
+from backend_plugin.core.dialects import table
+from backend_plugin.core.dialects.base import Dialect
+from backend_plugin.core.observed import Job
 from backend_plugin.kube import json_decoder
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
@@ -20,10 +23,11 @@ async def list_jobs(api: ApiClient, permissions: Permissions, options: Kubernete
         ClusterUnavailable: If a list failed.
     """
     found: list[Job] = []
-    for namespace in options.namespaces or ("",):
-        rule = PolicyRule(resource=JOBS, verbs=("list", "watch"), namespace=namespace)
+    places = itertools.product(table.DIALECTS.values(), options.namespaces or ("",))
+    for dialect, namespace in places:
+        rule = PolicyRule(resource=JOBS[dialect.name], verbs=("list", "watch"), namespace=namespace)
         try:
-            found += [job async for job in _iter_jobs(api, namespace, options.page)]
+            found += [job async for job in _iter_jobs(api, dialect, namespace, options.page)]
         except ApiError as answer:
             if answer.is_not_authorized:
                 raise ClusterUnavailable(permissions.record_missing(rule, answer.message)) from answer
@@ -31,12 +35,12 @@ async def list_jobs(api: ApiClient, permissions: Permissions, options: Kubernete
     return found
 
 
-async def _iter_jobs(api: ApiClient, namespace: str, limit: int) -> AsyncIterator[Job]:
-    parser, rest = json_decoder.JsonDecoder(json_decoder.JobWire, read_job), ""
+async def _iter_jobs(api: ApiClient, dialect: Dialect, namespace: str, limit: int) -> AsyncIterator[Job]:
+    parser, rest = json_decoder.JsonDecoder(dialect.fields, dialect.read), ""
     while True:
         query = {**LABELLED, "limit": str(limit)} | ({"continue": rest} if rest else {})
         page = await api.fetch_decoded(
-            ApiRequest(path=JOBS.build_path(namespace), query=query), parser.decode_page
+            ApiRequest(path=JOBS[dialect.name].build_path(namespace), query=query), parser.decode_page
         )
         for each in page.items:
             if isinstance(each.record, Job):

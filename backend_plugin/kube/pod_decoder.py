@@ -11,7 +11,9 @@ from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 
-from backend_plugin.core.observed import PLACE, PLACE_OF, Condition, Container, ContainerTermination, Pod
+from backend_plugin.core.dialects import table
+from backend_plugin.core.manifest.names import PLACE, PLACE_OF
+from backend_plugin.core.observed import Condition, Container, ContainerTermination, Pod
 from backend_plugin.core.reading import get_int, intern_text
 from backend_plugin.kube import api_errors, protobuf_envelope
 from backend_plugin.kube.decoder import ListPage, WatchedObject, WatchEvent
@@ -25,10 +27,6 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # As in `core.reading`: the maximum length of a message and the maximum absolute value of a number.
 _LONGEST: Final = 4_000
 _LARGEST: Final = 2**31 - 1
-_LABEL: Final = "training.kubeflow.org/"
-_JOB_NAME: Final = _LABEL + "job-name"
-_ROLE: Final = _LABEL + "replica-type"
-_INDEX: Final = _LABEL + "replica-index"
 _CONDITIONS: Final = frozenset({b"DisruptionTarget", b"PodScheduled", b"Ready"})
 _SHORT: Final = 256
 """The limit in bytes for cached states and conditions. Longer ones contain messages and rarely repeat."""
@@ -78,16 +76,18 @@ def _decode_object(pod: wire.Pod) -> WatchedObject:
 
 def _decode_pod(pod: wire.Pod, meta: wire.ObjectMeta) -> Pod:
     spec, status, labels, name = pod.spec, pod.status, meta.labels, decode_text(meta.name)
+    dialect = table.find_pod_dialect(labels)
     # Iterating over a copy of the repeated field takes half the time.
     by_type = {each.type: each for each in map(_decode_condition, status.conditions[:]) if each is not None}
     disrupted, inits = by_type.get("DisruptionTarget"), status.init_container_statuses
     return Pod(
         name=name,
         uid=decode_text(meta.uid),
-        job_name=_decode_interned(labels.get(_JOB_NAME, b"") or labels.get(PLACE_OF, b"")),
+        job_name=_decode_interned(labels.get(dialect.labels.job_name, b"") or labels.get(PLACE_OF, b"")),
         owners=_decode_owner_uids(meta.owner_references[:]),
-        role=_decode_role(labels.get(_ROLE, b"")),
-        index=_decode_index(labels.get(_INDEX, b"")),
+        role=_decode_role(labels.get(dialect.labels.role, b"")),
+        index=_decode_index(labels.get(dialect.labels.index, b"")),
+        trainer=dialect.container,
         place=_decode_interned(labels.get(PLACE, b"")),
         created=_decode_time(meta.creation_timestamp),
         deleted=_compute_deletion_time(meta) if meta.deletion_timestamp else None,

@@ -1,19 +1,19 @@
 """The cache of cluster objects, by job: the only source of observed state in the server."""
 
 import asyncio
-import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from backend_plugin.core import job_events, task_annotation
+from backend_plugin.core.dialects import table
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.last_transition import get_last_transition_time
 from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup, is_replica
 from backend_plugin.core.scheduling import gang_annotation, registry
 from backend_plugin.shell.attempt_index import AttemptIndex
-from backend_plugin.shell.cluster import ObjectName, Record
+from backend_plugin.shell.cluster import ObjectName, Record, build_job_name
 from backend_plugin.shell.queue_positions import QueuePositions
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ _MOST_EVENTS: Final = 50
 _MOST_GONE: Final = 2_000
 _FIELDS: Final[Mapping[type[Record], str]] = {Pod: "pods", PodGroup: "pod_groups", Event: "events"}
 """The attribute of an entry that holds the objects of a kind."""
-_REPLICA: Final = re.compile(r"(?P<job>.+)-(?:master|worker)-\d+")
 
 
 class CachedJob:
@@ -79,6 +78,13 @@ class CachedJob:
         self.version = self.unmeasured = 0
         """Incremented with every change; the number of durations to measure for a job that this server
         created: waiting time and start time."""
+
+    @property
+    def object_name(self) -> ObjectName:
+        """The name of the job; without a uid if the job does not exist."""
+        if self.job is None:
+            return ObjectName(namespace=self.namespace, name=self.name)
+        return build_job_name(self.job)
 
     @property
     def key(self) -> Key:
@@ -319,9 +325,7 @@ class Cache:
         """Return the entry of the job to which an object of that name belongs."""
         name = self._places.get((namespace, name)) or registry.parse_job_name(name)
         entry = self._entries.get((namespace, name))
-        if entry is None and (match := _REPLICA.fullmatch(name)):
-            entry = self._entries.get((namespace, match["job"]))
-        return entry
+        return entry or self._entries.get((namespace, table.parse_job_name(name)))
 
     # ---- changes from API requests
 

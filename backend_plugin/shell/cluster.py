@@ -42,6 +42,13 @@ class ObjectName:
     namespace: str
     name: str
     uid: str | None = None
+    dialect: str = ""
+    """The dialect of a job; the default dialect if empty."""
+
+
+def build_job_name(job: Job) -> ObjectName:
+    """Return the name of a job, which does not match a later job of the same name."""
+    return ObjectName(namespace=job.namespace, name=job.name, uid=job.uid or None, dialect=job.dialect)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +87,7 @@ class Sink(Protocol):
 
 
 class Cluster(Protocol):
-    """A cluster that runs PyTorchJobs; only jobs and pods with our label are read and changed.
+    """A cluster that runs training jobs; only jobs and pods with our label are read and changed.
 
     Every method raises `ClusterUnavailable` for transient errors. `create` and `patch` also raise
     `RequestRejected`.
@@ -94,21 +101,21 @@ class Cluster(Protocol):
         """
 
     async def get(self, name: ObjectName, *, awaited: bool = True) -> Manifest | None:
-        """Return a PyTorchJob as the API server has it now, not from a cache; None if it does not exist.
+        """Return a job as the API server has it now, not from a cache; None if it does not exist.
 
         Args:
             name: The job.
             awaited: A caller waits for the job; otherwise the request may be delayed as in `patch`.
         """
 
-    async def list_pods(self, namespace: str, job: str) -> Sequence[Pod] | None:
-        """Return the replicas of a PyTorchJob as the API server has them now, not from a cache.
+    async def list_pods(self, job: ObjectName) -> Sequence[Pod] | None:
+        """Return the replicas of a job as the API server has them now, not from a cache.
 
         None if the server has no permission to list pods; the watch status reports that.
         """
 
     async def patch(self, name: ObjectName, patch: Manifest, *, awaited: bool = False) -> None:
-        """Apply a merge patch (RFC 7386) to a PyTorchJob; has no effect if it does not exist.
+        """Apply a merge patch (RFC 7386) to a job; has no effect if it does not exist.
 
         Args:
             name: The job.
@@ -120,7 +127,7 @@ class Cluster(Protocol):
         """
 
     async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:
-        """Delete a PyTorchJob and, in the background, its pods; has no effect if it does not exist.
+        """Delete a job and, in the background, its pods; has no effect if it does not exist.
 
         Args:
             name: The job.

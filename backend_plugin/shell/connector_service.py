@@ -17,10 +17,12 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 
 from backend_plugin.core import job_ref, printable, rejection, signing
 from backend_plugin.core.attempts import AttemptSuperseded
+from backend_plugin.core.dialects import table
+from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import InvalidTask, RequestRejected, collect_problems
-from backend_plugin.core.job import Attempt, Dialect, JobRef, OwnerReference, Plan
+from backend_plugin.core.job import Attempt, JobRef, OwnerReference, Plan
 from backend_plugin.core.job_ref import UnreadableReference
-from backend_plugin.core.observed import Job, read_job
+from backend_plugin.core.observed import Job
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
@@ -141,7 +143,7 @@ class ConnectorService:
         planned = await self._plan_job(replace(request, run=run), pod_templates, size)
         await around.cache.ready.wait()  # Before this, the cache may lack other attempts.
         around.keeper.deleter.delete_superseded(run)
-        manifest = signing.sign_job(planned.manifests[0], around.ring.keys)
+        manifest = signing.sign_job(planned.job, around.ring.keys)
         last = around.cache.get_last_record(
             (run.namespace, get_text(get_mapping(manifest, "metadata"), "name"))
         )
@@ -150,7 +152,7 @@ class ConnectorService:
         # Update the cache before the next await, because it drops events of jobs that it does not contain.
         around.cache.merge_fetched_job(run.namespace, job, last, is_new=is_new)
         ref = JobRef(
-            dialect=Dialect.PYTORCHJOB,
+            dialect=job.dialect,
             namespace=run.namespace,
             name=job.name,
             uid=job.uid,
@@ -214,10 +216,11 @@ class ConnectorService:
     async def _create_job(self, manifest: Manifest, run: Attempt) -> tuple[Manifest, bool]:
         """Create the job; return it, and False if an earlier call for the same attempt has created it."""
         cluster, name = self._around.cluster, get_text(get_mapping(manifest, "metadata"), "name")
+        dialect = get_text(manifest, "kind")
         try:
             made = await cluster.create(manifest)
         except AlreadyExists:
-            there = await cluster.get(ObjectName(namespace=run.namespace, name=name))
+            there = await cluster.get(ObjectName(namespace=run.namespace, name=name, dialect=dialect))
             # The job was deleted between the two requests, or is being deleted.
             if there is None or read_job(there).deleting:
                 raise ClusterUnavailable(f"job {name} is being deleted") from None
@@ -232,7 +235,7 @@ class ConnectorService:
         message = message[:_REFUSAL_CHARACTERS]
         log.warning("refused: %s", message.replace("\n", "; "), extra=log_fields.build_attempt_fields(run))
         ref = JobRef(
-            dialect=Dialect.PYTORCHJOB,
+            dialect=table.DEFAULT.name,
             # A long namespace must not make the reference too long as well.
             namespace=run.namespace[: rejection.LONGEST_NAMESPACE],
             name="",

@@ -13,7 +13,7 @@ from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.shell import log_fields
 from backend_plugin.shell.background_operations import BackgroundOperations
 from backend_plugin.shell.cache import Cache
-from backend_plugin.shell.cluster import Cluster, NotDurable, ObjectName
+from backend_plugin.shell.cluster import Cluster, NotDurable, ObjectName, build_job_name
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,8 @@ class JobDeleter:
             NotDurable: If the cluster cannot store the deletion; it is retried, but lost on a restart.
         """
         order = self._schedule_delete(
-            ObjectName(namespace=ref.namespace, name=ref.name, uid=ref.uid), ref.output_prefix
+            ObjectName(namespace=ref.namespace, name=ref.name, uid=ref.uid, dialect=ref.dialect),
+            ref.output_prefix,
         )
         await asyncio.wait([order], timeout=DELETE_CALL)
         if isinstance(error := self._orders.find_error(order), NotDurable):
@@ -57,8 +58,7 @@ class JobDeleter:
         ]
         for entry, other in known:
             if entry.job is not None and entry.gone is None and attempts.is_earlier(other, run):
-                name = ObjectName(namespace=entry.namespace, name=entry.name, uid=entry.job.uid or None)
-                self._schedule_delete(name, other.output_prefix)
+                self._schedule_delete(build_job_name(entry.job), other.output_prefix)
         for _, other in known:
             if attempts.is_earlier(run, other):
                 raise attempts.build_superseded_error(run, by=other)

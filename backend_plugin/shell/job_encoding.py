@@ -64,8 +64,7 @@ def _encode_origin(job: Job) -> wire.Origin:
 
 
 def _find_end_time(job: Job) -> datetime | None:
-    ends = [each.since for each in job.conditions if each.true and each.type in ("Succeeded", "Failed")]
-    return job.completed or (ends[0] if ends else None)
+    return job.completed or (job.end_condition.since if job.end_condition is not None else None)
 
 
 def _encode_verdict(verdict: Verdict) -> wire.Verdict:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from backend_plugin.core import job_lookup
-from backend_plugin.core.job import TRAINER
 from backend_plugin.core.observed import Job, Pod
 from backend_plugin.shell.cache import CachedJob
 from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, ObjectName
@@ -98,7 +97,7 @@ def _has_started(pod: Pod) -> bool:
 def _open_log(pod: Pod, namespace: str, cluster: Cluster, wanted: LogSelection) -> AsyncIterator[LogLine]:
     container = pod.primary
     request = LogRequest(
-        container=container.name if container else TRAINER,
+        container=container.name if container else pod.trainer,
         follow=wanted.follow,
         tail=wanted.tail,
         previous=wanted.previous,

@@ -20,7 +20,7 @@ from backend_plugin.core.observed import Job
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import job_encoding, job_logs, job_watch
 from backend_plugin.shell.cache import Cache, CachedJob
-from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, ObjectName
+from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, build_job_name
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.verdicts import VerdictStore
 from kfpytorch_idl.v1 import people_pb2 as wire
@@ -122,7 +122,7 @@ class JobService:
         job = _require_job(entry)
         now, before = self.judge.now(), self._encode_job(entry)
         duties = cleanup.plan_cancellation(entry.get_observed_state(), request.reason, now)
-        name = ObjectName(namespace=entry.namespace, name=entry.name, uid=job.uid or None)
+        name = build_job_name(job)
         phase = before.flyte.phase
         if duties.patch is None or not await self.verdicts.store(name, duties.patch, awaited=True):
             return wire.CancelJobResponse(job=before, was_over=True, phase_before=phase)

@@ -14,13 +14,14 @@ from datetime import datetime, timedelta
 from typing import Final, NoReturn, Protocol, TypeAlias
 
 from backend_plugin.core import ownership
+from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import Attempt, OwnerReference
 from backend_plugin.core.manifest import names
-from backend_plugin.core.observed import Job, read_job
+from backend_plugin.core.observed import Job
 from backend_plugin.shell import log_fields
 from backend_plugin.shell.allowlist import Allowlist
-from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, ObjectName
+from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, build_job_name
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.together import run_until_first_exit
 
@@ -117,7 +118,7 @@ class OrphanFinder:
         Raises:
             ClusterUnavailable: If the deletion may have failed.
         """
-        name = _build_name(suspect.job)
+        name = build_job_name(suspect.job)
         there = await self.cluster.get(name)
         if there is None or not name.uid or not names.has_output_prefix(there, suspect.run.output_prefix):
             return False
@@ -195,7 +196,7 @@ class OrphanCollector:
     async def _record_owner(self, suspect: OrphanCandidate, owner: OwnerReference | None) -> None:
         try:
             await self._orphanage.cluster.patch(
-                _build_name(suspect.job), ownership.build_ownership_patch(owner)
+                build_job_name(suspect.job), ownership.build_ownership_patch(owner)
             )
         except (RequestRejected, ClusterUnavailable) as trouble:
             self._metrics.cluster_errors.add("settle", type(trouble).__name__)
@@ -260,10 +261,6 @@ async def _run_periodically(pause: timedelta, do: Callable[[], Awaitable[None]])
 
 def _build_key(job: Job) -> _Key:
     return job.namespace, job.name, job.uid
-
-
-def _build_name(job: Job) -> ObjectName:
-    return ObjectName(namespace=job.namespace, name=job.name, uid=job.uid or None)
 
 
 def _build_log_fields(suspect: OrphanCandidate) -> Mapping[str, object]:

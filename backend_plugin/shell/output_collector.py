@@ -121,7 +121,7 @@ class OutputCollector:
     async def _fetch_pods(self, entry: CachedJob) -> None:
         """Fetch the pods of the job, and update those that the watch has not changed meanwhile."""
         before = {pod.name: pod for pod in entry.pods}
-        found = await self._cluster.list_pods(entry.namespace, entry.name)
+        found = await self._cluster.list_pods(entry.object_name)
         if found is None or self._cache.get(entry.key) is not entry:
             return
         now = {pod.name: pod for pod in entry.pods}

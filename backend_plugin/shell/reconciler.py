@@ -8,15 +8,17 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 from backend_plugin.core import cleanup, job_events
 from backend_plugin.core.cleanup import CleanupActions
+from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import JobRef
 from backend_plugin.core.job_events import JobEventReason
-from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_job
+from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.values import Manifest
@@ -136,7 +138,9 @@ class Reconciler:
 
     async def _fetch_missing_job(self, ref: JobRef) -> None:
         last = self._cache.get_last_record((ref.namespace, ref.name))
-        found = await self._cluster.get(ObjectName(namespace=ref.namespace, name=ref.name))
+        found = await self._cluster.get(
+            ObjectName(namespace=ref.namespace, name=ref.name, dialect=ref.dialect)
+        )
         if found is not None:
             self._cache.merge_fetched_job(ref.namespace, read_job(found), last)
             return
@@ -329,16 +333,14 @@ class Reconciler:
 
     async def _confirm_deleted(self, entry: CachedJob) -> None:
         last = self._cache.get_last_record(entry.key)
-        found = await self._cluster.get(ObjectName(namespace=entry.namespace, name=entry.name))
+        found = await self._cluster.get(replace(entry.object_name, uid=None))
         if found is None:
             self._cache.mark_deleted(entry)
         else:
             self._cache.merge_fetched_job(entry.namespace, read_job(found), last)
 
     async def _clean_up(self, entry: CachedJob, duties: CleanupActions) -> None:
-        name = ObjectName(
-            namespace=entry.namespace, name=entry.name, uid=entry.job.uid if entry.job else None
-        )
+        name = entry.object_name
         if duties.patch is not None:
             log.debug("storing the failure on the job", extra=log_fields.build_cached_job_fields(entry))
             await self._verdicts.store(name, duties.patch)

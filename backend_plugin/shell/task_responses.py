@@ -13,7 +13,6 @@ from google.protobuf.struct_pb2 import Struct
 
 from backend_plugin.core import rejection
 from backend_plugin.core.errors import BackendError
-from backend_plugin.core.job import TRAINER
 from backend_plugin.core.log_links import LogLink
 from backend_plugin.core.observed import Pod
 from backend_plugin.core.verdict import Phase, Verdict
@@ -134,8 +133,9 @@ async def read_last_lines(
 ) -> AsyncIterator[Sequence[str]]:
     """Yield the last lines of each replica, one batch per replica, up to a total size."""
     left = _MOST_BYTES
-    wanted = LogRequest(container=TRAINER, tail=min(lines, _MOST_LINES) or _FEW_LINES)
+    tail = min(lines, _MOST_LINES) or _FEW_LINES
     for pod in sorted(pods, key=lambda each: (each.role, each.index)):
+        wanted = LogRequest(container=pod.trainer, tail=tail)
         name = ObjectName(namespace=namespace, name=pod.name, uid=pod.uid)
         batch = await _read_tail(pod.replica, cluster.read_log(name, wanted))
         left -= sum(map(len, batch))

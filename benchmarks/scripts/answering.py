@@ -35,12 +35,13 @@ def name(number: int) -> str:
 
 def reference(number: int) -> bytes:
     from backend_plugin.core import job_ref
-    from backend_plugin.core.job import Dialect, JobRef
+    from backend_plugin.core.dialects.table import DEFAULT
+    from backend_plugin.core.job import JobRef
     from backend_plugin.core.signing import SigningKeys
 
     return job_ref.encode(
         JobRef(
-            dialect=Dialect.PYTORCHJOB,
+            dialect=DEFAULT.name,
             namespace=PROJECT,
             name=name(number),
             output_prefix=prefix(number),
@@ -142,7 +143,9 @@ def now() -> datetime:
 
 async def ours(jobs: int) -> tuple[grpc.aio.Server, int]:
     from backend_plugin.core import settings
-    from backend_plugin.core.observed import Job, Pod, read_job, read_pod
+    from backend_plugin.core.dialects.table import read_job
+    from backend_plugin.core.object_readers import read_pod
+    from backend_plugin.core.observed import Job, Pod
     from backend_plugin.shell import connector_handlers, connector_service
     from backend_plugin.shell.allowlist import Allowlist
     from backend_plugin.shell.background_operations import BackgroundOperations
@@ -193,7 +196,7 @@ def plain(manifest: dict[str, Any]) -> dict[str, Any]:
 
 async def changing(cache: Any, jobs: int) -> None:
     """Change the phase of twenty jobs per second."""
-    from backend_plugin.core.observed import read_job
+    from backend_plugin.core.dialects.table import read_job
 
     for number in itertools.cycle(range(0, jobs, 7)):
         said = job(number, now())

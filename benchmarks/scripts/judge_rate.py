@@ -8,7 +8,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.observed import Observed, read_observed
+from backend_plugin.core.object_readers import read_observed
+from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 from benchmarks.scripts.rate import BATCH, measured

@@ -25,7 +25,8 @@ from rig.control_plane import ControlPlane, Options
 from backend_plugin import task_request
 from backend_plugin.cli import propeller_emulator, python_file
 from backend_plugin.core import job_ref
-from backend_plugin.core.job import Attempt, Dialect, JobRef
+from backend_plugin.core.dialects.table import DEFAULT
+from backend_plugin.core.job import Attempt, JobRef
 from backend_plugin.core.manifest import names
 from benchmarks.scripts.etcd_copies import Etcd, uids
 from benchmarks.scripts.processors import running_on
@@ -78,7 +79,7 @@ class Work:
         run = self.run(name)
         return job_ref.encode(
             JobRef(
-                dialect=Dialect.PYTORCHJOB,
+                dialect=DEFAULT.name,
                 namespace=run.namespace,
                 name=names.job_name(run),
                 output_prefix=run.output_prefix,

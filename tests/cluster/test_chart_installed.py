@@ -27,7 +27,8 @@ from rig.real_cluster import RealCluster
 from rig.stores import S3
 
 from backend_plugin.core import job_ref
-from backend_plugin.core.job import Dialect, JobRef
+from backend_plugin.core.dialects.table import DEFAULT
+from backend_plugin.core.job import JobRef
 from backend_plugin.shell import job_service
 
 pytestmark = pytest.mark.timeout(600)
@@ -176,7 +177,7 @@ def test_a_caller_without_credentials_gets_nothing(installed: Installed, tmp_pat
     """
     invented = job_ref.encode(
         JobRef(
-            dialect=Dialect.PYTORCHJOB,
+            dialect=DEFAULT.name,
             namespace=TASKS,
             name="f1-n0-0",
             output_prefix=f"{installed.store.uri}/a",

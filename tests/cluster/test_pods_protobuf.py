@@ -8,7 +8,7 @@ from kubernetes_messages import BYTES, MAGIC, field
 from rig.api import pods
 from rig.control_plane import ControlPlane
 
-from backend_plugin.core.observed import read_pod
+from backend_plugin.core.object_readers import read_pod
 from backend_plugin.kube import api_errors, protobuf_envelope
 from backend_plugin.kube.api_resources import LABELLED
 from backend_plugin.kube.decoder import ListPage, WatchEvent

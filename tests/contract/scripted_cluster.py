@@ -6,8 +6,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from backend_plugin.core.dialects import table
+from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.job import OwnerReference
-from backend_plugin.core.observed import JOB_NAME, Event, Job, Pod, PodGroup, read_event, read_job, read_pod
+from backend_plugin.core.object_readers import read_event, read_pod
+from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import merge_patch
 from backend_plugin.shell.cluster import (
@@ -26,6 +29,7 @@ def ago(seconds: float) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+LABEL = table.DEFAULT.labels.job_name
 _READERS = {"PyTorchJob": read_job, "Pod": read_pod, "Event": read_event}
 
 
@@ -76,7 +80,7 @@ class ScriptedCluster:
 
     def _owned(self, manifest: Any) -> Any:
         """Return the owner reference that the operator writes to a replica; a test may write another one."""
-        name = manifest["metadata"].get("labels", {}).get(JOB_NAME)
+        name = manifest["metadata"].get("labels", {}).get(LABEL)
         job = self.objects.get(("PyTorchJob", manifest["metadata"]["namespace"], name))
         owners = [{"kind": "PyTorchJob", "name": name, "uid": job["metadata"]["uid"]}] if job else []
         return {"ownerReferences": owners} if manifest["kind"] == "Pod" and owners else {}
@@ -140,10 +144,10 @@ class ScriptedCluster:
         await self.late.wait()
         return found
 
-    async def list_pods(self, namespace: str, job: str) -> Sequence[Pod] | None:
+    async def list_pods(self, job: ObjectName) -> Sequence[Pod] | None:
         await self._asked("pods")
-        there = [each for key, each in self.objects.items() if key[:2] == ("Pod", namespace)]
-        found = [read_pod(each) for each in there if each["metadata"]["labels"].get(JOB_NAME) == job]
+        there = [each for key, each in self.objects.items() if key[:2] == ("Pod", job.namespace)]
+        found = [read_pod(each) for each in there if each["metadata"]["labels"].get(LABEL) == job.name]
         await self.late.wait()
         return None if self.blind else found
 

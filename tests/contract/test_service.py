@@ -13,9 +13,9 @@ from scripted_cluster import ScriptedCluster, ago
 from serving import NAMESPACE, Served, metadata, now, serving, template, until
 from stories import is_phase, name_of, pod, status, tell, terminated
 
+from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import OwnerReference
-from backend_plugin.core.observed import read_job
 from backend_plugin.core.verdict import Phase
 
 

@@ -11,7 +11,7 @@ import pytest
 from histories import history
 
 from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.observed import read_observed
+from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 from backend_plugin.core.verdict import Phase

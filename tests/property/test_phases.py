@@ -7,7 +7,7 @@ import pytest
 from histories import Moment, history
 
 from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.observed import read_observed
+from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.verdict import Phase, Verdict, is_retryable

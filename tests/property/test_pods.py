@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backend_plugin.core import settings as platform
+from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.job import Attempt, Placement, ReplicaGroup, ReplicaRole, Resources
 from backend_plugin.core.manifest.pod import PodRequest, build_pod_templates
@@ -169,7 +170,11 @@ def requests(draw: Callable[..., Any]) -> PodRequest:
     known = {"metadata": {"name": "base", "namespace": "flyte"}, "template": draw(bases)}
     section = SECTION if draw(st.booleans()) else {}
     return PodRequest(
-        template=draw(templates()), run=RUN, settings=platform.read(section), pod_templates=[known]
+        template=draw(templates()),
+        run=RUN,
+        settings=platform.read(section),
+        dialect=DEFAULT,
+        pod_templates=[known],
     )
 
 

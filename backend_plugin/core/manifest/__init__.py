@@ -1,1 +1,1 @@
-"""The manifests of a job: its pods (`pod`, `pod_*`) and the PyTorchJob that contains them."""
+"""The manifests of a job: its pods (`pod`, `pod_*`) and the metadata of the job that contains them."""

@@ -13,8 +13,7 @@ from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
 
 LONGEST_NAME: Final = 50
-"""The maximum length: <job>-worker-<index>, with an index up to 99999, fits into the 63 characters of a
-pod or service name."""
+"""The maximum length of the name of a job; a dialect may allow less."""
 
 PREFIX: Final = "kfpytorch.flyte.org/"
 """The prefix of all labels and annotations of this project."""
@@ -22,6 +21,14 @@ IDENTITY: Final = "kfpytorch.flyte.org/job"
 """The label of a job and its pods; watches select by it."""
 OUTPUT_PREFIX: Final = "kfpytorch.flyte.org/output-prefix"
 """The annotation of a job with the output prefix of its attempt."""
+CLEAN_POD_POLICY: Final = "kfpytorch.flyte.org/clean-pod-policy"
+"""The annotation with a clean pod policy that the server applies instead of the operator."""
+PLACE_OF: Final = "kfpytorch.flyte.org/place-of"
+"""The label of a placeholder pod that contains the name of the job."""
+PLACE: Final = "kfpytorch.flyte.org/place"
+"""The label of a placeholder pod that contains the replica role in lower case."""
+NAME: Final = r".+-\d+-[0-9a-f]{12}"
+"""A regular expression that matches the names of our jobs."""
 
 _MANAGED_BY: Final = {
     "app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch",
@@ -33,13 +40,13 @@ _HASH_CHARACTERS: Final = 12
 _NO_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
-def job_name(run: Attempt) -> str:
-    """Return ``<execution>-<node>-<attempt>-<hash>``, a DNS-1035 label, with a head cut to fit."""
+def job_name(run: Attempt, longest: int = LONGEST_NAME) -> str:
+    """Return ``<execution>-<node>-<attempt>-<hash>``, a DNS-1035 label of at most `longest` characters."""
     tail = f"-{run.attempt}-{_hash_output_prefix(run.output_prefix)[:_HASH_CHARACTERS]}"
     head = _NO_NAME.sub("-", f"{run.execution}-{run.node_id}".lower()).strip("-")
     if not head[:1].isalpha():
         head = f"f{head}"
-    return head[: LONGEST_NAME - len(tail)].rstrip("-") + tail
+    return head[: longest - len(tail)].rstrip("-") + tail
 
 
 def compute_identity(run: Attempt) -> str:

@@ -10,7 +10,9 @@ from backend_plugin.core.manifest import names
 from backend_plugin.core.values import JsonValue, Manifest
 
 
-def build_job_metadata(template: TaskTemplate, run: Attempt, deadlines: Deadlines, pod: Manifest) -> Manifest:
+def build_job_metadata(
+    template: TaskTemplate, run: Attempt, deadlines: Deadlines, pod: Manifest, *, longest_name: int
+) -> Manifest:
     """Return the name, labels, annotations and owner of the job around `pod`.
 
     A job has the labels and annotations of its pods, so that queues and cost reports see them. Those of the
@@ -20,7 +22,7 @@ def build_job_metadata(template: TaskTemplate, run: Attempt, deadlines: Deadline
     metadata = _get_mapping(pod, "metadata")
     owners = names.build_owner_references(run.owner)
     return {
-        "name": names.job_name(run),
+        "name": names.job_name(run, longest_name),
         "namespace": run.namespace,
         "labels": {
             **_get_mapping(metadata, "labels"),

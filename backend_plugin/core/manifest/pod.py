@@ -1,6 +1,6 @@
 """The pod templates of a job: the order of the steps that build them.
 
-Each step is in a module `pod_*`; the job around the pods is in `pytorchjob`.
+Each step is in a module `pod_*`; `core.dialects` writes the job around the pods.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
+from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import InvalidTask, Problem, Problems
 from backend_plugin.core.job import Attempt, ReplicaGroup
 from backend_plugin.core.manifest import (
@@ -37,6 +38,7 @@ class PodRequest:
     """The task template; it is not modified."""
     run: Attempt
     settings: Settings
+    dialect: Dialect
     pod_templates: Sequence[Manifest] = ()
     """Every known core/v1 PodTemplate, of all namespaces."""
 
@@ -153,11 +155,13 @@ def _get_container_key(group: ReplicaGroup) -> tuple[object, ...]:
 def _finalize_spec(
     ground: _PodContext, spec: Mapping[str, Any], group: ReplicaGroup, problems: list[Problem]
 ) -> Mapping[str, Any]:
-    draft, settings = ground.draft, ground.request.settings
-    spec = pod_containers.finalize_spec(spec, draft.primary, group, settings)
-    problems.extend(pod_checks.check_pod(spec, draft, settings))
+    draft, settings, dialect = ground.draft, ground.request.settings, ground.request.dialect
+    spec = pod_containers.finalize_spec(
+        spec, draft.primary, group, settings, container_name=dialect.container
+    )
+    problems.extend(pod_checks.check_pod(spec, draft, settings, dialect))
     if group.processes > 1:
-        problems.extend(pod_checks.check_gpu_count(spec, group, settings))
+        problems.extend(pod_checks.check_gpu_count(spec, group, settings, dialect))
     return spec
 
 

@@ -9,43 +9,45 @@ from typing import Any, Final
 
 import msgspec
 
+from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import TRAINER, ReplicaGroup
+from backend_plugin.core.job import ReplicaGroup
 from backend_plugin.core.manifest import pod_resources
 from backend_plugin.core.manifest.pod_containers import KINDS
 from backend_plugin.core.manifest.pod_draft import PodDraft
 from backend_plugin.core.protojson import format_value
 from backend_plugin.core.settings import Settings
 
-# The port that the operator adds to the training container, and the value of MASTER_PORT.
-PORT_NAME: Final = "pytorchjob-port"
-PORT: Final = 23456
 # The limit of Linux for one argument, with its terminator: 32 pages of 4 KiB.
 _LONGEST_TEXT: Final = 32 * 4096 - 1
 _BEGINNING: Final = 40
 
 
-def check_pod(spec: Mapping[str, Any], draft: PodDraft, settings: Settings) -> Iterator[Problem]:
+def check_pod(
+    spec: Mapping[str, Any], draft: PodDraft, settings: Settings, dialect: Dialect
+) -> Iterator[Problem]:
     """Yield the problems of a pod's spec whose containers have their final names and resources."""
     for kind in KINDS:
         for index, container in enumerate(spec.get(kind, ())):
             path = draft.get_container_path(kind, index)
             yield from _check_container(container, path, settings)
-            if container["name"] == TRAINER and kind == "containers":
-                yield from _check_ports(container.get("ports", ()), f"{path}.ports")
+            if container["name"] == dialect.container and kind == "containers":
+                yield from dialect.check_container(container, path)
     names = [each["name"] for kind in KINDS for each in spec.get(kind, ())]
     volumes = [each.get("name", "") for each in spec.get("volumes", ())]
-    taken = f"rename one of them; {TRAINER} is the name of the training container"
+    taken = f"rename one of them; {dialect.container} is the name of the training container"
     for name in _list_repeated(names):
-        remedy = taken if name == TRAINER else "rename one of them"
+        remedy = taken if name == dialect.container else "rename one of them"
         yield _problem(f"{draft.path}.containers", name, "is the name of two containers", remedy)
     for name in _list_repeated(volumes):
         yield _problem(f"{draft.path}.volumes", name, "is the name of two volumes", "rename one of them")
 
 
-def check_gpu_count(spec: Mapping[str, Any], group: ReplicaGroup, settings: Settings) -> Iterator[Problem]:
+def check_gpu_count(
+    spec: Mapping[str, Any], group: ReplicaGroup, settings: Settings, dialect: Dialect
+) -> Iterator[Problem]:
     """Yield a problem if a replica with GPUs starts more processes than it has GPUs."""
-    trainer = next(each for each in spec["containers"] if each["name"] == TRAINER)
+    trainer = next(each for each in spec["containers"] if each["name"] == dialect.container)
     gpus = pod_resources.read_container_resources(trainer, settings).limits.get(settings.gpu_resource_name)
     if gpus and gpus.is_whole and gpus.whole < group.processes:
         yield _problem(
@@ -92,20 +94,6 @@ def _is_short(container: Mapping[str, Any]) -> bool:
         return len(msgspec.json.encode(container)) <= _LONGEST_TEXT
     except UnicodeEncodeError:  # A lone surrogate, which YAML allows.
         return False
-
-
-def _check_ports(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[Problem]:
-    """Yield the ports that conflict in the service, for which the operator ignores their protocols."""
-    said = [(each.get("name", ""), each.get("containerPort", 0)) for each in ports]
-    for name in _list_repeated([name for name, _ in said if name]):
-        yield _problem(path, name, "is the name of two ports", "rename one of them")
-    for number in _list_repeated([number for _, number in said]):
-        remedy = "leave one of the two out: each is a TCP port of the replica's service"
-        yield _problem(path, number, "is the number of two ports", remedy)
-    # If another port has the operator's name, the operator adds none.
-    if PORT_NAME not in dict(said) and any(name and number == PORT for name, number in said):
-        remedy = f"name it {PORT_NAME}, or use another number"
-        yield _problem(path, PORT, "is the port with which replicas find each other", remedy)
 
 
 def _list_repeated(values: Sequence[Any]) -> list[Any]:

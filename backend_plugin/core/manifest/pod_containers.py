@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from backend_plugin.core.job import TRAINER, ReplicaGroup
+from backend_plugin.core.job import ReplicaGroup
 from backend_plugin.core.manifest import pod_base, pod_env, pod_resources
 from backend_plugin.core.manifest.pod_draft import PodDraft
 from backend_plugin.core.manifest.pod_resources import NO_CLAIM, ResourceRequirements
@@ -71,7 +71,7 @@ def with_flyte_defaults(
 
 
 def finalize_spec(
-    spec: Mapping[str, Any], primary: str, group: ReplicaGroup, settings: Settings
+    spec: Mapping[str, Any], primary: str, group: ReplicaGroup, settings: Settings, *, container_name: str
 ) -> Mapping[str, Any]:
     """Return the final spec: the primary container has the operator's name and reports its failures."""
 
@@ -80,7 +80,7 @@ def finalize_spec(
             env = pod_env.with_failure_reporting(
                 pod_env.with_training_env(container, group.processes, settings)
             )
-            named = {**container, "name": TRAINER, "env": pod_env.without_duplicates(env)}
+            named = {**container, "name": container_name, "env": pod_env.without_duplicates(env)}
             return {**named, "image": group.image} if group.image else named
         env = container.get("env", ())
         return {**container, "env": pod_env.without_duplicates(env)} if env else container

@@ -3,11 +3,12 @@
 `selection` chooses the scheduler, `schedulers` has one module for each, and `registry` lists them by name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import replace
 
 from backend_plugin.core.errors import collect_problems
-from backend_plugin.core.job import TrainingJob
-from backend_plugin.core.observed import read_job
+from backend_plugin.core.job import JobDraft, TrainingJob, build_no_companions
+from backend_plugin.core.reading import get_mapping
 from backend_plugin.core.scheduling import (
     adapter,
     adapter_composition,
@@ -16,32 +17,46 @@ from backend_plugin.core.scheduling import (
     gang_options,
 )
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.core.scheduling.companions import CompanionBuilder
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.scheduling.registry import ADAPTERS
 from backend_plugin.core.values import Manifest
 
-__all__ = ["GangSettings", "build_manifests"]
+__all__ = ["GangSettings", "add_gang"]
 
 
-def build_manifests(
-    job: TrainingJob, manifest: Manifest, chosen: GangSettings, found: Capabilities = NOTHING
-) -> Sequence[Manifest]:
-    """Return the job manifest with the fields of its gang scheduler, followed by its companion objects.
-
-    The owner references of the companion objects contain a placeholder instead of the uid of the job.
+def add_gang(
+    job: TrainingJob, draft: JobDraft, chosen: GangSettings, found: Capabilities = NOTHING, *, dialect: str
+) -> tuple[JobDraft, Callable[[str], tuple[Manifest, ...]]]:
+    """Return the job with the fields of its gang scheduler, and its companion objects by the uid of the job.
 
     Raises:
         InvalidTask: If a label, annotation or field of the job or its pods contradicts the gang.
     """
     how = gang_options.find_adapter(job, chosen)
     if how is None:
-        return (manifest,)
-    gang = gang_options.build_gang(job, manifest, chosen, how, found)
+        return draft, build_no_companions
+    gang = gang_options.build_gang(job, draft, chosen, how, found)
     with collect_problems() as problems:
-        problems.extend(adapter.check_conflicts(manifest, gang, how))
-        problems.extend(adapter_composition.check_other_schedulers(manifest, chosen.scheduler, ADAPTERS))
-    whole = companions.annotate_companions(
-        adapter.with_scheduling(manifest, gang, how), how.build_companions(gang)
+        problems.extend(adapter.check_conflicts(draft, gang, how))
+        problems.extend(adapter_composition.check_other_schedulers(draft, chosen.scheduler, ADAPTERS))
+    made = how.build_companions(gang)
+    annotations = {gang_annotation.ANNOTATION: gang_annotation.encode_gang(gang, how)}
+    if made:
+        annotations[companions.ANNOTATION] = companions.encode(made)
+    whole = _with_annotations(adapter.with_scheduling(draft, gang, how), annotations)
+    return whole, CompanionBuilder(
+        dialect=dialect,
+        namespace=gang.namespace,
+        job=gang.name,
+        output_prefix=job.run.output_prefix,
+        objects=made,
     )
-    whole = gang_annotation.annotate_gang(whole, gang, how)
-    return (whole, *companions.read_companions(read_job(whole)))
+
+
+def _with_annotations(draft: JobDraft, annotations: Manifest) -> JobDraft:
+    metadata = draft.metadata
+    return replace(
+        draft,
+        metadata={**metadata, "annotations": {**get_mapping(metadata, "annotations"), **annotations}},
+    )

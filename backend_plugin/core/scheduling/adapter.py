@@ -5,10 +5,11 @@ The data of each scheduler is in `schedulers`. `adapter_composition` combines tw
 
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from backend_plugin.core.errors import Problem
+from backend_plugin.core.job import JobDraft
 from backend_plugin.core.protojson import format_value
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling.capabilities import Capabilities
@@ -28,8 +29,10 @@ class SchedulingFields:
     """The fields, labels and annotations of a job that its scheduler, or the operator for it, reads."""
 
     job_labels: Mapping[str, str] = field(default_factory=dict)
-    run_policy: Manifest = field(default_factory=dict)
-    """Fields of ``spec.runPolicy``."""
+    scheduling_policy: Manifest = field(default_factory=dict)
+    """The fields of the operator's scheduling policy, for pod groups that the operator creates."""
+    suspended: bool = False
+    """True if a queue starts the job."""
     scheduler_name: str = ""
     """The `schedulerName` of all pods; empty if it is left unchanged."""
     priority_class_name: str = ""
@@ -143,37 +146,26 @@ class SchedulerAdapter:
         return [{"apiVersion": made.api_version, "kind": made.kind, "spec": made.spec(gang)}]
 
 
-def with_scheduling(manifest: Manifest, gang: GangSpec, adapter: SchedulerAdapter) -> Manifest:
+def with_scheduling(draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter) -> JobDraft:
     """Return the job with the marks of the scheduler; `check_conflicts` has found no problem."""
     marks = adapter.marks(gang)
-    spec, metadata = get_mapping(manifest, "spec"), get_mapping(manifest, "metadata")
-    replicas = get_mapping(spec, "pytorchReplicaSpecs")
-    return {
-        **manifest,
-        "metadata": _with_entries(metadata, "labels", marks.job_labels),
-        "spec": {
-            **spec,
-            "pytorchReplicaSpecs": {
-                **replicas,
-                **{
-                    member.role.value: _with_pod_fields(
-                        get_mapping(replicas, member.role.value), member, marks
-                    )
-                    for member in gang.members
-                },
-            },
-            "runPolicy": {**get_mapping(spec, "runPolicy"), **marks.run_policy},
+    return replace(
+        draft,
+        metadata=_with_entries(draft.metadata, "labels", marks.job_labels),
+        pods={
+            member.role: _with_pod_fields(draft.pods[member.role], member, marks) for member in gang.members
         },
-    }
+        scheduling_policy=marks.scheduling_policy,
+        suspended=marks.suspended,
+    )
 
 
-def check_conflicts(manifest: Manifest, gang: GangSpec, adapter: SchedulerAdapter) -> Iterator[Problem]:
+def check_conflicts(draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter) -> Iterator[Problem]:
     """Yield a problem for each value of a pod or the task that differs from the mark of the scheduler."""
     marks = adapter.marks(gang)
-    metadata = get_mapping(manifest, "metadata")
-    yield from _check_values(get_mapping(metadata, "labels"), marks.job_labels, "metadata.labels")
+    yield from _check_values(get_mapping(draft.metadata, "labels"), marks.job_labels, "metadata.labels")
     for member in gang.members:
-        template = get_mapping(manifest, "spec", "pytorchReplicaSpecs", member.role.value, "template")
+        template = draft.pods[member.role]
         path = f"{member.name} pod"
         yield from _check_values(
             get_mapping(template, "metadata", "labels"), marks.pod_labels, f"{path}.labels"
@@ -201,8 +193,7 @@ def _check_values(said: Manifest, wanted: Mapping[str, str], path: str) -> Itera
             )
 
 
-def _with_pod_fields(replica: Manifest, member: GangRole, marks: SchedulingFields) -> Manifest:
-    template = get_mapping(replica, "template")
+def _with_pod_fields(template: Manifest, member: GangRole, marks: SchedulingFields) -> Manifest:
     metadata = _with_entries(get_mapping(template, "metadata"), "labels", marks.pod_labels)
     metadata = _with_entries(metadata, "annotations", marks.pod_annotations(member))
     names: Mapping[str, JsonValue] = {
@@ -210,7 +201,7 @@ def _with_pod_fields(replica: Manifest, member: GangRole, marks: SchedulingField
         "priorityClassName": marks.priority_class_name,
     }
     spec = {**get_mapping(template, "spec"), **{key: value for key, value in names.items() if value}}
-    return {**replica, "template": {**template, "metadata": metadata, "spec": spec}}
+    return {**template, "metadata": metadata, "spec": spec}
 
 
 def _with_entries(metadata: Manifest, key: str, more: Mapping[str, str]) -> Manifest:

@@ -1,10 +1,11 @@
 """Two adapters for one job: one admits it through a queue, the other places its pods."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
 from backend_plugin.core.errors import Problem
+from backend_plugin.core.job import JobDraft
 from backend_plugin.core.protojson import format_value
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling.adapter import SchedulerAdapter, SchedulingFields
@@ -27,7 +28,7 @@ def combine_adapters(places: SchedulerAdapter, admits: SchedulerAdapter) -> Sche
         return replace(
             marks,
             job_labels={**marks.job_labels, **before.job_labels},
-            run_policy={**marks.run_policy, **before.run_policy},
+            suspended=before.suspended,
         )
 
     return replace(
@@ -44,13 +45,13 @@ def find_admission_adapter(table: Table) -> tuple[str, SchedulerAdapter] | None:
     return next(((name, each) for name, each in named if each.admits), None)
 
 
-def check_other_schedulers(manifest: Manifest, chosen: str, table: Table) -> Iterator[Problem]:
+def check_other_schedulers(draft: JobDraft, chosen: str, table: Table) -> Iterator[Problem]:
     """Yield a problem for each label or annotation that addresses a scheduler other than the selected one."""
     mine = next(iter(table[chosen].values()))
     for name, styles in table.items():
         other = next(iter(styles.values()))
         why = "" if name == chosen else _get_conflict_reason(mine, other)
-        for path, key, value in _find_scheduler_keys(manifest, other) if why else ():
+        for path, key, value in _find_scheduler_keys(draft, other) if why else ():
             yield Problem(
                 field=f"{path}.{key}",
                 value=format_value(value),
@@ -66,13 +67,13 @@ def _get_conflict_reason(mine: SchedulerAdapter, other: SchedulerAdapter) -> str
     return mine.not_after_admission or other.not_after_admission
 
 
-def _find_scheduler_keys(manifest: Manifest, other: SchedulerAdapter) -> Iterator[tuple[str, str, str]]:
+def _find_scheduler_keys(draft: JobDraft, other: SchedulerAdapter) -> Iterator[tuple[str, str, str]]:
     """Yield the first path, the key and the value of each label or annotation for the scheduler.
 
     Empty values are ignored.
     """
     found: dict[tuple[str, str], str] = {}
-    for path, metadata in _iter_metadata(manifest):
+    for path, metadata in _iter_metadata(draft):
         for part in _PARTS:
             said = get_mapping(metadata, part)
             for key in said:
@@ -81,11 +82,7 @@ def _find_scheduler_keys(manifest: Manifest, other: SchedulerAdapter) -> Iterato
     return ((path, key, value) for (key, value), path in found.items())
 
 
-def _iter_metadata(manifest: Manifest) -> Iterator[tuple[str, Manifest]]:
-    yield "metadata", get_mapping(manifest, "metadata")
-    replicas: Mapping[str, object] = get_mapping(manifest, "spec", "pytorchReplicaSpecs")
-    for role in replicas:
-        yield (
-            f"{role.lower()} pod",
-            get_mapping(manifest, "spec", "pytorchReplicaSpecs", role, "template", "metadata"),
-        )
+def _iter_metadata(draft: JobDraft) -> Iterator[tuple[str, Manifest]]:
+    yield "metadata", draft.metadata
+    for role, pod in draft.pods.items():
+        yield f"{role.value.lower()} pod", get_mapping(pod, "metadata")

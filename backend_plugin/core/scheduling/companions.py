@@ -1,19 +1,19 @@
 """The companion objects of a job, stored in an annotation of it so that any server can create them again."""
 
 from collections.abc import Container, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
+from backend_plugin.core.dialects import table
+from backend_plugin.core.job import NO_UID
 from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import Job
-from backend_plugin.core.reading import get_mapping
 from backend_plugin.core.scheduling.registry import ADAPTERS
 from backend_plugin.core.values import Manifest
 
 ANNOTATION: Final = "kfpytorch.flyte.org/companions"
-NO_UID: Final = "00000000-0000-0000-0000-000000000000"
-"""The placeholder for the uid of a job that the cluster has not created."""
 
 
 class _CompanionJson(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -24,14 +24,41 @@ class _CompanionJson(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     spec: dict[str, Any]
 
 
-def annotate_companions(job: Manifest, companions: Sequence[Manifest]) -> Manifest:
-    """Return the job with the annotation for its companion objects."""
-    if not companions:
-        return job
-    metadata = get_mapping(job, "metadata")
-    said = msgspec.json.encode(companions, order="sorted").decode()
-    annotations = {**get_mapping(metadata, "annotations"), ANNOTATION: said}
-    return {**job, "metadata": {**metadata, "annotations": annotations}}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompanionBuilder:
+    """The companion objects of a job as a function of the uid of the job."""
+
+    dialect: str
+    namespace: str
+    job: str
+    """The name of the job."""
+    output_prefix: str
+    objects: Sequence[Manifest]
+    """The objects without their metadata."""
+
+    def __call__(self, uid: str) -> tuple[Manifest, ...]:
+        """Return the companion objects, which the job with this uid owns."""
+        resource = table.get_dialect(self.dialect).resource
+        owner: Manifest = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "name": self.job,
+            "uid": uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        metadata: Manifest = {
+            "name": self.job,
+            "namespace": self.namespace,
+            "labels": names.build_identity_labels(self.output_prefix),
+            "ownerReferences": [owner],
+        }
+        return tuple({**each, "metadata": metadata} for each in self.objects)
+
+
+def encode(companions: Sequence[Manifest]) -> str:
+    """Return the annotation of a job for its companion objects."""
+    return msgspec.json.encode(companions, order="sorted").decode()
 
 
 def read_companions(job: Job) -> Sequence[Manifest]:
@@ -44,42 +71,24 @@ def read_companions(job: Job) -> Sequence[Manifest]:
     if written is None:
         return ()
     try:
-        said = _DECODER.decode(written)
+        found = _DECODER.decode(written)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return ()
-    if len(said) != 1 or any((each.api_version, each.kind) not in _list_companion_types() for each in said):
+    if len(found) != 1 or (found[0].api_version, found[0].kind) not in _list_companion_types():
         return ()
-    metadata: Manifest = {
-        "name": job.name,
-        "namespace": job.namespace,
-        "labels": names.build_identity_labels(job.annotations.get(names.OUTPUT_PREFIX, "")),
-        "ownerReferences": [_build_owner_reference(job)],
-    }
-    return [
-        {
-            "apiVersion": each.api_version,
-            "kind": each.kind,
-            "metadata": metadata,
-            "spec": each.spec,
-        }
-        for each in said
-    ]
+    build = CompanionBuilder(
+        dialect=job.dialect,
+        namespace=job.namespace,
+        job=job.name,
+        output_prefix=job.annotations.get(names.OUTPUT_PREFIX, ""),
+        objects=[{"apiVersion": each.api_version, "kind": each.kind, "spec": each.spec} for each in found],
+    )
+    return build(job.uid or NO_UID)
 
 
 def _list_companion_types() -> Container[tuple[str, str]]:
     return {
         each.companion_type for styles in ADAPTERS.values() for each in styles.values() if each.companion_type
-    }
-
-
-def _build_owner_reference(job: Job) -> Manifest:
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "name": job.name,
-        "uid": job.uid or NO_UID,
-        "controller": True,
-        "blockOwnerDeletion": True,
     }
 
 

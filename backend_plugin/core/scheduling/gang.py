@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from backend_plugin.core import job as vocabulary
-from backend_plugin.core.job import ReplicaRole, TrainingJob
+from backend_plugin.core.job import JobDraft, ReplicaRole, TrainingJob
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling import pod_requests
 from backend_plugin.core.scheduling.pod_requests import Amounts
@@ -70,15 +70,14 @@ class GangSpec:
 
 
 def build_gang_roles(
-    job: TrainingJob, manifest: Manifest, defaults: Amounts = pod_requests.NOTHING
+    job: TrainingJob, draft: JobDraft, defaults: Amounts = pod_requests.NOTHING
 ) -> Sequence[GangRole]:
     """Return the members of a gang; `defaults` are as in `pod_requests.compute_replica_requests`."""
-    specs = get_mapping(manifest, "spec", "pytorchReplicaSpecs")
     roles = [group.role for group in job.groups]
     least = compute_min_counts(job)
     found = []
     for group in job.groups:
-        spec = get_mapping(specs, group.role.value, "template", "spec")
+        spec = get_mapping(draft.pods[group.role], "spec")
         found.append(
             GangRole(
                 role=group.role,

@@ -6,18 +6,16 @@ from typing import Annotated, Final
 import msgspec
 
 from backend_plugin.core.quantity import Quantity, add_quantities, multiply_quantity
-from backend_plugin.core.reading import get_mapping
 from backend_plugin.core.scheduling import pod_requests
 from backend_plugin.core.scheduling.adapter import SchedulerAdapter
 from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.status_parser import parse_bounded
-from backend_plugin.core.values import Manifest
 
 ANNOTATION: Final = "kfpytorch.flyte.org/gang"
 
 
 _MOST: Final = 2**31 - 1
-"""The maximum number of replicas of a role in a PyTorchJob; larger counts could not be written as text."""
+"""The maximum number of replicas of a role; larger counts could not be written as text."""
 
 
 class _RoleSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -63,8 +61,8 @@ class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 NOBODY: Final = GangSummary()
 
 
-def annotate_gang(job: Manifest, gang: GangSpec, adapter: SchedulerAdapter) -> Manifest:
-    """Return the job with the annotation for its gang request."""
+def encode_gang(gang: GangSpec, adapter: SchedulerAdapter) -> str:
+    """Return the annotation of a job for its gang request."""
     asks = GangSummary(
         scheduler_name=gang.scheduler_name,
         queue=gang.admission_queue or gang.queue,
@@ -79,10 +77,7 @@ def annotate_gang(job: Manifest, gang: GangSpec, adapter: SchedulerAdapter) -> M
             for member in gang.members
         ),
     )
-    metadata = get_mapping(job, "metadata")
-    said = msgspec.json.encode(asks, order="sorted").decode()
-    annotations = {**get_mapping(metadata, "annotations"), ANNOTATION: said}
-    return {**job, "metadata": {**metadata, "annotations": annotations}}
+    return msgspec.json.encode(asks, order="sorted").decode()
 
 
 def read_gang_summary(annotations: Mapping[str, str]) -> GangSummary:

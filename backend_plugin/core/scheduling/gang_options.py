@@ -1,6 +1,6 @@
 """The gang of a job, from the options of its author and the settings of the platform.
 
-`selection` chooses the scheduler, and `adapter` writes its fields into the job.
+`selection` chooses the scheduler, and `adapter` adds its fields to the job.
 """
 
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Final
 
 from backend_plugin.core import job as vocabulary
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import TrainingJob
+from backend_plugin.core.job import JobDraft, TrainingJob
 from backend_plugin.core.manifest import names
 from backend_plugin.core.protojson import format_value
 from backend_plugin.core.reading import get_mapping, get_text
@@ -17,7 +17,6 @@ from backend_plugin.core.scheduling.adapter import MIN_MEMBER, QUEUE, SchedulerA
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec, build_gang_roles
 from backend_plugin.core.scheduling.gang_settings import GangSettings
-from backend_plugin.core.values import Manifest
 from kfpytorch_common import labels
 
 _PATH: Final = "custom.kfpytorch.gang"
@@ -50,14 +49,14 @@ def find_adapter(job: TrainingJob, chosen: GangSettings) -> SchedulerAdapter | N
 
 def build_gang(
     job: TrainingJob,
-    manifest: Manifest,
+    draft: JobDraft,
     chosen: GangSettings,
     adapter: SchedulerAdapter,
     found: Capabilities = NOTHING,
 ) -> GangSpec:
-    """Return the gang of the job that `manifest` describes."""
+    """Return the gang of a job."""
     said = job.gang or vocabulary.GangOptions()
-    metadata = get_mapping(manifest, "metadata")
+    metadata = draft.metadata
     # The author's queue is the one in which the job waits first.
     queue, admission = said.queue or chosen.queue, ""
     if chosen.local_queue:
@@ -65,7 +64,7 @@ def build_gang(
     return GangSpec(
         name=get_text(metadata, "name"),
         namespace=get_text(metadata, "namespace"),
-        members=build_gang_roles(job, manifest, pod_requests.parse_amounts(found.container_defaults)),
+        members=build_gang_roles(job, draft, pod_requests.parse_amounts(found.container_defaults)),
         identity={names.IDENTITY: get_text(get_mapping(metadata, "labels"), names.IDENTITY)},
         scheduler_name=chosen.scheduler_name or adapter.scheduler_name,
         queue=queue,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import TrainingJob
+from backend_plugin.core.job import JobDraft, TrainingJob
 from backend_plugin.core.protojson import format_value
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling.adapter import SchedulerAdapter
@@ -12,7 +12,6 @@ from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang_settings import NONE, PATH, GangSettings
 from backend_plugin.core.scheduling.operator_gangs import OPERATOR, PLUGIN
 from backend_plugin.core.scheduling.registry import ADAPTERS
-from backend_plugin.core.values import Manifest
 
 _PARTS: Final = ("labels", "annotations")
 _MESSAGE: Final = (
@@ -21,17 +20,14 @@ _MESSAGE: Final = (
 
 
 def find_warnings(
-    job: TrainingJob, manifest: Manifest, chosen: GangSettings, found: Capabilities
+    job: TrainingJob, draft: JobDraft, chosen: GangSettings, found: Capabilities
 ) -> Iterator[Problem]:
     """Yield a problem for each gang scheduler that pods of a job without a gang select."""
     if chosen.adapter is not None or found.operator_scheduler or not _needs_gang(job):
         return
     for name, styles in ADAPTERS.items():
         adapter = next(iter(styles.values()))
-        if (
-            not adapter.admits
-            and (mark := next(_iter_scheduling_fields(manifest, adapter), None)) is not None
-        ):
+        if not adapter.admits and (mark := next(_iter_scheduling_fields(draft, adapter), None)) is not None:
             field, value = mark
             message = _MESSAGE.format(name=name)
             yield Problem(
@@ -45,11 +41,10 @@ def _needs_gang(job: TrainingJob) -> bool:
     return not declined and sum(group.replicas for group in job.groups) > 1
 
 
-def _iter_scheduling_fields(manifest: Manifest, adapter: SchedulerAdapter) -> Iterator[tuple[str, str]]:
+def _iter_scheduling_fields(draft: JobDraft, adapter: SchedulerAdapter) -> Iterator[tuple[str, str]]:
     """Yield the path and the value of each field by which a pod selects a scheduler; values may be empty."""
-    for role in get_mapping(manifest, "spec", "pytorchReplicaSpecs"):
-        template = get_mapping(manifest, "spec", "pytorchReplicaSpecs", role, "template")
-        path = f"{role.lower()} pod"
+    for role, template in draft.pods.items():
+        path = f"{role.value.lower()} pod"
         name = get_text(get_mapping(template, "spec"), "schedulerName")
         if name and name == adapter.scheduler_name:
             yield f"{path}.schedulerName", name

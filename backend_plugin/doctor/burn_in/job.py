@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Final
 
 from backend_plugin.core import task_annotation
-from backend_plugin.core.job import TRAINER, Attempt, Deadlines
-from backend_plugin.core.manifest.pytorchjob import CLEAN_POD_POLICY
+from backend_plugin.core.dialects.table import DEFAULT
+from backend_plugin.core.job import Attempt, Deadlines
+from backend_plugin.core.manifest.names import CLEAN_POD_POLICY
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import JsonValue, Manifest
 
@@ -80,7 +81,7 @@ def _read_annotations(metadata: Manifest) -> Mapping[str, str]:
 def _build_replica_spec(role: Manifest, command: list[str]) -> Manifest:
     template, spec = get_mapping(role, "template"), get_mapping(role, "template", "spec")
     containers = [
-        _build_container(each, command) if get_text(each, "name") == TRAINER else each
+        _build_container(each, command) if get_text(each, "name") == DEFAULT.container else each
         for each in get_mappings(spec, "containers")
     ]
     whole = {

@@ -10,10 +10,11 @@ from typing import Final
 from msgspec import structs
 
 from backend_plugin.core import pipeline
+from backend_plugin.core.dialects.table import DEFAULT, read_job
 from backend_plugin.core.errors import BackendError, RequestRejected
-from backend_plugin.core.job import TRAINER
 from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.observed import Observed, Pod, PodGroup, read_job, read_observed
+from backend_plugin.core.object_readers import read_observed
+from backend_plugin.core.observed import Observed, Pod, PodGroup
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.values import Manifest
@@ -36,7 +37,7 @@ from backend_plugin.kube.permissions import PolicyRule
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, ObjectName
 
 _NEEDED: Final = (
-    PolicyRule(resource=JOBS, verbs=("create", "get", "delete")),
+    PolicyRule(resource=JOBS[DEFAULT.name], verbs=("create", "get", "delete")),
     PolicyRule(resource=PODS, verbs=("list",)),
     PolicyRule(resource=PODS, verbs=("get",), sub="log"),
     PolicyRule(resource=EVENTS, verbs=("list",)),
@@ -45,7 +46,6 @@ _NEEDED: Final = (
 _PROGRAM: Final = Path(__file__).with_name("program.py")
 _LINES: Final = 200
 _ABOUT: Final = ("PyTorchJob", "Pod", "PodGroup")
-_JOB_NAME: Final = "training.kubeflow.org/job-name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +193,7 @@ class _BurnInRunner:
     async def _fetch_observed(self, name: str) -> Observed:
         try:
             job: Manifest | None = await self._api.fetch_object(
-                ApiRequest(path=JOBS.build_path(self._namespace, name))
+                ApiRequest(path=JOBS[DEFAULT.name].build_path(self._namespace, name))
             )
         except ApiError as answer:
             if not answer.is_not_found:
@@ -204,7 +204,7 @@ class _BurnInRunner:
         return structs.replace(seen, pod_groups=await self._fetch_pod_groups(name))
 
     async def _fetch_pods(self, name: str) -> Sequence[Manifest]:
-        query = {"labelSelector": f"{_JOB_NAME}={name}"}
+        query = {"labelSelector": f"{DEFAULT.labels.job_name}={name}"}
         return await self._asking.read_objects(self._build_query(PODS, query)) or []
 
     async def _fetch_events(self, name: str) -> Sequence[Manifest]:
@@ -239,7 +239,7 @@ class _BurnInRunner:
 
     async def _read_log(self, pod: Pod) -> Sequence[str]:
         path = f"{PODS.build_path(self._namespace, pod.name)}/log"
-        query = {"container": TRAINER, "tailLines": str(_LINES)}
+        query = {"container": DEFAULT.container, "tailLines": str(_LINES)}
         try:
             return await self._api.fetch_decoded(ApiRequest(path=path, query=query), _split_lines)
         except ApiError:  # The container has not started, or the pod was deleted.

@@ -21,7 +21,8 @@ from kube_server import Fault, KubeServer, kubeconfig, served
 from kube_world import JOBS, put
 
 from backend_plugin.core import job_ref
-from backend_plugin.core.job import Dialect, JobRef
+from backend_plugin.core.dialects.table import DEFAULT
+from backend_plugin.core.job import JobRef
 
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
 EXECUTIONS = [f"f{number}" for number in range(8)]
@@ -63,7 +64,7 @@ UNSIGNED = {"KFPYTORCH_ACCEPT_UNSIGNED": "true"}
 
 def _asked(execution: str) -> admin.DeleteTaskRequest:
     name = f"{execution}-n0-0-0123456789ab"
-    ref = JobRef(dialect=Dialect.PYTORCHJOB, namespace="ns", name=name, output_prefix=prefix(execution))
+    ref = JobRef(dialect=DEFAULT.name, namespace="ns", name=name, output_prefix=prefix(execution))
     return admin.DeleteTaskRequest(resource_meta=job_ref.encode(ref))
 
 

@@ -13,6 +13,7 @@ from serving import NAMESPACE, Served, serving, until
 
 from backend_plugin.core import verdict_annotation
 from backend_plugin.core.job_ref import decode
+from backend_plugin.shell.cluster import ObjectName
 
 LABEL = "training.kubeflow.org/"
 LIST = f"GET /api/v1/namespaces/{NAMESPACE}/pods"
@@ -206,7 +207,7 @@ def test_nothing_is_asked_of_a_job_that_has_succeeded(server, tmp_path):
 def test_what_cannot_be_a_name_is_not_asked_about(server, tmp_path, namespace, job):
     async def done() -> None:
         async with opened(options(server, tmp_path)) as cluster:
-            assert await cluster.list_pods(namespace, job) == ()
+            assert await cluster.list_pods(ObjectName(namespace=namespace, name=job)) == ()
 
     asyncio.run(done())
     assert server.asked == []

@@ -13,7 +13,7 @@ from kube_nobodys import LONG_AGO, MARK, WORKFLOWS, metadata, names, ours, workf
 from kube_server import Fault, kubeconfig, served
 from kube_world import JOBS, job, opened, options, put, until
 
-from backend_plugin.core.observed import read_job
+from backend_plugin.core.dialects.table import read_job
 from backend_plugin.shell.allowlist import Allowlist
 from backend_plugin.shell.cluster import ClusterUnavailable
 from backend_plugin.shell.metrics import Metrics

@@ -18,7 +18,8 @@ from kube_server import KubeServer, kubeconfig, served
 from kube_world import JOBS, NAME, job, put
 
 from backend_plugin.core import job_ref
-from backend_plugin.core.job import Dialect, JobRef
+from backend_plugin.core.dialects.table import DEFAULT
+from backend_plugin.core.job import JobRef
 
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
 
@@ -94,7 +95,7 @@ def test_what_flyte_asks_for_lives_and_what_nobody_asks_for_is_deleted(server, t
     try:
         with grpc.insecure_channel(endpoint) as channel:
             stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
-            ref = JobRef(dialect=Dialect.PYTORCHJOB, namespace="ns", name=name, output_prefix=prefix("asked"))
+            ref = JobRef(dialect=DEFAULT.name, namespace="ns", name=name, output_prefix=prefix("asked"))
             request = admin.GetTaskRequest(resource_meta=job_ref.encode(ref))
             for _ in range(600):
                 stub.GetTask(request, timeout=10)

@@ -6,7 +6,7 @@ import pytest
 
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.observed import Pod
-from backend_plugin.shell.cluster import AlreadyExists, Outdated
+from backend_plugin.shell.cluster import AlreadyExists, ObjectName, Outdated
 from e2e.embedded.emulated import cpus, job, lines, named, opened, role
 
 # Runs until its file appears, so that a test controls the end.
@@ -50,11 +50,14 @@ def test_the_pods_of_a_job_are_what_is_told_of_them(state):
             await seen.phase("Running", "j-worker-0", "other-master-0")
             (state / "go").touch()
             await seen.state("Failed")
-            found = {pod.name: pod for pod in await cluster.list_pods("a", "j")}
+            found = {pod.name: pod for pod in await cluster.list_pods(ObjectName(namespace="a", name="j"))}
             told = {each.name: each for each in seen.told if isinstance(each, Pod)}
             assert found == {name: told[name] for name in ("j-master-0", "j-worker-0")}
             assert found["j-master-0"].primary.ended.exit_code == 3
-            return [await cluster.list_pods("a", "x"), await cluster.list_pods("x", "j")]
+            return [
+                await cluster.list_pods(ObjectName(namespace="a", name="x")),
+                await cluster.list_pods(ObjectName(namespace="x", name="j")),
+            ]
 
     assert asyncio.run(run()) == [[], []]
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from backend_plugin.core.observed import PodGroup, read_job
+from backend_plugin.core.dialects.table import read_job
+from backend_plugin.core.observed import PodGroup
 from backend_plugin.core.scheduling import companions
 from backend_plugin.shell.cluster import AlreadyExists
 from e2e.embedded.emulated import OURS, job, named, opened, role
@@ -15,7 +16,9 @@ from e2e.embedded.emulated import OURS, job, named, opened, role
 def beside(made: Any) -> Any:
     """Build the pod group of a job, as the server creates it."""
     group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {"minMember": 2}}
-    (manifest,) = companions.read_companions(read_job(companions.annotate_companions(made, [group])))
+    annotations = {companions.ANNOTATION: companions.encode([group])}
+    metadata = {**made["metadata"], "annotations": annotations}
+    (manifest,) = companions.read_companions(read_job({**made, "metadata": metadata}))
     return manifest
 
 

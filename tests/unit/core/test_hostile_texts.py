@@ -9,7 +9,7 @@ from cluster import BEGAN, job, unplaced
 from backend_plugin.core import error_parser, pending_reasons
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.observed import read_observed
+from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.settings import value_parsers
 from kfpytorch_common.causes import Cause

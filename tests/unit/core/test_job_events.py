@@ -10,7 +10,7 @@ from waiting_gang import gang, group
 from backend_plugin.core import job_events
 from backend_plugin.core.job_events import JobEventDecision, JobEventReason
 from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.observed import read_observed
+from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import decide_job_event, judge
 
 NO_ROOM = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."

@@ -5,19 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_plugin.core import job_ref
-from backend_plugin.core.job import Dialect, JobRef
+from backend_plugin.core.dialects.table import DEFAULT, DIALECTS
+from backend_plugin.core.job import JobRef
 from kfpytorch_idl.v1 import job_ref_pb2
 
 REFS = st.builds(
     JobRef,
-    dialect=st.sampled_from(Dialect),
+    dialect=st.sampled_from(sorted(DIALECTS)),
     namespace=st.text(),
     name=st.text(),
     output_prefix=st.text(),
     uid=st.none() | st.text(),
     refusal=st.none() | st.text(),
 )
-REF = JobRef(dialect=Dialect.PYTORCHJOB, namespace="ns", name="f1-n0-0", output_prefix="s3://b/0")
+REF = JobRef(dialect=DEFAULT.name, namespace="ns", name="f1-n0-0", output_prefix="s3://b/0")
 
 
 @given(REFS)

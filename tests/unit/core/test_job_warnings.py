@@ -6,7 +6,7 @@ from msgspec import structs
 from waiting_gang import event, gang, group, holder, members
 
 from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.observed import read_observed
+from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import judge
 
 SILENCE = "no scheduler has reported anything about its pods: "

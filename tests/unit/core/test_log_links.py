@@ -4,9 +4,10 @@
 import pytest
 from cluster import BEGAN, job, pod
 
+from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.log_links import LinkContext, LogLink, build_links
-from backend_plugin.core.observed import read_job, read_pod
+from backend_plugin.core.object_readers import read_pod
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
 RUN = Attempt(output_prefix="s3://b/x", project="p", domain="d", execution="e", node_id="n0", attempt=1, task_project="tp", task_domain="td", task_name="t", task_version="v", namespace="ns")  # fmt: skip

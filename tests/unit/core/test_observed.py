@@ -5,15 +5,11 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from cluster import BEGAN, RUNNING, SUCCEEDED, ended, job, running
 
+from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.error_files import read_error_file
 from backend_plugin.core.last_transition import get_last_transition_time
-from backend_plugin.core.observed import (
-    read_event,
-    read_job,
-    read_observed,
-    read_pod,
-    read_pod_group,
-)
+from backend_plugin.core.object_readers import read_event, read_observed, read_pod
+from backend_plugin.core.observed import read_pod_group
 from backend_plugin.core.reading import (
     format_sortable_time,
     get_int,

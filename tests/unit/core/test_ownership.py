@@ -8,8 +8,8 @@ import pytest
 from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, job
 
 from backend_plugin.core import ownership
+from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.job import OwnerReference
-from backend_plugin.core.observed import read_job
 from backend_plugin.embedded.admission import merge_patch
 
 HOUR = timedelta(hours=1)

@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 
 from backend_plugin.core import job_ref, signing
-from backend_plugin.core.job import Dialect, JobRef
+from backend_plugin.core.dialects.table import DEFAULT
+from backend_plugin.core.job import JobRef
 from backend_plugin.core.signing import SigningKeys
 from kfpytorch_idl.v1 import job_ref_pb2
 
 OLD, NEW = b"the key of last year", b"the key of this year"
 KEYS = SigningKeys(keys=(NEW, OLD))
 UNSIGNED = replace(KEYS, accepts_unsigned=True)
-REF = JobRef(dialect=Dialect.PYTORCHJOB, namespace="ns", name="f1-n0-0", output_prefix="s3://b/0")
+REF = JobRef(dialect=DEFAULT.name, namespace="ns", name="f1-n0-0", output_prefix="s3://b/0")
 PREFIX = "kfpytorch.flyte.org/output-prefix"
 
 

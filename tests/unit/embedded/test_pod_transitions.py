@@ -3,7 +3,7 @@
 import pytest
 from kept_objects import AT_ONCE, BEGAN, container, pod
 
-from backend_plugin.core.observed import read_pod
+from backend_plugin.core.object_readers import read_pod
 from backend_plugin.embedded import pod_transitions
 from backend_plugin.embedded.scheduling_cycle import GPU_INDICES, Binding, Unschedulable
 

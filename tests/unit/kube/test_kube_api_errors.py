@@ -99,7 +99,7 @@ def test_an_error_in_a_watch_may_be_of_any_shape(line):
 def test_a_permission_is_missing_until_it_is_granted(caplog):
     caplog.set_level("INFO")
     permissions = Permissions()
-    rule = PolicyRule(resource=JOBS, verbs=("list", "watch"), namespace="ns")
+    rule = PolicyRule(resource=JOBS["PyTorchJob"], verbs=("list", "watch"), namespace="ns")
     said = "refused; add to a Role in namespace ns: "
     said += "{apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [list, watch]}"
     for _ in range(2):

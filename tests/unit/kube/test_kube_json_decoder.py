@@ -7,7 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_event, read_job, read_pod
+from backend_plugin.core.dialects.table import read_job
+from backend_plugin.core.object_readers import read_event, read_pod
+from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.kube import json_decoder
 from backend_plugin.kube.api_resources import KINDS
 from backend_plugin.kube.decoder import MalformedResponse

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kubernetes_messages import BYTES, MAGIC, field, frame, varint, wrapped
 
-from backend_plugin.core.observed import read_pod
+from backend_plugin.core.object_readers import read_pod
 from backend_plugin.kube.api_errors import ApiError
 from backend_plugin.kube.decoder import MalformedResponse, WatchedObject
 from backend_plugin.kube.pod_decoder import PodDecoder

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from builders import a_run
 
-from backend_plugin.core.observed import Pod, read_pod
+from backend_plugin.core.object_readers import read_pod
+from backend_plugin.core.observed import Pod
 from backend_plugin.core.scheduling import GangSettings
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.shell import task_responses

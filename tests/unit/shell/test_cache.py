@@ -7,9 +7,10 @@ import pytest
 from builders import a_run
 
 from backend_plugin.core import task_annotation
+from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.job import Attempt, Deadlines
 from backend_plugin.core.manifest import names
-from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_job
+from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.shell.cache import Cache, CachedJob
 from backend_plugin.shell.cluster import ObjectName
 

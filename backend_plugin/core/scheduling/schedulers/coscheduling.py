@@ -58,7 +58,7 @@ def _build_operator_fields(gang: GangSpec) -> SchedulingFields:
         **_build_timeout_field(gang),
     }
     return SchedulingFields(
-        run_policy={"schedulingPolicy": policy},
+        scheduling_policy=policy,
         priority_class_name=gang.priority_class_name,
         other_words={_LABEL: gang.name},
     )

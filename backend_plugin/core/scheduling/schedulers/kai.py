@@ -36,7 +36,7 @@ def _build_fields(gang: GangSpec) -> SchedulingFields:
     labels = {f"{_PREFIX}queue": gang.queue, "priorityClassName": gang.priority_class_name}
     return SchedulingFields(
         job_labels={key: value for key, value in labels.items() if value},
-        run_policy={"schedulingPolicy": {"minAvailable": gang.min_member}},
+        scheduling_policy={"minAvailable": gang.min_member},
         scheduler_name=gang.scheduler_name,
     )
 

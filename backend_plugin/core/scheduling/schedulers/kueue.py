@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.observed import Condition, PodGroup
 from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
 from backend_plugin.core.quantity import Quantity, add_quantities
@@ -28,13 +29,13 @@ def _build_fields(gang: GangSpec) -> SchedulingFields:
         job_labels={key: value for key, value in labels.items() if value},
         # Kueue's webhook sets this too. A job that the webhook missed waits instead of using resources
         # outside its quota.
-        run_policy={"suspend": True},
+        suspended=True,
     )
 
 
 def _get_denial_reason(found: Capabilities) -> str:
     if found.suspends_jobs is False:
-        return "Kueue does not manage PyTorchJobs on this cluster, which is its default since 0.19"
+        return f"Kueue does not manage {DEFAULT.name}s on this cluster, which is its default since 0.19"
     return deny_without_api(_API)(found)
 
 

@@ -55,7 +55,7 @@ def _build_operator_fields(gang: GangSpec) -> SchedulingFields:
         **{key: value for key, value in named.items() if value},
     }
     return SchedulingFields(
-        run_policy={"schedulingPolicy": policy},
+        scheduling_policy=policy,
         priority_class_name=gang.priority_class_name,
         other_words={_GROUP: gang.name, _QUEUE: gang.queue},
     )

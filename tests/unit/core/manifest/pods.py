@@ -7,6 +7,7 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
 
 from backend_plugin.core import settings
+from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.job import Attempt, ReplicaGroup, ReplicaRole
 from backend_plugin.core.manifest.pod import PodRequest, build_pod_templates
@@ -87,7 +88,13 @@ def pod_template(name: str = "base", namespace: str = "p-d", **spec: Any) -> dic
 def request(
     template: TaskTemplate, section: Mapping[str, Any] | None = None, *known: Any, run: Attempt = RUN
 ) -> PodRequest:
-    return PodRequest(template=template, run=run, settings=settings.read(section or {}), pod_templates=known)
+    return PodRequest(
+        template=template,
+        run=run,
+        settings=settings.read(section or {}),
+        dialect=DEFAULT,
+        pod_templates=known,
+    )
 
 
 def pod(

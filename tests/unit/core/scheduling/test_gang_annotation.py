@@ -4,7 +4,8 @@ import pytest
 from builders import a_run, a_template
 
 from backend_plugin.core import settings
-from backend_plugin.core.observed import PodGroup, read_job
+from backend_plugin.core.dialects.table import read_job
+from backend_plugin.core.observed import PodGroup
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.scheduling import gang_annotation, registry
 

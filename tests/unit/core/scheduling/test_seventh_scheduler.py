@@ -6,8 +6,8 @@ import pytest
 from builders import a_run, a_template
 
 from backend_plugin.core import settings
+from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import InvalidSettings, InvalidTask
-from backend_plugin.core.observed import read_job
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.scheduling import companions, registry
 from backend_plugin.core.scheduling.adapter import (

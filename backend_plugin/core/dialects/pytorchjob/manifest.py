@@ -4,21 +4,17 @@ It contains only fields that all these releases interpret in the same way.
 docs/reference/differences-from-the-go-plugin.md lists the differences from Flyte's own plugin.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
+from backend_plugin.core.dialects.pytorchjob.resource import CONTAINER, PORT, REPLICA_SPECS, RESOURCE
 from backend_plugin.core.errors import InvalidTask, Problem
-from backend_plugin.core.job import TRAINER, ReplicaGroup, TrainingJob
+from backend_plugin.core.job import JobDraft, ReplicaGroup, TrainingJob
 from backend_plugin.core.manifest import object_metadata
-from backend_plugin.core.manifest.pod_checks import PORT, PORT_NAME
-from backend_plugin.core.settings import Settings
+from backend_plugin.core.manifest.names import CLEAN_POD_POLICY
 from backend_plugin.core.values import JsonValue, Manifest
-
-CLEAN_POD_POLICY: Final = "kfpytorch.flyte.org/clean-pod-policy"
-"""The annotation with the clean pod policy that the server applies instead of the operator: see
-`_build_run_policy`."""
 
 # With `Always` a replica that succeeds would be restarted, so that the job would never end.
 _RESTART_POLICIES: Final = {"Never": "Never", "OnFailure": "OnFailure", "Always": "OnFailure"}
@@ -31,13 +27,13 @@ _UNNAMED_PORT: Final = "port-{number}"
 _LARGEST: Final = 3 * 2**19
 
 
-def build(job: TrainingJob, settings: Settings, job_metadata: Manifest, pods: Sequence[Manifest]) -> Manifest:
-    """Return the PyTorchJob; `pods` are the pod templates of the job's groups, in their order.
+def build(job: TrainingJob, draft: JobDraft) -> Manifest:
+    """Return the PyTorchJob.
 
     Raises:
         InvalidTask: If the manifest is larger than the cluster accepts.
     """
-    manifest = _build_manifest(job, settings, job_metadata, pods)
+    manifest = _build_manifest(job, draft)
     size = len(msgspec.json.encode(manifest))
     if size > _LARGEST:
         raise InvalidTask(
@@ -51,20 +47,30 @@ def build(job: TrainingJob, settings: Settings, job_metadata: Manifest, pods: Se
     return manifest
 
 
-def _build_manifest(
-    job: TrainingJob, settings: Settings, job_metadata: Manifest, pods: Sequence[Manifest]
-) -> Manifest:
+def build_probe(metadata: Mapping[str, Any]) -> Manifest:
+    """Return a job with one replica, for a dry run."""
+    template: Manifest = {"spec": {"containers": [{"name": CONTAINER, "image": "probe"}]}}
+    replica: Manifest = {"replicas": 1, "restartPolicy": "Never", "template": template}
     return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": _with_clean_pod_policy(job, job_metadata),
+        "apiVersion": RESOURCE.api_version,
+        "kind": RESOURCE.kind,
+        "metadata": metadata,
+        "spec": {REPLICA_SPECS: {"Master": replica}},
+    }
+
+
+def _build_manifest(job: TrainingJob, draft: JobDraft) -> Manifest:
+    return {
+        "apiVersion": RESOURCE.api_version,
+        "kind": RESOURCE.kind,
+        "metadata": _with_clean_pod_policy(job, draft.metadata),
         "spec": {
-            "pytorchReplicaSpecs": {
-                group.role.value: _build_replica_spec(job, group, pod)
-                for group, pod in zip(job.groups, pods, strict=True)
+            REPLICA_SPECS: {
+                group.role.value: _build_replica_spec(job, group, draft.pods[group.role])
+                for group in job.groups
             },
-            "runPolicy": _build_run_policy(job, settings),
-            **_build_elastic_fields(job, job_metadata),
+            "runPolicy": _build_run_policy(job, draft),
+            **_build_elastic_fields(job, draft.metadata),
         },
     }
 
@@ -99,13 +105,13 @@ def _without_duplicates(values: JsonValue) -> JsonValue:
 
 
 def _with_named_ports(container: JsonValue) -> JsonValue:
-    if not isinstance(container, dict) or container.get("name") != TRAINER:
+    if not isinstance(container, dict) or container.get("name") != CONTAINER:
         return container
     ports = container.get("ports")
     if not isinstance(ports, list):
         return container
     names = [port.get("name") for port in ports if isinstance(port, dict)]
-    taken = PORT_NAME in names
+    taken = PORT.name in names
     return {**container, "ports": [_with_port_name(port, taken=taken) for port in ports]}
 
 
@@ -113,23 +119,23 @@ def _with_port_name(port: JsonValue, *, taken: bool) -> JsonValue:
     if not isinstance(port, dict) or port.get("name"):
         return port
     number = port.get("containerPort")
-    is_operators = number == PORT and not taken
-    return {**port, "name": PORT_NAME if is_operators else _UNNAMED_PORT.format(number=number)}
+    is_operators = number == PORT.number and not taken
+    return {**port, "name": PORT.name if is_operators else _UNNAMED_PORT.format(number=number)}
 
 
-def _build_run_policy(job: TrainingJob, settings: Settings) -> Manifest:
+def _build_run_policy(job: TrainingJob, draft: JobDraft) -> Manifest:
     policy = job.run_policy
-    kept = int(settings.kfpytorch.ttl_after_finished.total_seconds()) or None
-    ttl = policy.ttl_seconds_after_finished
-    said = {
-        "ttlSecondsAfterFinished": kept if ttl is None else ttl,
+    fields: Manifest = {
+        "ttlSecondsAfterFinished": draft.ttl_seconds,
         "activeDeadlineSeconds": policy.active_deadline_seconds,
         "backoffLimit": policy.backoff_limit,
+        "schedulingPolicy": draft.scheduling_policy or None,
+        "suspend": draft.suspended or None,
     }
     # The operator considers an elastic job complete when the first replica is. With another policy it would
     # then kill rank 0, which may still write the outputs.
     clean = "None" if job.elastic else policy.clean_pod_policy
-    return {"cleanPodPolicy": clean, **{key: value for key, value in said.items() if value is not None}}
+    return {"cleanPodPolicy": clean, **{key: value for key, value in fields.items() if value is not None}}
 
 
 def _with_clean_pod_policy(job: TrainingJob, job_metadata: Manifest) -> Manifest:

@@ -1,0 +1,97 @@
+"""The interface of a dialect: the data and functions by which one kind of job is supported."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.job import JobDraft, TrainingJob
+from backend_plugin.core.observed import Job, JobLimit
+from backend_plugin.core.values import Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResource:
+    """The API resource of a kind of job."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+
+    @property
+    def api_version(self) -> str:
+        """The `apiVersion` of its objects."""
+        return f"{self.group}/{self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaLabels:
+    """The labels of pods by which a replica is recognized."""
+
+    job_name: str
+    """The label with the name of the job."""
+    role: str
+    """The label with the replica role, in any case."""
+    index: str
+    """The label with the index of the replica within its role."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaPort:
+    """The port at which the replicas meet."""
+
+    name: str
+    number: int
+
+
+def find_no_problems(_: Mapping[str, Any], __: str) -> Iterable[Problem]:
+    """Return no problems for any container."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """A kind of job: its API resource, and how its objects are written and read."""
+
+    resource: JobResource
+    number: int
+    """The number of the dialect in `kfpytorch_idl.v1.JobRef`; it never changes."""
+    operator: str
+    """The name of its operator, for messages."""
+    container: str
+    """The name of the training container."""
+    port: ReplicaPort
+    labels: ReplicaLabels
+    longest_name: int
+    """The maximum length of the name of a job."""
+    pod_suffix: str
+    """A regular expression for the part of a pod's name after the name of its job."""
+    build: Callable[[TrainingJob, JobDraft], Manifest]
+    """Return the manifest of a job.
+
+    Raises `InvalidTask` if the dialect cannot represent the job.
+    """
+    build_probe: Callable[[Mapping[str, Any]], Manifest]
+    """Return the smallest valid job with the given metadata, for a dry run."""
+    read: Callable[[Manifest], Job]
+    """Read a job as the API server returns it; never raises."""
+    fields: Any
+    """A TypedDict of the fields that `read` uses; other fields are not decoded."""
+    is_suspended: Callable[[Manifest], bool]
+    """True if the spec of a job suspends it."""
+    find_limit: Callable[[str], JobLimit | None]
+    """Return the limit that ended a job, from the message of its condition; None if no limit did."""
+    list_pod_templates: Callable[[Manifest], Sequence[tuple[str, Manifest]]]
+    """Return the pod template of each role with the name of the role, from a manifest of the dialect."""
+    end_events: Mapping[str, str] = field(default_factory=dict)
+    """Condition types by the reason of the operator's event about the end of a job."""
+    operator_containers: frozenset[str] = frozenset()
+    """The init containers that the operator adds; their failure is not the fault of the author."""
+    check_container: Callable[[Mapping[str, Any], str], Iterable[Problem]] = find_no_problems
+    """Return the problems of the training container at a path."""
+
+    @property
+    def name(self) -> str:
+        """The name of the dialect: the kind of its objects."""
+        return self.resource.kind

@@ -1,0 +1,35 @@
+"""The PyTorchJob of training-operator 1.7 to 1.9 as a dialect."""
+
+from typing import Final
+
+from backend_plugin.core import job_conditions
+from backend_plugin.core.dialects.base import Dialect
+from backend_plugin.core.dialects.pytorchjob import manifest, port_checks, reader
+from backend_plugin.core.dialects.pytorchjob.resource import CONTAINER, LABELS, PORT, RESOURCE
+from backend_plugin.core.manifest.names import LONGEST_NAME
+
+DIALECT: Final = Dialect(
+    resource=RESOURCE,
+    number=1,
+    operator="training-operator",
+    container=CONTAINER,
+    port=PORT,
+    labels=LABELS,
+    # <job>-worker-<index>, with an index up to 99999, fits into the 63 characters of a pod or service name.
+    longest_name=LONGEST_NAME,
+    pod_suffix=r"-(?:master|worker)-\d{1,9}",
+    build=manifest.build,
+    build_probe=manifest.build_probe,
+    read=reader.read_job,
+    fields=reader.JobFields,
+    is_suspended=reader.is_suspended,
+    find_limit=reader.find_limit,
+    list_pod_templates=reader.list_pod_templates,
+    end_events={
+        "PyTorchJobSucceeded": job_conditions.SUCCEEDED,
+        "PyTorchJobFailed": job_conditions.FAILED,
+    },
+    # The init container waits until the master's name resolves.
+    operator_containers=frozenset({"init-pytorch"}),
+    check_container=port_checks.check_ports,
+)

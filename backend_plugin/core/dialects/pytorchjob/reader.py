@@ -1,0 +1,152 @@
+"""Reads a PyTorchJob. Its condition types are those of `core.job_conditions`."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final, TypedDict
+
+from backend_plugin.core.conditions import read_conditions
+from backend_plugin.core.dialects.pytorchjob.resource import REPLICA_SPECS, RESOURCE
+from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
+from backend_plugin.core.reading import (
+    get_int,
+    get_interned,
+    get_mapping,
+    get_mappings,
+    get_text,
+    get_text_map,
+    get_time,
+)
+from backend_plugin.core.values import Manifest
+
+# A limit on the work per job, because some results have an entry for each replica.
+_MOST_REPLICAS: Final = 100_000
+
+
+# The values of scalar fields may have any type, because the reader checks them.
+class _Owner(TypedDict, total=False):
+    kind: Any
+    name: Any
+    uid: Any
+
+
+class _Meta(TypedDict, total=False):
+    name: Any
+    namespace: Any
+    uid: Any
+    resourceVersion: Any
+    creationTimestamp: Any
+    deletionTimestamp: Any
+    deletionGracePeriodSeconds: Any
+    generation: Any
+    annotations: dict[str, Any] | None
+    ownerReferences: list[_Owner] | None
+
+
+class _Condition(TypedDict, total=False):
+    type: Any
+    status: Any
+    reason: Any
+    message: Any
+    lastTransitionTime: Any
+
+
+class _Replicas(TypedDict, total=False):
+    replicas: Any
+    restartPolicy: Any
+
+
+class _RunPolicy(TypedDict, total=False):
+    cleanPodPolicy: Any
+    ttlSecondsAfterFinished: Any
+    activeDeadlineSeconds: Any
+
+
+class _JobSpec(TypedDict, total=False):
+    pytorchReplicaSpecs: dict[str, _Replicas]
+    runPolicy: _RunPolicy | None
+    elasticPolicy: dict[str, Any] | None
+    nprocPerNode: Any
+
+
+class _JobStatus(TypedDict, total=False):
+    conditions: list[_Condition] | None
+    startTime: Any
+    completionTime: Any
+
+
+class JobFields(TypedDict, total=False):
+    """The fields of a PyTorchJob that `read_job` uses."""
+
+    kind: Any
+    apiVersion: Any
+    metadata: _Meta
+    spec: _JobSpec
+    status: _JobStatus | None
+
+
+def read_job(manifest: Manifest) -> Job:
+    """Read a PyTorchJob as the API server returns it."""
+    metadata, spec = get_mapping(manifest, "metadata"), get_mapping(manifest, "spec")
+    status, policy, elastic = (
+        get_mapping(manifest, "status"),
+        get_mapping(spec, "runPolicy"),
+        get_mapping(spec, "elasticPolicy"),
+    )
+    deadline = get_int(policy, "activeDeadlineSeconds")
+    return Job(
+        dialect=RESOURCE.kind,
+        name=get_interned(metadata, "name"),
+        namespace=get_interned(metadata, "namespace"),
+        uid=get_interned(metadata, "uid"),
+        created=get_time(metadata, "creationTimestamp"),
+        generation=get_int(metadata, "generation"),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        groups=_read_replica_specs(get_mapping(spec, REPLICA_SPECS)),
+        elastic=bool(elastic),
+        scales=get_int(elastic, "minReplicas") != get_int(elastic, "maxReplicas"),
+        nproc_per_node=get_int(spec, "nprocPerNode") or get_int(elastic, "nProcPerNode"),
+        clean_pod_policy=get_interned(policy, "cleanPodPolicy"),
+        active_deadline=None if deadline is None or deadline < 0 else timedelta(seconds=deadline),
+        conditions=read_conditions(status),
+        started=get_time(status, "startTime"),
+        completed=get_time(status, "completionTime"),
+        expires=get_int(policy, "ttlSecondsAfterFinished") is not None,
+        owned=bool(get_mappings(metadata, "ownerReferences")),
+        annotations=get_text_map(metadata, "annotations"),
+    )
+
+
+def _read_replica_specs(specs: Manifest) -> tuple[ReplicaSpec, ...]:
+    by_role = {role.lower(): get_mapping(specs, role) for role in specs}
+    return tuple(
+        ReplicaSpec(
+            role=role,
+            replicas=_read_replica_count(by_role[role]),
+            restarts=get_text(by_role[role], "restartPolicy") in ("Always", "ExitCode", "OnFailure"),
+        )
+        for role in ("master", "worker")
+        if role in by_role
+    )
+
+
+def _read_replica_count(spec: Manifest) -> int:
+    count = get_int(spec, "replicas")
+    return 1 if count is None else max(0, min(count, _MOST_REPLICAS))
+
+
+def is_suspended(manifest: Manifest) -> bool:
+    """True if the spec of the job suspends it."""
+    return get_mapping(manifest, "spec", "runPolicy").get("suspend") is True
+
+
+def find_limit(message: str) -> JobLimit | None:
+    """Return the limit that ended the job, from the message of its condition; None if no limit did."""
+    if "deadline" in message:
+        return JobLimit.DEADLINE
+    return JobLimit.BACKOFF if "backoff limit" in message else None
+
+
+def list_pod_templates(manifest: Manifest) -> Sequence[tuple[str, Manifest]]:
+    """Return the pod template of each role with the name of the role."""
+    specs = get_mapping(manifest, "spec", REPLICA_SPECS)
+    return [(role, get_mapping(specs, role, "template")) for role in specs]

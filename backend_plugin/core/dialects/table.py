@@ -1,0 +1,57 @@
+"""The table of all dialects. Only this module imports them.
+
+To add a dialect, add a folder next to this module and a row here.
+"""
+
+import re
+from collections.abc import Container, Mapping
+from typing import Final
+
+from backend_plugin.core.dialects import pytorchjob
+from backend_plugin.core.dialects.base import Dialect
+from backend_plugin.core.observed import Job
+from backend_plugin.core.reading import get_text
+from backend_plugin.core.values import Manifest
+
+_ROWS: Final = (pytorchjob.DIALECT,)
+
+DIALECTS: Final[Mapping[str, Dialect]] = {each.name: each for each in _ROWS}
+"""The dialects by name; the first one is the default."""
+DEFAULT: Final = _ROWS[0]
+END_EVENTS: Final[Mapping[str, str]] = {
+    reason: kind for each in _ROWS for reason, kind in each.end_events.items()
+}
+"""Condition types by the reason of an operator's event about the end of a job, of all dialects."""
+OPERATOR_CONTAINERS: Final = frozenset(name for each in _ROWS for name in each.operator_containers)
+"""The init containers that operators add to pods, of all dialects."""
+POD_SUFFIX: Final = "|".join(each.pod_suffix for each in _ROWS)
+"""A regular expression for the part of a pod's name after the name of its job, of all dialects."""
+_POD: Final = re.compile(f"(?P<job>.+)(?:{POD_SUFFIX})")
+
+
+def get_dialect(name: str) -> Dialect:
+    """Return the dialect with the name of a record; the default if the name is empty."""
+    return DIALECTS[name] if name else DEFAULT
+
+
+def find_dialect(manifest: Manifest) -> Dialect | None:
+    """Return the dialect of a manifest, by its kind; None if it is not a job."""
+    found = DIALECTS.get(get_text(manifest, "kind"))
+    group = get_text(manifest, "apiVersion").partition("/")[0]
+    return found if found is not None and group in ("", found.resource.group) else None
+
+
+def read_job(manifest: Manifest) -> Job:
+    """Read a job of any dialect as the API server returns it; without a kind it is of the default dialect."""
+    return (find_dialect(manifest) or DEFAULT).read(manifest)
+
+
+def find_pod_dialect(labels: Container[str]) -> Dialect:
+    """Return the dialect of the job of a pod, from the labels of the pod; the default if none matches."""
+    return next((each for each in _ROWS if each.labels.job_name in labels), DEFAULT)
+
+
+def parse_job_name(pod: str) -> str:
+    """Return the name of the job of a replica's pod, from the name of the pod; empty for any other name."""
+    found = _POD.fullmatch(pod)
+    return found["job"] if found is not None else ""

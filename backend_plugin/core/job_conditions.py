@@ -1,0 +1,14 @@
+"""The types of a job's conditions. A dialect translates the conditions of its operator to these types."""
+
+from typing import Final
+
+CREATED: Final = "Created"
+SUSPENDED: Final = "Suspended"
+RUNNING: Final = "Running"
+RESTARTING: Final = "Restarting"
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+
+ENDS: Final = frozenset({SUCCEEDED, FAILED})
+STARTS: Final = frozenset({RUNNING, RESTARTING})
+"""The conditions that a job has had once it runs."""

@@ -1,0 +1,136 @@
+"""Readers of pods, events and whole jobs with their objects.
+
+They accept any JSON and never raise, so that an edited object cannot prevent a verdict. A dialect reads its
+own job.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Final
+
+from backend_plugin.core.conditions import read_conditions, read_pod_group
+from backend_plugin.core.dialects import table
+from backend_plugin.core.error_files import read_error_file
+from backend_plugin.core.manifest.names import PLACE, PLACE_OF
+from backend_plugin.core.observed import Container, ContainerTermination, Event, Observed, Pod
+from backend_plugin.core.reading import (
+    get_bounded_text,
+    get_int,
+    get_interned,
+    get_mapping,
+    get_mappings,
+    get_text,
+    get_time,
+    intern_text,
+)
+from backend_plugin.core.values import Manifest
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def read_observed(said: Manifest) -> Observed:
+    """Read a mapping with the keys ``job, pods, events, pod_groups, error_files, outputs``."""
+    job = said.get("job")
+    outputs = said.get("outputs")
+    return Observed(
+        job=table.read_job(job) if isinstance(job, Mapping) and job else None,
+        pods=tuple(read_pod(each) for each in get_mappings(said, "pods")),
+        events=tuple(read_event(each) for each in get_mappings(said, "events")),
+        pod_groups=tuple(read_pod_group(each) for each in get_mappings(said, "pod_groups")),
+        error_files=tuple(read_error_file(each) for each in get_mappings(said, "error_files")),
+        outputs=outputs if isinstance(outputs, bool) else None,
+    )
+
+
+def read_pod(manifest: Manifest) -> Pod:
+    """Read a pod as the API server returns it."""
+    metadata, spec, status = (get_mapping(manifest, key) for key in ("metadata", "spec", "status"))
+    labels = get_mapping(metadata, "labels")
+    dialect = table.find_pod_dialect(labels)
+    name = get_interned(metadata, "name")
+    by_type = {condition.type: condition for condition in read_conditions(status)}
+    disrupted = by_type.get("DisruptionTarget")
+    return Pod(
+        name=name,
+        uid=get_text(metadata, "uid"),
+        job_name=get_interned(labels, dialect.labels.job_name) or get_interned(labels, PLACE_OF),
+        owners=tuple(get_interned(each, "uid") for each in get_mappings(metadata, "ownerReferences")),
+        role=intern_text(get_text(labels, dialect.labels.role).lower()),
+        index=max(0, get_int(labels, dialect.labels.index) or 0),
+        trainer=dialect.container,
+        place=get_interned(labels, PLACE),
+        created=get_time(metadata, "creationTimestamp"),
+        deleted=_compute_deletion_time(metadata),
+        node=get_interned(spec, "nodeName"),
+        hostname=get_interned(spec, "hostname") or name,
+        phase=get_interned(status, "phase"),
+        reason=get_interned(status, "reason"),
+        message=get_bounded_text(status, "message"),
+        started=get_time(status, "startTime"),
+        scheduled=by_type.get("PodScheduled"),
+        # The condition stays with the status False after a drain that was cancelled.
+        disrupted=disrupted if disrupted is not None and disrupted.true else None,
+        ready=by_type.get("Ready"),
+        containers=tuple(_read_container(each) for each in get_mappings(status, "containerStatuses")),
+        init_containers=tuple(
+            _read_container(each, init=True) for each in get_mappings(status, "initContainerStatuses")
+        ),
+    )
+
+
+def _compute_deletion_time(metadata: Manifest) -> datetime | None:
+    # The deletionTimestamp of a pod is the end of its grace period.
+    at = get_time(metadata, "deletionTimestamp")
+    grace = timedelta(seconds=max(0, get_int(metadata, "deletionGracePeriodSeconds") or 0))
+    return at - grace if at is not None and at - _EPOCH > grace else at
+
+
+def _read_container(said: Manifest, *, init: bool = False) -> Container:
+    state = get_mapping(said, "state")
+    running, waiting = get_mapping(state, "running"), get_mapping(state, "waiting")
+    return Container(
+        name=get_interned(said, "name"),
+        image=get_interned(said, "image"),
+        id=get_text(said, "containerID"),
+        init=init,
+        waiting=get_interned(waiting, "reason"),
+        waiting_message=get_bounded_text(waiting, "message"),
+        running_since=get_time(running, "startedAt"),
+        ended=_read_termination(state),
+        last=_read_termination(get_mapping(said, "lastState")),
+        restarts=max(0, get_int(said, "restartCount") or 0),
+    )
+
+
+def _read_termination(state: Manifest) -> ContainerTermination | None:
+    said = state.get("terminated")
+    if not isinstance(said, Mapping):
+        return None
+    return ContainerTermination(
+        exit_code=get_int(said, "exitCode"),
+        reason=get_interned(said, "reason"),
+        message=get_bounded_text(said, "message"),
+        started=get_time(said, "startedAt"),
+        finished=get_time(said, "finishedAt"),
+    )
+
+
+def read_event(manifest: Manifest) -> Event:
+    """Read an event of core/v1 or of events.k8s.io/v1."""
+    about = get_mapping(manifest, "involvedObject") or get_mapping(manifest, "regarding")
+    at = (
+        get_time(manifest, "lastTimestamp")
+        or get_time(get_mapping(manifest, "series"), "lastObservedTime")
+        or get_time(manifest, "eventTime")
+        or get_time(get_mapping(manifest, "metadata"), "creationTimestamp")
+    )
+    return Event(
+        reason=get_text(manifest, "reason"),
+        action=get_interned(manifest, "action"),
+        message=get_bounded_text(manifest, "message") or get_bounded_text(manifest, "note"),
+        kind=get_text(about, "kind"),
+        name=get_text(about, "name"),
+        warning=get_text(manifest, "type") == "Warning",
+        at=at,
+        repeated=bool(get_mapping(manifest, "series")),
+    )
