@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from backend_plugin.core.manifest.names import CLEAN_POD_POLICY
+from backend_plugin.core.names import CLEAN_POD_POLICY
 from backend_plugin.core.observed import Job, Observed, Pod, is_replica
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import companions

@@ -13,11 +13,11 @@ from typing import Final
 import msgspec
 
 from backend_plugin.core import job_conditions
-from backend_plugin.core import status as statuses
+from backend_plugin.core import job_status as statuses
 from backend_plugin.core.dialects import table
+from backend_plugin.core.job_status import JobState, JobStatus
 from backend_plugin.core.observed import Event, Job, Pod
 from backend_plugin.core.settings.judging import JudgingSettings
-from backend_plugin.core.status import JobState, JobStatus
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Phase, Verdict
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Final
 
 from backend_plugin.core import error_parser
+from backend_plugin.core.job_status import JobState, JobStatus
 from backend_plugin.core.pending import JobWarning, PendingReason, PendingStage
 from backend_plugin.core.pending_reasons import is_blocking
-from backend_plugin.core.status import JobState, JobStatus
 from backend_plugin.core.terminations import ReplicaTermination
 from backend_plugin.core.values import JsonValue
 from kfpytorch_common.causes import (

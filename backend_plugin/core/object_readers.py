@@ -11,7 +11,7 @@ from typing import Final
 from backend_plugin.core.conditions import read_conditions, read_pod_group
 from backend_plugin.core.dialects import table
 from backend_plugin.core.error_files import read_error_file
-from backend_plugin.core.manifest.names import PLACE, PLACE_OF
+from backend_plugin.core.names import PLACE, PLACE_OF
 from backend_plugin.core.observed import Container, ContainerTermination, Event, Observed, Pod
 from backend_plugin.core.reading import (
     get_bounded_text,

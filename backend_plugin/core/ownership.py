@@ -7,9 +7,8 @@ Kubernetes deletes a job with its owner. The scan for orphans and the lookup of 
 from datetime import datetime, timedelta
 from typing import Final
 
-from backend_plugin.core import task_annotation
+from backend_plugin.core import names, task_annotation
 from backend_plugin.core.job import Attempt, OwnerReference
-from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import Job
 from backend_plugin.core.values import Manifest
 

@@ -12,10 +12,11 @@ from backend_plugin.core.dialects import table
 from backend_plugin.core.errors import collect_problems
 from backend_plugin.core.job import Attempt, JobDraft, Plan, TrainingJob
 from backend_plugin.core.job_events import JobEventDecision
+from backend_plugin.core.job_status import JobStatus
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.log_links import LinkContext
 from backend_plugin.core.manifest import pod
-from backend_plugin.core.manifest.object_metadata import build_job_metadata
+from backend_plugin.core.manifest.object_metadata import build_job_metadata, with_identity
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.scheduling import gang_options, missing_gang, selection
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
@@ -56,7 +57,7 @@ def plan(
         pods = pod.build_pod_templates(request, job.groups)
     draft = JobDraft(
         metadata=build_job_metadata(template, run, job.deadlines, pods[0], longest_name=dialect.longest_name),
-        pods={group.role: each for group, each in zip(job.groups, pods, strict=True)},
+        pods={group.role: with_identity(each, run) for group, each in zip(job.groups, pods, strict=True)},
         ttl_seconds=_get_ttl_seconds(job, settings),
     )
     whole, companions = scheduling.add_gang(job, draft, chosen.gang, found, dialect=dialect.name)
@@ -81,12 +82,17 @@ def _get_ttl_seconds(job: TrainingJob, settings: Settings) -> int | None:
 
 def judge(observed: Observed, rules: JudgingContext, now: datetime) -> Verdict:
     """Return the verdict, with phase, message and log links, for the observed state of a job."""
-    seen = status.compute_status(observed, rules.judging.exit_codes)
+    return _judge_status(status.compute_status(observed, rules.judging.exit_codes), rules, now)
+
+
+def _judge_status(seen: JobStatus, rules: JudgingContext, now: datetime) -> Verdict:
     verdict = verdict_rules.judge_status(seen, rules.judging, rules.deadlines, now)
     about = LinkContext(now=now, run=rules.run, task_config=rules.task_config)
     links = log_links.build_links(seen.job, seen.pods, rules.logs, about)
-    aloud = verdict_rules.list_reportable_warnings(seen, rules.judging, now)
-    return structs.replace(verdict, logs=links, info=messages.build_custom_info(seen, verdict.cause, aloud))
+    warnings = verdict_rules.list_reportable_warnings(seen, rules.judging, now)
+    return structs.replace(
+        verdict, logs=links, info=messages.build_custom_info(seen, verdict.cause, warnings)
+    )
 
 
 def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -> JobEventDecision | None:
@@ -102,10 +108,11 @@ def judge_with_expiry(observed: Observed, rules: JudgingContext, now: datetime) 
     Time alone changes a verdict at most once: an exceeded limit stays exceeded. So a verdict that is the same
     now and later is the same in between.
     """
-    verdict = judge(observed, rules, now)
+    seen = status.compute_status(observed, rules.judging.exit_codes)
+    verdict = _judge_status(seen, rules, now)
     # The queue position of a job changes without a change of its own objects.
     queued = any(group.ahead is not None for group in observed.pod_groups)
     for ahead in _HORIZONS[1:] if queued else _HORIZONS:
-        if judge(observed, rules, now + ahead) == verdict:
+        if _judge_status(seen, rules, now + ahead) == verdict:
             return verdict, now + ahead
     return verdict, now

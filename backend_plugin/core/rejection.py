@@ -4,10 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from backend_plugin.core import verdict
+from backend_plugin.core import names, verdict
 from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem
 from backend_plugin.core.job import Attempt
-from backend_plugin.core.manifest import names
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Verdict

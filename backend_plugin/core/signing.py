@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from backend_plugin.core import task_annotation
-from backend_plugin.core.manifest import names
+from backend_plugin.core import names, task_annotation
 from backend_plugin.core.reading import get_mapping, get_text, get_text_map
 from backend_plugin.core.values import Manifest
 

@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
+from backend_plugin.core import names
 from backend_plugin.core.job import Attempt, Deadlines
-from backend_plugin.core.manifest import names
 from backend_plugin.core.reading import intern_text
 
 ANNOTATION: Final = "kfpytorch.flyte.org/task"

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+from backend_plugin.core import job_status as statuses
 from backend_plugin.core import messages, pending_reasons
-from backend_plugin.core import status as statuses
 from backend_plugin.core.job import Deadlines
+from backend_plugin.core.job_status import JobState, JobStatus
 from backend_plugin.core.pending import PendingReason, PendingStage
 from backend_plugin.core.settings.judging import JudgingSettings
-from backend_plugin.core.status import JobState, JobStatus
 from backend_plugin.core.verdict import Verdict, build_failure
 from kfpytorch_common.causes import Cause
 

@@ -4,8 +4,8 @@
 """
 
 from backend_plugin.core import root_cause, status, terminations, verdict_annotation
+from backend_plugin.core.job_status import JobState
 from backend_plugin.core.observed import Observed
-from backend_plugin.core.status import JobState
 
 
 def has_unobserved_termination(observed: Observed) -> bool:

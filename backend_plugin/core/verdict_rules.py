@@ -10,11 +10,11 @@ from typing import Final
 from typing_extensions import assert_never
 
 from backend_plugin.core import admission, messages, pending_reasons, timeouts, verdict_annotation
-from backend_plugin.core import status as statuses
+from backend_plugin.core import job_status as statuses
 from backend_plugin.core.job import Deadlines
+from backend_plugin.core.job_status import JobState, JobStatus
 from backend_plugin.core.pending import JobWarning, PendingStage
 from backend_plugin.core.settings.judging import JudgingSettings
-from backend_plugin.core.status import JobState, JobStatus
 from backend_plugin.core.verdict import Phase, Verdict, build_failure, is_retryable
 from kfpytorch_common.causes import Cause
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from backend_plugin.core.dialects import table
 from backend_plugin.core.job import OwnerReference
-from backend_plugin.core.manifest.names import IDENTITY
+from backend_plugin.core.names import IDENTITY
 from backend_plugin.core.object_readers import read_pod
 from backend_plugin.core.observed import Pod
 from backend_plugin.core.reading import get_mapping, get_text

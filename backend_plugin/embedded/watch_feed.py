@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from backend_plugin.core.dialects.table import DIALECTS
-from backend_plugin.core.manifest.names import IDENTITY
+from backend_plugin.core.names import IDENTITY
 from backend_plugin.core.object_readers import read_event, read_pod
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_pod_group
 from backend_plugin.core.values import Manifest

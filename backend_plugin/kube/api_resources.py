@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec import structs
 
 from backend_plugin.core.dialects import table
-from backend_plugin.core.manifest.names import IDENTITY, NAME
+from backend_plugin.core.names import IDENTITY, NAME
 from backend_plugin.core.object_readers import read_event, read_pod
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_pod_group
 from backend_plugin.core.reading import get_mapping, get_text
@@ -19,7 +19,7 @@ from backend_plugin.kube.decoder import Decoder
 from backend_plugin.kube.pod_decoder import PodDecoder
 from backend_plugin.shell.cluster import Record
 
-# Matches the names of our jobs (`core.manifest.names`) and of their pods. Events and pod groups do not have a
+# Matches the names of our jobs (`core.names`) and of their pods. Events and pod groups do not have a
 # label of this backend, and they may arrive before the job.
 _OURS: Final = re.compile(f"{NAME}(?:{table.POD_SUFFIX})?")
 _NAME: Final = re.compile(r"[a-z0-9][-.a-z0-9]*")

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 
 from backend_plugin.core.dialects import table
-from backend_plugin.core.manifest.names import PLACE, PLACE_OF
+from backend_plugin.core.names import PLACE, PLACE_OF
 from backend_plugin.core.observed import Condition, Container, ContainerTermination, Pod
 from backend_plugin.core.reading import get_int, intern_text
 from backend_plugin.kube import api_errors, protobuf_envelope

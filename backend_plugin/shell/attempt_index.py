@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from backend_plugin.core.attempts import Node
     from backend_plugin.core.job import Attempt
-    from backend_plugin.shell.cache import CachedJob
+    from backend_plugin.shell.cached_job import CachedJob
 
 
 class AttemptIndex:

@@ -5,26 +5,19 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from backend_plugin.core import job_events, task_annotation
+from backend_plugin.core import job_events, names, task_annotation
 from backend_plugin.core.dialects import table
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.last_transition import get_last_transition_time
-from backend_plugin.core.manifest import names
-from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup, is_replica
+from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.core.scheduling import gang_annotation, registry
 from backend_plugin.shell.attempt_index import AttemptIndex
-from backend_plugin.shell.cluster import ObjectName, Record, build_job_name
+from backend_plugin.shell.cached_job import CachedJob, Key
+from backend_plugin.shell.cluster import ObjectName, Record
 from backend_plugin.shell.queue_positions import QueuePositions
 
 if TYPE_CHECKING:
     from backend_plugin.core.job import Attempt
-    from backend_plugin.core.job_events import JobEventReason
-    from backend_plugin.core.task_annotation import TaskAnnotation
-    from backend_plugin.core.verdict import Phase
-    from backend_plugin.shell.task_responses import CachedResponse
-
-Key: TypeAlias = tuple[str, str]
-"""Namespace and name of a job."""
 
 # A verdict needs only the latest events; a job that restarts for a day has thousands.
 _MOST_EVENTS: Final = 50
@@ -33,85 +26,6 @@ _MOST_EVENTS: Final = 50
 _MOST_GONE: Final = 2_000
 _FIELDS: Final[Mapping[type[Record], str]] = {Pod: "pods", PodGroup: "pod_groups", Event: "events"}
 """The attribute of an entry that holds the objects of a kind."""
-
-
-class CachedJob:
-    """The observed state of one job."""
-
-    __slots__ = (
-        "accompanied", "answer", "error_files", "events", "gone", "job", "looking", "name", "namespace",
-        "origin", "output_prefix", "outputs",
-        "pod_groups", "pods", "queue", "queues", "read", "steady", "told", "turned", "unconfirmed",
-        "undisturbed", "unmeasured", "version",
-    )  # fmt: skip
-
-    def __init__(self, namespace: str, name: str, queues: QueuePositions | None = None) -> None:
-        self.namespace, self.name, self.queues = namespace, name, queues
-        self.job: Job | None = None
-        self.origin: TaskAnnotation | None = None
-        self.output_prefix = self.queue = ""
-        """The prefix is from the job's annotation, or from a client's reference if the job does not exist.
-        The queue is from its gang request."""
-        self.pods: tuple[Pod, ...] = ()
-        self.events: tuple[Event, ...] = ()
-        self.pod_groups: tuple[PodGroup, ...] = ()
-        self.error_files: tuple[ErrorFile, ...] = ()
-        self.outputs: bool | None = None
-        """True if outputs exist; None before they have been read, or if that is not possible."""
-        self.looking = self.read = False
-        """The outputs are being read; the outputs have been read."""
-        self.told: Phase | None = None
-        """The phase that was logged last."""
-        self.steady: tuple[Job, datetime] | None = None
-        """The job that runs without required work, and the time until which that holds."""
-        self.undisturbed: tuple[Pod, ...] = ()
-        """The pods of the last check that all replicas run; empty after a change of the job or its events."""
-        self.turned: JobEventReason | None = None
-        """The last transition of the job between waiting and running, as recorded in an event."""
-        self.gone: datetime | None = None
-        """The time at which the job was found not to exist."""
-        self.unconfirmed = self.accompanied = False
-        """The job is missing in a list, and the API server has not confirmed its deletion; companion objects
-        were created or exist, although the watch may not have delivered them."""
-        self.answer: CachedResponse | None = None
-        """The last encoded response."""
-        self.version = self.unmeasured = 0
-        """Incremented with every change; the number of durations to measure for a job that this server
-        created: waiting time and start time."""
-
-    @property
-    def object_name(self) -> ObjectName:
-        """The name of the job; without a uid if the job does not exist."""
-        if self.job is None:
-            return ObjectName(namespace=self.namespace, name=self.name)
-        return build_job_name(self.job)
-
-    @property
-    def key(self) -> Key:
-        """The key in the cache."""
-        return self.namespace, self.name
-
-    @property
-    def replicas(self) -> tuple[Pod, ...]:
-        """The pods that the job owns, without placeholders; all pods while the job is unknown."""
-        job = self.job
-        return self.pods if job is None else tuple(pod for pod in self.pods if is_replica(pod, job))
-
-    def get_observed_state(self) -> Observed:
-        """Return the observed state for `judge`."""
-        groups = self.pod_groups
-        if self.queues is not None and any(group.queue for group in groups):
-            groups = tuple(self.queues.with_position(group) for group in groups)
-        return Observed(
-            job=None if self.gone else self.job,
-            # Once the job is gone, its uid is the only evidence of which pods belong to it.
-            pods=self.replicas if self.gone else self.pods,
-            events=self.events,
-            pod_groups=groups,
-            error_files=self.error_files,
-            outputs=self.outputs,
-            looking=self.looking,
-        )
 
 
 Listener: TypeAlias = Callable[[CachedJob], None]

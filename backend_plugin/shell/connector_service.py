@@ -28,7 +28,8 @@ from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import create_request, log_fields, task_responses
 from backend_plugin.shell.allowlist import Allowlist
-from backend_plugin.shell.cache import Cache, CachedJob
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.capabilities_cache import NOBODY, CapabilitiesCache
 from backend_plugin.shell.cluster import (
     AlreadyExists,

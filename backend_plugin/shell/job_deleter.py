@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from backend_plugin.core import attempts
+from backend_plugin.core import attempts, names
 from backend_plugin.core.job import Attempt, JobRef
-from backend_plugin.core.manifest import names
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.shell import log_fields
 from backend_plugin.shell.background_operations import BackgroundOperations

@@ -6,8 +6,7 @@ from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from backend_plugin.core import job_lookup, printable, task_annotation
-from backend_plugin.core.manifest import names
+from backend_plugin.core import job_lookup, names, printable, task_annotation
 from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, is_replica, read_conditions
 from backend_plugin.core.reading import get_mapping, get_text, get_text_map
 from backend_plugin.core.values import Manifest

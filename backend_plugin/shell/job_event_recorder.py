@@ -15,7 +15,8 @@ from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import log_fields
 from backend_plugin.shell.background_operations import BackgroundOperations
-from backend_plugin.shell.cache import Cache, CachedJob
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import Cluster
 from backend_plugin.shell.judge import Judge
 

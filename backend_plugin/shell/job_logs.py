@@ -11,7 +11,7 @@ from typing import Final
 
 from backend_plugin.core import job_lookup
 from backend_plugin.core.observed import Job, Pod
-from backend_plugin.shell.cache import CachedJob
+from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, ObjectName
 from backend_plugin.shell.log_merge import LogMerge, ReplicaLine
 

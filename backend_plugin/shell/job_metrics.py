@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Final
 
 from backend_plugin.core.verdict import Phase
-from backend_plugin.shell.cache import Cache, CachedJob
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.metrics import Labels, Metrics
 from kfpytorch_common.labels import is_value
 

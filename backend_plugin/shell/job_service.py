@@ -19,7 +19,8 @@ from backend_plugin.core.errors import BackendError, RequestRejected
 from backend_plugin.core.observed import Job
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import job_encoding, job_logs, job_watch
-from backend_plugin.shell.cache import Cache, CachedJob
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, build_job_name
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.verdicts import VerdictStore

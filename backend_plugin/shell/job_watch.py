@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 from backend_plugin.core.verdict import Phase
-from backend_plugin.shell.cache import Cache, CachedJob, Key
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.cached_job import CachedJob, Key
 from kfpytorch_idl.v1 import people_pb2 as wire
 
 # Seconds between batches; changes within this time are merged, as users read no faster.

@@ -10,7 +10,7 @@ from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.task_annotation import TaskAnnotation
 from backend_plugin.core.verdict import Verdict
-from backend_plugin.shell.cache import CachedJob
+from backend_plugin.shell.cached_job import CachedJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

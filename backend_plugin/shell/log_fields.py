@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from backend_plugin.core.job import Attempt
-from backend_plugin.shell.cache import CachedJob
+from backend_plugin.shell.cached_job import CachedJob
 
 
 def build_attempt_fields(run: Attempt, job: str = "") -> Mapping[str, object]:

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NoReturn, Protocol, TypeAlias
 
-from backend_plugin.core import ownership
+from backend_plugin.core import names, ownership
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import Attempt, OwnerReference
-from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import Job
 from backend_plugin.shell import log_fields
 from backend_plugin.shell.allowlist import Allowlist

@@ -16,7 +16,8 @@ from backend_plugin.core.signing import is_job_authentic
 from backend_plugin.core.unobserved_terminations import has_unobserved_termination
 from backend_plugin.shell import log_fields
 from backend_plugin.shell.background_operations import BackgroundOperations
-from backend_plugin.shell.cache import Cache, CachedJob
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, ObjectName
 from backend_plugin.shell.credentials import KeyRing
 from backend_plugin.shell.output_prefixes import PrefixNotAllowed

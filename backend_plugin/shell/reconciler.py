@@ -24,7 +24,8 @@ from backend_plugin.core.scheduling import companions
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Phase, Verdict
 from backend_plugin.shell import job_metrics, log_fields
-from backend_plugin.shell.cache import Cache, CachedJob, Key
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.cached_job import CachedJob, Key
 from backend_plugin.shell.cluster import (
     AlreadyExists,
     Cluster,

@@ -16,7 +16,7 @@ from backend_plugin.core.errors import BackendError
 from backend_plugin.core.log_links import LogLink
 from backend_plugin.core.observed import Pod
 from backend_plugin.core.verdict import Phase, Verdict
-from backend_plugin.shell.cache import CachedJob
+from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, ObjectName
 from backend_plugin.shell.judge import Judge
 

@@ -24,10 +24,9 @@ from rig.control_plane import ControlPlane, Options
 
 from backend_plugin import task_request
 from backend_plugin.cli import propeller_emulator, python_file
-from backend_plugin.core import job_ref
+from backend_plugin.core import job_ref, names
 from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.job import Attempt, JobRef
-from backend_plugin.core.manifest import names
 from benchmarks.scripts.etcd_copies import Etcd, uids
 from benchmarks.scripts.processors import running_on
 

@@ -22,7 +22,7 @@ from rig.process import until
 from rig.proxy import Asked, Fault, How, Proxy, status
 from rig.seed import SEED
 
-from backend_plugin.core.manifest import names
+from backend_plugin.core import names
 
 CREATES, KILLS = 1_000, 6
 TASKS, OPERATIONS = 3_000, 10_000

@@ -7,7 +7,7 @@ from serving import NAMESPACE, Served, until
 from stories import is_phase, name_of, pod, status, tell, terminated
 
 from backend_plugin.core import cleanup
-from backend_plugin.core.manifest.names import PLACE, PLACE_OF
+from backend_plugin.core.names import PLACE, PLACE_OF
 from backend_plugin.core.verdict_annotation import ANNOTATION, encode
 from backend_plugin.shell.cluster import Misconfigured
 

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
-from backend_plugin.core import task_annotation
+from backend_plugin.core import names, task_annotation
 from backend_plugin.core.job import Attempt, Deadlines
-from backend_plugin.core.manifest import names
 from backend_plugin.core.values import JsonValue, Manifest
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from backend_plugin.core import job as vocabulary
+from backend_plugin.core import names
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import JobDraft, TrainingJob
-from backend_plugin.core.manifest import names
 from backend_plugin.core.protojson import format_value
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling import pod_requests

@@ -7,7 +7,7 @@ from typing import Final
 from backend_plugin.core import task_annotation
 from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.job import Attempt, Deadlines
-from backend_plugin.core.manifest.names import CLEAN_POD_POLICY
+from backend_plugin.core.names import CLEAN_POD_POLICY
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import JsonValue, Manifest
 

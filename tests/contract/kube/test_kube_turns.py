@@ -15,7 +15,7 @@ from serving import NAMESPACE, Served, serving, until
 from backend_plugin.core.job_events import JobEventReason
 from backend_plugin.core.observed import Job
 from backend_plugin.core.verdict import Phase
-from backend_plugin.shell.cache import CachedJob
+from backend_plugin.shell.cached_job import CachedJob
 
 JOBS, PODS, EVENTS = ("kubeflow.org", "pytorchjobs"), ("", "pods"), ("", "events")
 IDENTITY = "kfpytorch.flyte.org/job"

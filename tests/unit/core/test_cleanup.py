@@ -34,7 +34,7 @@ from backend_plugin.core.cleanup import (
 )
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.manifest.names import CLEAN_POD_POLICY, PLACE, PLACE_OF
+from backend_plugin.core.names import CLEAN_POD_POLICY, PLACE, PLACE_OF
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge, judge_with_expiry

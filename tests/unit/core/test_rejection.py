@@ -3,9 +3,8 @@
 import pytest
 from builders import a_run
 
-from backend_plugin.core import rejection
+from backend_plugin.core import names, rejection
 from backend_plugin.core.errors import InvalidTask, Problem, RequestRejected
-from backend_plugin.core.manifest import names
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Phase
 

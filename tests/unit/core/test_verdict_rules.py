@@ -23,9 +23,9 @@ from cluster import (
 
 from backend_plugin.core import messages
 from backend_plugin.core.job import Deadlines
+from backend_plugin.core.job_status import JobStatus
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.settings.judging import JudgingSettings
-from backend_plugin.core.status import JobStatus
 from backend_plugin.core.verdict import is_retryable
 from backend_plugin.core.verdict_rules import judge_status
 from kfpytorch_common.causes import Cause

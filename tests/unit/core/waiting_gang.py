@@ -5,7 +5,7 @@ from typing import Any
 
 from cluster import Manifest, at, condition, job, pod, verdict
 
-from backend_plugin.core.manifest.names import PLACE, PLACE_OF
+from backend_plugin.core.names import PLACE, PLACE_OF
 from backend_plugin.core.scheduling import gang_annotation
 from backend_plugin.core.verdict import Verdict
 

@@ -6,12 +6,12 @@ from datetime import datetime, timezone
 import pytest
 from builders import a_run
 
-from backend_plugin.core import task_annotation
+from backend_plugin.core import names, task_annotation
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.job import Attempt, Deadlines
-from backend_plugin.core.manifest import names
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup
-from backend_plugin.shell.cache import Cache, CachedJob
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import ObjectName
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)

@@ -5,7 +5,8 @@ import msgspec
 from backend_plugin.core.observed import Condition, Job, PodGroup
 from backend_plugin.core.scheduling import gang_annotation
 from backend_plugin.core.verdict import Phase
-from backend_plugin.shell.cache import Cache, CachedJob
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.job_metrics import MOST_QUEUES, compute_oldest_wait, count_jobs, measure_start
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.task_responses import CachedResponse

@@ -6,7 +6,7 @@ from backend_plugin.core import job_conditions
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.dialects.pytorchjob import manifest, port_checks, reader
 from backend_plugin.core.dialects.pytorchjob.resource import CONTAINER, LABELS, PORT, RESOURCE
-from backend_plugin.core.manifest.names import LONGEST_NAME
+from backend_plugin.core.names import LONGEST_NAME
 
 DIALECT: Final = Dialect(
     resource=RESOURCE,

@@ -12,8 +12,7 @@ import msgspec
 from backend_plugin.core.dialects.pytorchjob.resource import CONTAINER, PORT, REPLICA_SPECS, RESOURCE
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import JobDraft, ReplicaGroup, TrainingJob
-from backend_plugin.core.manifest import object_metadata
-from backend_plugin.core.manifest.names import CLEAN_POD_POLICY
+from backend_plugin.core.names import CLEAN_POD_POLICY
 from backend_plugin.core.values import JsonValue, Manifest
 
 # With `Always` a replica that succeeds would be restarted, so that the job would never end.
@@ -66,8 +65,7 @@ def _build_manifest(job: TrainingJob, draft: JobDraft) -> Manifest:
         "metadata": _with_clean_pod_policy(job, draft.metadata),
         "spec": {
             REPLICA_SPECS: {
-                group.role.value: _build_replica_spec(job, group, draft.pods[group.role])
-                for group in job.groups
+                group.role.value: _build_replica_spec(group, draft.pods[group.role]) for group in job.groups
             },
             "runPolicy": _build_run_policy(job, draft),
             **_build_elastic_fields(job, draft.metadata),
@@ -75,11 +73,11 @@ def _build_manifest(job: TrainingJob, draft: JobDraft) -> Manifest:
     }
 
 
-def _build_replica_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest) -> Manifest:
+def _build_replica_spec(group: ReplicaGroup, pod: Manifest) -> Manifest:
     return {
         "replicas": group.replicas,
         "restartPolicy": _RESTART_POLICIES[group.restart_policy],
-        "template": object_metadata.with_identity({**pod, "spec": _build_pod_spec(pod)}, job.run),
+        "template": {**pod, "spec": _build_pod_spec(pod)},
     }
 
 

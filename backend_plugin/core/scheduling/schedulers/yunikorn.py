@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from backend_plugin.core.manifest.names import PLACE, PLACE_OF
+from backend_plugin.core.names import PLACE, PLACE_OF
 from backend_plugin.core.observed import Event, Observed
 from backend_plugin.core.pending import (
     JobWarning,

@@ -19,7 +19,7 @@ POD = {
     "spec": {"containers": [{"name": "pytorch", "image": "i"}], "restartPolicy": "Never"},
 }
 TEMPLATE = {
-    "metadata": {"labels": {"a": "pod", **IDENTITY}, "annotations": {"b": "pod"}},
+    "metadata": {"labels": {"a": "pod"}, "annotations": {"b": "pod"}},
     "spec": {"containers": [{"name": "pytorch", "image": "i"}]},
 }
 ELASTIC = {"minReplicas": 1, "maxReplicas": 2, "nprocPerNode": 4, "maxRestarts": 1}

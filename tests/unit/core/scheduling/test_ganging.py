@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 from builders import a_run, a_template
 
-from backend_plugin.core import settings
+from backend_plugin.core import names, settings
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import InvalidSettings, InvalidTask
-from backend_plugin.core.manifest import names
-from backend_plugin.core.manifest.names import PLACE, PLACE_OF
+from backend_plugin.core.names import PLACE, PLACE_OF
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.scheduling import companions
 from kfpytorch_common import labels

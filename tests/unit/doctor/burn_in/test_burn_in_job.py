@@ -4,7 +4,7 @@ import pytest
 from builders import a_run, a_template
 
 from backend_plugin.core import task_annotation
-from backend_plugin.core.manifest.names import OUTPUT_PREFIX
+from backend_plugin.core.names import OUTPUT_PREFIX
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import read
 from backend_plugin.doctor.burn_in import job

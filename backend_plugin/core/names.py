@@ -1,7 +1,7 @@
 """The name, labels and owner references of a job.
 
 A name depends on the attempt only, so that a repeated create is idempotent for all servers and releases. So
-nothing here may change; `tests/unit/core/manifest/test_names.py` contains examples.
+nothing here may change; `tests/unit/core/test_names.py` contains examples.
 """
 
 import hashlib

@@ -8,8 +8,8 @@ from builders import a_run
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend_plugin.core import names
 from backend_plugin.core.job import OwnerReference
-from backend_plugin.core.manifest import names
 
 PREFIX = "s3://bucket/metadata/propeller/project-development-f1/n0/data/0"
 RUNS = st.builds(

@@ -1,0 +1,183 @@
+"""The status of a job that has ended or does not exist, with the root cause of its end."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from msgspec import structs
+
+from backend_plugin.core import job_conditions, replica_pods, root_cause, terminations
+from backend_plugin.core.dialects import table
+from backend_plugin.core.error_files import ErrorFile
+from backend_plugin.core.job_status import JobState, JobStatus
+from backend_plugin.core.observed import Condition, Event, Job, JobLimit, Observed, Pod
+from backend_plugin.core.terminations import ReplicaTermination
+from kfpytorch_common.causes import Cause
+
+CONDITIONS: Final[Mapping[JobState, str]] = {
+    JobState.CREATED: job_conditions.CREATED,
+    JobState.ADMITTED: job_conditions.CREATED,
+    JobState.SUSPENDED: job_conditions.SUSPENDED,
+    JobState.RESTARTING: job_conditions.RESTARTING,
+    JobState.RUNNING: job_conditions.RUNNING,
+    JobState.SUCCEEDED: job_conditions.SUCCEEDED,
+    JobState.FAILED: job_conditions.FAILED,
+}
+"""The type of the condition that corresponds to a state."""
+
+
+def index_conditions(job: Job) -> Mapping[str, Condition]:
+    """Return the conditions of a job by type."""
+    return {condition.type: condition for condition in job.conditions}
+
+
+def find_final_condition(observed: Observed) -> Condition | None:
+    """Return the final condition of a job that does not exist, from the events of the operator."""
+    for reason, kind in table.END_EVENTS.items():
+        found = [event for event in observed.events if event.reason == reason]
+        if found:
+            last = max(found, key=lambda event: (event.at is not None, event.at, event.message))
+            return Condition(type=kind, true=True, reason=reason, message=last.message, since=last.at)
+    return None
+
+
+def build_final_status(
+    observed: Observed, state: JobState, pods: tuple[Pod, ...], exit_codes: Mapping[int, Cause]
+) -> JobStatus:
+    """Return the status of a job in a final state."""
+    job = observed.job
+    by_type = index_conditions(job) if job else {}
+    condition = by_type.get(CONDITIONS.get(state, "")) if job else find_final_condition(observed)
+    ended = (job.completed if job else None) or (condition.since if condition else None)
+    certain, unsettled = root_cause.split_error_files(_select_error_files(observed, state, pods, ended), pods)
+    # If the job has done its work, later terminations of pods do not matter.
+    if state is JobState.SUCCEEDED or (state in (JobState.GONE, JobState.DELETED) and observed.outputs):
+        told = root_cause.list_file_terminations([*certain, *unsettled], pods, exit_codes)
+    else:
+        told = _list_terminations(observed, pods, condition, exit_codes)
+        if _has_ending_pod(pods, job, condition) and not root_cause.has_root_cause(told, ended):
+            told = _list_terminations(
+                observed, tuple(map(_without_deletion_time, pods)), condition, exit_codes
+            )
+    return JobStatus(
+        state=state,
+        job=job,
+        pods=pods,
+        total=job.replicas if job else len(pods),
+        ready=sum(replica_pods.is_ready(pod) for pod in pods),
+        condition=condition,
+        has_run=True,
+        replaced=tuple(
+            pod.replica for pod in pods if job is not None and replica_pods.is_replacement(pod, job)
+        ),
+        death=root_cause.with_early_exits(
+            root_cause.select_root_cause(told, ended), pods, job.replicas if job else len(pods)
+        ),
+        dead=len({death.failure.replica for death in told}),
+        unsettled=state is JobState.SUCCEEDED and bool(unsettled) and not certain,
+        outputs=observed.outputs,
+        looking=observed.looking,
+    )
+
+
+def _select_error_files(
+    observed: Observed, state: JobState, pods: tuple[Pod, ...], ended: datetime | None
+) -> Sequence[ErrorFile]:
+    job = observed.job
+    if state is not JobState.SUCCEEDED or job is None:
+        return observed.error_files
+    present = {name for pod in pods for name in (pod.name, pod.replica)}
+    return [
+        file
+        for file in observed.error_files
+        if file.worker in present or not root_cause.is_recovery_implied(file, job, ended)
+    ]
+
+
+def _list_terminations(
+    observed: Observed, pods: tuple[Pod, ...], condition: Condition | None, exit_codes: Mapping[int, Cause]
+) -> list[ReplicaTermination]:
+    """Return all terminations that may have ended the job."""
+    job = observed.job
+    ended = (job.completed if job else None) or (condition.since if condition else None)
+    told_in_full = [_with_full_message(pod, observed.events) for pod in pods]
+    ends = [
+        each
+        for each in terminations.list_pod_terminations(told_in_full, exit_codes)
+        if not _is_cleanup_termination(each, job, condition)
+    ]
+    ends += root_cause.list_event_terminations(observed.events, pods, ended, exit_codes)
+    return _list_failure_terminations(observed, pods, ends, exit_codes)
+
+
+def _has_ending_pod(pods: Sequence[Pod], job: Job | None, condition: Condition | None) -> bool:
+    """True if one of these pods must have ended the job, although the operator deletes all of them."""
+    if job is None or condition is None or job.clean_pod_policy != "All":
+        return False
+    return len(pods) >= job.replicas and _find_limit(job, condition) is None
+
+
+def _without_deletion_time(pod: Pod) -> Pod:
+    """Return the pod without its deletion time if its exit code shows that it failed before.
+
+    The end of the pod may appear to be later, because the clock of its Kubernetes node may be ahead.
+    """
+    return structs.replace(pod, deleted=None) if terminations.has_failed_by_itself(pod) else pod
+
+
+def _list_failure_terminations(
+    observed: Observed,
+    pods: tuple[Pod, ...],
+    ends: Sequence[ReplicaTermination],
+    exit_codes: Mapping[int, Cause],
+) -> list[ReplicaTermination]:
+    """Return the terminations that may have ended the job.
+
+    Failures before a restart of the worker count only if all others are stops, and the backoff limit ended
+    the job.
+    """
+    over = [each for each in observed.error_files if root_cause.has_writer_restarted(each, pods)]
+    since = [each for each in observed.error_files if each not in over]
+    told = root_cause.merge_terminations(ends, root_cause.list_file_terminations(since, pods, exit_codes))
+    if not all(death.failure.stopped and death.ordered for death in told):
+        return told
+    job = observed.job
+    failed = index_conditions(job).get(job_conditions.FAILED) if job else None
+    limit = _find_limit(job, failed) if job and failed else None
+    if limit is JobLimit.DEADLINE:
+        return told
+    restarts = terminations.list_restart_terminations(pods, exit_codes) if limit is JobLimit.BACKOFF else []
+    return (
+        root_cause.merge_terminations(
+            restarts,
+            root_cause.list_file_terminations(root_cause.select_near_files(over, restarts), pods, exit_codes),
+        )
+        or told
+    )
+
+
+def _with_full_message(pod: Pod, events: Sequence[Event]) -> Pod:
+    """Return the pod with its full message from an event, if the message in its status is truncated."""
+    said = pod.message.strip()
+    if not (pod.reason and said):
+        return pod
+    whole = [
+        each.message for each in events if each.name == pod.name and each.warning and said in each.message
+    ]
+    return structs.replace(pod, message=whole[-1][whole[-1].index(said) :]) if whole else pod
+
+
+def _is_cleanup_termination(death: ReplicaTermination, job: Job | None, condition: Condition | None) -> bool:
+    """True if the operator deletes this replica after another termination has ended the job."""
+    if job is None or condition is None or not (death.failure.stopped and death.ordered):
+        return False
+    by_limit = _find_limit(job, condition) is JobLimit.BACKOFF
+    removes = job.clean_pod_policy not in ("", "None") or by_limit
+    ended = job.completed or condition.since
+    # Both times have a resolution of one second, and the operator takes less than one second.
+    return death.at is None or ended is None or death.at > ended or (removes and death.at >= ended)
+
+
+def _find_limit(job: Job, condition: Condition) -> JobLimit | None:
+    """Return the limit that ended the job, from the condition about its end."""
+    return table.get_dialect(job.dialect).find_limit(condition.message)

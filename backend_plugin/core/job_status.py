@@ -1,0 +1,103 @@
+"""The status of a job: its state with the facts that a verdict needs. `status` computes it."""
+
+import enum
+from datetime import datetime
+
+import msgspec
+
+from backend_plugin.core import job_conditions
+from backend_plugin.core.observed import Condition, Job, Pod
+from backend_plugin.core.pending import JobWarning, PendingReason, PendingStage
+from backend_plugin.core.terminations import ReplicaTermination
+
+
+class JobState(enum.Enum):
+    """The state of a job, from its conditions, or from other observed state if it does not have any."""
+
+    UNSEEN = "unseen"
+    """The operator has not written a condition."""
+    CREATED = "created"
+    """The operator has not created all pods."""
+    SUSPENDED = "suspended"
+    ADMITTED = "admitted"
+    """The operator has created all pods."""
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    DELETED = "deleted"
+    """The job is being deleted before its end."""
+    GONE = "gone"
+    """The job does not exist (any more): deleted by a client, or after its time to live."""
+
+    @property
+    def is_finished(self) -> bool:
+        """True if the job has ended or is being deleted."""
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.DELETED, JobState.GONE)
+
+
+class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The status of a job at one moment."""
+
+    state: JobState
+    job: Job | None
+    pods: tuple[Pod, ...] = ()
+    """The pods of its replicas: the master first, then by index."""
+    total: int = 0
+    ready: int = 0
+    condition: Condition | None = None
+    """The condition that corresponds to its state."""
+    has_run: bool = False
+    """True if the operator has reported that it runs, now or before."""
+    has_been_suspended: bool = False
+    admitted_once: bool = False
+    """True if a queue has admitted it exactly once, and every pod is of the set created then."""
+    has_been_held: bool = False
+    """True if a scheduler, a queue or the API server has reported why it waits."""
+    missing: bool = False
+    """True if replicas do not exist after the operator has created all of them."""
+    replaced: tuple[str, ...] = ()
+    """The replicas with a pod that was created after the first full set."""
+    enough: bool = True
+    """True unless a pod of the first full set, which the training requires, has never run."""
+    waits: tuple[PendingReason, ...] = ()
+    notes: tuple[JobWarning, ...] = ()
+    """The job warnings."""
+    death: ReplicaTermination | None = None
+    """The root cause, once the job has ended."""
+    dead: int = 0
+    """The number of replicas that failed."""
+    unsettled: bool = False
+    """True if it succeeded, but a restarted replica with an old error file has not ended."""
+    outputs: bool | None = None
+    looking: bool = False
+    """True while its error files and outputs are being read."""
+
+
+def find_first_reason(status: JobStatus) -> PendingReason | None:
+    """Return the pending reason to report first, or None: the earliest stage, then problems first."""
+    return status.waits[0] if status.waits else None
+
+
+def list_unbound_reasons(status: JobStatus) -> list[PendingReason]:
+    """Return the pending reasons of replicas that are not bound to a Kubernetes node."""
+    return [wait for wait in status.waits if wait.stage <= PendingStage.UNPLACED]
+
+
+def find_run_start(status: JobStatus) -> datetime | None:
+    """Return the time at which the job began to run: the earliest known start of a container."""
+    began = [
+        moment
+        for pod in status.pods
+        if (container := pod.primary) is not None
+        for moment in (
+            container.running_since,
+            container.ended.started if container.ended else None,
+            container.last.started if container.last else None,
+        )
+        if moment is not None
+    ]
+    condition = status.condition
+    if condition is not None and condition.type == job_conditions.RUNNING and condition.since is not None:
+        began.append(condition.since)
+    return min(began) if began else None
