@@ -80,7 +80,7 @@ BAD = {
     "missing": (("nowhere.yaml",), "", "nowhere.yaml: No such file"),
     "no yaml": (("-",), "{", "-: is neither YAML nor JSON"),
     "no job": (("-",), "kind: Pod", "no file contains a PyTorchJob"),
-    "two jobs": (("-",), yaml.safe_dump_all([JOB, JOB]), "more than one PyTorchJob"),
+    "two jobs": (("-",), yaml.safe_dump_all([JOB, JOB]), "more than one job"),
     "no time": (("-", "--now", "today"), "", "--now today is not an RFC 3339 time"),
 }
 
