@@ -1,6 +1,5 @@
 """An entry of the cache: the observed state of one job, and what this server has done for it."""
 
-from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 from backend_plugin.core.error_files import ErrorFile
@@ -9,6 +8,8 @@ from backend_plugin.shell.cluster import ObjectName, build_job_name
 from backend_plugin.shell.queue_positions import QueuePositions
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from backend_plugin.core.job_events import JobEventReason
     from backend_plugin.core.task_annotation import TaskAnnotation
     from backend_plugin.core.verdict import Phase

@@ -142,9 +142,7 @@ def now() -> datetime:
 
 
 async def ours(jobs: int) -> tuple[grpc.aio.Server, int]:
-    from backend_plugin.core import settings
-    from backend_plugin.core.dialects.table import read_job
-    from backend_plugin.core.object_readers import read_pod
+    from backend_plugin.core import object_readers, settings
     from backend_plugin.core.observed import Job, Pod
     from backend_plugin.shell import connector_handlers, connector_service
     from backend_plugin.shell.allowlist import Allowlist
@@ -169,9 +167,16 @@ async def ours(jobs: int) -> tuple[grpc.aio.Server, int]:
         nobody, cache, answers, OutputCollector(nobody, cache, OutputReader(prefixes), orders, ring)
     )
     began = now()
-    cache.replace_records(Job, ((PROJECT, read_job(plain(job(each, began)))) for each in range(jobs)))
     cache.replace_records(
-        Pod, ((PROJECT, read_pod(plain(pod(each, i, began)))) for each in range(jobs) for i in range(4))
+        Job, ((PROJECT, object_readers.table.read_job(plain(job(each, began)))) for each in range(jobs))
+    )
+    cache.replace_records(
+        Pod,
+        (
+            (PROJECT, object_readers.read_pod(plain(pod(each, i, began))))
+            for each in range(jobs)
+            for i in range(4)
+        ),
     )
     around = connector_service.ServiceDependencies(
         cluster=Nobody(), cache=cache, answers=answers, keeper=keeper, metrics=metrics,
@@ -202,7 +207,7 @@ async def changing(cache: Any, jobs: int) -> None:
         said = job(number, now())
         if number % 2:
             said["status"]["conditions"].pop()
-        cache.put(PROJECT, read_job(said))
+        cache.put_record(PROJECT, read_job(said))
         await asyncio.sleep(0.05)
 
 
