@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup, is_replica
 from backend_plugin.shell.cluster import ObjectName, build_job_name
 from backend_plugin.shell.queue_positions import QueuePositions
@@ -10,6 +9,7 @@ from backend_plugin.shell.queue_positions import QueuePositions
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from backend_plugin.core.error_files import ErrorFile
     from backend_plugin.core.job_events import JobEventReason
     from backend_plugin.core.task_annotation import TaskAnnotation
     from backend_plugin.core.verdict import Phase
