@@ -143,6 +143,7 @@ def now() -> datetime:
 
 async def ours(jobs: int) -> tuple[grpc.aio.Server, int]:
     from backend_plugin.core import object_readers, settings
+    from backend_plugin.core.dialects import table
     from backend_plugin.core.observed import Job, Pod
     from backend_plugin.shell import connector_handlers, connector_service
     from backend_plugin.shell.allowlist import Allowlist
@@ -168,7 +169,7 @@ async def ours(jobs: int) -> tuple[grpc.aio.Server, int]:
     )
     began = now()
     cache.replace_records(
-        Job, ((PROJECT, object_readers.table.read_job(plain(job(each, began)))) for each in range(jobs))
+        Job, ((PROJECT, table.read_job(plain(job(each, began)))) for each in range(jobs))
     )
     cache.replace_records(
         Pod,
@@ -185,8 +186,7 @@ async def ours(jobs: int) -> tuple[grpc.aio.Server, int]:
     server = grpc.aio.server()
     handlers = connector_handlers.build_handlers(connector_service.ConnectorService(around))
     server.add_generic_rpc_handlers((RpcMiddleware(handlers=handlers, limit=1_000, metrics=metrics),))
-    KEPT.append(asyncio.create_task(keeper.run()))
-    KEPT.append(asyncio.create_task(changing(cache, jobs)))
+    KEPT.extend(asyncio.create_task(each) for each in (keeper.run(), changing(cache, jobs)))
     return server, server.add_insecure_port("127.0.0.1:0")
 
 
