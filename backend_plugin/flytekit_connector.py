@@ -122,7 +122,7 @@ class ServerHost:
             finally:
                 # flytekit's event loop has cancelled the parts, and pending deletions are not stored
                 # elsewhere.
-                await parts.orders.resubmit("delete", server_assembly.SETTLE_SECONDS)
+                await parts.orders.resubmit("delete_job", server_assembly.SETTLE_SECONDS)
 
     def _on_server_exit(self, life: "asyncio.Task[None]") -> None:
         begun, self._begun = self._begun, None

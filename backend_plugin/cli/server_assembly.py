@@ -44,6 +44,10 @@ _SERVICES: Final = {
 }
 # A separate limit, so that calls of users and tools do not block calls of Flyte.
 _PEOPLE_AT_ONCE: Final = 64
+_OPERATIONS: Final = (
+    *("await_removal", "clean_up", "confirm_deleted", "create_companions", "delete_companions"),
+    *("delete_job", "fetch_job", "read_outputs", "record_event"),
+)
 SETTLE_SECONDS: Final = 3.0
 """Seconds that background operations have when the server stops; the next server resumes the rest.
 
@@ -73,7 +77,7 @@ class ServerParts:
 
     async def drain(self, left: float) -> None:
         """Wait for background operations after the last call; `left` is the rest of the drain in seconds."""
-        await self.orders.drain(SETTLE_SECONDS, "delete", left)
+        await self.orders.drain(SETTLE_SECONDS, "delete_job", left)
 
 
 def assemble_server(here: OpenedCluster, said: ServerSettings) -> ServerParts:
@@ -137,13 +141,11 @@ def _set_gauges(metrics: Metrics, here: OpenedCluster, cache: Cache, orders: Bac
     metrics.jobs.ask = lambda: job_metrics.count_jobs(cache)
     metrics.oldest_waiting.ask = lambda: {(): job_metrics.compute_oldest_wait(cache, here.now())}
     metrics.cached.ask = lambda: _count_objects(cache)
-    metrics.orders_pending.ask = lambda: {
-        (what,): orders.count_running(what) for what in ("confirm", "delete", "end", "gone", "look", "read")
-    }
+    metrics.background_operations.ask = lambda: {(what,): orders.count_running(what) for what in _OPERATIONS}
     if here.sight is not None:
         metrics.watches.ask = here.sight.count_watches
         metrics.watch_age.ask = here.sight.ages
-        here.sight.trouble = lambda error: metrics.cluster_errors.add("follow", error)
+        here.sight.trouble = lambda error: metrics.cluster_errors.add("watch", error)
 
 
 def _read_key_ring(said: ServerSettings) -> KeyRing:
@@ -189,8 +191,8 @@ def build_middleware(parts: ServerParts, said: ServerSettings, token: str) -> Se
     )
     theirs = (job_service.build_handler(parts.people), Reflection(_SERVICES))
     others = RpcMiddleware(theirs, _PEOPLE_AT_ONCE, secret, parts.metrics, client_names=names)
-    parts.metrics.running.ask = lambda: {("flyte",): flytes.running, ("people",): others.running}
-    parts.metrics.streams.ask = lambda: {("flyte",): flytes.streaming, ("people",): others.streaming}
+    parts.metrics.running.ask = lambda: {("flyte",): flytes.running, ("jobs",): others.running}
+    parts.metrics.streams.ask = lambda: {("flyte",): flytes.streaming, ("jobs",): others.streaming}
     return flytes, others
 
 

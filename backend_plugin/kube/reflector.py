@@ -92,7 +92,7 @@ class Reflector:
         """Set if the backend created an object of this kind since the last list, so the kind is served."""
         self._trouble = False
         """True if an error was logged and the watch has not recovered."""
-        self._state = WatchState.WAITING
+        self._state = WatchState.SYNCING
         self._set_state(self._state)
 
     async def run(self) -> NoReturn:
@@ -133,7 +133,7 @@ class Reflector:
             self._made.set()
 
     async def _wait_before_step(self, seconds: float) -> None:
-        if self._state is not WatchState.ABSENT:
+        if self._state is not WatchState.NOT_SERVED:
             await asyncio.sleep(seconds)
             return
         with contextlib.suppress(asyncio.TimeoutError):
@@ -209,7 +209,7 @@ class Reflector:
             if self._kind.record not in _SPOKEN:  # Without bookmarks, a quiet watch sends nothing else.
                 self._receive()
             if not self._is_stalled:
-                self._set_state(WatchState.IN_SIGHT)
+                self._set_state(WatchState.SYNCED)
             await self._read_stream(stream)
         self._course.on_watch_end(loop.time() - began)
 
@@ -268,7 +268,7 @@ class Reflector:
                 if not self._kind.optional:
                     said = "the cluster does not have this resource; install the training-operator"
                     self._report_failure(said, answer.reason)
-                self._set_state(WatchState.ABSENT)
+                self._set_state(WatchState.NOT_SERVED)
                 self._place.part.mark_unavailable(permitted=True)
                 self._course.on_permanent_error(self._options.refused_pause)
             case HTTPStatus.UNAUTHORIZED:
@@ -289,7 +289,7 @@ class Reflector:
             self._course.on_failure()
             return
         self._permissions.record_missing(self._build_rule(verb), answer.message)
-        self._set_state(WatchState.REFUSED)
+        self._set_state(WatchState.FORBIDDEN)
         self._place.sight.trouble(answer.reason)
         self._place.part.mark_unavailable(permitted=False)
         self._course.on_permanent_error(self._options.refused_pause)
@@ -307,14 +307,14 @@ class Reflector:
 
     def _report_failure(self, trouble: str, word: str) -> None:
         self._place.sight.trouble(word)
-        self._set_state(WatchState.OUT_OF_SIGHT)
+        self._set_state(WatchState.STALE)
         if not self._trouble:
             self._trouble = True
             log.warning("cannot watch %s; retrying: %s", self._place, trouble)
 
     def _report_recovery(self) -> None:
-        if self._state is not WatchState.IN_SIGHT:
-            self._set_state(WatchState.IN_SIGHT)
+        if self._state is not WatchState.SYNCED:
+            self._set_state(WatchState.SYNCED)
         if self._trouble:
             self._trouble = False
             log.info("watching %s again", self._place)

@@ -104,7 +104,7 @@ class BackgroundOperations:
             if key[0] == lasting:
                 _, whose = self._interrupted[key]
                 log.warning(
-                    "the operation is not complete, and no other server repeats it; %s the job by hand",
+                    "the operation is not complete, and no other server repeats it: %s",
                     key[0],
                     extra=whose,
                 )

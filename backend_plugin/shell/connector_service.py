@@ -111,7 +111,7 @@ class ConnectorService:
             return self._reject_task(run, rejection.format_problems(invalid.problems))
         except RequestRejected as refused:
             if not rejection.is_transient(refused.code, refused.message):
-                self._around.metrics.cluster_errors.add("create", refused.reason)
+                self._around.metrics.cluster_errors.add("create_job", refused.reason)
                 return self._reject_task(
                     run, rejection.format_cluster_rejection(refused.reason, refused.message)
                 )
@@ -232,7 +232,7 @@ class ConnectorService:
         return made, True
 
     def _reject_task(self, run: Attempt, message: str) -> admin.CreateTaskResponse:
-        self._around.metrics.creates.add("refused")
+        self._around.metrics.creates.add("rejected")
         message = message[:_REFUSAL_CHARACTERS]
         log.warning("refused: %s", message.replace("\n", "; "), extra=log_fields.build_attempt_fields(run))
         ref = JobRef(
@@ -249,7 +249,7 @@ class ConnectorService:
         """Log and count a create call that may be retried, and end the call with its error."""
         self._around.metrics.creates.add(failure.code.name.lower())
         if failure.error:
-            self._around.metrics.cluster_errors.add("create", failure.error)
+            self._around.metrics.cluster_errors.add("create_job", failure.error)
         message = printable.escape(failure.message)
         log.warning(
             "not created (%s): %s", failure.code.name, message, extra=log_fields.build_attempt_fields(run)

@@ -64,7 +64,7 @@ class JobDeleter:
 
     def _schedule_delete(self, name: ObjectName, output_prefix: str) -> "asyncio.Task[None]":
         return self._orders.submit(
-            ("delete", name, output_prefix),
+            ("delete_job", name, output_prefix),
             lambda: self.delete_own(name, output_prefix, awaited=True),
             log_fields.build_job_fields(name.namespace, name.name),
         )
@@ -86,7 +86,7 @@ class JobDeleter:
         log.info("deleted")
         if not self._is_gone(name):
             self._orders.submit(
-                ("gone", name),
+                ("await_removal", name),
                 lambda: self._await_removal(name),
                 log_fields.build_job_fields(name.namespace, name.name),
             )

@@ -51,7 +51,7 @@ class JobEventRecorder:
         entry.turned = turn.way
         if (event := turn.event) is not None:
             seen = self._judge.now()
-            key = ("record", entry.key, get_text(get_mapping(event, "metadata"), "name"))
+            key = ("record_event", entry.key, get_text(get_mapping(event, "metadata"), "name"))
             self._orders.submit(
                 key,
                 lambda: self._record_event(entry, turn.way, event, seen),

@@ -30,7 +30,7 @@ _STARTS: Final = (
 )
 
 
-_CREATES: Final = ("created", "refused", "unavailable", "resource_exhausted", "failed_precondition")
+_CREATES: Final = ("created", "rejected", "unavailable", "resource_exhausted", "failed_precondition")
 
 
 class MetricsPortUnavailable(BackendError):
@@ -140,20 +140,20 @@ class Metrics:
     )
     requests: CounterMetric = field(
         default_factory=lambda: CounterMetric(
-            "requests", "Completed calls, by gRPC code.", ("method", "code")
+            "grpc_requests", "Completed calls, by gRPC code.", ("method", "code")
         )
     )
     request_duration: Histogram = field(
         default_factory=lambda: Histogram(
-            "request_duration_seconds", "Duration of calls that are not streams.", ("method",)
+            "grpc_request_duration_seconds", "Duration of calls that are not streams.", ("method",)
         )
     )
     running: Gauge = field(
-        default_factory=lambda: Gauge("requests_running", "Calls in progress.", ("services",))
+        default_factory=lambda: Gauge("grpc_requests_in_flight", "Calls in progress.", ("api",))
     )
-    streams: Gauge = field(default_factory=lambda: Gauge("streams_open", "Open streams.", ("services",)))
+    streams: Gauge = field(default_factory=lambda: Gauge("grpc_streams_in_flight", "Open streams.", ("api",)))
     phases: CounterMetric = field(
-        default_factory=lambda: CounterMetric("phases", "Phases that GetTask returned.", ("phase",))
+        default_factory=lambda: CounterMetric("reported_phases", "Phases that GetTask returned.", ("phase",))
     )
     jobs: Gauge = field(
         default_factory=lambda: Gauge(
@@ -177,12 +177,12 @@ class Metrics:
     )
     failures: CounterMetric = field(
         default_factory=lambda: CounterMetric(
-            "failures", "Failed jobs, by cause.", ("cause",), tuple(each.value for each in Cause)
+            "job_failures", "Failed jobs, by cause.", ("cause",), tuple(each.value for each in Cause)
         )
     )
     creates: CounterMetric = field(
         default_factory=lambda: CounterMetric(
-            "creates", "CreateTask calls, by result.", ("result",), _CREATES
+            "create_task", "CreateTask calls, by result.", ("result",), _CREATES
         )
     )
     cluster_errors: CounterMetric = field(
@@ -197,7 +197,7 @@ class Metrics:
     )
     store_errors: CounterMetric = field(
         default_factory=lambda: CounterMetric(
-            "store_errors", "Failed reads of outputs and error files.", ("scheme", "error")
+            "output_store_errors", "Failed reads of outputs and error files.", ("scheme", "error")
         )
     )
     watch_lag: Histogram = field(
@@ -216,8 +216,10 @@ class Metrics:
         )
     )
     cached: Gauge = field(default_factory=lambda: Gauge("cached_objects", "Objects in the cache.", ("kind",)))
-    orders_pending: Gauge = field(
-        default_factory=lambda: Gauge("orders_pending", "Pending background operations.", ("order",))
+    background_operations: Gauge = field(
+        default_factory=lambda: Gauge(
+            "background_operations", "Pending background operations.", ("operation",)
+        )
     )
 
     def collect(self) -> "Iterator[Metric]":

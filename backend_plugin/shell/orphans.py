@@ -198,10 +198,10 @@ class OrphanCollector:
                 build_job_name(suspect.job), ownership.build_ownership_patch(owner)
             )
         except (RequestRejected, ClusterUnavailable) as trouble:
-            self._metrics.cluster_errors.add("settle", type(trouble).__name__)
+            self._metrics.cluster_errors.add("record_owner", type(trouble).__name__)
             log.warning("cannot record the owner on the job: %s", trouble, extra=_build_log_fields(suspect))
         else:
-            self._metrics.orphans.add("elsewhere" if owner is None else "owned")
+            self._metrics.orphans.add("other_cluster" if owner is None else "adopted")
 
     # ---- jobs without requests
 
@@ -211,7 +211,7 @@ class OrphanCollector:
             found = await self._orphanage.scan()
         except ClusterUnavailable as trouble:
             self._suspects = frozenset()  # Only consecutive scans count.
-            self._metrics.cluster_errors.add("orphans", "ClusterUnavailable")
+            self._metrics.cluster_errors.add("scan_orphans", "ClusterUnavailable")
             log.warning("cannot search for orphans; retrying later: %s", trouble)
             return
         for why, jobs in found.unclear.items():
@@ -240,7 +240,7 @@ class OrphanCollector:
                     extra=_build_log_fields(suspect),
                 )
         except ClusterUnavailable as trouble:
-            self._metrics.cluster_errors.add("orphans", "ClusterUnavailable")
+            self._metrics.cluster_errors.add("scan_orphans", "ClusterUnavailable")
             log.warning(
                 "cannot delete the job; the next scan checks it again: %s",
                 trouble,

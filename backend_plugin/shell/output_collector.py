@@ -64,14 +64,14 @@ class OutputCollector:
             entry.looking = True
             # The key is the entry, because a later job of the same name has an entry of its own.
             self.orders.submit(
-                ("read", entry),
+                ("read_outputs", entry),
                 lambda: self._read_outputs(entry, prefix),
                 log_fields.build_cached_job_fields(entry),
             )
 
     def _cancel_read(self, entry: CachedJob) -> None:
         """Cancel the read for an entry that has left the cache; thousands may wait for a slow store."""
-        self.orders.cancel(("read", entry))
+        self.orders.cancel(("read_outputs", entry))
 
     def _is_authentic(self, entry: CachedJob) -> bool:
         """True if one of our servers wrote the output prefix; for an absent job, it is from a reference."""
@@ -96,7 +96,7 @@ class OutputCollector:
         if asks:
             # A separate operation, so that retries of the API request do not read the store again.
             self.orders.submit(
-                ("read", entry, "pods"),
+                ("read_outputs", entry, "pods"),
                 lambda: self._fetch_unobserved_pods(entry, found),
                 log_fields.build_cached_job_fields(entry),
             )

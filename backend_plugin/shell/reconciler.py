@@ -98,7 +98,7 @@ class Reconciler:
             try:
                 await self._cluster.watch(self._cache)
             except ClusterUnavailable as trouble:
-                self._metrics.cluster_errors.add("follow", "ClusterUnavailable")
+                self._metrics.cluster_errors.add("watch", "ClusterUnavailable")
                 log.warning("cannot watch the cluster; retrying: %s", trouble)
             await asyncio.sleep(_PAUSE)
 
@@ -132,7 +132,7 @@ class Reconciler:
         """Fetch a job that is not in the cache, and add the result to the cache."""
         if self._cache.ready.is_set():
             self._orders.submit(
-                ("look", ref.namespace, ref.name),
+                ("fetch_job", ref.namespace, ref.name),
                 lambda: self._fetch_missing_job(ref),
                 log_fields.build_job_fields(ref.namespace, ref.name),
             )
@@ -171,7 +171,7 @@ class Reconciler:
 
     def _schedule_companions(self, key: Key) -> None:
         self._orders.submit(
-            ("accompany", key),
+            ("create_companions", key),
             lambda: self._create_missing_companions(key),
             log_fields.build_job_fields(*key),
         )
@@ -262,7 +262,7 @@ class Reconciler:
             return
         if entry.unconfirmed:
             self._orders.submit(
-                ("confirm", entry.key),
+                ("confirm_deleted", entry.key),
                 lambda: self._confirm_deleted(entry),
                 log_fields.build_cached_job_fields(entry),
             )
@@ -301,7 +301,7 @@ class Reconciler:
         observed = entry.get_observed_state()
         if left := cleanup.find_leftover_companions(observed):
             self._orders.submit(
-                ("part", entry.key),
+                ("delete_companions", entry.key),
                 lambda: self._delete_companions(left),
                 log_fields.build_cached_job_fields(entry),
             )
@@ -327,7 +327,7 @@ class Reconciler:
                 asyncio.get_running_loop().call_later(cleanup.LINGER.total_seconds(), self.enqueue, entry)
         if duties := cleanup.plan_cleanup(entry.get_observed_state(), verdict, self._judge.now()):
             self._orders.submit(
-                ("end", entry.key),
+                ("clean_up", entry.key),
                 lambda: self._clean_up(entry, duties),
                 log_fields.build_cached_job_fields(entry),
             )

@@ -13,14 +13,14 @@ _Place: TypeAlias = tuple[str, str]
 class WatchState(enum.Enum):
     """The state of the watch on one kind in one namespace."""
 
-    WAITING = "waiting"
+    SYNCING = "syncing"
     """The first list has not been received."""
-    IN_SIGHT = "in_sight"
-    OUT_OF_SIGHT = "out_of_sight"
+    SYNCED = "synced"
+    STALE = "stale"
     """The watch is interrupted; the cached objects may be outdated."""
-    ABSENT = "absent"
+    NOT_SERVED = "not_served"
     """The cluster does not serve this kind."""
-    REFUSED = "refused"
+    FORBIDDEN = "forbidden"
     """The server has no permission to watch this kind."""
 
 
@@ -55,6 +55,6 @@ class WatchStatus:
         """
         now, ages = self._clock(), dict[tuple[str, ...], float]()
         for (kind, namespace), state in list(self._states.items()):
-            if state not in (WatchState.ABSENT, WatchState.REFUSED):
+            if state not in (WatchState.NOT_SERVED, WatchState.FORBIDDEN):
                 ages[(kind,)] = max(ages.get((kind,), 0.0), now - self._received[kind, namespace])
         return ages

@@ -122,12 +122,12 @@ def test_two_servers_count_each_failure_once(bare: ControlPlane, tmp_path: Path)
             bare.admin.patch(jobs(namespace, attempt.job) + "/status", status)
         stored = lambda: [_count_stored(port) for port in ports]  # noqa: E731
         until(lambda: stored() == [FAILURES] * 2, 60, lambda: str(stored()))
-        assert sum(sum(_metric(port, "failures_total").values()) for port in ports) == FAILURES
+        assert sum(sum(_metric(port, "job_failures_total").values()) for port in ports) == FAILURES
 
 
 def _count_stored(port: int) -> float:
     """Return the number of failed jobs that a server knows, if it has no verdict left to store."""
-    if any(_metric(port, "orders_pending").values()):
+    if any(_metric(port, "background_operations").values()):
         return 0
     failed = _metric(port, "jobs")
     return sum(count for labels, count in failed.items() if "FAILED" in labels)

@@ -68,7 +68,7 @@ def test_who_keeps_a_deleted_job_is_told_once_and_its_order_ends_when_it_is_gone
         await until(lambda: WORD in said(caplog))
         await asyncio.sleep(1.5)
         assert (cluster.calls, said(caplog)) == (["get", "delete", "get"], [WORD])
-        assert served.orders.count_running("gone") == 1
+        assert served.orders.count_running("await_removal") == 1
         cluster.let_go(name_of(meta))
         await until(is_ended(served))
         assert len(cluster.calls) == 3
@@ -138,7 +138,7 @@ def test_a_deletion_that_a_restart_would_forget_is_not_acknowledged(
                 await served.delete(meta)
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
             assert "disk is full" in str(caught.value.details())
-        assert served.orders.count_running("delete") == 1
+        assert served.orders.count_running("delete_job") == 1
         cluster.is_full = False
         await until(lambda: not cluster.objects)
         await served.delete(meta)

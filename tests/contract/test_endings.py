@@ -149,8 +149,8 @@ def test_reads_for_jobs_that_have_left_the_cache_are_cancelled(tmp_path):
         await until(served.cache.ready.is_set)
         for number in range(2_100):
             served.cache.add_missing_job((NAMESPACE, f"gone-{number}"), served.prefix(execution=f"e{number}"))
-        assert len(served.cache) == served.orders.count_running("read") == 2_000
-        await until(lambda: served.orders.count_running("read") == 0)
+        assert len(served.cache) == served.orders.count_running("read_outputs") == 2_000
+        await until(lambda: served.orders.count_running("read_outputs") == 0)
         assert all(entry.read for entry in served.cache)
 
     tell(story, tmp_path)

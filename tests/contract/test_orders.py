@@ -22,15 +22,15 @@ def test_a_deletion_that_the_end_of_a_loop_interrupts_is_made_before_it_ends() -
             await asyncio.Event().wait()
         finally:
             asyncio.get_running_loop().call_later(0.3, setattr, cluster, "away", False)
-            await orders.resubmit("delete", 20)
+            await orders.resubmit("delete_job", 20)
 
     async def hosted() -> None:
         """Return while tasks are running, as flytekit's server does: `asyncio.run` cancels all of them."""
         cluster.away = True
         tasks.add(asyncio.create_task(life()))
         await begun.wait()
-        orders.submit(("delete", NAME), lambda: cluster.delete(NAME), {})
-        orders.submit(("look", NAME), lambda: cluster.watch(None), {})  # type: ignore[arg-type]
+        orders.submit(("delete_job", NAME), lambda: cluster.delete(NAME), {})
+        orders.submit(("fetch_job", NAME), lambda: cluster.watch(None), {})  # type: ignore[arg-type]
         while "delete" not in cluster.calls:
             await asyncio.sleep(0.01)
 
@@ -47,11 +47,11 @@ def test_what_nobody_else_knows_of_has_longer_than_the_rest() -> None:
     async def settled() -> float:
         orders, loop = BackgroundOperations(Metrics()), asyncio.get_running_loop()
         cluster.away = True
-        orders.submit(("delete", NAME), lambda: cluster.delete(NAME), {})
-        orders.submit(("read", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
+        orders.submit(("delete_job", NAME), lambda: cluster.delete(NAME), {})
+        orders.submit(("read_outputs", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
         loop.call_later(0.5, setattr, cluster, "away", False)
         begun = loop.time()
-        await orders.drain(0.1, "delete", 20)
+        await orders.drain(0.1, "delete_job", 20)
         assert len(orders) == 0
         return loop.time() - begun
 
@@ -66,7 +66,7 @@ def test_who_pauses_for_long_is_asked_again_before_the_end() -> None:
     async def settled() -> None:
         orders = BackgroundOperations(Metrics())
         cluster.away = True
-        orders.submit(("delete", NAME), lambda: cluster.delete(NAME), {})
+        orders.submit(("delete_job", NAME), lambda: cluster.delete(NAME), {})
         while cluster.calls.count("delete") < 4:  # The next retry would be 1.6 s later.
             await asyncio.sleep(0.01)
         cluster.away = False
@@ -79,8 +79,8 @@ def test_who_pauses_for_long_is_asked_again_before_the_end() -> None:
 def test_who_does_not_want_to_wait_for_orders_gives_them_up() -> None:
     async def settled() -> int:
         orders = BackgroundOperations(Metrics())
-        orders.submit(("delete", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
-        settling = asyncio.create_task(orders.drain(60, "delete", 60))
+        orders.submit(("delete_job", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
+        settling = asyncio.create_task(orders.drain(60, "delete_job", 60))
         await asyncio.sleep(0.1)
         settling.cancel()
         await asyncio.wait([settling], timeout=10)

@@ -217,11 +217,11 @@ def test_calls_are_counted_by_how_they_ended() -> None:
                 return await asyncio.to_thread(scraped, port)
 
     samples = asyncio.run(asked())
-    assert samples["kfpytorch_requests_total", ("OK", "Tiny/Say")] == 2
-    assert samples["kfpytorch_requests_total", ("NOT_FOUND", "Tiny/Refuse")] == 1
-    assert samples["kfpytorch_request_duration_seconds_count", ("Tiny/Say",)] == 2
-    assert samples["kfpytorch_request_duration_seconds_bucket", ("+Inf", "Tiny/Say")] == 2
-    assert samples["kfpytorch_phases_total", ("RUNNING",)] == 1
+    assert samples["kfpytorch_grpc_requests_total", ("OK", "Tiny/Say")] == 2
+    assert samples["kfpytorch_grpc_requests_total", ("NOT_FOUND", "Tiny/Refuse")] == 1
+    assert samples["kfpytorch_grpc_request_duration_seconds_count", ("Tiny/Say",)] == 2
+    assert samples["kfpytorch_grpc_request_duration_seconds_bucket", ("+Inf", "Tiny/Say")] == 2
+    assert samples["kfpytorch_reported_phases_total", ("RUNNING",)] == 1
     assert samples["kfpytorch_cached_objects", ("Pod",)] == 4
 
 

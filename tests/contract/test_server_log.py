@@ -53,7 +53,7 @@ def test_what_was_there_before_is_one_line_and_what_happens_is_one_each(
             "Forbidden",
             "resource_exhausted",
         ),
-        (RequestRejected(422, "Invalid", "spec: Required value"), "Invalid", "refused"),
+        (RequestRejected(422, "Invalid", "spec: Required value"), "Invalid", "rejected"),
     ],
     ids=["away", "no binding", "quota", "invalid"],
 )
@@ -64,13 +64,13 @@ def test_a_failed_create_is_logged_with_its_execution_and_counted(
 
     async def story(served: Served) -> None:
         served.cluster.refusal = error
-        if result == "refused":
+        if result == "rejected":
             await served.create(execution="f7")
         else:
             with pytest.raises(grpc.aio.AioRpcError):
                 await served.create(execution="f7")
         metrics = served.orders.metrics
-        assert metrics.cluster_errors.counts == {("create", counted): 1}
+        assert metrics.cluster_errors.counts == {("create_job", counted): 1}
         # Known results begin at zero.
         assert +metrics.creates.counts == {(result,): 1}
 

@@ -440,16 +440,16 @@ def test_how_each_kind_stands_is_counted_and_so_is_what_stood_in_the_way(server,
             cluster.sight.trouble = troubles.append
             async with following(cluster):
                 counts = cluster.sight.count_watches
-                await until(lambda: counts().get(("workloads.kueue.x-k8s.io", "in_sight")) == 2)
-                await until(lambda: counts().get(("podgroups.scheduling.volcano.sh", "absent")) == 2)
-                await until(lambda: counts().get(("events about a Pod", "refused")) == 2)
+                await until(lambda: counts().get(("workloads.kueue.x-k8s.io", "synced")) == 2)
+                await until(lambda: counts().get(("podgroups.scheduling.volcano.sh", "not_served")) == 2)
+                await until(lambda: counts().get(("events about a Pod", "forbidden")) == 2)
                 assert {"Forbidden"} == set(troubles)
-                assert counts()["pods", "in_sight"] == 2
+                assert counts()["pods", "synced"] == 2
                 server.stop()
-                await until(lambda: counts().get(("pods", "out_of_sight")) == 2)
+                await until(lambda: counts().get(("pods", "stale")) == 2)
                 assert "ClusterUnavailable" in troubles
                 server.begin()
-                await until(lambda: counts().get(("pods", "in_sight")) == 2)
-                assert ("pods", "out_of_sight") not in counts()
+                await until(lambda: counts().get(("pods", "synced")) == 2)
+                assert ("pods", "stale") not in counts()
 
     asyncio.run(check())

@@ -63,12 +63,14 @@ class Scraped:
         return self.samples().get((f"kfpytorch_{name}", tuple(sorted(labels.items()))), 0.0)
 
     def failures(self) -> float:
-        return sum(value for (name, _), value in self.samples().items() if name == "kfpytorch_failures_total")
+        return sum(
+            value for (name, _), value in self.samples().items() if name == "kfpytorch_job_failures_total"
+        )
 
     def has_stored_all(self) -> bool:
         """True if the server has observed the failure, and no verdict is left to store."""
         seen = self.value("jobs", phase="RETRYABLE_FAILED", task_namespace="ns", queue="")
-        return seen == 1 and self.value("orders_pending", order="end") == 0
+        return seen == 1 and self.value("background_operations", operation="clean_up") == 0
 
 
 @pytest.fixture
@@ -167,7 +169,7 @@ def test_two_servers_count_a_failure_once(server: KubeServer, tmp_path: Path) ->
         server.faults.append(Fault("PATCH", path=f"/pytorchjobs/{NAME}", code=503, times=10**6))
         server.do(put(JOBS, job(status=FAILED)))
         for each in (one, two):
-            until(lambda each=each: each.value("orders_pending", order="end") == 1)
+            until(lambda each=each: each.value("background_operations", operation="clean_up") == 1)
         until(lambda: all(asked_for(server, method) >= 2 for method in ("GET", "PATCH")))
         server.faults.clear()
         for each in (one, two):

@@ -106,10 +106,10 @@ def test_what_flyte_asks_for_lives_and_what_nobody_asks_for_is_deleted(server, t
         assert metadata(server, name)["annotations"][MARK] == "elsewhere"
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as shown:
             said = shown.read().decode().splitlines()
-        assert 'kfpytorch_watches{kind="pods",state="in_sight"} 1.0' in said
+        assert 'kfpytorch_watches{kind="pods",state="synced"} 1.0' in said
         assert 'kfpytorch_orphans_total{result="deleted"} 1.0' in said
         # A slow machine may scan twice before the annotation is written or received.
-        for result in ("elsewhere", "suspected"):
+        for result in ("other_cluster", "suspected"):
             assert any(f'kfpytorch_orphans_total{{result="{result}"}}' in line for line in said)
     finally:
         process.kill()

@@ -77,17 +77,17 @@ def test_a_watch_that_is_silent_twice_in_a_row_is_out_of_sight_until_it_speaks(s
             )
             async with following(cluster) as heard:
                 server.do(put(PODS, pod(phase="Running")))
-                await until(lambda: counts().get(("pods", "out_of_sight")) == 1)
+                await until(lambda: counts().get(("pods", "stale")) == 1)
                 # Watches of jobs, pods and three kinds of events, and one repeated watch.
                 assert begun[0] >= ("StreamStalled", 6)
                 assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
                 await until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
                 await asyncio.sleep(0.1)
-                assert counts()["pods", "out_of_sight"] == 1
-                assert counts()["events about a Pod", "in_sight"] == 1
+                assert counts()["pods", "stale"] == 1
+                assert counts()["events about a Pod", "synced"] == 1
                 server.mute = False
                 server.do(put(PODS, pod(phase="Succeeded")))
-                await until(lambda: counts().get(("pods", "in_sight")) == 1)
+                await until(lambda: counts().get(("pods", "synced")) == 1)
                 assert (count_lines("cannot watch pods"), count_lines("watching pods again")) == (1, 1)
                 assert count_lines("cannot watch events about a Pod") == 0
 
@@ -100,7 +100,7 @@ def test_of_jobs_that_the_cluster_learns_of_later_the_first_is_seen_at_once(serv
     async def check():
         said = options(server, tmp_path, refused_pause=600.0, namespaces=("ns", "other"))
         async with opened(said) as cluster, following(cluster) as heard:
-            assert cluster.sight.count_watches()["pytorchjobs.kubeflow.org", "absent"] == 2
+            assert cluster.sight.count_watches()["pytorchjobs.kubeflow.org", "not_served"] == 2
             server.groups["kubeflow.org"] = kinds
             await cluster.create(job())
             await until(lambda: heard.names() == [NAME])
@@ -116,6 +116,6 @@ def test_what_is_made_of_another_kind_makes_nobody_look_for_jobs(server, tmp_pat
             server.groups["kubeflow.org"] = kinds
             await cluster.create({**pod(), "apiVersion": "v1", "kind": "Pod"})
             await asyncio.sleep(0.2)
-            assert cluster.sight.count_watches()["pytorchjobs.kubeflow.org", "absent"] == 1
+            assert cluster.sight.count_watches()["pytorchjobs.kubeflow.org", "not_served"] == 1
 
     asyncio.run(check())

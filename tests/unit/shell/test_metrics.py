@@ -15,21 +15,21 @@ def page(metrics: Metrics) -> list[str]:
 
 def test_what_was_counted_is_shown() -> None:
     metrics = Metrics()
-    metrics.orphans.add("owned")
-    metrics.orphans.add("owned")
-    metrics.cluster_errors.add("create", "ClusterUnavailable")
-    metrics.orders_pending.ask = lambda: {("delete",): 4}
+    metrics.orphans.add("adopted")
+    metrics.orphans.add("adopted")
+    metrics.cluster_errors.add("create_job", "ClusterUnavailable")
+    metrics.background_operations.ask = lambda: {("delete_job",): 4}
     assert [line for line in page(metrics) if not line.endswith(" 0.0")] == [
-        'kfpytorch_cluster_errors_total{error="ClusterUnavailable",operation="create"} 1.0',
-        'kfpytorch_orphans_total{result="owned"} 2.0',
-        'kfpytorch_orders_pending{order="delete"} 4.0',
+        'kfpytorch_cluster_errors_total{error="ClusterUnavailable",operation="create_job"} 1.0',
+        'kfpytorch_orphans_total{result="adopted"} 2.0',
+        'kfpytorch_background_operations{operation="delete_job"} 4.0',
     ]
 
 
 def test_the_first_failure_of_a_cause_increases_a_series_that_exists() -> None:
     metrics = Metrics()
     before = page(metrics)
-    assert 'kfpytorch_failures_total{cause="oom-gpu"} 0.0' in before
+    assert 'kfpytorch_job_failures_total{cause="oom-gpu"} 0.0' in before
     metrics.failures.add("oom-gpu")
     metrics.creates.add("created")
     assert len(page(metrics)) == len(before)

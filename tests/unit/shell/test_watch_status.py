@@ -5,15 +5,15 @@ def test_the_age_is_that_of_the_oldest_namespace_and_of_kinds_that_are_watched()
     clock = [100.0]
     sight = WatchStatus(lambda: clock[0])
     for kind, namespace in (("pods", "a"), ("pods", "b"), ("workloads", ""), ("jobs", "")):
-        sight.set_state(kind, namespace, WatchState.WAITING)
+        sight.set_state(kind, namespace, WatchState.SYNCING)
     clock[0] = 107.0
     assert sight.ages() == {("pods",): 7.0, ("workloads",): 7.0, ("jobs",): 7.0}
     sight.receive("pods", "a")
     sight.receive("jobs", "")
-    sight.set_state("pods", "a", WatchState.IN_SIGHT)
-    sight.set_state("workloads", "", WatchState.ABSENT)
-    sight.set_state("jobs", "", WatchState.OUT_OF_SIGHT)
+    sight.set_state("pods", "a", WatchState.SYNCED)
+    sight.set_state("workloads", "", WatchState.NOT_SERVED)
+    sight.set_state("jobs", "", WatchState.STALE)
     clock[0] = 110.0
     assert sight.ages() == {("pods",): 10.0, ("jobs",): 3.0}
-    sight.set_state("jobs", "", WatchState.REFUSED)
+    sight.set_state("jobs", "", WatchState.FORBIDDEN)
     assert sight.ages() == {("pods",): 10.0}
