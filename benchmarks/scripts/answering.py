@@ -168,9 +168,7 @@ async def ours(jobs: int) -> tuple[grpc.aio.Server, int]:
         nobody, cache, answers, OutputCollector(nobody, cache, OutputReader(prefixes), orders, ring)
     )
     began = now()
-    cache.replace_records(
-        Job, ((PROJECT, table.read_job(plain(job(each, began)))) for each in range(jobs))
-    )
+    cache.replace_records(Job, ((PROJECT, table.read_job(plain(job(each, began)))) for each in range(jobs)))
     cache.replace_records(
         Pod,
         (
