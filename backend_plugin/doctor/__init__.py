@@ -3,15 +3,15 @@
 facts: the observed values.
 check: the types of a check and its results.
 checks: one module per subject, each with a table of pure functions from facts to violations.
-table: all checks.
-verdict: runs every check against the facts.
-about: the first lines of a report, which describe the plan for the task.
-pods: the pods of a job, as the training operator creates them.
-probe: the default task, used if the user names none.
-roles: commands that create missing roles.
+operators: the checks and manifests that depend on the kind of job, one folder per operator.
+registry: all checks.
+run_checks: runs all checks against the facts.
+summary: the first lines of a report.
+role_pods: the pods of a job, and their total requests.
+sample_task: the default task.
+fact_collector, queries, cluster_reader: collect the facts from the API server.
+access_review, rbac_commands: missing permissions, and the commands that grant them.
 dry_run: dry runs of planned manifests.
-gathering: collects the facts from the API server.
-looks: the requests for these facts.
-outside: tests of stores and connectors.
+external_probes, connectivity: tests of stores and connectors.
 burn_in: a small job that runs on the cluster, if the user requests it.
 """

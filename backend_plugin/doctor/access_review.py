@@ -7,7 +7,6 @@ from typing import Final
 
 import msgspec
 
-from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, rbac_commands
@@ -22,7 +21,10 @@ from backend_plugin.shell.cluster import ClusterUnavailable
 
 _WORKFLOWS: Final = ApiResource(group="flyte.lyft.com", version="v1alpha1", plural="flyteworkflows")
 RULES: Final = (
-    PolicyRule(resource=JOBS[DEFAULT.name], verbs=("create", "get", "list", "watch", "patch", "delete")),
+    *(
+        PolicyRule(resource=each, verbs=("create", "get", "list", "watch", "patch", "delete"))
+        for each in JOBS.values()
+    ),
     PolicyRule(resource=PODS, verbs=("list", "watch", "patch", "delete")),
     PolicyRule(resource=PODS, verbs=("get",), sub="log"),
     PolicyRule(resource=EVENTS, verbs=("create", "list", "watch")),

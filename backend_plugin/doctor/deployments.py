@@ -8,7 +8,6 @@ from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.facts import Facts, Subject
 
-_OPERATOR: Final = "training-operator"
 _CONNECTOR: Final = "kfpytorch-backend"
 _NAME: Final = "app.kubernetes.io/name"
 _RELEASE: Final = "app.kubernetes.io/version"
@@ -29,15 +28,6 @@ def get_name(manifest: Manifest) -> str:
 def get_namespace(manifest: Manifest) -> str:
     """Return the namespace of any object."""
     return get_text(get_mapping(manifest, "metadata"), "namespace")
-
-
-def list_operators(facts: Facts) -> Sequence[Manifest]:
-    """Return the Deployments that run the training operator."""
-    return [
-        each
-        for each in facts.get_objects(Subject.DEPLOYMENTS)
-        if get_name(each) == _OPERATOR or has_program(each, _OPERATOR)
-    ]
 
 
 def list_connectors(facts: Facts) -> Sequence[Manifest]:

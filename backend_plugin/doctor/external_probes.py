@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from backend_plugin import connection
 from backend_plugin.connection import Server
+from backend_plugin.core.custom import TASK_TYPE
 from backend_plugin.doctor import connectivity
 from backend_plugin.doctor.facts import Facts, ProbeResult
 from backend_plugin.shell.output_prefixes import STORES
@@ -16,7 +17,6 @@ from backend_plugin.shell.output_prefixes import STORES
 _SECONDS: Final = 20.0
 _CALL: Final = 10.0
 _AMAZONS: Final = frozenset({"s3", "s3a"})
-_TYPE: Final = "pytorch"
 _CONTENT: Final = b"kfpytorch doctor\n"
 _WRITABLE: Final = (
     "give this account, and the pods' ServiceAccount, get, put, list and delete below it; check that "
@@ -113,7 +113,7 @@ def _write_test_object(prefix: str) -> None:
 
 
 def _probe_connector(server: Server) -> ProbeResult:
-    """Test that the connector answers and serves tasks of type pytorch."""
+    """Test that the connector answers and serves the task type of this project."""
     from flyteidl.admin.agent_pb2 import ListAgentsRequest, ListAgentsResponse
 
     address = str(server.address)
@@ -134,9 +134,9 @@ def _probe_connector(server: Server) -> ProbeResult:
         known = None if isinstance(error, connection.TokenRejected) else connectivity.find_problem(found)
         return known or ProbeResult(what=address, trouble=f"does not answer: {error}", remedy=remedy)
     types = {each.name for agent in answer.agents for each in agent.supported_task_categories}
-    if _TYPE not in types:
+    if TASK_TYPE not in types:
         said = ", ".join(sorted(types)) or "none"
         return ProbeResult(
-            what=address, trouble=f"serves no tasks of type {_TYPE}; its types are {said}", remedy=remedy
+            what=address, trouble=f"serves no tasks of type {TASK_TYPE}; its types are {said}", remedy=remedy
         )
     return ProbeResult(what=address)

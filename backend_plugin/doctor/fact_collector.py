@@ -10,7 +10,7 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 
 from backend_plugin.connection import Server
 from backend_plugin.core import custom
-from backend_plugin.core.dialects.table import DEFAULT
+from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import BackendError, InvalidTask
 from backend_plugin.core.errors import collect_problems as gathered_problems
 from backend_plugin.core.job import Attempt
@@ -21,11 +21,12 @@ from backend_plugin.core.scheduling.operator_gangs import OPERATOR
 from backend_plugin.core.scheduling.selection import select_scheduler
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
-from backend_plugin.doctor import access_review, deployments, external_probes, queries, role_pods, sample_task
+from backend_plugin.doctor import access_review, deployments, external_probes, queries, role_pods
 from backend_plugin.doctor.checks import templates
 from backend_plugin.doctor.checks.gang import list_requested_schedulers
 from backend_plugin.doctor.cluster_reader import ClusterReader, NotReadable
 from backend_plugin.doctor.facts import DryRunReply, Facts, PlannedTask, ReadFailure, Subject
+from backend_plugin.doctor.operators.table import get_operator
 from backend_plugin.doctor.queries import Query
 from backend_plugin.kube import clock, credentials
 from backend_plugin.kube.api_client import ApiClient
@@ -117,15 +118,14 @@ async def _collect_from_api(
 
 
 async def _with_job_kinds(api: ApiClient, facts: Facts) -> Facts:
-    """Add the kinds of kubeflow.org from API discovery, which needs no special permission."""
-    try:
-        found = get_mappings(
-            await api.fetch_object(ApiRequest(path=f"/apis/{DEFAULT.resource.api_version}")), "resources"
-        )
-    except ApiError as answer:
-        if not answer.is_not_served:
-            raise
-        found = []
+    """Add the kinds in the API groups of jobs from API discovery, which needs no special permission."""
+    found = list[Manifest]()
+    for version in dict.fromkeys(each.resource.api_version for each in DIALECTS.values()):
+        try:
+            found += get_mappings(await api.fetch_object(ApiRequest(path=f"/apis/{version}")), "resources")
+        except ApiError as answer:
+            if not answer.is_not_served:
+                raise
     return replace(facts, seen={**facts.seen, Subject.JOB_KINDS: found})
 
 
@@ -243,10 +243,10 @@ async def _with_dry_runs(asking: ClusterReader, facts: Facts) -> Facts:
     if not facts.get_objects(Subject.JOB_KINDS):
         return facts
     unseen, replies = dict(facts.unseen), dict[str, DryRunReply]()
-    trials = [("job", Subject.JOB_TRIAL, JOBS[DEFAULT.name], facts.task.job)]
-    trials.append(
-        ("invalid", Subject.INVALID_TRIAL, JOBS[DEFAULT.name], sample_task.build_invalid_job(facts.namespace))
-    )
+    jobs = JOBS[facts.task.dialect.name]
+    invalid = get_operator(facts.task.job).build_invalid_job(facts.namespace)
+    trials = [("job", Subject.JOB_TRIAL, jobs, facts.task.job)]
+    trials.append(("invalid", Subject.INVALID_TRIAL, jobs, invalid))
     trials += [(role.name, Subject.POD_TRIALS, PODS, role.pod) for role in facts.task.roles]
     for name, subject, resource, manifest in trials:
         if manifest is None:

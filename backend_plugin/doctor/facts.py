@@ -4,11 +4,17 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from typing import Final
 
+from backend_plugin.core.dialects import table
+from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
+
+_JOBS: Final = " and ".join(f"{name}s" for name in table.DIALECTS)
+_GROUPS: Final = " and ".join(dict.fromkeys(each.resource.group for each in table.DIALECTS.values()))
 
 
 class Subject(enum.Enum):
@@ -16,10 +22,10 @@ class Subject(enum.Enum):
 
     NAMESPACE = "the namespace"
     GROUPS = "the API groups"
-    JOB_KINDS = "the kinds of kubeflow.org"
-    JOB_SCHEMA = "the CustomResourceDefinition of PyTorchJobs"
+    JOB_KINDS = f"the kinds of {_GROUPS}"
+    JOB_SCHEMA = f"the CustomResourceDefinition of {_JOBS}"
     DEPLOYMENTS = "Deployments of all namespaces"
-    JOBS = "PyTorchJobs"
+    JOBS = _JOBS
     NODES = "nodes"
     QUOTAS = "ResourceQuotas"
     LIMIT_RANGES = "LimitRanges"
@@ -96,7 +102,7 @@ class DryRunReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolePods:
-    """The pods of one replica role, as the training operator creates them."""
+    """The pods of one replica role, as the operator creates them."""
 
     name: str
     """``master`` or ``worker``."""
@@ -121,6 +127,11 @@ class PlannedTask:
     roles: Sequence[RolePods] = ()
     problems: Sequence[Problem] = ()
     """The reasons why the task cannot be planned."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect of the job; the default dialect if the task cannot be planned."""
+        return table.find_dialect(self.job or {}) or table.DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

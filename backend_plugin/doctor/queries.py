@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.doctor.facts import Subject
 from backend_plugin.kube.api_resources import JOBS, POD_TEMPLATES, PODS, ApiResource
 
@@ -47,9 +46,9 @@ def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Q
     here = (namespace,)
     return (
         Query(subject=Subject.NAMESPACE, resource=NAMESPACES, name=namespace),
-        Query(subject=Subject.JOB_SCHEMA, resource=SCHEMAS, name=str(JOBS[DEFAULT.name])),
+        *(Query(subject=Subject.JOB_SCHEMA, resource=SCHEMAS, name=str(each)) for each in JOBS.values()),
         Query(subject=Subject.DEPLOYMENTS, resource=DEPLOYMENTS),
-        Query(subject=Subject.JOBS, resource=JOBS[DEFAULT.name], most=_FEW),
+        *(Query(subject=Subject.JOBS, resource=each, most=_FEW) for each in JOBS.values()),
         Query(subject=Subject.NODES, resource=_build_core_resource("nodes")),
         Query(subject=Subject.QUOTAS, resource=_build_core_resource("resourcequotas"), namespaces=here),
         Query(subject=Subject.LIMIT_RANGES, resource=_build_core_resource("limitranges"), namespaces=here),

@@ -17,13 +17,13 @@ from backend_plugin.doctor.checks import (
     security,
     storage,
     templates,
-    training_operator,
 )
+from backend_plugin.doctor.operators import table as operators
 
 UNREACHABLE: Final = api_server.UNREACHABLE
 CHECKS: Final[tuple[Check, ...]] = (
     *api_server.CHECKS,
-    *training_operator.CHECKS,
+    *operators.CHECKS,
     *gang.CHECKS,
     *queues.CHECKS,
     *job.CHECKS,

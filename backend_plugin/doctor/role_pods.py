@@ -1,41 +1,28 @@
-"""The pods of a job, as the training operator creates them, and their total resource requests."""
+"""The pods of a job, as its operator creates them, and their total resource requests."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from dataclasses import replace
 
 from backend_plugin.core.quantity import Quantity
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings
+from backend_plugin.core.reading import get_mapping, get_mappings
 from backend_plugin.core.scheduling import pod_requests
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.facts import PlannedTask, RolePods
-from backend_plugin.embedded.controller import objects
-from backend_plugin.embedded.controller.job_spec import PORT, ROLES, read_job_spec
-from backend_plugin.embedded.controller.upstream_fixes import UpstreamFixes
-
-RENDEZVOUS: Final = PORT
-"""The port at which replicas rendezvous."""
+from backend_plugin.doctor.operators.table import get_operator
 
 
 def build_role_pods(job: Manifest, scheduler_name: str = "") -> Sequence[RolePods]:
     """Return one pod for each replica role, and the number of its pods.
 
     Args:
-        job: A PyTorchJob, as it is sent.
+        job: A job of any dialect, as it is sent.
         scheduler_name: The scheduler name that the operator sets on pods without one; empty if it sets none.
     """
-    known = read_job_spec(job, ROLES)
-    least = get_int(get_mapping(job, "spec", "elasticPolicy"), "minReplicas")
-    found = []
-    for role in known.roles:
-        made = objects.build_pod(known, role, 0, UpstreamFixes())
-        metadata = {
-            key: said for key, said in get_mapping(made, "metadata").items() if key != "ownerReferences"
-        }
-        spec = {**({"schedulerName": scheduler_name} if scheduler_name else {}), **get_mapping(made, "spec")}
-        needed = role.replicas if least is None else min(role.replicas, least)
-        pod = {**made, "metadata": metadata, "spec": spec}
-        found.append(RolePods(name=role.label, count=role.replicas, needed=needed, pod=pod))
-    return found
+    added = {"schedulerName": scheduler_name} if scheduler_name else {}
+    return [
+        replace(each, pod={**each.pod, "spec": {**added, **get_mapping(each.pod, "spec")}})
+        for each in get_operator(job).build_role_pods(job)
+    ]
 
 
 def compute_needed_requests(task: PlannedTask) -> Mapping[str, Quantity]:

@@ -5,7 +5,7 @@ from typing import Any, Final
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
 
-from backend_plugin.core.values import Manifest
+from backend_plugin.core.custom import TASK_TYPE
 
 IMAGE: Final = "kfpytorch-doctor:1"
 """A name only: the task never runs, so the image is never pulled."""
@@ -17,7 +17,7 @@ _TASK: Final = {
         "name": "any",
         "version": "1",
     },
-    "type": "pytorch",
+    "type": TASK_TYPE,
     "taskTypeVersion": 1,
     "container": {"image": IMAGE, "args": ["true"]},
     "custom": {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 1}},
@@ -28,21 +28,3 @@ def build_template() -> TaskTemplate:
     """Return a task with two replicas."""
     found: Any = ParseDict(_TASK, TaskTemplate())
     return found
-
-
-def build_invalid_job(namespace: str) -> Manifest:
-    """Return a job that every training operator with a webhook rejects, because it has two masters."""
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": "kfpytorch-doctor", "namespace": namespace},
-        "spec": {
-            "pytorchReplicaSpecs": {
-                "Master": {
-                    "replicas": 2,
-                    "restartPolicy": "Never",
-                    "template": {"spec": {"containers": [{"name": "pytorch", "image": IMAGE}]}},
-                }
-            }
-        },
-    }

@@ -6,6 +6,7 @@ from typing import TypeAlias
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
 from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.operators.table import list_operators
 
 _VersionOf: TypeAlias = Callable[[Manifest], tuple[int, int, int] | None]
 
@@ -17,11 +18,11 @@ def build_lines(facts: Facts) -> Mapping[str, str]:
     return {
         "cluster": f"Kubernetes {facts.version}",
         "namespace": facts.namespace,
-        "operator": _format_deployments(facts, deployments.list_operators(facts), deployments.find_version),
+        "operator": _format_deployments(facts, list_operators(facts), deployments.find_version),
         "flyte": _format_deployments(
             facts, deployments.list_propellers(facts), deployments.find_flyte_version
         ),
-        "dialect": "PyTorchJob, the only supported kind",
+        "dialect": f"{facts.task.dialect.name}, the only supported kind",
         "gang": _format_gang(facts),
         "task": _format_task(facts),
     }

@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from backend_plugin.core import task_annotation
-from backend_plugin.core.dialects.table import DEFAULT
+from backend_plugin.core.dialects import table
 from backend_plugin.core.job import Attempt, Deadlines
 from backend_plugin.core.names import CLEAN_POD_POLICY
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
-from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.core.values import Manifest
+from backend_plugin.doctor.operators.base import TrialLimits
+from backend_plugin.doctor.operators.table import get_operator
 
 _EXECUTION: Final = "burn-in"
 _PREFIX: Final = "kfpytorch-doctor://burn-in/"
@@ -35,31 +38,16 @@ def build_job(job: Manifest, program: str, seconds: int) -> Manifest:
     """Return the job with `program` in place of its command. Placement and resources are unchanged.
 
     Args:
-        job: A PyTorchJob that was planned for an attempt from `build_attempt`.
+        job: A job that was planned for an attempt from `build_attempt`.
         program: A program for ``python -c``; its argument is the timeout in seconds for waits between ranks.
         seconds: The timeout of the wait for the job.
     """
-    spec, elastic = get_mapping(job, "spec"), get_mapping(job, "spec", "elasticPolicy")
     program_of = ("python", "-c", program, str(seconds))
-    command = [*_AGENT, *program_of] if elastic else [*program_of]
-    roles = get_mapping(spec, "pytorchReplicaSpecs")
-    said = get_mapping(spec, "runPolicy")
-    policy = {
-        # With backoffLimit, the operator deletes all pods when the limit is exceeded, and ignores
-        # cleanPodPolicy.
-        **{key: value for key, value in said.items() if key != "backoffLimit"},
-        "cleanPodPolicy": "None",  # The logs of the pods are read afterwards.
-        "ttlSecondsAfterFinished": _KEPT_SECONDS,
-        "activeDeadlineSeconds": seconds + _AFTERWARDS,
-    }
-    changed: dict[str, JsonValue] = {
-        "pytorchReplicaSpecs": {
-            role: _build_replica_spec(get_mapping(roles, role), command) for role in roles
-        },
-        "runPolicy": policy,
-        **({"elasticPolicy": {**elastic, "maxRestarts": 0}} if elastic else {}),
-    }
-    return {**job, "metadata": _build_metadata(job, seconds), "spec": {**spec, **changed}}
+    command = [*_AGENT, *program_of] if table.read_job(job).elastic else [*program_of]
+    container = (table.find_dialect(job) or table.DEFAULT).container
+    limits = TrialLimits(active_seconds=seconds + _AFTERWARDS, kept_seconds=_KEPT_SECONDS)
+    trial = get_operator(job).build_trial(job, partial(_build_template, container, command), limits)
+    return {**trial, "metadata": _build_metadata(job, seconds)}
 
 
 def _build_metadata(job: Manifest, seconds: int) -> Manifest:
@@ -78,17 +66,14 @@ def _read_annotations(metadata: Manifest) -> Mapping[str, str]:
     return {key: get_text(annotations, key) for key in annotations}
 
 
-def _build_replica_spec(role: Manifest, command: list[str]) -> Manifest:
-    template, spec = get_mapping(role, "template"), get_mapping(role, "template", "spec")
+def _build_template(container: str, command: list[str], template: Manifest) -> Manifest:
+    spec = get_mapping(template, "spec")
     containers = [
-        _build_container(each, command) if get_text(each, "name") == DEFAULT.container else each
+        _build_container(each, command) if get_text(each, "name") == container else each
         for each in get_mappings(spec, "containers")
     ]
-    whole = {
-        **template,
-        "spec": {**spec, "containers": containers, "terminationGracePeriodSeconds": _GRACE_SECONDS},
-    }
-    return {**role, "restartPolicy": "Never", "template": whole}
+    changed: Manifest = {"containers": containers, "terminationGracePeriodSeconds": _GRACE_SECONDS}
+    return {**template, "spec": {**spec, **changed}}
 
 
 def _build_container(container: Manifest, command: list[str]) -> Manifest:

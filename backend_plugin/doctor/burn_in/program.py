@@ -77,7 +77,7 @@ def measure_size(mebi: int, device: torch.device) -> dict[str, float]:
 
 
 def main(patience: float) -> None:
-    """Run the burn-in; the training operator or torch's agent has set the rank in the environment."""
+    """Run the burn-in; the operator or torch's agent has set the rank in the environment."""
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     local = int(os.environ.get("LOCAL_RANK", "0"))
     device = select_device(local)

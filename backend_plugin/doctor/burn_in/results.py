@@ -102,13 +102,13 @@ def build_not_run(why: str, remedy: str) -> Finding:
     return Finding(id=ID, level=Severity.UNKNOWN, sentence=f"no burn-in was run: {why}", remedy=remedy)
 
 
-def build_not_deleted(namespace: str, name: str, why: str) -> Finding:
+def build_not_deleted(kind: str, namespace: str, name: str, why: str) -> Finding:
     """Return the finding for a job that could not be deleted."""
     return Finding(
         id=ID,
         level=Severity.WARNING,
         sentence=f"the burn-in's job {namespace}/{name} could not be deleted: {why}",
-        remedy=f"kubectl delete pytorchjob -n {namespace} {name}",
+        remedy=f"kubectl delete {kind.lower()} -n {namespace} {name}",
     )
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import structs
 
 from backend_plugin.core import pipeline
-from backend_plugin.core.dialects.table import DEFAULT, read_job
+from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import BackendError, RequestRejected
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.object_readers import read_observed
@@ -37,15 +37,13 @@ from backend_plugin.kube.permissions import PolicyRule
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, ObjectName
 
 _NEEDED: Final = (
-    PolicyRule(resource=JOBS[DEFAULT.name], verbs=("create", "get", "delete")),
     PolicyRule(resource=PODS, verbs=("list",)),
     PolicyRule(resource=PODS, verbs=("get",), sub="log"),
     PolicyRule(resource=EVENTS, verbs=("list",)),
 )
-"""The required permissions. Without them no job is created, because its outcome could not be read."""
+"""The required permissions for other objects than jobs, without which the outcome cannot be read."""
 _PROGRAM: Final = Path(__file__).with_name("program.py")
 _LINES: Final = 200
-_ABOUT: Final = ("PyTorchJob", "Pod", "PodGroup")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +99,8 @@ class _BurnInRunner:
         self._clock = connection.clock
         self._rules = JudgingContext(judging=facts.settings.judging)
         self._namespace = facts.namespace
+        self._dialect = facts.task.dialect
+        self._jobs = JOBS[self._dialect.name]
         self._beside = facts.task.beside
         self._limits = limits
         self._said = ""
@@ -122,8 +122,9 @@ class _BurnInRunner:
         Raises:
             NotReadable: If permissions are missing, with the rules.
         """
+        jobs = PolicyRule(resource=self._jobs, verbs=("create", "get", "delete"))
         beside = [PolicyRule(resource=get_resource(each), verbs=("create",)) for each in self._beside]
-        needed = [replace(each, namespace=self._namespace) for each in (*_NEEDED, *beside)]
+        needed = [replace(each, namespace=self._namespace) for each in (jobs, *_NEEDED, *beside)]
         missing = await access_review.list_missing_rules(self._api, needed)
         if missing:
             uses = ", ".join(f"{verb} {rule.plural}" for rule in missing for verb in rule.verbs)
@@ -133,7 +134,8 @@ class _BurnInRunner:
     async def _open_job(self, job: Manifest, left: list[Finding]) -> AsyncIterator[None]:
         metadata = get_mapping(job, "metadata")
         name = ObjectName(namespace=self._namespace, name=get_text(metadata, "name"))
-        self._limits.say(f"creating PyTorchJob {name.namespace}/{name.name}, which is deleted at the end")
+        kind = self._dialect.name
+        self._limits.say(f"creating {kind} {name.namespace}/{name.name}, which is deleted at the end")
         try:
             stored = await self._cluster.create(job)
             for each in companions.read_companions(read_job(stored)):
@@ -143,10 +145,10 @@ class _BurnInRunner:
             try:  # Deletes by name, because the reply to the create request may be lost; the name is unique.
                 await self._cluster.delete(name, awaited=True)
             except (RequestRejected, ClusterUnavailable) as trouble:
-                left.append(results.build_not_deleted(name.namespace, name.name, str(trouble)))
+                left.append(results.build_not_deleted(kind, name.namespace, name.name, str(trouble)))
                 self._limits.say(f"{left[-1].sentence}; {left[-1].remedy}")
             else:
-                self._limits.say(f"deleted PyTorchJob {name.namespace}/{name.name}")
+                self._limits.say(f"deleted {kind} {name.namespace}/{name.name}")
 
     async def _create_companion(self, companion: Manifest) -> None:
         with suppress(AlreadyExists):  # A connector that watches all jobs may create it first.
@@ -193,7 +195,7 @@ class _BurnInRunner:
     async def _fetch_observed(self, name: str) -> Observed:
         try:
             job: Manifest | None = await self._api.fetch_object(
-                ApiRequest(path=JOBS[DEFAULT.name].build_path(self._namespace, name))
+                ApiRequest(path=self._jobs.build_path(self._namespace, name))
             )
         except ApiError as answer:
             if not answer.is_not_found:
@@ -204,13 +206,13 @@ class _BurnInRunner:
         return structs.replace(seen, pod_groups=await self._fetch_pod_groups(name))
 
     async def _fetch_pods(self, name: str) -> Sequence[Manifest]:
-        query = {"labelSelector": f"{DEFAULT.labels.job_name}={name}"}
+        query = {"labelSelector": f"{self._dialect.labels.job_name}={name}"}
         return await self._asking.read_objects(self._build_query(PODS, query)) or []
 
     async def _fetch_events(self, name: str) -> Sequence[Manifest]:
         """Return the events, or the ones read so far if listing is forbidden; events only add details."""
         found: list[Manifest] = []
-        for about in _ABOUT:
+        for about in (self._dialect.name, "Pod", "PodGroup"):
             query = {"fieldSelector": f"involvedObject.kind={about}"}
             try:
                 found += await self._asking.read_objects(self._build_query(EVENTS, query)) or []
@@ -239,7 +241,7 @@ class _BurnInRunner:
 
     async def _read_log(self, pod: Pod) -> Sequence[str]:
         path = f"{PODS.build_path(self._namespace, pod.name)}/log"
-        query = {"container": DEFAULT.container, "tailLines": str(_LINES)}
+        query = {"container": self._dialect.container, "tailLines": str(_LINES)}
         try:
             return await self._api.fetch_decoded(ApiRequest(path=path, query=query), _split_lines)
         except ApiError:  # The container has not started, or the pod was deleted.

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from backend_plugin.core.custom import TASK_TYPE
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor import deployments
@@ -11,10 +12,9 @@ from backend_plugin.doctor.check import Check, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 
 _PLUGINS: Final = ("connector-service", "agent-service")
-_TYPE: Final = "pytorch"
 _ROUTE: Final = (
     "write tasks: {task-plugins: {enabled-plugins: [container, sidecar, k8s-array, connector-service, echo], "
-    "default-for-task-types: {pytorch: connector-service}}}"
+    f"default-for-task-types: {{{TASK_TYPE}: connector-service}}}}}}"
 )
 _CONFIG: Final = (
     "write defaultServiceConfig: "
@@ -65,16 +65,17 @@ def get_template_name(facts: Facts) -> str:
 def _check_flyte_route(facts: Facts) -> Iterator[Violation]:
     if not _has_flyte_config(facts):
         return
-    plugin = _get_routes(facts).get(_TYPE, "")
+    plugin = _get_routes(facts).get(TASK_TYPE, "")
     if plugin not in _PLUGINS:
         whom = f"go to the plugin {plugin}" if plugin else "are routed to no plugin"
         yield Violation(
-            sentence=f"in the configuration of Flyte, tasks of type pytorch {whom}, not to connector-service",
+            sentence=f"in the configuration of Flyte, tasks of type {TASK_TYPE} {whom}, not to "
+            "connector-service",
             remedy=_ROUTE,
         )
     elif plugin not in _list_enabled_plugins(facts):
         yield Violation(
-            sentence=f"tasks of type pytorch are routed to {plugin}, which is not among Flyte's "
+            sentence=f"tasks of type {TASK_TYPE} are routed to {plugin}, which is not among Flyte's "
             f"enabled-plugins",
             remedy=_ROUTE,
         )
@@ -95,7 +96,7 @@ def _iter_connectors(facts: Facts) -> Iterator[tuple[str, Manifest]]:
 def _check_flyte_connector(facts: Facts) -> Iterator[Violation]:
     if (
         _has_flyte_config(facts)
-        and _get_routes(facts).get(_TYPE) in _PLUGINS
+        and _get_routes(facts).get(TASK_TYPE) in _PLUGINS
         and not any(_iter_connectors(facts))
     ):
         yield Violation(
@@ -261,7 +262,7 @@ CHECKS: Final = (
     Check(
         id="flyte-route",
         level=Severity.ERROR,
-        proves="Flyte sends tasks of type pytorch to connectors",
+        proves=f"Flyte sends tasks of type {TASK_TYPE} to connectors",
         judge=_check_flyte_route,
         needs=_CONFIGURED,
     ),
@@ -317,7 +318,7 @@ CHECKS: Final = (
     Check(
         id="connector-unreachable",
         level=Severity.ERROR,
-        proves="the connector of --connector answers, and serves tasks of type pytorch",
+        proves=f"the connector of --connector answers, and serves tasks of type {TASK_TYPE}",
         judge=_check_connector_unreachable,
         needs=(Subject.CONNECTOR,),
     ),

@@ -1,4 +1,4 @@
-"""Checks of the gang scheduler: its APIs, its scheduler name, and the flags of the training operator."""
+"""Checks of the gang scheduler: its APIs, its scheduler name, and the flags of the operator."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,6 +13,7 @@ from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import Check, Severity, Violation
 from backend_plugin.doctor.checks import queues
 from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.operators.table import list_operators
 
 GROUPS: Final[Mapping[str, str]] = {
     "coscheduling": "scheduling.x-k8s.io",
@@ -153,14 +154,11 @@ def _check_scheduler_down(facts: Facts) -> Iterator[Violation]:
 
 
 def _list_operator_flags(facts: Facts) -> list[tuple[Manifest, str]]:
-    return [
-        (each, "".join(deployments.list_flag_values(each, _FLAG)))
-        for each in deployments.list_operators(facts)
-    ]
+    return [(each, "".join(deployments.list_flag_values(each, _FLAG))) for each in list_operators(facts)]
 
 
 def is_grouped_by_operator(facts: Facts) -> bool:
-    """True if a training operator creates a pod group for every job."""
+    """True if an operator creates a pod group for every job."""
     return any(flag not in ("", NONE) for _, flag in _list_operator_flags(facts))
 
 

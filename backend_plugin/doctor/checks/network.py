@@ -9,7 +9,6 @@ from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import Check, Severity, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
 from backend_plugin.doctor.label_selectors import is_match
-from backend_plugin.doctor.role_pods import RENDEZVOUS
 
 _INGRESS: Final = "Ingress"
 _EGRESS: Final = "Egress"
@@ -88,13 +87,14 @@ def _is_in_range(said: Manifest, port: int) -> bool:
 
 
 def _report_blocked(facts: Facts, direction: str, side: str) -> Iterator[Violation]:
+    port = facts.task.dialect.port.number
     for role in facts.task.roles:
         policies = _list_policies(facts, role, direction)
         rules = [*_iter_rules(policies, direction)]
         lost = [
             peer.name
             for peer in facts.task.roles
-            if not any(_is_allowed(each, side, peer, facts) and _has_port(each, RENDEZVOUS) for each in rules)
+            if not any(_is_allowed(each, side, peer, facts) and _has_port(each, port) for each in rules)
         ]
         if policies and lost and _has_several_pods(facts):
             names = ", ".join(map(deployments.get_name, policies))
@@ -102,7 +102,7 @@ def _report_blocked(facts: Facts, direction: str, side: str) -> Iterator[Violati
             spec = f"policyTypes: [{direction}], {direction.lower()}: [{{{side}: {_PEERS}}}]"
             yield Violation(
                 sentence=f"the NetworkPolicy {names} isolates the {role.name}, which {way} a "
-                f"{lost[0]} on port {RENDEZVOUS}, the rendezvous port",
+                f"{lost[0]} on port {port}, the rendezvous port",
                 remedy=_format_allow_command(facts, direction.lower(), spec),
             )
 
@@ -133,7 +133,7 @@ def _check_network_ports(facts: Facts) -> Iterator[Violation]:
             for each in _iter_rules(policies, _INGRESS)
             if any(_is_allowed(each, "from", peer, facts) for peer in facts.task.roles)
         ]
-        meet = any(_has_port(each, RENDEZVOUS) for each in rules)
+        meet = any(_has_port(each, facts.task.dialect.port.number) for each in rules)
         if meet and all(get_mappings(each, "ports") for each in rules):
             spec = f"policyTypes: [Ingress], ingress: [{{from: {_PEERS}}}]"
             yield Violation(

@@ -10,6 +10,7 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
 from backend_plugin.doctor.check import Check, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.operators.table import get_operator
 
 _KUEUE: Final = "kueue.x-k8s.io/"
 _GONE: Final = "None"
@@ -52,7 +53,7 @@ def _find_queue_name(facts: Facts) -> str:
     """Return the queue from the labels or the pod group of the job, else the platform's default."""
     labels = get_mapping(facts.task.job or {}, "metadata", "labels")
     said = get_text(labels, f"{_KUEUE}queue-name") or get_text(labels, "kai.scheduler/queue")
-    policy = get_mapping(facts.task.job or {}, "spec", "runPolicy", "schedulingPolicy")
+    policy = get_operator(facts.task.job).read_group_policy(facts.task.job or {})
     groups = [get_text(get_mapping(each, "spec"), "queue") for each in facts.task.beside]
     return said or get_text(policy, "queue") or "".join(groups) or facts.gang.queue
 

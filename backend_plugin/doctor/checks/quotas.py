@@ -20,13 +20,14 @@ def _compute_requested(facts: Facts) -> Mapping[str, Quantity]:
         role_pods.compute_needed_requests(facts.task),
         role_pods.compute_needed_limits(facts.task),
     )
+    job = facts.task.dialect.resource
     count = parse(str(role_pods.count_needed_pods(facts.task)))
     return {
         **{f"requests.{name}": amount for name, amount in needed.items()},
         **{name: amount for name, amount in needed.items() if name in _PLAIN},
         **{f"limits.{name}": amount for name, amount in limits.items()},
         **dict.fromkeys(("pods", "count/pods", "services", "count/services"), count),
-        "count/pytorchjobs.kubeflow.org": parse("1"),
+        f"count/{job.plural}.{job.group}": parse("1"),
     }
 
 

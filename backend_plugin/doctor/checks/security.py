@@ -9,7 +9,6 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import Check, Severity, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
-from backend_plugin.embedded.controller.objects import INIT_CONTAINER
 
 _VIOLATES: Final = "violates PodSecurity"
 _CONTEXTS: Final = (
@@ -29,10 +28,10 @@ def _check_pod_security(facts: Facts) -> Iterator[Violation]:
     for role, reply in facts.pod_replies.items():
         if _VIOLATES in reply.message:
             said = reply.message[reply.message.index(_VIOLATES) :]
-            theirs = f'"{INIT_CONTAINER}"' in said
+            theirs = [each for each in facts.task.dialect.operator_containers if f'"{each}"' in said]
             relaxed = f"kubectl label namespace {facts.namespace} {_ENFORCE}=baseline --overwrite"
             why = (
-                f"{relaxed}  # the container {INIT_CONTAINER} of the operator cannot be configured"
+                f"{relaxed}  # the container {theirs[0]} of the operator cannot be configured"
                 if theirs
                 else ""
             )

@@ -132,7 +132,7 @@ def _check_template_gang(facts: Facts) -> Iterator[Violation]:
 
 
 def _has_pod_groups(scheduler: str, template: Manifest, facts: Facts) -> bool:
-    """True if the connector, the training operator or the template itself defines the pod groups."""
+    """True if the connector, the operator or the template itself defines the pod groups."""
     said = facts.settings.kfpytorch.gang
     by_settings = {said.scheduler, facts.gang.scheduler, *(part.scheduler for _, part in said.parts)}
     marks = _get_gang_fields(template)

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from backend_plugin.doctor import role_pods, sample_task
+from backend_plugin.doctor import role_pods
 from backend_plugin.doctor.checks import network
 from backend_plugin.doctor.facts import Facts, PlannedTask, RolePods, Subject
 from backend_plugin.doctor.label_selectors import is_match
+from backend_plugin.doctor.operators.table import get_operator
 
 OURS = {"app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch"}
 EGRESS_DNS = {"ports": [{"port": 53}]}
@@ -103,9 +104,10 @@ def test_no_selector_selects_nothing() -> None:
 
 
 def test_the_probe_is_a_master_and_a_worker_that_waits_for_it() -> None:
-    spec = sample_task.build_invalid_job("n")["spec"]
+    invalid = get_operator(None).build_invalid_job("n")
+    spec = invalid["spec"]
     assert isinstance(spec, dict)
-    job = {**sample_task.build_invalid_job("n"), "spec": {"pytorchReplicaSpecs": {
+    job = {**invalid, "spec": {"pytorchReplicaSpecs": {
         "Master": {**spec["pytorchReplicaSpecs"]["Master"], "replicas": 1},
         "Worker": {**spec["pytorchReplicaSpecs"]["Master"], "replicas": 3},
     }}}  # fmt: skip

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from backend_plugin.doctor import deployments, summary
-from backend_plugin.doctor.checks import flyte, training_operator
+from backend_plugin.doctor.checks import flyte
 from backend_plugin.doctor.facts import DryRunReply, Facts, ReadFailure, Subject
+from backend_plugin.doctor.operators import table
 
 FLYTE = {check.id: check for check in flyte.CHECKS}
-OPERATOR = {check.id: check for check in training_operator.CHECKS}
+OPERATOR = {check.id: check for check in table.CHECKS}
 
 
 def runs(image: str, label: str = "", *beside: str, args: tuple[str, ...] = ()) -> dict[str, Any]:

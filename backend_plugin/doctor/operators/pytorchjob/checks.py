@@ -1,15 +1,19 @@
 """Checks of the training operator: its API, its Deployment, its webhook, and whether it reconciles jobs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
+from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_time
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import Check, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 
+_DIALECT: Final = DIALECTS["PyTorchJob"]
+_KIND: Final = _DIALECT.name
+_OPERATOR: Final = _DIALECT.operator
 _INSTALL: Final = (
     "kubectl apply --server-side -k "
     '"github.com/kubeflow/training-operator.git/manifests/overlays/standalone?ref=v1.9.3"'
@@ -24,17 +28,31 @@ _USUAL: Final = "deployment/training-operator -n kubeflow"
 _HOOK: Final = "failed calling webhook"
 
 
+def is_operator(deployment: Manifest) -> bool:
+    """True if a Deployment runs the training operator."""
+    return deployments.get_name(deployment) == _OPERATOR or deployments.has_program(deployment, _OPERATOR)
+
+
+def _list_operators(facts: Facts) -> Sequence[Manifest]:
+    return [each for each in facts.get_objects(Subject.DEPLOYMENTS) if is_operator(each)]
+
+
+def _list_jobs(facts: Facts) -> Sequence[Manifest]:
+    return [each for each in facts.get_objects(Subject.JOBS) if get_text(each, "kind") in ("", _KIND)]
+
+
 def _check_operator_crd_missing(facts: Facts) -> Iterator[Violation]:
-    if not any(get_text(each, "kind") == "PyTorchJob" for each in facts.get_objects(Subject.JOB_KINDS)):
+    if not any(get_text(each, "kind") == _KIND for each in facts.get_objects(Subject.JOB_KINDS)):
         yield Violation(sentence="the cluster has no PyTorchJobs of kubeflow.org/v1", remedy=_INSTALL)
 
 
 def _check_operator_crd_outdated(facts: Facts) -> Iterator[Violation]:
     for schema in facts.get_objects(Subject.JOB_SCHEMA):
-        versions = [
-            each for each in get_mappings(get_mapping(schema, "spec"), "versions") if each.get("name") == "v1"
-        ]
-        for each in versions:
+        if get_text(get_mapping(schema, "spec", "names"), "kind") not in ("", _KIND):
+            continue
+        for each in get_mappings(get_mapping(schema, "spec"), "versions"):
+            if get_text(each, "name") != _DIALECT.resource.version:
+                continue
             policy = get_mapping(
                 each,
                 "schema",
@@ -54,7 +72,7 @@ def _check_operator_crd_outdated(facts: Facts) -> Iterator[Violation]:
 
 
 def _check_operator_missing(facts: Facts) -> Iterator[Violation]:
-    if not deployments.list_operators(facts) and not any(map(_has_status, facts.get_objects(Subject.JOBS))):
+    if not _list_operators(facts) and not any(map(_has_status, _list_jobs(facts))):
         yield Violation(
             sentence="no Deployment runs the training-operator, and no PyTorchJob has a status",
             remedy=_INSTALL,
@@ -62,7 +80,7 @@ def _check_operator_missing(facts: Facts) -> Iterator[Violation]:
 
 
 def _check_operator_down(facts: Facts) -> Iterator[Violation]:
-    for each in deployments.list_operators(facts):
+    for each in _list_operators(facts):
         if not deployments.is_ready(each):
             yield Violation(
                 sentence=f"the training-operator has no ready pod: {deployments.format_kubectl_name(each)}",
@@ -72,7 +90,7 @@ def _check_operator_down(facts: Facts) -> Iterator[Violation]:
 
 
 def _check_operator_duplicate(facts: Facts) -> Iterator[Violation]:
-    found = [each for each in deployments.list_operators(facts) if deployments.is_ready(each)]
+    found = [each for each in _list_operators(facts) if deployments.is_ready(each)]
     wide = [each for each in found if not any(deployments.list_flag_values(each, "namespace"))]
     if len(wide) > 1:
         yield Violation(
@@ -84,7 +102,7 @@ def _check_operator_duplicate(facts: Facts) -> Iterator[Violation]:
 
 
 def _check_operator_outdated(facts: Facts) -> Iterator[Violation]:
-    for each in deployments.list_operators(facts):
+    for each in _list_operators(facts):
         version = deployments.find_version(each)
         if version is not None and version < _OLDEST:
             yield Violation(
@@ -95,21 +113,18 @@ def _check_operator_outdated(facts: Facts) -> Iterator[Violation]:
 
 
 def _check_operator_wrong_scope(facts: Facts) -> Iterator[Violation]:
-    found = [
-        set(deployments.list_flag_values(each, "namespace")) - {""}
-        for each in deployments.list_operators(facts)
-    ]
+    found = [set(deployments.list_flag_values(each, "namespace")) - {""} for each in _list_operators(facts)]
     if found and all(said and facts.namespace not in said for said in found):
         there = ", ".join(sorted(set().union(*found)))
         yield Violation(
             sentence=f"the training-operator watches only the namespace {there}, not {facts.namespace}",
-            remedy=f"kubectl edit {deployments.format_kubectl_name(deployments.list_operators(facts)[0])}"
+            remedy=f"kubectl edit {deployments.format_kubectl_name(_list_operators(facts)[0])}"
             f"  # remove --namespace={there} from the args",
         )
 
 
 def _check_operator_scheme(facts: Facts) -> Iterator[Violation]:
-    for each in deployments.list_operators(facts):
+    for each in _list_operators(facts):
         schemes = deployments.list_flag_values(each, "enable-scheme")
         if schemes and "pytorchjob" not in (said.lower() for said in schemes):
             yield Violation(
@@ -122,11 +137,11 @@ def _check_operator_scheme(facts: Facts) -> Iterator[Violation]:
 
 def _check_operator_not_reconciling(facts: Facts) -> Iterator[Violation]:
     """Report jobs without a status, unless a younger job has one: then the reason is not the operator."""
-    jobs = facts.get_objects(Subject.JOBS)
+    jobs = _list_jobs(facts)
     looked_at = max((_get_creation_time(each) for each in jobs if _has_status(each)), default=_NEVER)
     late = [each for each in jobs if _is_overdue(each, facts) and _get_creation_time(each) > looked_at]
     if late:
-        operator = next(map(deployments.format_kubectl_name, deployments.list_operators(facts)), _USUAL)
+        operator = next(map(deployments.format_kubectl_name, _list_operators(facts)), _USUAL)
         yield Violation(
             sentence=f"the training-operator has set no status on {len(late)} PyTorchJobs for two minutes: "
             + ", ".join(deployments.get_name(each) for each in late[:3]),

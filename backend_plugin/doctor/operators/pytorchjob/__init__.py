@@ -1,0 +1,15 @@
+"""The training operator, which runs PyTorchJobs."""
+
+from typing import Final
+
+from backend_plugin.doctor.operators.base import OperatorSupport
+from backend_plugin.doctor.operators.pytorchjob import checks, jobs
+
+OPERATOR: Final = OperatorSupport(
+    checks=checks.CHECKS,
+    is_operator=checks.is_operator,
+    build_role_pods=jobs.build_role_pods,
+    build_invalid_job=jobs.build_invalid_job,
+    build_trial=jobs.build_trial,
+    read_group_policy=jobs.read_group_policy,
+)

@@ -1,0 +1,43 @@
+"""The table of all operators, by the name of the dialect. Only this module imports them.
+
+To add an operator, add a folder next to this module and a row here.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from backend_plugin.core.dialects import table
+from backend_plugin.core.values import Manifest
+from backend_plugin.doctor.check import Check, Violation
+from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.operators import pytorchjob
+from backend_plugin.doctor.operators.base import OperatorSupport
+
+OPERATORS: Final[Mapping[str, OperatorSupport]] = {"PyTorchJob": pytorchjob.OPERATOR}
+
+
+def _limit_to_dialect(check: Check, dialect: str) -> Check:
+    """Return the check with no violations for a task of another dialect."""
+
+    def judge(facts: Facts) -> Iterable[Violation]:
+        return check.judge(facts) if facts.task.dialect.name == dialect else ()
+
+    return replace(check, judge=judge)
+
+
+CHECKS: Final = tuple(
+    _limit_to_dialect(check, dialect) for dialect, each in OPERATORS.items() for check in each.checks
+)
+"""The checks of all operators; each applies to tasks of its dialect."""
+
+
+def get_operator(job: Manifest | None) -> OperatorSupport:
+    """Return the operator of a job; that of the default dialect without a job."""
+    return OPERATORS[(table.find_dialect(job or {}) or table.DEFAULT).name]
+
+
+def list_operators(facts: Facts) -> Sequence[Manifest]:
+    """Return the Deployments that run the operator of the task."""
+    operator = get_operator(facts.task.job)
+    return [each for each in facts.get_objects(Subject.DEPLOYMENTS) if operator.is_operator(each)]
