@@ -11,9 +11,8 @@ import logging
 import os
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import Any, Final
 
-import grpc
 from flyteidl.admin import agent_pb2 as admin
 from flytekit.extend.backend.base_connector import (
     AsyncConnectorBase,
@@ -27,8 +26,6 @@ from backend_plugin.cli.serve_settings import Configuration
 from backend_plugin.core.errors import BackendError
 from backend_plugin.shell import connector_handlers, connector_service
 from backend_plugin.shell.settings import ClusterKind
-
-T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
 # Settings that have no effect here, because flytekit's server has its own.
@@ -48,21 +45,6 @@ _NOT_OURS: Final = (
 
 class ConnectorUnavailable(BackendError):
     """The error that an operation is not safe or not possible within flytekit's server."""
-
-
-class _CallAborted(Exception):
-    """The error status of a call; flytekit returns it to the caller as INTERNAL, with this text."""
-
-
-class _CallContext:
-    """The call context for `ConnectorService` within flytekit's server; it can only abort the call."""
-
-    async def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
-        """Raise the exception that ends the call with an error."""
-        raise _CallAborted(f"{code.name}: {details}")
-
-
-_CONTEXT: Final = cast("connector_service.Context", _CallContext())
 
 
 @dataclass
@@ -160,25 +142,25 @@ class Connector(AsyncConnectorBase):  # type: ignore[misc]
             task_execution_metadata=metadata,
         )
         tasks = await self._host.get_connector_service()
-        return TaskReference((await tasks.create_task(request.SerializeToString(), _CONTEXT)).resource_meta)
+        return TaskReference((await tasks.create_task(request.SerializeToString())).resource_meta)
 
     async def get(self, resource_meta: TaskReference, **_: Any) -> Resource:
         """Return the phase, message and log links of the job."""
         tasks = await self._host.get_connector_service()
         request = admin.GetTaskRequest(resource_meta=resource_meta.data)
-        said = admin.GetTaskResponse.FromString(await tasks.get_task(request, _CONTEXT)).resource
+        said = admin.GetTaskResponse.FromString(await tasks.get_task(request)).resource
         return _CompleteResource(phase=said.phase, message=said.message, message_=said)
 
     async def delete(self, resource_meta: TaskReference, **_: Any) -> None:
         """Schedule the deletion of the job."""
         tasks = await self._host.get_connector_service()
-        await tasks.delete_task(admin.DeleteTaskRequest(resource_meta=resource_meta.data), _CONTEXT)
+        await tasks.delete_task(admin.DeleteTaskRequest(resource_meta=resource_meta.data))
 
     async def get_metrics(self, resource_meta: TaskReference, **_: Any) -> admin.GetTaskMetricsResponse:
         """Return the metrics of the job."""
         tasks = await self._host.get_connector_service()
         request = admin.GetTaskMetricsRequest(resource_meta=resource_meta.data)
-        return await tasks.get_task_metrics(request, _CONTEXT)
+        return await tasks.get_task_metrics(request)
 
 
 def register_connectors(configuration: Configuration) -> None:

@@ -1,13 +1,15 @@
 """The gRPC handlers of the connector: its calls, and the calls that list its task types."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 import grpc
 from flyteidl.admin import agent_pb2 as admin
 from google.protobuf.message import Message
 
-from backend_plugin.shell.connector_service import ConnectorService, Context
+from backend_plugin.shell.connector_service import CallFailed, ConnectorService
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 NAME: Final = "kfpytorch"
 TASK_TYPES: Final = ("pytorch",)
@@ -26,15 +28,15 @@ class ConnectorMetadataService:
         ],
     )
 
-    async def get_agent(self, request: admin.GetAgentRequest, context: Context) -> admin.GetAgentResponse:
+    async def get_agent(self, request: admin.GetAgentRequest) -> admin.GetAgentResponse:
         """Return this connector if it is requested by its name."""
         if request.name != NAME:
-            await context.abort(
+            raise CallFailed(
                 grpc.StatusCode.NOT_FOUND, f"no agent {request.name[:80]!r} here; the only agent is {NAME!r}"
             )
         return admin.GetAgentResponse(agent=self._AGENT)
 
-    async def list_agents(self, _: admin.ListAgentsRequest, __: Context) -> admin.ListAgentsResponse:
+    async def list_agents(self, _: admin.ListAgentsRequest) -> admin.ListAgentsResponse:
         """Return this connector as the only one."""
         return admin.ListAgentsResponse(agents=[self._AGENT])
 
@@ -46,15 +48,11 @@ def build_handlers(tasks: ConnectorService) -> Sequence["grpc.GenericRpcHandler[
         grpc.method_handlers_generic_handler(
             "flyteidl.service.AsyncAgentService",
             {
-                "CreateTask": grpc.unary_unary_rpc_method_handler(
-                    tasks.create_task, response_serializer=_serialize_response
-                ),
+                "CreateTask": _build_unary_handler(tasks.create_task, None),
                 "GetTask": _build_unary_handler(tasks.get_task, admin.GetTaskRequest),
                 "DeleteTask": _build_unary_handler(tasks.delete_task, admin.DeleteTaskRequest),
                 "GetTaskMetrics": _build_unary_handler(tasks.get_task_metrics, admin.GetTaskMetricsRequest),
-                "GetTaskLogs": grpc.unary_stream_rpc_method_handler(
-                    tasks.get_task_logs, admin.GetTaskLogsRequest.FromString, _serialize_response
-                ),
+                "GetTaskLogs": _build_stream_handler(tasks.get_task_logs, admin.GetTaskLogsRequest),
             },
         ),
         grpc.method_handlers_generic_handler(
@@ -68,9 +66,31 @@ def build_handlers(tasks: ConnectorService) -> Sequence["grpc.GenericRpcHandler[
 
 
 def _build_unary_handler(
-    call: Callable[..., object], request: type[Message]
+    call: Callable[[Any], Awaitable[Message | bytes]], request_type: type[Message] | None
 ) -> "grpc.RpcMethodHandler[Any, Any]":
-    return grpc.unary_unary_rpc_method_handler(call, request.FromString, _serialize_response)
+    """Return the handler of a call; without a request type, the call receives the serialized request."""
+
+    async def handle(request: Any, context: Context) -> Message | bytes:
+        try:
+            return await call(request)
+        except CallFailed as failed:
+            await context.abort(failed.code, str(failed))
+
+    read = None if request_type is None else request_type.FromString
+    return grpc.unary_unary_rpc_method_handler(handle, read, _serialize_response)
+
+
+def _build_stream_handler(
+    call: Callable[[Any], AsyncIterator[Message]], request_type: type[Message]
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    async def handle(request: Any, context: Context) -> AsyncIterator[Message]:
+        try:
+            async for response in call(request):
+                yield response
+        except CallFailed as failed:
+            await context.abort(failed.code, str(failed))
+
+    return grpc.unary_stream_rpc_method_handler(handle, request_type.FromString, _serialize_response)
 
 
 def _serialize_response(answer: Message | bytes) -> bytes:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Final
 
 import grpc
 from flyteidl.admin import agent_pb2 as admin
@@ -19,7 +19,7 @@ from backend_plugin.core import job_ref, printable, rejection, signing
 from backend_plugin.core.attempts import AttemptSuperseded
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.table import read_job
-from backend_plugin.core.errors import InvalidTask, RequestRejected, collect_problems
+from backend_plugin.core.errors import BackendError, InvalidTask, RequestRejected, collect_problems
 from backend_plugin.core.job import Attempt, JobRef, OwnerReference, Plan
 from backend_plugin.core.job_ref import UnreadableReference
 from backend_plugin.core.observed import Job
@@ -48,8 +48,6 @@ from backend_plugin.shell.task_responses import TaskResponses
 from backend_plugin.shell.timeouts import timeout
 
 log = logging.getLogger(__name__)
-
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 _NOT_AUTHENTIC: Final = (
     "the reference is not signed with the keys of this server; give all servers the same signing-keys-file, "
@@ -80,18 +78,19 @@ class ServiceDependencies:
     """Called with the job that Flyte requests."""
 
 
-@dataclass(frozen=True, slots=True)
-class _CreateFailure:
-    """A create call that ended without a job and without a rejection of the task."""
+class CallFailed(BackendError):
+    """The error status with which a call ends."""
 
-    code: grpc.StatusCode
-    message: str
-    error: str = ""
-    """The error of the cluster for the metric; empty if the cluster is not the cause."""
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self.code = code
 
 
 class ConnectorService:
-    """The calls of `flyteidl.service.AsyncAgentService`."""
+    """The calls of `flyteidl.service.AsyncAgentService`, independent of the server that receives them.
+
+    Each call raises `CallFailed` if it ends with an error status.
+    """
 
     def __init__(self, around: ServiceDependencies) -> None:
         self._around = around
@@ -100,7 +99,7 @@ class ConnectorService:
 
     # ---- create
 
-    async def create_task(self, data: bytes, context: Context) -> admin.CreateTaskResponse:
+    async def create_task(self, data: bytes) -> admin.CreateTaskResponse:
         """Create the job of a serialized request; repeated calls for the same attempt create it only once."""
         request = await self._planner.run(len(data), partial(create_request.parse_request, data))
         run = request.run
@@ -115,22 +114,22 @@ class ConnectorService:
                 return self._reject_task(
                     run, rejection.format_cluster_rejection(refused.reason, refused.message)
                 )
-            again = _CreateFailure(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{refused}; retry", refused.reason)
-            await self._abort_create(context, run, again)
+            again = CallFailed(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{refused}; retry")
+            raise self._record_create_failure(run, again, refused.reason) from refused
         except AttemptSuperseded as over:
             # No retry fixes this, but FAILED would end the Flyte node together with its later attempt.
-            await self._abort_create(
-                context, run, _CreateFailure(grpc.StatusCode.FAILED_PRECONDITION, str(over))
-            )
+            raise self._record_create_failure(
+                run, CallFailed(grpc.StatusCode.FAILED_PRECONDITION, str(over))
+            ) from over
         except ClusterUnavailable as trouble:
-            error = type(trouble).__name__
-            again = _CreateFailure(grpc.StatusCode.UNAVAILABLE, f"{trouble}; retry", error)
-            await self._abort_create(context, run, again)
-        except asyncio.TimeoutError:
-            late = f"the cluster did not answer within {_CREATE_SECONDS:g} s; retry"
-            await self._abort_create(
-                context, run, _CreateFailure(grpc.StatusCode.UNAVAILABLE, late, "Timeout")
+            again = CallFailed(grpc.StatusCode.UNAVAILABLE, f"{trouble}; retry")
+            raise self._record_create_failure(run, again, type(trouble).__name__) from trouble
+        except asyncio.TimeoutError as late:
+            again = CallFailed(
+                grpc.StatusCode.UNAVAILABLE,
+                f"the cluster did not answer within {_CREATE_SECONDS:g} s; retry",
             )
+            raise self._record_create_failure(run, again, "Timeout") from late
 
     async def _create_or_adopt(self, request: CreateRequest, size: int) -> admin.CreateTaskResponse:
         """Return the reference to the job, or raise the error that prevents it."""
@@ -245,25 +244,30 @@ class ConnectorService:
         )
         return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self._around.ring.keys))
 
-    async def _abort_create(self, context: Context, run: Attempt, failure: "_CreateFailure") -> NoReturn:
-        """Log and count a create call that may be retried, and end the call with its error."""
+    def _record_create_failure(
+        self, run: Attempt, failure: CallFailed, cluster_error: str = ""
+    ) -> CallFailed:
+        """Log and count a create call that may be retried, and return its error.
+
+        `cluster_error` is the error of the cluster for the metric; empty if the cluster is not the cause.
+        """
         self._around.metrics.creates.add(failure.code.name.lower())
-        if failure.error:
-            self._around.metrics.cluster_errors.add("create_job", failure.error)
-        message = printable.escape(failure.message)
+        if cluster_error:
+            self._around.metrics.cluster_errors.add("create_job", cluster_error)
+        message = printable.escape(str(failure))
         log.warning(
             "not created (%s): %s", failure.code.name, message, extra=log_fields.build_attempt_fields(run)
         )
-        await context.abort(failure.code, f"the job could not be created: {message}")
+        return CallFailed(failure.code, f"the job could not be created: {message}")
 
     # ---- get
 
-    async def get_task(self, request: admin.GetTaskRequest, context: Context) -> bytes:
+    async def get_task(self, request: admin.GetTaskRequest) -> bytes:
         """Return the verdict of a job from the cache."""
-        ref = await self._require_served(request.resource_meta, context)
+        ref = self._require_served(request.resource_meta)
         if ref.refusal is not None:
             return self._answers.build_rejection(ref.refusal)
-        entry = await self._find_entry(ref)
+        entry = self._find_entry(ref)
         if entry is None or (entry.job is None and entry.gone is None):
             self._around.keeper.fetch_missing_job(ref)
             return self._answers.build_not_synced()
@@ -287,12 +291,10 @@ class ConnectorService:
 
     # ---- delete
 
-    async def delete_task(
-        self, request: admin.DeleteTaskRequest, context: Context
-    ) -> admin.DeleteTaskResponse:
+    async def delete_task(self, request: admin.DeleteTaskRequest) -> admin.DeleteTaskResponse:
         """Accept the deletion, which may finish after the response; fails if it cannot be stored durably."""
-        ref = await self._decode_reference(request.resource_meta, context)
-        entry = await self._find_entry(ref)
+        ref = self._decode_reference(request.resource_meta)
+        entry = self._find_entry(ref)
         if entry is not None and _is_other_attempt(entry, ref):
             log.warning("not deleted: %s/%s belongs to another attempt", ref.namespace, ref.name)
         elif not self._around.allowed.is_served(ref.namespace):
@@ -302,59 +304,57 @@ class ConnectorService:
                 await self._around.keeper.deleter.delete(ref)
             except NotDurable as error:
                 again = f"the job could not be deleted: {error}; retry"
-                await context.abort(grpc.StatusCode.UNAVAILABLE, again)
+                raise CallFailed(grpc.StatusCode.UNAVAILABLE, again) from error
         return admin.DeleteTaskResponse()
 
     # ---- logs and metrics
 
     async def get_task_logs(
-        self, request: admin.GetTaskLogsRequest, context: Context
+        self, request: admin.GetTaskLogsRequest
     ) -> AsyncIterator[admin.GetTaskLogsResponse]:
         """Yield the last lines of every replica, each with the replica's name."""
-        ref = await self._require_served(request.resource_meta, context)
-        entry = await self._find_entry(ref)
+        ref = self._require_served(request.resource_meta)
+        entry = self._find_entry(ref)
         pods = entry.replicas if entry is not None and not _is_other_attempt(entry, ref) else ()
         async for lines in task_responses.read_last_lines(
             self._around.cluster, ref.namespace, pods, request.lines
         ):
             yield admin.GetTaskLogsResponse(body=admin.GetTaskLogsResponseBody(results=lines))
 
-    async def get_task_metrics(
-        self, request: admin.GetTaskMetricsRequest, context: Context
-    ) -> admin.GetTaskMetricsResponse:
+    async def get_task_metrics(self, request: admin.GetTaskMetricsRequest) -> admin.GetTaskMetricsResponse:
         """Return the current numbers of replicas of a job."""
-        ref = await self._require_served(request.resource_meta, context)
-        entry = await self._find_entry(ref)
+        ref = self._require_served(request.resource_meta)
+        entry = self._find_entry(ref)
         mine = entry is not None and not _is_other_attempt(entry, ref)
         verdict = self._around.answers.judge.judge_entry(entry) if mine and entry is not None else None
         try:
             return task_responses.build_metrics_response(request.queries, verdict)
         except task_responses.UnknownQuery as unknown:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(unknown))
+            raise CallFailed(grpc.StatusCode.INVALID_ARGUMENT, str(unknown)) from unknown
 
-    async def _find_entry(self, ref: JobRef) -> CachedJob | None:
+    def _find_entry(self, ref: JobRef) -> CachedJob | None:
         """Return the cache entry of the job."""
         return self._around.cache.get((ref.namespace, ref.name))
 
-    async def _require_served(self, data: bytes, context: Context) -> JobRef:
-        """Return the reference; end the call if its namespace or output prefix is not allowed."""
-        ref = await self._decode_reference(data, context)
+    def _require_served(self, data: bytes) -> JobRef:
+        """Return the reference; raise an error if its namespace or output prefix is not allowed."""
+        ref = self._decode_reference(data)
         why = self._around.allowed.find_rejection_reason(ref.namespace, ref.output_prefix)
         if ref.refusal is None and why is not None:
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"resource_meta: {why}")
+            raise CallFailed(grpc.StatusCode.PERMISSION_DENIED, f"resource_meta: {why}")
         return ref
 
-    async def _decode_reference(self, data: bytes, context: Context) -> JobRef:
-        """Return the reference; end the call if it was not signed with our keys."""
+    def _decode_reference(self, data: bytes) -> JobRef:
+        """Return the reference; raise an error if it was not signed with our keys."""
         if len(data) > _REFERENCE_BYTES:
             larger = f"{len(data):,} bytes are more than the limit of {_REFERENCE_BYTES:,} bytes"
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"resource_meta: {larger}")
+            raise CallFailed(grpc.StatusCode.INVALID_ARGUMENT, f"resource_meta: {larger}")
         try:
             ref = job_ref.decode(data)
         except UnreadableReference as unreadable:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"resource_meta: {unreadable}")
+            raise CallFailed(grpc.StatusCode.INVALID_ARGUMENT, f"resource_meta: {unreadable}") from unreadable
         if not job_ref.is_authentic(data, self._around.ring.keys):
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"resource_meta: {_NOT_AUTHENTIC}")
+            raise CallFailed(grpc.StatusCode.PERMISSION_DENIED, f"resource_meta: {_NOT_AUTHENTIC}")
         return ref
 
 
