@@ -5,7 +5,7 @@ import generated
 from backend_plugin.kube.api_errors import TABLE
 
 
-def of_table() -> str:
+def build_error_table() -> str:
     rows = (
         [
             row.answer,

@@ -11,7 +11,7 @@ from flytekitplugins.kfpytorch import config
 ARGUMENT = re.compile(r"^(\w+): ", re.MULTILINE)
 
 
-def of_class(name: str) -> str:
+def build_class_table(name: str) -> str:
     """Return the summary of the class docstring, and a table of its fields with defaults and descriptions."""
     kind = getattr(config, name)
     summary, _, rest = (inspect.getdoc(kind) or "").partition("\nArgs:\n")

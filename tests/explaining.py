@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from difflib import unified_diff
 from typing import Any
 
-from playing import close_ends, first, plain_ends
+from playing import build_world, close_ends, plain_ends
 from stored_world import World
 from watching import like, played, recorded
 
@@ -36,7 +36,7 @@ def complaint(history: History, observed: Sequence[Observed]) -> str:
 
 def _followed(history: History, observed: Sequence[Observed], *, closely: bool) -> tuple[int, list[World]]:
     """Return the index of the last step and the worlds after it; no worlds after an unexplained step."""
-    worlds, index = [first(history)], 0
+    worlds, index = [build_world(history)], 0
     for index, seen in enumerate(observed):
         before, do = worlds, history["steps"][index]["do"]
         worlds = like([end for world in before for end in plain_ends(world, do, seen["at"])], seen)

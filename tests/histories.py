@@ -20,7 +20,7 @@ def moment(seconds: float) -> str:
 
 
 @dataclass
-class Pod:
+class HistoryPod:
     job: str
     role: str
     index: int
@@ -116,12 +116,12 @@ class Moment:
 
 
 @dataclass
-class World:
+class HistoryWorld:
     """A model of one job with the operator, the scheduler, the kubelets and the users."""
 
     dice: random.Random
     now: int = 0
-    pods: dict[tuple[str, int], Pod] = field(default_factory=dict)
+    pods: dict[tuple[str, int], HistoryPod] = field(default_factory=dict)
     conditions: dict[str, dict[str, str]] = field(default_factory=dict)
     files: list[dict[str, Any]] = field(default_factory=list)
     started: int | None = None
@@ -190,7 +190,7 @@ class World:
             self.started = self.now
         for place in self.replicas:
             if place not in self.pods:
-                self.pods[place] = Pod("job", *place, created=self.now)
+                self.pods[place] = HistoryPod("job", *place, created=self.now)
         self.started = self.now if self.started is None else self.started
         if not self.replace_failed():
             self.look_for_the_end()
@@ -236,7 +236,7 @@ class World:
         pod = self.dice.choice(living) if living else None
         acts = [self.reconcile] * 4 + [self.reap]
         if pod is not None and not self.gone:
-            acts += [lambda: self.of_pod(pod)] * 8
+            acts += [lambda: self.change_pod(pod)] * 8
         if not self.ended and self.dice.random() < 0.3:
             acts.append(self.flip)
         if self.ended and self.dice.random() < 0.1:
@@ -254,13 +254,13 @@ class World:
     def reap(self) -> None:
         self.pods = {place: pod for place, pod in self.pods.items() if pod.deleted is None}
 
-    def of_pod(self, pod: Pod) -> None:
+    def change_pod(self, pod: HistoryPod) -> None:
         if pod.phase == "Pending":
-            self.of_pending(pod)
+            self.change_pending_pod(pod)
         elif pod.phase == "Running":
-            self.of_running(pod)
+            self.change_running_pod(pod)
 
-    def of_pending(self, pod: Pod) -> None:
+    def change_pending_pod(self, pod: HistoryPod) -> None:
         if not pod.node and self.dice.random() < 0.4:
             said = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: no."
             pod.scheduled = ("False", said, self.now)
@@ -271,7 +271,7 @@ class World:
         else:
             pod.phase, pod.began = "Running", self.now
 
-    def of_running(self, pod: Pod) -> None:
+    def change_running_pod(self, pod: HistoryPod) -> None:
         end = self.dice.choice(["well", "well", "well", "user", "user", "oom", "evicted", "node", "drained"])
         if end == "well":
             pod.phase, pod.ended = "Succeeded", (0, "Completed", self.now)
@@ -286,7 +286,7 @@ class World:
         if end not in ("well", "user"):
             self.blamed.add("infra")
 
-    def fail(self, pod: Pod) -> None:
+    def fail(self, pod: HistoryPod) -> None:
         """Let the user's code raise an error, write an error file and end its worker."""
         self.blamed.add("user")
         name = self.dice.choice(USER_ENDS)
@@ -348,7 +348,7 @@ class World:
 
 def history(seed: int, steps: int = 60) -> Iterator[Moment]:
     """Yield the moments of one job. Equal seeds give equal histories."""
-    world = World(random.Random(seed))
+    world = HistoryWorld(random.Random(seed))
     for _ in range(steps):
         world.happen()
         yield world.moment()

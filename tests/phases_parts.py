@@ -91,7 +91,7 @@ def verdict(case: str) -> Mapping[str, Any]:
     return found
 
 
-def of_table(name: str) -> str:
+def build_phase_table(name: str) -> str:
     """Return a table with one row per case, in order, with the first line of each message."""
     rows = [row(case, seen) for case, seen in TABLES[name].items()]
     return table(["seen", "phase", "reason", "cause", "message begins"], rows)

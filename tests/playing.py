@@ -32,7 +32,7 @@ ORDERS = (("Master", "Worker"), ("Worker", "Master"))
 _MOST = 150
 
 
-def first(history: Mapping[str, Any]) -> World:
+def build_world(history: Mapping[str, Any]) -> World:
     """Return the world before a history."""
     metadata = {key: history[key] for key in ("name", "labels", "annotations")}
     return World(

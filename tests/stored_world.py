@@ -105,7 +105,7 @@ class World:
                 return [lambda world: getattr(world, "_" + op)(**said)]
 
     def _create(self) -> None:
-        self._ask("create", self._make_job)
+        self._attempt("create", self._make_job)
 
     def _make_job(self) -> None:
         with self._webhook():
@@ -134,7 +134,7 @@ class World:
             self._put_job(merge_patch(self.job, patch))
 
     def _edit(self, patch: Manifest) -> None:
-        self._ask("patch", lambda: self._patch_job(patch))
+        self._attempt("patch", lambda: self._patch_job(patch))
 
     def _patch_job(self, patch: Manifest) -> None:
         if self.job is None:
@@ -155,7 +155,7 @@ class World:
         if self.is_away:
             raise AWAY
 
-    def _ask(self, what: str, do: Any) -> None:
+    def _attempt(self, what: str, do: Any) -> None:
         try:
             do()
         except RequestRejected as refusal:
@@ -165,7 +165,7 @@ class World:
     def report(self, said: Manifest) -> None:
         """Write a pod status as a kubelet does."""
         if self._name(said["pod"]) in self.pods:
-            self._ask(f"status {said['pod']}", lambda: self._report(self._name(said["pod"]), said))
+            self._attempt(f"status {said['pod']}", lambda: self._report(self._name(said["pod"]), said))
         else:
             self.missing += (said["pod"],)
 

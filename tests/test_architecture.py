@@ -39,13 +39,13 @@ def python_files(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-def named(path: Path) -> str:
+def format_path(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
 @pytest.mark.parametrize(("folders", "limit"), [(SOURCES, SOURCE_LINES), (("tests",), TEST_LINES)])
 def test_no_file_is_longer_than_a_reader_holds_in_mind(folders: tuple[str, ...], limit: int) -> None:
-    lengths = {named(path): len(path.read_text().splitlines()) for path in python_files(*folders)}
+    lengths = {format_path(path): len(path.read_text().splitlines()) for path in python_files(*folders)}
     assert {name: length for name, length in lengths.items() if length > limit} == {}
 
 
@@ -53,7 +53,7 @@ def test_the_namespace_belongs_to_nobody() -> None:
     assert [path.name for path in (ROOT / "flytekitplugins").iterdir() if path.is_file()] == []
 
 
-@pytest.mark.parametrize("path", python_files("kfpytorch_common"), ids=named)
+@pytest.mark.parametrize("path", python_files("kfpytorch_common"), ids=format_path)
 def test_what_both_halves_share_needs_only_the_standard_library(path: Path) -> None:
     allowed = sys.stdlib_module_names | {"kfpytorch_common"}
     assert imported(path) - allowed == set()

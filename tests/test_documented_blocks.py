@@ -33,7 +33,7 @@ APART = re.compile(r" \| | && |; | > | < |  # ")
 WORD = re.compile(r"[a-z]+")
 
 
-class Block(NamedTuple):
+class RunnableBlock(NamedTuple):
     page: Path
     line: int
     language: str
@@ -44,14 +44,14 @@ class Block(NamedTuple):
 
 
 BLOCKS = [
-    Block(page, text.count("\n", 0, fence.start()) + 1, fence["language"], fence["text"])
+    RunnableBlock(page, text.count("\n", 0, fence.start()) + 1, fence["language"], fence["text"])
     for page in PAGES
     for text in [page.read_text()]
     for fence in FENCE.finditer(text)
 ]
 
 
-def parsed(block: Block) -> object:
+def parsed(block: RunnableBlock) -> object:
     """Return the content of a block, parsed as its language."""
     match block.language:
         case "yaml":
@@ -66,7 +66,7 @@ def parsed(block: Block) -> object:
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_every_block_is_what_it_says(block: Block) -> None:
+def test_every_block_is_what_it_says(block: RunnableBlock) -> None:
     assert parsed(block)
 
 

@@ -19,16 +19,18 @@ CLASSES = ("RunPolicy", "Master", "Worker", "PyTorch", "Elastic", "Gang", "Train
 MESSAGES = ("TaskExtension", "Role", "Toleration", "Gang", "TrainJob", "JobRef")
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
-    "reference/task-config.md": {name: partial(config_parts.of_class, name) for name in CLASSES},
-    "reference/phases.md": {name: partial(phases_parts.of_table, name) for name in phases_parts.TABLES},
-    "reference/wire-format.md": {
-        "flyteidl": wire_parts.of_flyteidl,
-        **{name: partial(wire_parts.of_message, name) for name in MESSAGES},
+    "reference/task-config.md": {name: partial(config_parts.build_class_table, name) for name in CLASSES},
+    "reference/phases.md": {
+        name: partial(phases_parts.build_phase_table, name) for name in phases_parts.TABLES
     },
-    "explanation/kubernetes-api-use.md": {"answers": answers_parts.of_table},
+    "reference/wire-format.md": {
+        "flyteidl": wire_parts.build_flyteidl_table,
+        **{name: partial(wire_parts.build_message_table, name) for name in MESSAGES},
+    },
+    "explanation/kubernetes-api-use.md": {"answers": answers_parts.build_error_table},
     "explanation/timeouts.md": {
-        "settings": timeouts_parts.of_settings,
-        "server": timeouts_parts.of_server,
+        "settings": timeouts_parts.build_settings_table,
+        "server": timeouts_parts.build_server_table,
     },
 }
 

@@ -75,7 +75,7 @@ FIXED = [
 ]
 
 
-def of_settings() -> str:
+def build_settings_table() -> str:
     """Return a table of the timeouts that a platform may set, with default and docstring."""
     said = docstrings(judging.JudgingSettings)
     defaults = judging.JudgingSettings()
@@ -104,7 +104,7 @@ def docstrings(kind: type) -> dict[str, str]:
     }
 
 
-def of_server() -> str:
+def build_server_table() -> str:
     """Return a table of the fixed timeouts."""
     return table(["time", "of what", "then"], [[lasting(value), what, then] for value, what, then in FIXED])
 

@@ -15,7 +15,7 @@ MESSAGE = re.compile(r"^message (\w+) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 FIELD = re.compile(r"((?:^ +//.*\n)*)^ +(?:optional |repeated )?[\w.<>, ]+? (\w+) = \d+;", re.MULTILINE)
 
 
-def of_flyteidl() -> str:
+def build_flyteidl_table() -> str:
     """Return a table of the PyTorch task message and its nested messages, with one row per field."""
     rows = [
         [code(message.name), code(field.json_name), type_of(field)]
@@ -57,7 +57,7 @@ KINDS = {
 }
 
 
-def of_message(name: str) -> str:
+def build_message_table(name: str) -> str:
     """Return a table of the fields of one of our messages, with the comments of the proto file."""
     module = job_ref_pb2 if name == "JobRef" else task_pb2
     source = "".join(path.read_text() for path in sorted(PROTOS.glob("*.proto")))

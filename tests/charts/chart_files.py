@@ -128,7 +128,7 @@ def _range(part: Mapping[str, Any]) -> str:
     return f"{part['minimum']} or more" if most is None else f"{part['minimum']} to {most}"
 
 
-def _of_object(part: Mapping[str, Any]) -> str:
+def describe_object_type(part: Mapping[str, Any]) -> str:
     inner = part.get("additionalProperties") or {}
     return "sections by name" if "$ref" in inner else "texts by name" if inner else "as in a pod"
 
@@ -137,7 +137,7 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "array": lambda part: "texts" if part["items"].get("type") == "string" else "as in a pod",
     "boolean": lambda _: "true or false",
     "integer": _range,
-    "object": _of_object,
+    "object": describe_object_type,
     "section": lambda _: "section",
     "string": lambda part: "duration" if "ms|us" in part.get("pattern", "") else "text",
 }
@@ -169,16 +169,16 @@ def platform() -> Mapping[str, Any]:
 def gang() -> Mapping[str, Any]:
     """Return the schema of gang options for some jobs, with the properties of the general section."""
     of_all = json.loads(SCHEMA.read_text())["properties"]["gang"]["properties"]
-    return _of_gangs(loader._OF_GANGS, of_all)
+    return build_gang_schema(loader._OF_GANGS, of_all)
 
 
 def choice() -> Mapping[str, Any]:
     """Return the same schema without a scheduler, because the scheduler is the key of a choice."""
     of_all = json.loads(SCHEMA.read_text())["properties"]["gang"]["properties"]
-    return _of_gangs(loader._GANG["choices"].readers, of_all)
+    return build_gang_schema(loader._GANG["choices"].readers, of_all)
 
 
-def _of_gangs(readers: Mapping[str, Any], of_all: Mapping[str, Any]) -> Mapping[str, Any]:
+def build_gang_schema(readers: Mapping[str, Any], of_all: Mapping[str, Any]) -> Mapping[str, Any]:
     section = _section(readers, "")
     same = {key: of_all[_OF_THE_CHART.get(key, key)] for key in readers}
     return {**section, "properties": {**section["properties"], **same}}

@@ -62,7 +62,7 @@ def test_flytes_section_is_taken_as_the_server_reads_it_and_what_is_needed_deman
 
 
 def test_gangs_are_those_that_the_server_knows() -> None:
-    def said(name: str) -> Any:
+    def describe_adapter(name: str) -> Any:
         styles = ADAPTERS[name]
         (adapter, *_) = styles.values()
         understood = [key for key, its in UNDERSTOOD.items() if its in adapter.understands]
@@ -82,7 +82,7 @@ def test_gangs_are_those_that_the_server_knows() -> None:
         for name, gang in GANGS.items()
         if name not in (NONE, AUTO)
     }
-    assert ours == {name: said(name) for name in ADAPTERS}
+    assert ours == {name: describe_adapter(name) for name in ADAPTERS}
     assert set(SCHEMA_OF["properties"]["gang"]["properties"]["scheduler"]["enum"]) == {*GANGS}
 
 
@@ -92,7 +92,7 @@ def test_every_setting_of_gangs_can_be_said() -> None:
 
 
 def test_who_makes_groups_may() -> None:
-    def made(name: str) -> Any:
+    def build_rule(name: str) -> Any:
         (api_version, kind) = next(filter(None, (each.companion_type for each in ADAPTERS[name].values())))
         return {
             "apiGroups": [api_version.partition("/")[0]],
@@ -103,7 +103,7 @@ def test_who_makes_groups_may() -> None:
     makers = [
         name for name, styles in ADAPTERS.items() if any(each.companion_type for each in styles.values())
     ]
-    assert chart_files.read("files/rules.yaml")["groups"] == {name: made(name) for name in makers}
+    assert chart_files.read("files/rules.yaml")["groups"] == {name: build_rule(name) for name in makers}
 
 
 def test_it_has_the_version_of_the_package() -> None:

@@ -15,7 +15,7 @@ from backend_plugin.shell import server_file
 
 
 @pytest.fixture(autouse=True)
-def of_nobody_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def clear_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in os.environ:
         if name.startswith(("KFPYTORCH_", "OTEL_")):
             monkeypatch.delenv(name)

@@ -35,19 +35,19 @@ def manifests() -> Sequence[dict[str, Any]]:
     return [manifest(Random(f"{SEED}-{number}")) for number in range(MANIFESTS)]
 
 
-def put(plane: ControlPlane, path: str, bodies: Sequence[Any], **how: str) -> Iterator[Any]:
+def create_all(plane: ControlPlane, path: str, bodies: Sequence[Any], **how: str) -> Iterator[Any]:
     """Yield the response to each body: the code, and either the object or the reason and message."""
 
-    def one(body: Any) -> tuple[int, Any]:
-        answer = plane.admin.ask("POST", path, body, params={"dryRun": "All", **how})
+    def create(body: Any) -> tuple[int, Any]:
+        answer = plane.admin.request("POST", path, body, params={"dryRun": "All", **how})
         told = answer.json()
         return answer.status_code, told if answer.is_success else (told.get("reason", ""), told["message"])
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield from pool.map(one, bodies)
+        yield from pool.map(create, bodies)
 
 
-def said(admitted: Callable[[], Any]) -> tuple[int, Any]:
+def build_response(admitted: Callable[[], Any]) -> tuple[int, Any]:
     """Return the same for an admission by the embedded cluster."""
     try:
         return 201, admitted()
@@ -83,17 +83,19 @@ def report(differing: Sequence[Any]) -> str:
 
 
 def test_the_api_server_says_of_a_job_what_is_said_here(plane: ControlPlane) -> None:
-    theirs = put(plane, jobs(NAMESPACE), manifests(), fieldValidation="Ignore")
-    ours = (said(lambda each=each: admit_job(each, upstream=True)) for each in manifests())
+    theirs = create_all(plane, jobs(NAMESPACE), manifests(), fieldValidation="Ignore")
+    ours = (build_response(lambda each=each: admit_job(each, upstream=True)) for each in manifests())
     trios = zip(manifests(), theirs, ours, strict=True)
     differing = [each for each in trios if compared(each[1]) != compared(each[2])]
     assert not differing, report(differing)
 
 
 def test_what_is_dropped_here_is_what_strict_validation_does_not_know(plane: ControlPlane) -> None:
-    stored = [(each, said(lambda each=each: admit_job(each, upstream=True))) for each in manifests()]
+    stored = [
+        (each, build_response(lambda each=each: admit_job(each, upstream=True))) for each in manifests()
+    ]
     accepted = [(each, job) for each, (code, job) in stored if code == 201]
-    answers = put(plane, jobs(NAMESPACE), [each for each, _ in accepted], fieldValidation="Strict")
+    answers = create_all(plane, jobs(NAMESPACE), [each for each, _ in accepted], fieldValidation="Strict")
     differing = [
         (each, answer)
         for (each, job), answer in zip(accepted, answers, strict=True)
@@ -104,9 +106,9 @@ def test_what_is_dropped_here_is_what_strict_validation_does_not_know(plane: Con
 
 def test_no_pod_is_refused_here_that_the_api_server_would_have(plane: ControlPlane) -> None:
     made = {json.dumps(pod): pod for each in manifests() for pod in made_of(each)}
-    refused = [(pod, said(lambda pod=pod: admit_pod(pod))) for pod in made.values()]
+    refused = [(pod, build_response(lambda pod=pod: admit_pod(pod))) for pod in made.values()]
     refused = [(pod, answer) for pod, answer in refused if answer[0] != 201]
-    theirs = put(plane, pods(NAMESPACE), [pod for pod, _ in refused])
+    theirs = create_all(plane, pods(NAMESPACE), [pod for pod, _ in refused])
     differing = [
         (pod, ours, answer)
         for (pod, ours), answer in zip(refused, theirs, strict=True)
@@ -117,7 +119,7 @@ def test_no_pod_is_refused_here_that_the_api_server_would_have(plane: ControlPla
 
 def made_of(each: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the pods that the controller first creates for a job."""
-    code, job = said(lambda: admit_job(each, upstream=True))
+    code, job = build_response(lambda: admit_job(each, upstream=True))
     if code == 201:
         job = {**job, "metadata": {**job["metadata"], "uid": "uid"}}
         seen = JobSnapshot(job=job, pods=[], services=[], now=datetime(2026, 1, 1, tzinfo=timezone.utc))

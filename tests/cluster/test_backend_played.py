@@ -11,8 +11,8 @@ from rig.api import jobs, pods
 from rig.backend import Backend
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
-from rig.process import until
-from rig.propeller import NAMESPACE, Execution, Options, Propeller
+from rig.process import wait_until
+from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller
 
 # Longer than the replacement of a pod of our server, shorter than propeller's call timeout.
 AWAY_SECONDS = 30
@@ -28,35 +28,35 @@ def served(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(scope="module")
 def propeller(
     plane: ControlPlane, served: Backend, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Propeller]:
-    options = Options(connector=served.endpoint)
-    with Propeller(plane, tmp_path_factory.mktemp("propeller"), options) as propeller:
+) -> Iterator[RealPropeller]:
+    options = PropellerOptions(connector=served.endpoint)
+    with RealPropeller(plane, tmp_path_factory.mktemp("propeller"), options) as propeller:
         yield propeller
 
 
-def test_a_job_is_made_followed_and_reported(propeller: Propeller) -> None:
+def test_a_job_is_made_followed_and_reported(propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.says_nothing, annotations={RUN: "6s"})
     assert propeller.wait(execution)["status"]["phase"] == 3
     phases = [each.phase for each in propeller.recorder.tasks(execution.name)]
     assert phases[-2:] == ["RUNNING", "SUCCEEDED"]
 
 
-def test_an_abort_removes_the_job_and_its_pods(plane: ControlPlane, propeller: Propeller) -> None:
+def test_an_abort_removes_the_job_and_its_pods(plane: ControlPlane, propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.says_nothing)
     propeller.until_shown(execution, "RUNNING")
-    assert len(of(plane, pods(NAMESPACE), execution)) == 2
+    assert len(list_owned(plane, pods(NAMESPACE), execution)) == 2
     propeller.abort(execution)
     is_gone(plane, propeller, execution)
     assert propeller.recorder.workflow(execution.name)[-1] == "ABORTED"
 
 
 def test_a_job_goes_with_its_execution_though_nobody_aborts_it(
-    plane: ControlPlane, propeller: Propeller
+    plane: ControlPlane, propeller: RealPropeller
 ) -> None:
     """Garbage collection deletes the job if its FlyteWorkflow is deleted while propeller is down."""
     execution = propeller.start(workflows.says_nothing)
     propeller.until_shown(execution, "RUNNING")
-    (job,) = of(plane, jobs(NAMESPACE), execution)
+    (job,) = list_owned(plane, jobs(NAMESPACE), execution)
     (owner,) = job["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"]) == ("FlyteWorkflow", execution.name)
     propeller.process.kill()
@@ -70,7 +70,7 @@ def test_a_job_goes_with_its_execution_though_nobody_aborts_it(
 
 
 def test_a_server_that_is_away_costs_no_attempt(
-    plane: ControlPlane, propeller: Propeller, served: Backend
+    plane: ControlPlane, propeller: RealPropeller, served: Backend
 ) -> None:
     """The server is away while a task is created, while another runs and while a third is aborted."""
     runs = propeller.start(workflows.says_nothing, annotations={RUN: "15s"})
@@ -89,23 +89,25 @@ def test_a_server_that_is_away_costs_no_attempt(
     assert propeller.recorder.workflow(aborted.name)[-1] == "ABORTED"
 
 
-def test_a_propeller_that_is_killed_finds_its_tasks_again(plane: ControlPlane, propeller: Propeller) -> None:
+def test_a_propeller_that_is_killed_finds_its_tasks_again(
+    plane: ControlPlane, propeller: RealPropeller
+) -> None:
     execution = propeller.start(workflows.says_nothing, annotations={RUN: "10s"})
     propeller.until_shown(execution, "RUNNING")
-    (job,) = of(plane, jobs(NAMESPACE), execution)
+    (job,) = list_owned(plane, jobs(NAMESPACE), execution)
     propeller.process.kill()
     propeller.process.start()
     assert propeller.wait(execution)["status"]["phase"] == 3
     assert propeller.attempts(execution) == 1
-    assert [each["metadata"]["uid"] for each in of(plane, jobs(NAMESPACE), execution)] == [
+    assert [each["metadata"]["uid"] for each in list_owned(plane, jobs(NAMESPACE), execution)] == [
         job["metadata"]["uid"]
     ]
 
 
-def test_a_deleted_job_is_tried_again(plane: ControlPlane, propeller: Propeller) -> None:
+def test_a_deleted_job_is_tried_again(plane: ControlPlane, propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.tries_twice, annotations={RUN: "8s"})
     propeller.until_shown(execution, "RUNNING")
-    (job,) = of(plane, jobs(NAMESPACE), execution)
+    (job,) = list_owned(plane, jobs(NAMESPACE), execution)
     plane.admin.delete(jobs(NAMESPACE, job["metadata"]["name"]))
     assert propeller.wait(execution)["status"]["phase"] == 3
     assert propeller.attempts(execution) == 2
@@ -113,13 +115,19 @@ def test_a_deleted_job_is_tried_again(plane: ControlPlane, propeller: Propeller)
     assert "was deleted before it ended" in told[0]
 
 
-def of(plane: ControlPlane, path: str, execution: Execution) -> Sequence[dict[str, Any]]:
+def list_owned(plane: ControlPlane, path: str, execution: RealExecution) -> Sequence[dict[str, Any]]:
     """Return the objects of an execution."""
     return plane.admin.items(path, labelSelector=f"execution-id={execution.name}")
 
 
-def is_gone(plane: ControlPlane, propeller: Propeller, execution: Execution) -> None:
+def is_gone(plane: ControlPlane, propeller: RealPropeller, execution: RealExecution) -> None:
     """Wait until the FlyteWorkflow and all objects of the execution are deleted."""
-    until(lambda: propeller.found(execution) is None, 60, lambda: str(propeller.found(execution)))
+    wait_until(
+        lambda: propeller.find_execution(execution) is None,
+        60,
+        lambda: str(propeller.find_execution(execution)),
+    )
     for path in (jobs(NAMESPACE), pods(NAMESPACE)):
-        until(lambda path=path: not of(plane, path, execution), 60, lambda path=path: f"{path} are left")
+        wait_until(
+            lambda path=path: not list_owned(plane, path, execution), 60, lambda path=path: f"{path} are left"
+        )

@@ -9,24 +9,27 @@ import workflows
 from rig import backend
 from rig.api import jobs, pods
 from rig.backend import Backend
-from rig.process import until
-from rig.propeller import NAMESPACE, Execution, Options, Propeller, error_of
+from rig.process import wait_until
+from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller, error_of
 from rig.real_cluster import RealCluster
 
 pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def propeller(cluster: RealCluster) -> Iterator[Propeller]:
+def propeller(cluster: RealCluster) -> Iterator[RealPropeller]:
     backend.permit(cluster.plane)
     folder = cluster.shared / "trains"
     folder.mkdir()
     served = Backend(cluster.plane, folder)
-    with served, Propeller(cluster.plane, folder, Options(connector=served.endpoint)) as propeller:
+    with (
+        served,
+        RealPropeller(cluster.plane, folder, PropellerOptions(connector=served.endpoint)) as propeller,
+    ):
         yield propeller
 
 
-def test_replicas_train_and_their_outputs_come_back(cluster: RealCluster, propeller: Propeller) -> None:
+def test_replicas_train_and_their_outputs_come_back(cluster: RealCluster, propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.succeeds, value=3)
     assert propeller.wait(execution, 240)["status"]["phase"] == 3
     assert propeller.outputs(execution) == {"o0": "rank 0 of 2: 3"}
@@ -34,17 +37,17 @@ def test_replicas_train_and_their_outputs_come_back(cluster: RealCluster, propel
     assert phases[-1] == "SUCCEEDED"
 
 
-def test_elastic_workers_on_two_nodes_reduce(cluster: RealCluster, propeller: Propeller) -> None:
+def test_elastic_workers_on_two_nodes_reduce(cluster: RealCluster, propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.reduces, value=20)
     propeller.until_shown(execution, "RUNNING", 240)
-    nodes = {each["spec"]["nodeName"] for each in of(cluster, pods(NAMESPACE), execution)}
+    nodes = {each["spec"]["nodeName"] for each in list_owned(cluster, pods(NAMESPACE), execution)}
     assert len(nodes) == 2
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 3, error_of(found)
     assert propeller.outputs(execution) == {"o0": 41}
 
 
-def test_a_failure_is_the_users_own_and_is_not_tried_again(propeller: Propeller) -> None:
+def test_a_failure_is_the_users_own_and_is_not_tried_again(propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.fails, labels=31)
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 5
@@ -54,30 +57,42 @@ def test_a_failure_is_the_users_own_and_is_not_tried_again(propeller: Propeller)
     assert (last.phase, last.kind) == ("FAILED", "USER")
 
 
-def test_a_recoverable_error_is_tried_again(propeller: Propeller) -> None:
+def test_a_recoverable_error_is_tried_again(propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.recovers, value=1)
     assert propeller.wait(execution, 240)["status"]["phase"] == 3
     assert propeller.outputs(execution) == {"o0": 2}
     assert propeller.attempts(execution) == 2
 
 
-def test_an_abort_stops_the_processes(cluster: RealCluster, propeller: Propeller) -> None:
+def test_an_abort_stops_the_processes(cluster: RealCluster, propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.sleeps)
     propeller.until_shown(execution, "RUNNING", 240)
     propeller.abort(execution)
-    until(lambda: propeller.found(execution) is None, 60, lambda: str(propeller.found(execution)))
+    wait_until(
+        lambda: propeller.find_execution(execution) is None,
+        60,
+        lambda: str(propeller.find_execution(execution)),
+    )
     for path in (jobs(NAMESPACE), pods(NAMESPACE)):
-        until(lambda path=path: not of(cluster, path, execution), 60, lambda path=path: f"{path} are left")
+        wait_until(
+            lambda path=path: not list_owned(cluster, path, execution),
+            60,
+            lambda path=path: f"{path} are left",
+        )
 
 
 def test_a_node_that_is_cut_off_for_a_moment_costs_no_attempt(
-    cluster: RealCluster, propeller: Propeller
+    cluster: RealCluster, propeller: RealPropeller
 ) -> None:
     told = cluster.shared / "one"
     execution = propeller.start(workflows.reduces_until_on_patient_pods, told=str(told))
     propeller.until_shown(execution, "RUNNING", 240)
     with away(cluster, "node-2"):
-        until(lambda: not is_ready(on(cluster, execution, "node-2")), 120, lambda: "its pod is ready")
+        wait_until(
+            lambda: not is_ready(list_pods_on_node(cluster, execution, "node-2")),
+            120,
+            lambda: "its pod is ready",
+        )
     told.touch()
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 3, error_of(found)
@@ -85,19 +100,19 @@ def test_a_node_that_is_cut_off_for_a_moment_costs_no_attempt(
 
 
 def test_a_node_that_stays_away_costs_one_attempt_and_leaves_nothing(
-    cluster: RealCluster, propeller: Propeller
+    cluster: RealCluster, propeller: RealPropeller
 ) -> None:
     told = cluster.shared / "two"
     execution = propeller.start(workflows.reduces_until, told=str(told))
     propeller.until_shown(execution, "RUNNING", 240)
-    lost = on(cluster, execution, "node-2")["metadata"]
+    lost = list_pods_on_node(cluster, execution, "node-2")["metadata"]
     with away(cluster, "node-2"):
-        until(
-            lambda: (1, "RUNNING") in shown(propeller, execution),
+        wait_until(
+            lambda: (1, "RUNNING") in list_phases(propeller, execution),
             240,
             lambda: str(propeller.recorder.tasks(execution.name)),
         )
-        there = of(cluster, pods(NAMESPACE), execution)
+        there = list_owned(cluster, pods(NAMESPACE), execution)
         nodes = {each["spec"]["nodeName"] for each in there if "-n0-1-" in each["metadata"]["name"]}
         told.touch()
     assert nodes == {"node-1"}
@@ -108,7 +123,7 @@ def test_a_node_that_stays_away_costs_one_attempt_and_leaves_nothing(
     assert found["status"]["phase"] == 3, error_of(found)
     assert propeller.attempts(execution) == 2
     path = pods(NAMESPACE, lost["name"])
-    until(lambda: cluster.admin.get(path) is None, 60, lambda: str(cluster.admin.get(path)))
+    wait_until(lambda: cluster.admin.get(path) is None, 60, lambda: str(cluster.admin.get(path)))
 
 
 @contextlib.contextmanager
@@ -122,9 +137,11 @@ def away(cluster: RealCluster, node: str) -> Iterator[None]:
         cluster.wait()
 
 
-def on(cluster: RealCluster, execution: Execution, node: str) -> dict[str, Any]:
+def list_pods_on_node(cluster: RealCluster, execution: RealExecution, node: str) -> dict[str, Any]:
     """Return the pod of an execution on this node."""
-    (found,) = (each for each in of(cluster, pods(NAMESPACE), execution) if each["spec"]["nodeName"] == node)
+    (found,) = (
+        each for each in list_owned(cluster, pods(NAMESPACE), execution) if each["spec"]["nodeName"] == node
+    )
     return found
 
 
@@ -133,11 +150,11 @@ def is_ready(pod: dict[str, Any]) -> bool:
     return ("Ready", "True") in [(each["type"], each["status"]) for each in pod["status"]["conditions"]]
 
 
-def shown(propeller: Propeller, execution: Execution) -> set[tuple[int, str]]:
+def list_phases(propeller: RealPropeller, execution: RealExecution) -> set[tuple[int, str]]:
     """Return the attempts and phases of the execution."""
     return {(each.attempt, each.phase) for each in propeller.recorder.tasks(execution.name)}
 
 
-def of(cluster: RealCluster, path: str, execution: Execution) -> Sequence[dict[str, Any]]:
+def list_owned(cluster: RealCluster, path: str, execution: RealExecution) -> Sequence[dict[str, Any]]:
     """Return the objects of an execution."""
     return cluster.admin.items(path, labelSelector=f"execution-id={execution.name}")

@@ -13,11 +13,11 @@ from rig import backend
 from rig.api import jobs
 from rig.backend import Backend
 from rig.balancer import Balancer
-from rig.caller import Attempt, Caller
+from rig.caller import Caller, CallerAttempt
 from rig.control_plane import HERE, ControlPlane, free_ports
 from rig.fake_nodes import RUN
-from rig.process import until
-from rig.propeller import NAMESPACE, Options, Propeller
+from rig.process import wait_until
+from rig.propeller import NAMESPACE, PropellerOptions, RealPropeller
 
 TASKS = 12
 ATTEMPTS, AT_ONCE = 100, 16
@@ -37,7 +37,9 @@ def test_no_task_notices_that_its_servers_are_replaced(
 ) -> None:
     with (
         Balancer([each.endpoint for each in servers]) as balancer,
-        Propeller(plane, tmp_path_factory.mktemp("two"), Options(connector=balancer.endpoint)) as propeller,
+        RealPropeller(
+            plane, tmp_path_factory.mktemp("two"), PropellerOptions(connector=balancer.endpoint)
+        ) as propeller,
     ):
         begun = []
         for number in range(TASKS):
@@ -60,7 +62,7 @@ def test_two_servers_that_are_asked_for_the_same_at_once_make_it_once_and_both_k
     namespace = "two-at-once"
     bare.namespace(namespace)
 
-    def there() -> dict[str, str]:
+    def list_uids() -> dict[str, str]:
         found = bare.admin.items(jobs(namespace))
         return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}
 
@@ -70,13 +72,13 @@ def test_two_servers_that_are_asked_for_the_same_at_once_make_it_once_and_both_k
         first, second = ([caller.attempt(execution=each) for each in executions] for caller in (one, two))
         together = [threading.Barrier(2, timeout=60) for _ in executions]
 
-        def made(caller: Caller, attempt: Attempt, both: threading.Barrier) -> None:
+        def create(caller: Caller, attempt: CallerAttempt, both: threading.Barrier) -> None:
             both.wait()
             caller.create(attempt)
 
         # The calls of a pair are submitted next to each other, so that both run at the same time.
         asked = [
-            pool.submit(made, *each)
+            pool.submit(create, *each)
             for pair in zip(first, second, together, strict=True)
             for each in ((one, pair[0], pair[2]), (two, pair[1], pair[2]))
         ]
@@ -84,7 +86,7 @@ def test_two_servers_that_are_asked_for_the_same_at_once_make_it_once_and_both_k
             each.result()
         made_by_one = {attempt.job: attempt.uid for attempt in first}
         assert len(made_by_one) == ATTEMPTS
-        assert made_by_one == {attempt.job: attempt.uid for attempt in second} == there()
+        assert made_by_one == {attempt.job: attempt.uid for attempt in second} == list_uids()
 
         # Each server gets the job references of the other.
         crossed = [*((two, each) for each in first[::2]), *((one, each) for each in second[1::2])]
@@ -92,13 +94,13 @@ def test_two_servers_that_are_asked_for_the_same_at_once_make_it_once_and_both_k
             _succeed(bare, namespace, caller, attempt)
         expected = ["SUCCEEDED", "QUEUED"] * (ATTEMPTS // 2)
 
-        def told() -> list[str]:
+        def fetch_phases() -> list[str]:
             return [*pool.map(lambda pair: pair[0].get(pair[1]).phase, crossed)]
 
-        until(lambda: told() == expected, 20, lambda: str(told()))
+        wait_until(lambda: fetch_phases() == expected, 20, lambda: str(fetch_phases()))
         for each in pool.map(lambda pair: pair[0].delete(pair[1]), crossed):
             assert each is None
-        until(lambda: not there(), 20, lambda: f"left: {sorted(there())}")
+        wait_until(lambda: not list_uids(), 20, lambda: f"left: {sorted(list_uids())}")
 
 
 def test_two_servers_count_each_failure_once(bare: ControlPlane, tmp_path: Path) -> None:
@@ -121,7 +123,7 @@ def test_two_servers_count_each_failure_once(bare: ControlPlane, tmp_path: Path)
             status = {"status": {"conditions": [condition]}}
             bare.admin.patch(jobs(namespace, attempt.job) + "/status", status)
         stored = lambda: [_count_stored(port) for port in ports]  # noqa: E731
-        until(lambda: stored() == [FAILURES] * 2, 60, lambda: str(stored()))
+        wait_until(lambda: stored() == [FAILURES] * 2, 60, lambda: str(stored()))
         assert sum(sum(_metric(port, "job_failures_total").values()) for port in ports) == FAILURES
 
 
@@ -148,7 +150,7 @@ def _called(stack: ExitStack, plane: ControlPlane, folder: Path, number: int, na
     return stack.enter_context(Caller(served.endpoint, folder / "store", namespace, again=False))
 
 
-def _succeed(plane: ControlPlane, namespace: str, caller: Caller, attempt: Attempt) -> None:
+def _succeed(plane: ControlPlane, namespace: str, caller: Caller, attempt: CallerAttempt) -> None:
     """Write the outputs of a task and the condition Succeeded, as its pod and the operator do."""
     caller.succeeded(attempt)
     condition = {"type": "Succeeded", "status": "True", "reason": "PyTorchJobSucceeded", "message": "played"}

@@ -14,7 +14,7 @@ import yaml
 from rig.api import jobs, pods
 from rig.backend import KFPYTORCH, environment
 from rig.images import REPOSITORY
-from rig.process import until
+from rig.process import wait_until
 from rig.propeller import IMAGE
 from rig.real_cluster import RealCluster
 
@@ -44,7 +44,7 @@ def space(cluster: RealCluster) -> Iterator[RealCluster]:
     cluster.plane.namespace(NAMESPACE)
     yield cluster
     assert cluster.admin.items(jobs(NAMESPACE)) == []
-    until(lambda: not cluster.admin.items(pods(NAMESPACE)), 60, lambda: "pods are left")
+    wait_until(lambda: not cluster.admin.items(pods(NAMESPACE)), 60, lambda: "pods are left")
 
 
 def account(cluster: RealCluster, name: str, rules: Sequence[Mapping[str, Any]]) -> Path:
@@ -126,7 +126,7 @@ def test_who_is_interrupted_while_pods_run_leaves_nothing(
             found = space.admin.items(pods(NAMESPACE))
             return "Running" in {each["status"].get("phase") for each in found}
 
-        until(is_running, 120, lambda: str(process.poll()), lambda: process.poll() is None)
+        wait_until(is_running, 120, lambda: str(process.poll()), lambda: process.poll() is None)
         os.kill(process.pid, sent)
         _, said = process.communicate(timeout=60)
     assert process.returncode == code, said

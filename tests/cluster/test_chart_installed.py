@@ -20,9 +20,9 @@ from rig.control_plane import free_ports
 from rig.helm import CHART, NAMESPACE, NEXT, RELEASE, Helm
 from rig.images import REPOSITORY
 from rig.namespaces import GATEWAY
-from rig.process import Process, until
+from rig.process import Process, wait_until
 from rig.propeller import NAMESPACE as TASKS
-from rig.propeller import Execution, Options, Propeller, error_of
+from rig.propeller import PropellerOptions, RealExecution, RealPropeller, error_of
 from rig.real_cluster import RealCluster
 from rig.stores import S3
 
@@ -95,7 +95,7 @@ class Installed:
     def servers(self) -> Sequence[Manifest]:
         return self.cluster.admin.items(pods(NAMESPACE), labelSelector=SERVERS)
 
-    def of(self, path: str) -> Sequence[str]:
+    def list_names(self, path: str) -> Sequence[str]:
         """Return the names of the objects of one kind that belong to the release."""
         return [each["metadata"]["name"] for each in self.cluster.admin.items(path, labelSelector=OURS)]
 
@@ -119,7 +119,7 @@ def installed(cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module")
-def propeller(installed: Installed) -> Iterator[Propeller]:
+def propeller(installed: Installed) -> Iterator[RealPropeller]:
     """A propeller with the connector configuration of the chart, except for the address of the Service."""
     folder = installed.cluster.shared / "installed"
     folder.mkdir()
@@ -127,8 +127,8 @@ def propeller(installed: Installed) -> Iterator[Propeller]:
         said = yaml.safe_load((CHART / "files/connector.yaml").read_text())
         said["defaultConnector"]["endpoint"] = endpoint
         plugins = {"connector-service": said, "k8s": installed.platform}
-        options = Options(connector=endpoint, plugins=plugins, store=installed.store)
-        with Propeller(installed.cluster.plane, folder, options) as propeller:
+        options = PropellerOptions(connector=endpoint, plugins=plugins, store=installed.store)
+        with RealPropeller(installed.cluster.plane, folder, options) as propeller:
             yield propeller
 
 
@@ -143,7 +143,7 @@ def processes() -> Sequence[Mapping[str, str]]:
     return found
 
 
-def job_pods(cluster: RealCluster, execution: Execution) -> set[str]:
+def job_pods(cluster: RealCluster, execution: RealExecution) -> set[str]:
     found = cluster.admin.items(pods(TASKS), labelSelector=f"execution-id={execution.name}")
     return {each["metadata"]["uid"] for each in found}
 
@@ -156,7 +156,7 @@ def test_two_servers_are_ready_on_two_nodes_and_may_nothing(installed: Installed
     assert [{key: each[key] for key in NONE_OF_ROOTS} for each in processes()] == [NONE_OF_ROOTS] * 2
 
 
-def test_propeller_works_through_the_service(propeller: Propeller) -> None:
+def test_propeller_works_through_the_service(propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.succeeds, value=3)
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 3, error_of(found)
@@ -234,7 +234,7 @@ def doctored(installed: Installed) -> tuple[Mapping[str, str], Manifest, str]:
     """Run `helm test`; return the findings with their levels, the doctor's container and its log."""
     installed.helm.run("test", RELEASE, "--namespace", NAMESPACE, "--timeout=2m")
     path = pods(NAMESPACE, f"{RELEASE}-doctor")
-    pod, log = installed.cluster.admin.get(path), installed.cluster.admin.ask("GET", f"{path}/log").text
+    pod, log = installed.cluster.admin.get(path), installed.cluster.admin.request("GET", f"{path}/log").text
     assert pod is not None
     assert re.search(r"^\d+ of \d+ checks made", log, re.MULTILINE), log
     found = {each[1]: each[0] for each in re.findall(r"^(error|warning|unknown)  (\S+)$", log, re.MULTILINE)}
@@ -249,7 +249,7 @@ def test_helm_test_has_a_doctor_find_no_fault(installed: Installed) -> None:
 
 
 def test_an_upgrade_and_a_way_back_under_a_job_lose_nothing(
-    installed: Installed, propeller: Propeller
+    installed: Installed, propeller: RealPropeller
 ) -> None:
     told = installed.cluster.shared / "upgraded"
     execution = propeller.start(workflows.reduces_until, told=str(told))
@@ -317,7 +317,7 @@ def test_nothing_is_left_of_it(installed: Installed) -> None:
         f"{rbac}/clusterroles": 1,
         f"{rbac}/clusterrolebindings": 1,
     }
-    assert {path: len(installed.of(path)) for path in kinds} == kinds
+    assert {path: len(installed.list_names(path)) for path in kinds} == kinds
     installed.remove()
-    assert {path: installed.of(path) for path in kinds} == {path: [] for path in kinds}
-    until(lambda: not installed.servers(), 60, lambda: json.dumps(installed.servers()))
+    assert {path: installed.list_names(path) for path in kinds} == {path: [] for path in kinds}
+    wait_until(lambda: not installed.servers(), 60, lambda: json.dumps(installed.servers()))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from rig.api import Manifest
-from rig.helm import CHARTS, Helm, of_flyte
+from rig.helm import CHARTS, Helm, fetch_flyte_chart
 
 CONFIGS = {"flyte-binary": "flyte-flyte-binary-config", "flyte-core": "flyte-propeller-config"}
 CONNECTOR = {
@@ -80,7 +80,7 @@ class Flyte:
     def objects(self, chart: str, files: Sequence[Path]) -> Sequence[Manifest]:
         flags = [word for each in files for word in ("--values", each)]
         said = self._helm.run(
-            "template", "flyte", of_flyte(chart, self._folder), "--namespace", "flyte", *flags
+            "template", "flyte", fetch_flyte_chart(chart, self._folder), "--namespace", "flyte", *flags
         )
         return [each for each in yaml.safe_load_all(said) if each]
 

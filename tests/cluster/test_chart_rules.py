@@ -15,10 +15,10 @@ import yaml
 from rig import audit, backend
 from rig.api import jobs, pods
 from rig.backend import RULES, Backend
-from rig.caller import Attempt, Caller, Shape
+from rig.caller import Caller, CallerAttempt, Shape
 from rig.control_plane import BACKEND, ControlPlane
 from rig.fake_nodes import BY_HAND
-from rig.process import until
+from rig.process import wait_until
 
 from backend_plugin import client
 
@@ -71,17 +71,17 @@ class Life:
             if call.user == BACKEND and call.at >= self.since and not call.resource.startswith("/")
         }
 
-    def running(self, shape: Shape) -> Attempt:
+    def running(self, shape: Shape) -> CallerAttempt:
         attempt = self.caller.create(shape=shape)
         for name in (f"{attempt.job}-master-0", f"{attempt.job}-worker-0"):
             path = pods(NAMESPACE, name)
-            self.until(
+            self.wait_until(
                 lambda path=path: bool((self.plane.admin.get(path) or {"spec": {}})["spec"].get("nodeName"))
             )
         return attempt
 
-    def until(self, happens: Callable[[], bool]) -> None:
-        until(happens, 60, lambda: f"used: {sorted(self.used())}")
+    def wait_until(self, happens: Callable[[], bool]) -> None:
+        wait_until(happens, 60, lambda: f"used: {sorted(self.used())}")
 
 
 @pytest.fixture
@@ -117,13 +117,13 @@ def _wait_again(life: Life) -> None:
     again = {"replicas": 1, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}
     shape = Shape(custom={"masterReplicas": again, "workerReplicas": again})
     job = jobs(NAMESPACE, life.running(shape).job)
-    life.until(lambda: _has_run_since_a_second(life.plane.admin.get(job).get("status", {})))
+    life.wait_until(lambda: _has_run_since_a_second(life.plane.admin.get(job).get("status", {})))
     nodes = [f"/api/v1/nodes/{each['metadata']['name']}" for each in life.plane.admin.items("/api/v1/nodes")]
     try:
         for node in nodes:
             life.plane.admin.patch(node, {"spec": {"unschedulable": True}})
         life.plane.admin.delete(pods(NAMESPACE, f"{job.rpartition('/')[2]}-worker-0"))
-        life.until(lambda: ("", "events", "create") in life.used())
+        life.wait_until(lambda: ("", "events", "create") in life.used())
     finally:
         for node in nodes:
             life.plane.admin.patch(node, {"spec": {"unschedulable": None}})
@@ -137,7 +137,7 @@ def test_every_verb_is_used_and_no_other(life: Life) -> None:
     with pytest.raises(client.RequestFailed):  # Simulated nodes have no logs.
         list(client.read_logs(ended.job, namespace=NAMESPACE, server=life.state))
     life.caller.delete(ended)
-    life.until(lambda: life.plane.admin.get(jobs(NAMESPACE, ended.job)) is None)
+    life.wait_until(lambda: life.plane.admin.get(jobs(NAMESPACE, ended.job)) is None)
 
     failed = life.running(Shape(workers=1, annotations={BY_HAND: "true"}))
     dead = {"state": {"terminated": {"exitCode": 1, "reason": "Error"}}, "name": "default"}
@@ -148,18 +148,18 @@ def test_every_verb_is_used_and_no_other(life: Life) -> None:
     life.plane.admin.patch(f"{path}/status", {"status": status})
 
     cancelled = life.running(Shape(workers=1))
-    life.until(lambda: life.caller.get(cancelled).phase == "RUNNING")
+    life.wait_until(lambda: life.caller.get(cancelled).phase == "RUNNING")
     client.cancel_job(cancelled.job, namespace=NAMESPACE, server=life.state)
 
     _wait_again(life)
 
     needed = {use for use in permitted() if use[0] not in FOREIGN} - {DRY_RUN}
-    life.until(lambda: needed <= life.used())
+    life.wait_until(lambda: needed <= life.used())
     assert life.used() <= permitted() - {DRY_RUN}
 
 
 @pytest.mark.parametrize("life", [DETECTED], indirect=True, ids=["auto"])
 def test_the_detection_of_the_gang_scheduler_creates_a_pod_as_a_dry_run(life: Life) -> None:
     life.running(Shape(workers=1))
-    life.until(lambda: DRY_RUN in life.used())
+    life.wait_until(lambda: DRY_RUN in life.used())
     assert life.used() <= permitted()

@@ -124,7 +124,7 @@ def values(case: str) -> Mapping[str, Any]:
     return said
 
 
-def by_name(objects: Any) -> dict[str, Manifest]:
+def index_by_name(objects: Any) -> dict[str, Manifest]:
     return {
         "/".join((each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"])): each
         for each in objects
@@ -139,8 +139,8 @@ def compared(objects: Mapping[str, Manifest], plain: Mapping[str, Manifest]) -> 
 
 @pytest.mark.parametrize("case", CASES)
 def test_objects_are_those_that_are_written_down(case: str, helm: Helm) -> None:
-    plain = {} if case == PLAIN else by_name(helm.rendered(values(PLAIN)))
-    rendered = compared(by_name(helm.rendered(values(case))), plain)
+    plain = {} if case == PLAIN else index_by_name(helm.rendered(values(PLAIN)))
+    rendered = compared(index_by_name(helm.rendered(values(case))), plain)
     file = HERE / case / "objects.yaml"
     if os.environ.get("UPDATE"):
         file.write_text(yaml.safe_dump(rendered, sort_keys=False, width=120))
@@ -158,7 +158,7 @@ def test_the_api_server_takes_them_as_they_are(case: str, helm: Helm, bare: Cont
         if not name.startswith("system-"):
             bare.admin.apply({**kind, "value": 1})
     for each in objects:
-        answer = bare.admin.ask(
+        answer = bare.admin.request(
             "POST", path_of(each), each, params={"dryRun": "All", "fieldValidation": "Strict"}
         )
         assert answer.is_success, f"{each['kind']}: {answer.text}"
@@ -298,5 +298,5 @@ def test_the_restricted_level_admits_its_pods(helm: Helm, bare: ControlPlane) ->
     template = deployment["spec"]["template"]
     pod = {"apiVersion": "v1", "kind": "Pod", **template}
     pod["metadata"] = {**template["metadata"], "name": "server", "namespace": NAMESPACE}
-    answer = bare.admin.ask("POST", path_of(pod), pod, params={"dryRun": "All"})
+    answer = bare.admin.request("POST", path_of(pod), pod, params={"dryRun": "All"})
     assert answer.is_success, answer.text

@@ -12,12 +12,12 @@ import pytest
 import yaml
 from broken import beside, healthy, looking
 from broken.breaks import BREAKS
-from broken.shape import Break, Broken
+from broken.shape import Break, BreakCase
 from click.testing import CliRunner
 from rig import backend, operator
 from rig.api import jobs
 from rig.control_plane import BACKEND, MUTATING, ControlPlane, Options
-from rig.process import until
+from rig.process import wait_until
 
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.doctor import run_checks
@@ -50,20 +50,20 @@ def cluster_in_order(programs: None, tmp_path_factory: pytest.TempPathFactory) -
         yield plane
 
 
-def told(found: Sequence[Finding]) -> str:
+def format_findings(found: Sequence[Finding]) -> str:
     return "\n".join(f"{each.level.value} {each.id}: {each.sentence}\n  {each.remedy}" for each in found)
 
 
 def test_a_healthy_cluster_is_silent(cluster_in_order: ControlPlane) -> None:
     found = looking.findings(cluster_in_order.kubeconfig(), looking.wish(NAMESPACE))
-    assert not found, told(found)
+    assert not found, format_findings(found)
 
 
 def test_a_store_that_speaks_s3_is_tried(cluster_in_order: ControlPlane, tmp_path: Path) -> None:
-    on = Broken(plane=cluster_in_order, namespace=NAMESPACE, folder=tmp_path)
+    on = BreakCase(plane=cluster_in_order, namespace=NAMESPACE, folder=tmp_path)
     with beside.s3()(on) as asked:
         found = looking.findings(cluster_in_order.kubeconfig(), looking.wish(NAMESPACE, **(asked or {})))
-        assert not found, told(found)
+        assert not found, format_findings(found)
         log = (tmp_path / "s3/access.log").read_text()
     done = {line.split("s3_")[1].split()[0] for line in log.splitlines() if "/kfpytorch-doctor-" in line}
     assert done >= {"PutObject", "GetObject", "DeleteObject"}
@@ -79,7 +79,7 @@ def test_what_is_broken_is_found(cluster_in_order: ControlPlane, row: Break, tmp
     namespace = f"{NAMESPACE}-{BREAKS.index(row)}"
     cluster_in_order.namespace(namespace)
     seen: list[Sequence[Finding]] = []
-    on = Broken(plane=cluster_in_order, namespace=namespace, folder=tmp_path)
+    on = BreakCase(plane=cluster_in_order, namespace=namespace, folder=tmp_path)
     with row.broken(on) as (kubeconfig, wish):
 
         def is_found() -> bool:
@@ -87,9 +87,9 @@ def test_what_is_broken_is_found(cluster_in_order: ControlPlane, row: Break, tmp
             return {each.id for each in seen[0]} == {row.finds, *row.also}
 
         # Changes in the API server take effect with a short delay.
-        until(is_found, 30, lambda: f"{row.finds} is not all that is found:\n{told(seen[0])}")
+        wait_until(is_found, 30, lambda: f"{row.finds} is not all that is found:\n{format_findings(seen[0])}")
     found = [each for each in seen[0] if each.id == row.finds]
-    assert any(row.remedy in each.remedy for each in found), told(found)
+    assert any(row.remedy in each.remedy for each in found), format_findings(found)
 
 
 def permitted(
@@ -105,11 +105,11 @@ def permitted(
 
     backend.permit(plane, rules)
     try:
-        until(is_in_force, 30, lambda: told(seen[0]))
+        wait_until(is_in_force, 30, lambda: format_findings(seen[0]))
     finally:
         backend.permit(plane)
     (found,) = seen[0]
-    assert (found.id, found.level) == (run_checks.NOT_READABLE, Severity.UNKNOWN), told(seen[0])
+    assert (found.id, found.level) == (run_checks.NOT_READABLE, Severity.UNKNOWN), format_findings(seen[0])
     return found
 
 

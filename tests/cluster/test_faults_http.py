@@ -8,15 +8,15 @@ import grpc
 import pytest
 from rig.api import jobs
 from rig.backend import SIGNING, Backend
-from rig.caller import Attempt, Caller, code_of
+from rig.caller import Caller, CallerAttempt, code_of
 from rig.control_plane import ControlPlane
-from rig.process import until
-from rig.proxy import Asked, Fault, How, Proxy, status
+from rig.process import wait_until
+from rig.proxy import How, ProxiedRequest, Proxy, ProxyFault, status
 
 from backend_plugin.core import job_ref
 
 NAMESPACE = "faults-http"
-PAGE = Fault(code=503, headers={"Content-Type": "text/html"}, body=b"<h1>upstream connect error</h1>")
+PAGE = ProxyFault(code=503, headers={"Content-Type": "text/html"}, body=b"<h1>upstream connect error</h1>")
 ONCE = {
     "429": status(429, "TooManyRequests", Retry_After="1"),
     "500": status(500, "InternalError"),
@@ -27,15 +27,15 @@ ONCE = {
     "a conflict over a quota": status(
         409, "Conflict", "Operation cannot be fulfilled: the object has been modified"
     ),
-    **{how.name: Fault(how=how) for how in How if how not in (How.ANSWER, How.STALL)},
+    **{how.name: ProxyFault(how=how) for how in How if how not in (How.ANSWER, How.STALL)},
 }
 FOR_LONG = {
     "500": (status(500, "InternalError", "etcdserver: no leader"), "etcdserver: no leader"),
     "503 of a proxy": (PAGE, "503 ServiceUnavailable: <h1>upstream connect error</h1>"),
     "429": (status(429, "TooManyRequests", "too many", Retry_After="20"), "429 TooManyRequests: too many"),
     "401": (status(401, "Unauthorized", "no such token"), "401 Unauthorized: no such token"),
-    "no connection": (Fault(how=How.RESET_BEFORE), "the API server cannot be reached"),
-    "no answer": (Fault(how=How.HANG), "the API server did not answer within 6 s"),
+    "no connection": (ProxyFault(how=How.RESET_BEFORE), "the API server cannot be reached"),
+    "no answer": (ProxyFault(how=How.HANG), "the API server did not answer within 6 s"),
 }
 
 
@@ -59,11 +59,11 @@ def caller(served: Backend, proxy: Proxy, tmp_path: Path) -> Iterator[Caller]:
         proxy.forget()
 
 
-def writes(method: str) -> Callable[[Asked], bool]:
+def writes(method: str) -> Callable[[ProxiedRequest], bool]:
     return lambda asked: asked.method == method and "/pytorchjobs" in asked.path
 
 
-def only_job(bare: ControlPlane, attempt: Attempt) -> str:
+def only_job(bare: ControlPlane, attempt: CallerAttempt) -> str:
     """Return the uid of the only job of an execution."""
     (job,) = bare.admin.items(jobs(NAMESPACE), labelSelector=f"execution-id={attempt.execution}")
     return str(job["metadata"]["uid"])
@@ -107,7 +107,7 @@ def test_a_deletion_gets_over_a_bad_moment(
     attempt = caller.create()
     proxy.befall(ONCE[trouble], writes("DELETE"))
     caller.delete(attempt)
-    until(lambda: bare.admin.get(jobs(NAMESPACE, attempt.job)) is None, 30, lambda: "it is not deleted")
+    wait_until(lambda: bare.admin.get(jobs(NAMESPACE, attempt.job)) is None, 30, lambda: "it is not deleted")
     assert proxy.all_befell
 
 
@@ -119,8 +119,8 @@ def test_of_a_cluster_that_is_away_what_was_known_is_told(
     finished = {"type": "Succeeded", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     caller.succeeded(ended)
     bare.admin.patch(jobs(NAMESPACE, ended.job) + "/status", {"status": {"conditions": [finished]}})
-    until(lambda: caller.get(ended).phase == "SUCCEEDED", 30, lambda: str(caller.get(ended)))
-    proxy.choose = lambda _: Fault(how=How.RESET_BEFORE)
+    wait_until(lambda: caller.get(ended).phase == "SUCCEEDED", 30, lambda: str(caller.get(ended)))
+    proxy.choose = lambda _: ProxyFault(how=How.RESET_BEFORE)
     proxy.cut()
     for _ in range(20):
         assert caller.get(ended).phase == "SUCCEEDED"
@@ -128,7 +128,7 @@ def test_of_a_cluster_that_is_away_what_was_known_is_told(
         assert caller.get(_unknown(caller, lives)).phase == "QUEUED"
 
 
-def _unknown(caller: Caller, like: Attempt) -> Attempt:
+def _unknown(caller: Caller, like: CallerAttempt) -> CallerAttempt:
     """Return a task that another server has created."""
     other = caller.attempt()
     ref = job_ref.decode(like.meta)

@@ -16,10 +16,10 @@ import grpc
 import pytest
 from rig.api import jobs, pods
 from rig.backend import Backend
-from rig.caller import Attempt, Caller, code_of
+from rig.caller import Caller, CallerAttempt, code_of
 from rig.control_plane import ControlPlane
-from rig.process import until
-from rig.proxy import Asked, Fault, How, Proxy, status
+from rig.process import wait_until
+from rig.proxy import How, ProxiedRequest, Proxy, ProxyFault, status
 from rig.seed import SEED
 
 from backend_plugin.core import names
@@ -36,10 +36,10 @@ FAULTS = (
     status(500, "InternalError"),
     status(503, "ServiceUnavailable"),
     status(504, "Timeout"),
-    Fault(how=How.RESET_BEFORE),
-    Fault(how=How.RESET_AFTER),
-    Fault(how=How.CUT),
-    Fault(how=How.TRUNCATE),
+    ProxyFault(how=How.RESET_BEFORE),
+    ProxyFault(how=How.RESET_AFTER),
+    ProxyFault(how=How.CUT),
+    ProxyFault(how=How.TRUNCATE),
 )
 GONE = status(410, "Expired", "too old resource version")
 ENDS = {"SUCCEEDED", "FAILED", "RETRYABLE_FAILED", "ABORTED"}
@@ -75,7 +75,7 @@ ENDINGS = (
 )
 
 
-def insisted(caller: Caller, attempt: Attempt) -> None:
+def insisted(caller: Caller, attempt: CallerAttempt) -> None:
     """Create the same attempt until the call succeeds, as propeller does."""
     while True:
         try:
@@ -103,7 +103,7 @@ def test_a_server_that_is_killed_while_it_makes_jobs_loses_none(
         with ThreadPoolExecutor(AT_ONCE) as pool:
             made = [pool.submit(insisted, caller, attempt) for attempt in attempts]
             for count in after:
-                until(lambda count=count: sum(map(_is_done, made)) >= count, 120, served.process.tail)
+                wait_until(lambda count=count: sum(map(_is_done, made)) >= count, 120, served.process.tail)
                 served.process.kill()
                 served.start()
             for each in made:
@@ -111,14 +111,14 @@ def test_a_server_that_is_killed_while_it_makes_jobs_loses_none(
         there = uids(bare, namespace)
         assert there == {attempt.job: attempt.uid for attempt in attempts}
         assert {caller.get(attempt).phase for attempt in attempts} == {"QUEUED"}
-        bare.admin.ask("DELETE", jobs(namespace))
+        bare.admin.request("DELETE", jobs(namespace))
 
 
 def _is_done(future: object) -> bool:
     return future.done()
 
 
-class Tasks:
+class LoadTasks:
     """Many concurrent tasks of Flyte, with the expected phase of each."""
 
     def __init__(self, plane: ControlPlane, caller: Caller, namespace: str) -> None:
@@ -127,11 +127,11 @@ class Tasks:
         self._namespace = namespace
         self._lock = threading.Lock()
         self.fresh = [caller.attempt(execution=f"f{number}") for number in range(TASKS)]
-        self.living: list[Attempt] = []
+        self.living: list[CallerAttempt] = []
         self.ended: dict[str, str] = {}
         """The expected phase by execution, for jobs that have ended."""
         self.played: Counter[End] = Counter()
-        self.deleted: list[Attempt] = []
+        self.deleted: list[CallerAttempt] = []
         self.wrong: list[str] = []
         self.raised: Counter[str] = Counter()
 
@@ -153,14 +153,14 @@ class Tasks:
             with self._lock:  # Retry it later, unless a deletion may have begun.
                 (self.deleted if word == "delete" else of).append(attempt)
 
-    def _create(self, attempt: Attempt, _: Random) -> None:
+    def _create(self, attempt: CallerAttempt, _: Random) -> None:
         self._caller.create(attempt)
         self._live(attempt)
 
-    def _get(self, attempt: Attempt, _: Random) -> None:
+    def _get(self, attempt: CallerAttempt, _: Random) -> None:
         self.is_known(attempt)
 
-    def is_known(self, attempt: Attempt) -> bool:
+    def is_known(self, attempt: CallerAttempt) -> bool:
         """True if GetTask returns the expected terminal phase. Record a wrong terminal phase."""
         said = self._caller.get(attempt)
         end = self.ended.get(attempt.execution)
@@ -168,23 +168,23 @@ class Tasks:
             self.wrong.append(f"{attempt.execution} has ended {end}: {said}")
         return said.phase == end
 
-    def _delete(self, attempt: Attempt, _: Random) -> None:
+    def _delete(self, attempt: CallerAttempt, _: Random) -> None:
         self._caller.delete(attempt)
         with self._lock:
             self.deleted.append(attempt)
 
-    def _end(self, attempt: Attempt, random: Random) -> None:
+    def _finish(self, attempt: CallerAttempt, random: Random) -> None:
         """Let a job end as kubelet and operator do; later operations still query it."""
         if attempt.execution not in self.ended:
             (end,) = random.choices(ENDINGS, [each.weight for each in ENDINGS])
             self._play(attempt, end)
         self._live(attempt)
 
-    def _live(self, attempt: Attempt) -> None:
+    def _live(self, attempt: CallerAttempt) -> None:
         with self._lock:
             self.living.append(attempt)
 
-    def _play(self, attempt: Attempt, end: End) -> None:
+    def _play(self, attempt: CallerAttempt, end: End) -> None:
         self.ended[attempt.execution] = end.phase
         self.played[end] += 1
         if end.is_good:
@@ -193,15 +193,15 @@ class Tasks:
             self._play_pod(attempt, end.code, end.reason)
         kind = "Succeeded" if end.is_good else "Failed"
         condition = {
-            "type": kind, "status": "True", "reason": f"PyTorchJob{kind}", "lastTransitionTime": _now()
+            "type": kind, "status": "True", "reason": f"PyTorchJob{kind}", "lastTransitionTime": _format_now()
         }  # fmt: skip
         path = jobs(self._namespace, attempt.job) + "/status"
         self._plane.admin.patch(path, {"status": {"conditions": [{**condition, "message": "played"}]}})
 
-    def _play_pod(self, attempt: Attempt, code: int, reason: str) -> None:
+    def _play_pod(self, attempt: CallerAttempt, code: int, reason: str) -> None:
         """Create the pod and end it before its job ends, as in a cluster."""
         made = self._plane.admin.create(_pod(self._namespace, attempt))
-        ended = {"exitCode": code, "reason": reason, "startedAt": _now(), "finishedAt": _now()}
+        ended = {"exitCode": code, "reason": reason, "startedAt": _format_now(), "finishedAt": _format_now()}
         same = {"image": "image:1", "imageID": "", "ready": False, "restartCount": 0}
         container = {"name": "pytorch", "state": {"terminated": ended}, **same}
         status = {"phase": "Failed" if code else "Succeeded", "containerStatuses": [container]}
@@ -210,11 +210,11 @@ class Tasks:
         )
 
 
-def _now() -> str:
+def _format_now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def _pod(namespace: str, attempt: Attempt) -> dict[str, Any]:
+def _pod(namespace: str, attempt: CallerAttempt) -> dict[str, Any]:
     """Return the master pod of a job, as the operator creates it."""
     labels = {
         **names.build_identity_labels(attempt.prefix),
@@ -245,7 +245,7 @@ class Chaos:
     def __init__(self, random: Random) -> None:
         self._random = random
 
-    def __call__(self, asked: Asked) -> Fault | None:
+    def __call__(self, asked: ProxiedRequest) -> ProxyFault | None:
         is_spell = time.monotonic() % (SPELL + BETWEEN) < SPELL
         if self._random.random() >= (WORSE if is_spell else BAD):
             return None
@@ -266,7 +266,7 @@ def test_ten_thousand_operations_on_bad_days(
         Backend(bare, tmp_path, server=proxy.url) as served,
         Caller(served.endpoint, tmp_path / "store", namespace, again=False) as caller,
     ):
-        tasks = Tasks(bare, caller, namespace)
+        tasks = LoadTasks(bare, caller, namespace)
         proxy.choose = Chaos(Random(SEED))
         with ThreadPoolExecutor(AT_ONCE) as pool, Cuts(proxy):
             for _ in pool.map(lambda number: tasks.one(Random(f"{SEED}-{number}")), range(OPERATIONS)):
@@ -278,8 +278,8 @@ def test_ten_thousand_operations_on_bad_days(
         assert not tasks.wrong, tasks.wrong[:10]
         settled(bare, namespace, tasks)
         assert tasks.played.keys() == {*ENDINGS}
-        bare.admin.ask("DELETE", jobs(namespace))
-        bare.admin.ask("DELETE", pods(namespace), params={"gracePeriodSeconds": "0"})
+        bare.admin.request("DELETE", jobs(namespace))
+        bare.admin.request("DELETE", pods(namespace), params={"gracePeriodSeconds": "0"})
     assert not tasks.wrong, tasks.wrong[:10]
 
 
@@ -303,13 +303,13 @@ class Cuts:
             self._proxy.cut()
 
 
-def settled(plane: ControlPlane, namespace: str, tasks: Tasks) -> None:
+def settled(plane: ControlPlane, namespace: str, tasks: LoadTasks) -> None:
     """Wait until living tasks have their jobs, deleted ones have none, and all ends are returned."""
     expected = {attempt.job: attempt.uid for attempt in tasks.living}
     # After a failed create, the job may or may not exist.
     unsure = {attempt.execution for attempt in tasks.fresh}
 
-    def there() -> dict[str, str]:
+    def list_uids() -> dict[str, str]:
         found = plane.admin.items(jobs(namespace))
         return {
             each["metadata"]["name"]: each["metadata"]["uid"]
@@ -317,7 +317,7 @@ def settled(plane: ControlPlane, namespace: str, tasks: Tasks) -> None:
             if each["metadata"]["labels"]["execution-id"] not in unsure
         }
 
-    until(lambda: there() == expected, 90, lambda: _difference(there(), expected))
+    wait_until(lambda: list_uids() == expected, 90, lambda: _difference(list_uids(), expected))
     ended = [each for each in tasks.living if each.execution in tasks.ended]
     waiting = list(ended)
 
@@ -325,7 +325,7 @@ def settled(plane: ControlPlane, namespace: str, tasks: Tasks) -> None:
         waiting[:] = [each for each in waiting if not tasks.is_known(each)]
         return not waiting
 
-    until(all_told, 60, lambda: f"{len(waiting)} of {len(ended)} ends are not told")
+    wait_until(all_told, 60, lambda: f"{len(waiting)} of {len(ended)} ends are not told")
 
 
 def _difference(there: dict[str, str], expected: dict[str, str]) -> str:

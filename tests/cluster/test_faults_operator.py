@@ -10,22 +10,22 @@ import pytest
 from rig import operator
 from rig.api import jobs, pods
 from rig.backend import Backend
-from rig.caller import Attempt, Caller, Shape, code_of
+from rig.caller import Caller, CallerAttempt, Shape, code_of
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
-from rig.process import Process, until
+from rig.process import Process, wait_until
 
 NAMESPACE = "faults-operator"
 
 
-def created(caller: Caller, seconds: int) -> Attempt:
+def created(caller: Caller, seconds: int) -> CallerAttempt:
     attempt = caller.create(shape=Shape(workers=1, annotations={RUN: f"{seconds}s"}))
     caller.succeeded(attempt)
     return attempt
 
 
-def until_told(caller: Caller, attempt: Attempt, phase: str) -> None:
-    until(lambda: caller.get(attempt).phase == phase, 60, lambda: str(caller.get(attempt)))
+def until_told(caller: Caller, attempt: CallerAttempt, phase: str) -> None:
+    wait_until(lambda: caller.get(attempt).phase == phase, 60, lambda: str(caller.get(attempt)))
 
 
 def test_while_the_operator_is_away_calls_are_asked_again_and_what_runs_goes_on(
@@ -44,7 +44,7 @@ def test_while_the_operator_is_away_calls_are_asked_again_and_what_runs_goes_on(
         assert caller.get(runs).phase == "RUNNING"
     finally:
         training_operator.start()
-        until(lambda: operator.refuses(plane), 60, training_operator.tail)
+        wait_until(lambda: operator.refuses(plane), 60, training_operator.tail)
     caller.create(late)
     until_told(caller, late, "RUNNING")
     until_told(caller, runs, "SUCCEEDED")
@@ -86,7 +86,7 @@ def test_a_job_that_no_operator_takes_up_is_given_up_and_says_so(bare: ControlPl
         assert said.startswith("no operator has handled the job for 3 s: is the training-operator running?")
         # The job is suspended, so that an operator that starts later does not run it.
         path = jobs(NAMESPACE, attempt.job)
-        until(lambda: _is_suspended(bare.admin.get(path)), 30, lambda: str(bare.admin.get(path)))
+        wait_until(lambda: _is_suspended(bare.admin.get(path)), 30, lambda: str(bare.admin.get(path)))
 
 
 def _is_suspended(job: Any) -> bool:
@@ -95,7 +95,7 @@ def _is_suspended(job: Any) -> bool:
 
 def test_two_operators_make_no_pod_twice(plane: ControlPlane, caller: Caller, tmp_path: Path) -> None:
     """A faulty installation in which two operators run without leader election."""
-    version = plane.admin.ask("GET", pods(NAMESPACE)).json()["metadata"]["resourceVersion"]
+    version = plane.admin.request("GET", pods(NAMESPACE)).json()["metadata"]["resourceVersion"]
     with operator.another(plane):
         begun = [created(caller, 4) for _ in range(5)]
         for attempt in begun:

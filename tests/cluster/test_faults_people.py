@@ -15,10 +15,10 @@ import yaml
 from rig import backend
 from rig.api import jobs, pods
 from rig.backend import Backend
-from rig.caller import Attempt, Caller, Said, Shape
+from rig.caller import Caller, CallerAttempt, Said, Shape
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import BY_HAND
-from rig.process import until
+from rig.process import wait_until
 
 from backend_plugin import client
 
@@ -50,7 +50,7 @@ class Running:
     """A job with a master and a worker that run until something happens."""
 
     plane: ControlPlane
-    attempt: Attempt
+    attempt: CallerAttempt
 
     def name(self, replica: str) -> str:
         return f"{self.attempt.job}-{replica}"
@@ -63,7 +63,7 @@ class Running:
         found = self.plane.admin.get(self.pod(replica))
         return found is not None and "activeDeadlineSeconds" in found["spec"]
 
-    def say(self, status: Mapping[str, Any], replica: str = "worker-0") -> None:
+    def set_pod_status(self, status: Mapping[str, Any], replica: str = "worker-0") -> None:
         """Write a pod status, as the kubelet does."""
         self.plane.admin.patch(self.pod(replica) + "/status", {"status": dict(status)})
 
@@ -71,7 +71,7 @@ class Running:
 def begun(plane: ControlPlane, caller: Caller, shape: Shape = PAIR) -> Running:
     job = Running(plane=plane, attempt=caller.create(shape=shape))
     for replica in ("master-0", "worker-0"):
-        until(
+        wait_until(
             lambda replica=replica: bool(
                 (plane.admin.get(job.pod(replica)) or {"spec": {}})["spec"].get("nodeName")
             ),
@@ -83,11 +83,11 @@ def begun(plane: ControlPlane, caller: Caller, shape: Shape = PAIR) -> Running:
 
 def running(plane: ControlPlane, caller: Caller, shape: Shape = PAIR) -> Running:
     job = begun(plane, caller, shape)
-    until(lambda: caller.get(job.attempt).phase == "RUNNING", 30, lambda: str(caller.get(job.attempt)))
+    wait_until(lambda: caller.get(job.attempt).phase == "RUNNING", 30, lambda: str(caller.get(job.attempt)))
     # The operator may replace a pod that is lost in the first second of a job, although the job has failed.
     first = plane.admin.get(job.pod())
     assert first is not None
-    until(lambda: time.time() > created(first) + 2, 5, lambda: "time stands still")
+    wait_until(lambda: time.time() > created(first) + 2, 5, lambda: "time stands still")
     return job
 
 
@@ -98,13 +98,13 @@ def created(manifest: Mapping[str, Any]) -> float:
     ).timestamp()
 
 
-def told(caller: Caller, job: Running) -> Said:
+def fetch_task(caller: Caller, job: Running) -> Said:
     """Wait for a terminal phase, and return it with its message."""
-    until(lambda: caller.get(job.attempt).phase in OVER, 60, lambda: str(caller.get(job.attempt)))
+    wait_until(lambda: caller.get(job.attempt).phase in OVER, 60, lambda: str(caller.get(job.attempt)))
     return caller.get(job.attempt)
 
 
-def ended(code: int, reason: str = "", message: str = "") -> Mapping[str, Any]:
+def build_failed_status(code: int, reason: str = "", message: str = "") -> Mapping[str, Any]:
     """Return the status of a pod whose container has terminated in this way."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     state = {"exitCode": code, "startedAt": now, "finishedAt": now, "reason": reason, "message": message}
@@ -127,20 +127,33 @@ UNDER_PRESSURE = {
     "message": EVICTION,
 }
 DEATHS = {
-    "killed for memory": (ended(137, "OOMKilled"), "RETRYABLE_FAILED", ("OOMKilled", "memory")),
-    "killed, and nobody says why": (ended(137, "Error"), "RETRYABLE_FAILED", ("exit code 137", "memory")),
-    "killed, and no reason at all": (ended(137), "RETRYABLE_FAILED", ("exit code 137", "memory")),
+    "killed for memory": (build_failed_status(137, "OOMKilled"), "RETRYABLE_FAILED", ("OOMKilled", "memory")),
+    "killed, and nobody says why": (
+        build_failed_status(137, "Error"),
+        "RETRYABLE_FAILED",
+        ("exit code 137", "memory"),
+    ),
+    "killed, and no reason at all": (
+        build_failed_status(137),
+        "RETRYABLE_FAILED",
+        ("exit code 137", "memory"),
+    ),
     "evicted": (
         {"phase": "Failed", "reason": "Evicted", "message": EVICTION},
         "RETRYABLE_FAILED",
         ("Evicted", "low on resource: memory"),
     ),
     "under pressure": (
-        {**ended(137, "Error"), "reason": "Evicted", "message": EVICTION, "conditions": [UNDER_PRESSURE]},
+        {
+            **build_failed_status(137, "Error"),
+            "reason": "Evicted",
+            "message": EVICTION,
+            "conditions": [UNDER_PRESSURE],
+        },
         "RETRYABLE_FAILED",
         ("Evicted", "low on resource: memory"),
     ),
-    "its own error": (ended(1, "Error"), "FAILED", ("exit code 1",)),
+    "its own error": (build_failed_status(1, "Error"), "FAILED", ("exit code 1",)),
     "its node shut down": (
         {
             "phase": "Failed",
@@ -157,8 +170,8 @@ DEATHS = {
 def test_the_end_of_a_pod_is_told_with_its_reason(plane: ControlPlane, caller: Caller, death: str) -> None:
     status, phase, words = DEATHS[death]
     job = running(plane, caller)
-    job.say(status)
-    said = told(caller, job)
+    job.set_pod_status(status)
+    said = fetch_task(caller, job)
     assert said.phase == phase, said
     assert "worker-0" in said.message
     for word in words:
@@ -180,9 +193,9 @@ def test_an_image_that_cannot_be_pulled_is_told_at_once_and_given_up(
         "state": {"waiting": {"reason": "ImagePullBackOff", "message": why}},
     }
     ready = {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "lastTransitionTime": now}
-    job.say({"phase": "Pending", "conditions": [ready], "containerStatuses": [waiting]})
-    until(lambda: why in caller.get(job.attempt).message, 30, lambda: str(caller.get(job.attempt)))
-    said = told(caller, job)
+    job.set_pod_status({"phase": "Pending", "conditions": [ready], "containerStatuses": [waiting]})
+    wait_until(lambda: why in caller.get(job.attempt).message, 30, lambda: str(caller.get(job.attempt)))
+    said = fetch_task(caller, job)
     assert said.phase == "RETRYABLE_FAILED"
     assert why in said.message
     assert "given up after 2 s" in said.message
@@ -216,7 +229,7 @@ def take_node(job: Running) -> None:
             job.plane.admin.patch(path, {"spec": {"taints": [taint]}})
         return _is_leaving(job)
 
-    until(leaves, 30, lambda: "the worker stays")
+    wait_until(leaves, 30, lambda: "the worker stays")
     job.plane.admin.patch(path, {"spec": {"taints": None}})
 
 
@@ -233,10 +246,10 @@ def test_a_cancelled_job_ends_with_its_pods_and_keeps_them(
     before = {replica: plane.admin.get(job.pod(replica)) for replica in ("master-0", "worker-0")}
     client.cancel_job(job.attempt.job, namespace=NAMESPACE, server=served.endpoint)
     for replica in before:
-        until(lambda replica=replica: job.has_deadline(replica), 30, lambda: "it has no deadline")
-        job.say({**ended(143, "Error"), "reason": "DeadlineExceeded"}, replica)
-    until(lambda: "Failed" in conditions(plane, job), 30, lambda: str(conditions(plane, job)))
-    said = told(caller, job)
+        wait_until(lambda replica=replica: job.has_deadline(replica), 30, lambda: "it has no deadline")
+        job.set_pod_status({**build_failed_status(143, "Error"), "reason": "DeadlineExceeded"}, replica)
+    wait_until(lambda: "Failed" in conditions(plane, job), 30, lambda: str(conditions(plane, job)))
+    said = fetch_task(caller, job)
     assert (said.phase, "cancelled by a user" in said.message) == ("FAILED", True), said
     time.sleep(2)  # The operator would have deleted or replaced the pods by now.
     for replica, pod in before.items():
@@ -266,6 +279,6 @@ def test_what_is_taken_away_is_worth_another_attempt(
 ) -> None:
     job = running(plane, caller)
     deed(job)
-    said = told(caller, job)
+    said = fetch_task(caller, job)
     assert said.phase == "RETRYABLE_FAILED", said
     assert DEEDS[deed] in said.message, said.message

@@ -15,7 +15,7 @@ from rig.api import path_of, pods
 from rig.backend import RULES, Backend
 from rig.caller import Caller, Said, code_of
 from rig.control_plane import ControlPlane
-from rig.process import until
+from rig.process import wait_until
 
 NAMESPACE = "faults-refused"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pytorchjobs.kubeflow.org"
@@ -30,7 +30,7 @@ HERE_ONLY = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
 
 
 @contextlib.contextmanager
-def there(plane: ControlPlane, *manifests: dict[str, Any]) -> Iterator[None]:
+def with_objects(plane: ControlPlane, *manifests: dict[str, Any]) -> Iterator[None]:
     """Create objects, and delete them on exit."""
     with contextlib.ExitStack() as undo:
         for manifest in manifests:
@@ -51,7 +51,7 @@ def until_refused(caller: Caller) -> Said:
         told.append(caller.get(attempt))
         return True
 
-    until(refused, 30, lambda: "it is not refused")
+    wait_until(refused, 30, lambda: "it is not refused")
     return told[0]
 
 
@@ -66,7 +66,7 @@ def until_unavailable(caller: Caller) -> str:
             errors.append(f"{code_of(error)}: {error.details()}")  # type: ignore[attr-defined]
         return bool(errors)
 
-    until(is_unavailable, 30, lambda: "the calls succeed")
+    wait_until(is_unavailable, 30, lambda: "the calls succeed")
     assert errors[0].startswith("UNAVAILABLE: ")
     return errors[0]
 
@@ -89,7 +89,7 @@ def test_a_policy_says_why(plane: ControlPlane, caller: Caller) -> None:
         "metadata": {"name": name},
         "spec": {"policyName": name, "validationActions": ["Deny"]},
     }
-    with there(plane, policy, binding):
+    with with_objects(plane, policy, binding):
         said = until_refused(caller)
     assert said.phase == "FAILED"
     assert said.message.startswith("the cluster refuses the job (Invalid): pytorchjobs.kubeflow.org ")
@@ -115,10 +115,10 @@ def test_a_webhook_that_is_away_is_asked_again(plane: ControlPlane, caller: Call
         "metadata": {"name": "away"},
         "webhooks": [hook],
     }
-    with there(plane, manifest):
-        until(lambda: "failed calling webhook" in trouble(caller), 30, lambda: trouble(caller))
+    with with_objects(plane, manifest):
+        wait_until(lambda: "failed calling webhook" in trouble(caller), 30, lambda: trouble(caller))
         assert trouble(caller).startswith("UNAVAILABLE: the job could not be created: ")
-    until(lambda: not trouble(caller), 30, lambda: trouble(caller))
+    wait_until(lambda: not trouble(caller), 30, lambda: trouble(caller))
 
 
 def trouble(caller: Caller) -> str:
@@ -138,17 +138,19 @@ def test_a_quota_that_is_full_may_have_room_again(plane: ControlPlane, caller: C
         "metadata": {"name": "jobs", "namespace": NAMESPACE},
         "spec": {"hard": {counted: "0"}},
     }
-    with there(plane, quota):
+    with with_objects(plane, quota):
         path = f"{path_of(quota)}/jobs"
         # The quota controller discovers new kinds every 30 s, and must first have synchronized the known
         # ones.
-        until(lambda: "used" in (plane.admin.get(path) or {}).get("status", {}), 150, lambda: "nobody counts")
-        until(lambda: bool(trouble(caller)), 30, lambda: "the quota is not in force")
+        wait_until(
+            lambda: "used" in (plane.admin.get(path) or {}).get("status", {}), 150, lambda: "nobody counts"
+        )
+        wait_until(lambda: bool(trouble(caller)), 30, lambda: "the quota is not in force")
         said = trouble(caller)
         assert said.startswith("RESOURCE_EXHAUSTED: the job could not be created: ")
         assert f"exceeded quota: jobs, requested: {counted}=1, used: {counted}=" in said
         assert said.endswith(f"limited: {counted}=0; retry")
-    until(lambda: not trouble(caller), 30, lambda: trouble(caller))
+    wait_until(lambda: not trouble(caller), 30, lambda: trouble(caller))
 
 
 def test_a_namespace_that_ends_takes_nothing(plane: ControlPlane, served: Backend, tmp_path: Path) -> None:
@@ -166,7 +168,7 @@ def test_a_namespace_that_ends_takes_nothing(plane: ControlPlane, served: Backen
         assert f"unable to create new content in namespace {name} because it is being terminated" in said
         assert "; run it in another project or domain, or after the namespace exists again" in said
         plane.admin.patch(f"{path_of(kept)}/kept", {"metadata": {"finalizers": None}})
-        until(
+        wait_until(
             lambda: plane.admin.get(f"/api/v1/namespaces/{name}") is None, 60, lambda: "the namespace is left"
         )
         assert (
@@ -191,14 +193,14 @@ def test_a_right_that_is_missing_is_named(plane: ControlPlane, caller: Caller) -
         "add to the ClusterRole: {apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [create]}"
         in said
     )
-    until(lambda: bool(caller.create().job), 30, lambda: "the binding is back in vain")
+    wait_until(lambda: bool(caller.create().job), 30, lambda: "the binding is back in vain")
 
 
 def test_kinds_that_are_missing_are_named_and_taken_up_later(bare: ControlPlane, tmp_path: Path) -> None:
     """Uses its own cluster, because deleting the CRD deletes all jobs."""
     bare.namespace(NAMESPACE)
     bare.admin.delete(CRD)
-    until(lambda: bare.admin.get(CRD) is None, 30, lambda: "the kinds are left")
+    wait_until(lambda: bare.admin.get(CRD) is None, 30, lambda: "the kinds are left")
     try:
         with (
             Backend(bare, tmp_path) as served,
@@ -208,7 +210,7 @@ def test_kinds_that_are_missing_are_named_and_taken_up_later(bare: ControlPlane,
                 until_unavailable(caller)
             )
             bare.crds(operator.crds())
-            until(lambda: bool(caller.create().job), 30, lambda: "the kinds are there in vain")
+            wait_until(lambda: bool(caller.create().job), 30, lambda: "the kinds are there in vain")
     finally:
         bare.crds(operator.crds())
     assert bare.admin.items(pods(NAMESPACE)) == []

@@ -13,7 +13,7 @@ from rig.api import jobs
 from rig.backend import Backend
 from rig.caller import Caller, Said, code_of
 from rig.control_plane import BACKEND, ControlPlane
-from rig.process import until
+from rig.process import wait_until
 from rig.proxy import Proxy
 
 NAMESPACE = "faults-restart"
@@ -33,13 +33,13 @@ def caller(bare: ControlPlane, tmp_path: Path) -> Iterator[Caller]:
         yield caller
 
 
-def told(caller: Caller, attempt: Any, phase: str) -> Said:
+def wait_for_phase(caller: Caller, attempt: Any, phase: str) -> Said:
     """Wait for this phase, and return it with its message."""
-    until(lambda: caller.get(attempt).phase == phase, 60, lambda: str(caller.get(attempt)))
+    wait_until(lambda: caller.get(attempt).phase == phase, 60, lambda: str(caller.get(attempt)))
     return caller.get(attempt)
 
 
-def end(plane: ControlPlane, name: str, kind: str, at: str = "2026-01-01T00:00:00Z") -> None:
+def finish_job(plane: ControlPlane, name: str, kind: str, at: str = "2026-01-01T00:00:00Z") -> None:
     """Write a condition, as the operator does."""
     condition = {"type": kind, "status": "True", "lastTransitionTime": at, "message": "played"}
     plane.admin.patch(jobs(NAMESPACE, name) + "/status", {"status": {"conditions": [condition]}})
@@ -62,10 +62,10 @@ def test_a_restart_of_the_control_plane_costs_no_attempt(
     assert code_of(raised.value) in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
     process.start()
     bare.wait()
-    until(lambda: _created(caller, late), 60, lambda: "a job cannot be created")
-    end(bare, ends.job, "Succeeded")
-    told(caller, ends, "SUCCEEDED")
-    until(lambda: bare.admin.get(jobs(NAMESPACE, goes.job)) is None, 60, lambda: "it is not deleted")
+    wait_until(lambda: _created(caller, late), 60, lambda: "a job cannot be created")
+    finish_job(bare, ends.job, "Succeeded")
+    wait_for_phase(caller, ends, "SUCCEEDED")
+    wait_until(lambda: bare.admin.get(jobs(NAMESPACE, goes.job)) is None, 60, lambda: "it is not deleted")
     there = bare.admin.items(jobs(NAMESPACE))
     uids = {each["metadata"]["uid"] for each in there}
     assert {each.uid for each in (lives, ends, late)} <= uids
@@ -93,16 +93,16 @@ def test_a_token_that_rotates_is_taken_up(bare: ControlPlane, tmp_path: Path) ->
     ):
         first = caller.create()
         bare.admin.delete(secret("one"))
-        until(lambda: not _is_known(bare, file.read_text()), TOKEN_SECONDS, lambda: "it is still taken")
+        wait_until(lambda: not _is_known(bare, file.read_text()), TOKEN_SECONDS, lambda: "it is still taken")
         with pytest.raises(grpc.RpcError) as raised:
             caller.create()
         assert "401 Unauthorized" in str(raised.value.details())
         assert caller.get(first).phase == "QUEUED"
         file.write_text(token(bare, "two"))
-        until(lambda: _created(caller, caller.attempt()), 30, served.process.tail)
+        wait_until(lambda: _created(caller, caller.attempt()), 30, served.process.tail)
         caller.succeeded(first)
-        end(bare, first.job, "Succeeded")
-        told(caller, first, "SUCCEEDED")
+        finish_job(bare, first.job, "Succeeded")
+        wait_for_phase(caller, first, "SUCCEEDED")
 
 
 class _Named(Backend):
@@ -128,7 +128,7 @@ def token(plane: ControlPlane, name: str) -> str:
     bound = plane.admin.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
     to = {"apiVersion": "v1", "kind": "Secret", "name": name, "uid": bound["metadata"]["uid"]}
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{BACKEND}/token"
-    answer = plane.admin.ask("POST", path, {"spec": {"boundObjectRef": to}})
+    answer = plane.admin.request("POST", path, {"spec": {"boundObjectRef": to}})
     assert answer.is_success, answer.text
     return str(answer.json()["status"]["token"])
 
@@ -150,7 +150,7 @@ def permit_account(plane: ControlPlane) -> None:
 
 
 def _is_known(plane: ControlPlane, said: str) -> bool:
-    answer = plane.admin.ask("GET", "/version", headers={"Authorization": f"Bearer {said}"})
+    answer = plane.admin.request("GET", "/version", headers={"Authorization": f"Bearer {said}"})
     return answer.status_code != 401
 
 
@@ -167,9 +167,9 @@ def test_clocks_that_differ_change_no_phase(bare: ControlPlane, tmp_path: Path, 
         assert caller.get(lives).phase == "QUEUED"
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         caller.succeeded(well)
-        end(bare, well.job, "Succeeded", now)
-        end(bare, badly.job, "Failed", now)
-        told(caller, well, "SUCCEEDED")
-        failed = told(caller, badly, "RETRYABLE_FAILED")
+        finish_job(bare, well.job, "Succeeded", now)
+        finish_job(bare, badly.job, "Failed", now)
+        wait_for_phase(caller, well, "SUCCEEDED")
+        failed = wait_for_phase(caller, badly, "RETRYABLE_FAILED")
         assert "the pods that could show the reason no longer exist" in failed.message
         assert caller.get(lives).phase == "QUEUED"

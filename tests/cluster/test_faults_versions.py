@@ -34,7 +34,7 @@ def test_a_manifest_is_taken_as_it_is(kinds: ControlPlane, name: str) -> None:
     for manifest in manifests(name):
         kinds.namespace(manifest["metadata"]["namespace"])
         how = {"dryRun": "All", "fieldValidation": "Strict"}
-        answer = kinds.admin.ask("POST", path_of(manifest), manifest, params=how)
+        answer = kinds.admin.request("POST", path_of(manifest), manifest, params=how)
         assert answer.is_success, answer.text
         stored = answer.json()["spec"]["pytorchReplicaSpecs"]
         assert stored.keys() == manifest["spec"]["pytorchReplicaSpecs"].keys()

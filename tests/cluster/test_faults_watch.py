@@ -12,7 +12,7 @@ from kubernetes_messages import frame, wrapped
 from rig import process
 from rig.api import jobs, pods
 from rig.control_plane import BACKEND, ControlPlane
-from rig.proxy import Asked, Fault, How, Proxy, status
+from rig.proxy import How, ProxiedRequest, Proxy, ProxyFault, status
 
 from backend_plugin.core.observed import Job, Pod
 from backend_plugin.kube import api_resources, json_decoder, protobuf_envelope
@@ -29,33 +29,35 @@ PROTOBUF = {"Content-Type": f"{protobuf_envelope.MEDIA_TYPE};stream=watch"}
 # Faults of a watch: in the response, or in its stream.
 OF_A_WATCH = {
     "410": GONE,
-    "410 in it": Fault(code=200, body=json.dumps({"type": "ERROR", "object": EXPIRED}).encode() + b"\n"),
+    "410 in it": ProxyFault(code=200, body=json.dumps({"type": "ERROR", "object": EXPIRED}).encode() + b"\n"),
     "429": status(429, "TooManyRequests", Retry_After="1"),
     "500": status(500, "InternalError"),
-    "a page": Fault(code=503, body=b"<h1>upstream connect error</h1>"),
-    "half a line": Fault(code=200, body=b'{"type":"MODIFIED","object":{"metadata":{"na'),
+    "a page": ProxyFault(code=503, body=b"<h1>upstream connect error</h1>"),
+    "half a line": ProxyFault(code=200, body=b'{"type":"MODIFIED","object":{"metadata":{"na'),
     "401": status(401, "Unauthorized"),
     "403": status(403, "Forbidden", 'User "backend" cannot watch resource "pytorchjobs"'),
-    "no connection": Fault(how=How.RESET_BEFORE),
-    "silence": Fault(how=How.STALL),
+    "no connection": ProxyFault(how=How.RESET_BEFORE),
+    "silence": ProxyFault(how=How.STALL),
 }
 OF_A_LIST = {
     **{name: OF_A_WATCH[name] for name in ("410", "429", "500", "a page", "401", "403", "no connection")},
-    "half a list": Fault(how=How.CUT),
-    "half as if whole": Fault(how=How.TRUNCATE),
-    "an object": Fault(code=200, body=b"{}"),
-    "success": Fault(code=200, body=b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}'),
+    "half a list": ProxyFault(how=How.CUT),
+    "half as if whole": ProxyFault(how=How.TRUNCATE),
+    "an object": ProxyFault(code=200, body=b"{}"),
+    "success": ProxyFault(
+        code=200, body=b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}'
+    ),
 }
 # Pods arrive in protobuf; errors may be in protobuf or JSON.
 OF_A_WATCH_OF_PODS = {
     **{name: OF_A_WATCH[name] for name in ("410", "410 in it", "a page", "no connection", "silence")},
-    "410 in protobuf": Fault(code=200, headers=PROTOBUF, body=frame("ERROR", "Status", EXPIRED)),
-    "half a frame": Fault(code=200, headers=PROTOBUF, body=frame("ADDED", "Pod", {"metadata": {}})[:-2]),
+    "410 in protobuf": ProxyFault(code=200, headers=PROTOBUF, body=frame("ERROR", "Status", EXPIRED)),
+    "half a frame": ProxyFault(code=200, headers=PROTOBUF, body=frame("ADDED", "Pod", {"metadata": {}})[:-2]),
 }
 OF_A_LIST_OF_PODS = {
     **{name: OF_A_LIST[name] for name in ("410", "a page", "no connection", "half a list")},
     **{name: OF_A_LIST[name] for name in ("half as if whole", "an object")},
-    "an envelope": Fault(code=200, body=wrapped("PodList", {})),
+    "an envelope": ProxyFault(code=200, body=wrapped("PodList", {})),
 }
 
 
@@ -80,19 +82,19 @@ class Kind:
     def there(self, plane: ControlPlane) -> set[str]:
         """Create objects for three pages, delete all others, and return the names."""
         plane.namespace(NAMESPACE)
-        plane.admin.ask("DELETE", self.path(NAMESPACE))
+        plane.admin.request("DELETE", self.path(NAMESPACE))
         names = {f"f{number}-n0-0-0123456789ab" for number in range(5)}
         for name in names:
             self.make(plane, name)
         return names
 
-    def lists(self, asked: Asked) -> bool:
+    def lists(self, asked: ProxiedRequest) -> bool:
         return asked.path.endswith(f"/{self.plural}") and not asked.is_watch
 
-    def continues(self, asked: Asked) -> bool:
+    def continues(self, asked: ProxiedRequest) -> bool:
         return self.lists(asked) and "continue" in asked.query
 
-    def watches(self, asked: Asked) -> bool:
+    def watches(self, asked: ProxiedRequest) -> bool:
         return asked.path.endswith(f"/{self.plural}") and asked.is_watch
 
 
@@ -109,7 +111,7 @@ JOBS = Kind(
 PODS = Kind(record=Pod, path=pods, manifest={"apiVersion": "v1", "kind": "Pod", "spec": SPEC})
 
 
-class Heard:
+class WatchedNames:
     """The existing objects of a kind, according to the callbacks of a watch."""
 
     def __init__(self, kind: Kind) -> None:
@@ -132,14 +134,14 @@ class Heard:
 
 
 def followed(
-    plane: ControlPlane, proxy: Proxy, kind: Kind, check: Callable[[Heard], Awaitable[None]]
+    plane: ControlPlane, proxy: Proxy, kind: Kind, check: Callable[[WatchedNames], Awaitable[None]]
 ) -> None:
     async def all_of_it() -> None:
         config = str(plane.kubeconfig(BACKEND, proxy.url))
         cluster = await KubernetesCluster.open(
             KubernetesOptions(kubeconfig=config, page=PAGE, silence=SILENCE)
         )
-        heard = Heard(kind)
+        heard = WatchedNames(kind)
         following = asyncio.create_task(cluster.watch(heard))
         try:
             await check(heard)
@@ -151,14 +153,14 @@ def followed(
     asyncio.run(all_of_it())
 
 
-async def until(true: Callable[[], bool], said: Callable[[], object]) -> None:
+async def wait_until(true: Callable[[], bool], said: Callable[[], object]) -> None:
     deadline = asyncio.get_running_loop().time() + WAIT
     while not true():
         assert asyncio.get_running_loop().time() < deadline, said()
         await asyncio.sleep(0.02)
 
 
-def rows(of_jobs: Mapping[str, Fault], of_pods: Mapping[str, Fault]) -> list[Any]:
+def rows(of_jobs: Mapping[str, ProxyFault], of_pods: Mapping[str, ProxyFault]) -> list[Any]:
     """Return a row for each fault of each kind."""
     return [
         pytest.param(kind, fault, id=f"{kind.plural} {name}")
@@ -170,12 +172,12 @@ def rows(of_jobs: Mapping[str, Fault], of_pods: Mapping[str, Fault]) -> list[Any
 @pytest.mark.parametrize("page", ["first", "next"])
 @pytest.mark.parametrize(("kind", "trouble"), rows(OF_A_LIST, OF_A_LIST_OF_PODS))
 def test_a_list_that_breaks_is_told_when_it_is_whole(
-    bare: ControlPlane, kind: Kind, trouble: Fault, page: str
+    bare: ControlPlane, kind: Kind, trouble: ProxyFault, page: str
 ) -> None:
     there = kind.there(bare)
 
-    async def check(heard: Heard) -> None:
-        await until(lambda: heard.there is not None, lambda: "nothing is told")
+    async def check(heard: WatchedNames) -> None:
+        await wait_until(lambda: heard.there is not None, lambda: "nothing is told")
         assert heard.there == there
 
     with Proxy(bare) as proxy:
@@ -185,15 +187,17 @@ def test_a_list_that_breaks_is_told_when_it_is_whole(
 
 
 @pytest.mark.parametrize(("kind", "trouble"), rows(OF_A_WATCH, OF_A_WATCH_OF_PODS))
-def test_after_a_watch_that_breaks_nothing_is_missed(bare: ControlPlane, kind: Kind, trouble: Fault) -> None:
+def test_after_a_watch_that_breaks_nothing_is_missed(
+    bare: ControlPlane, kind: Kind, trouble: ProxyFault
+) -> None:
     there = kind.there(bare)
 
-    async def check(heard: Heard) -> None:
-        await until(lambda: proxy.all_befell and heard.there is not None, lambda: "no watch was begun")
+    async def check(heard: WatchedNames) -> None:
+        await wait_until(lambda: proxy.all_befell and heard.there is not None, lambda: "no watch was begun")
         bare.admin.delete(kind.path(NAMESPACE, min(there)))
         kind.make(bare, "fnew-n0-0-0123456789ab")
         after = there - {min(there)} | {"fnew-n0-0-0123456789ab"}
-        await until(lambda: heard.there == after, lambda: heard.there)
+        await wait_until(lambda: heard.there == after, lambda: heard.there)
 
     with Proxy(bare) as proxy:
         proxy.befall(trouble, kind.watches)
@@ -204,15 +208,15 @@ def test_after_a_watch_that_breaks_nothing_is_missed(bare: ControlPlane, kind: K
 def test_what_happens_while_all_connections_break_is_known(bare: ControlPlane, kind: Kind) -> None:
     there = kind.there(bare)
 
-    async def check(heard: Heard) -> None:
-        await until(lambda: heard.there == there, lambda: heard.there)
-        proxy.choose = lambda _: Fault(how=How.RESET_BEFORE)
+    async def check(heard: WatchedNames) -> None:
+        await wait_until(lambda: heard.there == there, lambda: heard.there)
+        proxy.choose = lambda _: ProxyFault(how=How.RESET_BEFORE)
         proxy.cut()
         for name in there:
             bare.admin.delete(kind.path(NAMESPACE, name))
         kind.make(bare, "fnew-n0-0-0123456789ab")
         proxy.forget()
-        await until(lambda: heard.there == {"fnew-n0-0-0123456789ab"}, lambda: heard.there)
+        await wait_until(lambda: heard.there == {"fnew-n0-0-0123456789ab"}, lambda: heard.there)
 
     with Proxy(bare) as proxy:
         followed(bare, proxy, kind, check)
@@ -226,12 +230,12 @@ def test_a_list_of_nothing_is_one(bare: ControlPlane, kind: Kind, accept: str) -
     """An empty list has a resource version in both formats, which distinguishes it from other responses."""
     path = kind.path(f"{NAMESPACE}-nothing")
 
-    def asked() -> httpx.Response:
-        return bare.admin.ask("GET", path, headers={"Accept": accept})
+    def request_with_accept() -> httpx.Response:
+        return bare.admin.request("GET", path, headers={"Accept": accept})
 
     # Requests for a new kind fail for a short time.
-    process.until(lambda: asked().is_success, WAIT, lambda: asked().text)
-    body = asked().content
+    process.wait_until(lambda: request_with_accept().is_success, WAIT, lambda: request_with_accept().text)
+    body = request_with_accept().content
     row = next(each for each in api_resources.KINDS if each.record is kind.record)
     in_json = json_decoder.JsonDecoder(row.wire, row.read)
     page = (PodDecoder() if protobuf_envelope.is_wrapped(body) else in_json).decode_page(body)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rig.api import path_of
 from rig.control_plane import BACKEND, ControlPlane
-from rig.process import until
+from rig.process import wait_until
 from rig.tools import module_directory
 
 from backend_plugin.core.scheduling.capabilities import Capabilities
@@ -38,7 +38,7 @@ GIVEN = {
 
 
 @pytest.fixture(scope="module")
-def shown(bare: ControlPlane) -> Iterator[ControlPlane]:
+def with_kinds(bare: ControlPlane) -> Iterator[ControlPlane]:
     crds = module_directory("kubernetes", "sigs.k8s.io/scheduler-plugins") / "config/crd/bases"
     bare.crds(sorted(crds.glob(f"{GROUP}_*.yaml")))
     bare.namespace(NAMESPACE)
@@ -48,8 +48,8 @@ def shown(bare: ControlPlane) -> Iterator[ControlPlane]:
         bare.admin.delete(path)
 
 
-def look(plane: ControlPlane, user: str | None = None) -> Capabilities:
-    async def looked() -> Capabilities:
+def collect_capabilities(plane: ControlPlane, user: str | None = None) -> Capabilities:
+    async def collect() -> Capabilities:
         config: Any = plane.kubeconfig(user) if user else plane.kubeconfig()
         cluster = await KubernetesCluster.open(KubernetesOptions(kubeconfig=str(Path(config))))
         try:
@@ -57,12 +57,12 @@ def look(plane: ControlPlane, user: str | None = None) -> Capabilities:
         finally:
             await cluster.close()
 
-    return asyncio.run(looked())
+    return asyncio.run(collect())
 
 
-def test_all_that_there_is_is_seen(shown: ControlPlane) -> None:
-    until(lambda: look(shown).has_api(GROUP), 30, lambda: "the group is not served")
-    seen = look(shown)
+def test_all_that_there_is_is_seen(with_kinds: ControlPlane) -> None:
+    wait_until(lambda: collect_capabilities(with_kinds).has_api(GROUP), 30, lambda: "the group is not served")
+    seen = collect_capabilities(with_kinds)
     assert seen.kubernetes is not None
     assert seen.kubernetes.startswith("1.")
     assert seen.apis is not None
@@ -72,10 +72,10 @@ def test_all_that_there_is_is_seen(shown: ControlPlane) -> None:
     # The API server fills in values that a LimitRange omits.
     assert seen.container_defaults == {"cpu": "4", "memory": "1Gi"}
     assert seen.unknown == {}
-    assert shown.admin.items(f"/api/v1/namespaces/{NAMESPACE}/pods") == []
+    assert with_kinds.admin.items(f"/api/v1/namespaces/{NAMESPACE}/pods") == []
 
 
-def test_the_rights_that_the_chart_gives_are_enough(shown: ControlPlane) -> None:
-    seen = look(shown, BACKEND)
+def test_the_rights_that_the_chart_gives_are_enough(with_kinds: ControlPlane) -> None:
+    seen = collect_capabilities(with_kinds, BACKEND)
     assert seen.unknown == {}
-    assert seen == look(shown)
+    assert seen == collect_capabilities(with_kinds)

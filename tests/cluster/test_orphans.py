@@ -16,8 +16,8 @@ from rig.api import jobs, pods
 from rig.backend import KFPYTORCH, RULES, Backend
 from rig.control_plane import BACKEND, ControlPlane, dumped
 from rig.control_plane import Options as PlaneOptions
-from rig.process import until
-from rig.propeller import NAMESPACE, Execution, Options, Propeller
+from rig.process import wait_until
+from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller
 
 from backend_plugin.kube.cluster import KubernetesCluster
 from backend_plugin.kube.options import KubernetesOptions
@@ -56,7 +56,7 @@ def gc(config: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def shown(done: "subprocess.CompletedProcess[str]") -> Sequence[tuple[str, str]]:
+def list_results(done: "subprocess.CompletedProcess[str]") -> Sequence[tuple[str, str]]:
     assert done.returncode == 0, done.stderr
     return [(each["name"], each["result"]) for each in json.loads(done.stdout)]
 
@@ -65,27 +65,31 @@ def shown(done: "subprocess.CompletedProcess[str]") -> Sequence[tuple[str, str]]
 
 
 @pytest.fixture
-def propeller(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Propeller]:
+def propeller(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPropeller]:
     """A propeller whose server may not read FlyteWorkflows, so that its jobs have no owner."""
     backend.permit(plane, WITHOUT_WORKFLOWS)
     with Backend(plane, tmp_path_factory.mktemp("orphans")) as served:
-        options = Options(connector=served.endpoint)
-        with Propeller(plane, tmp_path_factory.mktemp("propeller"), options) as propeller:
+        options = PropellerOptions(connector=served.endpoint)
+        with RealPropeller(plane, tmp_path_factory.mktemp("propeller"), options) as propeller:
             yield propeller
     backend.permit(plane)
 
 
-def test_what_is_left_of_an_execution_is_found_and_deleted(plane: ControlPlane, propeller: Propeller) -> None:
+def test_what_is_left_of_an_execution_is_found_and_deleted(
+    plane: ControlPlane, propeller: RealPropeller
+) -> None:
     left, lives = (propeller.start(workflows.says_nothing) for _ in range(2))
     for execution in (left, lives):
         propeller.until_shown(execution, "RUNNING")
-    (job,) = of(plane, jobs(NAMESPACE), left)
+    (job,) = list_owned(plane, jobs(NAMESPACE), left)
     assert "ownerReferences" not in job["metadata"]
     propeller.process.kill()
     path = f"/apis/flyte.lyft.com/v1alpha1/namespaces/{NAMESPACE}/flyteworkflows/{left.name}"
     plane.admin.patch(path, {"metadata": {"finalizers": None}})
     plane.admin.delete(path)
-    until(lambda: propeller.found(left) is None, 30, lambda: str(propeller.found(left)))
+    wait_until(
+        lambda: propeller.find_execution(left) is None, 30, lambda: str(propeller.find_execution(left))
+    )
 
     config, here = plane.kubeconfig(BACKEND), ("--namespace", NAMESPACE, "--older-than", "0")
     refused = gc(config, *here, "--delete")
@@ -93,19 +97,19 @@ def test_what_is_left_of_an_execution_is_found_and_deleted(plane: ControlPlane, 
     assert "{apiGroups: [flyte.lyft.com], resources: [flyteworkflows], verbs: [get]}" in refused.stderr
     backend.permit(plane)
     name = job["metadata"]["name"]
-    assert shown(gc(config, "--namespace", NAMESPACE)) == []
-    assert shown(gc(config, *here)) == [(name, "orphan")]
-    assert shown(gc(config, *here, "--delete")) == [(name, "deleted")]
-    until(lambda: not of(plane, jobs(NAMESPACE), left), 60, lambda: "its job is left")
-    until(lambda: not of(plane, pods(NAMESPACE), left), 60, lambda: "its pods are left")
-    assert [each["status"]["phase"] for each in of(plane, pods(NAMESPACE), lives)] == ["Running"] * 2
+    assert list_results(gc(config, "--namespace", NAMESPACE)) == []
+    assert list_results(gc(config, *here)) == [(name, "orphan")]
+    assert list_results(gc(config, *here, "--delete")) == [(name, "deleted")]
+    wait_until(lambda: not list_owned(plane, jobs(NAMESPACE), left), 60, lambda: "its job is left")
+    wait_until(lambda: not list_owned(plane, pods(NAMESPACE), left), 60, lambda: "its pods are left")
+    assert [each["status"]["phase"] for each in list_owned(plane, pods(NAMESPACE), lives)] == ["Running"] * 2
 
     propeller.process.start()
     propeller.abort(lives)
-    until(lambda: not of(plane, jobs(NAMESPACE), lives), 60, lambda: "its job is left")
+    wait_until(lambda: not list_owned(plane, jobs(NAMESPACE), lives), 60, lambda: "its job is left")
 
 
-def of(plane: ControlPlane, path: str, execution: Execution) -> Sequence[dict[str, Any]]:
+def list_owned(plane: ControlPlane, path: str, execution: RealExecution) -> Sequence[dict[str, Any]]:
     """Return the objects of an execution."""
     return plane.admin.items(path, labelSelector=f"execution-id={execution.name}")
 
@@ -130,16 +134,16 @@ def test_without_flytes_kind_nothing_is_an_orphan_and_with_it_an_owner_may_be_fo
         asyncio.run(asked_about(config, lambda: bool(job_of(plane)["metadata"].get("ownerReferences"))))
         (owner,) = job_of(plane)["metadata"]["ownerReferences"]
         assert owner["uid"] == made["metadata"]["uid"]
-        assert shown(gc(config, "--older-than", "0", "--delete")) == []
+        assert list_results(gc(config, "--older-than", "0", "--delete")) == []
 
         plane.admin.delete(jobs("ns", JOB))
         plane.admin.delete("/apis/flyte.lyft.com/v1alpha1/namespaces/ns/flyteworkflows/f1")
         plane.admin.create(ours())
         mark = "kfpytorch.flyte.org/workflow"
         asyncio.run(asked_about(config, lambda: mark in job_of(plane)["metadata"]["annotations"]))
-        assert shown(gc(config, "--older-than", "0", "--delete")) == []
+        assert list_results(gc(config, "--older-than", "0", "--delete")) == []
         plane.admin.patch(jobs("ns", JOB), {"metadata": {"annotations": {mark: None}}})
-        assert shown(gc(config, "--older-than", "0", "--delete")) == [(JOB, "deleted")]
+        assert list_results(gc(config, "--older-than", "0", "--delete")) == [(JOB, "deleted")]
         assert plane.admin.get(jobs("ns", JOB)) is None
 
 
@@ -189,10 +193,10 @@ async def asked_about(config: Path, settled: Callable[[], bool]) -> None:
             life.cancel()
             await asyncio.wait([life])
 
-    await on(config, asking)
+    await run_with_finder(config, asking)
 
 
-async def on(config: Path, do: Callable[[OrphanFinder], Awaitable[None]]) -> None:
+async def run_with_finder(config: Path, do: Callable[[OrphanFinder], Awaitable[None]]) -> None:
     cluster = await KubernetesCluster.open(KubernetesOptions(kubeconfig=str(config)))
     here = OrphanFinder(
         cluster=cluster,

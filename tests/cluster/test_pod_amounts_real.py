@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rig.api import path_of, pods
 from rig.control_plane import ControlPlane
-from rig.process import until
+from rig.process import wait_until
 
 from backend_plugin.core.job import ReplicaRole
 from backend_plugin.core.quantity import parse
@@ -51,7 +51,7 @@ def counting(bare: ControlPlane) -> Iterator[ControlPlane]:
         {"apiVersion": "v1", "kind": "LimitRange", "metadata": about, "spec": {"limits": [LIMITS]}}
     )
     silent = {"containers": [{"name": "c", "image": "i"}]}
-    until(
+    wait_until(
         lambda: "requests.cpu=350m" in answer(bare, pod(silent, LIMITED)),
         30,
         lambda: "the LimitRange is unseen",
@@ -68,7 +68,7 @@ def nothing_fits(plane: ControlPlane, namespace: str) -> None:
     status = {"status": {"hard": nothing, "used": nothing}}
     plane.admin.patch(f"{path_of(plane.admin.apply(quota))}/all/status", status)
     plain = pod({"containers": [container(Random(0), 0)]}, namespace)
-    until(lambda: "exceeded quota" in answer(plane, plain), 30, lambda: answer(plane, plain))
+    wait_until(lambda: "exceeded quota" in answer(plane, plain), 30, lambda: answer(plane, plain))
 
 
 def pod(spec: Any, namespace: str = NAMESPACE) -> Any:
@@ -77,7 +77,7 @@ def pod(spec: Any, namespace: str = NAMESPACE) -> Any:
 
 
 def answer(plane: ControlPlane, manifest: Any) -> str:
-    said = plane.admin.ask(
+    said = plane.admin.request(
         "POST", pods(manifest["metadata"]["namespace"]), manifest, params={"dryRun": "All"}
     )
     return str(said.json().get("message", said.text))
@@ -135,7 +135,7 @@ def counted(message: str) -> Mapping[str, int]:
 def silenced(dice: Random, said: Any) -> Any:
     """Return the pod with CPU, memory or both removed from some containers."""
 
-    def less(each: Any) -> Any:
+    def without_resources(each: Any) -> Any:
         left_out = {name for name in COUNTED[:2] if dice.random() < 0.5}
         parts = {
             part: {name: amount for name, amount in amounts.items() if name not in left_out}
@@ -144,7 +144,9 @@ def silenced(dice: Random, said: Any) -> Any:
         return {**each, "resources": {part: amounts for part, amounts in parts.items() if amounts}}
 
     places = ("containers", "initContainers")
-    less_said = {place: [less(each) for each in said[place]] for place in places if place in said}
+    less_said = {
+        place: [without_resources(each) for each in said[place]] for place in places if place in said
+    }
     # Defaults for a pod as a whole are set before those of a LimitRange, and would then be too small.
     whole = {"resources": {"requests": WHOLE}} if "resources" in said else {}
     return {**said, **less_said, **whole}
@@ -159,14 +161,14 @@ def test_what_a_pod_asks_for_is_what_the_api_server_counts(counting: ControlPlan
     if is_limited:
         made = [(silenced(dice, said), is_worker) for said, is_worker in made]
 
-    def told(each: tuple[Any, bool]) -> Mapping[str, int]:
+    def count_request(each: tuple[Any, bool]) -> Mapping[str, int]:
         said, is_worker = each
         last = {"name": "init-pytorch", "image": "i", "resources": {"requests": OPERATORS}}
         begun = [*said.get("initContainers", []), *([last] if is_worker else [])]
         return counted(answer(counting, pod({**said, "initContainers": begun}, namespace)))
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        answers = list(pool.map(told, made))
+        answers = list(pool.map(count_request, made))
     for (said, is_worker), counts in zip(made, answers, strict=True):
         roles = [ReplicaRole.MASTER, ReplicaRole.WORKER] if is_worker else [ReplicaRole.WORKER]
         ours = pod_requests.compute_replica_requests(

@@ -51,7 +51,7 @@ STATUS = {
 
 
 @pytest.fixture(scope="module")
-def there(bare: ControlPlane) -> Iterator[ControlPlane]:
+def with_pod(bare: ControlPlane) -> Iterator[ControlPlane]:
     """A terminating pod with all fields of a status, and a pod without a status."""
     labels = {
         **dict.fromkeys(LABELLED.values(), "0123456789ab"),
@@ -84,7 +84,7 @@ def there(bare: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def listed(plane: ControlPlane) -> ListPage:
-    answer = plane.admin.ask("GET", pods(NAMESPACE), headers=ACCEPTED)
+    answer = plane.admin.request("GET", pods(NAMESPACE), headers=ACCEPTED)
     assert answer.headers["Content-Type"] == protobuf_envelope.MEDIA_TYPE
     return PARSER.decode_page(answer.content)
 
@@ -96,7 +96,7 @@ def watched(plane: ControlPlane, version: str) -> list[WatchEvent]:
         "timeoutSeconds": "1",
         "allowWatchBookmarks": "true",
     }
-    answer = plane.admin.ask("GET", pods(NAMESPACE), params=query, headers=ACCEPTED)
+    answer = plane.admin.request("GET", pods(NAMESPACE), params=query, headers=ACCEPTED)
     assert answer.headers["Content-Type"].partition(";")[0] == protobuf_envelope.MEDIA_TYPE
     parts = PARSER.create_splitter(1 << 24)
     changes = [PARSER.decode_event(part) for part in parts.feed(answer.content)]
@@ -108,11 +108,11 @@ def in_json(plane: ControlPlane) -> list[Any]:
     return [read_pod(each) for each in plane.admin.items(pods(NAMESPACE))]
 
 
-def test_a_pod_is_the_same_in_either(there: ControlPlane) -> None:
-    items, wanted = [*listed(there).items], in_json(there)
+def test_a_pod_is_the_same_in_either(with_pod: ControlPlane) -> None:
+    items, wanted = [*listed(with_pod).items], in_json(with_pod)
     assert [seen.record for seen in items] == wanted
     assert [seen.name for seen in items] == [NAME, "new"]
-    told = {change.seen.name: change for change in watched(there, "0")}
+    told = {change.seen.name: change for change in watched(with_pod, "0")}
     assert [told[pod.name].seen for pod in wanted] == items
     assert {change.type for change in told.values() if change.seen.name} == {"ADDED"}
     pod = wanted[0]
@@ -120,26 +120,26 @@ def test_a_pod_is_the_same_in_either(there: ControlPlane) -> None:
     assert [bool(each.waiting) for each in pod.containers] == [False, True, False]
 
 
-def test_text_that_is_not_utf8_is_the_same_in_either(there: ControlPlane) -> None:
+def test_text_that_is_not_utf8_is_the_same_in_either(with_pod: ControlPlane) -> None:
     """A kubelet writes the end of a log in protobuf, and can cut it inside a character."""
     path = pods(NAMESPACE, "new")
-    body = there.admin.ask("GET", path, headers=ACCEPTED).content
+    body = with_pod.admin.request("GET", path, headers=ACCEPTED).content
     pod = pods_pb2.Pod.FromString(protobuf_envelope.unwrap_object(body, b"Pod"))
     pod.status.message = b"gr\xc3\xbc\xe2\x82\xff"
     kind = field(1, BYTES, field(1, BYTES, b"v1") + field(2, BYTES, b"Pod"))
-    there.admin.ask(
+    with_pod.admin.request(
         "PUT",
         f"{path}/status",
         headers={"Content-Type": protobuf_envelope.MEDIA_TYPE},
         content=MAGIC + kind + field(2, BYTES, pod.SerializeToString()),
     ).raise_for_status()
-    assert there.admin.items(pods(NAMESPACE))[1]["status"]["message"] == "grü\ufffd\ufffd\ufffd"
-    assert [seen.record for seen in listed(there).items] == in_json(there)
+    assert with_pod.admin.items(pods(NAMESPACE))[1]["status"]["message"] == "grü\ufffd\ufffd\ufffd"
+    assert [seen.record for seen in listed(with_pod).items] == in_json(with_pod)
 
 
-def test_what_is_not_to_be_had_is_said_in_protobuf(there: ControlPlane) -> None:
+def test_what_is_not_to_be_had_is_said_in_protobuf(with_pod: ControlPlane) -> None:
     path = pods(NAMESPACE, "nothing")
-    answer = there.admin.ask("GET", path, headers=ACCEPTED)
+    answer = with_pod.admin.request("GET", path, headers=ACCEPTED)
     assert answer.headers["Content-Type"] == protobuf_envelope.MEDIA_TYPE
     assert api_errors.parse_error_response(
         answer.status_code, answer.headers, answer.content

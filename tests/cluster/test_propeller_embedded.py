@@ -9,11 +9,11 @@ import workflows
 from rig.backend import environment
 from rig.control_plane import ControlPlane, free_ports
 from rig.process import Process
-from rig.propeller import Options, Propeller, error_of
+from rig.propeller import PropellerOptions, RealPropeller, error_of
 
 
 @pytest.fixture(scope="module")
-def propeller(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Propeller]:
+def propeller(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPropeller]:
     folder = tmp_path_factory.mktemp("embedded")
     (port,) = free_ports(1)
     kfpytorch = Path(sys.executable).with_name("kfpytorch")
@@ -32,11 +32,11 @@ def propeller(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
         environment=environment(),
         directory=Path(__file__).parent,
     )
-    with served, Propeller(plane, folder, Options(connector=f"127.0.0.1:{port}")) as propeller:
+    with served, RealPropeller(plane, folder, PropellerOptions(connector=f"127.0.0.1:{port}")) as propeller:
         yield propeller
 
 
-def test_outputs_come_back(propeller: Propeller) -> None:
+def test_outputs_come_back(propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.succeeds, value=3)
     found = propeller.wait(execution)
     assert found["status"]["phase"] == 3, found["status"]
@@ -45,7 +45,7 @@ def test_outputs_come_back(propeller: Propeller) -> None:
     assert [each.phase for each in shown][-1] == "SUCCEEDED"
 
 
-def test_a_failure_is_the_users_own_and_is_not_tried_again(propeller: Propeller) -> None:
+def test_a_failure_is_the_users_own_and_is_not_tried_again(propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.fails, labels=31)
     found = propeller.wait(execution)
     assert found["status"]["phase"] == 5

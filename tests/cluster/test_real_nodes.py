@@ -10,8 +10,8 @@ import pytest
 import workflows
 from rig import images, leftovers
 from rig.api import Manifest, jobs, pods
-from rig.process import Process, until
-from rig.propeller import NAMESPACE, Options, Propeller
+from rig.process import Process, wait_until
+from rig.propeller import NAMESPACE, PropellerOptions, RealPropeller
 from rig.real_cluster import RealCluster
 
 pytestmark = pytest.mark.timeout(300)
@@ -81,7 +81,7 @@ def created(cluster: RealCluster, name: str, container: Mapping[str, Any]) -> No
 def reaches(cluster: RealCluster, name: str, found: Callable[[Manifest], bool]) -> Manifest:
     """Wait for a condition of a pod, and return the pod."""
     path = pods(SPACE, name)
-    until(lambda: found(cluster.admin.get(path) or {}), PATIENCE, lambda: str(cluster.admin.get(path)))
+    wait_until(lambda: found(cluster.admin.get(path) or {}), PATIENCE, lambda: str(cluster.admin.get(path)))
     pod = cluster.admin.get(path)
     assert pod is not None
     return pod
@@ -92,7 +92,7 @@ def has_ended(pod: Manifest) -> bool:
 
 
 def log(cluster: RealCluster, name: str, namespace: str = SPACE) -> str:
-    return cluster.admin.ask("GET", f"{pods(namespace, name)}/log").text
+    return cluster.admin.request("GET", f"{pods(namespace, name)}/log").text
 
 
 def state(pod: Manifest) -> Mapping[str, Any]:
@@ -171,7 +171,7 @@ def test_a_job_trains_across_two_nodes(cluster: RealCluster, command: Sequence[s
         found = (cluster.admin.get(jobs(SPACE, name)) or {}).get("status", {}).get("conditions") or []
         return {each["type"]: each["status"] for each in found}
 
-    def seen() -> str:
+    def describe_pods() -> str:
         return str(
             [
                 (each["status"], log(cluster, each["metadata"]["name"]))
@@ -179,8 +179,8 @@ def test_a_job_trains_across_two_nodes(cluster: RealCluster, command: Sequence[s
             ]
         )
 
-    until(lambda: {"Succeeded", "Failed"} & {*conditions()} != set(), PATIENCE, seen)
-    assert conditions().get("Succeeded") == "True", seen()
+    wait_until(lambda: {"Succeeded", "Failed"} & {*conditions()} != set(), PATIENCE, describe_pods)
+    assert conditions().get("Succeeded") == "True", describe_pods()
     found = cluster.admin.items(pods(SPACE), **selected)
     assert {each["spec"]["nodeName"] for each in found} == {"node-1", "node-2"}
     said = [line for each in found for line in log(cluster, each["metadata"]["name"]).splitlines()]
@@ -190,7 +190,7 @@ def test_a_job_trains_across_two_nodes(cluster: RealCluster, command: Sequence[s
 def test_flytes_own_plugin_runs_a_flytekit_task_in_pods(cluster: RealCluster) -> None:
     folder = cluster.shared / "flyte"
     folder.mkdir()
-    with Propeller(cluster.plane, folder, Options()) as propeller:
+    with RealPropeller(cluster.plane, folder, PropellerOptions()) as propeller:
         execution = propeller.start(workflows.succeeds, value=3)
         found = propeller.wait(execution, 240)
         assert found["status"]["phase"] == 3, [
@@ -236,7 +236,7 @@ def test_nothing_outlives_whoever_is_killed(cluster: RealCluster, tmp_path: Path
         started.wait_until(lambda: told.exists() and bool(told.read_text()))
         number, *processes = map(int, told.read_text().split())
         started.kill()
-    until(lambda: not any(map(runs, processes)), 30, lambda: f"some live: {processes}")
+    wait_until(lambda: not any(map(runs, processes)), 30, lambda: f"some live: {processes}")
     link = Path("/sys/class/net", leftovers.name(number))
     cgroups = f"*/{leftovers.name(number)}"
     assert [*leftovers.CGROUPS.glob(cgroups)]

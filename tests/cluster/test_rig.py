@@ -3,7 +3,7 @@
 from rig.api import jobs, pods
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
-from rig.process import until
+from rig.process import wait_until
 
 
 def test_the_operator_runs_a_job_to_its_end(plane: ControlPlane) -> None:
@@ -30,5 +30,5 @@ def test_the_operator_runs_a_job_to_its_end(plane: ControlPlane) -> None:
         assert job is not None
         return any(each["type"] == "Succeeded" for each in job.get("status", {}).get("conditions", []))
 
-    until(succeeded, 60, lambda: str(plane.admin.get(jobs("rig", "first"))))
+    wait_until(succeeded, 60, lambda: str(plane.admin.get(jobs("rig", "first"))))
     assert [each["status"]["phase"] for each in plane.admin.items(pods("rig"))] == ["Succeeded"]

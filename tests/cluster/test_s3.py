@@ -8,7 +8,7 @@ from rig import backend
 from rig.backend import Backend
 from rig.control_plane import dumped
 from rig.namespaces import GATEWAY
-from rig.propeller import Options, Propeller, error_of
+from rig.propeller import PropellerOptions, RealPropeller, error_of
 from rig.real_cluster import RealCluster
 from rig.stores import S3
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def propeller(cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Propeller]:
+def propeller(cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPropeller]:
     backend.permit(cluster.plane)
     folder = tmp_path_factory.mktemp("s3")
     with S3(folder, cluster.place) as store:
@@ -27,12 +27,14 @@ def propeller(cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) ->
         flags = ("--settings", str(settings), "--output-prefixes", f"{store.uri}/")
         with (
             Backend(cluster.plane, folder, *flags, known=store.environment) as served,
-            Propeller(cluster.plane, folder, Options(connector=served.endpoint, **options)) as propeller,
+            RealPropeller(
+                cluster.plane, folder, PropellerOptions(connector=served.endpoint, **options)
+            ) as propeller,
         ):
             yield propeller
 
 
-def test_outputs_and_errors_come_back_from_s3(propeller: Propeller) -> None:
+def test_outputs_and_errors_come_back_from_s3(propeller: RealPropeller) -> None:
     well, badly = propeller.start(workflows.succeeds, value=3), propeller.start(workflows.fails, labels=31)
     found = propeller.wait(well, 240)
     assert found["status"]["phase"] == 3, error_of(found)

@@ -16,12 +16,12 @@ import pytest
 from compared import table
 from compared.scenarios import SCENARIOS
 from compared.sides import Side, Sides
-from compared.told import Told, told
+from compared.told import ComparisonRecord, read_record
 from rig import backend
 from rig.audit import Call, calls
 from rig.backend import Backend
 from rig.control_plane import BACKEND, ControlPlane
-from rig.propeller import Options, Propeller
+from rig.propeller import PropellerOptions, RealPropeller
 
 # The default grace period is minutes long.
 IMPATIENT = "image-pull-backoff-grace-period: 10s\n"
@@ -60,7 +60,7 @@ pytestmark = pytest.mark.timeout(400)
 class Compared:
     """The records of all scenarios."""
 
-    pairs: Mapping[str, tuple[Told, Told]]
+    pairs: Mapping[str, tuple[ComparisonRecord, ComparisonRecord]]
     """The records by scenario: theirs, then ours."""
     calls: Sequence[Call]
     """The API requests during the scenarios."""
@@ -74,9 +74,9 @@ def compared(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> C
     served = Backend(plane, tmp_path_factory.mktemp("backend"), "--settings", str(settings))
     with (
         served,
-        Propeller(plane, tmp_path_factory.mktemp("theirs"), Options(domain="theirs")) as theirs,
-        Propeller(
-            plane, tmp_path_factory.mktemp("ours"), Options(domain="ours", connector=served.endpoint)
+        RealPropeller(plane, tmp_path_factory.mktemp("theirs"), PropellerOptions(domain="theirs")) as theirs,
+        RealPropeller(
+            plane, tmp_path_factory.mktemp("ours"), PropellerOptions(domain="ours", connector=served.endpoint)
         ) as ours,
     ):
         before = len(calls(plane))
@@ -88,7 +88,10 @@ def compared(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> C
             done = pool.map(lambda act: act(sides), SCENARIOS.values())
             pairs = dict(zip(SCENARIOS, done, strict=True))
         heard = calls(plane)[before:]
-        made = {what: (told(pair.theirs, heard), told(pair.ours, heard)) for what, pair in pairs.items()}
+        made = {
+            what: (read_record(pair.theirs, heard), read_record(pair.ours, heard))
+            for what, pair in pairs.items()
+        }
     if file := os.environ.get("KFPYTORCH_TABLE"):
         Path(file).write_text(table.page(made, heard))
     return Compared(pairs=made, calls=heard)
@@ -155,11 +158,11 @@ def test_nothing_runs_on_after_the_end(compared: Compared) -> None:
     assert running["one is killed for its memory"] == [1, 0]
 
 
-def creations(told: Told) -> Sequence[int]:
+def creations(told: ComparisonRecord) -> Sequence[int]:
     """Return the status codes of the create requests for its jobs."""
     return [each.status for each in told.calls if each.verb == "create" and each.resource == "pytorchjobs"]
 
 
-def ends(told: Told) -> Sequence[str]:
+def ends(told: ComparisonRecord) -> Sequence[str]:
     """Return the terminal phases of its attempts."""
     return [each for each in told.phases if each.partition(" ")[2] in {"SUCCEEDED", "FAILED"}]

@@ -88,13 +88,13 @@ def is_empty(value: Any) -> bool:
 def plain_list(values: Sequence[Any], key: str) -> Any:
     members = [plain(value) for value in values]
     if key in NAMED:
-        return by_name(members, NAMED[key])
+        return index_by_name(members, NAMED[key])
     if key in UNORDERED:
         return {json.dumps(member, sort_keys=True): 1 for member in members}
     return members
 
 
-def by_name(members: Sequence[Json], key: str) -> Json:
+def index_by_name(members: Sequence[Json], key: str) -> Json:
     """Map members by name. The last member with a name applies; `NAME#` contains the number of duplicates."""
     named: Json = {}
     times: dict[str, int] = {}

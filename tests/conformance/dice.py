@@ -17,9 +17,9 @@ class Dice(random.Random):
 
     def some(self, choices: Mapping[str, Sequence[Any]], share: float) -> Json:
         """Return a value for some of the names."""
-        return {name: self.of(values) for name, values in choices.items() if self.yes(share)}
+        return {name: self.pick(values) for name, values in choices.items() if self.yes(share)}
 
-    def of(self, values: Sequence[Any]) -> Any:
+    def pick(self, values: Sequence[Any]) -> Any:
         """Return a copy of one of the values, which the caller may modify."""
         return copy.deepcopy(self.choice(values))
 
@@ -155,5 +155,5 @@ def resources(dice: Dice, names: Mapping[str, Sequence[str]], share: float) -> J
     if dice.yes(0.1):
         return {"requests": requests, "limits": dice.some(names, share)}
     both = {"requests": requests, "limits": dict(requests)}
-    kinds = dice.of([["requests"], ["limits"], ["requests", "limits"]])
+    kinds = dice.pick([["requests"], ["limits"], ["requests", "limits"]])
     return {kind: both[kind] for kind in kinds if requests or dice.yes(0.1)}

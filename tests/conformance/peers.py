@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 KFPYTORCH = "from backend_plugin.cli import main; main()"
 
 
-def ask(command: Sequence[str | Path], lines: Iterable[Json]) -> list[Json]:
+def query_peer(command: Sequence[str | Path], lines: Iterable[Json]) -> list[Json]:
     """Run a command on JSON lines and return one result per line, in the same order."""
     asked = list(lines)
     text = "".join(json.dumps(line) + "\n" for line in asked)
@@ -29,4 +29,4 @@ def ask(command: Sequence[str | Path], lines: Iterable[Json]) -> list[Json]:
 
 def render(lines: Iterable[Json]) -> list[Json]:
     """Return our rendered plan for each line."""
-    return ask([sys.executable, "-c", KFPYTORCH, "render", "--batch"], lines)
+    return query_peer([sys.executable, "-c", KFPYTORCH, "render", "--batch"], lines)

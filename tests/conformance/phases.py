@@ -37,7 +37,7 @@ def cases() -> Iterator[Json]:
 
 
 @dataclass(frozen=True)
-class Told:
+class GoPhase:
     """The phases that both plugins derive from one job."""
 
     case: Json
@@ -73,15 +73,15 @@ class Told:
         return f"{self.case['id']}: theirs {self.theirs}, ours {self.ours}"
 
 
-def differs(case: Json, answer: Mapping[str, Any]) -> Iterator[Told]:
+def differs(case: Json, answer: Mapping[str, Any]) -> Iterator[GoPhase]:
     """Yield the two phases if they differ."""
     theirs = answer["phase"]["phase"] if "phase" in answer else answer["error"]["message"]
-    told = Told(case, theirs, dict(explain.judge_request(case)))
+    told = GoPhase(case, theirs, dict(explain.judge_request(case)))
     if SAME.get(theirs) != told.phase:
         yield told
 
 
-DIFFERENCES: dict[str, Callable[[Told], bool]] = {
+DIFFERENCES: dict[str, Callable[[GoPhase], bool]] = {
     "no-status": lambda told: told.theirs not in SAME and not told.has_ended and told.phase not in FAILURES,
     "patience": lambda told: told.phase in FAILURES and not told.has_ended,
     "waiting": lambda told: told.theirs == "Queued" and told.phase in BEFORE,
@@ -100,6 +100,6 @@ DIFFERENCES: dict[str, Callable[[Told], bool]] = {
 }
 
 
-def explanation(told: Told) -> str | None:
+def explanation(told: GoPhase) -> str | None:
     """Return the name of the entry that explains a difference, or None."""
     return next((name for name, applies in DIFFERENCES.items() if applies(told)), None)

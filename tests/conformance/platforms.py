@@ -84,15 +84,15 @@ def settings(dice: Dice) -> Json:
 
     Pod security checks are off, because Flyte's plugin accepts every pod.
     """
-    said = dice.some(KNOBS, dice.of([0.0, 0.1, 0.3]))
-    ours = dice.of(OURS) if dice.yes(0.3) else {}
+    said = dice.some(KNOBS, dice.pick([0.0, 0.1, 0.3]))
+    ours = dice.pick(OURS) if dice.yes(0.3) else {}
     return {**said, "kfpytorch": {**ours, "pod-security": {"mode": "off"}}}
 
 
 def metadata(dice: Dice) -> tuple[Json, str]:
     """Return the metadata of the task execution and its output prefix."""
-    execution, node = f"f{dice.randrange(16**8):08x}", dice.of(ATTEMPT)
-    attempt, interruptible = dice.of([0, 0, 1]), dice.yes(0.3)
+    execution, node = f"f{dice.randrange(16**8):08x}", dice.pick(ATTEMPT)
+    attempt, interruptible = dice.pick([0, 0, 1]), dice.yes(0.3)
     labels = {
         "domain": "d",
         "execution-id": execution,
@@ -102,7 +102,7 @@ def metadata(dice: Dice) -> tuple[Json, str]:
         "shard-key": "7",
         "task-name": "mod-train",
         "workflow-name": "mod-wf",
-        **dice.of(LABELS),
+        **dice.pick(LABELS),
     }
     about: Json = {
         "taskExecutionId": {
@@ -121,18 +121,18 @@ def metadata(dice: Dice) -> tuple[Json, str]:
         },
         "namespace": NAMESPACE,
         "labels": labels,
-        "k8sServiceAccount": dice.of(["", "default", "runner"]),
+        "k8sServiceAccount": dice.pick(["", "default", "runner"]),
     }
     if dice.yes(0.05):
         about["interruptible"] = True
     if dice.yes(0.3):
-        about["annotations"] = dice.of(
+        about["annotations"] = dice.pick(
             [{"note": "execution"}, {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}]
         )
     if dice.yes(0.3):
-        about["environmentVariables"] = dice.of([{"LEVEL": "warn"}, {"A": "1", "B": "2"}])
+        about["environmentVariables"] = dice.pick([{"LEVEL": "warn"}, {"A": "1", "B": "2"}])
     if dice.yes(0.3):
-        about["identity"] = {"executionIdentity": dice.of(["jane@example.com", "robot"])}
+        about["identity"] = {"executionIdentity": dice.pick(["jane@example.com", "robot"])}
     if dice.yes(0.15):
         about["overrides"] = overrides(dice)
     return about, f"s3://b/metadata/propeller/p-d-{execution}/{node}/data/{attempt}"
@@ -154,12 +154,12 @@ def overrides(dice: Dice) -> Json:
 
 def template_container(dice: Dice, name: str) -> Json:
     """Return a container of a platform's PodTemplate. It has an image because Kubernetes requires one."""
-    written: Json = {"name": name, "image": dice.of(IMAGES)}
+    written: Json = {"name": name, "image": dice.pick(IMAGES)}
     said = {
         "env": dice.few(ENVIRONMENT, 2),
         "volumeMounts": dice.few(MOUNTS, 1),
         "resources": resources(dice, KUBERNETES_QUANTITIES, 0.3),
-        "securityContext": dice.of(SECURITY),
+        "securityContext": dice.pick(SECURITY),
         "args": ["template"],
         "imagePullPolicy": "Never",
         "terminationMessagePath": "/dev/log",
@@ -180,25 +180,25 @@ def pod_template(dice: Dice, name: str) -> Json:
         "volumes": dice.few(VOLUMES, 2),
         "tolerations": dice.few(TOLERATIONS, 2),
         "nodeSelector": {"pool": "template"},
-        "affinity": dice.of(AFFINITIES),
+        "affinity": dice.pick(AFFINITIES),
         "serviceAccountName": "template",
         "schedulerName": "template-scheduler",
         "priorityClassName": "low",
         "hostNetwork": True,
-        "securityContext": dice.of(POD_SECURITY),
+        "securityContext": dice.pick(POD_SECURITY),
         "dnsPolicy": "ClusterFirst",
-        "dnsConfig": dice.of(DNS),
+        "dnsConfig": dice.pick(DNS),
         "restartPolicy": "Always",
-        "imagePullSecrets": dice.of([[{"name": "pull"}], [{"name": "template-pull"}]]),
+        "imagePullSecrets": dice.pick([[{"name": "pull"}], [{"name": "template-pull"}]]),
         "terminationGracePeriodSeconds": 10,
     }
     spec.update({key: value for key, value in said.items() if value and dice.yes(0.2)})
     return {
         "apiVersion": "v1",
         "kind": "PodTemplate",
-        "metadata": {"name": name, "namespace": dice.of([NAMESPACE, NAMESPACE, "flyte"])},
+        "metadata": {"name": name, "namespace": dice.pick([NAMESPACE, NAMESPACE, "flyte"])},
         "template": {
-            "metadata": {"labels": dice.of(LABELS), "annotations": dice.of([{}, {"note": "template"}])},
+            "metadata": {"labels": dice.pick(LABELS), "annotations": dice.pick([{}, {"note": "template"}])},
             "spec": spec,
         },
     }

@@ -108,7 +108,7 @@ def on_sidecar(found: Found) -> bool:
     return ".containers[" in found.path and ".containers[pytorch]" not in found.path
 
 
-def of_pods(part: str) -> Predicate:
+def build_pod_predicate(part: str) -> Predicate:
     """Return a predicate for an entry that our pods have and our job repeats."""
 
     def has(found: Found) -> bool:

@@ -87,7 +87,7 @@ def entries(said: Json) -> Json:
 
 def container(dice: Dice) -> Json:
     """Return a container target."""
-    written: Json = {"image": dice.of(IMAGES), "args": list(ARGS)}
+    written: Json = {"image": dice.pick(IMAGES), "args": list(ARGS)}
     if dice.yes(0.7):
         written["resources"] = entries(resources(dice, QUANTITIES, 0.4))
     if dice.yes(0.5):
@@ -101,13 +101,13 @@ def container(dice: Dice) -> Json:
 
 def pod_container(dice: Dice, name: str) -> Json:
     """Return a container of a pod spec. Flyte fills in the image and args of the primary container."""
-    written: Json = {"name": name, "image": dice.of(IMAGES)}
+    written: Json = {"name": name, "image": dice.pick(IMAGES)}
     if dice.yes(0.6):
         written["resources"] = resources(dice, KUBERNETES_QUANTITIES, 0.25)
     said = {
         "env": dice.few(ENVIRONMENT, 3),
         "volumeMounts": dice.few(MOUNTS, 2),
-        "securityContext": dice.of(SECURITY),
+        "securityContext": dice.pick(SECURITY),
         "command": ["sleep"],
         "args": ["9"],
         "imagePullPolicy": "Always",
@@ -117,12 +117,12 @@ def pod_container(dice: Dice, name: str) -> Json:
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     written.update({key: value for key, value in said.items() if value and dice.yes(0.25)})
-    return {**written, **(dice.of(OF_CONTAINERS) if dice.yes(0.2) else {})}
+    return {**written, **(dice.pick(OF_CONTAINERS) if dice.yes(0.2) else {})}
 
 
 def pod(dice: Dice) -> Json:
     """Return a k8s_pod target, as from an author's PodTemplate, with the name of its primary container."""
-    primary = dice.of(["primary", "trainer", "main"])
+    primary = dice.pick(["primary", "trainer", "main"])
     containers = [{**pod_container(dice, primary), "args": list(ARGS)}]
     for name in dice.few(["logs", "proxy", "default"], 2) if dice.yes(0.4) else []:
         containers.insert(dice.randint(0, 1), pod_container(dice, name))
@@ -134,24 +134,24 @@ def pod(dice: Dice) -> Json:
     said = {
         "volumes": dice.few(VOLUMES, 3),
         "tolerations": dice.few(TOLERATIONS, 2),
-        "nodeSelector": dice.of([{"pool": "train"}, {"disk": "ssd"}]),
-        "affinity": dice.of(AFFINITIES),
+        "nodeSelector": dice.pick([{"pool": "train"}, {"disk": "ssd"}]),
+        "affinity": dice.pick(AFFINITIES),
         "serviceAccountName": "trainer",
         "schedulerName": "kai-scheduler",
         "priorityClassName": "high",
         "hostNetwork": True,
-        "securityContext": dice.of(POD_SECURITY),
-        "dnsConfig": dice.of(DNS),
+        "securityContext": dice.pick(POD_SECURITY),
+        "dnsConfig": dice.pick(DNS),
         "restartPolicy": "OnFailure",
         "imagePullSecrets": [{"name": "pull"}],
         "terminationGracePeriodSeconds": 30,
         "runtimeClassName": "nvidia",
     }
     spec.update({key: value for key, value in said.items() if value and dice.yes(0.15)})
-    spec.update(dice.of(OF_PODS) if dice.yes(0.3) else {})
+    spec.update(dice.pick(OF_PODS) if dice.yes(0.3) else {})
     target: Json = {"podSpec": spec}
     if dice.yes(0.5):
-        target["metadata"] = {"labels": dice.of(LABELS), "annotations": dice.of([{}, {"note": "x"}])}
+        target["metadata"] = {"labels": dice.pick(LABELS), "annotations": dice.pick([{}, {"note": "x"}])}
     return {"k8sPod": target, "config": {"primary_container_name": primary}}
 
 
@@ -166,22 +166,22 @@ def role(dice: Dice, replicas: float | None) -> Json:
 
 
 def elastic_policy(dice: Dice) -> tuple[Json, float]:
-    most = dice.of([1.0, 2.0, 4.0])
-    least = dice.of([1.0, most])
+    most = dice.pick([1.0, 2.0, 4.0])
+    least = dice.pick([1.0, most])
     return {"minReplicas": least, "maxReplicas": most, **dice.some(ELASTIC, 0.97)}, most
 
 
 def custom(dice: Dice, version: int) -> Json:
     """Return the `custom` field of a task template."""
     written: Json = {}
-    workers = dice.of([0.0, 1.0, 2.0, 5.0])
+    workers = dice.pick([0.0, 1.0, 2.0, 5.0])
     if dice.yes(0.4):
         written["elasticConfig"], workers = elastic_policy(dice)
     if version == 0:
         return {**written, "workers": workers}
     written["workerReplicas"] = role(dice, workers)
     if dice.yes(0.8):
-        written["masterReplicas"] = role(dice, dice.of([None, 1.0]))
+        written["masterReplicas"] = role(dice, dice.pick([None, 1.0]))
     if dice.yes(0.4):
         written["runPolicy"] = dice.some(RUN_POLICY, 0.5)
     return written
@@ -189,13 +189,13 @@ def custom(dice: Dice, version: int) -> Json:
 
 def template(dice: Dice) -> Json:
     """Return a task template in its registered form."""
-    version = dice.of([0, 1, 1, 1, 1])
+    version = dice.pick([0, 1, 1, 1, 1])
     target = {"container": container(dice)} if dice.yes(0.6) else pod(dice)
     about: Json = {"retries": {"retries": 1}, "runtime": {"type": "FLYTE_SDK", "flavor": "python"}}
     if dice.yes(0.2):
-        about["podTemplateName"] = dice.of(["gang", "plain"])
+        about["podTemplateName"] = dice.pick(["gang", "plain"])
     if dice.yes(0.2):
-        about["metadata"] = {"labels": dice.of(LABELS), "annotations": dice.of([{}, {"note": "task"}])}
+        about["metadata"] = {"labels": dice.pick(LABELS), "annotations": dice.pick([{}, {"note": "task"}])}
     written = {
         "id": {"resourceType": "TASK", "project": "p", "domain": "d", "name": "mod.train", "version": "v1"},
         "type": "pytorch",
@@ -209,9 +209,9 @@ def template(dice: Dice) -> Json:
         written["securityContext"] = {"secrets": dice.few(SECRETS, 3)}
     extended: Json = {}
     if dice.yes(0.25):
-        extended["gpuAccelerator"] = dice.of(ACCELERATORS)
+        extended["gpuAccelerator"] = dice.pick(ACCELERATORS)
     if dice.yes(0.2):
-        extended["sharedMemory"] = dice.of(SHARED_MEMORY)
+        extended["sharedMemory"] = dice.pick(SHARED_MEMORY)
     return {**written, "extendedResources": extended} if extended else written
 
 
@@ -233,7 +233,7 @@ def case(dice: Dice, number: int) -> Json:
     return written
 
 
-def put(*path: Any, value: Any) -> Callable[[Json], None]:
+def set_value(*path: Any, value: Any) -> Callable[[Json], None]:
     """Return a mutation that writes a value and creates missing parent objects."""
 
     def spoil(written: Any) -> None:
@@ -265,7 +265,7 @@ def asking(quantity: str, name: str = "CPU") -> Json:
     return entries({"requests": {name: quantity}})
 
 
-def of_container(**said: Any) -> Callable[[Json], None]:
+def change_container(**said: Any) -> Callable[[Json], None]:
     """Return a mutation that replaces the target with this container."""
 
     def spoil(written: Json) -> None:
@@ -275,7 +275,7 @@ def of_container(**said: Any) -> Callable[[Json], None]:
     return spoil
 
 
-def of_workers(said: Json) -> Callable[[Json], None]:
+def change_workers(said: Json) -> Callable[[Json], None]:
     """Return a mutation that replaces the config with these workers."""
 
     def spoil(written: Json) -> None:
@@ -284,7 +284,7 @@ def of_workers(said: Json) -> Callable[[Json], None]:
     return spoil
 
 
-def of_pod(**spec: Any) -> Callable[[Json], None]:
+def change_pod(**spec: Any) -> Callable[[Json], None]:
     """Return a mutation that replaces the target with this pod, with primary container `main`."""
 
     def spoil(written: Json) -> None:
@@ -300,69 +300,69 @@ TRAINER = {"name": "main", "image": "a:1"}
 SHM = ("template", "extendedResources", "sharedMemory")
 SPOILT: list[tuple[str, Callable[[Json], None]]] = [
     ("no-target", no_target),
-    ("other-type", put("template", "type", value="spark")),
-    ("two-masters", put("template", "custom", "masterReplicas", value={"replicas": 2.0})),
-    ("no-gang", put("template", "custom", "kfpytorch", value={"gang": {"minMember": -1.0}})),
+    ("other-type", set_value("template", "type", value="spark")),
+    ("two-masters", set_value("template", "custom", "masterReplicas", value={"replicas": 2.0})),
+    ("no-gang", set_value("template", "custom", "kfpytorch", value={"gang": {"minMember": -1.0}})),
     ("no-custom", drop("template", "custom")),
-    ("empty-custom", put("template", "custom", value={})),
-    ("version-2", put("template", "taskTypeVersion", value=2)),
+    ("empty-custom", set_value("template", "custom", value={})),
+    ("version-2", set_value("template", "taskTypeVersion", value=2)),
     ("no-version", drop("template", "taskTypeVersion")),
-    ("custom-of-0-in-1", put("template", "custom", value={"workers": 2.0})),
+    ("custom-of-0-in-1", set_value("template", "custom", value={"workers": 2.0})),
     ("no-primary-name", drop("template", "config")),
-    ("wrong-primary-name", put("template", "config", value={"primary_container_name": "other"})),
-    ("no-such-pod-template", put("template", "metadata", "podTemplateName", value="missing")),
-    ("negative-workers", of_workers({"replicas": -1.0})),
-    ("half-a-worker", of_workers({"replicas": 2.5})),
-    ("workers-as-text", of_workers({"replicas": "3"})),
-    ("unknown-key", of_workers({"replicas": 2.0, "colour": "red"})),
-    ("restart-policy-7", of_workers({"replicas": 2.0, "restartPolicy": 7.0})),
-    ("restart-policy-text", of_workers({"replicas": 2.0, "restartPolicy": "SOMETIMES"})),
-    ("snake-case", put("template", "custom", value={"worker_replicas": {"replicas": 2.0}})),
-    ("duplicate-key", put("template", "custom", "worker_replicas", value={"replicas": 2.0})),
-    ("null-roles", put("template", "custom", "masterReplicas", value=None)),
-    ("two-mounts", of_pod(containers=[dict(TRAINER, volumeMounts=[MOUNTS[0], MOUNTS[0]])])),
-    ("two-ports", of_pod(containers=[dict(TRAINER, ports=[{"containerPort": 1}] * 2)])),
-    ("operators-port", of_pod(containers=[dict(TRAINER, ports=[{"containerPort": 23456, "name": "x"}])])),
-    ("two-volumes", of_pod(containers=[TRAINER], volumes=VOLUMES[:1] * 2)),
-    ("two-pull-secrets", of_pod(containers=[TRAINER], imagePullSecrets=[{"name": "pull"}] * 2)),
-    ("only-container", of_pod(containers=[dict(TRAINER, name="other")])),
-    ("port-as-text", of_pod(containers=[dict(TRAINER, ports="80")])),
-    ("priority-as-text", of_pod(containers=[TRAINER], priority="high")),
+    ("wrong-primary-name", set_value("template", "config", value={"primary_container_name": "other"})),
+    ("no-such-pod-template", set_value("template", "metadata", "podTemplateName", value="missing")),
+    ("negative-workers", change_workers({"replicas": -1.0})),
+    ("half-a-worker", change_workers({"replicas": 2.5})),
+    ("workers-as-text", change_workers({"replicas": "3"})),
+    ("unknown-key", change_workers({"replicas": 2.0, "colour": "red"})),
+    ("restart-policy-7", change_workers({"replicas": 2.0, "restartPolicy": 7.0})),
+    ("restart-policy-text", change_workers({"replicas": 2.0, "restartPolicy": "SOMETIMES"})),
+    ("snake-case", set_value("template", "custom", value={"worker_replicas": {"replicas": 2.0}})),
+    ("duplicate-key", set_value("template", "custom", "worker_replicas", value={"replicas": 2.0})),
+    ("null-roles", set_value("template", "custom", "masterReplicas", value=None)),
+    ("two-mounts", change_pod(containers=[dict(TRAINER, volumeMounts=[MOUNTS[0], MOUNTS[0]])])),
+    ("two-ports", change_pod(containers=[dict(TRAINER, ports=[{"containerPort": 1}] * 2)])),
+    ("operators-port", change_pod(containers=[dict(TRAINER, ports=[{"containerPort": 23456, "name": "x"}])])),
+    ("two-volumes", change_pod(containers=[TRAINER], volumes=VOLUMES[:1] * 2)),
+    ("two-pull-secrets", change_pod(containers=[TRAINER], imagePullSecrets=[{"name": "pull"}] * 2)),
+    ("only-container", change_pod(containers=[dict(TRAINER, name="other")])),
+    ("port-as-text", change_pod(containers=[dict(TRAINER, ports="80")])),
+    ("priority-as-text", change_pod(containers=[TRAINER], priority="high")),
     ("no-task-id", drop("metadata", "taskExecutionId", "taskId")),
-    ("bad-quantity", of_workers({"replicas": 2.0, "resources": asking("lots")})),
-    ("empty-quantity", of_workers({"replicas": 2.0, "resources": asking("")})),
-    ("negative-quantity", of_workers({"replicas": 2.0, "resources": asking("-1")})),
-    ("unknown-resource", of_workers({"replicas": 2.0, "resources": asking("1", "TPU")})),
-    ("zero-quantity", of_workers({"replicas": 2.0, "resources": asking("0")})),
-    ("storage", of_workers({"replicas": 2.0, "resources": asking("1Gi", "STORAGE")})),
-    ("no-processes", put(*ELASTIC_CONFIG, value={"minReplicas": 2.0, "maxReplicas": 2.0})),
-    ("custom-is-wrong", put("template", "custom", value={"workerReplicas": [1.0]})),
-    ("many-workers", of_workers({"replicas": 1000000.0})),
-    ("unrendered", of_container(image="a:1", args=["{{.input}}", "{{ .OutputPrefix }}"])),
-    ("no-image", of_container(args=["run"])),
-    ("copilot", of_container(image="a:1", args=["run"], dataConfig={"enabled": True})),
-    ("suffix-alone", of_workers({"replicas": 2.0, "resources": asking("Gi", "MEMORY")})),
+    ("bad-quantity", change_workers({"replicas": 2.0, "resources": asking("lots")})),
+    ("empty-quantity", change_workers({"replicas": 2.0, "resources": asking("")})),
+    ("negative-quantity", change_workers({"replicas": 2.0, "resources": asking("-1")})),
+    ("unknown-resource", change_workers({"replicas": 2.0, "resources": asking("1", "TPU")})),
+    ("zero-quantity", change_workers({"replicas": 2.0, "resources": asking("0")})),
+    ("storage", change_workers({"replicas": 2.0, "resources": asking("1Gi", "STORAGE")})),
+    ("no-processes", set_value(*ELASTIC_CONFIG, value={"minReplicas": 2.0, "maxReplicas": 2.0})),
+    ("custom-is-wrong", set_value("template", "custom", value={"workerReplicas": [1.0]})),
+    ("many-workers", change_workers({"replicas": 1000000.0})),
+    ("unrendered", change_container(image="a:1", args=["{{.input}}", "{{ .OutputPrefix }}"])),
+    ("no-image", change_container(args=["run"])),
+    ("copilot", change_container(image="a:1", args=["run"], dataConfig={"enabled": True})),
+    ("suffix-alone", change_workers({"replicas": 2.0, "resources": asking("Gi", "MEMORY")})),
     (
         "two-named-pytorch",
-        of_pod(containers=[dict(name=name, image="a:1") for name in ("pytorch", "main")]),
+        change_pod(containers=[dict(name=name, image="a:1") for name in ("pytorch", "main")]),
     ),
     (
         "min-over-max",
-        put(*ELASTIC_CONFIG, value={"minReplicas": 4.0, "maxReplicas": 2.0, "nprocPerNode": 1.0}),
+        set_value(*ELASTIC_CONFIG, value={"minReplicas": 4.0, "maxReplicas": 2.0, "nprocPerNode": 1.0}),
     ),
     (
         "more-than-max",
-        put(*ELASTIC_CONFIG, value={"minReplicas": 7.0, "maxReplicas": 9.0, "nprocPerNode": 1.0}),
+        set_value(*ELASTIC_CONFIG, value={"minReplicas": 7.0, "maxReplicas": 9.0, "nprocPerNode": 1.0}),
     ),
-    ("empty-elastic", put(*ELASTIC_CONFIG, value={})),
-    ("clean-pod-policy-9", put("template", "custom", "runPolicy", value={"cleanPodPolicy": 9.0})),
-    ("negative-ttl", put("template", "custom", "runPolicy", value={"ttlSecondsAfterFinished": -1.0})),
-    ("shm-no-path", put(*SHM, value={"mountName": "m"})),
-    ("shm-no-name", put(*SHM, value={"mountPath": "/m"})),
-    ("shm-bad-size", put(*SHM, value={"mountName": "m", "mountPath": "/m", "sizeLimit": "big"})),
-    ("shm-clash", put(*SHM, value={"mountName": "data", "mountPath": "/data"})),
-    ("empty-template-name", put("template", "metadata", "podTemplateName", value="")),
-    ("other-namespace", put("metadata", "namespace", value="elsewhere")),
+    ("empty-elastic", set_value(*ELASTIC_CONFIG, value={})),
+    ("clean-pod-policy-9", set_value("template", "custom", "runPolicy", value={"cleanPodPolicy": 9.0})),
+    ("negative-ttl", set_value("template", "custom", "runPolicy", value={"ttlSecondsAfterFinished": -1.0})),
+    ("shm-no-path", set_value(*SHM, value={"mountName": "m"})),
+    ("shm-no-name", set_value(*SHM, value={"mountPath": "/m"})),
+    ("shm-bad-size", set_value(*SHM, value={"mountName": "m", "mountPath": "/m", "sizeLimit": "big"})),
+    ("shm-clash", set_value(*SHM, value={"mountName": "data", "mountPath": "/data"})),
+    ("empty-template-name", set_value("template", "metadata", "podTemplateName", value="")),
+    ("other-namespace", set_value("metadata", "namespace", value="elsewhere")),
 ]
 
 

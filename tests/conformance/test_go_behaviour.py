@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from dice import Json
-from peers import ask
+from peers import query_peer
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(1800)]
 
@@ -115,7 +115,7 @@ BEHAVIOUR: dict[str, tuple[Json, str, Any]] = {
 @pytest.fixture(scope="module")
 def built(go_plugin: Path) -> dict[str, Json]:
     lines = [with_values(name, said) for name, (said, _, _) in BEHAVIOUR.items()]
-    return {answer["id"]: answer for answer in ask([go_plugin], lines)}
+    return {answer["id"]: answer for answer in query_peer([go_plugin], lines)}
 
 
 def with_values(name: str, said: Json) -> Json:
@@ -147,7 +147,9 @@ def test_the_plugin_does_what_is_known_of_it(name: str, built: dict[str, Json]) 
 
 def test_secrets_are_annotations_in_a_text_form(go_plugin: Path) -> None:
     secret = {"group": "g", "key": "k"}
-    (answer,) = ask([go_plugin], [with_values("29", {"template.securityContext": {"secrets": [secret]}})])
+    (answer,) = query_peer(
+        [go_plugin], [with_values("29", {"template.securityContext": {"secrets": [secret]}})]
+    )
     annotation = answer["manifest"]["metadata"]["annotations"]["flyte.secrets/s0"]
     alphabet = bytes.maketrans(b"abcdefghijklmnopqrstuvwxyz123456", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
     padding = "=" * (-len(annotation) % 8)
@@ -177,7 +179,7 @@ PHASES: dict[str, tuple[Json, str]] = {
 def test_the_plugin_believes_what_is_known_of_it(name: str, go_plugin: Path) -> None:
     status, expected = PHASES[name]
     job = {"metadata": {"name": "j", "creationTimestamp": STARTED}, "spec": {}, "status": status}
-    (answer,) = ask([go_plugin, "--phase"], [{"id": name, "job": job}])
+    (answer,) = query_peer([go_plugin, "--phase"], [{"id": name, "job": job}])
     if "error" in answer:
         assert expected.removeprefix("error ") in answer["error"]["message"]
     else:

@@ -5,8 +5,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from peers import ROOT, ask
-from phases import DIFFERENCES, Told, cases, differs, explanation
+from peers import ROOT, query_peer
+from phases import DIFFERENCES, GoPhase, cases, differs, explanation
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(1800)]
 
@@ -16,19 +16,19 @@ SHOWN = 20
 
 
 @pytest.fixture(scope="module")
-def told(go_plugin: Path) -> list[Told]:
+def list_differences(go_plugin: Path) -> list[GoPhase]:
     judged = [case for case in cases() if case.get("job")]
     asked = [{"id": case["id"], "job": case["job"]} for case in judged]
-    answers = ask([go_plugin, "--phase"], asked)
+    answers = query_peer([go_plugin, "--phase"], asked)
     return [each for case, answer in zip(judged, answers, strict=True) for each in differs(case, answer)]
 
 
-def test_a_job_has_the_same_phase(told: list[Told]) -> None:
-    assert [str(each) for each in told if explanation(each) is None][:SHOWN] == []
+def test_a_job_has_the_same_phase(list_differences: list[GoPhase]) -> None:
+    assert [str(each) for each in list_differences if explanation(each) is None][:SHOWN] == []
 
 
-def test_every_entry_applies_as_often_as_the_page_says(told: list[Told]) -> None:
-    counts = Counter(explanation(each) for each in told)
+def test_every_entry_applies_as_often_as_the_page_says(list_differences: list[GoPhase]) -> None:
+    counts = Counter(explanation(each) for each in list_differences)
     assert [name for name in DIFFERENCES if not counts[name]] == []
     written = {name: int(count) for name, count in ENTRY.findall(PAGE.read_text())}
     assert written == {name: counts[name] for name in DIFFERENCES}

@@ -10,7 +10,7 @@ import pytest
 from comparing import Found, compare
 from dice import Json
 from differences import DIFFERENCES, explanation
-from peers import ROOT, ask, render
+from peers import ROOT, query_peer, render
 from phases import DIFFERENCES as PHASES
 from templates import cases
 
@@ -33,13 +33,13 @@ def tasks() -> list[Json]:
 
 @pytest.fixture(scope="module")
 def theirs(go_plugin: Path, tasks: list[Json]) -> dict[str, Json]:
-    return {answer["id"]: answer for answer in ask([go_plugin], tasks)}
+    return {answer["id"]: answer for answer in query_peer([go_plugin], tasks)}
 
 
 @pytest.fixture(scope="module")
 def arrived(go_plugin: Path, tasks: list[Json]) -> list[Json]:
     """Return the tasks as FlytePropeller's connector plugin sends them, without tasks that it never sends."""
-    sent = zip(tasks, ask([go_plugin, "--arrival"], tasks), strict=True)
+    sent = zip(tasks, query_peer([go_plugin, "--arrival"], tasks), strict=True)
     return [{**task, "template": sending["template"]} for task, sending in sent if "template" in sending]
 
 

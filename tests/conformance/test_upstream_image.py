@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from e2e.road import conftest as roads
 from e2e.road import plain_tasks
-from e2e.road.conftest import Road, ended
+from e2e.road.conftest import Road, wait_for_outcome
 
 pytestmark = [pytest.mark.conformance, pytest.mark.torch, pytest.mark.timeout(900)]
 
@@ -20,12 +20,12 @@ def test_an_image_with_upstreams_plugin_runs_under_our_backend(
     """Run tasks from both images. Output `o1` is the path of the package that ran."""
     road = serve("--images", f"upstream:1={upstream}", "--images", f"image:1={sys.prefix}")
     started = [
-        road.propeller.ask(task, {"value": 10}, image="upstream:1").start()
+        road.propeller.prepare(task, {"value": 10}, image="upstream:1").start()
         for task in (plain_tasks.elastic, plain_tasks.replicas)
     ]
-    failing = road.propeller.ask(plain_tasks.fails, {"labels": 31}, image="upstream:1").start()
-    outcomes = [ended(execution, 120) for execution in started]
-    failed = ended(failing, 120)
+    failing = road.propeller.prepare(plain_tasks.fails, {"labels": 31}, image="upstream:1").start()
+    outcomes = [wait_for_outcome(execution, 120) for execution in started]
+    failed = wait_for_outcome(failing, 120)
 
     assert [outcome.phase for outcome in outcomes] == ["SUCCEEDED", "SUCCEEDED"]
     assert [outcome.outputs["o0"] for outcome in outcomes] == [21, 10]

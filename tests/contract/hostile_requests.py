@@ -135,7 +135,7 @@ def all_kinds(size: int, meta: bytes) -> Iterator[Request]:
     """Yield all creations, and all other requests for a job."""
     for _, data in creations(size):
         yield "CreateTask", data
-    yield from others(size, meta)
+    yield from build_job_requests(size, meta)
 
 
 def large(size: int, meta: bytes) -> Iterator[Request]:
@@ -152,7 +152,7 @@ def large(size: int, meta: bytes) -> Iterator[Request]:
     yield "GetTask", admin.GetTaskRequest(resource_meta=b"x" * size).SerializeToString()
 
 
-def others(size: int, meta: bytes) -> Iterator[Request]:
+def build_job_requests(size: int, meta: bytes) -> Iterator[Request]:
     """Yield requests for a job: with large references, queries and texts."""
     references = (meta, meta + b"x" * size, b"\x1a" + _length(size) + b"n" * size, b"\x08\x01" * (size // 2))
     for reference in references:

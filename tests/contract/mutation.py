@@ -159,7 +159,7 @@ def _change(owner: Message, field: FieldDescriptor, dice: random.Random) -> None
     elif isinstance(owner, struct_pb2.Value):
         owner.CopyFrom(_value(dice))
     elif _is_map(field):
-        _put(getattr(owner, field.name), field, dice)
+        _set_map_value(getattr(owner, field.name), field, dice)
     elif field.is_repeated:
         _extend(getattr(owner, field.name), field, dice)
     elif field.message_type is not None:
@@ -168,7 +168,7 @@ def _change(owner: Message, field: FieldDescriptor, dice: random.Random) -> None
         setattr(owner, field.name, _scalar(field, dice))
 
 
-def _put(held: Any, field: FieldDescriptor, dice: random.Random) -> None:
+def _set_map_value(held: Any, field: FieldDescriptor, dice: random.Random) -> None:
     key = dice.choice(TEXTS)
     if _holds_messages(field):
         held[key].MergeFrom(_message(field.message_type.fields_by_name["value"], dice))

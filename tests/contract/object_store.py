@@ -38,16 +38,16 @@ class _Answers(BaseHTTPRequestHandler):
         prefix = parse_qs(url.query).get("prefix", [""])[0]
         bucket.asked.append(key or f"list {prefix}")
         if bucket.denied:
-            self._say(403, _ERROR.format("AccessDenied").encode())
+            self._respond(403, _ERROR.format("AccessDenied").encode())
         elif not key:
-            self._say(200, _listing(bucket.objects, prefix).encode())
+            self._respond(200, _listing(bucket.objects, prefix).encode())
         elif key not in bucket.objects:
-            self._say(404, _ERROR.format("NoSuchKey").encode())
+            self._respond(404, _ERROR.format("NoSuchKey").encode())
         else:
             first, _, last = self.headers["Range"].removeprefix("bytes=").partition("-")
-            self._say(206, bucket.objects[key][int(first) : int(last) + 1])
+            self._respond(206, bucket.objects[key][int(first) : int(last) + 1])
 
-    def _say(self, code: int, body: bytes) -> None:
+    def _respond(self, code: int, body: bytes) -> None:
         self.send_response(code)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Content-Type", "application/xml")

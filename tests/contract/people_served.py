@@ -31,7 +31,7 @@ LABEL = "training.kubeflow.org/"
 NOW = datetime(2026, 1, 1, 0, 2, tzinfo=timezone.utc)
 
 
-def at(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     return f"2026-01-01T00:{int(seconds) // 60:02}:{seconds % 60:06.3f}Z"
 
 
@@ -47,11 +47,11 @@ class TalkingCluster(ScriptedCluster):
         """Logs break off after their first line."""
 
     def write(self, pod: str, seconds: float, text: str) -> None:
-        self.written.setdefault(pod, []).append(LogLine(time=at(seconds), text=text))
+        self.written.setdefault(pod, []).append(LogLine(time=format_time(seconds), text=text))
 
     async def record_event(self, event: Any) -> None:
         await super().record_event(event)
-        self.put(event)
+        self.apply(event)
 
     async def read_log(self, pod: ObjectName, request: LogRequest) -> AsyncIterator[LogLine]:
         lines = self.written.get(f"{pod.name} (previous)" if request.previous else pod.name, [])
@@ -123,7 +123,7 @@ def a_job(name: str, *conditions: str, made: float = 0, workers: int = 1, **said
     metadata = {
         "name": name,
         "namespace": NAMESPACE,
-        "creationTimestamp": at(made),
+        "creationTimestamp": format_time(made),
         "annotations": {task_annotation.ANNOTATION: task_annotation.encode(run, Deadlines(), {})},
         **said.pop("metadata", {}),
     }
@@ -139,12 +139,16 @@ def a_job(name: str, *conditions: str, made: float = 0, workers: int = 1, **said
 
 
 def status(*conditions: str) -> dict[str, Any]:
-    times = {"completionTime": at(60)} if {"Succeeded", "Failed"} & set(conditions) else {}
+    times = {"completionTime": format_time(60)} if {"Succeeded", "Failed"} & set(conditions) else {}
     return {
-        "startTime": at(1),
+        "startTime": format_time(1),
         **times,
         "conditions": [
-            {"type": kind, "status": "True", "lastTransitionTime": at(60 if kind != "Created" else 0)}
+            {
+                "type": kind,
+                "status": "True",
+                "lastTransitionTime": format_time(60 if kind != "Created" else 0),
+            }
             for kind in conditions
         ],
     }
@@ -158,7 +162,7 @@ def a_pod(job: str, replica: str, state: Mapping[str, Any] | None = None, **said
         "metadata": {
             "name": f"{job}-{replica}",
             "namespace": NAMESPACE,
-            "creationTimestamp": at(1),
+            "creationTimestamp": format_time(1),
             "labels": {LABEL + "job-name": job, LABEL + "replica-type": role, LABEL + "replica-index": index},
         },
         "spec": {"nodeName": said.pop("node", "node-0")},
@@ -166,14 +170,14 @@ def a_pod(job: str, replica: str, state: Mapping[str, Any] | None = None, **said
             "phase": phase,
             "conditions": [{"type": "Ready", "status": "True" if phase == "Running" else "False"}],
             "containerStatuses": [
-                {"name": "pytorch", "state": state or {"running": {"startedAt": at(5)}}, **said}
+                {"name": "pytorch", "state": state or {"running": {"startedAt": format_time(5)}}, **said}
             ],
         },
     }
 
 
 @dataclass
-class Served:
+class ServedJobs:
     """A server that is running."""
 
     endpoint: str
@@ -189,9 +193,9 @@ class Served:
 
         return asyncio.run_coroutine_threadsafe(done(), self._loop).result(10)
 
-    def put(self, *manifests: Any) -> None:
+    def apply(self, *manifests: Any) -> None:
         for manifest in manifests:
-            self.do(lambda manifest=manifest: self.cluster.put(manifest))
+            self.do(lambda manifest=manifest: self.cluster.apply(manifest))
 
 
 @contextmanager
@@ -201,7 +205,7 @@ def serving_people(
     nodes: FewNodes | None = None,
     streams: int = 100,
     credentials: grpc.ServerCredentials | None = None,
-) -> Iterator[Served]:
+) -> Iterator[ServedJobs]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -244,7 +248,7 @@ def serving_people(
 
     server, port, following = asyncio.run_coroutine_threadsafe(started(), loop).result(10)
     try:
-        yield Served(f"127.0.0.1:{port}", cluster, nodes or FewNodes(), loop)
+        yield ServedJobs(f"127.0.0.1:{port}", cluster, nodes or FewNodes(), loop)
     finally:
         asyncio.run_coroutine_threadsafe(stopped(server, following), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)

@@ -64,7 +64,7 @@ class ScriptedCluster:
 
     # ---- changes by tests
 
-    def put(self, manifest: Any) -> Any:
+    def apply(self, manifest: Any) -> Any:
         """Store an object, as the operator, a kubelet or a user does."""
         metadata = {
             "uid": f"uid-{next(self._uids)}",
@@ -75,7 +75,7 @@ class ScriptedCluster:
         }
         stored = {**manifest, "metadata": metadata}
         self.objects[manifest["kind"], metadata["namespace"], metadata["name"]] = stored
-        self._tell(stored)
+        self._publish(stored)
         return stored
 
     def _owned(self, manifest: Any) -> Any:
@@ -88,23 +88,23 @@ class ScriptedCluster:
     def status(self, name: str, status: Any) -> None:
         """Write the status of a job, as the operator does."""
         (stored,) = (each for key, each in self.objects.items() if key[0] == "PyTorchJob" and key[2] == name)
-        self.put({**stored, "status": status})
+        self.apply({**stored, "status": status})
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
         if self.objects.pop((kind, namespace, name), None) is not None:
             gone = ObjectName(namespace=namespace, name=name)
-            self._say(lambda sink: sink.drop_record({"PyTorchJob": Job, "Pod": Pod}[kind], gone))
+            self._notify(lambda sink: sink.drop_record({"PyTorchJob": Job, "Pod": Pod}[kind], gone))
 
     def relist(self) -> None:
         """Send a new list, as after a broken watch."""
         for sink in self._sinks:
             self._list(sink)
 
-    def _tell(self, stored: Any) -> None:
+    def _publish(self, stored: Any) -> None:
         namespace, read = stored["metadata"]["namespace"], _READERS[stored["kind"]]
-        self._say(lambda sink: sink.put_record(namespace, read(stored)))
+        self._notify(lambda sink: sink.put_record(namespace, read(stored)))
 
-    def _say(self, change: Callable[[Sink], None]) -> None:
+    def _notify(self, change: Callable[[Sink], None]) -> None:
         if self.deaf:
             return
         for sink in self._sinks:
@@ -115,7 +115,7 @@ class ScriptedCluster:
             found = [(key[1], _READERS[kind](each)) for key, each in self.objects.items() if key[0] == kind]
             sink.replace_records(record, found)
 
-    async def _asked(self, what: str) -> None:
+    async def _record_call(self, what: str) -> None:
         self.calls.append(what)
         await self.slow.wait()
         if self.away:
@@ -124,28 +124,28 @@ class ScriptedCluster:
     # ---- requests of the server
 
     async def create(self, manifest: Manifest) -> Manifest:
-        await self._asked("create")
+        await self._record_call("create")
         if self.refusal is not None:
             raise self.refusal
         said: Any = manifest
         if (said["kind"], said["metadata"]["namespace"], said["metadata"]["name"]) in self.objects:
             raise AlreadyExists(said["metadata"]["name"])
-        made = self.put(said)
+        made = self.apply(said)
         await self.late.wait()
         return made
 
-    def _found(self, kind: str, name: ObjectName) -> Any:
+    def _find(self, kind: str, name: ObjectName) -> Any:
         stored = self.objects.get((kind, name.namespace, name.name))
         return stored if stored is not None and name.uid in (None, stored["metadata"]["uid"]) else None
 
     async def get(self, name: ObjectName, *, awaited: bool = True) -> Manifest | None:
-        await self._asked("get")
-        found: Manifest | None = self._found("PyTorchJob", name)
+        await self._record_call("get")
+        found: Manifest | None = self._find("PyTorchJob", name)
         await self.late.wait()
         return found
 
     async def list_pods(self, job: ObjectName) -> Sequence[Pod] | None:
-        await self._asked("pods")
+        await self._record_call("pods")
         there = [each for key, each in self.objects.items() if key[:2] == ("Pod", job.namespace)]
         found = [read_pod(each) for each in there if each["metadata"]["labels"].get(LABEL) == job.name]
         await self.late.wait()
@@ -153,44 +153,44 @@ class ScriptedCluster:
 
     async def patch(self, name: ObjectName, patch: Manifest, *, awaited: bool = False) -> None:
         self.awaited += ["patch"] if awaited else []
-        await self._asked("patch")
-        stored = self._found("PyTorchJob", name)
+        await self._record_call("patch")
+        stored = self._find("PyTorchJob", name)
         if stored is not None:
             patched: Any = merge_patch(stored, patch)
             if patched["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"]:
                 raise Outdated("the object has been modified")
-            self.put(patched)
+            self.apply(patched)
 
     async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:
         self.awaited += ["delete"] if awaited else []
-        await self._asked("delete")
-        if self._found("PyTorchJob", name) is not None:
+        await self._record_call("delete")
+        if self._find("PyTorchJob", name) is not None:
             self.remove("PyTorchJob", name.namespace, name.name)
 
     async def delete_pod(self, name: ObjectName) -> None:
-        await self._asked(f"delete_pod {name.name}")
-        if self._found("Pod", name) is not None:
+        await self._record_call(f"delete_pod {name.name}")
+        if self._find("Pod", name) is not None:
             self.remove("Pod", name.namespace, name.name)
 
     async def stop_pod(self, name: ObjectName) -> None:
-        await self._asked(f"stop_pod {name.name}")
+        await self._record_call(f"stop_pod {name.name}")
         if self.may_not_stop is not None:
             raise self.may_not_stop
-        pod = self._found("Pod", name)
+        pod = self._find("Pod", name)
         if pod is not None:
-            self.put({**pod, "status": {**pod["status"], "phase": "Failed", "reason": "DeadlineExceeded"}})
+            self.apply({**pod, "status": {**pod["status"], "phase": "Failed", "reason": "DeadlineExceeded"}})
 
     async def delete_companion(self, manifest: Manifest) -> None:
-        await self._asked("delete_companion")
+        await self._record_call("delete_companion")
 
     async def record_event(self, event: Manifest) -> None:
-        await self._asked("record")
+        await self._record_call("record")
 
     async def find_owner(self, namespace: str, execution: str) -> OwnerReference | None:
         return self.owners.get((namespace, execution))
 
     async def list_pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
-        await self._asked("pod_templates")
+        await self._record_call("pod_templates")
         return [each for each in self.templates if each["metadata"]["name"] == name]
 
     async def watch(self, sink: Sink) -> None:

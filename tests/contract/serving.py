@@ -74,7 +74,7 @@ class Served:
     orders: BackgroundOperations
     channel: grpc.aio.Channel
     store: Path
-    now: list[datetime] = field(default_factory=list)
+    get_now: list[datetime] = field(default_factory=list)
 
     def prefix(self, attempt: int = 0, execution: str = "f1") -> str:
         return f"file://{self.store}/{execution}/n0/data/{attempt}"
@@ -112,7 +112,7 @@ class Served:
         (folder / name).write_bytes(data)
 
 
-def now() -> datetime:
+def get_now() -> datetime:
     return datetime.now(timezone.utc)
 
 
@@ -121,7 +121,7 @@ async def serving(
     store: Path,
     cluster: ScriptedCluster | None = None,
     said: Mapping[str, Any] | None = None,
-    now: Callable[[], datetime] = now,
+    now: Callable[[], datetime] = get_now,
     *,
     looks: CapabilitySource | None = None,
     seconds: int = keepers.ROUND,
@@ -162,7 +162,7 @@ async def serving(
         await orders.drain(0)
 
 
-async def until(true: Callable[[], Awaitable[bool] | bool], seconds: float = 30) -> None:
+async def wait_until(true: Callable[[], Awaitable[bool] | bool], seconds: float = 30) -> None:
     """Wait until a condition is true."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from scripted_cluster import ago
-from serving import NAMESPACE, RING, Served, serving, until
+from serving import NAMESPACE, RING, Served, serving, wait_until
 
 from backend_plugin.core import job_ref
 
@@ -15,13 +15,13 @@ Story = Callable[[Served], Awaitable[None]]
 LABEL = "training.kubeflow.org/"
 
 
-def tell(story: Story, store: Path, **more: Any) -> None:
-    async def told() -> None:
+def run_story(story: Story, store: Path, **more: Any) -> None:
+    async def run() -> None:
         async with serving(store, **more) as served:
-            await until(served.cache.ready.is_set)
+            await wait_until(served.cache.ready.is_set)
             await story(served)
 
-    asyncio.run(told())
+    asyncio.run(run())
 
 
 def condition(kind: str, **said: Any) -> dict[str, Any]:

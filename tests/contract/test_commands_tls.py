@@ -59,7 +59,7 @@ def serve(folder: Path) -> Iterator[Port]:
                     credentials=build_server_credentials(said) if tls else None,
                 )
             )
-            served.put(a_job("f1-n0-0-aaa", "Running"))
+            served.apply(a_job("f1-n0-0-aaa", "Running"))
             return int(served.endpoint.rpartition(":")[2])
 
         yield start

@@ -55,7 +55,7 @@ def phase(stub: AsyncAgentServiceStub, reference: bytes) -> str:
     return TaskExecution.Phase.Name(stub.GetTask(request, timeout=10).resource.phase)
 
 
-def until(stub: AsyncAgentServiceStub, reference: bytes, wanted: str) -> None:
+def wait_for_phase(stub: AsyncAgentServiceStub, reference: bytes, wanted: str) -> None:
     deadline = time.monotonic() + 60
     while (now := phase(stub, reference)) != wanted:
         assert time.monotonic() < deadline, now
@@ -83,12 +83,12 @@ def test_a_stock_connector_runs_jobs_and_tells_of_them(tmp_path: Path) -> None:
 
         stub = AsyncAgentServiceStub(channel)
         done, endless = create(stub, "f1", 0), create(stub, "f2", 600)
-        until(stub, done, "SUCCEEDED")
-        until(stub, endless, "RUNNING")
+        wait_for_phase(stub, done, "SUCCEEDED")
+        wait_for_phase(stub, endless, "RUNNING")
         assert len(mark.read_text().splitlines()) == 4
         request = admin.DeleteTaskRequest(resource_meta=endless, task_category=CATEGORY)
         stub.DeleteTask(request, timeout=10)
-        until(stub, endless, "RETRYABLE_FAILED")
+        wait_for_phase(stub, endless, "RETRYABLE_FAILED")
 
         refused = admin.CreateTaskRequest(template=template(), output_prefix="http://x/y")
         reference = bytes(stub.CreateTask(refused, timeout=10).resource_meta)

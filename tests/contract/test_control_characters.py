@@ -13,7 +13,7 @@ import click
 import grpc
 import pytest
 from serving import Served
-from stories import name_of, pod, status, tell
+from stories import name_of, pod, run_story, status
 
 from backend_plugin.cli import command_errors, jobs, json_lines, tables
 from backend_plugin.core import printable
@@ -46,14 +46,14 @@ def test_flyte_is_told_of_no_such_characters(tmp_path: Path) -> None:
                 "state": {"terminated": {"exitCode": 1, "reason": "Error", "message": f"no data {EVIL}"}},
             }
         ]
-        served.cluster.put(failed)
+        served.cluster.apply(failed)
         served.cluster.status(name_of(meta), status("Failed"))
         while not (message := (await served.get(meta)).message).count("no data"):
             await asyncio.sleep(0.01)
         assert printable.escape(message) == message
         assert r"\x9b0m \u202egnp.exe" in message
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_errors_of_calls_hold_none(tmp_path: Path, error: Exception) -> None:
             await served.create()
         assert SHOWN in str(caught.value.details())
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_people_are_sent_none(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from scripted_cluster import ScriptedCluster, ago
-from serving import NAMESPACE, Served, serving, until
+from serving import NAMESPACE, Served, serving, wait_until
 from stories import name_of
 
 from backend_plugin.shell import job_deleter
@@ -22,10 +22,10 @@ class Keeping(ScriptedCluster):
     """A cluster in which every job has finalizers until `let_go` is called."""
 
     async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:
-        await self._asked("delete")
-        if (stored := self._found("PyTorchJob", name)) is not None:
+        await self._record_call("delete")
+        if (stored := self._find("PyTorchJob", name)) is not None:
             keeps = {"finalizers": ["example.com/audit", "example.com/bill"], "deletionTimestamp": ago(0)}
-            self.put({**stored, "metadata": {**stored["metadata"], **keeps}})
+            self.apply({**stored, "metadata": {**stored["metadata"], **keeps}})
 
     def let_go(self, name: str) -> None:
         self.remove("PyTorchJob", NAMESPACE, name)
@@ -37,7 +37,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_deleter, "LEAVING", (0.1, 0.2))
 
 
-def tell(story: Callable[[Served], Awaitable[None]], cluster: ScriptedCluster, store: Path) -> None:
+def run_story(story: Callable[[Served], Awaitable[None]], cluster: ScriptedCluster, store: Path) -> None:
     async def all_of_it() -> None:
         async with serving(store, cluster, seconds=1) as served:
             await story(served)
@@ -45,7 +45,7 @@ def tell(story: Callable[[Served], Awaitable[None]], cluster: ScriptedCluster, s
     asyncio.run(all_of_it())
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def list_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.message for each in caplog.records if each.levelno >= logging.WARNING]
 
 
@@ -65,15 +65,15 @@ def test_who_keeps_a_deleted_job_is_told_once_and_its_order_ends_when_it_is_gone
         begun = loop.time()
         await served.delete(meta)
         assert loop.time() - begun < 0.3  # The call does not wait for the finalizers.
-        await until(lambda: WORD in said(caplog))
+        await wait_until(lambda: WORD in list_messages(caplog))
         await asyncio.sleep(1.5)
-        assert (cluster.calls, said(caplog)) == (["get", "delete", "get"], [WORD])
+        assert (cluster.calls, list_messages(caplog)) == (["get", "delete", "get"], [WORD])
         assert served.orders.count_running("await_removal") == 1
         cluster.let_go(name_of(meta))
-        await until(is_ended(served))
+        await wait_until(is_ended(served))
         assert len(cluster.calls) == 3
 
-    tell(story, cluster, tmp_path)
+    run_story(story, cluster, tmp_path)
 
 
 def test_a_job_that_was_made_anew_is_not_the_one_that_was_deleted(
@@ -88,12 +88,12 @@ def test_a_job_that_was_made_anew_is_not_the_one_that_was_deleted(
         again = await served.create()
         assert name_of(again) == name_of(meta)
         cluster.calls.clear()
-        await until(is_ended(served))
+        await wait_until(is_ended(served))
         assert cluster.calls == []
         assert [key[2] for key in cluster.objects] == [name_of(again)]
-        assert said(caplog) == []
+        assert list_messages(caplog) == []
 
-    tell(story, cluster, tmp_path)
+    run_story(story, cluster, tmp_path)
 
 
 @pytest.mark.parametrize(("deaf", "asked"), [(False, ["get", "delete"]), (True, ["get", "delete", "get"])])
@@ -107,10 +107,10 @@ def test_that_a_job_is_gone_is_asked_only_where_nobody_tells(
         cluster.calls.clear()
         cluster.deaf = deaf
         await served.delete(meta)
-        await until(is_ended(served))
-        assert (cluster.calls, said(caplog)) == (asked, [])
+        await wait_until(is_ended(served))
+        assert (cluster.calls, list_messages(caplog)) == (asked, [])
 
-    tell(story, cluster, tmp_path)
+    run_story(story, cluster, tmp_path)
 
 
 class Full(ScriptedCluster):
@@ -140,10 +140,10 @@ def test_a_deletion_that_a_restart_would_forget_is_not_acknowledged(
             assert "disk is full" in str(caught.value.details())
         assert served.orders.count_running("delete_job") == 1
         cluster.is_full = False
-        await until(lambda: not cluster.objects)
+        await wait_until(lambda: not cluster.objects)
         await served.delete(meta)
 
-    tell(story, cluster, tmp_path)
+    run_story(story, cluster, tmp_path)
 
 
 def test_a_deletion_that_a_cluster_keeps_for_itself_is_acknowledged_though_it_is_away(
@@ -157,6 +157,6 @@ def test_a_deletion_that_a_cluster_keeps_for_itself_is_acknowledged_though_it_is
         cluster.away = True
         await served.delete(meta)
         cluster.away = False
-        await until(lambda: not cluster.objects)
+        await wait_until(lambda: not cluster.objects)
 
-    tell(story, cluster, tmp_path)
+    run_story(story, cluster, tmp_path)

@@ -62,7 +62,7 @@ async def listening(credentials: grpc.ServerCredentials | None = None) -> AsyncI
         yield int(served.address.rpartition(":")[2])
 
 
-def told(
+def probe(
     name: str,
     scheme: str = "grpcs://",
     credentials: grpc.ServerCredentials | None = None,
@@ -70,24 +70,24 @@ def told(
 ) -> tuple[str, str]:
     """Return the problem and the remedy, with PORT in place of the port."""
 
-    async def asked() -> ProbeResult:
+    async def run_probe() -> ProbeResult:
         async with listening(credentials) as port:
             found = await tried(f"{scheme}{name}:{port}", certificate)
             return ProbeResult(
                 what="", trouble=found.trouble, remedy=found.remedy.replace(f":{port}", ":PORT")
             )
 
-    found = asyncio.run(asked())
+    found = asyncio.run(run_probe())
     return found.trouble, found.remedy
 
 
 def test_with_the_right_certificate_nothing_of_it_is_said(tmp_path: Path) -> None:
-    trouble, _ = told("127.0.0.1", credentials=secured(tmp_path), certificate=tmp_path / "ca.crt")
+    trouble, _ = probe("127.0.0.1", credentials=secured(tmp_path), certificate=tmp_path / "ca.crt")
     assert trouble == "serves no tasks of type pytorch; its types are none"
 
 
 def test_a_server_without_tls_is_asked_without(tmp_path: Path) -> None:
-    trouble, remedy = told("127.0.0.1")
+    trouble, remedy = probe("127.0.0.1")
     assert trouble == "does not use TLS, and the call used it"
     assert remedy.startswith("kfpytorch doctor --connector 127.0.0.1:PORT  # and for Flyte insecure: true")
 
@@ -102,7 +102,7 @@ def test_a_file_that_cannot_be_trusted_by_is_told_and_not_the_server(
     file = tmp_path / "roots.crt"
     if content is not None:
         file.write_text(content)
-    trouble, remedy = told("127.0.0.1", credentials=secured(tmp_path), certificate=file)
+    trouble, remedy = probe("127.0.0.1", credentials=secured(tmp_path), certificate=file)
     assert f"{file}" in trouble
     assert why in trouble
     assert remedy.startswith("name PEM files with --ca")
@@ -133,7 +133,7 @@ def test_of_a_handshake_that_is_reset_nothing_is_claimed(resetting: int) -> None
 
 
 def test_a_server_with_tls_is_asked_with_it(tmp_path: Path) -> None:
-    trouble, remedy = told("127.0.0.1", "", secured(tmp_path))
+    trouble, remedy = probe("127.0.0.1", "", secured(tmp_path))
     assert trouble == "requires TLS, and the call used none"
     assert remedy == "kfpytorch doctor --connector grpcs://127.0.0.1:PORT  # and for Flyte insecure: false"
 
@@ -141,7 +141,7 @@ def test_a_server_with_tls_is_asked_with_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("certificate", ["", "others.crt"])
 def test_whose_authority_is_not_known_is_told_with_how_to_know_it(tmp_path: Path, certificate: str) -> None:
     known = tmp_path / certificate if certificate else ""
-    trouble, remedy = told("127.0.0.1", credentials=secured(tmp_path), certificate=known)
+    trouble, remedy = probe("127.0.0.1", credentials=secured(tmp_path), certificate=known)
     assert trouble.startswith("has a certificate from a CA that is not trusted here: ")
     assert remedy.startswith("kfpytorch doctor --connector grpcs://127.0.0.1:PORT --ca ca.crt  # ")
 
@@ -159,32 +159,32 @@ print(asyncio.run(external_probes.probe_external(Facts(namespace="any"), (), ser
 def test_what_is_proposed_for_an_unknown_authority_helps(tmp_path: Path) -> None:
     """gRPC reads the variable once per process, so this test uses another process."""
 
-    async def asked() -> str:
+    async def run_probe() -> str:
         async with listening(secured(tmp_path)) as port:
             known = {**os.environ, "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(tmp_path / "ca.crt")}
             command = [sys.executable, "-c", ASKS, f"grpcs://127.0.0.1:{port}"]
             done = await asyncio.create_subprocess_exec(*command, env=known, stdout=subprocess.PIPE)
             return (await done.communicate())[0].decode()
 
-    assert asyncio.run(asked()) == "serves no tasks of type pytorch; its types are none\n"
+    assert asyncio.run(run_probe()) == "serves no tasks of type pytorch; its types are none\n"
 
 
 def test_a_certificate_for_another_is_told_with_whose_it_is(tmp_path: Path) -> None:
-    trouble, remedy = told("localhost", credentials=secured(tmp_path), certificate=tmp_path / "ca.crt")
+    trouble, remedy = probe("localhost", credentials=secured(tmp_path), certificate=tmp_path / "ca.crt")
     assert trouble == "has a certificate for 127.0.0.1, server.test, not for localhost"
     assert remedy == "kfpytorch doctor --connector grpcs://127.0.0.1:PORT  # or issue one for localhost, too"
 
 
 def test_a_certificate_that_has_expired_is_told(tmp_path: Path) -> None:
     credentials = secured(tmp_path, timedelta(days=7))
-    trouble, remedy = told("127.0.0.1", credentials=credentials, certificate=tmp_path / "ca.crt")
+    trouble, remedy = probe("127.0.0.1", credentials=credentials, certificate=tmp_path / "ca.crt")
     assert trouble == "has a certificate that is not valid now: certificate has expired"
     assert "openssl s_client -connect 127.0.0.1:PORT" in remedy
 
 
 def test_a_server_that_wants_a_certificate_of_clients_is_told(tmp_path: Path) -> None:
     credentials = secured(tmp_path, mutual=True)
-    trouble, remedy = told("127.0.0.1", credentials=credentials, certificate=tmp_path / "ca.crt")
+    trouble, remedy = probe("127.0.0.1", credentials=credentials, certificate=tmp_path / "ca.crt")
     assert trouble == "requires a certificate of its clients"
     assert remedy.startswith(
         "kfpytorch doctor --connector grpcs://127.0.0.1:PORT --cert tls.crt --key tls.key  # "
@@ -207,7 +207,7 @@ def test_a_name_that_nobody_knows_is_told(name: str, scheme: str) -> None:
 
 
 def test_also_one_that_wants_a_certificate_is_asked_with_tls(tmp_path: Path) -> None:
-    assert told("127.0.0.1", "", secured(tmp_path, mutual=True))[0] == "requires TLS, and the call used none"
+    assert probe("127.0.0.1", "", secured(tmp_path, mutual=True))[0] == "requires TLS, and the call used none"
 
 
 def test_an_address_without_a_port_is_told() -> None:

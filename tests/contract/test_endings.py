@@ -3,8 +3,8 @@
 from datetime import datetime, timezone
 
 import pytest
-from serving import NAMESPACE, Served, until
-from stories import is_phase, name_of, pod, status, tell, terminated
+from serving import NAMESPACE, Served, wait_until
+from stories import is_phase, name_of, pod, run_story, status, terminated
 
 from backend_plugin.core import cleanup
 from backend_plugin.core.names import PLACE, PLACE_OF
@@ -16,15 +16,15 @@ def failed(job: str, replica: str, code: int):
     return pod(job, replica, "Failed", containerStatuses=terminated(code))
 
 
-async def asked(served: Served, *pods: str) -> tuple[bytes, str]:
+async def create_job(served: Served, *pods: str) -> tuple[bytes, str]:
     """Let a job fail while its pods run, and return while the request for its pods is pending."""
     meta = await served.create()
     name = name_of(meta)
     for replica in pods:
-        served.cluster.put(pod(name, replica, "Running"))
+        served.cluster.apply(pod(name, replica, "Running"))
     served.cluster.late.clear()
     served.cluster.status(name, status("Failed"))
-    await until(lambda: "pods" in served.cluster.calls)
+    await wait_until(lambda: "pods" in served.cluster.calls)
     return meta, name
 
 
@@ -34,46 +34,46 @@ def phases(served: Served) -> dict[str, str]:
 
 async def answered(served: Served) -> None:
     served.cluster.late.set()
-    await until(lambda: all(entry.read for entry in served.cache))
+    await wait_until(lambda: all(entry.read for entry in served.cache))
     assert served.cluster.calls.count("pods") == 1
 
 
 def test_what_was_told_meanwhile_is_newer_than_the_answer(tmp_path):
     async def story(served: Served) -> None:
-        meta, name = await asked(served, "master-0", "worker-0")
-        served.cluster.put(failed(name, "worker-0", 3))
+        meta, name = await create_job(served, "master-0", "worker-0")
+        served.cluster.apply(failed(name, "worker-0", 3))
         await answered(served)
         assert phases(served) == {"master-0": "Running", "worker-0": "Failed"}
-        await until(lambda: is_phase(served, meta, "FAILED"))
+        await wait_until(lambda: is_phase(served, meta, "FAILED"))
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_a_pod_that_went_meanwhile_does_not_come_back(tmp_path):
     async def story(served: Served) -> None:
-        _, name = await asked(served, "master-0", "worker-0")
+        _, name = await create_job(served, "master-0", "worker-0")
         served.cluster.remove("Pod", NAMESPACE, f"{name}-worker-0")
         await answered(served)
         assert phases(served) == {"master-0": "Running"}
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_pods_that_nobody_has_told_of_are_found_and_those_that_went_are_gone(tmp_path):
     async def story(served: Served) -> None:
         meta = await served.create()
         name = name_of(meta)
-        served.cluster.put(pod(name, "master-0", "Running"))
+        served.cluster.apply(pod(name, "master-0", "Running"))
         served.cluster.deaf = True
         served.cluster.remove("Pod", NAMESPACE, f"{name}-master-0")
-        served.cluster.put(failed(name, "worker-0", 3))
+        served.cluster.apply(failed(name, "worker-0", 3))
         served.cluster.deaf = False
         served.cluster.status(name, status("Failed"))
         await answered(served)
         assert phases(served) == {"worker-0": "Failed"}
-        await until(lambda: is_phase(served, meta, "FAILED"))
+        await wait_until(lambda: is_phase(served, meta, "FAILED"))
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_a_pod_that_holds_a_place_stays_though_it_is_none_of_the_replicas(tmp_path):
@@ -81,35 +81,35 @@ def test_a_pod_that_holds_a_place_stays_though_it_is_none_of_the_replicas(tmp_pa
         meta = await served.create()
         labels = {PLACE_OF: name_of(meta), PLACE: "worker"}
         metadata = {"name": "place-0", "namespace": NAMESPACE, "labels": labels}
-        served.cluster.put({"kind": "Pod", "metadata": metadata, "status": {"phase": "Running"}})
+        served.cluster.apply({"kind": "Pod", "metadata": metadata, "status": {"phase": "Running"}})
         served.cluster.status(name_of(meta), status("Failed"))
         await answered(served)
         assert [each.name for entry in served.cache for each in entry.pods] == ["place-0"]
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_where_pods_may_not_be_seen_what_is_known_of_them_stays(tmp_path):
     async def story(served: Served) -> None:
         served.cluster.blind = True
-        await asked(served, "master-0", "worker-0")
+        await create_job(served, "master-0", "worker-0")
         await answered(served)
         assert phases(served) == {"master-0": "Running", "worker-0": "Running"}
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_the_answer_is_about_no_later_job_of_the_name(tmp_path):
     async def story(served: Served) -> None:
-        _, name = await asked(served, "master-0", "worker-0")
+        _, name = await create_job(served, "master-0", "worker-0")
         (entry,) = served.cache
         job = served.cluster.objects["PyTorchJob", NAMESPACE, name]
-        served.cluster.put({**job, "metadata": {**job["metadata"], "uid": "another"}, "status": {}})
+        served.cluster.apply({**job, "metadata": {**job["metadata"], "uid": "another"}, "status": {}})
         served.cluster.late.set()
-        await until(lambda: entry.read)
+        await wait_until(lambda: entry.read)
         assert phases(served) == {}
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_a_defect_leaves_nobody_waiting_for_ever(tmp_path, caplog):
@@ -120,10 +120,10 @@ def test_a_defect_leaves_nobody_waiting_for_ever(tmp_path, caplog):
         served.cluster.list_pods = broken  # type: ignore[method-assign] - no real cluster raises this.
         meta = await served.create()
         served.cluster.status(name_of(meta), status("Failed"))
-        await until(lambda: all(entry.read for entry in served.cache))
+        await wait_until(lambda: all(entry.read for entry in served.cache))
         assert await is_phase(served, meta, "RETRYABLE_FAILED")
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
     assert "internal error: an operation stopped" in caplog.text
 
 
@@ -131,29 +131,29 @@ def test_pods_of_a_job_that_has_succeeded_go_until_none_is_left(tmp_path):
     async def story(served: Served) -> None:
         meta = await served.create()
         name = name_of(meta)
-        served.cluster.put(pod(name, "master-0", "Succeeded", containerStatuses=terminated(0)))
-        served.cluster.put(pod(name, "worker-0", "Pending"))
+        served.cluster.apply(pod(name, "master-0", "Succeeded", containerStatuses=terminated(0)))
+        served.cluster.apply(pod(name, "worker-0", "Pending"))
         served.cluster.status(name, status("Running", "Succeeded"))
-        await until(lambda: is_phase(served, meta, "SUCCEEDED"))
-        await until(lambda: [*phases(served)] == ["master-0"])
+        await wait_until(lambda: is_phase(served, meta, "SUCCEEDED"))
+        await wait_until(lambda: [*phases(served)] == ["master-0"])
         # The operator, or an autoscaler, may create a pod after the job has succeeded.
-        served.cluster.put(pod(name, "worker-1", "Pending"))
-        await until(lambda: f"delete_pod {name}-worker-1" in served.cluster.calls)
-        await until(lambda: [*phases(served)] == ["master-0"])
+        served.cluster.apply(pod(name, "worker-1", "Pending"))
+        await wait_until(lambda: f"delete_pod {name}-worker-1" in served.cluster.calls)
+        await wait_until(lambda: [*phases(served)] == ["master-0"])
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_reads_for_jobs_that_have_left_the_cache_are_cancelled(tmp_path):
     async def story(served: Served) -> None:
-        await until(served.cache.ready.is_set)
+        await wait_until(served.cache.ready.is_set)
         for number in range(2_100):
             served.cache.add_missing_job((NAMESPACE, f"gone-{number}"), served.prefix(execution=f"e{number}"))
         assert len(served.cache) == served.orders.count_running("read_outputs") == 2_000
-        await until(lambda: served.orders.count_running("read_outputs") == 0)
+        await wait_until(lambda: served.orders.count_running("read_outputs") == 0)
         assert all(entry.read for entry in served.cache)
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 @pytest.mark.parametrize("refusal", [None, Misconfigured("no permission")], ids=["stopped", "refused"])
@@ -161,15 +161,15 @@ def test_pods_of_a_cancelled_job_end_or_the_job_is_ended(tmp_path, refusal):
     async def story(served: Served) -> None:
         name = name_of(await served.create())
         served.cluster.may_not_stop = refusal
-        served.cluster.put(pod(name, "master-0", "Running"))
-        job = served.cluster.put(served.cluster.objects["PyTorchJob", NAMESPACE, name])
+        served.cluster.apply(pod(name, "master-0", "Running"))
+        job = served.cluster.apply(served.cluster.objects["PyTorchJob", NAMESPACE, name])
         verdict = cleanup.build_cancellation("no use")
         job["metadata"]["annotations"][ANNOTATION] = encode(verdict, datetime.now(timezone.utc))
-        served.cluster.put({**job, "status": {**status("Running"), "startTime": "2026-01-01T00:00:00Z"}})
-        await until(lambda: f"stop_pod {name}-master-0" in served.cluster.calls)
-        await until(lambda: len(served.orders) == 0)
+        served.cluster.apply({**job, "status": {**status("Running"), "startTime": "2026-01-01T00:00:00Z"}})
+        await wait_until(lambda: f"stop_pod {name}-master-0" in served.cluster.calls)
+        await wait_until(lambda: len(served.orders) == 0)
         policy = served.cluster.objects["PyTorchJob", NAMESPACE, name]["spec"]["runPolicy"]
         ended = (phases(served), policy.get("activeDeadlineSeconds"))
         assert ended == (({"master-0": "Failed"}, None) if refusal is None else ({"master-0": "Running"}, 1))
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)

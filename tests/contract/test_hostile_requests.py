@@ -9,7 +9,7 @@ from typing import Any
 
 import hostile_requests
 import pytest
-from serving import ASYNC, Served, serving, until
+from serving import ASYNC, Served, serving, wait_until
 
 SIZES = (240 * 2**10, 1_000_000)
 """One size below the limit of every part, and one that exceeds most limits."""
@@ -61,10 +61,10 @@ async def send(served: Served, method: str, data: bytes) -> str:
 def test_large_requests_do_not_stop_the_event_loop(tmp_path: Path, size: int) -> None:
     async def story() -> tuple[Watchdog, dict[str, str]]:
         async with serving(tmp_path) as served:
-            await until(served.cache.ready.is_set)
+            await wait_until(served.cache.ready.is_set)
             meta = await served.create(execution="f0")
             creations = list(hostile_requests.creations(size))
-            others = list(hostile_requests.others(size, meta))
+            others = list(hostile_requests.build_job_requests(size, meta))
             watchdog, came_to = Watchdog(), {}
             async with watchdog.watching():
                 for name, data in creations:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from people_served import FewNodes, Served, a_job, a_pod, at, serving_people, status
+from people_served import FewNodes, ServedJobs, a_job, a_pod, format_time, serving_people, status
 
 from backend_plugin import client
 from backend_plugin.cli.commands import kfpytorch
@@ -56,11 +56,18 @@ def differences(value: Any, kind: str, path: str = "") -> Iterator[str]:
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
+def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ServedJobs]:
     monkeypatch.setenv(server_file.STATE, str(tmp_path))
     with serving_people(nodes=FewNodes("node-0")) as served:
-        ended = {"terminated": {"exitCode": 1, "reason": "Error", "startedAt": at(5), "finishedAt": at(50)}}
-        served.put(
+        ended = {
+            "terminated": {
+                "exitCode": 1,
+                "reason": "Error",
+                "startedAt": format_time(5),
+                "finishedAt": format_time(50),
+            }
+        }
+        served.apply(
             a_job("f1-n0-0-aaa", "Running"),
             a_pod("f1-n0-0-aaa", "worker-0"),
             a_job("f2-n0-0-bbb", "Running", "Failed", made=60),
@@ -90,14 +97,14 @@ def run(*arguments: str, code: int = 0, text: str = "") -> Any:
     ids=" ".join,
 )
 def test_the_output_of_a_server_is_as_documented(
-    served: Served, arguments: tuple[str, ...], kind: str
+    served: ServedJobs, arguments: tuple[str, ...], kind: str
 ) -> None:
     value = run(*arguments)
     assert value
     assert [*differences(value, kind)] == []
 
 
-def test_a_watched_job_is_as_documented(served: Served) -> None:
+def test_a_watched_job_is_as_documented(served: ServedJobs) -> None:
     served.do(lambda: served.cluster.status("f1-n0-0-aaa", status("Created", "Running", "Succeeded")))
     value = run("jobs", "f1", "--watch")
     assert value.pop("change") == "job"

@@ -18,7 +18,7 @@ from flyteidl.core.execution_pb2 import TaskExecution
 from google.protobuf.message import Message
 from mutation import mutated
 from scripted_cluster import ScriptedCluster
-from serving import ASYNC, Served, metadata, serving, template, until
+from serving import ASYNC, Served, metadata, serving, template, wait_until
 
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import admit_job
@@ -149,11 +149,11 @@ async def one_round(sender: Sender, number: int, clock: list[datetime]) -> int:
 
 async def forgotten(served: Served, clock: list[datetime]) -> int:
     """Return the memory in use, in bytes, after everything has ended and has been forgotten."""
-    await until(lambda: len(served.orders) == 0, 60)
+    await wait_until(lambda: len(served.orders) == 0, 60)
     clock[0] += 2 * REMEMBERED
     for entry in served.cache:
         served.cache.mark_deleted(entry)
-    await until(lambda: len(served.cache) == 0)
+    await wait_until(lambda: len(served.cache) == 0)
     clock[0] -= 2 * REMEMBERED
     served.cluster.calls.clear()
     gc.collect()
@@ -174,7 +174,7 @@ def test_whatever_is_sent_nothing_breaks_and_nothing_stays(
     async def story() -> None:
         clock = [datetime.now(timezone.utc)]
         async with serving(tmp_path, AdmittingCluster(), now=lambda: clock[0]) as served:
-            await until(served.cache.ready.is_set)
+            await wait_until(served.cache.ready.is_set)
             served.cluster.templates = [BASE]
             sender = Sender(served, random.Random(number))
             memory = [await one_round(sender, size, clock) for _ in range(1 + number // size)]

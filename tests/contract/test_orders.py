@@ -13,7 +13,7 @@ NAME = ObjectName(namespace="ns", name="j")
 
 def test_a_deletion_that_the_end_of_a_loop_interrupts_is_made_before_it_ends() -> None:
     cluster = ScriptedCluster()
-    cluster.put({"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "j"}})
+    cluster.apply({"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "j"}})
     orders, begun = BackgroundOperations(Metrics()), asyncio.Event()
 
     async def life() -> None:
@@ -42,7 +42,7 @@ def test_a_deletion_that_the_end_of_a_loop_interrupts_is_made_before_it_ends() -
 
 def test_what_nobody_else_knows_of_has_longer_than_the_rest() -> None:
     cluster = ScriptedCluster()
-    cluster.put({"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "j"}})
+    cluster.apply({"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "j"}})
 
     async def settled() -> float:
         orders, loop = BackgroundOperations(Metrics()), asyncio.get_running_loop()
@@ -61,7 +61,7 @@ def test_what_nobody_else_knows_of_has_longer_than_the_rest() -> None:
 
 def test_who_pauses_for_long_is_asked_again_before_the_end() -> None:
     cluster = ScriptedCluster()
-    cluster.put({"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "j"}})
+    cluster.apply({"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "j"}})
 
     async def settled() -> None:
         orders = BackgroundOperations(Metrics())

@@ -8,7 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from people_served import NAMESPACE, TOKEN, FewNodes, Served, a_job, a_pod, at, serving_people, status
+from people_served import (
+    NAMESPACE,
+    TOKEN,
+    FewNodes,
+    ServedJobs,
+    a_job,
+    a_pod,
+    format_time,
+    serving_people,
+    status,
+)
 
 from backend_plugin import client
 from backend_plugin.shell import server_file
@@ -16,14 +26,21 @@ from backend_plugin.shell import server_file
 pytestmark = pytest.mark.timeout(30)
 
 # The state of a container in a failed replica.
-EXITED = {"terminated": {"exitCode": 1, "reason": "Error", "startedAt": at(5), "finishedAt": at(50)}}
+EXITED = {
+    "terminated": {
+        "exitCode": 1,
+        "reason": "Error",
+        "startedAt": format_time(5),
+        "finishedAt": format_time(50),
+    }
+}
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
+def served() -> Iterator[ServedJobs]:
     """A server that no test changes."""
     with serving_people() as served:
-        served.put(
+        served.apply(
             a_job("f1-n0-0-aaa", "Running", made=0),
             a_pod("f1-n0-0-aaa", "master-0"),
             a_pod("f1-n0-0-aaa", "worker-0"),
@@ -40,7 +57,7 @@ def served() -> Iterator[Served]:
 # ---- list and get
 
 
-def test_jobs_are_listed_the_newest_first_with_the_phase_that_flyte_is_told(served: Served) -> None:
+def test_jobs_are_listed_the_newest_first_with_the_phase_that_flyte_is_told(served: ServedJobs) -> None:
     jobs = client.list_jobs(server=served.endpoint)
     assert [(job.name, job.flyte.phase, job.ready, job.total) for job in jobs] == [
         ("h-n0-0-fff", "INITIALIZING", 0, 3),
@@ -52,12 +69,12 @@ def test_jobs_are_listed_the_newest_first_with_the_phase_that_flyte_is_told(serv
     ]
 
 
-def test_a_list_may_leave_out_namespaces_and_what_has_ended(served: Served) -> None:
+def test_a_list_may_leave_out_namespaces_and_what_has_ended(served: ServedJobs) -> None:
     names = [job.name for job in client.list_jobs(namespace=NAMESPACE, living=True, server=served.endpoint)]
     assert names == ["g-n1-0-eee", "g-n0-0-ddd", "f1-n0-0-aaa"]
 
 
-def test_a_job_in_full_says_how_each_replica_ended_and_what_flyte_is_told(served: Served) -> None:
+def test_a_job_in_full_says_how_each_replica_ended_and_what_flyte_is_told(served: ServedJobs) -> None:
     job = client.get_job("f2-n0-0-bbb", server=served.endpoint)
     (worker,) = job.replicas
     assert (worker.role, worker.index, worker.first_rank, worker.ranks) == ("worker", 0, 1, 1)
@@ -84,18 +101,18 @@ def test_a_job_in_full_says_how_each_replica_ended_and_what_flyte_is_told(served
         ("elsewhere/h", "h-n0-0-fff"),
     ],
 )
-def test_a_job_is_found_by_name_beginning_and_execution(served: Served, said: str, meant: str) -> None:
+def test_a_job_is_found_by_name_beginning_and_execution(served: ServedJobs, said: str, meant: str) -> None:
     assert client.get_job(said, server=served.endpoint).name == meant
 
 
-def test_who_asks_for_no_job_is_told_the_nearest(served: Served) -> None:
+def test_who_asks_for_no_job_is_told_the_nearest(served: ServedJobs) -> None:
     with pytest.raises(client.NotFound, match=re.escape("no job f1-n0-0-aab; did you mean f1-n0-0-aaa")):
         client.get_job("f1-n0-0-aab", server=served.endpoint)
     with pytest.raises(client.NotFound, match=r"no job elsewhere/f1; the existing jobs are h-n0-0-fff$"):
         client.get_job("f1", namespace="elsewhere", server=served.endpoint)
 
 
-def test_who_asks_for_many_is_told_them(served: Served) -> None:
+def test_who_asks_for_many_is_told_them(served: ServedJobs) -> None:
     with pytest.raises(client.RequestFailed, match=r"g matches .*g-n0-0-ddd, .*g-n1-0-eee; write more"):
         client.get_job("g", server=served.endpoint)
 
@@ -105,10 +122,10 @@ def test_who_asks_for_many_is_told_them(served: Served) -> None:
 
 def test_all_jobs_are_watched_as_they_are_then_as_they_change() -> None:
     with serving_people() as served:
-        served.put(a_job("old-n0-0-a", "Running", "Succeeded"), a_job("f1-n0-0-b", made=1))
+        served.apply(a_job("old-n0-0-a", "Running", "Succeeded"), a_job("f1-n0-0-b", made=1))
         changes = client.watch_jobs(living=True, server=served.endpoint)
         first = next(changes)
-        served.put(a_job("f2-n0-0-c", made=2))
+        served.apply(a_job("f2-n0-0-c", made=2))
         second = next(changes)
         served.do(lambda: served.cluster.status("f1-n0-0-b", status("Created", "Running", "Succeeded")))
         third = next(changes)
@@ -125,7 +142,7 @@ def test_all_jobs_are_watched_as_they_are_then_as_they_change() -> None:
 
 def test_who_finds_too_many_streams_open_is_told_so_and_gets_what_is_no_stream() -> None:
     with serving_people(streams=1) as served:
-        served.put(a_job("f1-n0-0-aaa"))
+        served.apply(a_job("f1-n0-0-aaa"))
         watching = client.watch_jobs(server=served.endpoint)
         assert next(watching).job.name == "f1-n0-0-aaa"
         with pytest.raises(client.RequestFailed, match=r"^1 streams are open, which is the limit"):
@@ -136,10 +153,10 @@ def test_who_finds_too_many_streams_open_is_told_so_and_gets_what_is_no_stream()
 
 def test_one_job_is_watched_until_it_has_ended() -> None:
     with serving_people() as served:
-        served.put(a_job("f1-n0-0-b"))
+        served.apply(a_job("f1-n0-0-b"))
         changes = client.watch_jobs("f1", server=served.endpoint)
         phases = [next(changes).job.flyte.phase]
-        served.put(a_pod("f1-n0-0-b", "worker-0", EXITED, phase="Failed"))
+        served.apply(a_pod("f1-n0-0-b", "worker-0", EXITED, phase="Failed"))
         served.do(lambda: served.cluster.status("f1-n0-0-b", status("Created", "Running", "Failed")))
         phases += [each.job.flyte.phase for each in changes]
     assert (phases[0], phases[-1]) == ("INITIALIZING", "FAILED")
@@ -147,7 +164,7 @@ def test_one_job_is_watched_until_it_has_ended() -> None:
 
 def test_the_end_of_a_job_that_is_gone_is_told() -> None:
     with serving_people() as served:
-        served.put(a_job("f1-n0-0-b", "Running"))
+        served.apply(a_job("f1-n0-0-b", "Running"))
         served.do(lambda: served.cluster.remove("PyTorchJob", NAMESPACE, "f1-n0-0-b"))
         told = [each.job.flyte for each in client.watch_jobs("f1", server=served.endpoint)]
         assert client.list_jobs(server=served.endpoint) == []
@@ -156,10 +173,10 @@ def test_the_end_of_a_job_that_is_gone_is_told() -> None:
 
 def test_watching_ends_when_another_job_has_taken_the_name() -> None:
     with serving_people() as served:
-        served.put(a_job("f1-n0-0-b", metadata={"uid": "first"}))
+        served.apply(a_job("f1-n0-0-b", metadata={"uid": "first"}))
         changes = client.watch_jobs("f1", server=served.endpoint)
         assert next(changes).job.uid == "first"
-        served.put(a_job("f1-n0-0-b", metadata={"uid": "second"}))
+        served.apply(a_job("f1-n0-0-b", metadata={"uid": "second"}))
         assert [each.WhichOneof("change") for each in changes] == ["gone"]
 
 
@@ -172,9 +189,9 @@ def texts(lines: Iterator[object]) -> list[str]:
 
 def test_the_lines_of_all_replicas_come_in_the_order_of_their_times() -> None:
     with serving_people() as served:
-        served.put(a_job("f1-n0-0-a", "Running", workers=2))
+        served.apply(a_job("f1-n0-0-a", "Running", workers=2))
         for replica in ("master-0", "worker-0", "worker-1"):
-            served.put(a_pod("f1-n0-0-a", replica))
+            served.apply(a_pod("f1-n0-0-a", replica))
             for step in range(1_500):
                 offset = {"master-0": 0.000, "worker-0": 0.001, "worker-1": 0.002}[replica]
                 served.cluster.write(f"f1-n0-0-a-{replica}", step / 100 + offset, f"step {step}")
@@ -191,7 +208,7 @@ def test_the_lines_of_all_replicas_come_in_the_order_of_their_times() -> None:
 
 def test_a_replica_keeps_its_own_order_though_its_clock_goes_back() -> None:
     with serving_people() as served:
-        served.put(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         for second, text in ((5, "a"), (3, "b"), (4, "c")):
             served.cluster.write("f1-n0-0-a-worker-0", second, text)
         assert texts(client.read_logs("f1", server=served.endpoint)) == [
@@ -214,8 +231,8 @@ def test_a_replica_keeps_its_own_order_though_its_clock_goes_back() -> None:
 )
 def test_only_what_is_wanted_comes(wanted: client.LogOptions, expected: list[str]) -> None:
     with serving_people() as served:
-        served.put(a_job("f1-n0-0-a", "Running"))
-        served.put(a_pod("f1-n0-0-a", "master-0"), a_pod("f1-n0-0-a", "worker-0"))
+        served.apply(a_job("f1-n0-0-a", "Running"))
+        served.apply(a_pod("f1-n0-0-a", "master-0"), a_pod("f1-n0-0-a", "worker-0"))
         for number in (1, 2):
             served.cluster.write("f1-n0-0-a-master-0", number, f"m{number}")
             served.cluster.write("f1-n0-0-a-worker-0", number + 0.5, f"w{number}")
@@ -226,8 +243,8 @@ def test_only_what_is_wanted_comes(wanted: client.LogOptions, expected: list[str
 def test_a_rank_of_an_elastic_job_is_known_by_its_mark() -> None:
     elastic = {"elasticPolicy": {"minReplicas": 2, "maxReplicas": 2}, "nprocPerNode": "2"}
     with serving_people() as served:
-        served.put(a_job("f1-n0-0-a", "Running", **elastic))
-        served.put(a_pod("f1-n0-0-a", "master-0"), a_pod("f1-n0-0-a", "worker-0"))
+        served.apply(a_job("f1-n0-0-a", "Running", **elastic))
+        served.apply(a_pod("f1-n0-0-a", "master-0"), a_pod("f1-n0-0-a", "worker-0"))
         for place, text in enumerate(("[r2] a", "[r3] b", "of the agent itself", "[r2] c")):
             served.cluster.write("f1-n0-0-a-worker-0", place, text)
         told = texts(client.read_logs("f1", client.LogOptions(rank=2), server=served.endpoint))
@@ -242,7 +259,7 @@ def test_a_rank_of_an_elastic_job_is_known_by_its_mark() -> None:
     ],
 )
 def test_a_rank_or_replica_that_is_none_is_refused(
-    served: Served, wanted: client.LogOptions, said: str
+    served: ServedJobs, wanted: client.LogOptions, said: str
 ) -> None:
     with pytest.raises(client.RequestFailed, match=re.escape(said)):
         list(client.read_logs("f1", wanted, server=served.endpoint))
@@ -250,13 +267,13 @@ def test_a_rank_or_replica_that_is_none_is_refused(
 
 def test_following_goes_on_over_new_replicas_until_the_job_has_ended() -> None:
     with serving_people() as served:
-        served.put(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
         lines = client.read_logs("f1", client.LogOptions(follow=True), server=served.endpoint)
         told = [next(lines).text]
         served.cluster.write("f1-n0-0-a-worker-0", 2, "second")
         told.append(next(lines).text)
-        served.put(a_pod("f1-n0-0-a", "master-0"))
+        served.apply(a_pod("f1-n0-0-a", "master-0"))
         served.cluster.write("f1-n0-0-a-master-0", 3, "third")
         told.append(next(lines).text)
         served.cluster.ended = {"f1-n0-0-a-worker-0", "f1-n0-0-a-master-0"}
@@ -266,7 +283,7 @@ def test_following_goes_on_over_new_replicas_until_the_job_has_ended() -> None:
 
 def test_who_stops_following_leaves_nothing_behind() -> None:
     with serving_people() as served:
-        served.put(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
         lines = client.read_logs("f1", client.LogOptions(follow=True), server=served.endpoint)
         next(lines)
@@ -280,7 +297,7 @@ def test_who_stops_following_leaves_nothing_behind() -> None:
 
 def test_a_line_without_end_comes_in_pieces_and_very_much_of_it_comes_whole() -> None:
     with serving_people() as served:
-        served.put(
+        served.apply(
             a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"), a_pod("f1-n0-0-a", "master-0")
         )
         served.cluster.write("f1-n0-0-a-worker-0", 1, "x" * 5_000_000)
@@ -296,7 +313,7 @@ def test_a_line_without_end_comes_in_pieces_and_very_much_of_it_comes_whole() ->
 
 def test_a_log_that_breaks_off_says_so() -> None:
     with serving_people() as served:
-        served.put(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
         served.cluster.torn = True
         with pytest.raises(client.RequestFailed, match="the node does not answer"):
@@ -308,7 +325,7 @@ def test_a_log_that_breaks_off_says_so() -> None:
 
 def test_a_job_that_is_cancelled_says_so_to_flyte_for_good() -> None:
     with serving_people() as served:
-        served.put(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         done = client.cancel_job("f1", reason="wrong data", server=served.endpoint)
         again = client.cancel_job("f1", server=served.endpoint)
         after = client.get_job("f1", server=served.endpoint)
@@ -322,14 +339,14 @@ def test_a_job_that_is_cancelled_says_so_to_flyte_for_good() -> None:
     assert served.cluster.awaited == ["patch"]
 
 
-def test_a_job_that_has_ended_is_not_cancelled(served: Served) -> None:
+def test_a_job_that_has_ended_is_not_cancelled(served: ServedJobs) -> None:
     assert client.cancel_job("f2-n0-1", server=served.endpoint).was_over
     assert client.get_job("f2-n0-1", server=served.endpoint).flyte.phase == "SUCCEEDED"
 
 
 def test_nodes_are_listed_and_changed() -> None:
     with serving_people(nodes=FewNodes("node-0", "node-1")) as served:
-        served.put(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         nodes = client.list_nodes(server=served.endpoint)
         assert [(node.name, list(node.pods), dict(node.allocatable)) for node in nodes] == [
             ("node-0", [f"{NAMESPACE}/f1-n0-0-a-worker-0"], {"cpu": "2", "memory": "4Gi"}),
@@ -344,7 +361,7 @@ def test_nodes_are_listed_and_changed() -> None:
     assert states == ["NODE_STATE_DRAINED", "NODE_STATE_LOST", "NODE_STATE_READY"]
 
 
-def test_only_an_embedded_cluster_has_nodes(served: Served) -> None:
+def test_only_an_embedded_cluster_has_nodes(served: ServedJobs) -> None:
     with pytest.raises(client.RequestFailed, match="only an embedded cluster can fail"):
         client.list_nodes(server=served.endpoint)
 
@@ -421,7 +438,7 @@ def test_a_server_says_so_no_longer_only_for_itself(state: Path) -> None:
     assert server_file.read(state) is None
 
 
-def test_two_may_ask_at_once(served: Served) -> None:
+def test_two_may_ask_at_once(served: ServedJobs) -> None:
     told: list[int] = []
     threads = [
         threading.Thread(target=lambda: told.append(len(client.list_jobs(server=served.endpoint))))

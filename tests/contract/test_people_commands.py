@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from people_served import NAMESPACE, FewNodes, Served, a_job, a_pod, at, serving_people, status
+from people_served import NAMESPACE, FewNodes, ServedJobs, a_job, a_pod, format_time, serving_people, status
 
 from backend_plugin import client
 from backend_plugin.cli.commands import kfpytorch
@@ -22,15 +22,22 @@ from backend_plugin.shell import server_file
 pytestmark = pytest.mark.timeout(30)
 
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
-EXITED = {"terminated": {"exitCode": 1, "reason": "Error", "startedAt": at(5), "finishedAt": at(50)}}
+EXITED = {
+    "terminated": {
+        "exitCode": 1,
+        "reason": "Error",
+        "startedAt": format_time(5),
+        "finishedAt": format_time(50),
+    }
+}
 WAITING = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
+def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ServedJobs]:
     monkeypatch.setenv(server_file.STATE, str(tmp_path))
     with serving_people(nodes=FewNodes("node-0", "node-1")) as served:
-        served.put(
+        served.apply(
             a_job("f1-n0-0-aaa", "Running", made=0),
             a_pod("f1-n0-0-aaa", "master-0"),
             a_pod("f1-n0-0-aaa", "worker-0", restartCount=2),
@@ -61,7 +68,7 @@ def records(*arguments: str) -> Any:
 # ---- jobs
 
 
-def test_jobs_stand_below_each_other_the_newest_first(served: Served) -> None:
+def test_jobs_stand_below_each_other_the_newest_first(served: ServedJobs) -> None:
     assert re.sub(" +", " ", printed("jobs")) == (
         "NAME PHASE READY AGE MESSAGE\n"
         "f2-n0-0-bbb FAILED 0/2 AGE worker-0 failed: exit code 1 (user-error)\n"
@@ -70,10 +77,13 @@ def test_jobs_stand_below_each_other_the_newest_first(served: Served) -> None:
     assert "f2-n0-0-bbb" not in printed("jobs", "--living")
 
 
-def test_a_job_in_full_has_replicas_events_and_what_flyte_is_told(served: Served) -> None:
-    event = {"involvedObject": {"kind": "Pod", "name": "f2-n0-0-bbb-worker-0"}, "lastTimestamp": at(3)}
+def test_a_job_in_full_has_replicas_events_and_what_flyte_is_told(served: ServedJobs) -> None:
+    event = {
+        "involvedObject": {"kind": "Pod", "name": "f2-n0-0-bbb-worker-0"},
+        "lastTimestamp": format_time(3),
+    }
     named = {"kind": "Event", "metadata": {"name": "e", "namespace": NAMESPACE}}
-    served.put({**named, **event, "type": "Warning", "reason": "BackOff", "message": "again"})
+    served.apply({**named, **event, "type": "Warning", "reason": "BackOff", "message": "again"})
     whole = printed("jobs", "f2")
     assert whole.startswith(
         "project-development/f2-n0-0-bbb\n"
@@ -87,7 +97,7 @@ def test_a_job_in_full_has_replicas_events_and_what_flyte_is_told(served: Served
     assert re.search(r"\nevents\n  \d\d:\d\d:\d\d  BackOff  worker-0: again\n$", whole)
 
 
-def test_a_job_as_json_has_every_field_and_null_where_nothing_is_said(served: Served) -> None:
+def test_a_job_as_json_has_every_field_and_null_where_nothing_is_said(served: ServedJobs) -> None:
     job = records("jobs", "f1")
     assert (job["name"], job["flyte"]["phase"], job["flyte"]["cause"]) == ("f1-n0-0-aaa", "RUNNING", None)
     assert (job["created"], job["ended"]) == ("2026-01-01T00:00:00Z", None)
@@ -98,7 +108,7 @@ def test_a_job_as_json_has_every_field_and_null_where_nothing_is_said(served: Se
     assert [each["name"] for each in records("jobs")] == ["f2-n0-0-bbb", "f1-n0-0-aaa"]
 
 
-def test_a_job_that_is_none_is_refused_with_the_nearest(served: Served) -> None:
+def test_a_job_that_is_none_is_refused_with_the_nearest(served: ServedJobs) -> None:
     told = typed("jobs", "f1-n0-0-aab")
     assert (told.exit_code, told.stderr) == (
         1,
@@ -106,13 +116,13 @@ def test_a_job_that_is_none_is_refused_with_the_nearest(served: Served) -> None:
     )
 
 
-def test_no_jobs_are_no_lines(served: Served) -> None:
+def test_no_jobs_are_no_lines(served: ServedJobs) -> None:
     told = typed("jobs", "-n", "elsewhere")
     assert (told.exit_code, told.stdout, told.stderr) == (0, "", "there are no jobs\n")
     assert records("jobs", "-n", "elsewhere") == []
 
 
-def test_watching_one_job_ends_with_it_and_says_how(served: Served) -> None:
+def test_watching_one_job_ends_with_it_and_says_how(served: ServedJobs) -> None:
     watching = command("jobs", "f1", "--watch", "-o", "json", served=served)
     first = json.loads(watching.stdout.readline())
     served.do(lambda: served.cluster.status("f1-n0-0-aaa", status("Created", "Running", "Succeeded")))
@@ -123,7 +133,7 @@ def test_watching_one_job_ends_with_it_and_says_how(served: Served) -> None:
     assert (failed.exit_code, failed.stdout.count("FAILED")) == (1, 1)
 
 
-def test_watching_all_jobs_ends_with_ctrl_c_and_without_a_word(served: Served) -> None:
+def test_watching_all_jobs_ends_with_ctrl_c_and_without_a_word(served: ServedJobs) -> None:
     watching = command("jobs", "--watch", served=served)
     lines = [watching.stdout.readline().split()[0] for _ in range(3)]
     served.do(lambda: served.cluster.remove("PyTorchJob", NAMESPACE, "f2-n0-0-bbb"))
@@ -137,7 +147,7 @@ def test_watching_all_jobs_ends_with_ctrl_c_and_without_a_word(served: Served) -
 # ---- logs
 
 
-def test_each_line_says_who_wrote_it(served: Served) -> None:
+def test_each_line_says_who_wrote_it(served: ServedJobs) -> None:
     assert printed("logs", "f1") == ("[master-0] hello from master-0\n[worker-0] hello from worker-0\n")
     assert printed("logs", "f1", "--rank", "1", "--timestamps") == (
         "[worker-0] 2026-01-01T00:00:01.000Z hello from worker-0\n"
@@ -149,7 +159,7 @@ def test_each_line_says_who_wrote_it(served: Served) -> None:
     }
 
 
-def test_where_nothing_has_been_written_it_is_said(served: Served) -> None:
+def test_where_nothing_has_been_written_it_is_said(served: ServedJobs) -> None:
     told = typed("logs", "f2")
     assert (told.exit_code, told.stdout, told.stderr) == (
         0,
@@ -158,14 +168,14 @@ def test_where_nothing_has_been_written_it_is_said(served: Served) -> None:
     )
 
 
-def test_what_would_move_a_terminal_is_left_out(served: Served) -> None:
+def test_what_would_move_a_terminal_is_left_out(served: ServedJobs) -> None:
     served.cluster.written.clear()
     served.cluster.write("f1-n0-0-aaa-worker-0", 1, "\x1b[31mred\x1b[0m\tand \x1b]0;title\x07wide\x9b2J\x00")
     served.cluster.write("f1-n0-0-aaa-worker-0", 2, " 10%\r 50%\r100%")
     assert printed("logs", "f1") == "[worker-0] red\tand wide2J\n[worker-0] 100%\n"
 
 
-def test_on_a_terminal_each_replica_has_a_colour(served: Served) -> None:
+def test_on_a_terminal_each_replica_has_a_colour(served: ServedJobs) -> None:
     ours, theirs = pty.openpty()
     done = subprocess.run(
         [KFPYTORCH, "logs", "f1"], env=environment(served), stdout=theirs, stderr=subprocess.PIPE, check=True
@@ -179,7 +189,7 @@ def test_on_a_terminal_each_replica_has_a_colour(served: Served) -> None:
     )
 
 
-def test_who_reads_no_further_ends_it_quietly(served: Served) -> None:
+def test_who_reads_no_further_ends_it_quietly(served: ServedJobs) -> None:
     for number in range(20_000):
         served.cluster.write("f1-n0-0-aaa-worker-0", number / 100, "x" * 100)
     done = subprocess.run(
@@ -192,7 +202,7 @@ def test_who_reads_no_further_ends_it_quietly(served: Served) -> None:
     assert (len(done.stdout.splitlines()), done.stdout.splitlines()[2], done.stderr) == (3, "141", "")
 
 
-def test_following_ends_with_ctrl_c_and_without_a_word(served: Served) -> None:
+def test_following_ends_with_ctrl_c_and_without_a_word(served: ServedJobs) -> None:
     following = command("logs", "-f", "f1", served=served)
     assert following.stdout.readline() == "[master-0] hello from master-0\n"
     following.send_signal(signal.SIGINT)
@@ -205,7 +215,7 @@ def test_a_server_that_goes_away_while_it_is_read_is_said_to_be_gone(
 ) -> None:
     monkeypatch.setenv(server_file.STATE, str(tmp_path))
     with serving_people() as served:
-        served.put(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
         following = command("logs", "-f", "f1", served=served)
         assert following.stdout.readline() == "[worker-0] first\n"
@@ -217,7 +227,7 @@ def test_a_server_that_goes_away_while_it_is_read_is_said_to_be_gone(
 # ---- cancel and nodes
 
 
-def test_cancel_says_what_it_has_done(served: Served) -> None:
+def test_cancel_says_what_it_has_done(served: ServedJobs) -> None:
     assert (
         printed("cancel", "f1", "--reason", "no use") == "f1-n0-0-aaa is cancelled: FAILED; it was RUNNING\n"
     )
@@ -226,7 +236,7 @@ def test_cancel_says_what_it_has_done(served: Served) -> None:
     assert records("cancel", "f2")["was_over"] is True
 
 
-def test_cancel_as_json_has_the_phase_after_it(served: Served) -> None:
+def test_cancel_as_json_has_the_phase_after_it(served: ServedJobs) -> None:
     done = records("cancel", "f1", "--reason", "no use")
     assert (done["phase_before"], done["was_over"]) == ("RUNNING", False)
     assert (done["job"]["flyte"]["phase"], done["job"]["flyte"]["reason"]) == ("FAILED", "Cancelled")
@@ -238,12 +248,12 @@ def test_cancel_as_json_has_the_phase_after_it(served: Served) -> None:
     )
 
 
-def test_a_list_as_json_has_the_replicas_of_each_job(served: Served) -> None:
+def test_a_list_as_json_has_the_replicas_of_each_job(served: ServedJobs) -> None:
     assert records("jobs") == [records("jobs", "f2"), records("jobs", "f1")]
     assert [len(job["replicas"]) for job in records("jobs")] == [1, 2]
 
 
-def test_nodes_are_shown_and_told_what_to_be(served: Served) -> None:
+def test_nodes_are_shown_and_told_what_to_be(served: ServedJobs) -> None:
     drained = re.sub(" +", " ", printed("nodes", "drain", "node-1"))
     assert drained == "NAME STATE CPU MEMORY GPU PODS\nnode-1 drained 2 4Gi - -\n"
     assert [(each["name"], each["state"]) for each in records("nodes")] == [
@@ -263,7 +273,7 @@ def test_nodes_are_shown_and_told_what_to_be(served: Served) -> None:
         (["logs"], 2, "Missing argument 'JOB'"),
     ],
 )
-def test_what_cannot_be_done_is_said(served: Served, arguments: list[str], code: int, said: str) -> None:
+def test_what_cannot_be_done_is_said(served: ServedJobs, arguments: list[str], code: int, said: str) -> None:
     told = typed(*arguments)
     assert (told.exit_code, said in " ".join(told.stderr.split())) == (code, True), told.output
 
@@ -282,11 +292,11 @@ def test_without_a_server_every_command_says_how_to_start_one(
         assert "start one: kfpytorch serve --cluster embedded" in told.stderr
 
 
-def environment(served: Served) -> dict[str, str]:
+def environment(served: ServedJobs) -> dict[str, str]:
     return {**os.environ, client.SERVER: served.endpoint, "PYTHONWARNINGS": "error"}
 
 
-def command(*arguments: str, served: Served) -> subprocess.Popen[str]:
+def command(*arguments: str, served: ServedJobs) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [KFPYTORCH, *arguments],
         env=environment(served),
@@ -310,7 +320,7 @@ def test_a_token_that_is_none_is_told_before_anybody_is_asked(
 
 
 def test_the_end_of_a_line_behind_a_token_does_no_harm(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    served: ServedJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(client.TOKEN, "mine\n")
     assert printed("jobs", "-o", "json")

@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 from test_server_front import scraped
-from tiny_service import ask, code_of, health, serving, until
+from tiny_service import call, code_of, health, serving, wait_until
 
 from backend_plugin.shell import metrics, metrics_page
 
@@ -24,15 +24,15 @@ def test_requests_that_are_answered_have_a_size_together() -> None:
             serving(limit=10, request_bytes=2_500) as served,
             grpc.aio.insecure_channel(served.address) as channel,
         ):
-            running = [asyncio.ensure_future(ask(channel, "Wait", b"x" * 1_000)) for _ in range(2)]
-            await until(lambda: served.tiny.waiting == 2)
-            refused, _ = await code_of(served.say(channel, b"x" * 1_000))
-            small = await served.say(channel, b"x" * 100)
+            running = [asyncio.ensure_future(call(channel, "Wait", b"x" * 1_000)) for _ in range(2)]
+            await wait_until(lambda: served.tiny.waiting == 2)
+            refused, _ = await code_of(served.echo(channel, b"x" * 1_000))
+            small = await served.echo(channel, b"x" * 100)
             alive = await health(channel, "liveness")
             served.tiny.go_on.set()
             await asyncio.gather(*running)
             # A large request is accepted if no other one is running.
-            return [refused, len(small), alive, len(await served.say(channel, b"x" * 3_000))]
+            return [refused, len(small), alive, len(await served.echo(channel, b"x" * 3_000))]
 
     assert asyncio.run(run()) == [EXHAUSTED, 100, "SERVING", 3_000]
 
@@ -67,5 +67,5 @@ def test_slow_clients_of_the_metrics_do_not_add_up() -> None:
         assert threading.active_count() - before <= metrics_page.CONNECTIONS + 1
         for each in slow:
             each.close()
-        asyncio.run(until(lambda: threading.active_count() - before <= 1))
+        asyncio.run(wait_until(lambda: threading.active_count() - before <= 1))
         assert scraped(port)

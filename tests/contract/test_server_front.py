@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tiny_service import ask, code_of, health, serving, until
+from tiny_service import call, code_of, health, serving, wait_until
 
 from backend_plugin.shell import metrics
 from backend_plugin.shell.credentials import Token, UnusableCredentials
@@ -37,7 +37,7 @@ def bearer(token: str) -> tuple[tuple[str, str], ...]:
     ],
 )
 def test_who_does_not_carry_the_token_reaches_nothing_but_health(metadata: Any) -> None:
-    async def asked() -> list[Any]:
+    async def check() -> list[Any]:
         async with (
             serving(token=Token.from_secret("secret")) as served,
             grpc.aio.insecure_channel(served.address) as channel,
@@ -47,8 +47,8 @@ def test_who_does_not_carry_the_token_reaches_nothing_but_health(metadata: Any) 
                 "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
             )(metadata=metadata)
             return [
-                (await code_of(served.say(channel, metadata=metadata)))[0],
-                (await code_of(ask(channel, "Nothing", metadata=metadata)))[0],
+                (await code_of(served.echo(channel, metadata=metadata)))[0],
+                (await code_of(call(channel, "Nothing", metadata=metadata)))[0],
                 (await code_of(stream.read()))[0],
                 (await code_of(reflection.read()))[0],
                 await health(channel, "liveness"),
@@ -56,45 +56,45 @@ def test_who_does_not_carry_the_token_reaches_nothing_but_health(metadata: Any) 
             ]
 
     counted = {("any", "UNAUTHENTICATED"): 4}
-    assert asyncio.run(asked()) == [UNAUTHENTICATED] * 4 + ["SERVING", counted]
+    assert asyncio.run(check()) == [UNAUTHENTICATED] * 4 + ["SERVING", counted]
 
 
 @pytest.mark.parametrize("word", ["Bearer secret", "bearer secret", "BEARER  secret"])
 def test_who_carries_the_token_is_answered(word: str) -> None:
-    async def asked() -> bytes:
+    async def check() -> bytes:
         async with (
             serving(token=Token.from_secret("secret")) as served,
             grpc.aio.insecure_channel(served.address) as channel,
         ):
-            return await served.say(channel, metadata=(("authorization", word),))
+            return await served.echo(channel, metadata=(("authorization", word),))
 
-    assert asyncio.run(asked()) == b"hello"
+    assert asyncio.run(check()) == b"hello"
 
 
 def test_a_token_that_is_replaced_in_its_file_is_replaced_in_the_server(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")
 
-    async def asked() -> None:
+    async def check() -> None:
         async with (
             serving(token=Token.from_file(file)) as served,
             grpc.aio.insecure_channel(served.address) as channel,
         ):
-            assert await served.say(channel, metadata=bearer("first")) == b"hello"
+            assert await served.echo(channel, metadata=bearer("first")) == b"hello"
             file.write_text("")  # An empty file is not a token, so the previous token stays valid.
             await asyncio.sleep(1.1)
-            assert await served.say(channel, metadata=bearer("first")) == b"hello"
+            assert await served.echo(channel, metadata=bearer("first")) == b"hello"
             file.write_text("second")
 
             async def is_second() -> bool:
-                code = asyncio.ensure_future(served.say(channel, metadata=bearer("second")))
+                code = asyncio.ensure_future(served.echo(channel, metadata=bearer("second")))
                 await asyncio.wait([code])
                 return code.exception() is None
 
-            await until(is_second)
-            assert (await code_of(served.say(channel, metadata=bearer("first"))))[0] is UNAUTHENTICATED
+            await wait_until(is_second)
+            assert (await code_of(served.echo(channel, metadata=bearer("first"))))[0] is UNAUTHENTICATED
 
-    asyncio.run(asked())
+    asyncio.run(check())
 
 
 @pytest.mark.parametrize(("content", "said"), [("", "no token"), ("a b", "no token"), (None, "No such file")])
@@ -106,16 +106,16 @@ def test_a_file_without_a_token_is_told_at_the_start(tmp_path: Path, content: st
 
 
 def test_more_than_the_limit_are_told_so_and_health_is_answered() -> None:
-    async def asked() -> list[Any]:
+    async def check() -> list[Any]:
         async with serving(limit=2) as served, grpc.aio.insecure_channel(served.address) as channel:
-            running = [asyncio.ensure_future(ask(channel, "Wait", b"x")) for _ in range(2)]
-            await until(lambda: served.tiny.waiting == 2)
-            refused = await code_of(served.say(channel))
+            running = [asyncio.ensure_future(call(channel, "Wait", b"x")) for _ in range(2)]
+            await wait_until(lambda: served.tiny.waiting == 2)
+            refused = await code_of(served.echo(channel))
             alive = await health(channel, "liveness")
             served.tiny.go_on.set()
-            return [refused, alive, *await asyncio.gather(*running), await served.say(channel)]
+            return [refused, alive, *await asyncio.gather(*running), await served.echo(channel)]
 
-    assert asyncio.run(asked()) == [
+    assert asyncio.run(check()) == [
         (EXHAUSTED, "2 calls are in progress, which is the limit of this server; retry later"),
         "SERVING",
         b"x",
@@ -125,16 +125,16 @@ def test_more_than_the_limit_are_told_so_and_health_is_answered() -> None:
 
 
 def test_a_caller_that_goes_away_makes_room() -> None:
-    async def asked() -> bytes:
+    async def check() -> bytes:
         async with serving(limit=1) as served, grpc.aio.insecure_channel(served.address) as channel:
             call = channel.unary_unary("/tiny.Tiny/Wait")(b"x")
-            await until(lambda: served.tiny.waiting == 1)
+            await wait_until(lambda: served.tiny.waiting == 1)
             call.cancel()
-            await until(lambda: served.server.fronts[0].running == 0)
+            await wait_until(lambda: served.server.fronts[0].running == 0)
             assert served.metrics.requests.counts == {("Tiny/Wait", "CANCELLED"): 1}
-            return await served.say(channel)
+            return await served.echo(channel)
 
-    assert asyncio.run(asked()) == b"hello"
+    assert asyncio.run(check()) == b"hello"
 
 
 def counting(channel: grpc.aio.Channel, metadata: Any = ()) -> Any:
@@ -142,7 +142,7 @@ def counting(channel: grpc.aio.Channel, metadata: Any = ()) -> Any:
 
 
 def test_streams_have_a_limit_of_their_own_and_take_no_place_of_calls() -> None:
-    async def asked() -> None:
+    async def check() -> None:
         async with (
             serving(limit=1, streams=2) as served,
             grpc.aio.insecure_channel(served.address) as channel,
@@ -155,10 +155,10 @@ def test_streams_have_a_limit_of_their_own_and_take_no_place_of_calls() -> None:
                 EXHAUSTED,
                 "2 streams are open, which is the limit of this server; retry later",
             )
-            assert await served.say(channel) == b"hello"
+            assert await served.echo(channel) == b"hello"
             assert (front.running, front.streaming) == (0, 2)
             streams[0].cancel()
-            await until(lambda: front.streaming == 1)
+            await wait_until(lambda: front.streaming == 1)
             again = counting(channel)
             assert await again.read() == b"1"
             assert served.metrics.requests.counts == {
@@ -167,11 +167,11 @@ def test_streams_have_a_limit_of_their_own_and_take_no_place_of_calls() -> None:
                 ("Tiny/Say", "OK"): 1,
             }
 
-    asyncio.run(asked())
+    asyncio.run(check())
 
 
 def test_who_watches_the_health_takes_no_place_of_probes() -> None:
-    async def asked() -> None:
+    async def check() -> None:
         async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
             watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
             watching = [watch(b"") for _ in range(64)]
@@ -180,43 +180,43 @@ def test_who_watches_the_health_takes_no_place_of_probes() -> None:
             assert (await code_of(watch(b"").read()))[0] is EXHAUSTED
             assert await health(channel, "liveness") == "SERVING"
 
-    asyncio.run(asked())
+    asyncio.run(check())
 
 
 def test_messages_have_a_length_and_no_more() -> None:
-    async def asked() -> list[Any]:
+    async def check() -> list[Any]:
         async with serving(receive_bytes=1000, send_bytes=500) as served:
             own = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
             async with grpc.aio.insecure_channel(served.address, options=own) as channel:
-                received, _ = await code_of(served.say(channel, b"x" * 1001))
-                sent, _ = await code_of(served.say(channel, b"x" * 501))
-                return [received, sent, len(await served.say(channel, b"x" * 500))]
+                received, _ = await code_of(served.echo(channel, b"x" * 1001))
+                sent, _ = await code_of(served.echo(channel, b"x" * 501))
+                return [received, sent, len(await served.echo(channel, b"x" * 500))]
 
-    assert asyncio.run(asked()) == [EXHAUSTED, EXHAUSTED, 500]
+    assert asyncio.run(check()) == [EXHAUSTED, EXHAUSTED, 500]
 
 
 def test_propellers_own_largest_messages_come_in() -> None:
-    async def asked() -> int:
+    async def check() -> int:
         async with serving() as served:
             own = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
             async with grpc.aio.insecure_channel(served.address, options=own) as channel:
-                return len(await served.say(channel, os.urandom(1) * (11 * 2**20)))
+                return len(await served.echo(channel, os.urandom(1) * (11 * 2**20)))
 
-    assert asyncio.run(asked()) == 11 * 2**20
+    assert asyncio.run(check()) == 11 * 2**20
 
 
 def test_calls_are_counted_by_how_they_ended() -> None:
-    async def asked() -> dict[tuple[str, tuple[str, ...]], float]:
+    async def check() -> dict[tuple[str, tuple[str, ...]], float]:
         async with serving(limit=1) as served, grpc.aio.insecure_channel(served.address) as channel:
-            await served.say(channel)
-            await served.say(channel)
-            await code_of(ask(channel, "Refuse"))
+            await served.echo(channel)
+            await served.echo(channel)
+            await code_of(call(channel, "Refuse"))
             served.metrics.phases.add("RUNNING")
             served.metrics.cached.ask = lambda: {("Job",): 3, ("Pod",): 4}
             with metrics.serve_metrics(served.metrics, "127.0.0.1", 0) as port:
                 return await asyncio.to_thread(scraped, port)
 
-    samples = asyncio.run(asked())
+    samples = asyncio.run(check())
     assert samples["kfpytorch_grpc_requests_total", ("OK", "Tiny/Say")] == 2
     assert samples["kfpytorch_grpc_requests_total", ("NOT_FOUND", "Tiny/Refuse")] == 1
     assert samples["kfpytorch_grpc_request_duration_seconds_count", ("Tiny/Say",)] == 2

@@ -15,7 +15,7 @@ import yaml
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from tiny_service import Served, ask, code_of, health, serving, until
+from tiny_service import TinyServed, call, code_of, health, serving, wait_until
 
 from backend_plugin.shell.server import FLYTE, LIVENESS, PortUnavailable
 
@@ -24,7 +24,7 @@ PROGRAM = Path(__file__).parent / "tiny_service.py"
 
 
 def test_health_says_when_it_is_ready_and_when_no_longer() -> None:
-    async def seen() -> list[Any]:
+    async def check() -> list[Any]:
         async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
 
             async def all_of_it() -> list[str]:
@@ -32,19 +32,19 @@ def test_health_says_when_it_is_ready_and_when_no_longer() -> None:
 
             before = await all_of_it()
             served.ready.set()
-            await until(lambda: is_serving(channel))
+            await wait_until(lambda: is_serving(channel))
             after = await all_of_it()
             watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"")
             watched = [await watch.read()]
-            waiting = asyncio.ensure_future(ask(channel, "Wait"))
-            await until(lambda: served.tiny.waiting == 1)
+            waiting = asyncio.ensure_future(call(channel, "Wait"))
+            await wait_until(lambda: served.tiny.waiting == 1)
             served.server.stop()
             watched.append(await watch.read())
             served.tiny.go_on.set()
             await waiting
             return [before, after, watched]
 
-    assert asyncio.run(seen()) == [
+    assert asyncio.run(check()) == [
         ["NOT_SERVING", "NOT_SERVING", "SERVING"],
         ["SERVING", "SERVING", "SERVING"],
         [b"\x08\x01", b"\x08\x02"],
@@ -56,36 +56,36 @@ async def is_serving(channel: grpc.aio.Channel) -> bool:
 
 
 def test_nobody_knows_the_health_of_what_is_not_there() -> None:
-    async def asked() -> grpc.StatusCode:
+    async def check() -> grpc.StatusCode:
         async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
             return (await code_of(health(channel, "other")))[0]
 
-    assert asyncio.run(asked()) is grpc.StatusCode.NOT_FOUND
+    assert asyncio.run(check()) is grpc.StatusCode.NOT_FOUND
 
 
 def test_what_runs_is_finished_what_is_new_is_refused_and_streams_end() -> None:
-    async def ended() -> tuple[bytes, grpc.StatusCode, grpc.StatusCode]:
+    async def check() -> tuple[bytes, grpc.StatusCode, grpc.StatusCode]:
         async with serving(drain_seconds=60) as served, grpc.aio.insecure_channel(served.address) as channel:
             stream = channel.unary_stream("/tiny.Tiny/Count")(b"")
             assert await stream.read() == b"1"
-            running = asyncio.ensure_future(ask(channel, "Wait", b"done"))
-            await until(lambda: served.tiny.waiting == 1)
+            running = asyncio.ensure_future(call(channel, "Wait", b"done"))
+            await wait_until(lambda: served.tiny.waiting == 1)
             served.server.stop()
-            await until(lambda: is_refused(served))
+            await wait_until(lambda: is_refused(served))
             served.tiny.go_on.set()
             answer = await running
             cut_off, _ = await code_of(stream.read())
-            refused, _ = await code_of(served.say(channel))
+            refused, _ = await code_of(served.echo(channel))
             return answer, cut_off, refused
 
     unavailable = grpc.StatusCode.UNAVAILABLE
-    assert asyncio.run(ended()) == (b"done", unavailable, unavailable)
+    assert asyncio.run(check()) == (b"done", unavailable, unavailable)
 
 
-async def is_refused(served: Served) -> bool:
+async def is_refused(served: TinyServed) -> bool:
     async with grpc.aio.insecure_channel(served.address) as channel:
         try:
-            await served.say(channel)
+            await served.echo(channel)
         except grpc.aio.AioRpcError as error:
             return error.code() is grpc.StatusCode.UNAVAILABLE
         return False
@@ -95,11 +95,11 @@ def test_no_call_notices_that_a_server_is_replaced_if_propeller_is_told_what_the
     said = yaml.safe_load(CONNECTOR.read_text())["defaultConnector"]["defaultServiceConfig"]
     options = (("grpc.service_config", said), ("grpc.max_reconnect_backoff_ms", 100))
 
-    async def asked(port: int, over: asyncio.Event) -> int:
+    async def check(port: int, over: asyncio.Event) -> int:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
             count = 0
             while not over.is_set():
-                await ask(channel, "Say", b"word")
+                await call(channel, "Say", b"word")
                 count += 1
             return count
 
@@ -107,7 +107,7 @@ def test_no_call_notices_that_a_server_is_replaced_if_propeller_is_told_what_the
         over = asyncio.Event()
         async with serving() as first:
             port = int(first.address.rpartition(":")[2])
-            asking = asyncio.gather(*(asked(port, over) for _ in range(6)))
+            asking = asyncio.gather(*(check(port, over) for _ in range(6)))
             await asyncio.sleep(0.1)
         for _ in range(times):
             async with serving(port=port):
@@ -121,14 +121,14 @@ def test_no_call_notices_that_a_server_is_replaced_if_propeller_is_told_what_the
 
 
 def test_what_does_not_end_in_time_is_cut_off() -> None:
-    async def ended() -> grpc.StatusCode:
+    async def check() -> grpc.StatusCode:
         async with serving(drain_seconds=0.2) as served, grpc.aio.insecure_channel(served.address) as channel:
-            running = asyncio.ensure_future(ask(channel, "Wait"))
-            await until(lambda: served.tiny.waiting == 1)
+            running = asyncio.ensure_future(call(channel, "Wait"))
+            await wait_until(lambda: served.tiny.waiting == 1)
             served.server.stop()
             return (await code_of(running))[0]
 
-    assert asyncio.run(ended()) is grpc.StatusCode.UNAVAILABLE
+    assert asyncio.run(check()) is grpc.StatusCode.UNAVAILABLE
 
 
 def test_two_servers_do_not_share_a_port() -> None:
@@ -139,7 +139,7 @@ def test_two_servers_do_not_share_a_port() -> None:
                 async with serving(port=port):
                     pass
             async with grpc.aio.insecure_channel(served.address) as channel:
-                assert await served.say(channel) == b"hello"
+                assert await served.echo(channel) == b"hello"
 
     asyncio.run(both())
 
@@ -169,11 +169,11 @@ def test_a_client_that_knows_no_proto_can_ask() -> None:
             )
             return sorted(database.get_services()), methods, call(request(), timeout=10).agents[0].name
 
-    async def asked() -> Any:
+    async def check() -> Any:
         async with serving() as served:
             return await asyncio.to_thread(foreign, served.address)
 
-    services, methods, name = asyncio.run(asked())
+    services, methods, name = asyncio.run(check())
     assert services == [FLYTE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"]
     assert methods == ["CreateTask", "GetTask", "DeleteTask", "GetTaskMetrics", "GetTaskLogs"]
     assert name == "tiny"

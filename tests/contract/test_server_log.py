@@ -7,8 +7,8 @@ from pathlib import Path
 import grpc
 import pytest
 from scripted_cluster import ScriptedCluster
-from serving import Served, until
-from stories import name_of, pod, status, tell
+from serving import Served, wait_until
+from stories import name_of, pod, run_story, status
 
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.shell import reconciler
@@ -22,25 +22,25 @@ def test_what_was_there_before_is_one_line_and_what_happens_is_one_each(
     cluster = ScriptedCluster()
     metas: list[bytes] = []
 
-    async def first(served: Served) -> None:
+    async def run_first_server(served: Served) -> None:
         for number in range(3):
             metas.append(await served.create(execution=f"f{number}"))
             name = name_of(metas[-1])
             cluster.status(name, status("Running"))
             for replica in ("master-0", "worker-0"):
-                cluster.put(pod(name, replica, "Running"))
+                cluster.apply(pod(name, replica, "Running"))
 
     async def second(_: Served) -> None:
-        await until(lambda: any("existing" in line for line in _by_keeper(caplog)))
-        assert _by_keeper(caplog) == ["existing jobs: 3 RUNNING"]
-        cluster.put(pod(name_of(metas[1]), "worker-0", "Failed"))
+        await wait_until(lambda: any("existing" in line for line in list_reconciler_messages(caplog)))
+        assert list_reconciler_messages(caplog) == ["existing jobs: 3 RUNNING"]
+        cluster.apply(pod(name_of(metas[1]), "worker-0", "Failed"))
         cluster.status(name_of(metas[1]), status("Failed"))
-        await until(lambda: len(_by_keeper(caplog)) > 1)
-        assert _by_keeper(caplog)[1].startswith("RETRYABLE_FAILED: ")
+        await wait_until(lambda: len(list_reconciler_messages(caplog)) > 1)
+        assert list_reconciler_messages(caplog)[1].startswith("RETRYABLE_FAILED: ")
 
-    tell(first, tmp_path, cluster=cluster)
+    run_story(run_first_server, tmp_path, cluster=cluster)
     caplog.clear()
-    tell(second, tmp_path, cluster=cluster)
+    run_story(second, tmp_path, cluster=cluster)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_failed_create_is_logged_with_its_execution_and_counted(
         # Known results begin at zero.
         assert +metrics.creates.counts == {(result,): 1}
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
     (line,) = [each for each in caplog.records if each.name == "backend_plugin.shell.connector_service"]
     assert (line.levelname, vars(line)["execution"]) == ("WARNING", "f7")
     assert str(error) in line.getMessage()
@@ -90,12 +90,12 @@ def test_a_job_is_looked_at_when_something_has_come_of_it(
     async def story(served: Served) -> None:
         meta = await served.create()
         await asyncio.sleep(0.3)
-        assert _by_keeper(caplog) == []
+        assert list_reconciler_messages(caplog) == []
         cluster.status(name_of(meta), status("Created"))
-        await until(lambda: bool(_by_keeper(caplog)))
-        assert _by_keeper(caplog)[0].startswith("QUEUED: ")
+        await wait_until(lambda: bool(list_reconciler_messages(caplog)))
+        assert list_reconciler_messages(caplog)[0].startswith("QUEUED: ")
 
-    tell(story, tmp_path, cluster=cluster)
+    run_story(story, tmp_path, cluster=cluster)
 
 
 def test_a_job_of_which_nothing_comes_is_looked_at_in_a_round(
@@ -105,12 +105,12 @@ def test_a_job_of_which_nothing_comes_is_looked_at_in_a_round(
 
     async def story(served: Served) -> None:
         await served.create()
-        await until(lambda: bool(_by_keeper(caplog)))
-        assert _by_keeper(caplog)[0].startswith("QUEUED: ")
+        await wait_until(lambda: bool(list_reconciler_messages(caplog)))
+        assert list_reconciler_messages(caplog)[0].startswith("QUEUED: ")
 
-    tell(story, tmp_path, cluster=ScriptedCluster(), seconds=1)
+    run_story(story, tmp_path, cluster=ScriptedCluster(), seconds=1)
 
 
-def _by_keeper(caplog: pytest.LogCaptureFixture) -> list[str]:
+def list_reconciler_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the messages of this logger only, because other tests may enable other loggers."""
     return [record.getMessage() for record in caplog.records if record.name == reconciler.__name__]

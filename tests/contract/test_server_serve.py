@@ -144,24 +144,24 @@ def test_a_probe_asks_a_server_with_tls_by_the_name_that_it_has(tmp_path: Path) 
     Authority().issue("server", tmp_path / "tls.crt", tmp_path / "tls.key")
     tls = ("--tls-certificate", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"))
 
-    def asked(*flags: str) -> tuple[int, str]:
+    def run_health(*flags: str) -> tuple[int, str]:
         said = [str(KFPYTORCH), "health", "--server", str(tmp_path / "state"), *flags]
         done = subprocess.run(said, check=False, capture_output=True, text=True, env=ENVIRON)
         return done.returncode, done.stdout
 
     with serve(tmp_path / "state", *tls) as (process, _, _lines):
         well = (0, "SERVING\n")
-        assert [asked(), asked("--service", "liveness"), asked("--tls-server-name", "server.test")] == [
+        assert [run_health(), run_health("--service", "liveness"), run_health("--tls-server-name", "server.test")] == [
             well
         ] * 3
-        assert asked("--tls-server-name", "another.example") == (1, "")
-        assert asked("--service", "nonsense") == (1, "")
+        assert run_health("--tls-server-name", "another.example") == (1, "")
+        assert run_health("--service", "nonsense") == (1, "")
         process.send_signal(signal.SIGSTOP)
         try:
-            assert asked() == (1, "")
+            assert run_health() == (1, "")
         finally:
             process.send_signal(signal.SIGCONT)
-    assert asked() == (1, "")
+    assert run_health() == (1, "")
 
 
 def test_the_doctor_knows_a_connector_by_its_certificate_as_nobody_knows_its_authority(
@@ -173,19 +173,19 @@ def test_the_doctor_knows_a_connector_by_its_certificate_as_nobody_knows_its_aut
     monkeypatch.setenv("KFPYTORCH_STATE_DIR", str(tmp_path / "nobodys"))
     with serve(tmp_path / "state", *tls) as (_, here, _lines):
 
-        def asked(known: str) -> ProbeResult:
+        def run_health(known: str) -> ProbeResult:
             server = Server(address=here["endpoint"], ca=known)
             tried = asyncio.run(external_probes.probe_external(Facts(namespace="any"), (), server))
             assert tried.connector is not None
             return tried.connector
 
         monkeypatch.setenv("KFPYTORCH_TOKEN", here["token"])
-        stranger = asked("")
+        stranger = run_health("")
         assert "from a CA that is not trusted here" in stranger.trouble
         assert f"kfpytorch doctor --connector {here['endpoint']}" in stranger.remedy
-        assert asked(str(certificate)).trouble == ""
+        assert run_health(str(certificate)).trouble == ""
         monkeypatch.delenv("KFPYTORCH_TOKEN")
-        assert "rejects the token" in asked(str(certificate)).trouble
+        assert "rejects the token" in run_health(str(certificate)).trouble
 
 
 def test_a_client_that_knows_nothing_of_ours_learns_all_over_tls(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from certificates import Authority
-from tiny_service import Served, code_of, health, serving, until
+from tiny_service import TinyServed, code_of, health, serving, wait_until
 
 from backend_plugin.shell.credentials import Tls, UnusableCredentials, build_server_credentials
 
@@ -32,25 +32,27 @@ def tls(folder: Path, *, mutual: bool = False) -> Tls:
 
 
 @asynccontextmanager
-async def secured(said: Tls) -> AsyncIterator[Served]:
+async def secured(said: Tls) -> AsyncIterator[TinyServed]:
     async with serving(credentials=build_server_credentials(said)) as served:
         yield served
 
 
-async def asked(served: Served, root: bytes, key: bytes | None = None, chain: bytes | None = None) -> bytes:
+async def call_server(
+    served: TinyServed, root: bytes, key: bytes | None = None, chain: bytes | None = None
+) -> bytes:
     """Call the server over a new connection."""
     credentials = grpc.ssl_channel_credentials(root, key, chain)
     async with grpc.aio.secure_channel(served.address, credentials) as channel:
-        return await served.say(channel)
+        return await served.echo(channel)
 
 
 def test_a_client_that_knows_the_authority_is_served_and_others_are_not(tmp_path: Path) -> None:
     async def all_of_them() -> list[Any]:
         async with secured(tls(tmp_path)) as served:
             async with grpc.aio.insecure_channel(served.address) as channel:
-                plain, _ = await code_of(served.say(channel))
-            other, _ = await code_of(asked(served, OTHERS.pem))
-            return [await asked(served, OURS.pem), plain, other]
+                plain, _ = await code_of(served.echo(channel))
+            other, _ = await code_of(call_server(served, OTHERS.pem))
+            return [await call_server(served, OURS.pem), plain, other]
 
     assert asyncio.run(all_of_them()) == [b"hello", UNAVAILABLE, UNAVAILABLE]
 
@@ -59,14 +61,14 @@ def test_mutual_tls_wants_a_certificate_of_its_authority(tmp_path: Path) -> None
     OURS.issue("client", tmp_path / "ours.crt", tmp_path / "ours.key")
     OTHERS.issue("client", tmp_path / "others.crt", tmp_path / "others.key")
 
-    def own(name: str) -> tuple[bytes, bytes]:
+    def read_key_pair(name: str) -> tuple[bytes, bytes]:
         return (tmp_path / f"{name}.key").read_bytes(), (tmp_path / f"{name}.crt").read_bytes()
 
     async def all_of_them() -> list[Any]:
         async with secured(tls(tmp_path, mutual=True)) as served:
-            without, _ = await code_of(asked(served, OURS.pem))
-            strange, _ = await code_of(asked(served, OURS.pem, *own("others")))
-            return [await asked(served, OURS.pem, *own("ours")), without, strange]
+            without, _ = await code_of(call_server(served, OURS.pem))
+            strange, _ = await code_of(call_server(served, OURS.pem, *read_key_pair("others")))
+            return [await call_server(served, OURS.pem, *read_key_pair("ours")), without, strange]
 
     assert asyncio.run(all_of_them()) == [b"hello", UNAVAILABLE, UNAVAILABLE]
 
@@ -105,21 +107,21 @@ def test_new_certificates_are_used_without_a_restart_and_bad_ones_are_not(
         async with secured(said) as served:
             credentials = grpc.ssl_channel_credentials(OURS.pem)
             async with grpc.aio.secure_channel(served.address, credentials) as old:
-                assert await served.say(old) == b"hello"
+                assert await served.echo(old) == b"hello"
                 said.key.write_text("torn")
                 await asyncio.sleep(1.1)
-                assert await asked(served, OURS.pem) == b"hello"
+                assert await call_server(served, OURS.pem) == b"hello"
                 assert "the previous content stays in use" in caplog.text
                 OTHERS.issue("server", said.certificate, said.key)
 
                 async def is_new() -> bool:
-                    call = asyncio.ensure_future(asked(served, OTHERS.pem))
+                    call = asyncio.ensure_future(call_server(served, OTHERS.pem))
                     await asyncio.wait([call])
                     return call.exception() is None
 
-                await until(is_new)
-                assert (await code_of(asked(served, OURS.pem)))[0] is UNAVAILABLE
-                assert await served.say(old) == b"hello"
+                await wait_until(is_new)
+                assert (await code_of(call_server(served, OURS.pem)))[0] is UNAVAILABLE
+                assert await served.echo(old) == b"hello"
 
     asyncio.run(replaced())
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
-from tiny_service import ask, code_of, health, serving
+from tiny_service import call, code_of, health, serving
 
 from backend_plugin.shell import tracing
 
@@ -41,19 +41,19 @@ def collector() -> Iterator[tuple[str, list[otlp.ExportTraceServiceRequest]]]:
 
 
 def test_a_call_is_a_span_and_a_probe_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def asked() -> None:
+    async def check() -> None:
         with tracing.open_tracing(os.environ) as interceptors:
             async with (
                 serving(interceptors=interceptors) as served,
                 grpc.aio.insecure_channel(served.address) as channel,
             ):
-                assert await served.say(channel) == b"hello"
-                assert (await code_of(ask(channel, "Refuse")))[0] is grpc.StatusCode.NOT_FOUND
+                assert await served.echo(channel) == b"hello"
+                assert (await code_of(call(channel, "Refuse")))[0] is grpc.StatusCode.NOT_FOUND
                 assert await health(channel, "liveness") == "SERVING"
 
     with collector() as (endpoint, received):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
-        asyncio.run(asked())
+        asyncio.run(check())
     spans = [
         (resource.resource.attributes, span.name)
         for request in received

@@ -10,8 +10,8 @@ import pytest
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from scripted_cluster import ScriptedCluster, ago
-from serving import NAMESPACE, Served, metadata, now, serving, template, until
-from stories import is_phase, name_of, pod, status, tell, terminated
+from serving import NAMESPACE, Served, get_now, metadata, serving, template, wait_until
+from stories import is_phase, name_of, pod, run_story, status, terminated
 
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import RequestRejected
@@ -26,7 +26,7 @@ def test_the_same_attempt_is_asked_for_once(tmp_path: Path) -> None:
         assert [key[0] for key in served.cluster.objects] == ["PyTorchJob"]
         assert await served.phase(metas[0]) == "QUEUED"
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_a_job_that_is_being_deleted_is_nobodys_attempt(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_job_that_is_being_deleted_is_nobodys_attempt(tmp_path: Path) -> None:
         del served.cluster.objects[key]
         await served.create()
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_a_job_belongs_to_the_workflow_of_its_execution(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_job_belongs_to_the_workflow_of_its_execution(tmp_path: Path) -> None:
         (reference,) = job["metadata"]["ownerReferences"]
         assert (reference["kind"], reference["name"], reference["uid"]) == ("FlyteWorkflow", "f1", "w")
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_a_task_that_cannot_be_meant_fails_at_the_first_look(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_task_that_cannot_be_meant_fails_at_the_first_look(tmp_path: Path) -> 
         assert served.cluster.objects == {}
         await served.delete(meta)
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_what_this_server_does_for_nobody_is_refused(tmp_path: Path, change: Any
         assert word in (await served.get(meta)).message
         assert served.cluster.calls == []
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_a_cluster_that_refuses_for_good_is_quoted(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_cluster_that_refuses_for_good_is_quoted(tmp_path: Path) -> None:
             "the cluster refuses the job (Invalid)",
         )
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_what_may_pass_is_worth_asking_again(tmp_path: Path, trouble: Any, code:
         vars(served.cluster).update(away=False, refusal=None)
         assert await served.phase(await served.create()) == "QUEUED"
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_get_asks_nobody(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_get_asks_nobody(tmp_path: Path) -> None:
         name = name_of(meta)
         served.cluster.status(name, status("Running"))
         for replica in ("master-0", "worker-0"):
-            served.cluster.put(pod(name, replica, "Running"))
+            served.cluster.apply(pod(name, replica, "Running"))
         before = list(served.cluster.calls)
         served.cluster.away = True
         served.cluster.slow.clear()
@@ -149,7 +149,7 @@ def test_get_asks_nobody(tmp_path: Path) -> None:
             assert await served.phase(meta) == "RUNNING"
         assert served.cluster.calls == before
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_a_success_is_told_once_its_files_are_read(tmp_path: Path) -> None:
@@ -158,9 +158,9 @@ def test_a_success_is_told_once_its_files_are_read(tmp_path: Path) -> None:
         served.leave("outputs.pb")
         served.cluster.status(name_of(meta), status("Running", "Succeeded"))
         assert await served.phase(meta) in ("RUNNING", "SUCCEEDED")
-        await until(lambda: is_phase(served, meta, "SUCCEEDED"))
+        await wait_until(lambda: is_phase(served, meta, "SUCCEEDED"))
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_an_error_file_makes_a_failure_of_a_job_that_succeeded(tmp_path: Path) -> None:
@@ -170,23 +170,23 @@ def test_an_error_file_makes_a_failure_of_a_job_that_succeeded(tmp_path: Path) -
         meta = await served.create()
         served.leave("error-1.pb", ErrorDocument(error=error).SerializeToString())
         served.cluster.status(name_of(meta), status("Running", "Succeeded"))
-        await until(lambda: is_phase(served, meta, "FAILED"))
+        await wait_until(lambda: is_phase(served, meta, "FAILED"))
         assert "no data" in (await served.get(meta)).message
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_peers_that_a_failure_leaves_running_are_stopped(tmp_path: Path) -> None:
     async def story(served: Served) -> None:
         meta = await served.create()
         name = name_of(meta)
-        served.cluster.put(pod(name, "master-0", "Failed", containerStatuses=terminated(1)))
-        served.cluster.put(pod(name, "worker-0", "Running"))
+        served.cluster.apply(pod(name, "master-0", "Failed", containerStatuses=terminated(1)))
+        served.cluster.apply(pod(name, "worker-0", "Running"))
         served.cluster.status(name, status("Running", "Failed"))
-        await until(lambda: ("Pod", NAMESPACE, f"{name}-worker-0") not in served.cluster.objects)
+        await wait_until(lambda: ("Pod", NAMESPACE, f"{name}-worker-0") not in served.cluster.objects)
         assert ("Pod", NAMESPACE, f"{name}-master-0") in served.cluster.objects
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_a_deadline_ends_a_job_and_is_told_ever_after(tmp_path: Path) -> None:
@@ -200,13 +200,13 @@ def test_a_deadline_ends_a_job_and_is_told_ever_after(tmp_path: Path) -> None:
         name = name_of(meta)
         began = {"running": {"startedAt": ago(90)}}
         for replica in ("master-0", "worker-0"):
-            served.cluster.put(
+            served.cluster.apply(
                 pod(name, replica, "Running", containerStatuses=[{"name": "pytorch", "state": began}])
             )
         served.cluster.status(name, status("Running"))
-        await until(lambda: is_phase(served, meta, "FAILED"))
+        await wait_until(lambda: is_phase(served, meta, "FAILED"))
         said = (await served.get(meta)).message
-        await until(lambda: "patch" in served.cluster.calls)
+        await wait_until(lambda: "patch" in served.cluster.calls)
         stored = served.cluster.objects["PyTorchJob", NAMESPACE, name]
         assert stored["spec"]["runPolicy"]["activeDeadlineSeconds"] == 1
         for replica in ("master-0", "worker-0"):
@@ -217,11 +217,11 @@ def test_a_deadline_ends_a_job_and_is_told_ever_after(tmp_path: Path) -> None:
         await served.delete(meta)
         assert served.cluster.awaited == ["delete"]
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_a_job_that_trains_on_is_ended_by_its_deadline_though_nobody_asks(tmp_path: Path) -> None:
-    clock = [now()]
+    clock = [get_now()]
 
     async def story() -> None:
         async with serving(tmp_path, now=lambda: clock[0], seconds=1) as served:
@@ -233,23 +233,23 @@ def test_a_job_that_trains_on_is_ended_by_its_deadline_though_nobody_asks(tmp_pa
             name = name_of(meta)
             began = [{"name": "pytorch", "state": {"running": {"startedAt": ago(0)}}}]
             for replica in ("master-0", "worker-0"):
-                served.cluster.put(pod(name, replica, "Running", containerStatuses=began))
+                served.cluster.apply(pod(name, replica, "Running", containerStatuses=began))
             served.cluster.status(name, status("Running"))
             entry = served.cache.get((NAMESPACE, name))
             assert entry is not None
-            await until(lambda: entry.steady is not None)
-            served.cluster.put(pod(name, "worker-0", "Pending"))
+            await wait_until(lambda: entry.steady is not None)
+            served.cluster.apply(pod(name, "worker-0", "Pending"))
             assert entry.steady is None
-            served.cluster.put(pod(name, "worker-0", "Running", containerStatuses=began))
-            await until(lambda: entry.steady is not None)
+            served.cluster.apply(pod(name, "worker-0", "Running", containerStatuses=began))
+            await wait_until(lambda: entry.steady is not None)
             # Later than the verdict is known to be stable, but before the deadline. Pod changes do not change
             # the job.
             clock[0] += timedelta(minutes=20)
-            served.cluster.put(pod(name, "worker-0", "Running", containerStatuses=began, hostIP="10.0.0.2"))
-            await until(lambda: entry.steady is not None and entry.steady[1] > clock[0])
+            served.cluster.apply(pod(name, "worker-0", "Running", containerStatuses=began, hostIP="10.0.0.2"))
+            await wait_until(lambda: entry.steady is not None and entry.steady[1] > clock[0])
             assert "patch" not in served.cluster.calls
             clock[0] += timedelta(minutes=11)
-            await until(lambda: "patch" in served.cluster.calls)
+            await wait_until(lambda: "patch" in served.cluster.calls)
             assert entry.told is Phase.FAILED
 
     asyncio.run(story())
@@ -263,9 +263,9 @@ def test_delete_is_answered_while_the_cluster_is_away_and_done_when_it_is_back(t
         await served.delete(meta)
         assert served.cluster.objects
         served.cluster.away = False
-        await until(lambda: not served.cluster.objects)
+        await wait_until(lambda: not served.cluster.objects)
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_a_job_that_somebody_deleted_is_confirmed_before_it_is_called_gone(tmp_path: Path) -> None:
@@ -275,46 +275,46 @@ def test_a_job_that_somebody_deleted_is_confirmed_before_it_is_called_gone(tmp_p
         stored = served.cluster.objects.pop(key)
         served.cluster.relist()
         served.cluster.objects[key] = stored
-        await until(lambda: "get" in served.cluster.calls)
-        await until(lambda: len(served.orders) == 0)
+        await wait_until(lambda: "get" in served.cluster.calls)
+        await wait_until(lambda: len(served.orders) == 0)
         assert await served.phase(meta) == "QUEUED"
         del served.cluster.objects[key]
         served.cluster.relist()
-        await until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
+        await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_any_server_says_the_same_of_a_job(tmp_path: Path) -> None:
     cluster = ScriptedCluster()
     metas: list[bytes] = []
 
-    async def first(served: Served) -> None:
+    async def run_first_server(served: Served) -> None:
         metas.append(await served.create())
         cluster.status(name_of(metas[0]), status("Running"))
-        cluster.put(pod(name_of(metas[0]), "master-0", "Running"))
-        cluster.put(pod(name_of(metas[0]), "worker-0", "Running"))
+        cluster.apply(pod(name_of(metas[0]), "master-0", "Running"))
+        cluster.apply(pod(name_of(metas[0]), "worker-0", "Running"))
 
     async def second(served: Served) -> None:
         assert await served.phase(metas[0]) == "RUNNING"
 
     async def third(served: Served) -> None:
-        await until(lambda: is_phase(served, metas[0], "SUCCEEDED"))
+        await wait_until(lambda: is_phase(served, metas[0], "SUCCEEDED"))
 
-    tell(first, tmp_path, cluster=cluster)
-    tell(second, tmp_path, cluster=cluster)
+    run_story(run_first_server, tmp_path, cluster=cluster)
+    run_story(second, tmp_path, cluster=cluster)
     cluster.objects.clear()
     folder = tmp_path / "f1" / "n0" / "data" / "0"
     folder.mkdir(parents=True)
     (folder / "outputs.pb").write_bytes(b"")
-    tell(third, tmp_path, cluster=cluster)
+    run_story(third, tmp_path, cluster=cluster)
 
 
 def test_logs_and_numbers_are_there_for_whoever_asks(tmp_path: Path) -> None:
     async def story(served: Served) -> None:
         meta = await served.create()
         name = name_of(meta)
-        served.cluster.put(pod(name, "worker-0", "Running"))
+        served.cluster.apply(pod(name, "worker-0", "Running"))
         served.cluster.lines[f"{name}-worker-0"] = ["a", "b", "c"]
         ask = served.channel.unary_stream(
             "/flyteidl.service.AsyncAgentService/GetTaskLogs",
@@ -334,7 +334,7 @@ def test_logs_and_numbers_are_there_for_whoever_asks(tmp_path: Path) -> None:
                 admin.GetTaskMetricsResponse,
             )
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_propeller_is_told_which_tasks_are_taken(tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ def test_propeller_is_told_which_tasks_are_taken(tmp_path: Path) -> None:
         ]
         assert not agent.is_sync
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_a_job_that_is_made_while_it_is_looked_for_is_there(tmp_path: Path) -> None:
@@ -363,13 +363,13 @@ def test_a_job_that_is_made_while_it_is_looked_for_is_there(tmp_path: Path) -> N
             served.cache.forget(entry)
         served.cluster.slow.clear()
         assert await served.phase(meta) == "QUEUED"
-        await until(lambda: "get" in served.cluster.calls)
+        await wait_until(lambda: "get" in served.cluster.calls)
         served.cache.put_record(NAMESPACE, read_job(stored))
         served.cluster.slow.set()
-        await until(lambda: len(served.orders) == 0)
+        await wait_until(lambda: len(served.orders) == 0)
         assert await served.phase(meta) == "QUEUED"
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 @pytest.mark.parametrize("how", ["made", "adopted", "looked for", "confirmed"])
@@ -391,29 +391,29 @@ def test_what_a_watch_has_told_is_not_undone_by_an_answer_that_comes_late(tmp_pa
             cluster.objects, kept = {}, cluster.objects
             cluster.relist()
             cluster.objects = kept
-        await until(lambda: ("create" if how == "made" else "get") in cluster.calls)
+        await wait_until(lambda: ("create" if how == "made" else "get") in cluster.calls)
         ((_, _, name),) = cluster.objects
         served.leave("outputs.pb")
         cluster.status(name, status("Running", "Succeeded"))
         cluster.late.set()
         meta = await asked if asked else meta
-        await until(lambda: len(served.orders) == 0)
+        await wait_until(lambda: len(served.orders) == 0)
         assert await served.phase(meta) == "SUCCEEDED"
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_a_job_that_went_before_its_making_was_answered_is_gone(tmp_path: Path) -> None:
     async def story(served: Served) -> None:
         served.cluster.late.clear()
         making = asyncio.create_task(served.create())
-        await until(lambda: len(served.cluster.objects) == 1)
+        await wait_until(lambda: len(served.cluster.objects) == 1)
         served.cluster.remove(*next(iter(served.cluster.objects)))
         served.cluster.late.set()
         meta = await making
-        await until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
+        await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 class _OneByOne:

@@ -10,8 +10,8 @@ import grpc
 import pytest
 from flyteidl.admin import agent_pb2 as admin
 from msgspec.json import encode
-from serving import NAMESPACE, Served, metadata, now, template, until
-from stories import forged, is_phase, name_of, pod, status, tell, terminated
+from serving import NAMESPACE, Served, get_now, metadata, template, wait_until
+from stories import forged, is_phase, name_of, pod, run_story, status, terminated
 
 from backend_plugin.core import job_ref, verdict_annotation
 from backend_plugin.core.signing import SigningKeys
@@ -24,12 +24,12 @@ def test_a_job_of_that_name_that_is_not_ours_is_left_alone(tmp_path: Path) -> No
         served.cluster.remove("PyTorchJob", NAMESPACE, name)
         served.cluster.deaf = True
         foreign = {"kind": "PyTorchJob", "metadata": {"name": name, "namespace": NAMESPACE}}
-        served.cluster.put(foreign)
+        served.cluster.apply(foreign)
         resource = await served.get(await served.create())
         assert "is the name of a PyTorchJob that this server has not created" in resource.message
         assert ("PyTorchJob", NAMESPACE, name) in served.cluster.objects
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_a_new_attempt_removes_what_the_one_before_has_left(tmp_path: Path) -> None:
@@ -37,10 +37,10 @@ def test_a_new_attempt_removes_what_the_one_before_has_left(tmp_path: Path) -> N
         first, other = await served.create(), await served.create(execution="f2")
         second = await served.create(attempt=1)
         names = {name_of(second), name_of(other)}
-        await until(lambda: {key[2] for key in served.cluster.objects} == names)
+        await wait_until(lambda: {key[2] for key in served.cluster.objects} == names)
         assert name_of(first) not in names
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 @pytest.mark.parametrize("away", [False, True])
@@ -59,21 +59,21 @@ def test_a_made_up_reference_deletes_nothing_also_later(tmp_path: Path, said: An
     async def story(served: Served) -> None:
         meta = await served.create()
         mine = served.cluster.objects["PyTorchJob", NAMESPACE, name_of(meta)]
-        served.cluster.put({**mine, "metadata": {**mine["metadata"], "namespace": "kube-system"}})
+        served.cluster.apply({**mine, "metadata": {**mine["metadata"], "namespace": "kube-system"}})
         foreign = {"name": "foreign", "namespace": NAMESPACE, "uid": "foreign"}
-        served.cluster.put({"kind": "PyTorchJob", "metadata": foreign})
+        served.cluster.apply({"kind": "PyTorchJob", "metadata": foreign})
         for entry in served.cache:  # The server requests jobs from the cluster that are not in its cache.
             served.cache.forget(entry)
         before = dict(served.cluster.objects)
         served.cluster.away = away
         await served.delete(forged(meta, **said))
         served.cluster.away = False
-        await until(lambda: len(served.orders) == 0)
+        await wait_until(lambda: len(served.orders) == 0)
         assert served.cluster.objects == before
         await served.delete(meta)
-        await until(lambda: ("PyTorchJob", NAMESPACE, name_of(meta)) not in served.cluster.objects)
+        await wait_until(lambda: ("PyTorchJob", NAMESPACE, name_of(meta)) not in served.cluster.objects)
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_what_was_given_up_is_deleted_if_it_is_ours(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_what_was_given_up_is_deleted_if_it_is_ours(tmp_path: Path) -> None:
         message="",
         cause=Cause.SYSTEM_ERROR,
         retry=True,
-        at=now() - timedelta(hours=2),
+        at=get_now() - timedelta(hours=2),
     )
 
     async def story(served: Served) -> None:
@@ -93,21 +93,21 @@ def test_what_was_given_up_is_deleted_if_it_is_ours(tmp_path: Path) -> None:
             verdict_annotation.ANNOTATION: encode(verdict).decode(),
         }
         given_up = {**stored["metadata"], "annotations": annotations}
-        served.cluster.put({**stored, "metadata": {**given_up, "labels": {}}})
-        await until(lambda: "get" in served.cluster.calls)
-        await until(lambda: len(served.orders) == 0)
+        served.cluster.apply({**stored, "metadata": {**given_up, "labels": {}}})
+        await wait_until(lambda: "get" in served.cluster.calls)
+        await wait_until(lambda: len(served.orders) == 0)
         assert "delete" not in served.cluster.calls
-        served.cluster.put({**stored, "metadata": given_up})
-        await until(lambda: not served.cluster.objects)
+        served.cluster.apply({**stored, "metadata": given_up})
+        await wait_until(lambda: not served.cluster.objects)
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_an_attempt_that_is_over_is_not_begun_by_a_call_that_comes_late(tmp_path: Path) -> None:
     async def story(served: Served) -> None:
         late = await served.create()
         second = await served.create(attempt=1)
-        await until(lambda: {key[2] for key in served.cluster.objects} == {name_of(second)})
+        await wait_until(lambda: {key[2] for key in served.cluster.objects} == {name_of(second)})
         with pytest.raises(
             grpc.aio.AioRpcError, match="attempt 0 of f1/n0 is over: attempt 1 has begun"
         ) as told:
@@ -117,7 +117,7 @@ def test_an_attempt_that_is_over_is_not_begun_by_a_call_that_comes_late(tmp_path
         assert await served.create(attempt=1) == second
         assert await served.phase(late) != "FAILED"
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_an_attempt_of_another_execution_ends_no_job(tmp_path: Path) -> None:
@@ -129,26 +129,26 @@ def test_an_attempt_of_another_execution_ends_no_job(tmp_path: Path) -> None:
             task_execution_metadata=metadata(4_000_000_000, execution="invented"),
         )
         await served.call("CreateTask", request, admin.CreateTaskResponse)
-        await until(lambda: len(served.orders) == 0)
+        await wait_until(lambda: len(served.orders) == 0)
         assert ("PyTorchJob", NAMESPACE, name_of(victim)) in served.cluster.objects
         later = await served.create(attempt=1)
         assert ("PyTorchJob", NAMESPACE, name_of(later)) in served.cluster.objects
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_of_two_attempts_that_are_made_at_once_the_later_one_stays(tmp_path: Path) -> None:
     async def story(served: Served) -> None:
         served.cluster.slow.clear()
         calls = [asyncio.create_task(served.create(attempt=attempt)) for attempt in (0, 1)]
-        await until(lambda: served.cluster.calls.count("create") == 2)
+        await wait_until(lambda: served.cluster.calls.count("create") == 2)
         served.cluster.slow.set()
         done, _ = await asyncio.wait(calls)
         assert len(done) == 2
         second = calls[1].result()
-        await until(lambda: {key[2] for key in served.cluster.objects} == {name_of(second)})
+        await wait_until(lambda: {key[2] for key in served.cluster.objects} == {name_of(second)})
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 async def lines_of(served: Served, meta: bytes) -> list[str]:
@@ -166,38 +166,38 @@ def test_a_pod_that_the_job_does_not_own_is_no_replica(tmp_path: Path, owners: A
     async def story(served: Served) -> None:
         meta = await served.create()
         name = name_of(meta)
-        served.cluster.put(pod(name, "master-0", "Running"))
-        served.cluster.put(pod(name, "worker-0", "Running"))
+        served.cluster.apply(pod(name, "master-0", "Running"))
+        served.cluster.apply(pod(name, "worker-0", "Running"))
         stranger = pod(name, "worker-1", "Failed", containerStatuses=terminated(1))
         stranger["metadata"]["ownerReferences"] = owners
-        served.cluster.put(stranger)
+        served.cluster.apply(stranger)
         served.cluster.lines = {f"{name}-worker-1": ["of a stranger"], f"{name}-worker-0": ["ours"]}
         assert await lines_of(served, meta) == ["worker-0: ours"]
         served.cluster.status(name, status("Running", "Failed"))
-        await until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
+        await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
         assert "worker-1" not in (await served.get(meta)).message
-        await until(lambda: f"delete_pod {name}-worker-0" in served.cluster.calls)
-        await until(lambda: len(served.orders) == 0)
+        await wait_until(lambda: f"delete_pod {name}-worker-0" in served.cluster.calls)
+        await wait_until(lambda: len(served.orders) == 0)
         assert ("Pod", NAMESPACE, f"{name}-worker-1") in served.cluster.objects
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_a_pod_that_was_made_anew_is_not_stopped_in_place_of_the_old_one(tmp_path: Path) -> None:
     async def story(served: Served) -> None:
         name = name_of(await served.create())
-        served.cluster.put(pod(name, "master-0", "Failed", containerStatuses=terminated(1)))
-        old = served.cluster.put(pod(name, "worker-0", "Running"))
+        served.cluster.apply(pod(name, "master-0", "Failed", containerStatuses=terminated(1)))
+        old = served.cluster.apply(pod(name, "worker-0", "Running"))
         served.cluster.deaf = True
-        new = served.cluster.put(pod(name, "worker-0", "Running"))
+        new = served.cluster.apply(pod(name, "worker-0", "Running"))
         assert new["metadata"]["uid"] != old["metadata"]["uid"]
         served.cluster.deaf = False
         served.cluster.status(name, status("Running", "Failed"))
-        await until(lambda: f"delete_pod {name}-worker-0" in served.cluster.calls)
-        await until(lambda: len(served.orders) == 0)
+        await wait_until(lambda: f"delete_pod {name}-worker-0" in served.cluster.calls)
+        await wait_until(lambda: len(served.orders) == 0)
         assert served.cluster.objects["Pod", NAMESPACE, f"{name}-worker-0"] == new
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_a_reference_of_another_attempt_opens_nothing(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_reference_of_another_attempt_opens_nothing(tmp_path: Path) -> None:
             await served.get(b"\xff")
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_what_another_attempt_left_is_not_the_end_of_a_job_that_is_gone(tmp_path: Path) -> None:
@@ -222,11 +222,11 @@ def test_what_another_attempt_left_is_not_the_end_of_a_job_that_is_gone(tmp_path
             served.cache.forget(entry)
         served.leave("outputs.pb", attempt=9)
         of_another = forged(meta, output_prefix=served.prefix(attempt=9))
-        await until(lambda: is_phase(served, of_another, "SUCCEEDED"))
+        await wait_until(lambda: is_phase(served, of_another, "SUCCEEDED"))
         assert await served.phase(meta) == "FAILED"
         assert "belongs to another attempt" in (await served.get(meta)).message
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def signed_by_others(data: bytes) -> bytes:
@@ -250,7 +250,7 @@ def test_a_reference_that_no_server_of_ours_wrote_opens_nothing(
             assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
         assert ("PyTorchJob", NAMESPACE, name_of(meta)) in served.cluster.objects
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 @pytest.mark.parametrize("said", [{"namespace": "kube-system"}, {"output_prefix": "/etc"}])
@@ -262,7 +262,7 @@ def test_a_reference_to_what_is_not_served_is_refused(tmp_path: Path, said: Any)
                 await call(elsewhere)
             assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)
 
 
 def test_an_annotation_that_no_server_wrote_has_no_files_read(tmp_path: Path) -> None:
@@ -273,15 +273,15 @@ def test_an_annotation_that_no_server_wrote_has_no_files_read(tmp_path: Path) ->
         stored = served.cluster.objects["PyTorchJob", NAMESPACE, name]
         prefix = {"kfpytorch.flyte.org/output-prefix": served.prefix()}
         metadata = {**stored["metadata"], "annotations": {**stored["metadata"]["annotations"], **prefix}}
-        served.cluster.put({**stored, "metadata": metadata, "status": status("Running", "Failed")})
+        served.cluster.apply({**stored, "metadata": metadata, "status": status("Running", "Failed")})
         entry = served.cache.get((NAMESPACE, name))
         assert entry is not None
-        await until(lambda: entry.read)
+        await wait_until(lambda: entry.read)
         assert (entry.error_files, entry.outputs) == ((), None)
         served.cluster.status(name_of(victim), status("Running", "Failed"))
         own = served.cache.get((NAMESPACE, name_of(victim)))
         assert own is not None
-        await until(lambda: own.read)
+        await wait_until(lambda: own.read)
         assert own.error_files
 
-    tell(story, tmp_path)
+    run_story(story, tmp_path)

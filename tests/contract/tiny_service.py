@@ -68,7 +68,7 @@ class Tiny:
 
 
 @dataclass
-class Served:
+class TinyServed:
     """A server that listens."""
 
     tiny: Tiny
@@ -77,11 +77,11 @@ class Served:
     ready: asyncio.Event
     address: str
 
-    async def say(self, channel: grpc.aio.Channel, word: bytes = b"hello", **said: Any) -> bytes:
-        return await ask(channel, "Say", word, **said)
+    async def echo(self, channel: grpc.aio.Channel, word: bytes = b"hello", **said: Any) -> bytes:
+        return await call(channel, "Say", word, **said)
 
 
-async def ask(channel: grpc.aio.Channel, method: str, word: bytes = b"", **said: Any) -> bytes:
+async def call(channel: grpc.aio.Channel, method: str, word: bytes = b"", **said: Any) -> bytes:
     return await channel.unary_unary(f"/tiny.Tiny/{method}")(word, timeout=10, **said)  # type: ignore[no-any-return]
 
 
@@ -98,7 +98,7 @@ async def health(channel: grpc.aio.Channel, service: str = "") -> str:
 @asynccontextmanager
 async def serving(
     *, limit: int = 10, streams: int = 10, token: Any = None, **said: Any
-) -> AsyncIterator[Served]:
+) -> AsyncIterator[TinyServed]:
     """Run a server, and stop it immediately on exit."""
     tiny, metrics, ready = Tiny(), Metrics(), asyncio.Event()
     described = {FLYTE: "flyteidl.service.agent_pb2", "grpc.health.v1.Health": "grpc_health.v1.health_pb2"}
@@ -116,14 +116,14 @@ async def serving(
     if life.done():
         life.result()
     try:
-        yield Served(tiny, server, metrics, ready, f"127.0.0.1:{port.result()}")
+        yield TinyServed(tiny, server, metrics, ready, f"127.0.0.1:{port.result()}")
     finally:
         server.stop()
         server.stop()
         await life
 
 
-async def until(true: Callable[[], Awaitable[bool] | bool]) -> None:
+async def wait_until(true: Callable[[], Awaitable[bool] | bool]) -> None:
     """Wait until a condition is true."""
     for _ in range(500):
         said = true()

@@ -29,16 +29,16 @@ PASSING = re.compile(r"after \d+(\.\d)? ?(s|ms|seconds)\b|process \d+")
 OTHERS = re.compile(r"^  others +(.*)$", re.MULTILINE)
 
 
-class Shown(NamedTuple):
+class ShownFailure(NamedTuple):
     """A section of the page."""
 
     program: str
     output: str
 
 
-def sections() -> Iterator[tuple[str, Shown]]:
+def sections() -> Iterator[tuple[str, ShownFailure]]:
     for found in SECTION.finditer(PAGE.read_text()):
-        yield found["name"], Shown(found["program"], found["output"])
+        yield found["name"], ShownFailure(found["program"], found["output"])
 
 
 def printed(ran: Ran) -> str:
@@ -59,7 +59,7 @@ def test_every_failing_program_is_on_the_page() -> None:
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_the_page_shows_what_happens(failed: Callable[[str], Ran], path: Path) -> None:
     ran = failed(path.stem)
-    actual = Shown(path.read_text(), printed(ran))
+    actual = ShownFailure(path.read_text(), printed(ran))
     if os.environ.get("UPDATE"):
         update(path.stem, actual)
     assert ran.code == 1
@@ -67,7 +67,7 @@ def test_the_page_shows_what_happens(failed: Callable[[str], Ran], path: Path) -
     assert (shown.program, lasting(shown.output)) == (actual.program, lasting(actual.output))
 
 
-def update(name: str, actual: Shown) -> None:
+def update(name: str, actual: ShownFailure) -> None:
     def written(found: re.Match[str]) -> str:
         if found["name"] != name:
             return found[0]

@@ -36,7 +36,7 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @dataclass
-class Settings:
+class WorkerSettings:
     rate: float = 0.1
     name: str = "first"
 
@@ -54,14 +54,14 @@ def test_state_of_the_module_closures_and_dataclasses_reach_every_rank(start_met
     around = {"factor": 3}
 
     @task(task_config=Elastic(nproc_per_node=2, start_method=start_method))
-    def compute(settings: Settings) -> tuple[float, str, int]:
+    def compute(settings: WorkerSettings) -> tuple[float, str, int]:
         settings.name = "changed"
         dist.init_process_group("gloo")
         total = torch.tensor(settings.rate * around["factor"])
         dist.all_reduce(total)
         return total.item(), settings.name, raised(2)
 
-    total, name, calls = compute(settings=Settings(rate=0.5))
+    total, name, calls = compute(settings=WorkerSettings(rate=0.5))
 
     assert (round(total, 3), name, calls) == (3.0, "changed", 2)
     assert COUNTER == {"calls": 0}
@@ -76,12 +76,12 @@ def test_workers_have_the_callers_directory_path_and_environment(
     monkeypatch.setenv("SAID_BY_THE_CALLER", "yes")
 
     @task(task_config=Elastic(nproc_per_node=2))
-    def look() -> list[str]:
+    def describe_process() -> list[str]:
         import only_here_for_the_test
 
         return [str(Path.cwd()), os.environ["SAID_BY_THE_CALLER"], str(only_here_for_the_test.VALUE)]
 
-    assert look() == [str(tmp_path), "yes", "11"]
+    assert describe_process() == [str(tmp_path), "yes", "11"]
 
 
 @pytest.mark.parametrize("start_method", METHODS)

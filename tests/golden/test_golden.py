@@ -35,7 +35,7 @@ TASKS = (
 REQUESTS = sorted(path.parent.name for path in HERE.glob("*/request.json"))
 
 
-def of_example(name: str) -> Mapping[str, Any]:
+def plan_example(name: str) -> Mapping[str, Any]:
     module, _, task = name.partition(".")
     path = next(each for each in EXAMPLES if each.stem == module)
     template = python_file.load_template(path, task, image="example.org/image:1")
@@ -46,7 +46,7 @@ def of_example(name: str) -> Mapping[str, Any]:
 def answered(name: str) -> Mapping[str, Any]:
     try:
         if name in TASKS:
-            return of_example(name)
+            return plan_example(name)
         return render_requests.render_manifests(json.loads((HERE / name / "request.json").read_text()))
     except InvalidTask as refusal:
         return {"problems": [msgspec.to_builtins(problem) for problem in refusal.problems]}

@@ -29,7 +29,7 @@ PLATFORM = {"cpu": "500m", "memory": "1Gi"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class TaskRequest:
     """A node of an execution, as propeller has it before the first attempt."""
 
     template: tasks_pb2.TaskTemplate
@@ -148,7 +148,7 @@ class Asked:
         return TypeEngine.literal_map_to_kwargs(context, literals, self.task.python_interface.outputs)
 
 
-def asked(task: PythonTask, inputs: Mapping[str, Any], store: Path, **said: Any) -> Asked:
+def build_request(task: PythonTask, inputs: Mapping[str, Any], store: Path, **said: Any) -> TaskRequest:
     """Return a node for this task and these inputs. Keyword arguments are the image and other fields."""
     image = said.pop("image", "image:1")
     settings = SerializationSettings(
@@ -160,7 +160,7 @@ def asked(task: PythonTask, inputs: Mapping[str, Any], store: Path, **said: Any)
     template = get_serializable(OrderedDict(), settings, task).template.to_flyte_idl()
     context = FlyteContextManager.current_context()
     literals = TypeEngine.dict_to_literal_map(context, dict(inputs), task.python_interface.inputs)
-    return Asked(template=template, inputs=literals.to_flyte_idl(), store=store, task=task, **said)
+    return TaskRequest(template=template, inputs=literals.to_flyte_idl(), store=store, task=task, **said)
 
 
 def _replaced(value: Any, replacements: Mapping[str, str]) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 from flyteidl.admin import agent_pb2
 
-from propeller.arrival import Asked
+from propeller.arrival import TaskRequest
 from propeller.record import ENDS, PASSING, Attempt, against_the_rules, phase_of, rank
 from propeller.wire import Wire, delete_request, get_request
 
@@ -29,7 +29,7 @@ class Polling:
 class Follower:
     """Follows an attempt."""
 
-    def __init__(self, wire: Wire, asked: Asked, record: Attempt, polling: Polling) -> None:
+    def __init__(self, wire: Wire, asked: TaskRequest, record: Attempt, polling: Polling) -> None:
         self.record = record
         self.failures = 0
         self.trouble = ""

@@ -12,7 +12,7 @@ from flyteidl.admin import agent_pb2
 from flyteidl.core import errors_pb2, literals_pb2
 from flytekit.core.base_task import PythonTask
 
-from propeller.arrival import Asked, asked
+from propeller.arrival import TaskRequest, build_request
 from propeller.attempt import Follower, Polling
 from propeller.record import Attempt, Outcome, Shown, phase_of
 from propeller.wire import Wire, delete_request
@@ -26,7 +26,7 @@ class Stuck(AssertionError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class PropellerSettings:
     """Propeller's settings, with propeller's names."""
 
     polling: Polling = field(default_factory=Polling)
@@ -38,7 +38,7 @@ class Settings:
 class Execution:
     """The execution of one node, driven by a separate thread."""
 
-    def __init__(self, wire: Wire, asked: Asked, settings: Settings) -> None:
+    def __init__(self, wire: Wire, asked: TaskRequest, settings: PropellerSettings) -> None:
         self.asked = asked
         self.attempts: list[Attempt] = []
         self.calls: list[str] = []
@@ -81,7 +81,7 @@ class Execution:
     def has_ended(self) -> bool:
         return self._ended.is_set()
 
-    def until(self, *phases: str, seconds: float = 60) -> Attempt:
+    def wait_until(self, *phases: str, seconds: float = 60) -> Attempt:
         """Wait for one of these phases, and return the attempt that first reports it."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -166,14 +166,14 @@ class Execution:
     def _read_files(self) -> None:
         """Read the outputs. A task without declared outputs succeeds without reading files."""
         if not self.asked.has_outputs:
-            self._end("SUCCEEDED")
+            self._finish("SUCCEEDED")
             return
         folder = self.asked.output(self.attempts[-1].number)
         if (folder / "error.pb").exists():
             self._read_error(folder / "error.pb")
         elif (folder / "outputs.pb").exists():
             read = literals_pb2.LiteralMap.FromString((folder / "outputs.pb").read_bytes())
-            self._end("SUCCEEDED", outputs=self.asked.values(read))
+            self._finish("SUCCEEDED", outputs=self.asked.values(read))
         else:
             self._retry("OutputsNotFound", "outputs.pb was not found")
 
@@ -190,17 +190,17 @@ class Execution:
         self.attempts[-1].show(Shown("RETRYABLE_FAILED", message))
         if spent > self.asked.retries:
             told = f"[{spent}/{spent}] currentAttempt done. Last Error: USER::{message}"
-            self._end("FAILED", code=f"RetriesExhausted|{code}", error=told)
+            self._finish("FAILED", code=f"RetriesExhausted|{code}", error=told)
         elif self._deleted():
             self._leave()
             self._attempt_next()
 
     def _fail(self, code: str, message: str) -> None:
-        self._end("FAILED", code=code, error=message)
+        self._finish("FAILED", code=code, error=message)
 
     def _abort(self) -> None:
         if self._deleted():
-            self._end("ABORTED", error="Workflow aborted.")
+            self._finish("ABORTED", error="Workflow aborted.")
 
     def _deleted(self) -> bool:
         """Delete the task; repeat a failing call immediately, and fail the workflow after too many errors."""
@@ -218,14 +218,14 @@ class Execution:
             else:
                 return True
         self._violations.append(f"DeleteTask failed: {trouble}")
-        self._end("FAILED", code="Workflow abort failed", error=trouble)
+        self._finish("FAILED", code="Workflow abort failed", error=trouble)
         return False
 
     def _leave(self) -> None:
         assert self._follower is not None
         self._violations += self._follower.violations
 
-    def _end(self, phase: str, **said: Any) -> None:
+    def _finish(self, phase: str, **said: Any) -> None:
         self._leave()
         self.attempts[-1].show(Shown(phase, said.get("error", "")))
         self._outcome = Outcome(
@@ -248,17 +248,17 @@ def _publish(record: Attempt, resource: agent_pb2.Resource) -> None:
 class Propeller:
     """Runs tasks with a connector."""
 
-    def __init__(self, wire: Wire, store: Path, settings: Settings | None = None) -> None:
+    def __init__(self, wire: Wire, store: Path, settings: PropellerSettings | None = None) -> None:
         self.wire = wire
         self._store = store
-        self._settings = settings or Settings()
+        self._settings = settings or PropellerSettings()
 
-    def ask(self, task: PythonTask, inputs: dict[str, Any] | None = None, **said: Any) -> Execution:
+    def prepare(self, task: PythonTask, inputs: dict[str, Any] | None = None, **said: Any) -> Execution:
         """Return an execution that is not started."""
-        return Execution(self.wire, asked(task, inputs or {}, self._store, **said), self._settings)
+        return Execution(self.wire, build_request(task, inputs or {}, self._store, **said), self._settings)
 
     def start(self, task: PythonTask, **inputs: Any) -> Execution:
-        return self.ask(task, inputs).start()
+        return self.prepare(task, inputs).start()
 
     def run(self, task: PythonTask, **inputs: Any) -> Outcome:
         """Run a task to its end."""

@@ -96,7 +96,7 @@ def is_suspended(world: World) -> bool:
     return world.job is not None and bool(world.job["spec"]["runPolicy"].get("suspend"))
 
 
-def look(world: World) -> ReconcileResult:
+def run_controller(world: World) -> ReconcileResult:
     assert world.job is not None
     pods, services = list(world.pods.values()), list(world.services.values())
     return reconcile(JobSnapshot(job=world.job, pods=pods, services=services, now=world.now))
@@ -125,10 +125,10 @@ def passes(world: World) -> Iterator[ReconcileResult]:
     for _ in range(MOST_PASSES):
         if world.job is None:
             return
-        step = look(world)
+        step = run_controller(world)
         if not step.actions and step.status is None:
             assert step.wake_at is None or step.wake_at > world.now, "it would be woken at once, for ever"
-            later = look(world.copy(now=world.now + timedelta(seconds=2)))
+            later = run_controller(world.copy(now=world.now + timedelta(seconds=2)))
             assert step.wake_at is not None or (later.actions, later.status) == ((), None)
             return
         yield step
@@ -206,7 +206,7 @@ def come_to_rest(world: World) -> None:
 
 def test_the_world_refuses_a_pod_that_is_there() -> None:
     world = begun({"pytorchReplicaSpecs": {"Master": {**a_master(), "replicas": 1}}}, bound=False)
-    step = look(world)
+    step = run_controller(world)
     carry_out(world, step)
     with pytest.raises(RequestRejected, match='pods "job-master-0" already exists'):
         carry_out(world, step)

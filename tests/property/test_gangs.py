@@ -65,14 +65,14 @@ def test_a_gang_changes_nothing_but_what_its_scheduler_reads(
 
 
 def without_marks(job: Any) -> Any:
-    def of(template: Any) -> Any:
+    def select_fields(template: Any) -> Any:
         return {key: value for key, value in template["spec"].items() if key not in MARKS}
 
     roles = job["spec"]["pytorchReplicaSpecs"].items()
     spec = {
         key: value for key, value in job["spec"].items() if key not in ("runPolicy", "pytorchReplicaSpecs")
     }
-    replicas = {role: {**said, "template": of(said["template"])} for role, said in roles}
+    replicas = {role: {**said, "template": select_fields(said["template"])} for role, said in roles}
     return job["metadata"]["name"], spec, replicas
 
 

@@ -47,7 +47,7 @@ _USES, _UNKNOWN = read_uses()
 
 def test_every_use_of_a_regular_expression_is_found() -> None:
     assert len(_USES) > 50
-    assert not [each for each in _UNKNOWN if not _made(each.where)]
+    assert not [each for each in _UNKNOWN if not _find_builder(each.where)]
 
 
 @pytest.mark.parametrize("use", _USES, ids=lambda use: use.where)
@@ -59,11 +59,11 @@ def test_a_pattern_takes_a_bounded_time_for_a_text_of_a_megabyte(use: Use) -> No
 @pytest.mark.parametrize("unknown", _UNKNOWN, ids=lambda each: each.where)
 def test_the_same_of_patterns_that_are_made_from_values(unknown) -> None:
     method = next(each for each in ("fullmatch", "search", "compile") if f"re.{each}(" in unknown.source)
-    for pattern in _made(unknown.where):
+    for pattern in _find_builder(unknown.where):
         _check(pattern, "sub" if method == "compile" else method, _LENGTHS.get(unknown.where, _LONGEST))
 
 
-def _made(where: str) -> "list[re.Pattern[str]]":
+def _find_builder(where: str) -> "list[re.Pattern[str]]":
     return next((found for name, found in _MADE.items() if where.startswith(name)), [])
 
 

@@ -16,13 +16,13 @@ from flyteidl.service import agent_pb2_grpc
 from flytekit import task
 from flytekit.core.context_manager import FlyteContextManager
 from flytekit.core.type_engine import TypeEngine
-from propeller import Attempt, Execution, Propeller, Settings, Shown, Wire
-from propeller.arrival import asked
+from propeller import Attempt, Execution, Propeller, PropellerSettings, Shown, Wire
+from propeller.arrival import build_request
 from propeller.attempt import Polling
 
 from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
 
-QUICK = Settings(polling=Polling(resync=0.005), reevaluate=0.005)
+QUICK = PropellerSettings(polling=Polling(resync=0.005), reevaluate=0.005)
 
 
 @task(task_config=PyTorch(worker=Worker(replicas=1)), retries=1)
@@ -40,7 +40,7 @@ def answer(said: str) -> agent_pb2.GetTaskResponse:
     return agent_pb2.GetTaskResponse(resource=agent_pb2.Resource(phase=number, message=message))
 
 
-class Scripted(agent_pb2_grpc.AsyncAgentServiceServicer):
+class ScriptedConnector(agent_pb2_grpc.AsyncAgentServiceServicer):
     """A connector that answers each attempt from its script, and repeats the last response.
 
     A status code in a script aborts the call.
@@ -84,7 +84,7 @@ def serve() -> Iterator[Any]:
     pool = futures.ThreadPoolExecutor(4)
     server = grpc.server(pool)
 
-    def start(scripted: Scripted) -> Wire:
+    def start(scripted: ScriptedConnector) -> Wire:
         agent_pb2_grpc.add_AsyncAgentServiceServicer_to_server(scripted, server)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
@@ -99,11 +99,13 @@ def serve() -> Iterator[Any]:
     pool.shutdown()
 
 
-def prepared(serve: Any, scripted: Scripted, store: Path, task: Any = add, **inputs: Any) -> Execution:
-    return Propeller(serve(scripted), store, QUICK).ask(task, inputs)
+def prepared(
+    serve: Any, scripted: ScriptedConnector, store: Path, task: Any = add, **inputs: Any
+) -> Execution:
+    return Propeller(serve(scripted), store, QUICK).prepare(task, inputs)
 
 
-def begun(serve: Any, scripted: Scripted, store: Path, task: Any = add, **inputs: Any) -> Execution:
+def begun(serve: Any, scripted: ScriptedConnector, store: Path, task: Any = add, **inputs: Any) -> Execution:
     return prepared(serve, scripted, store, task, **inputs).start()
 
 
@@ -119,7 +121,7 @@ def options(args: list[str]) -> dict[str, str]:
 
 
 def test_what_arrives_is_rendered_as_on_the_wire(tmp_path: Path) -> None:
-    request = asked(add, {"a": 4}, tmp_path, execution="fb2").create(attempt=1)
+    request = build_request(add, {"a": 4}, tmp_path, execution="fb2").create(attempt=1)
 
     spec = request.template.k8s_pod.pod_spec
     (container,) = spec["containers"]
@@ -138,7 +140,7 @@ def test_what_arrives_is_rendered_as_on_the_wire(tmp_path: Path) -> None:
 
 
 def test_of_a_container_only_the_args_are_rendered(tmp_path: Path) -> None:
-    request = asked(nothing, {}, tmp_path).create(attempt=0)
+    request = build_request(nothing, {}, tmp_path).create(attempt=0)
 
     assert "{{" not in " ".join(request.template.container.args)
     assert options(list(request.template.container.args))["--prev-checkpoint"] == '""'
@@ -149,7 +151,7 @@ def test_of_a_container_only_the_args_are_rendered(tmp_path: Path) -> None:
 def test_each_phase_is_shown_once_with_its_first_words(serve: Any, tmp_path: Path) -> None:
     script = ["QUEUED:x", "WAITING_FOR_RESOURCES:a", "WAITING_FOR_RESOURCES:b", "INITIALIZING:c", "RUNNING:d"]
     slow = [said for said in script for _ in range(5)]
-    execution = prepared(serve, Scripted([*slow, "SUCCEEDED"]), tmp_path, a=1)
+    execution = prepared(serve, ScriptedConnector([*slow, "SUCCEEDED"]), tmp_path, a=1)
     write_outputs(execution.asked, 0, 2)
 
     outcome = execution.start().wait()
@@ -165,7 +167,7 @@ def test_each_phase_is_shown_once_with_its_first_words(serve: Any, tmp_path: Pat
 
 
 def test_a_retry_deletes_and_a_last_failure_does_not(serve: Any, tmp_path: Path) -> None:
-    scripted = Scripted(["RETRYABLE_FAILED:first"], ["RETRYABLE_FAILED:second"])
+    scripted = ScriptedConnector(["RETRYABLE_FAILED:first"], ["RETRYABLE_FAILED:second"])
 
     execution = begun(serve, scripted, tmp_path, a=1)
     outcome = execution.wait()
@@ -177,14 +179,14 @@ def test_a_retry_deletes_and_a_last_failure_does_not(serve: Any, tmp_path: Path)
 
 
 def test_a_failure_is_the_end_and_nothing_is_deleted(serve: Any, tmp_path: Path) -> None:
-    execution = begun(serve, Scripted(["FAILED:no"]), tmp_path, a=1)
+    execution = begun(serve, ScriptedConnector(["FAILED:no"]), tmp_path, a=1)
 
     assert execution.wait().error == "failed to run the job: no"
     assert execution.calls == ["CreateTask 0"]
 
 
 def test_an_error_of_create_is_an_attempt_spent(serve: Any, tmp_path: Path) -> None:
-    scripted = Scripted([], ["FAILED:no"], create=[grpc.StatusCode.INVALID_ARGUMENT])
+    scripted = ScriptedConnector([], ["FAILED:no"], create=[grpc.StatusCode.INVALID_ARGUMENT])
 
     execution = begun(serve, scripted, tmp_path, a=1)
     outcome = execution.wait()
@@ -195,7 +197,7 @@ def test_an_error_of_create_is_an_attempt_spent(serve: Any, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("kind", ["RECOVERABLE", "NON_RECOVERABLE"])
 def test_a_success_with_an_error_file_is_none(serve: Any, tmp_path: Path, kind: str) -> None:
-    execution = prepared(serve, Scripted(["SUCCEEDED"], ["FAILED:no"]), tmp_path, a=1)
+    execution = prepared(serve, ScriptedConnector(["SUCCEEDED"], ["FAILED:no"]), tmp_path, a=1)
     error = errors_pb2.ContainerError(code="USER:E", message="broken", kind=kind)
     execution.asked.output(0).mkdir(parents=True)
     document = errors_pb2.ErrorDocument(error=error)
@@ -209,18 +211,18 @@ def test_a_success_with_an_error_file_is_none(serve: Any, tmp_path: Path, kind: 
 
 
 def test_declared_outputs_that_are_missing_are_a_retry(serve: Any, tmp_path: Path) -> None:
-    outcome = begun(serve, Scripted(["SUCCEEDED"], ["SUCCEEDED"]), tmp_path, a=1).wait()
+    outcome = begun(serve, ScriptedConnector(["SUCCEEDED"], ["SUCCEEDED"]), tmp_path, a=1).wait()
 
     assert outcome.code == "RetriesExhausted|OutputsNotFound"
 
 
 def test_of_a_task_without_outputs_nothing_is_read(serve: Any, tmp_path: Path) -> None:
-    assert begun(serve, Scripted(["SUCCEEDED"]), tmp_path, nothing).wait().phase == "SUCCEEDED"
+    assert begun(serve, ScriptedConnector(["SUCCEEDED"]), tmp_path, nothing).wait().phase == "SUCCEEDED"
 
 
 def test_an_abort_deletes_at_once(serve: Any, tmp_path: Path) -> None:
-    execution = begun(serve, Scripted(["RUNNING"]), tmp_path, a=1)
-    execution.until("RUNNING")
+    execution = begun(serve, ScriptedConnector(["RUNNING"]), tmp_path, a=1)
+    execution.wait_until("RUNNING")
     execution.abort()
 
     assert execution.wait().phase == "ABORTED"
@@ -228,9 +230,9 @@ def test_an_abort_deletes_at_once(serve: Any, tmp_path: Path) -> None:
 
 
 def test_a_delete_that_goes_on_failing_costs_the_workflow_its_life(serve: Any, tmp_path: Path) -> None:
-    scripted = Scripted(["RUNNING"], delete=[grpc.StatusCode.UNAVAILABLE] * 20)
+    scripted = ScriptedConnector(["RUNNING"], delete=[grpc.StatusCode.UNAVAILABLE] * 20)
     execution = begun(serve, scripted, tmp_path, a=1)
-    execution.until("RUNNING")
+    execution.wait_until("RUNNING")
     execution.abort()
 
     assert execution.wait().code == "Workflow abort failed"
@@ -238,14 +240,14 @@ def test_a_delete_that_goes_on_failing_costs_the_workflow_its_life(serve: Any, t
 
 
 def test_six_failures_without_an_answer_end_the_task(serve: Any, tmp_path: Path) -> None:
-    outcome = begun(serve, Scripted([grpc.StatusCode.UNAVAILABLE]), tmp_path, a=1).wait()
+    outcome = begun(serve, ScriptedConnector([grpc.StatusCode.UNAVAILABLE]), tmp_path, a=1).wait()
 
     assert (outcome.code, outcome.error) == ("AutoRefreshCacheFailed", "UNAVAILABLE: scripted")
 
 
 def test_six_failures_among_answers_freeze_it(serve: Any, tmp_path: Path) -> None:
     script = [said for _ in range(6) for said in ("RUNNING", grpc.StatusCode.UNAVAILABLE)]
-    execution = begun(serve, Scripted([*script, "FAILED:never seen"]), tmp_path, a=1)
+    execution = begun(serve, ScriptedConnector([*script, "FAILED:never seen"]), tmp_path, a=1)
 
     with pytest.raises(AssertionError, match="asked no more after 6 failures"):
         execution.wait()
@@ -263,7 +265,7 @@ def test_six_failures_among_answers_freeze_it(serve: Any, tmp_path: Path) -> Non
 def test_what_a_connector_must_not_do_is_noted(
     serve: Any, tmp_path: Path, script: list[Any], violation: str
 ) -> None:
-    outcome = begun(serve, Scripted([*script, "FAILED:end"], ["FAILED:end"]), tmp_path, a=1).wait()
+    outcome = begun(serve, ScriptedConnector([*script, "FAILED:end"], ["FAILED:end"]), tmp_path, a=1).wait()
 
     assert set(outcome.violations) == {violation}
 
@@ -272,7 +274,7 @@ def test_calls_that_overlap_are_no_violation(serve: Any, tmp_path: Path) -> None
     """Answer the first request last, with the state at the time of the request."""
     late, first = threading.Event(), threading.Event()
 
-    class Overlapping(Scripted):
+    class Overlapping(ScriptedConnector):
         def GetTask(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802 - gRPC finds it by name.
             if not first.is_set():
                 first.set()
@@ -281,7 +283,7 @@ def test_calls_that_overlap_are_no_violation(serve: Any, tmp_path: Path) -> None
             return super().GetTask(request, context)
 
     execution = begun(serve, Overlapping(["RUNNING"] * 5 + ["RUNNING"]), tmp_path, a=1)
-    execution.until("RUNNING")
+    execution.wait_until("RUNNING")
     late.set()
     while not any(said.message == "late" for said in execution.attempts[0].answers):
         time.sleep(0.01)
@@ -291,8 +293,8 @@ def test_calls_that_overlap_are_no_violation(serve: Any, tmp_path: Path) -> None
 
 
 def test_the_first_attempt_alone_can_be_taken_in_steps(serve: Any, tmp_path: Path) -> None:
-    wire = serve(Scripted(["RUNNING"]))
-    node = asked(add, {"a": 1}, tmp_path)
+    wire = serve(ScriptedConnector(["RUNNING"]))
+    node = build_request(add, {"a": 1}, tmp_path)
 
     assert wire.create(node.create(0)) == wire.create(node.create(0)) == b"0"
     assert Attempt(0).phases == []

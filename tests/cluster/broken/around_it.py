@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 from rig import backend, operator
 from rig.api import Manifest, path_of
 from rig.control_plane import ControlPlane
-from rig.process import until
-from rig.proxy import Asked, Fault, Proxy
+from rig.process import wait_until
+from rig.proxy import ProxiedRequest, Proxy, ProxyFault
 
 from broken import healthy
-from broken.manifests import made
+from broken.manifests import build_manifest
 
 if TYPE_CHECKING:
-    from broken.shape import Broken
+    from broken.shape import BreakCase
 
-Around = Callable[["Broken"], contextlib.AbstractContextManager[Mapping[str, Any] | None]]
+Around = Callable[["BreakCase"], contextlib.AbstractContextManager[Mapping[str, Any] | None]]
 _ADMISSION = "admissionregistration.k8s.io/v1"
 _HOOK = "validatingwebhookconfigurations/validator.training-operator.kubeflow.org"
 _CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pytorchjobs.kubeflow.org"
@@ -27,7 +27,7 @@ _OWN = ("resourceVersion", "uid", "creationTimestamp", "managedFields", "generat
 
 
 @contextlib.contextmanager
-def there(plane: ControlPlane, manifest: Manifest) -> Iterator[None]:
+def with_object(plane: ControlPlane, manifest: Manifest) -> Iterator[None]:
     """Create or replace an object. On exit, delete it or restore the object that it replaced."""
     path = f"{path_of(manifest)}/{manifest['metadata']['name']}"
     status = manifest.get("status")
@@ -45,7 +45,7 @@ def there(plane: ControlPlane, manifest: Manifest) -> Iterator[None]:
             # The protection controller does not run in this cluster, so remove its finalizer from the claim.
             plane.admin.patch(path, {"metadata": {"finalizers": None}})
             plane.admin.delete(path)
-            until(lambda: plane.admin.get(path) is None, 30, lambda: f"{path} is left")
+            wait_until(lambda: plane.admin.get(path) is None, 30, lambda: f"{path} is left")
         else:
             _put_back(plane, path, before)
 
@@ -54,8 +54,10 @@ def _with_kind(plane: ControlPlane, manifest: Manifest) -> None:
     path = f"/apis/{manifest['spec']['group']}/{manifest['spec']['versions'][0]['name']}"
     plane.admin.apply(manifest)
     plural = manifest["spec"]["names"]["plural"]
-    until(
-        lambda: plane.admin.ask("GET", f"{path}/{plural}").is_success, 30, lambda: f"{plural} are not served"
+    wait_until(
+        lambda: plane.admin.request("GET", f"{path}/{plural}").is_success,
+        30,
+        lambda: f"{plural} are not served",
     )
 
 
@@ -63,7 +65,7 @@ def _put_back(plane: ControlPlane, path: str, before: Manifest) -> None:
     now = plane.admin.get(path) or before
     metadata = {key: said for key, said in before["metadata"].items() if key not in _OWN}
     metadata["resourceVersion"] = now["metadata"]["resourceVersion"]
-    answer = plane.admin.ask("PUT", path, {**before, "metadata": metadata})
+    answer = plane.admin.request("PUT", path, {**before, "metadata": metadata})
     assert answer.is_success, answer.text
     if "status" in before:
         plane.admin.patch(f"{path}/status", {"status": before["status"]})
@@ -72,21 +74,21 @@ def _put_back(plane: ControlPlane, path: str, before: Manifest) -> None:
 # ---- the API server
 
 
-def nobody(on: "Broken") -> contextlib.AbstractContextManager[Mapping[str, Any]]:
+def nobody(on: "BreakCase") -> contextlib.AbstractContextManager[Mapping[str, Any]]:
     return contextlib.nullcontext({"kubeconfig": on.plane.kubeconfig(server="https://127.0.0.1:9")})
 
 
 @contextlib.contextmanager
-def _behind(on: "Broken", change: Callable[[Proxy], None]) -> Iterator[Mapping[str, Any]]:
+def _behind(on: "BreakCase", change: Callable[[Proxy], None]) -> Iterator[Mapping[str, Any]]:
     with Proxy(on.plane) as proxy:
         change(proxy)
         yield {"kubeconfig": on.plane.kubeconfig(server=proxy.url)}
 
 
 def version(said: str) -> Around:
-    def answer(asked: Asked) -> Fault | None:
+    def answer(asked: ProxiedRequest) -> ProxyFault | None:
         body = json.dumps({"gitVersion": said}).encode()
-        return Fault(code=200, body=body) if asked.path == "/version" else None
+        return ProxyFault(code=200, body=body) if asked.path == "/version" else None
 
     def change(proxy: Proxy) -> None:
         proxy.choose = answer
@@ -94,7 +96,7 @@ def version(said: str) -> Around:
     return lambda on: _behind(on, change)
 
 
-def ahead(on: "Broken") -> contextlib.AbstractContextManager[Mapping[str, Any]]:
+def ahead(on: "BreakCase") -> contextlib.AbstractContextManager[Mapping[str, Any]]:
     def change(proxy: Proxy) -> None:
         proxy.skew = timedelta(minutes=3)
 
@@ -102,7 +104,7 @@ def ahead(on: "Broken") -> contextlib.AbstractContextManager[Mapping[str, Any]]:
 
 
 @contextlib.contextmanager
-def ending(on: "Broken") -> Iterator[Mapping[str, Any]]:
+def ending(on: "BreakCase") -> Iterator[Mapping[str, Any]]:
     """Yield the name of a namespace that stays in the phase Terminating."""
     name = f"ending-{on.namespace}"
     on.plane.namespace(name)
@@ -114,7 +116,7 @@ def ending(on: "Broken") -> Iterator[Mapping[str, Any]]:
 
 
 @contextlib.contextmanager
-def _without(plane: ControlPlane, path: str) -> Iterator[None]:
+def _without_object(plane: ControlPlane, path: str) -> Iterator[None]:
     before = plane.admin.get(path)
     assert before is not None
     plane.admin.delete(path)
@@ -127,30 +129,30 @@ def _without(plane: ControlPlane, path: str) -> Iterator[None]:
             plane.admin.patch(f"{path}/status", {"status": before["status"]})
 
 
-def without(manifest: Manifest) -> Around:
+def without_object(manifest: Manifest) -> Around:
     path = f"{path_of(manifest)}/{manifest['metadata']['name']}"
-    return lambda on: _without(on.plane, path)
+    return lambda on: _without_object(on.plane, path)
 
 
-def without_hook(on: "Broken") -> contextlib.AbstractContextManager[None]:
-    return _without(on.plane, f"/apis/{_ADMISSION}/{_HOOK}")
+def without_hook(on: "BreakCase") -> contextlib.AbstractContextManager[None]:
+    return _without_object(on.plane, f"/apis/{_ADMISSION}/{_HOOK}")
 
 
 @contextlib.contextmanager
-def without_operator_and_hook(on: "Broken") -> Iterator[None]:
+def without_operator_and_hook(on: "BreakCase") -> Iterator[None]:
     """Remove the operator and its webhook, but keep its CRDs."""
-    with without(healthy.OPERATOR)(on), without_hook(on):
+    with without_object(healthy.OPERATOR)(on), without_hook(on):
         yield
 
 
-def without_account(on: "Broken") -> contextlib.AbstractContextManager[None]:
-    return _without(on.plane, f"/api/v1/namespaces/{on.namespace}/serviceaccounts/default")
+def without_account(on: "BreakCase") -> contextlib.AbstractContextManager[None]:
+    return _without_object(on.plane, f"/api/v1/namespaces/{on.namespace}/serviceaccounts/default")
 
 
 @contextlib.contextmanager
-def without_kind(on: "Broken") -> Iterator[None]:
+def without_kind(on: "BreakCase") -> Iterator[None]:
     on.plane.admin.delete(_CRD)
-    until(lambda: on.plane.admin.get(_CRD) is None, 30, lambda: "the kind is left")
+    wait_until(lambda: on.plane.admin.get(_CRD) is None, 30, lambda: "the kind is left")
     try:
         yield
     finally:
@@ -158,7 +160,7 @@ def without_kind(on: "Broken") -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def old_kind(on: "Broken") -> Iterator[None]:
+def old_kind(on: "BreakCase") -> Iterator[None]:
     """Replace the CRD with an old version that has no `spec.runPolicy.suspend`."""
     crd = on.plane.admin.get(_CRD)
     assert crd is not None
@@ -166,22 +168,22 @@ def old_kind(on: "Broken") -> Iterator[None]:
     del crd["spec"]["versions"][at]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][
         "runPolicy"
     ]["properties"]["suspend"]
-    on.plane.admin._told(on.plane.admin.ask("PUT", _CRD, crd))
+    on.plane.admin._decode(on.plane.admin.request("PUT", _CRD, crd))
     try:
         yield
     finally:
         on.plane.crds(operator.crds())
 
 
-def asleep(on: "Broken") -> contextlib.AbstractContextManager[Mapping[str, Any]]:
+def asleep(on: "BreakCase") -> contextlib.AbstractContextManager[Mapping[str, Any]]:
     """Answer lists of PyTorchJobs with an old job without status, as if no operator reconciled it."""
-    job = made("kubeflow.org/v1", "PyTorchJob", "left", on.namespace)
+    job = build_manifest("kubeflow.org/v1", "PyTorchJob", "left", on.namespace)
     job["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
     body = json.dumps({"kind": "PyTorchJobList", "items": [job]}).encode()
 
-    def answer(asked: Asked) -> Fault | None:
+    def answer(asked: ProxiedRequest) -> ProxyFault | None:
         is_list = asked.method == "GET" and asked.path.endswith("/pytorchjobs")
-        return Fault(code=200, body=body) if is_list else None
+        return ProxyFault(code=200, body=body) if is_list else None
 
     def change(proxy: Proxy) -> None:
         proxy.choose = answer
@@ -208,7 +210,7 @@ def away(namespace: str) -> Manifest:
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
     }
-    return made(_ADMISSION, "ValidatingWebhookConfiguration", f"away-{namespace}", webhooks=[hook])
+    return build_manifest(_ADMISSION, "ValidatingWebhookConfiguration", f"away-{namespace}", webhooks=[hook])
 
 
 def refusing(namespace: str, group: str, plural: str) -> Sequence[Manifest]:
@@ -222,8 +224,8 @@ def refusing(namespace: str, group: str, plural: str) -> Sequence[Manifest]:
     }
     bound = {"policyName": name, "validationActions": ["Deny"]}
     return [
-        made(_ADMISSION, "ValidatingAdmissionPolicy", name, spec=spec),
-        made(_ADMISSION, "ValidatingAdmissionPolicyBinding", name, spec=bound),
+        build_manifest(_ADMISSION, "ValidatingAdmissionPolicy", name, spec=spec),
+        build_manifest(_ADMISSION, "ValidatingAdmissionPolicyBinding", name, spec=bound),
     ]
 
 
@@ -240,8 +242,8 @@ def altering(namespace: str, group: str, plural: str, path: str, value: str) -> 
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
     }
     return [
-        made(version, "MutatingAdmissionPolicy", name, spec=spec),
-        made(version, "MutatingAdmissionPolicyBinding", name, spec={"policyName": name}),
+        build_manifest(version, "MutatingAdmissionPolicy", name, spec=spec),
+        build_manifest(version, "MutatingAdmissionPolicyBinding", name, spec={"policyName": name}),
     ]
 
 
@@ -254,7 +256,7 @@ def kueues_webhook(namespace: str) -> Sequence[Manifest]:
 
 
 @contextlib.contextmanager
-def secured(on: "Broken") -> Iterator[None]:
+def secured(on: "BreakCase") -> Iterator[None]:
     label = {"pod-security.kubernetes.io/enforce": "restricted"}
     on.plane.admin.patch(f"/api/v1/namespaces/{on.namespace}", {"metadata": {"labels": label}})
     yield
@@ -264,10 +266,10 @@ def permitted(namespace: str, account: str) -> Sequence[Manifest]:
     """Return a ClusterRole with the rights of the tests' own server, and its binding to a service account."""
     group = "rbac.authorization.k8s.io"
     name = f"{namespace}-{account}-backend"
-    role = made(f"{group}/v1", "ClusterRole", name, rules=[dict(rule) for rule in backend.RULES])
+    role = build_manifest(f"{group}/v1", "ClusterRole", name, rules=[dict(rule) for rule in backend.RULES])
     whom = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
     what = {"apiGroup": group, "kind": "ClusterRole", "name": name}
-    return [role, made(f"{group}/v1", "ClusterRoleBinding", name, roleRef=what, subjects=[whom])]
+    return [role, build_manifest(f"{group}/v1", "ClusterRoleBinding", name, roleRef=what, subjects=[whom])]
 
 
 # ---- nodes
@@ -277,7 +279,7 @@ def nodes(spec: Mapping[str, Any]) -> Around:
     """Patch `spec` into the spec of every node, and remove its keys on exit."""
 
     @contextlib.contextmanager
-    def around(on: "Broken") -> Iterator[None]:
+    def around(on: "BreakCase") -> Iterator[None]:
         for name in healthy.NODES:
             on.plane.admin.patch(f"/api/v1/nodes/{name}", {"spec": dict(spec)})
         try:
@@ -297,7 +299,7 @@ def nodes_have(
     """Give every node exactly these devices and labels, and restore the nodes on exit."""
 
     @contextlib.contextmanager
-    def around(on: "Broken") -> Iterator[None]:
+    def around(on: "BreakCase") -> Iterator[None]:
         usual = {"cpu": "32", "memory": "256Gi", "pods": "110"}
         for name in healthy.NODES:
             healthy.status(on.plane, name, {**usual, **devices}, {**usual, **devices, **(allocatable or {})})
@@ -316,4 +318,4 @@ def nodes_have(
 def claim(namespace: str, mode: str, phase: str) -> Manifest:
     spec = {"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}}
     status = {"phase": phase}
-    return made("v1", "PersistentVolumeClaim", "data", namespace, spec=spec, status=status)
+    return build_manifest("v1", "PersistentVolumeClaim", "data", namespace, spec=spec, status=status)

@@ -7,15 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from rig.certificates import Authority
+from rig.certificates import ClusterAuthority
 from rig.stores import S3
 
 from backend_plugin.connection import Server
 
 if TYPE_CHECKING:
-    from broken.shape import Broken
+    from broken.shape import BreakCase
 
-Around = Callable[["Broken"], contextlib.AbstractContextManager[Mapping[str, Any] | None]]
+Around = Callable[["BreakCase"], contextlib.AbstractContextManager[Mapping[str, Any] | None]]
 
 
 def connector(address: str, *, secured: bool, known: bool = False) -> Around:
@@ -28,8 +28,8 @@ def connector(address: str, *, secured: bool, known: bool = False) -> Around:
     """
 
     @contextlib.contextmanager
-    def around(on: "Broken") -> Iterator[Mapping[str, Any]]:
-        authority = Authority(on.folder / "authority")
+    def around(on: "BreakCase") -> Iterator[Mapping[str, Any]]:
+        authority = ClusterAuthority(on.folder / "authority")
         server = grpc.server(ThreadPoolExecutor(1))
         if secured:
             pair = authority.server("connector", ["127.0.0.1"])
@@ -51,7 +51,7 @@ def s3(bucket: str = "flyte", **environment: str) -> Around:
     """Start an S3 server with an output prefix in `bucket`. `environment` overrides the client settings."""
 
     @contextlib.contextmanager
-    def around(on: "Broken") -> Iterator[Mapping[str, Any]]:
+    def around(on: "BreakCase") -> Iterator[Mapping[str, Any]]:
         folder = on.folder / "s3"
         folder.mkdir()
         with S3(folder) as store, _environment({**store.environment, **environment}):

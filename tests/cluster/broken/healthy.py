@@ -8,7 +8,7 @@ import yaml
 from rig.api import Manifest, path_of
 from rig.control_plane import ControlPlane
 
-from broken.manifests import deployment, endpoints, made, service
+from broken.manifests import build_manifest, deployment, endpoints, service
 
 FLYTE: Final = "flyte"
 GPU: Final = "nvidia.com/gpu"
@@ -65,7 +65,9 @@ def make(plane: ControlPlane) -> None:
 
 def configuration(said: Mapping[str, Any]) -> Manifest:
     """Return the ConfigMap of Flyte, as its chart writes it."""
-    return made("v1", "ConfigMap", "flyte-config", FLYTE, data={"000-core.yaml": yaml.safe_dump(dict(said))})
+    return build_manifest(
+        "v1", "ConfigMap", "flyte-config", FLYTE, data={"000-core.yaml": yaml.safe_dump(dict(said))}
+    )
 
 
 def changed(*path: str, to: Any) -> Manifest:
@@ -94,7 +96,7 @@ def node(plane: ControlPlane, name: str, **has: str) -> None:
     """Create a ready node, by default with eight GPUs."""
     amounts = {"cpu": "32", "memory": "256Gi", "pods": "110", GPU: "8", **has}
     labels = {"kubernetes.io/hostname": name, **LABELS}
-    manifest = made("v1", "Node", name, labels=labels)
+    manifest = build_manifest("v1", "Node", name, labels=labels)
     if plane.admin.get(f"/api/v1/nodes/{name}") is None:
         plane.admin.create(manifest)
     # No controller runs here that would remove the taint of a new node.

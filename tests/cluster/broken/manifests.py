@@ -6,7 +6,7 @@ from typing import Any
 Manifest = dict[str, Any]
 
 
-def made(api_version: str, kind: str, name: str, namespace: str = "", **said: Any) -> Manifest:
+def build_manifest(api_version: str, kind: str, name: str, namespace: str = "", **said: Any) -> Manifest:
     """Return an object; `labels`, `annotations` and `finalizers` become part of its metadata."""
     metadata = {key: said.pop(key) for key in ("labels", "annotations", "finalizers") if key in said}
     where = {"namespace": namespace} if namespace else {}
@@ -22,7 +22,7 @@ def deployment(name: str, namespace: str, image: str, args: Sequence[str] = (), 
     container = {"name": "main", "image": image, "args": [*args]}
     labels = {"app": name}
     pod = {"metadata": {"labels": labels}, "spec": {"containers": [container], **spec}}
-    return made(
+    return build_manifest(
         "apps/v1",
         "Deployment",
         name,
@@ -36,7 +36,7 @@ def kind(group: str, version: str, name: str, plural: str, scope: str = "Cluster
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
     served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    return made(
+    return build_manifest(
         "apiextensions.k8s.io/v1",
         "CustomResourceDefinition",
         f"{plural}.{group}",
@@ -53,12 +53,12 @@ def kind(group: str, version: str, name: str, plural: str, scope: str = "Cluster
 
 def policy(name: str, namespace: str, **spec: Any) -> Manifest:
     said = {"podSelector": {}, **spec}
-    return made("networking.k8s.io/v1", "NetworkPolicy", name, namespace, spec=said)
+    return build_manifest("networking.k8s.io/v1", "NetworkPolicy", name, namespace, spec=said)
 
 
 def pod_template(namespace: str, spec: Mapping[str, Any]) -> Manifest:
     container = {"name": "default", "image": "nothing:1"}
-    return made(
+    return build_manifest(
         "v1",
         "PodTemplate",
         "platform",
@@ -73,13 +73,13 @@ def gang_template(
     """Return a PodTemplate that tasks can name; `metadata` has the labels and annotations of its pods."""
     container = {"name": "default", "image": "nothing:1"}
     template = {"metadata": metadata, "spec": {"containers": [container], **(spec or {})}}
-    return made("v1", "PodTemplate", name, namespace, template=template)
+    return build_manifest("v1", "PodTemplate", name, namespace, template=template)
 
 
 def endpoints(service: str, namespace: str, *, ready: bool = True, **labels: str) -> Manifest:
     said = {"kubernetes.io/service-name": service, **labels}
     one = {"addresses": ["10.1.0.7"], "conditions": {"ready": ready}}
-    return made(
+    return build_manifest(
         "discovery.k8s.io/v1",
         "EndpointSlice",
         f"{service}-1",
@@ -93,4 +93,6 @@ def endpoints(service: str, namespace: str, *, ready: bool = True, **labels: str
 
 def service(name: str, namespace: str, port: int, **labels: str) -> Manifest:
     ports = [{"name": "main", "port": port}]
-    return made("v1", "Service", name, namespace, labels=labels, spec={"clusterIP": "None", "ports": ports})
+    return build_manifest(
+        "v1", "Service", name, namespace, labels=labels, spec={"clusterIP": "None", "ports": ports}
+    )

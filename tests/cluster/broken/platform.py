@@ -7,7 +7,7 @@ from rig.api import Manifest
 
 from broken import around_it
 from broken.healthy import OPERATOR
-from broken.manifests import deployment, kind, made
+from broken.manifests import build_manifest, deployment, kind
 from broken.shape import Break
 
 _NO_POD: Final = {"availableReplicas": None, "readyReplicas": None}
@@ -44,13 +44,13 @@ def scheduler(*args: str, status: Mapping[str, Any] = _READY) -> Manifest:
 
 def local_queue(namespace: str, **said: Any) -> Sequence[Manifest]:
     spec = {"clusterQueue": "all"}
-    return [made("kueue.x-k8s.io/v1beta1", "LocalQueue", "team", namespace, spec={**spec, **said})]
+    return [build_manifest("kueue.x-k8s.io/v1beta1", "LocalQueue", "team", namespace, spec={**spec, **said})]
 
 
 def cluster_queue(**quotas: str) -> Manifest:
     amounts = [{"name": name, "nominalQuota": quota} for name, quota in quotas.items()]
     group = {"coveredResources": [*quotas], "flavors": [{"name": "any", "resources": amounts}]}
-    return made("kueue.x-k8s.io/v1beta1", "ClusterQueue", "all", spec={"resourceGroups": [group]})
+    return build_manifest("kueue.x-k8s.io/v1beta1", "ClusterQueue", "all", spec={"resourceGroups": [group]})
 
 
 _KUEUES: Final = gang(scheduler="kueue", queue="team")
@@ -68,7 +68,7 @@ BREAKS: Final = (
     Break(finds="namespace-terminating", remedy="kubectl get namespace ending", around=around_it.ending),
     # ---- the operator
     Break(finds="operator-crd-outdated", remedy="kubectl apply --server-side -k", around=around_it.old_kind),
-    Break(finds="operator-missing", remedy="?ref=v1.9.3", around=around_it.without(OPERATOR)),
+    Break(finds="operator-missing", remedy="?ref=v1.9.3", around=around_it.without_object(OPERATOR)),
     Break(
         finds="operator-missing",
         how="nor-its-webhook",

@@ -17,7 +17,7 @@ _TEMPLATE: Final = {"default-pod-template-name": "platform"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Broken:
+class BreakCase:
     """The place to break: a cluster, a namespace in it and a scratch folder."""
 
     plane: ControlPlane
@@ -45,7 +45,7 @@ class Break:
     """Flyte's plugin settings."""
     asks: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of `looking.wish`."""
-    around: Callable[[Broken], contextlib.AbstractContextManager[Mapping[str, Any] | None]] = lambda _: (
+    around: Callable[[BreakCase], contextlib.AbstractContextManager[Mapping[str, Any] | None]] = lambda _: (
         contextlib.nullcontext()
     )
     """A context manager for further changes.
@@ -57,13 +57,13 @@ class Break:
         return f"{self.finds}-{self.how}" if self.how else self.finds
 
     @contextlib.contextmanager
-    def broken(self, on: Broken) -> Iterator[tuple[Path, DoctorRequest]]:
+    def broken(self, on: BreakCase) -> Iterator[tuple[Path, DoctorRequest]]:
         """Break the cluster. Yield a kubeconfig for it and the doctor's input."""
         templates = [pod_template(on.namespace, self.pod)] if self.pod else []
         platform = {**self.platform, **(_TEMPLATE if self.pod else {})}
         with contextlib.ExitStack() as undo:
             for manifest in [*self.there(on.namespace), *templates]:
-                undo.enter_context(around_it.there(on.plane, manifest))
+                undo.enter_context(around_it.with_object(on.plane, manifest))
             said = {**self.asks, **(undo.enter_context(self.around(on)) or {})}
             kubeconfig = said.pop("kubeconfig", None) or on.plane.kubeconfig()
             namespace = said.pop("namespace", on.namespace)

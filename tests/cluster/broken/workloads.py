@@ -8,7 +8,7 @@ from rig.api import Manifest
 from backend_plugin.connection import Server
 from broken import around_it, beside, healthy
 from broken.healthy import FLYTE, GPU, changed
-from broken.manifests import deployment, endpoints, made, policy, service
+from broken.manifests import build_manifest, deployment, endpoints, policy, service
 from broken.shape import Break
 
 _CONNECTOR: Final = ("plugins", "connector-service", "defaultConnector")
@@ -18,12 +18,12 @@ _ROUTES: Final = ("tasks", "task-plugins")
 def quota(namespace: str, used: str = "0", **hard: str) -> Manifest:
     said = {key.replace("_", "."): value for key, value in hard.items()}
     status = {"hard": said, "used": dict.fromkeys(said, used)}
-    return made("v1", "ResourceQuota", "team", namespace, spec={"hard": said}, status=status)
+    return build_manifest("v1", "ResourceQuota", "team", namespace, spec={"hard": said}, status=status)
 
 
 def limit_range(namespace: str, **said: Any) -> Manifest:
     limit = {"type": "Container", **said}
-    return made("v1", "LimitRange", "most", namespace, spec={"limits": [limit]})
+    return build_manifest("v1", "LimitRange", "most", namespace, spec={"limits": [limit]})
 
 
 def workers(count: int = 1, **requests: str) -> Mapping[str, Any]:

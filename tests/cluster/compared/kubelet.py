@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import httpx
 from rig.api import Api, Manifest, pods
-from rig.process import until
+from rig.process import wait_until
 
 from compared.sides import Run
 
@@ -34,7 +34,7 @@ def play(runs: Sequence[Run], acts: Mapping[str, Act], is_enough: Callable[[], b
     with ThreadPoolExecutor() as pool:
         acting: list[Future[None]] = []
 
-        def look() -> bool:
+        def is_done() -> bool:
             for run in runs:
                 for pod in run.pods():
                     role, uid = pod["metadata"]["labels"][_ROLE], pod["metadata"]["uid"]
@@ -43,7 +43,7 @@ def play(runs: Sequence[Run], acts: Mapping[str, Act], is_enough: Callable[[], b
                         acting.append(pool.submit(acts[role], run.side.plane.admin, pod))
             return is_enough()
 
-        until(look, _PATIENCE, lambda: str([(run.phases(), run.jobs(), run.pods()) for run in runs]))
+        wait_until(is_done, _PATIENCE, lambda: str([(run.phases(), run.jobs(), run.pods()) for run in runs]))
     for each in acting:
         each.result()
 
@@ -84,7 +84,7 @@ def is_preempted(api: Api, pod: Manifest) -> None:
         "status": "True",
         "reason": "PreemptionByScheduler",
         "message": "default-scheduler: preempting to accommodate a higher priority pod",
-        "lastTransitionTime": _now(),
+        "lastTransitionTime": _format_now(),
     }
     _ends(api, pod, _Ended(began, 143, "Error"), disruption)
     metadata = pod["metadata"]
@@ -95,7 +95,7 @@ def has_no_image(api: Api, pod: Manifest) -> None:
     """Let the pod wait in ImagePullBackOff."""
     image = pod["spec"]["containers"][0]["image"]
     waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}": not found'}
-    _write(api, pod, {"phase": "Pending", "startTime": _now()}, {"waiting": waiting})
+    _write(api, pod, {"phase": "Pending", "startTime": _format_now()}, {"waiting": waiting})
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class _Ended:
 
 def _begins(api: Api, pod: Manifest) -> str:
     """Set the container to running, and return its start time."""
-    began = _now()
+    began = _format_now()
     _write(api, pod, {"phase": "Running", "startTime": began}, {"running": {"startedAt": began}})
     return began
 
@@ -119,7 +119,7 @@ def _ends(api: Api, pod: Manifest, how: _Ended, *conditions: Manifest) -> None:
         "exitCode": how.code,
         "reason": how.reason,
         "startedAt": how.began,
-        "finishedAt": _now(),
+        "finishedAt": _format_now(),
     }
     phase: Manifest = {"phase": "Failed" if how.code else "Succeeded"}
     if conditions:
@@ -147,7 +147,7 @@ def _write(api: Api, pod: Manifest, status: Manifest, state: Manifest) -> None:
     }
     metadata = pod["metadata"]
     path = pods(metadata["namespace"], metadata["name"])
-    answer = api.ask(
+    answer = api.request(
         "PATCH",
         f"{path}/status",
         {"status": {**status, "containerStatuses": [told]}},
@@ -157,5 +157,5 @@ def _write(api: Api, pod: Manifest, status: Manifest, state: Manifest) -> None:
     assert answer.is_success or answer.status_code == httpx.codes.NOT_FOUND, answer.text
 
 
-def _now() -> str:
+def _format_now() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -17,7 +17,7 @@ _SILENCE: Final = 12
 
 
 def _ends_well(sides: Sides) -> Pair:
-    return _ended(sides.start(workflows.says_nothing, {RUN: "5s"}))
+    return _wait_for_end(sides.start(workflows.says_nothing, {RUN: "5s"}))
 
 
 def _all_raise(sides: Sides) -> Pair:
@@ -57,7 +57,7 @@ def _finds_no_node(sides: Sides) -> Pair:
 def _is_aborted(sides: Sides) -> Pair:
     pair = sides.start(workflows.says_nothing, {})
     for run in pair:
-        run.until(lambda run=run: "RUNNING" in run.phases())
+        run.wait_until(lambda run=run: "RUNNING" in run.phases())
     return _aborted(pair, lambda: True)
 
 
@@ -98,18 +98,18 @@ def _silence(after: Callable[[], bool]) -> Callable[[], bool]:
     return is_over
 
 
-def _ended(pair: Pair) -> Pair:
+def _wait_for_end(pair: Pair) -> Pair:
     for run in pair:
-        run.until(lambda run=run: run.has_ended)
+        run.wait_until(lambda run=run: run.has_ended)
     return pair
 
 
 def _aborted(pair: Pair, when: Callable[[], bool]) -> Pair:
     """Abort each execution that has not ended when `when` becomes true. Wait until its objects are gone."""
     for run in pair:
-        run.until(when)
+        run.wait_until(when)
         if not run.has_ended:
             run.abort()
     # A set comprehension evaluates both, where all() would stop at the first False.
-    pair.ours.until(lambda: {run.is_gone() for run in pair} == {True})
-    return _ended(pair)
+    pair.ours.wait_until(lambda: {run.is_gone() for run in pair} == {True})
+    return _wait_for_end(pair)

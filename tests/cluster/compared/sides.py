@@ -9,9 +9,9 @@ from typing import Any, Final
 from flytekit.core.workflow import WorkflowBase
 from rig.api import Manifest, jobs, pods
 from rig.control_plane import ControlPlane
-from rig.process import until
-from rig.propeller import TERMINATED, Execution, Propeller
-from rig.recorder import Shown
+from rig.process import wait_until
+from rig.propeller import TERMINATED, RealExecution, RealPropeller
+from rig.recorder import RecordedPhase
 
 _PATIENCE: Final = 180
 # flytekit can translate workflows in only one thread at a time.
@@ -24,7 +24,7 @@ class Side:
 
     name: str
     plane: ControlPlane
-    propeller: Propeller
+    propeller: RealPropeller
 
     def start(self, workflow: WorkflowBase, annotations: Mapping[str, str], **inputs: Any) -> "Run":
         """Start an execution of this workflow."""
@@ -37,8 +37,8 @@ class Run:
     """An execution on one side."""
 
     side: Side
-    execution: Execution
-    until_abort: Sequence[Shown] | None = None
+    execution: RealExecution
+    until_abort: Sequence[RecordedPhase] | None = None
     """The events until we aborted it; None if it was not aborted."""
     aborted: float = 0
     """The time of the abort, by `time.monotonic`."""
@@ -48,10 +48,10 @@ class Run:
     @property
     def has_ended(self) -> bool:
         """True if propeller has finished the execution."""
-        found = self.side.propeller.found(self.execution)
+        found = self.side.propeller.find_execution(self.execution)
         return found is None or TERMINATED in found["metadata"].get("labels", {})
 
-    def shown(self) -> Sequence[Shown]:
+    def shown(self) -> Sequence[RecordedPhase]:
         """Return the task events until now."""
         return self.side.propeller.recorder.tasks(self.execution.name)
 
@@ -61,11 +61,11 @@ class Run:
 
     def pods(self) -> Sequence[Manifest]:
         """Return its pods."""
-        return self._of(pods(self.side.propeller.namespace))
+        return self._list_owned(pods(self.side.propeller.namespace))
 
     def jobs(self) -> Sequence[Manifest]:
         """Return its PyTorchJobs."""
-        return self._of(jobs(self.side.propeller.namespace))
+        return self._list_owned(jobs(self.side.propeller.namespace))
 
     def abort(self) -> None:
         """Abort the execution, as a user does."""
@@ -79,11 +79,11 @@ class Run:
             self.gone_after = time.monotonic() - self.aborted
         return self.until_abort is None or self.gone_after is not None
 
-    def until(self, so: Callable[[], bool]) -> None:
+    def wait_until(self, so: Callable[[], bool]) -> None:
         """Wait for a condition."""
-        until(so, _PATIENCE, lambda: f"{self.side.name}: {self.shown()}")
+        wait_until(so, _PATIENCE, lambda: f"{self.side.name}: {self.shown()}")
 
-    def _of(self, path: str) -> Sequence[Manifest]:
+    def _list_owned(self, path: str) -> Sequence[Manifest]:
         return self.side.plane.admin.items(path, labelSelector=f"execution-id={self.execution.name}")
 
 

@@ -9,7 +9,7 @@ from rig.audit import Call
 from rig.control_plane import BACKEND, PROPELLER
 from rig.images import REPOSITORY
 
-from compared.told import Told
+from compared.told import ComparisonRecord
 
 _NAMES: Final = re.compile(r"\bf[0-9a-f]{19}(-n0-\d)?(-[0-9a-f]{12})?")
 # Keep the end of a traceback, which contains the error.
@@ -17,7 +17,7 @@ _LONGEST: Final = 260
 _NOT_TOLD: Final = {"QUEUED"}
 
 
-def page(pairs: Mapping[str, tuple[Told, Told]], calls: Sequence[Call]) -> str:
+def page(pairs: Mapping[str, tuple[ComparisonRecord, ComparisonRecord]], calls: Sequence[Call]) -> str:
     """Return the tables of messages and of cost, and the requests of our server that concern no task."""
     others = Counter(each.verb for each in calls if each.user == BACKEND and not each.name)
     besides = ", ".join(f"{count} {verb}" for verb, count in sorted(others.items()))
@@ -29,14 +29,14 @@ def page(pairs: Mapping[str, tuple[Told, Told]], calls: Sequence[Call]) -> str:
     )
 
 
-def _words(pairs: Mapping[str, tuple[Told, Told]]) -> Iterator[str]:
+def _words(pairs: Mapping[str, tuple[ComparisonRecord, ComparisonRecord]]) -> Iterator[str]:
     yield "| what happens | Flyte's own plugin | ours |"
     yield "|---|---|---|"
     for what, pair in pairs.items():
-        yield "| " + " | ".join([what, *map(_said, pair)]) + " |"
+        yield "| " + " | ".join([what, *map(_format_record, pair)]) + " |"
 
 
-def _said(told: Told) -> str:
+def _format_record(told: ComparisonRecord) -> str:
     """Return the phases with their times and messages."""
     # Every task has these phases.
     news = [each for each in told.shown if each.phase not in _NOT_TOLD]
@@ -57,21 +57,24 @@ def _shortened(message: str) -> str:
     return text if len(text) <= _LONGEST else "… " + text[-_LONGEST:]
 
 
-def _figures(pairs: Mapping[str, tuple[Told, Told]]) -> Iterator[str]:
+def _figures(pairs: Mapping[str, tuple[ComparisonRecord, ComparisonRecord]]) -> Iterator[str]:
     yield "| what happens | until the last phase | API calls | pods that run on | attempts |"
     yield "|---|---|---|---|---|"
     for what, (theirs, ours) in pairs.items():
-        calls = [theirs.asked(PROPELLER), ours.asked(PROPELLER) + ours.asked(BACKEND)]
+        calls = [
+            theirs.count_requests(PROPELLER),
+            ours.count_requests(PROPELLER) + ours.count_requests(BACKEND),
+        ]
         cells = [
             f"{_seconds(theirs)}, {_seconds(ours)}{_ratio(theirs.took, ours.took)}",
-            f"{calls[0]}, {ours.asked(PROPELLER)} + {ours.asked(BACKEND)}{_ratio(*calls)}",
+            f"{calls[0]}, {ours.count_requests(PROPELLER)} + {ours.count_requests(BACKEND)}{_ratio(*calls)}",
             f"{theirs.running}, {ours.running}",
             f"{theirs.attempts}, {ours.attempts}",
         ]
         yield "| " + " | ".join([what, *cells]) + " |"
 
 
-def _seconds(told: Told) -> str:
+def _seconds(told: ComparisonRecord) -> str:
     if told.took is not None:
         return f"{told.took:.1f} s"
     return "none" if told.gone_after is None else f"none (gone {told.gone_after:.1f} s after the abort)"

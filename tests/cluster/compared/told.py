@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rig.audit import Call
-from rig.recorder import Shown
+from rig.recorder import RecordedPhase
 
 from compared.sides import Run
 
@@ -13,10 +13,10 @@ _LAST: Final = {"SUCCEEDED", "FAILED"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class ComparisonRecord:
     """The record of one execution."""
 
-    shown: Sequence[Shown]
+    shown: Sequence[RecordedPhase]
     """The events until the end or the abort."""
     created: float
     gone_after: float | None
@@ -47,7 +47,7 @@ class Told:
         last = self.shown[-1]
         return last.at - self.created if last.phase in _LAST else None
 
-    def asked(self, user: str) -> int:
+    def count_requests(self, user: str) -> int:
         """Return the number of requests of this user about the execution."""
         return sum(each.user == user for each in self.calls)
 
@@ -56,9 +56,9 @@ class Told:
         return sum(each.user == user and each.is_read for each in self.calls)
 
 
-def told(run: Run, calls: Sequence[Call]) -> Told:
+def read_record(run: Run, calls: Sequence[Call]) -> ComparisonRecord:
     """Return the record of an execution as it is now."""
-    return Told(
+    return ComparisonRecord(
         shown=run.shown() if run.until_abort is None else run.until_abort,
         created=run.execution.created,
         gone_after=run.gone_after,

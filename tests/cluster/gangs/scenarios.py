@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any, Final
 
 from rig.api import pods
-from rig.caller import Attempt, Shape
-from rig.process import until
+from rig.caller import CallerAttempt, Shape
+from rig.process import wait_until
 
 from gangs.grounds import GPU, HIGH, LOW, NAMESPACE, PLATFORMS
 from gangs.scene import EVENTS, GROUPS, QUEUES, Scene, template
@@ -30,7 +30,7 @@ def _gpus(count: int) -> Mapping[str, Any]:
     return {"limits": [{"name": "GPU", "value": str(count)}]}
 
 
-def running(scene: Scene, shape: Shape = GANG) -> Attempt:
+def running(scene: Scene, shape: Shape = GANG) -> CallerAttempt:
     """Create a job and wait until it runs."""
     attempt = scene.create(shape)
     scene.until_told(attempt, "RUNNING")
@@ -44,7 +44,7 @@ def fits(scene: Scene) -> None:
     scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
     scene.finish(attempt)
     scene.until_told(attempt, "SUCCEEDED")
-    until(lambda: not scene.reserving(), 30, lambda: f"room is kept by {scene.reserving()}")
+    wait_until(lambda: not scene.reserving(), 30, lambda: f"room is kept by {scene.reserving()}")
 
 
 def grouped(scene: Scene) -> None:
@@ -56,7 +56,7 @@ def grouped(scene: Scene) -> None:
     wanted = {"minMember": MEMBERS, "minResources": {"cpu": "5", "memory": "5Gi", GPU: "10"}}
     assert {key: group["spec"][key] for key in wanted} == wanted
     scene.finish(attempt)
-    until(lambda: not scene.groups(), 30, lambda: "the group is left")
+    wait_until(lambda: not scene.groups(), 30, lambda: "the group is left")
 
 
 def healed(scene: Scene) -> None:
@@ -66,7 +66,9 @@ def healed(scene: Scene) -> None:
     scene.hears(attempt, "behind")
     (before,) = (each for each in scene.groups() if each["metadata"]["name"] == attempt.job)
     scene.plane.admin.delete(f"{GROUPS}/{attempt.job}")
-    until(lambda: _is_another(scene, f"{GROUPS}/{attempt.job}", before), 30, lambda: "it is not made again")
+    wait_until(
+        lambda: _is_another(scene, f"{GROUPS}/{attempt.job}", before), 30, lambda: "it is not made again"
+    )
     again = scene.plane.admin.get(f"{GROUPS}/{attempt.job}")
     assert again is not None
     assert again["spec"] == before["spec"]
@@ -78,19 +80,21 @@ def deadlock(scene: Scene) -> None:
         shape = Shape(workers=MEMBERS - 1, gpus=2, custom=template(scene.platform.alone, gated=True))
         both = alone.create(shape), alone.create(shape)
         for attempt in both:
-            until(lambda attempt=attempt: len(alone.pods(attempt)) == MEMBERS, 30, lambda: "pods are missing")
+            wait_until(
+                lambda attempt=attempt: len(alone.pods(attempt)) == MEMBERS, 30, lambda: "pods are missing"
+            )
         alone.queue(*both)
         # Eight of ten pods are bound. Neither job is complete, and neither can make progress.
         assert [*map(alone.placed, both)] == [4, 4]
         for attempt in both:
             alone.hears(attempt, "blocked")
-    turns(scene)
+    jobs_take_turns(scene)
 
 
-def turns(scene: Scene) -> None:
+def jobs_take_turns(scene: Scene) -> None:
     """The first of two gangs runs. The other waits without bound pods, and runs when the first has ended."""
     both = scene.create(GANG), scene.create(GANG)
-    until(lambda: MEMBERS in map(scene.placed, both), 60, lambda: str([*map(scene.placed, both)]))
+    wait_until(lambda: MEMBERS in map(scene.placed, both), 60, lambda: str([*map(scene.placed, both)]))
     other, one = sorted(both, key=scene.placed)
     scene.until_told(one, "RUNNING")
     scene.hears(other, "behind")
@@ -177,7 +181,7 @@ def quota(scene: Scene) -> None:
     path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas/pods"
     limit = {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"pods": "4"}}}
     scene.plane.admin.apply({**limit, "metadata": {"name": "pods", "namespace": NAMESPACE}})
-    until(lambda: "hard" in (scene.plane.admin.get(path) or {})["status"], 30, lambda: "no quota")
+    wait_until(lambda: "hard" in (scene.plane.admin.get(path) or {})["status"], 30, lambda: "no quota")
     try:
         attempt = scene.create(GANG)
         scene.hears(attempt, "quota")
@@ -206,7 +210,7 @@ def preemption(scene: Scene) -> None:
     with scene.watched():
         low = running(scene, asking(priorityClassName=LOW))
         high = running(scene, asking(priorityClassName=HIGH))
-        until(lambda: not scene.pods(low), 30, lambda: "it still has pods")
+        wait_until(lambda: not scene.pods(low), 30, lambda: "it still has pods")
         scene.hears(low, "preempted")
         said = scene.until_turned(low, "WaitingForResources")
         assert said.startswith(("admitted before and", "queue team: admitted before and"))
@@ -256,7 +260,7 @@ def places_timeout(scene: Scene) -> None:
         first = running(hasty)
         attempt = hasty.create(GANG)
         hasty.hears(attempt, "timed-out")
-        until(lambda: not hasty.reserving(), 30, lambda: f"room is kept by {hasty.reserving()}")
+        wait_until(lambda: not hasty.reserving(), 30, lambda: f"room is kept by {hasty.reserving()}")
         assert hasty.placed(first) == MEMBERS
 
 
@@ -286,9 +290,9 @@ def lost_place(scene: Scene) -> None:
     with scene.saying(timeout=f"{2 * _PATIENCE}s") as hasty:
         attempt = running(hasty, PERSISTENT)
         other = hasty.create(GANG)
-        until(lambda: hasty.held(other) == SMALL, 30, lambda: f"{hasty.held(other)} are held")
+        wait_until(lambda: hasty.held(other) == SMALL, 30, lambda: f"{hasty.held(other)} are held")
         _lose_one(hasty, attempt)
-        until(lambda: hasty.held(other) == SMALL + 1, 30, lambda: f"{hasty.held(other)} are held")
+        wait_until(lambda: hasty.held(other) == SMALL + 1, 30, lambda: f"{hasty.held(other)} are held")
         hasty.hears(attempt, "lost-place")
         assert "waiting for " in hasty.until_turned(attempt, "WaitingForResources")
         assert hasty.placed(attempt) == MEMBERS - 1
@@ -302,7 +306,7 @@ def lost_member(scene: Scene) -> None:
     """A lost replica for which no node is open waits; the job stays RUNNING in Flyte."""
     attempt = running(scene, PERSISTENT)
     # Timestamps have whole seconds: a replacement in the second of the start would look like a first pod.
-    until(lambda: scene.age(attempt) > timedelta(seconds=2), 10, lambda: "it does not grow older")
+    wait_until(lambda: scene.age(attempt) > timedelta(seconds=2), 10, lambda: "it does not grow older")
     with _cordoned(scene):
         _lose_one(scene, attempt)
         scene.hears(attempt, "lost-member")
@@ -347,11 +351,11 @@ def selected(scene: Scene) -> None:
     scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
 
 
-def _lose_one(scene: Scene, attempt: Attempt) -> None:
+def _lose_one(scene: Scene, attempt: CallerAttempt) -> None:
     lost = scene.pods(attempt)[2]
     path = pods(NAMESPACE, lost["metadata"]["name"])
     scene.plane.admin.delete(path)
-    until(lambda: _is_another(scene, path, lost), 30, lambda: "it does not come again")
+    wait_until(lambda: _is_another(scene, path, lost), 30, lambda: "it does not come again")
 
 
 def _is_another(scene: Scene, path: str, lost: Mapping[str, Any]) -> bool:
@@ -365,9 +369,9 @@ def abort(scene: Scene) -> None:
     attempt = scene.create(GANG)
     scene.hears(attempt, "behind")
     scene.caller.delete(attempt)
-    until(lambda: scene.job(attempt) is None, 30, lambda: "the job is left")
-    until(lambda: len(scene.all_pods()) == MEMBERS, 90, lambda: f"left: {scene.all_pods()}")
-    until(lambda: scene.companions() <= {first.job}, 30, lambda: f"left: {scene.companions()}")
+    wait_until(lambda: scene.job(attempt) is None, 30, lambda: "the job is left")
+    wait_until(lambda: len(scene.all_pods()) == MEMBERS, 90, lambda: f"left: {scene.all_pods()}")
+    wait_until(lambda: scene.companions() <= {first.job}, 30, lambda: f"left: {scene.companions()}")
     assert scene.placed(first) == MEMBERS
 
 
@@ -380,8 +384,8 @@ def second_attempt(scene: Scene) -> None:
     again = scene.create(GANG, scene.caller.attempt(1, attempt.execution))
     scene.until_told(again, "RUNNING", "5 of 5 replicas ready")
     assert again.job != attempt.job
-    until(lambda: scene.job(attempt) is None, 30, lambda: "the first attempt is left")
-    until(lambda: scene.companions() <= {again.job}, 30, lambda: f"left: {scene.companions()}")
+    wait_until(lambda: scene.job(attempt) is None, 30, lambda: "the first attempt is left")
+    wait_until(lambda: scene.companions() <= {again.job}, 30, lambda: f"left: {scene.companions()}")
 
 
 _PODS: Final = ("coscheduling-plugin", "coscheduling-operator", "yunikorn")
@@ -394,7 +398,7 @@ SCENARIOS: Final[Mapping[Callable[[Scene], None], tuple[str, ...]]] = {
     grouped: ("coscheduling-plugin", "coscheduling-operator"),
     healed: ("coscheduling-plugin",),
     deadlock: ("coscheduling-plugin", *_QUEUES),
-    turns: ("coscheduling-operator", _BOTH),
+    jobs_take_turns: ("coscheduling-operator", _BOTH),
     unequal: _GANGS,
     sidecars: ("yunikorn",),
     elastic: _PODS,

@@ -11,15 +11,15 @@ from typing import Any, Final
 
 from rig.api import jobs, pods
 from rig.backend import Backend
-from rig.caller import Attempt, Caller, Said, Shape
+from rig.caller import Caller, CallerAttempt, Said, Shape
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
-from rig.process import until
+from rig.process import wait_until
 from rig.yunikorn import APPLICATION, TASK_GROUPS
 
 from gangs.grounds import NAMESPACE, Ground, Platform
-from gangs.shown import shown
-from gangs.told import is_told, told
+from gangs.shown import with_installation
+from gangs.told import expected_message, is_told
 
 GROUPS: Final = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
 EVENTS: Final = f"/api/v1/namespaces/{NAMESPACE}/events"
@@ -42,7 +42,7 @@ class Scene:
     folder: Path
     served: Backend
     caller: Caller
-    made: list[Attempt] = field(default_factory=list)
+    made: list[CallerAttempt] = field(default_factory=list)
 
     @property
     def plane(self) -> ControlPlane:
@@ -70,29 +70,29 @@ class Scene:
         with Backend(self.plane, folder, "--settings", str(self.folder / _SETTINGS)):
             yield
 
-    def create(self, shape: Shape, attempt: Attempt | None = None) -> Attempt:
+    def create(self, shape: Shape, attempt: CallerAttempt | None = None) -> CallerAttempt:
         """Create a job."""
         attempt = self.caller.create(attempt, shape)
         self.made.append(attempt)
         return attempt
 
-    def pods(self, attempt: Attempt) -> Sequence[Any]:
+    def pods(self, attempt: CallerAttempt) -> Sequence[Any]:
         """Return the pods of a job by name: the master, then the workers."""
         found = self.plane.admin.items(
             pods(NAMESPACE), labelSelector=f"training.kubeflow.org/job-name={attempt.job}"
         )
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))
 
-    def names(self, attempt: Attempt) -> Sequence[str]:
+    def names(self, attempt: CallerAttempt) -> Sequence[str]:
         return [each["metadata"]["name"] for each in self.pods(attempt)]
 
-    def placed(self, attempt: Attempt) -> int:
+    def placed(self, attempt: CallerAttempt) -> int:
         return sum("nodeName" in each["spec"] for each in self.pods(attempt))
 
-    def job(self, attempt: Attempt) -> Any:
+    def job(self, attempt: CallerAttempt) -> Any:
         return self.plane.admin.get(jobs(NAMESPACE, attempt.job))
 
-    def age(self, attempt: Attempt) -> timedelta:
+    def age(self, attempt: CallerAttempt) -> timedelta:
         """Return the time since the start of the job."""
         started = datetime.fromisoformat(self.job(attempt)["status"]["startTime"].replace("Z", "+00:00"))
         return datetime.now(timezone.utc) - started
@@ -105,7 +105,7 @@ class Scene:
         """Return all PodGroups."""
         return self._items(GROUPS)
 
-    def ganged(self, attempt: Attempt) -> str:
+    def ganged(self, attempt: CallerAttempt) -> str:
         """Return the objects that make the job a gang, as text."""
         groups = [each for each in self.groups() if _is_owned(each, attempt)]
         ours = any(_IDENTITY in each["metadata"].get("labels", {}) for each in groups)
@@ -118,16 +118,16 @@ class Scene:
         }
         return ", ".join(each for each, is_there in made.items() if is_there)
 
-    def scheduler(self, attempt: Attempt) -> str:
+    def scheduler(self, attempt: CallerAttempt) -> str:
         """Return the scheduler of its pods."""
         return ", ".join({each["spec"]["schedulerName"] for each in self.pods(attempt)})
 
-    def held(self, attempt: Attempt) -> int:
+    def held(self, attempt: CallerAttempt) -> int:
         """Return the number of placeholder pods that are bound for it."""
         listed = self.plane.admin.items(pods(NAMESPACE), labelSelector=f"{APPLICATION}={attempt.job}")
         return sum(_holds_a_place(each) and "nodeName" in each["spec"] for each in listed)
 
-    def _pods_left(self, attempt: Attempt) -> bool:
+    def _pods_left(self, attempt: CallerAttempt) -> bool:
         """True if pods of the job are left. Names of placeholder pods start with a part of the job name."""
         return bool(attempt.job) and any(attempt.job[:28] in name for name in self.all_pods())
 
@@ -143,15 +143,15 @@ class Scene:
         return [each["metadata"]["name"] for each in (*self._items(GROUPS), *waiting, *holding)]
 
     def _items(self, path: str) -> Sequence[Any]:
-        answer = self.plane.admin.ask("GET", path)
+        answer = self.plane.admin.request("GET", path)
         return answer.json()["items"] if answer.is_success else []
 
-    def queue(self, *attempts: Attempt) -> None:
+    def queue(self, *attempts: CallerAttempt) -> None:
         """Ungate the pods of these jobs alternately, so that the scheduler queues them in this order."""
         for turn in zip(*map(self.names, attempts), strict=True):
             for name in turn:
                 self.plane.admin.patch(pods(NAMESPACE, name), {"spec": {"schedulingGates": None}})
-                until(
+                wait_until(
                     lambda name=name: self._is_looked_at(name),
                     30,
                     lambda name=name: f"nobody looks at {name}",
@@ -165,7 +165,7 @@ class Scene:
             "PodScheduled" in conditions or "nodeName" in pod["spec"]
         )
 
-    def finish(self, attempt: Attempt) -> None:
+    def finish(self, attempt: CallerAttempt) -> None:
         """Let the pods of a job succeed, and write the outputs of its task."""
         self.caller.succeeded(attempt)
         for name in self.names(attempt):
@@ -182,11 +182,11 @@ class Scene:
         failed = {"phase": "Failed", "containerStatuses": [{**each, "state": ended} for each in statuses]}
         self.plane.admin.patch(f"{pods(NAMESPACE, name)}/status", {"status": failed})
 
-    def until_placed(self, attempt: Attempt, count: int) -> None:
+    def until_placed(self, attempt: CallerAttempt, count: int) -> None:
         """Wait until `count` of its pods are bound."""
-        until(lambda: self.placed(attempt) == count, 60, lambda: f"{self.placed(attempt)} are placed")
+        wait_until(lambda: self.placed(attempt) == count, 60, lambda: f"{self.placed(attempt)} are placed")
 
-    def hears(self, attempt: Attempt, event: str) -> None:
+    def hears(self, attempt: CallerAttempt, event: str) -> None:
         """Wait until the user sees exactly the message that `told` has for this event and platform."""
         platform = self.platform.name if self.platform.gang else self.platform.ground
         latest: list[str] = []
@@ -199,32 +199,32 @@ class Scene:
             latest[:] = [re.sub(r" free at \d\d:\d\d:\d\d UTC", " free", text)]
             return is_told(latest[0], event, platform)
 
-        expected = told(event, platform)
-        until(heard, _HEARD, lambda: f"of {event} is told:\n{latest[0]}\ninstead of:\n{expected}")
+        expected = expected_message(event, platform)
+        wait_until(heard, _HEARD, lambda: f"of {event} is told:\n{latest[0]}\ninstead of:\n{expected}")
 
-    def turns(self, attempt: Attempt) -> Sequence[Any]:
+    def turns(self, attempt: CallerAttempt) -> Sequence[Any]:
         """Return the events of our server about the job, oldest first."""
         found = self.plane.admin.items(EVENTS, fieldSelector=f"involvedObject.name={attempt.job}")
         ours = [each for each in found if each.get("reportingComponent") == "kfpytorch"]
         return sorted(ours, key=lambda each: int(each["metadata"]["resourceVersion"]))
 
-    def until_turned(self, attempt: Attempt, *reasons: str) -> str:
+    def until_turned(self, attempt: CallerAttempt, *reasons: str) -> str:
         """Wait until the events of the job have these reasons, and return the last message."""
-        until(
+        wait_until(
             lambda: [each["reason"] for each in self.turns(attempt)] == [*reasons],
             60,
             lambda: f"{self.turns(attempt)} instead of {reasons}",
         )
         return str(self.turns(attempt)[-1]["message"])
 
-    def until_told(self, attempt: Attempt, phase: str, part: str = "") -> Said:
+    def until_told(self, attempt: CallerAttempt, phase: str, part: str = "") -> Said:
         """Wait for this phase with `part` in the message, and return both."""
 
-        def told() -> bool:
+        def is_reported() -> bool:
             said = self.caller.get(attempt)
             return said.phase == phase and part in said.message
 
-        until(told, 60, lambda: f"{self.caller.get(attempt)} instead of {phase} {part}")
+        wait_until(is_reported, 60, lambda: f"{self.caller.get(attempt)} instead of {phase} {part}")
         return self.caller.get(attempt)
 
     def clear(self) -> None:
@@ -232,9 +232,9 @@ class Scene:
         # Delete waiting jobs first: YuniKorn miscounts room that it gives to a gang during deletion.
         for attempt in reversed(self.made):
             self.caller.delete(attempt)
-            until(lambda attempt=attempt: not self._pods_left(attempt), 60, lambda: "pods are left")
+            wait_until(lambda attempt=attempt: not self._pods_left(attempt), 60, lambda: "pods are left")
         for path in (jobs(NAMESPACE), pods(NAMESPACE), GROUPS, WORKLOADS):
-            until(
+            wait_until(
                 lambda path=path: not self._items(path),
                 60,
                 lambda path=path: f"left: {[each['metadata']['name'] for each in self._items(path)]}",
@@ -249,7 +249,7 @@ def staged(ground: Ground, platform: Platform, folder: Path) -> Iterator[Scene]:
     with contextlib.ExitStack() as stack:
         if platform.name == "coscheduling-operator":
             stack.enter_context(ground.grouping())
-        stack.enter_context(shown(ground.plane, platform.shows, NAMESPACE))
+        stack.enter_context(with_installation(ground.plane, platform.shows, NAMESPACE))
         section = {"gang": dict(platform.gang)}
         settings = folder / _SETTINGS
         settings.write_text(json.dumps({"plugins": {"k8s": {"kfpytorch": section}}}))
@@ -262,7 +262,7 @@ def staged(ground: Ground, platform: Platform, folder: Path) -> Iterator[Scene]:
             scene.clear()
 
 
-def _is_owned(manifest: Mapping[str, Any], attempt: Attempt) -> bool:
+def _is_owned(manifest: Mapping[str, Any], attempt: CallerAttempt) -> bool:
     return any(each["uid"] == attempt.uid for each in manifest["metadata"].get("ownerReferences", ()))
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from rig import operator, scheduling, yunikorn
 from rig.api import path_of, pods
 from rig.control_plane import ControlPlane
-from rig.process import until
+from rig.process import wait_until
 
 _VERSION: Final = "admissionregistration.k8s.io/v1beta1"
 _CALLED: Final = "scheduler-of-all"
@@ -60,14 +60,16 @@ def yunikorns_webhook(namespace: str) -> Sequence[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def shown(plane: ControlPlane, objects: Sequence[dict[str, Any]], namespace: str) -> Iterator[None]:
+def with_installation(
+    plane: ControlPlane, objects: Sequence[dict[str, Any]], namespace: str
+) -> Iterator[None]:
     """Create the objects and wait until policies are in force. Delete the objects on exit."""
     with contextlib.ExitStack() as undo:
         for manifest in objects:
             plane.admin.apply(manifest)
             undo.callback(plane.admin.delete, f"{path_of(manifest)}/{manifest['metadata']['name']}")
         wanted = yunikorn.NAME if any(each["apiVersion"] == _VERSION for each in objects) else _SILENT
-        until(lambda: _admitted(plane, namespace) == wanted, 30, lambda: "the policy is not heeded")
+        wait_until(lambda: _admitted(plane, namespace) == wanted, 30, lambda: "the policy is not heeded")
         yield
 
 
@@ -79,5 +81,5 @@ def _admitted(plane: ControlPlane, namespace: str) -> str:
         "metadata": {"name": "silent"},
         "spec": {"containers": [{"name": "silent", "image": "image:1"}]},
     }
-    answer = plane.admin.ask("POST", pods(namespace), pod, params={"dryRun": "All"})
+    answer = plane.admin.request("POST", pods(namespace), pod, params={"dryRun": "All"})
     return str(answer.json()["spec"]["schedulerName"])

@@ -13,11 +13,11 @@ from backend_plugin.core.job_warnings import IN_PART
 
 def is_told(said: str, event: str, platform: str) -> bool:
     """True if `said` matches the expected text of an event on a platform."""
-    parts = told(event, platform).split("…")
+    parts = expected_message(event, platform).split("…")
     return re.fullmatch(".*".join(map(re.escape, parts)), said, re.DOTALL) is not None
 
 
-def told(event: str, platform: str) -> str:
+def expected_message(event: str, platform: str) -> str:
     """Return the expected text, with ellipses."""
     by_platform = TOLD[event]
     return by_platform[platform if platform in by_platform else ""]

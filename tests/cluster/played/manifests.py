@@ -40,7 +40,7 @@ def manifest(chance: Random) -> Manifest:
     # The copy has no parts that are shared between several places.
     made = json.loads(json.dumps(WHOLE_JOB))
     for _ in range(chance.choice((0, 1, 1, 1, 2, 3))):
-        chance.choice((_odd, _less, _more, _more, _more))(made, chance)
+        chance.choice((_odd, _remove_field, _add_field, _add_field, _add_field))(made, chance)
     # The namespace must match the URL.
     if isinstance(made.get("metadata"), dict):
         made["metadata"]["namespace"] = NAMESPACE
@@ -52,12 +52,12 @@ def _odd(made: Manifest, chance: Random) -> None:
     holder[key] = copy.deepcopy(chance.choice(_ODD))  # The next change may edit this value.
 
 
-def _less(made: Manifest, chance: Random) -> None:
+def _remove_field(made: Manifest, chance: Random) -> None:
     holder, key = chance.choice(list(_places(made)))
     del holder[key]
 
 
-def _more(made: Manifest, chance: Random) -> None:
+def _add_field(made: Manifest, chance: Random) -> None:
     """Set a field of the right type in an object of a known type."""
     there = list(_parts(made.get("spec"), "PyTorchJobSpec"))
     if not there:

@@ -54,13 +54,13 @@ class Stage:
         name = pod["metadata"]["name"]
         if kind == "ADDED":
             self.incarnations[name] = self.incarnations.get(name, 0) + 1
-        _put(self.pods, kind, pod)
+        _update_objects(self.pods, kind, pod)
 
     def take_service(self, kind: str, service: Manifest) -> None:
-        _put(self.services, kind, service)
+        _update_objects(self.services, kind, service)
 
 
-def _put(objects: dict[str, Manifest], kind: str, manifest: Manifest) -> None:
+def _update_objects(objects: dict[str, Manifest], kind: str, manifest: Manifest) -> None:
     if kind == _GONE:
         objects.pop(manifest["metadata"]["name"], None)
     else:
@@ -117,13 +117,15 @@ class Mirror:
             while not self._closing.is_set():
                 for event in api.watch(path, resourceVersion=version, timeoutSeconds=_WATCH):
                     version = event["object"]["metadata"]["resourceVersion"]
-                    self._take(event["type"], event["object"], take)
+                    self._apply_change(event["type"], event["object"], take)
         except Exception as error:  # noqa: BLE001 - raised again by `stage`
             self._failure = error
         finally:
             api.close()
 
-    def _take(self, kind: str, manifest: Manifest, take: Callable[[Stage, str, Manifest], None]) -> None:
+    def _apply_change(
+        self, kind: str, manifest: Manifest, take: Callable[[Stage, str, Manifest], None]
+    ) -> None:
         with self._lock:
             stage = self._stages.get(manifest["metadata"]["namespace"])
             if stage is not None:

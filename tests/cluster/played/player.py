@@ -53,12 +53,12 @@ class Player:
 
     def _step(self, do: Step) -> dict[str, Any]:
         self.refused, self.missing = [], []
-        begun = self._now()
+        begun = self._elapsed()
         with self.mirror.stage(self.namespace) as stage:
             stage.change()
             before, had_job = stage.changes, stage.job is not None
         self._do(do)
-        done = self._now()
+        done = self._elapsed()
 
         def least(stage: Stage) -> float:
             """Return the earliest time to observe the state.
@@ -70,7 +70,7 @@ class Player:
             return done + _EXPIRES if stage.job is None else math.inf
 
         is_settled = self._settle(before, least)
-        seen = {**observed(self._seen(), self.namespace), "at": [begun, done, self._now()]}
+        seen = {**observed(self._get_observed(), self.namespace), "at": [begun, done, self._elapsed()]}
         told = {"refused": self.refused, "missing": self.missing}
         return {**seen, **{key: value for key, value in told.items() if value}, "settled": is_settled}
 
@@ -78,19 +78,19 @@ class Player:
         """Wait until the namespace is quiet and the time of `least` has come; False in an endless loop."""
         end = time.monotonic() + _PATIENCE
         while True:
-            stage = self._seen()
+            stage = self._get_observed()
             is_quiet = self.pulse.is_settled(stage) and _is_collected(stage)
-            if is_quiet and self._now() >= least(stage):
+            if is_quiet and self._elapsed() >= least(stage):
                 return True
             if stage.changes - before > _STORM:
                 return False
             assert time.monotonic() < end, f"{self.namespace} does not settle"
             time.sleep(_TICK)
 
-    def _now(self) -> float:
+    def _elapsed(self) -> float:
         return round(time.monotonic() - self.began, 3)
 
-    def _seen(self) -> Stage:
+    def _get_observed(self) -> Stage:
         return self.mirror.seen(self.namespace)
 
     def _do(self, do: Step) -> None:
@@ -107,7 +107,7 @@ class Player:
             "metadata": {**metadata, "namespace": self.namespace},
             "spec": self.history["spec"],
         }
-        self._ask("create", "POST", path_of(job), job)
+        self._request("create", "POST", path_of(job), job)
 
     def _touch(self) -> None:
         self._patch({"metadata": {"annotations": {"touched": str(time.time())}}})
@@ -178,7 +178,7 @@ class Player:
 
     def _pods(self, set: list[Step]) -> None:  # noqa: A002 - the name of the format
         for said in set:
-            pod = self._seen().pods.get(self._name(said["pod"]))
+            pod = self._get_observed().pods.get(self._name(said["pod"]))
             if pod is None:
                 self.missing.append(said["pod"])
             else:
@@ -190,7 +190,7 @@ class Player:
         if self.history["bound"] and not is_bound:
             metadata, target = {"name": name}, {"kind": "Node", "name": _NODE}
             binding = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-            self.api.ask("POST", pods(self.namespace, name) + "/binding", binding)
+            self.api.request("POST", pods(self.namespace, name) + "/binding", binding)
         status = pod_status(pod, said)
         # A merge patch keeps keys that it does not name.
         nothing = dict.fromkeys(("reason", "message", "conditions", *_CONTAINERS))
@@ -198,10 +198,10 @@ class Player:
         self._merge(f"status {said['pod']}", path, {"status": {**nothing, **status}}, missing=said["pod"])
 
     def _dying(self, exit: int) -> None:  # noqa: A002 - the name of the format
-        for name, pod in self._seen().pods.items():
+        for name, pod in self._get_observed().pods.items():
             if is_terminating(pod):
                 said = {"phase": "Failed" if exit else "Succeeded", "exit": exit}
-                self.api.ask(
+                self.api.request(
                     "PATCH",
                     pods(self.namespace, name) + "/status",
                     {"status": pod_status(pod, said)},
@@ -209,9 +209,9 @@ class Player:
                 )
 
     def _reap(self) -> None:
-        for name, pod in self._seen().pods.items():
+        for name, pod in self._get_observed().pods.items():
             if is_terminating(pod):
-                self.api.ask("DELETE", pods(self.namespace, name), params={"gracePeriodSeconds": "0"})
+                self.api.request("DELETE", pods(self.namespace, name), params={"gracePeriodSeconds": "0"})
 
     # ---- API requests
 
@@ -219,7 +219,7 @@ class Player:
         return f"{self.history['name']}-{short}"
 
     def _delete(self, short: str, path: str) -> None:
-        answer = self.api.ask("DELETE", path)
+        answer = self.api.request("DELETE", path)
         if answer.status_code == httpx.codes.NOT_FOUND:
             self.missing.append(short)
         else:
@@ -227,12 +227,12 @@ class Player:
 
     def _merge(self, what: str, path: str, patch: Step, missing: str = "") -> None:
         headers = {"Content-Type": "application/merge-patch+json"}
-        self._ask(what, "PATCH", path, dict(patch), headers=headers, missing=missing)
+        self._request(what, "PATCH", path, dict(patch), headers=headers, missing=missing)
 
-    def _ask(
+    def _request(
         self, what: str, method: str, path: str, body: dict[str, Any], *, missing: str = "", **more: Any
     ) -> None:
-        answer = self.api.ask(method, path, body, **more)
+        answer = self.api.request(method, path, body, **more)
         if answer.is_success:
             return
         if missing and answer.status_code == httpx.codes.NOT_FOUND:

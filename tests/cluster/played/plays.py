@@ -10,7 +10,7 @@ from typing import Any, Final
 from rig import operator
 from rig.api import Api
 from rig.control_plane import ControlPlane
-from rig.process import Process, until
+from rig.process import Process, wait_until
 
 from played.mirror import Mirror
 from played.player import Player
@@ -70,7 +70,7 @@ class Stages:
             gate.wait()
             gate.wait()
             self.operator.start()
-            until(lambda: operator.refuses(self.plane), 60, self.operator.tail)
+            wait_until(lambda: operator.refuses(self.plane), 60, self.operator.tail)
             gate.wait()
         except threading.BrokenBarrierError:
             # The thread that broke the barrier raises the cause.

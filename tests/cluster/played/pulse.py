@@ -90,7 +90,7 @@ class Pulse:
 
     def _is_merged(self, path: str, patch: Manifest) -> bool:
         headers = {"Content-Type": "application/merge-patch+json"}
-        return self._api.ask("PATCH", path, patch, headers=headers).is_success
+        return self._api.request("PATCH", path, patch, headers=headers).is_success
 
     def _wait_for(self, condition: Callable[[], bool]) -> None:
         while not condition() and not self._closing.is_set():

@@ -101,7 +101,7 @@ class _Walk:
     def _pods_there(self) -> list[str]:
         return [f"{role}-{index}" for role, count in self._roles.items() for index in range(count)]
 
-    def _one(self) -> str:
+    def _choose_pod(self) -> str:
         return self._chance.choice(self._pods_there or ["worker-0"])
 
     def _pods(self) -> Iterator[Step]:
@@ -127,7 +127,7 @@ class _Walk:
         if chance.random() < 0.28:
             return self._unwell()
         self._running.discard(pod)
-        return self._end()
+        return self._choose_end()
 
     def _unwell(self) -> Step:
         """Return the state of a running pod with a problem."""
@@ -138,7 +138,7 @@ class _Walk:
         kinds = (restarted, {**restarted, **backing_off}, ended, {"phase": "Unknown"})
         return chance.choices(kinds, (12, 8, 5, 3))[0]
 
-    def _end(self) -> Step:
+    def _choose_end(self) -> Step:
         chance = self._chance
         code = chance.choice(_CODES)
         failed = {"phase": "Failed", "exit": code, "reason": "OOMKilled" if code == 137 else "Error"}
@@ -154,7 +154,7 @@ class _Walk:
         yield {"op": "touch"}
 
     def _delete_pod(self) -> Iterator[Step]:
-        pods = [self._one()]
+        pods = [self._choose_pod()]
         if self._is_bound and self._chance.random() < 0.3:
             # A lost node: its pods have an unknown phase and are then deleted.
             pods = self._chance.sample(self._pods_there, min(2, len(self._pods_there))) or pods
@@ -171,7 +171,7 @@ class _Walk:
             yield {"op": "dying", "exit": self._chance.choice((0, 137, 143))}
 
     def _delete_service(self) -> Iterator[Step]:
-        yield {"op": "delete_service", "service": self._one()}
+        yield {"op": "delete_service", "service": self._choose_pod()}
 
     def _suspend(self) -> Iterator[Step]:
         self._running.clear()

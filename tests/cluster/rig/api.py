@@ -77,18 +77,18 @@ class Api:
         except httpx.HTTPError:
             return False
 
-    def ask(self, method: str, path: str, body: Manifest | None = None, **said: Any) -> httpx.Response:
+    def request(self, method: str, path: str, body: Manifest | None = None, **said: Any) -> httpx.Response:
         """Send a request and return the response, with any status."""
         return self._client.request(method, path, json=body, **said)
 
     def create(self, manifest: Manifest) -> Manifest:
         """Create an object and return it. Fails the test if the API server rejects it."""
-        return self._told(self.ask("POST", path_of(manifest), manifest))
+        return self._decode(self.request("POST", path_of(manifest), manifest))
 
     def apply(self, manifest: Manifest) -> Manifest:
         """Create or update an object by server-side apply."""
         name = manifest["metadata"]["name"]
-        return self._told(
+        return self._decode(
             self._client.patch(
                 f"{path_of(manifest)}/{name}",
                 params={"fieldManager": _MANAGER, "force": "true"},
@@ -105,7 +105,7 @@ class Api:
 
     def patch(self, path: str, patch: Manifest) -> Manifest:
         """Apply a merge patch (RFC 7386) to an object; the path may end in `/status`."""
-        return self._told(
+        return self._decode(
             self._client.patch(
                 path, content=json.dumps(patch), headers={"Content-Type": "application/merge-patch+json"}
             )
@@ -113,19 +113,19 @@ class Api:
 
     def get(self, path: str) -> Manifest | None:
         """Return an object, or None if it does not exist."""
-        answer = self.ask("GET", path)
-        return None if answer.status_code == httpx.codes.NOT_FOUND else self._told(answer)
+        answer = self.request("GET", path)
+        return None if answer.status_code == httpx.codes.NOT_FOUND else self._decode(answer)
 
     def items(self, path: str, **selectors: str) -> Sequence[Manifest]:
         """Return the objects of a list, filtered by query parameters such as `labelSelector="a=b"`."""
-        listed: list[Manifest] = self._told(self.ask("GET", path, params=selectors))["items"]
+        listed: list[Manifest] = self._decode(self.request("GET", path, params=selectors))["items"]
         return listed
 
     def delete(self, path: str, propagation: str = "Background") -> None:
         """Delete an object, if it exists."""
-        answer = self.ask("DELETE", path, params={"propagationPolicy": propagation})
+        answer = self.request("DELETE", path, params={"propagationPolicy": propagation})
         if answer.status_code != httpx.codes.NOT_FOUND:
-            self._told(answer)
+            self._decode(answer)
 
     def watch(self, path: str, **parameters: str) -> Iterator[Manifest]:
         """Yield the events of a watch until the server ends it."""
@@ -135,7 +135,7 @@ class Api:
                 yield json.loads(line)
 
     @staticmethod
-    def _told(answer: httpx.Response) -> Manifest:
+    def _decode(answer: httpx.Response) -> Manifest:
         assert answer.is_success, f"{answer.request.method} {answer.request.url}: {answer.text}"
         told: Manifest = answer.json()
         return told

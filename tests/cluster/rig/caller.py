@@ -21,7 +21,7 @@ _SECONDS: Final = 10
 
 
 @dataclass(kw_only=True)
-class Attempt:
+class CallerAttempt:
     """An attempt of a task."""
 
     execution: str
@@ -86,34 +86,34 @@ class Caller:
     ) -> None:
         self.wire.close()
 
-    def attempt(self, number: int = 0, execution: str = "") -> Attempt:
+    def attempt(self, number: int = 0, execution: str = "") -> CallerAttempt:
         """Return an attempt that is not created yet."""
         execution = execution or f"f{uuid.uuid4().hex[:12]}"
         prefix = (self._store / execution / "n0" / "data" / str(number)).as_uri()
-        return Attempt(execution=execution, number=number, prefix=prefix)
+        return CallerAttempt(execution=execution, number=number, prefix=prefix)
 
-    def create(self, attempt: Attempt | None = None, shape: Shape | None = None) -> Attempt:
+    def create(self, attempt: CallerAttempt | None = None, shape: Shape | None = None) -> CallerAttempt:
         """Create the task of an attempt. Raises the error of the call."""
         attempt = attempt or self.attempt()
         attempt.meta = self.wire.create(self._request(attempt, shape or Shape()))
         return attempt
 
-    def get(self, attempt: Attempt) -> Said:
+    def get(self, attempt: CallerAttempt) -> Said:
         """Return the phase and message of an attempt. Raises the error of the call."""
         resource = self.wire.get(get_request(attempt.meta, attempt.prefix)).result().resource
         return Said(phase=TaskExecution.Phase.Name(resource.phase), message=resource.message)
 
-    def delete(self, attempt: Attempt) -> None:
+    def delete(self, attempt: CallerAttempt) -> None:
         """Delete the job of an attempt. Raises the error of the call."""
         self.wire.delete(delete_request(attempt.meta))
 
-    def succeeded(self, attempt: Attempt) -> None:
+    def succeeded(self, attempt: CallerAttempt) -> None:
         """Write the outputs that the pod of a successful task writes."""
         folder = Path(attempt.prefix.removeprefix("file://"))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "outputs.pb").write_bytes(b"")
 
-    def _request(self, attempt: Attempt, shape: Shape) -> admin.CreateTaskRequest:
+    def _request(self, attempt: CallerAttempt, shape: Shape) -> admin.CreateTaskRequest:
         execution = {"project": "p", "domain": "d", "name": attempt.execution}
         metadata = {
             "taskExecutionId": {

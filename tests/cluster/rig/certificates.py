@@ -19,14 +19,14 @@ _SKEW: Final = datetime.timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class Pair:
+class CertificatePair:
     """The files of a certificate and its key."""
 
     certificate: Path
     key: Path
 
 
-class Authority:
+class ClusterAuthority:
     """An authority that writes its certificates to a folder."""
 
     def __init__(self, folder: Path, name: str = "rig") -> None:
@@ -49,17 +49,17 @@ class Authority:
         """The certificate file of the authority, for clients that trust it."""
         return self.pair.certificate
 
-    def server(self, name: str, addresses: Sequence[str] = ("127.0.0.1", "localhost")) -> Pair:
+    def server(self, name: str, addresses: Sequence[str] = ("127.0.0.1", "localhost")) -> CertificatePair:
         """Return a certificate for a server with these addresses and names."""
         return self._signed(name, "", addresses, ExtendedKeyUsageOID.SERVER_AUTH)
 
-    def client(self, file: str, user: str, group: str = "") -> Pair:
+    def client(self, file: str, user: str, group: str = "") -> CertificatePair:
         """Return a client certificate that Kubernetes maps to this user and group."""
         return self._signed(file, group, (), ExtendedKeyUsageOID.CLIENT_AUTH, user)
 
     def _signed(
         self, file: str, group: str, addresses: Sequence[str], usage: x509.ObjectIdentifier, user: str = ""
-    ) -> Pair:
+    ) -> CertificatePair:
         key = rsa.generate_private_key(public_exponent=65537, key_size=_BITS)
         builder = (
             self._builder(_name(user or file, group), key)
@@ -82,8 +82,8 @@ class Authority:
             .not_valid_after(now + _VALID)
         )
 
-    def _written(self, file: str, certificate: x509.Certificate, key: rsa.RSAPrivateKey) -> Pair:
-        pair = Pair(self._folder / f"{file}.crt", self._folder / f"{file}.key")
+    def _written(self, file: str, certificate: x509.Certificate, key: rsa.RSAPrivateKey) -> CertificatePair:
+        pair = CertificatePair(self._folder / f"{file}.crt", self._folder / f"{file}.key")
         pair.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         plain = serialization.NoEncryption()
         # The training operator reads only PKCS#1 keys.

@@ -14,9 +14,9 @@ from typing import Any, Final
 import yaml
 
 from rig.api import Api, manifests
-from rig.certificates import Authority
+from rig.certificates import ClusterAuthority
 from rig.place import LOOPBACK, Place
-from rig.process import Process, until
+from rig.process import Process, wait_until
 from rig.tools import tool
 
 HERE: Final = "127.0.0.1"
@@ -87,7 +87,7 @@ class ControlPlane:
     def __init__(self, folder: Path, options: Options | None = None) -> None:
         self.folder = folder
         self.options = options or Options()
-        self.authority = Authority(folder / "certificates", "training-operator")
+        self.authority = ClusterAuthority(folder / "certificates", "training-operator")
         self.etcd_port, self.etcd_peer_port, self.port = free_ports(3)
         self.place = self.options.place
         self.server = f"https://{self.place.address}:{self.port}"
@@ -196,7 +196,7 @@ class ControlPlane:
                 self._wait_until_established(manifest["metadata"]["name"])
 
     def _wait_until_established(self, name: str) -> None:
-        until(lambda: self._is_established(name), 30, lambda: f"{name} is not established")
+        wait_until(lambda: self._is_established(name), 30, lambda: f"{name} is not established")
 
     def _is_established(self, name: str) -> bool:
         found = self.admin.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")

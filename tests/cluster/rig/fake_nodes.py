@@ -6,7 +6,7 @@ from typing import Any, Final
 import yaml
 
 from rig.control_plane import ControlPlane
-from rig.process import Process, until
+from rig.process import Process, wait_until
 from rig.tools import module_directory
 
 _STAGES: Final = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
@@ -50,7 +50,7 @@ def start(plane: ControlPlane, nodes: int = 2, capacity: Mapping[str, str] | Non
     )
     for number in range(nodes):
         plane.admin.apply(node(f"fake-{number}", capacity or {}))
-    until(
+    wait_until(
         lambda: all(map(_is_ready, plane.admin.items("/api/v1/nodes"))),
         90,
         lambda: "nodes are not ready: " + process.tail(),

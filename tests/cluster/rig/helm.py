@@ -94,7 +94,7 @@ def _without_chance(manifest: Manifest) -> Manifest:
     return {**manifest, "data": dict.fromkeys(manifest["data"], "a2V5")}
 
 
-def of_flyte(name: str, folder: Path) -> Path:
+def fetch_flyte_chart(name: str, folder: Path) -> Path:
     """Copy a published chart of Flyte and its dependencies to `folder`, and return its path."""
     source = module_directory("flyte-charts", _FLYTE) / "charts"
     chart = folder / name

@@ -8,7 +8,7 @@ from typing import Any, Final
 import httpx
 
 from rig.api import manifests
-from rig.certificates import Authority, Pair
+from rig.certificates import CertificatePair, ClusterAuthority
 from rig.control_plane import HERE, ControlPlane, dumped, free_ports
 from rig.process import Process
 from rig.tools import module_directory
@@ -34,7 +34,7 @@ def start(plane: ControlPlane) -> Process:
     address = f"https://{HERE}:{webhook}"
     # Kueue uses an existing authority and certificate if their names match. With its internal certificate
     # management disabled, it would require a certificate in a folder of /etc.
-    authority = Authority(folder, "kueue")
+    authority = ClusterAuthority(folder, "kueue")
     serving = authority.server("tls", (f"{_SERVICE}.{_NAMESPACE}.svc", HERE))
     _keep(plane, authority.pair, serving)
     trusted = base64.b64encode(authority.certificate.read_bytes()).decode()
@@ -48,7 +48,7 @@ def start(plane: ControlPlane) -> Process:
     return process
 
 
-def _keep(plane: ControlPlane, authority: Pair, serving: Pair) -> None:
+def _keep(plane: ControlPlane, authority: CertificatePair, serving: CertificatePair) -> None:
     pairs = {
         "ca.crt": authority.certificate,
         "ca.key": authority.key,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from rig.process import until
+from rig.process import wait_until
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
 # runc creates cgroups in further hierarchies, if the machine has them.
@@ -45,7 +45,7 @@ def _chosen(held: contextlib.ExitStack) -> int:
     for _ in range(_TRIES):
         chosen = random.randrange(_RIGS)
         with contextlib.suppress(BlockingIOError):
-            held.enter_context(_held(chosen))
+            held.enter_context(_locked(chosen))
             return chosen
     raise AssertionError(f"{_TRIES} numbers of rigs are all taken: see {_LOCKS}")
 
@@ -56,7 +56,9 @@ def remove(number: int) -> None:
     if Path("/sys/class/net", link).exists():
         # The link may be gone already: it is deleted with its other end.
         subprocess.run(["ip", "link", "delete", link], check=False, capture_output=True, timeout=60)
-    until(lambda: _without_cgroups(link), 30, lambda: f"processes of {link} are left: {list(_cgroups(link))}")
+    wait_until(
+        lambda: _without_cgroups(link), 30, lambda: f"processes of {link} are left: {list(_cgroups(link))}"
+    )
 
 
 def _bury() -> None:
@@ -65,12 +67,12 @@ def _bury() -> None:
     found |= {name(int(path.name)) for path in _LOCKS.iterdir()}
     for each in found:
         number = int(each.removeprefix(_MARK))
-        with contextlib.suppress(BlockingIOError), _held(number):
+        with contextlib.suppress(BlockingIOError), _locked(number):
             remove(number)
 
 
 @contextlib.contextmanager
-def _held(number: int) -> Iterator[None]:
+def _locked(number: int) -> Iterator[None]:
     """Hold the lock of a rig. Raises BlockingIOError if another process holds it."""
     path = _LOCKS / str(number)
     with path.open("w") as lock:

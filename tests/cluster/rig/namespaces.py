@@ -65,7 +65,15 @@ def hub(folder: Path) -> Iterator[Hub]:
     with leftovers.number() as number:
         holder = Process(
             [
-                *(_found("unshare"), "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"),
+                *(
+                    _find_program("unshare"),
+                    "--mount",
+                    "--net",
+                    "--pid",
+                    "--fork",
+                    "--kill-child",
+                    "--mount-proc",
+                ),
                 *("--propagation=private", "sh", "-ec", f"exec {tool('pause')}"),
             ],
             folder / "logs" / "hub.log",
@@ -111,7 +119,15 @@ def station(hub: Hub, number: int, folder: Path) -> Iterator[Station]:
         f"exec {tool('pause')}",
     ]
     holder = Process(
-        [_found("unshare"), "--mount", "--net", "--propagation=private", "sh", "-ec", "\n".join(script)],
+        [
+            _find_program("unshare"),
+            "--mount",
+            "--net",
+            "--propagation=private",
+            "sh",
+            "-ec",
+            "\n".join(script),
+        ],
         folder / "namespace.log",
         place=hub.place,
     )
@@ -191,7 +207,7 @@ def _make_cgroups(cgroup: str) -> None:
                     (inner / file).write_text((leftovers.CGROUPS / controller / file).read_text())
 
 
-def _found(program: str) -> str:
+def _find_program(program: str) -> str:
     path = shutil.which(program)
     assert path is not None, f"{program} is not on the PATH"
     return path

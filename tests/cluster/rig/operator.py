@@ -12,7 +12,7 @@ import yaml
 
 from rig.api import path_of
 from rig.control_plane import HERE, ControlPlane, free_ports
-from rig.process import Process, until
+from rig.process import Process, wait_until
 from rig.tools import module_directory
 
 NAMESPACE: Final = "kubeflow"
@@ -67,7 +67,7 @@ def start(plane: ControlPlane, *flags: str) -> Process:
     process = _process(plane, temporary, Ports(metrics=metrics, health=health, webhook=webhook), flags)
     plane.enter(process)
     process.wait_until(lambda: _answers(plane.place.address, health))
-    until(lambda: refuses(plane), 30, lambda: "its webhook refuses nothing: " + process.tail())
+    wait_until(lambda: refuses(plane), 30, lambda: "its webhook refuses nothing: " + process.tail())
     return process
 
 
@@ -138,5 +138,5 @@ def refuses(plane: ControlPlane) -> bool:
             "pytorchReplicaSpecs": {"Master": {"replicas": 2, "template": {"spec": {"containers": []}}}}
         },
     }
-    answer = plane.admin.ask("POST", path_of(job), job, params={"dryRun": "All"})
+    answer = plane.admin.request("POST", path_of(job), job, params={"dryRun": "All"})
     return answer.status_code == httpx.codes.FORBIDDEN

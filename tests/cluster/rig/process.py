@@ -99,7 +99,7 @@ class Process:
             return
         self._signal(signal.SIGTERM)
         try:
-            until(self._is_gone, self._grace, lambda: f"{self.name} does not end")
+            wait_until(self._is_gone, self._grace, lambda: f"{self.name} does not end")
         except NotReady:
             self.kill()
         self._running = None
@@ -107,7 +107,7 @@ class Process:
     def kill(self) -> None:
         """Send SIGKILL and wait until the process has ended."""
         self._signal(signal.SIGKILL)
-        until(self._is_gone, _BURIAL, lambda: f"{self.name} outlives its end")
+        wait_until(self._is_gone, _BURIAL, lambda: f"{self.name} outlives its end")
 
     def pause(self) -> None:
         """Stop the process with SIGSTOP, as if its machine hung."""
@@ -135,14 +135,14 @@ class Process:
 
     def wait_until(self, ready: Callable[[], bool], seconds: float = 60) -> None:
         """Wait until the program is ready. Raises `NotReady` if it ends before, or after `seconds`."""
-        until(ready, seconds, lambda: f"{self.name} is not ready: {self.tail()}", lambda: self.runs)
+        wait_until(ready, seconds, lambda: f"{self.name} is not ready: {self.tail()}", lambda: self.runs)
 
     def tail(self) -> str:
         """Return the end of the log."""
         return self.log.read_text(errors="replace")[-_TAIL:]
 
 
-def until(
+def wait_until(
     ready: Callable[[], bool],
     seconds: float,
     complaint: Callable[[], str],

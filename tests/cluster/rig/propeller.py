@@ -26,7 +26,7 @@ from propeller.wire import CONNECTOR
 
 from rig.control_plane import HERE, PROPELLER, ControlPlane, dumped, free_ports
 from rig.place import LOOPBACK
-from rig.process import until
+from rig.process import wait_until
 from rig.recorder import Recorder
 from rig.stores import Folder, Store
 from rig.tools import tool
@@ -41,7 +41,7 @@ TERMINATED: Final = "termination-status"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class PropellerOptions:
     """Properties that differ between propellers."""
 
     connector: str = ""
@@ -57,7 +57,7 @@ class Options:
 
 
 @dataclass
-class Execution:
+class RealExecution:
     """One execution of a workflow."""
 
     name: str
@@ -68,10 +68,10 @@ class Execution:
     """The creation time of the FlyteWorkflow, in seconds since the epoch."""
 
 
-class Propeller:
+class RealPropeller:
     """A propeller and its event recorder; a context manager that starts and stops them."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, options: Options) -> None:
+    def __init__(self, plane: ControlPlane, folder: Path, options: PropellerOptions) -> None:
         self._plane = plane
         self._folder = folder
         self._options = options
@@ -89,12 +89,12 @@ class Propeller:
             LOOPBACK,
         )
 
-    def __enter__(self) -> "Propeller":
+    def __enter__(self) -> "RealPropeller":
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.recorder)
             stack.enter_context(self.process)
             path = "/apis/flyte.lyft.com/v1alpha1/flyteworkflows"
-            self.process.wait_until(lambda: self._plane.admin.ask("GET", path).is_success)
+            self.process.wait_until(lambda: self._plane.admin.request("GET", path).is_success)
             self._stack = stack.pop_all()
         self._plane.namespace(self.namespace)
         return self
@@ -110,7 +110,7 @@ class Propeller:
         image: str = IMAGE,
         annotations: Mapping[str, str] | None = None,
         **inputs: Any,
-    ) -> Execution:
+    ) -> RealExecution:
         """Start an execution of a workflow; `annotations` are set on all objects that it creates."""
         name = f"f{uuid.uuid4().hex[:19]}"
         context = FlyteContextManager.current_context()
@@ -137,41 +137,43 @@ class Propeller:
         created = time.time()
         self._plane.admin.create(json.loads(compiled.stdout))
         outputs = f"metadata/{self.namespace}-{name}/end-node/data/0/outputs.pb"
-        return Execution(name, workflow, outputs, created)
+        return RealExecution(name, workflow, outputs, created)
 
-    def found(self, execution: Execution) -> dict[str, Any] | None:
+    def find_execution(self, execution: RealExecution) -> dict[str, Any] | None:
         """Return the FlyteWorkflow of an execution, or None after propeller has deleted it."""
         return self._plane.admin.get(self._path(execution))
 
-    def wait(self, execution: Execution, seconds: float = 120) -> dict[str, Any]:
+    def wait(self, execution: RealExecution, seconds: float = 120) -> dict[str, Any]:
         """Wait until the execution has ended, and return its FlyteWorkflow."""
 
-        def ended() -> bool:
-            found = self.found(execution)
+        def is_finished() -> bool:
+            found = self.find_execution(execution)
             return found is None or TERMINATED in found["metadata"].get("labels", {})
 
-        until(ended, seconds, lambda: f"no end of {execution.name}: {self.recorder.tasks(execution.name)}")
-        found = self.found(execution)
+        wait_until(
+            is_finished, seconds, lambda: f"no end of {execution.name}: {self.recorder.tasks(execution.name)}"
+        )
+        found = self.find_execution(execution)
         assert found is not None, "somebody has deleted it"
         return found
 
-    def until_shown(self, execution: Execution, phase: str, seconds: float = 60) -> None:
+    def until_shown(self, execution: RealExecution, phase: str, seconds: float = 60) -> None:
         """Wait until a task of the execution has reported this phase."""
-        until(
+        wait_until(
             lambda: phase in [each.phase for each in self.recorder.tasks(execution.name)],
             seconds,
             lambda: f"{execution.name} was never {phase}: {self.recorder.tasks(execution.name)}",
         )
 
-    def attempts(self, execution: Execution) -> int:
+    def attempts(self, execution: RealExecution) -> int:
         """Return the total number of attempts of all tasks."""
         return len({(each.node, each.attempt) for each in self.recorder.tasks(execution.name)})
 
-    def abort(self, execution: Execution) -> None:
+    def abort(self, execution: RealExecution) -> None:
         """Delete the FlyteWorkflow, as flyteadmin does when a user aborts the execution."""
         self._plane.admin.delete(self._path(execution))
 
-    def outputs(self, execution: Execution) -> Mapping[str, Any]:
+    def outputs(self, execution: RealExecution) -> Mapping[str, Any]:
         """Return the outputs of the workflow as Python values."""
         document = literals_pb2.LiteralMap.FromString(self.store.read(execution.outputs_at))
         literals = LiteralMap.from_flyte_idl(document)
@@ -179,7 +181,7 @@ class Propeller:
         types = execution.workflow.python_interface.outputs
         return TypeEngine.literal_map_to_kwargs(context, literals, types)
 
-    def _path(self, execution: Execution) -> str:
+    def _path(self, execution: RealExecution) -> str:
         return f"/apis/flyte.lyft.com/v1alpha1/namespaces/{self.namespace}/flyteworkflows/{execution.name}"
 
     def _configuration(self, profiling: int) -> Mapping[str, Any]:
@@ -227,7 +229,7 @@ class Propeller:
         }
 
 
-def _connector(options: Options) -> Mapping[str, Any]:
+def _connector(options: PropellerOptions) -> Mapping[str, Any]:
     """Return the connector configuration of our chart, with shorter intervals for tests."""
     connector = {**CONNECTOR["defaultConnector"], "endpoint": options.connector}
     caching = {**CONNECTOR["webApi"]["caching"], "resyncInterval": f"{options.resync_seconds}s"}

@@ -47,7 +47,7 @@ class How(enum.Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fault:
+class ProxyFault:
     """A fault, and the response for `How.ANSWER`."""
 
     how: How = How.ANSWER
@@ -57,7 +57,7 @@ class Fault:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ProxiedRequest:
     """The properties of a request that a fault can depend on."""
 
     method: str
@@ -70,11 +70,11 @@ class Asked:
         return self.query.get("watch") == "true"
 
 
-def status(code: int, reason: str, message: str = "on a bad day", **headers: str) -> Fault:
+def status(code: int, reason: str, message: str = "on a bad day", **headers: str) -> ProxyFault:
     """Return a fault with the Status response of the API server. `Retry_After="1"` sets a header."""
     body = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
     said = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Fault(
+    return ProxyFault(
         code=code, headers={"Content-Type": "application/json", **said}, body=json.dumps(body).encode()
     )
 
@@ -85,13 +85,13 @@ class Proxy:
     def __init__(self, plane: ControlPlane) -> None:
         self._target = plane.server
         self._tls = ssl.create_default_context(cafile=str(plane.authority.certificate))
-        self.asked: list[Asked] = []
+        self.asked: list[ProxiedRequest] = []
         self.befell: list[How] = []
-        self.choose: Callable[[Asked], Fault | None] = lambda _: None
+        self.choose: Callable[[ProxiedRequest], ProxyFault | None] = lambda _: None
         """Return the fault for a request to which no `befall` applies, or None."""
         self.skew = timedelta()
         """The offset of the cluster's clocks from this machine."""
-        self._due: list[tuple[Callable[[Asked], bool], Fault]] = []
+        self._due: list[tuple[Callable[[ProxiedRequest], bool], ProxyFault]] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._open: list[web.Request] = []
@@ -102,18 +102,18 @@ class Proxy:
 
     def __enter__(self) -> "Proxy":
         self._thread.start()
-        self._run(self._begin())
+        self._run(self._start())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._run(self._end())
+        self._run(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    def befall(self, fault: Fault, wanted: Callable[[Asked], bool], times: int = 1) -> None:
+    def befall(self, fault: ProxyFault, wanted: Callable[[ProxiedRequest], bool], times: int = 1) -> None:
         """Inject the fault into the next `times` requests that `wanted` selects."""
         self._due += [(wanted, fault)] * times
 
@@ -136,7 +136,7 @@ class Proxy:
     def _run(self, what: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(_WAIT)
 
-    async def _begin(self) -> None:
+    async def _start(self) -> None:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=self._tls), auto_decompress=False
         )
@@ -146,7 +146,7 @@ class Proxy:
         await self._runner.setup()
         await web.SockSite(self._runner, self._listening).start()
 
-    async def _end(self) -> None:
+    async def _stop(self) -> None:
         # Stop accepting before the server closes. If the server closes first, asyncio drops a connection that
         # was accepted but not handled, and its socket stays open.
         self._loop.remove_reader(self._listening)
@@ -165,7 +165,7 @@ class Proxy:
         await _some_rounds()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        asked = Asked(
+        asked = ProxiedRequest(
             method=request.method,
             path=request.path,
             query=dict(request.query),
@@ -186,14 +186,14 @@ class Proxy:
         finally:
             self._open.remove(request)
 
-    def _fault(self, asked: Asked) -> Fault | None:
+    def _fault(self, asked: ProxiedRequest) -> ProxyFault | None:
         for each in self._due:
             if each[0](asked):
                 self._due.remove(each)
                 return each[1]
         return self.choose(asked)
 
-    async def _befallen(self, request: web.Request, fault: Fault) -> web.StreamResponse:
+    async def _befallen(self, request: web.Request, fault: ProxyFault) -> web.StreamResponse:
         match fault.how:
             case How.ANSWER:
                 return web.Response(status=fault.code, headers=fault.headers, body=fault.body)
@@ -206,11 +206,11 @@ class Proxy:
             case How.RESET_BEFORE:
                 _abort(request)
                 return web.Response()
-        async with self._ask(request) as answer:
+        async with self._forward(request) as answer:
             body = await answer.read()
             half = body[: len(body) // 2]
             if fault.how is How.TRUNCATE:
-                return web.Response(status=answer.status, headers=_kept(answer), body=half)
+                return web.Response(status=answer.status, headers=_select_headers(answer), body=half)
             if fault.how is How.CUT:
                 cut = await self._begun(request, {"Content-Length": str(len(body))})
                 await cut.write(half)
@@ -218,10 +218,10 @@ class Proxy:
             return web.Response()
 
     async def _handed_on(self, request: web.Request) -> web.StreamResponse:
-        async with self._ask(request) as answer:
+        async with self._forward(request) as answer:
             if request.query.get("watch") != "true" or answer.status != HTTPStatus.OK:
                 body = self._shifted(await answer.read())
-                headers = {**_kept(answer), "Date": self._date()}
+                headers = {**_select_headers(answer), "Date": self._date()}
                 return web.Response(status=answer.status, headers=headers, body=body)
             headers = {"Date": self._date(), "Content-Type": answer.headers["Content-Type"]}
             response = await self._begun(request, headers)
@@ -242,18 +242,18 @@ class Proxy:
                 yield self._shifted(whole + b"\n")
 
     @contextlib.asynccontextmanager
-    async def _ask(self, request: web.Request) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _forward(self, request: web.Request) -> AsyncIterator[aiohttp.ClientResponse]:
         assert self._session is not None, "only called between begin and end"
         async with self._session.request(
             request.method,
             URL(self._target + request.path_qs, encoded=True),
             data=await request.read() or None,
-            headers=self._asked(request),
+            headers=self._build_headers(request),
             timeout=aiohttp.ClientTimeout(total=None),
         ) as answer:
             yield answer
 
-    def _asked(self, request: web.Request) -> Mapping[str, str]:
+    def _build_headers(self, request: web.Request) -> Mapping[str, str]:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOPS}
         # Timestamps are shifted only in JSON.
         if self.skew and "protobuf" in headers.get("Accept", ""):
@@ -278,7 +278,7 @@ class Proxy:
         return b'"%s":"%s"' % (name, at.isoformat().replace("+00:00", "Z").encode())
 
 
-def _kept(answer: aiohttp.ClientResponse) -> Mapping[str, str]:
+def _select_headers(answer: aiohttp.ClientResponse) -> Mapping[str, str]:
     return {name: value for name, value in answer.headers.items() if name.lower() not in _HOPS}
 
 

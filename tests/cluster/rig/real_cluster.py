@@ -11,12 +11,12 @@ from typing import Final
 
 from rig import debian, dns, images, leftovers, namespaces, operator, scheduling
 from rig.api import Api
-from rig.certificates import Authority
+from rig.certificates import ClusterAuthority
 from rig.control_plane import ADMIN, ControlPlane, Options
 from rig.namespaces import GATEWAY, Hub
 from rig.node import Node
 from rig.place import Place
-from rig.process import Process, until
+from rig.process import Process, wait_until
 
 _PROGRAMS: Final = ("ip", "mount", "nsenter", "unshare")
 # The API server has the first address of the Service range.
@@ -126,7 +126,7 @@ class RealCluster:
         return self.plane.admin
 
     @property
-    def authority(self) -> Authority:
+    def authority(self) -> ClusterAuthority:
         """The certificate authority of the cluster."""
         return self.plane.authority
 
@@ -162,7 +162,7 @@ class RealCluster:
         def ready() -> bool:
             return all(each.is_ready(self.admin.get(f"/api/v1/nodes/{each.name}")) for each in self.nodes)
 
-        until(ready, 120, lambda: f"nodes are not ready: {self.admin.items('/api/v1/nodes')}")
+        wait_until(ready, 120, lambda: f"nodes are not ready: {self.admin.items('/api/v1/nodes')}")
 
     def _node(self, stack: contextlib.ExitStack, number: int) -> Node:
         folder = self.folder / f"node-{number}"

@@ -15,7 +15,7 @@ from flyteidl.service import admin_pb2_grpc
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class RecordedPhase:
     """One phase of a task attempt, as users see it."""
 
     execution: str
@@ -56,11 +56,11 @@ class Recorder(admin_pb2_grpc.AdminServiceServicer):
     ) -> None:
         self._server.stop(None).wait()
 
-    def tasks(self, execution: str) -> list[Shown]:
+    def tasks(self, execution: str) -> list[RecordedPhase]:
         """Return the task events of an execution, in order of arrival."""
         with self._lock:
             return [
-                _shown(each, at)
+                _decode_event(each, at)
                 for at, each in self._tasks
                 if each.parent_node_execution_id.execution_id.name == execution
             ]
@@ -97,12 +97,12 @@ class Recorder(admin_pb2_grpc.AdminServiceServicer):
         return event_pb2.WorkflowExecutionEventResponse()
 
 
-def _shown(event: events.TaskExecutionEvent, at: float) -> Shown:
+def _decode_event(event: events.TaskExecutionEvent, at: float) -> RecordedPhase:
     has_error = event.WhichOneof("output_result") == "error"
     kind = execution_pb2.ExecutionError.ErrorKind.Name(event.error.kind) if has_error else ""
     # Newer propellers send a list of reasons.
     reasons = [each.reason for each in event.reasons] or [event.reason]
-    return Shown(
+    return RecordedPhase(
         execution=event.parent_node_execution_id.execution_id.name,
         node=event.parent_node_execution_id.node_id,
         attempt=event.retry_attempt,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kube_objects import Objects
-from simulated import JOBS, asked, bind, of, tell
+from simulated import JOBS, bind, list_objects, record_event, sum_requests
 
 from backend_plugin.core.quantity import Quantity, parse, subtract_quantity
 
@@ -24,10 +24,12 @@ class Kai:
     _short: dict[str, float] = field(default_factory=dict)
 
     def step(self, objects: Objects) -> None:
-        for _, job in of(objects, *JOBS[::-1]):
+        for _, job in list_objects(objects, *JOBS[::-1]):
             roles = job["spec"]["pytorchReplicaSpecs"].values()
             if any(not role.get("replicas") for role in roles):
-                tell(objects, job, "PyTorchJob", "PodGrouperWarning", "every replica spec needs its replicas")
+                record_event(
+                    objects, job, "PyTorchJob", "PodGrouperWarning", "every replica spec needs its replicas"
+                )
                 continue
             self._schedule(objects, self._group(objects, job), job)
 
@@ -46,26 +48,26 @@ class Kai:
             "metadata": {"name": key[3], "namespace": key[2], "ownerReferences": [owner]},
             "spec": {"minMember": least, "queue": meta["labels"].get(QUEUE, "default-queue")},
         }
-        objects.put(key, made)
+        objects.apply(key, made)
         return key
 
     def _schedule(self, objects: Objects, key: Any, job: Any) -> None:
         group, name = objects.now[key], job["metadata"]["name"]
-        pods = [each for each in of(objects, "pods") if each[0][3].startswith(f"{name}-")]
+        pods = [each for each in list_objects(objects, "pods") if each[0][3].startswith(f"{name}-")]
         running = [each for each in pods if each[1]["status"]["phase"] == "Running"]
         least, queue = group["spec"]["minMember"], group["spec"]["queue"]
         if running:
             self._watch_over(objects, group, running, least)
         elif len(pods) < least:
             said = f"Waiting for {least} pods for SubGroup worker, currently {len(pods)} exist, 0 are gated."
-            tell(objects, group, "PodGroup", "NotReady", f"Job is not ready for scheduling. {said}")
+            record_event(objects, group, "PodGroup", "NotReady", f"Job is not ready for scheduling. {said}")
         elif queue not in self.queues:
             self._hold(objects, key, "QueueDoesNotExist", f"Queue {queue} does not exist", {"name": queue})
-        elif (limit := parse(self.queues[queue])).nano >= 0 and asked(pods, "cpu") > subtract_quantity(
+        elif (limit := parse(self.queues[queue])).nano >= 0 and sum_requests(pods, "cpu") > subtract_quantity(
             limit, used := self._used(objects, queue)
         ):
             amounts = {
-                "podGroupRequestedResources": asked(pods, "cpu"),
+                "podGroupRequestedResources": sum_requests(pods, "cpu"),
                 "queueAllocatedResources": used,
                 "queueResourceLimits": limit,
             }
@@ -75,13 +77,13 @@ class Kai:
             )
         else:
             bind(objects, pods)
-            objects.put(key, {**group, "status": {}})
+            objects.apply(key, {**group, "status": {}})
 
     def _hold(self, objects: Objects, key: Any, reason: str, message: str, details: Any) -> None:
         why = {"reason": reason, "message": message, "details": {"queueDetails": details}}
         status = {"schedulingConditions": [{"type": "UnschedulableOnNodePool", "reasons": [why]}]}
         if objects.now[key].get("status") != status:
-            objects.put(key, {**objects.now[key], "status": status})
+            objects.apply(key, {**objects.now[key], "status": status})
 
     def _watch_over(self, objects: Objects, group: Any, running: list[Any], least: int) -> None:
         name = group["metadata"]["name"]
@@ -89,12 +91,18 @@ class Kai:
         if len(running) >= least:
             del self._short[name]
         elif time.monotonic() - since >= self.stale:
-            tell(objects, group, "PodGroup", "StaleJob", "Job is stale: it has fewer pods than it needs")
+            record_event(
+                objects, group, "PodGroup", "StaleJob", "Job is stale: it has fewer pods than it needs"
+            )
             for key, _ in running:
                 objects.remove(key)
 
     def _used(self, objects: Objects, queue: str) -> Quantity:
-        jobs = [job for _, job in of(objects, *JOBS[::-1]) if job["metadata"]["labels"].get(QUEUE) == queue]
+        jobs = [
+            job
+            for _, job in list_objects(objects, *JOBS[::-1])
+            if job["metadata"]["labels"].get(QUEUE) == queue
+        ]
         names = tuple(f"{job['metadata']['name']}-" for job in jobs)
-        pods = [each for each in of(objects, "pods") if each[0][3].startswith(names)]
-        return asked([each for each in pods if each[1]["status"]["phase"] == "Running"], "cpu")
+        pods = [each for each in list_objects(objects, "pods") if each[0][3].startswith(names)]
+        return sum_requests([each for each in pods if each[1]["status"]["phase"] == "Running"], "cpu")

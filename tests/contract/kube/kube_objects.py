@@ -71,7 +71,7 @@ class Objects:
 
     # ---- changes by controllers
 
-    def put(self, key: Key, manifest: Any) -> Any:
+    def apply(self, key: Key, manifest: Any) -> Any:
         """Create or replace an object as a controller would."""
         old = self.now.get(key)
         self.version = next(self._versions)
@@ -123,7 +123,7 @@ class Objects:
             raise Refusal(409, "AlreadyExists", f'{plural}.{group} "{name}" already exists')
         self.admit(plural, manifest)
         admitted = self.admitted(plural, manifest)
-        return admitted if query.get("dryRun") == "All" else self.put(key, admitted)
+        return admitted if query.get("dryRun") == "All" else self.apply(key, admitted)
 
     def admitted(self, plural: str, manifest: Any) -> Any:
         """Return the object with the changes of the API server and its webhooks."""
@@ -138,14 +138,14 @@ class Objects:
             return {**manifest, "spec": {**spec, "runPolicy": {**spec.get("runPolicy", {}), "suspend": True}}}
         return manifest
 
-    def of(self, key: Key) -> Any:
+    def get(self, key: Key) -> Any:
         if key not in self.now:
             said = f'{key[1]}{"." if key[0] else ""}{key[0]} "{key[3]}" not found'
             raise Refusal(404, "NotFound", said, name=key[3], group=key[0], kind=key[1])
         return self.now[key]
 
     def patch(self, key: Key, patch: Any) -> Any:
-        old = self.of(key)
+        old = self.get(key)
         new: Any = merge_patch(old, patch)
         if new["metadata"]["uid"] != old["metadata"]["uid"]:
             said = "metadata.uid: Invalid value: field is immutable"
@@ -157,16 +157,16 @@ class Objects:
                 f'Operation cannot be fulfilled on {key[1]}.{key[0]} "{key[3]}": the object has been modified'
             )
             raise Refusal(409, "Conflict", f"{said}; please apply your changes to the latest version")
-        return self.put(key, new)
+        return self.apply(key, new)
 
     def delete(self, key: Key, options: Any) -> Any:
-        there = self.of(key)["metadata"]
+        there = self.get(key)["metadata"]
         wanted = options.get("preconditions", {}).get("uid", there["uid"])
         if wanted != there["uid"]:
             said = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {there['uid']}"
             raise Refusal(409, "Conflict", said)
         if there.get("finalizers"):
-            return self.put(
+            return self.apply(
                 key, merge_patch(self.now[key], {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
             )
         return self.remove(key)

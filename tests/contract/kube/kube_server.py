@@ -89,16 +89,16 @@ class KubeServer:
     def url(self) -> str:
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
 
-    def begin(self) -> None:
+    def start(self) -> None:
         if not self._thread.is_alive():
             self._thread.start()
-        self._run(self._begin())
+        self._run(self._start())
 
     def stop(self) -> None:
         """Stop the server and cut all connections."""
-        self._run(self._end())
+        self._run(self._stop())
 
-    def end(self) -> None:
+    def close(self) -> None:
         self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -125,7 +125,7 @@ class KubeServer:
     def _run(self, what: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(20)
 
-    async def _begin(self) -> None:
+    async def _start(self) -> None:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.05)
@@ -135,7 +135,7 @@ class KubeServer:
         tls = self._tls() if self._tls else None
         await web.SockSite(self._runner, self._listening, ssl_context=tls).start()
 
-    async def _end(self) -> None:
+    async def _stop(self) -> None:
         if self._runner is not None:
             # aiohttp leaves a connection open that was accepted but not handled before the end of the server.
             self._loop.remove_reader(self._listening)
@@ -169,7 +169,7 @@ class KubeServer:
                 return await self._fault(fault, request)
             return await self._serve(request)
         except Refusal as refusal:
-            return self._told(request, "Status", refusal.status, refusal.code)
+            return self._respond(request, "Status", refusal.status, refusal.code)
         finally:
             self._open.remove(transport)
 
@@ -196,7 +196,7 @@ class KubeServer:
 
     def _instead(self, fault: Fault, request: web.Request) -> web.Response:
         if fault.body is None:
-            return self._told(request, "Status", fault.status or {}, fault.code, fault.headers)
+            return self._respond(request, "Status", fault.status or {}, fault.code, fault.headers)
         return web.Response(status=fault.code, headers=fault.headers, body=fault.body)
 
     async def _broken_watch(self, fault: Fault, request: web.Request) -> web.StreamResponse:
@@ -226,13 +226,13 @@ class KubeServer:
             return web.Response(status=404, text="404 page not found\n")
         self._permit(request, "/".join((plural, *rest[2:])), (group, namespace), name)
         if rest[2:] == ["log"]:
-            return await self._log(request, name, self.objects.of((group, plural, namespace, name)))
+            return await self._log(request, name, self.objects.get((group, plural, namespace, name)))
         if "watch" in request.query:
             return await self._watch(request, (group, plural, namespace))
         said = await self._object(request, (group, plural, namespace, name))
         self._wake()
         kind = ("Pod" if name else "PodList") if plural == "pods" else ""
-        return self._told(request, kind, said, 201 if request.method == "POST" else 200)
+        return self._respond(request, kind, said, 201 if request.method == "POST" else 200)
 
     def _type(self, request: web.Request) -> str:
         """Return the media type of the response: the accepted one, if it is supported."""
@@ -240,7 +240,7 @@ class KubeServer:
         has = self.protobuf and request.path.endswith("/pods")
         return messages.MEDIA_TYPE if has and accepted == messages.MEDIA_TYPE else "application/json"
 
-    def _told(
+    def _respond(
         self,
         request: web.Request,
         kind: str,
@@ -295,7 +295,7 @@ class KubeServer:
         body = await request.json() if request.can_read_body else {}
         if request.method == "GET":
             if key[3]:
-                return self.objects.of(key)
+                return self.objects.get(key)
             return self.objects.page(key[0], key[1], key[2], request.query)
         if key[1] == "selfsubjectaccessreviews":
             return self._review(body["spec"]["resourceAttributes"])
@@ -377,11 +377,11 @@ async def _begun(request: web.Request, media_type: str = "application/json") -> 
 def served(tls: Callable[[], ssl.SSLContext] | None = None) -> Iterator[KubeServer]:
     """Run a fake API server within the context."""
     server = KubeServer(tls)
-    server.begin()
+    server.start()
     try:
         yield server
     finally:
-        server.end()
+        server.close()
 
 
 def kubeconfig(server: KubeServer, path: Path, user: dict[str, Any] | None = None, **cluster: Any) -> str:

@@ -59,9 +59,9 @@ def event(reason: str, kind: str = "Pod", name: str = f"{NAME}-master-0", **said
     }
 
 
-def put(place: tuple[str, str], manifest: Any) -> Callable[[Any], Any]:
+def apply(place: tuple[str, str], manifest: Any) -> Callable[[Any], Any]:
     meta = manifest["metadata"]
-    return lambda objects: objects.put((*place, meta.get("namespace", "ns"), meta["name"]), manifest)
+    return lambda objects: objects.apply((*place, meta.get("namespace", "ns"), meta["name"]), manifest)
 
 
 def remove(place: tuple[str, str], name: str) -> Callable[[Any], Any]:
@@ -122,7 +122,7 @@ async def following(cluster: KubernetesCluster) -> AsyncIterator[Heard]:
     heard = Heard()
     task = asyncio.create_task(cluster.watch(heard))
     try:
-        await until(lambda: heard.complete() or task.done())
+        await wait_until(lambda: heard.complete() or task.done())
         yield heard
         assert not task.done()
     finally:
@@ -130,7 +130,7 @@ async def following(cluster: KubernetesCluster) -> AsyncIterator[Heard]:
         await asyncio.wait([task])
 
 
-async def until(true: Callable[[], bool]) -> None:
+async def wait_until(true: Callable[[], bool]) -> None:
     """Wait until the condition holds."""
     for _ in range(1_000):
         if true():

@@ -11,18 +11,18 @@ LABEL = "training.kubeflow.org/"
 JOBS = ("kubeflow.org", "pytorchjobs")
 
 
-def of(objects: Objects, plural: str, group: str = "") -> list[tuple[Any, Any]]:
+def list_objects(objects: Objects, plural: str, group: str = "") -> list[tuple[Any, Any]]:
     found = [(key, each) for key, each in objects.now.items() if key[:2] == (group, plural)]
     return sorted(found, key=lambda pair: pair[1]["metadata"]["creationTimestamp"])
 
 
-def now() -> str:
+def format_now() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def operate(objects: Objects) -> None:
     """Simulate the training-operator: create the pods of unfinished jobs and set their conditions."""
-    for key, job in of(objects, *JOBS[::-1]):
+    for key, job in list_objects(objects, *JOBS[::-1]):
         name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
         made = []
         for role, replica in job["spec"]["pytorchReplicaSpecs"].items():
@@ -42,32 +42,32 @@ def operate(objects: Objects) -> None:
         for pod in made:
             where = ("", "pods", namespace, pod["metadata"]["name"])
             if where not in objects.now:
-                objects.put(where, {**pod, "status": {"phase": "Pending"}})
-        running = any(each["status"]["phase"] == "Running" for _, each in of(objects, "pods"))
+                objects.apply(where, {**pod, "status": {"phase": "Pending"}})
+        running = any(each["status"]["phase"] == "Running" for _, each in list_objects(objects, "pods"))
         before = [each["type"] for each in job.get("status", {}).get("conditions", [])]
         # The condition stays, even if the pods are deleted.
         kinds = ["Created", *(["Running"] if running or "Running" in before else [])]
-        said = [{"type": each, "status": "True", "lastTransitionTime": now()} for each in kinds]
+        said = [{"type": each, "status": "True", "lastTransitionTime": format_now()} for each in kinds]
         if before != kinds:
-            objects.put(key, {**job, "status": {"startTime": now(), "conditions": said}})
+            objects.apply(key, {**job, "status": {"startTime": format_now(), "conditions": said}})
 
 
 def bind(objects: Objects, pods: list[tuple[Any, Any]]) -> None:
     """Bind the pods to a node and run them."""
     for key, pod in pods:
-        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}
-        running = {"name": "pytorch", "state": {"running": {"startedAt": now()}}}
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": format_now()}
+        running = {"name": "pytorch", "state": {"running": {"startedAt": format_now()}}}
         status = {"phase": "Running", "conditions": [scheduled], "containerStatuses": [running]}
-        objects.put(key, {**pod, "spec": {**pod["spec"], "nodeName": "n1"}, "status": status})
+        objects.apply(key, {**pod, "spec": {**pod["spec"], "nodeName": "n1"}, "status": status})
 
 
-def tell(objects: Objects, about: Any, kind: str, reason: str, message: str) -> None:
+def record_event(objects: Objects, about: Any, kind: str, reason: str, message: str) -> None:
     """Create an event unless it exists."""
     meta = about["metadata"]
     key = ("", "events", meta["namespace"], f"{meta['name']}.{reason}.{abs(hash(message))}")
     if key not in objects.now:
         said = {"kind": kind, "name": meta["name"], "namespace": meta["namespace"]}
-        objects.put(
+        objects.apply(
             key,
             {
                 "metadata": {"name": key[3], "namespace": key[2]},
@@ -75,12 +75,12 @@ def tell(objects: Objects, about: Any, kind: str, reason: str, message: str) -> 
                 "reason": reason,
                 "message": message,
                 "type": "Normal",
-                "lastTimestamp": now(),
+                "lastTimestamp": format_now(),
             },
         )
 
 
-def asked(pods: list[tuple[Any, Any]], resource: str) -> Quantity:
+def sum_requests(pods: list[tuple[Any, Any]], resource: str) -> Quantity:
     """Return the total requests of all pods for one resource."""
     containers = [each for _, pod in pods for each in pod["spec"]["containers"]]
     requests = [each.get("resources", {}).get("requests", {}) for each in containers]

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import pytest
 from kube_server import Fault, served
-from kube_world import JOBS, NAME, PODS, job, opened, options, pod, put, until
+from kube_world import JOBS, NAME, PODS, apply, job, opened, options, pod, wait_until
 
 from backend_plugin.core import rejection
 from backend_plugin.core.errors import RequestRejected
@@ -22,7 +22,7 @@ def server():
         yield server
 
 
-def asked(server, tmp_path, ask, **said):
+def run_with_cluster(server, tmp_path, ask, **said):
     async def all_of_it():
         async with opened(options(server, tmp_path, **said)) as cluster:
             return await ask(cluster)
@@ -30,11 +30,11 @@ def asked(server, tmp_path, ask, **said):
     return asyncio.run(all_of_it())
 
 
-def created(server, tmp_path, manifest=None, **said):
-    return asked(server, tmp_path, lambda cluster: cluster.create(manifest or job()), **said)
+def create_job(server, tmp_path, manifest=None, **said):
+    return run_with_cluster(server, tmp_path, lambda cluster: cluster.create(manifest or job()), **said)
 
 
-def there(server):
+def list_names(server):
     return [key[3] for key in server.objects.now]
 
 
@@ -42,16 +42,16 @@ def there(server):
 
 
 def test_a_job_is_made_as_it_was_written(server, tmp_path):
-    made = created(server, tmp_path, MappingProxyType(job()))
+    made = create_job(server, tmp_path, MappingProxyType(job()))
     assert made["metadata"]["uid"].startswith("uid-")
     assert server.bodies == [job()]
     assert server.asked == ["POST /apis/kubeflow.org/v1/namespaces/ns/pytorchjobs"]
 
 
 def test_a_job_that_is_there_exists_already(server, tmp_path):
-    server.do(put(JOBS, job()))
+    server.do(apply(JOBS, job()))
     with pytest.raises(AlreadyExists, match="already exists"):
-        created(server, tmp_path)
+        create_job(server, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_job_that_is_there_exists_already(server, tmp_path):
 def test_a_namespace_that_is_missing_may_come_back(server, tmp_path, arrange, message):
     server.do(arrange)
     with pytest.raises(Misconfigured) as caught:
-        created(server, tmp_path)
+        create_job(server, tmp_path)
     assert str(caught.value).endswith(message)
     assert server.asked == ["POST /apis/kubeflow.org/v1/namespaces/ns/pytorchjobs"]
 
@@ -80,7 +80,7 @@ def test_a_namespace_that_is_missing_may_come_back(server, tmp_path, arrange, me
 def test_a_full_quota_is_reported_in_the_words_of_the_cluster(server, tmp_path):
     server.do(lambda objects: setattr(objects, "quota", "exceeded quota: q, requested: pods=1"))
     with pytest.raises(RequestRejected) as caught:
-        created(server, tmp_path)
+        create_job(server, tmp_path)
     message = f'pytorchjobs.kubeflow.org "{NAME}" is forbidden: exceeded quota: q, requested: pods=1'
     assert (caught.value.code, caught.value.message) == (403, message)
     assert rejection.is_transient(403, message)
@@ -89,8 +89,8 @@ def test_a_full_quota_is_reported_in_the_words_of_the_cluster(server, tmp_path):
 def test_a_field_that_the_cluster_does_not_know_is_refused(server, tmp_path):
     manifest = job(spec={"pytorchReplicaSpecs": {}, "colour": "red"})
     with pytest.raises(RequestRejected, match=r"unknown field .spec[.]colour"):
-        created(server, tmp_path, manifest)
-    assert there(server) == []
+        create_job(server, tmp_path, manifest)
+    assert list_names(server) == []
 
 
 def test_a_webhook_refuses_in_its_own_words(server, tmp_path):
@@ -98,14 +98,14 @@ def test_a_webhook_refuses_in_its_own_words(server, tmp_path):
     status = {"kind": "Status", "message": said, "reason": "Forbidden", "code": 403}
     server.faults.append(Fault("POST", code=403, status=status))
     with pytest.raises(RequestRejected, match="spec is wrong"):
-        created(server, tmp_path)
+        create_job(server, tmp_path)
 
 
 def test_a_job_that_is_too_large_for_etcd_is_refused(server, tmp_path):
     status = {"kind": "Status", "message": "etcdserver: request is too large", "code": 500}
     server.faults.append(Fault("POST", times=99, code=500, status=status))
     with pytest.raises(RequestRejected) as caught:
-        created(server, tmp_path, patience=1.0)
+        create_job(server, tmp_path, patience=1.0)
     assert caught.value.code == 413
 
 
@@ -113,13 +113,13 @@ def test_who_hears_nothing_more_says_what_he_heard(server, tmp_path):
     status = {"kind": "Status", "message": "the store has no leader", "code": 503}
     server.faults += [Fault("POST", code=503, status=status), Fault("POST", hang=9)]
     with pytest.raises(ClusterUnavailable, match="503 ServiceUnavailable: the store has no leader"):
-        created(server, tmp_path, patience=1.0)
+        create_job(server, tmp_path, patience=1.0)
 
 
 def test_without_an_operator_it_says_so(server, tmp_path):
     del server.groups["kubeflow.org"]
     with pytest.raises(Misconfigured, match="install the training-operator"):
-        created(server, tmp_path)
+        create_job(server, tmp_path)
 
 
 def test_a_missing_permission_is_said_with_its_rule(server, tmp_path, caplog):
@@ -131,7 +131,7 @@ def test_a_missing_permission_is_said_with_its_rule(server, tmp_path, caplog):
                 await cluster.create(job())
             assert CREATE_RULE in str(caught.value)
 
-    asked(server, tmp_path, twice)
+    run_with_cluster(server, tmp_path, twice)
     assert sum("a permission is missing" in each.message for each in caplog.records) == 1
 
 
@@ -156,7 +156,7 @@ IN_USE = {
 def test_what_passes_soon_is_waited_for(server, tmp_path, fault):
     fault.times = 2
     server.faults.append(fault)
-    assert created(server, tmp_path)["metadata"]["name"] == NAME
+    assert create_job(server, tmp_path)["metadata"]["name"] == NAME
     assert len(server.asked) == 3
 
 
@@ -176,8 +176,8 @@ def test_what_does_not_pass_in_time_is_left_to_the_caller(server, tmp_path, faul
     fault.times = 1_000
     server.faults.append(fault)
     with pytest.raises(ClusterUnavailable):
-        created(server, tmp_path, patience=0.6)
-    assert there(server) == []
+        create_job(server, tmp_path, patience=0.6)
+    assert list_names(server) == []
 
 
 @pytest.mark.parametrize(
@@ -186,13 +186,13 @@ def test_what_does_not_pass_in_time_is_left_to_the_caller(server, tmp_path, faul
 def test_a_job_that_was_made_though_nobody_heard_of_it_is_found(server, tmp_path, fault):
     server.faults.append(fault)
 
-    async def ask(cluster):
+    async def check(cluster):
         with pytest.raises(AlreadyExists):
             await cluster.create(job())
         return await cluster.get(ObjectName(namespace="ns", name=NAME))
 
-    assert asked(server, tmp_path, ask)["metadata"]["name"] == NAME
-    assert there(server) == [NAME]
+    assert run_with_cluster(server, tmp_path, check)["metadata"]["name"] == NAME
+    assert list_names(server) == [NAME]
 
 
 def test_one_jobs_trouble_delays_no_other(server, tmp_path):
@@ -201,7 +201,7 @@ def test_one_jobs_trouble_delays_no_other(server, tmp_path):
     slow = job()
     slow["metadata"]["namespace"] = "slow"
 
-    async def ask(cluster):
+    async def check(cluster):
         hanging = [asyncio.create_task(cluster.create(slow)) for _ in range(200)]
         await asyncio.sleep(0.5)
         await asyncio.wait_for(cluster.create(job()), 2)
@@ -210,30 +210,30 @@ def test_one_jobs_trouble_delays_no_other(server, tmp_path):
             task.cancel()
         await asyncio.gather(*hanging, return_exceptions=True)
 
-    asked(server, tmp_path, ask)
-    assert there(server) == [NAME]
+    run_with_cluster(server, tmp_path, check)
+    assert list_names(server) == [NAME]
 
 
 # ---- get, patch, delete
 
 
 def test_a_job_is_found_or_certainly_not_there(server, tmp_path):
-    uid = server.do(put(JOBS, job()))["metadata"]["uid"]
+    uid = server.do(apply(JOBS, job()))["metadata"]["uid"]
 
-    async def ask(cluster):
+    async def check(cluster):
         found = await cluster.get(ObjectName(namespace="ns", name=NAME, uid=uid))
         assert found["metadata"]["uid"] == uid
         assert await cluster.get(ObjectName(namespace="ns", name=NAME, uid="another")) is None
         assert await cluster.get(ObjectName(namespace="ns", name="other")) is None
 
-    asked(server, tmp_path, ask)
+    run_with_cluster(server, tmp_path, check)
 
 
 @pytest.mark.parametrize("name", [f"{NAME}/status", f"{NAME}?x", f"{NAME}#x", f"{NAME}\n", ".", ""])
 def test_what_is_no_name_leads_nowhere(server, tmp_path, name):
-    server.do(put(JOBS, job()))
+    server.do(apply(JOBS, job()))
 
-    async def ask(cluster):
+    async def check(cluster):
         for no_job in (ObjectName(namespace="ns", name=name), ObjectName(namespace=name, name=NAME)):
             assert await cluster.get(no_job) is None
             await cluster.patch(no_job, {"spec": {}})
@@ -242,7 +242,7 @@ def test_what_is_no_name_leads_nowhere(server, tmp_path, name):
         with pytest.raises(RequestRejected, match="not a name of a namespace"):
             await cluster.create({**job(), "metadata": {"name": NAME, "namespace": f"ns/{name}"}})
 
-    asked(server, tmp_path, ask)
+    run_with_cluster(server, tmp_path, check)
     assert server.asked == []
 
 
@@ -255,53 +255,53 @@ def test_nobody_says_that_a_job_is_gone_but_the_cluster(server, tmp_path, arrang
     else:
         server.stop()
 
-    async def ask(cluster):
+    async def check(cluster):
         with pytest.raises(ClusterUnavailable):
             await cluster.get(ObjectName(namespace="ns", name=NAME))
 
-    asked(server, tmp_path, ask, patience=2)
+    run_with_cluster(server, tmp_path, check, patience=2)
 
 
 def test_a_patch_is_merged_into_the_very_job(server, tmp_path):
-    uid = server.do(put(JOBS, job()))["metadata"]["uid"]
+    uid = server.do(apply(JOBS, job()))["metadata"]["uid"]
 
-    async def ask(cluster):
+    async def check(cluster):
         patch = {"metadata": {"annotations": {"a": "b"}}}
         await cluster.patch(ObjectName(namespace="ns", name=NAME, uid="another"), patch)
-        assert "annotations" not in server.objects.of((*JOBS, "ns", NAME))["metadata"]
+        assert "annotations" not in server.objects.get((*JOBS, "ns", NAME))["metadata"]
         await cluster.patch(ObjectName(namespace="ns", name=NAME, uid=uid), patch)
-        assert server.objects.of((*JOBS, "ns", NAME))["metadata"]["annotations"] == {"a": "b"}
+        assert server.objects.get((*JOBS, "ns", NAME))["metadata"]["annotations"] == {"a": "b"}
         await cluster.patch(ObjectName(namespace="ns", name="other"), patch)
 
-    asked(server, tmp_path, ask)
+    run_with_cluster(server, tmp_path, check)
 
 
 def test_a_patch_may_be_refused_and_wants_a_permission(server, tmp_path):
-    server.do(put(JOBS, job()))
+    server.do(apply(JOBS, job()))
     status = {"kind": "Status", "message": "spec: Invalid value", "reason": "Invalid", "code": 422}
     server.faults.append(Fault("PATCH", code=422, status=status))
 
-    async def ask(cluster):
+    async def check(cluster):
         with pytest.raises(RequestRejected, match="Invalid value"):
             await cluster.patch(ObjectName(namespace="ns", name=NAME), {"spec": {}})
         server.forbidden.add("patch pytorchjobs")
         with pytest.raises(ClusterUnavailable, match=r"a Role in namespace ns: .*verbs: .patch."):
             await cluster.patch(ObjectName(namespace="ns", name=NAME), {"spec": {}})
 
-    asked(server, tmp_path, ask, namespaces=("ns",))
+    run_with_cluster(server, tmp_path, check, namespaces=("ns",))
 
 
 def test_only_the_job_that_is_meant_is_deleted(server, tmp_path):
-    uid = server.do(put(JOBS, job()))["metadata"]["uid"]
+    uid = server.do(apply(JOBS, job()))["metadata"]["uid"]
 
-    async def ask(cluster):
+    async def check(cluster):
         await cluster.delete(ObjectName(namespace="ns", name=NAME, uid="another"))
-        assert there(server) == [NAME]
+        assert list_names(server) == [NAME]
         await cluster.delete(ObjectName(namespace="ns", name=NAME, uid=uid))
-        assert there(server) == []
+        assert list_names(server) == []
         await cluster.delete(ObjectName(namespace="ns", name=NAME, uid=uid))
 
-    asked(server, tmp_path, ask)
+    run_with_cluster(server, tmp_path, check)
     how = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
     assert server.bodies[1] == {**how, "preconditions": {"uid": uid}}
 
@@ -309,81 +309,81 @@ def test_only_the_job_that_is_meant_is_deleted(server, tmp_path):
 def test_finalizers_are_left_alone(server, tmp_path):
     manifest = job()
     manifest["metadata"]["finalizers"] = ["a/b"]
-    server.do(put(JOBS, manifest))
-    asked(server, tmp_path, lambda cluster: cluster.delete(ObjectName(namespace="ns", name=NAME)))
-    assert server.objects.of((*JOBS, "ns", NAME))["metadata"]["deletionTimestamp"]
+    server.do(apply(JOBS, manifest))
+    run_with_cluster(server, tmp_path, lambda cluster: cluster.delete(ObjectName(namespace="ns", name=NAME)))
+    assert server.objects.get((*JOBS, "ns", NAME))["metadata"]["deletionTimestamp"]
 
 
 def test_a_pod_is_deleted_and_may_be_gone(server, tmp_path):
-    server.do(put(PODS, pod()))
+    server.do(apply(PODS, pod()))
 
-    async def ask(cluster):
+    async def check(cluster):
         for _ in range(2):
             await cluster.delete_pod(ObjectName(namespace="ns", name=f"{NAME}-master-0"))
 
-    asked(server, tmp_path, ask)
-    assert there(server) == []
+    run_with_cluster(server, tmp_path, check)
+    assert list_names(server) == []
 
 
 def test_a_pod_that_is_stopped_has_a_deadline_and_keeps_its_object(server, tmp_path):
-    uid = server.do(put(PODS, pod()))["metadata"]["uid"]
+    uid = server.do(apply(PODS, pod()))["metadata"]["uid"]
     name = f"{NAME}-master-0"
 
     async def ask(cluster):
         await cluster.stop_pod(ObjectName(namespace="ns", name=name, uid="another"))
-        assert "activeDeadlineSeconds" not in server.objects.of((*PODS, "ns", name))["spec"]
+        assert "activeDeadlineSeconds" not in server.objects.get((*PODS, "ns", name))["spec"]
         await cluster.stop_pod(ObjectName(namespace="ns", name=name, uid=uid))
-        assert server.objects.of((*PODS, "ns", name))["spec"]["activeDeadlineSeconds"] == 1
+        assert server.objects.get((*PODS, "ns", name))["spec"]["activeDeadlineSeconds"] == 1
         await cluster.stop_pod(ObjectName(namespace="ns", name="gone"))
         server.forbidden.add("patch pods")
         with pytest.raises(Misconfigured, match=r"verbs: .patch."):
             await cluster.stop_pod(ObjectName(namespace="ns", name=name))
 
-    asked(server, tmp_path, ask)
+    run_with_cluster(server, tmp_path, ask)
 
 
 def test_a_deletion_without_permission_may_be_ordered_again(server, tmp_path):
-    server.do(put(JOBS, job()))
+    server.do(apply(JOBS, job()))
     server.forbidden.add("delete pytorchjobs")
 
-    async def ask(cluster):
+    async def check(cluster):
         with pytest.raises(ClusterUnavailable, match=r"verbs: .delete."):
             await cluster.delete(ObjectName(namespace="ns", name=NAME))
 
-    asked(server, tmp_path, ask)
+    run_with_cluster(server, tmp_path, check)
 
 
 def test_pod_templates_are_found_in_each_namespace(server, tmp_path):
     template = {"metadata": {"name": "gpu", "namespace": "platform"}, "template": {}}
-    server.do(put(TEMPLATES, template))
+    server.do(apply(TEMPLATES, template))
 
-    async def ask(cluster):
+    async def check(cluster):
         found = await cluster.list_pod_templates(["ns", "platform"], "gpu")
         assert [each["metadata"]["namespace"] for each in found] == ["platform"]
         server.forbidden.add("get podtemplates")
         with pytest.raises(ClusterUnavailable, match=r"resources: .podtemplates., verbs: .get."):
             await cluster.list_pod_templates(["ns", "platform"], "gpu")
 
-    asked(server, tmp_path, ask)
+    run_with_cluster(server, tmp_path, check)
 
 
 def test_a_question_that_is_given_up_leaves_nothing_behind(server, tmp_path):
     server.faults.append(Fault("POST", hang=30))
 
-    async def ask(cluster):
+    async def check(cluster):
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(cluster.create(job()), 0.2)
 
-    asked(server, tmp_path, ask)
+    run_with_cluster(server, tmp_path, check)
 
 
 def test_after_the_end_nothing_is_asked(server, tmp_path):
-    async def ask(cluster):
+    async def check(cluster):
         await cluster.close()
         with pytest.raises(ClusterUnavailable):
             await cluster.get(ObjectName(namespace="ns", name=NAME))
 
-    asked(server, tmp_path, ask, patience=0.3)
+    run_with_cluster(server, tmp_path, check, patience=0.3)
 
 
 def test_clocks_that_differ_mean_nothing(server, tmp_path):
@@ -391,7 +391,7 @@ def test_clocks_that_differ_mean_nothing(server, tmp_path):
     server.faults.append(Fault("POST", code=429, headers=late))
     late = {"Retry-After": "Thu, 01 Jan 2099 00:00:00 GMT", "Date": "Thu, 01 Jan 2099 00:00:00 GMT"}
     server.faults.append(Fault("POST", code=429, headers=late))
-    assert created(server, tmp_path)["metadata"]["name"] == NAME
+    assert create_job(server, tmp_path)["metadata"]["name"] == NAME
 
 
 @contextlib.asynccontextmanager
@@ -399,7 +399,7 @@ async def under_way(many, seen):
     """Start requests that hang, and yield them when the maximum number is being sent."""
     tasks = [asyncio.ensure_future(each) for each in many]
     try:
-        await until(seen)
+        await wait_until(seen)
         yield tasks
         assert not any(each.done() for each in tasks)
     finally:
@@ -412,7 +412,7 @@ def asked_for(server, method):
     return sum(each.startswith(method) for each in server.asked)
 
 
-def others(number):
+def build_names(number):
     return [ObjectName(namespace="ns", name=f"j{index}") for index in range(number)]
 
 
@@ -420,33 +420,33 @@ def others(number):
 def test_what_goes_on_behind_the_calls_holds_up_no_new_job(server, tmp_path, method, most):
     server.faults.append(Fault(method, hang=60, times=1_000))
 
-    async def ask(cluster):
+    async def check(cluster):
         many = {
             "PATCH": lambda name: cluster.patch(name, {"spec": {}}),
             "DELETE": lambda name: cluster.delete(name, awaited=True),
         }
         async with under_way(
-            [many[method](name) for name in others(200)], lambda: asked_for(server, method) >= most
+            [many[method](name) for name in build_names(200)], lambda: asked_for(server, method) >= most
         ):
             made = await asyncio.wait_for(cluster.create(job()), 3)
             assert asked_for(server, method) == most
         return made
 
-    assert asked(server, tmp_path, ask)["metadata"]["name"] == NAME
+    assert run_with_cluster(server, tmp_path, check)["metadata"]["name"] == NAME
 
 
 def test_what_nobody_waits_for_holds_up_no_abort_and_no_cancelling(server, tmp_path):
-    server.do(put(JOBS, job()))
+    server.do(apply(JOBS, job()))
     server.faults += [
         Fault("PATCH", path="/j", hang=60, times=1_000),
         Fault("DELETE", path="/j", hang=60, times=1_000),
     ]
     name = ObjectName(namespace="ns", name=NAME)
 
-    async def ask(cluster):
-        edits = [cluster.patch(each, {"spec": {}}) for each in others(100)]
-        leftovers = [cluster.delete(each) for each in others(100)]
-        pods = [cluster.delete_pod(each) for each in others(100)]
+    async def check(cluster):
+        edits = [cluster.patch(each, {"spec": {}}) for each in build_names(100)]
+        leftovers = [cluster.delete(each) for each in build_names(100)]
+        pods = [cluster.delete_pod(each) for each in build_names(100)]
         seen = lambda: asked_for(server, "PATCH") + asked_for(server, "DELETE") >= 12  # noqa: E731
         async with under_way([*edits, *leftovers, *pods], seen):
             assert asked_for(server, "PATCH") + asked_for(server, "DELETE") == 12
@@ -454,45 +454,45 @@ def test_what_nobody_waits_for_holds_up_no_abort_and_no_cancelling(server, tmp_p
             await asyncio.wait_for(cluster.patch(name, cancelled, awaited=True), 3)
             await asyncio.wait_for(cluster.delete(name, awaited=True), 3)
 
-    asked(server, tmp_path, ask)
-    assert there(server) == []
+    run_with_cluster(server, tmp_path, check)
+    assert list_names(server) == []
 
 
 def test_who_waits_for_hundreds_before_him_is_not_given_up(server, tmp_path):
     """Twelve concurrent requests of 0.2 s each: the API server is slow but always responds."""
-    server.do(put(JOBS, job()))
+    server.do(apply(JOBS, job()))
     server.faults.append(Fault("PATCH", hang=0.2, times=1_000))
     name = ObjectName(namespace="ns", name=NAME)
 
-    async def ask(cluster):
+    async def check(cluster):
         await asyncio.gather(*(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}) for _ in range(256)))
 
-    asked(server, tmp_path, ask, patience=0.6)
+    run_with_cluster(server, tmp_path, check, patience=0.6)
     assert asked_for(server, "PATCH") == 256
 
 
 def test_what_hangs_in_one_namespace_holds_up_nothing_of_another(server, tmp_path):
-    server.do(put(JOBS, job()))
+    server.do(apply(JOBS, job()))
     server.faults.append(Fault("PATCH", path="/namespaces/slow/", hang=60, times=1_000))
-    slow = [ObjectName(namespace="slow", name=name.name) for name in others(100)]
+    slow = [ObjectName(namespace="slow", name=name.name) for name in build_names(100)]
     name = ObjectName(namespace="ns", name=NAME)
 
-    async def ask(cluster):
+    async def check(cluster):
         edits = [cluster.patch(each, {"spec": {}}) for each in slow]
         async with under_way(edits, lambda: asked_for(server, "PATCH") >= 12):
             await asyncio.wait_for(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}), 3)
 
-    asked(server, tmp_path, ask)
+    run_with_cluster(server, tmp_path, check)
 
 
 def test_who_is_to_ask_again_holds_up_nobody_meanwhile(server, tmp_path):
-    server.do(put(JOBS, job()))
+    server.do(apply(JOBS, job()))
     server.faults.append(Fault("PATCH", path="/j", code=503, times=10_000))
     name = ObjectName(namespace="ns", name=NAME)
 
-    async def ask(cluster):
-        edits = [cluster.patch(each, {"spec": {}}) for each in others(100)]
+    async def check(cluster):
+        edits = [cluster.patch(each, {"spec": {}}) for each in build_names(100)]
         async with under_way(edits, lambda: asked_for(server, "PATCH") >= 100):
             await asyncio.wait_for(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}), 3)
 
-    asked(server, tmp_path, ask)
+    run_with_cluster(server, tmp_path, check)

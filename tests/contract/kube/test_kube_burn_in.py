@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from builders import a_run, a_template
 from kube_server import kubeconfig, served
-from kube_world import JOBS, PODS, put
+from kube_world import JOBS, PODS, apply
 
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import Settings
@@ -63,7 +63,7 @@ def failed(server):
     key = (*JOBS, "ns", NAME)
     there = server.do(lambda objects: objects.now[key])
     condition = {"type": "Failed", "status": "True", "message": "PyTorchJob has failed"}
-    server.do(lambda objects: objects.put(key, {**there, "status": {"conditions": [condition]}}))
+    server.do(lambda objects: objects.apply(key, {**there, "status": {"conditions": [condition]}}))
 
 
 def there_is(server):
@@ -99,8 +99,8 @@ def test_what_it_measured_is_told_and_its_job_deleted(server, tmp_path):
     server.logs[MASTER] = [["NCCL INFO something", LINE, "goodbye"]]
 
     def play():
-        server.do(put(PODS, replica("worker", "node-2")))
-        server.do(put(PODS, replica("master", "node-1")))
+        server.do(apply(PODS, replica("worker", "node-2")))
+        server.do(apply(PODS, replica("master", "node-1")))
 
     thread = played(server, play)
     (found,), said = burned_in(server, tmp_path)
@@ -119,7 +119,7 @@ def test_why_it_failed_is_told_with_the_last_lines(server, tmp_path):
     server.logs[MASTER] = [["Traceback", "ModuleNotFoundError: No module named 'torch'"]]
 
     def play():
-        server.do(put(PODS, replica("master", "node-1", exit_code=1)))
+        server.do(apply(PODS, replica("master", "node-1", exit_code=1)))
         failed(server)
 
     thread = played(server, play)
@@ -134,7 +134,7 @@ def test_the_last_lines_of_a_replica_that_is_gone_when_it_is_over_are_told(serve
     server.logs[MASTER] = [["ModuleNotFoundError: No module named 'torch'"]]
 
     def play():
-        server.do(put(PODS, replica("master", "node-1", exit_code=1)))
+        server.do(apply(PODS, replica("master", "node-1", exit_code=1)))
         while not any(f"{MASTER}/log" in each for each in server.asked):
             time.sleep(0.01)
         server.do(lambda objects: objects.delete((*PODS, "ns", MASTER), {}))
@@ -192,7 +192,7 @@ def test_all_rights_that_are_missing_are_told_together(server, tmp_path):
 def test_what_is_not_made_needs_no_right(server, tmp_path):
     server.forbidden.add("create podgroups")
     server.logs[MASTER] = [[LINE]]
-    thread = played(server, lambda: server.do(put(PODS, replica("master", "node-1"))))
+    thread = played(server, lambda: server.do(apply(PODS, replica("master", "node-1"))))
     (found,), _ = burned_in(server, tmp_path)
     thread.join()
     assert found.level is Severity.NOTE
@@ -210,7 +210,7 @@ def test_what_could_not_be_deleted_is_told(server, tmp_path):
 
     def play():
         server.forbidden.add("delete pytorchjobs")
-        server.do(put(PODS, replica("master", "node-1")))
+        server.do(apply(PODS, replica("master", "node-1")))
 
     thread = played(server, play)
     (found, left), _ = burned_in(server, tmp_path)

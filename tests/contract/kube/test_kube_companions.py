@@ -10,7 +10,7 @@ import grpc
 import pytest
 from kube_server import Fault, KubeServer, served
 from kube_world import opened, options
-from serving import NAMESPACE, Served, serving, until
+from serving import NAMESPACE, Served, serving, wait_until
 
 GROUPS = ("scheduling.x-k8s.io", "podgroups")
 SETTINGS = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "style": "plugin"}}}
@@ -25,22 +25,22 @@ def server():
         yield server
 
 
-def tell(server: KubeServer, folder: Path, *stories: Story) -> None:
+def run_stories(server: KubeServer, folder: Path, *stories: Story) -> None:
     """Run each story with its own server, which ends as if killed."""
 
-    async def told() -> None:
+    async def run() -> None:
         for story in stories:
             async with (
                 opened(options(server, folder, patience=1.0)) as cluster,
                 serving(folder, cluster, SETTINGS) as here,  # type: ignore[arg-type]
             ):
-                await until(here.cache.ready.is_set)
+                await wait_until(here.cache.ready.is_set)
                 await story(here)
 
-    asyncio.run(told())
+    asyncio.run(run())
 
 
-def there(server: KubeServer, plural: str) -> list[Any]:
+def list_objects(server: KubeServer, plural: str) -> list[Any]:
     return [each for key, each in server.do(lambda objects: [*objects.now.items()]) if key[1] == plural]
 
 
@@ -51,7 +51,7 @@ def creations(server: KubeServer) -> list[str]:
 def test_the_job_comes_first_and_owns_its_group(server, tmp_path):
     async def story(here: Served) -> None:
         await here.create(workers=4)
-        (job,), (group,) = there(server, "pytorchjobs"), there(server, "podgroups")
+        (job,), (group,) = list_objects(server, "pytorchjobs"), list_objects(server, "podgroups")
         assert creations(server)[:2] == ["PyTorchJob", "PodGroup"]
         (owner,) = group["metadata"]["ownerReferences"]
         assert owner["uid"] == job["metadata"]["uid"]
@@ -59,76 +59,78 @@ def test_the_job_comes_first_and_owns_its_group(server, tmp_path):
         assert group["spec"] == {"minMember": 5, "minResources": {"cpu": "5", "memory": "5Gi"}}
         # A second call creates nothing.
         await here.create(workers=4)
-        assert (len(there(server, "pytorchjobs")), len(there(server, "podgroups"))) == (1, 1)
+        assert (len(list_objects(server, "pytorchjobs")), len(list_objects(server, "podgroups"))) == (1, 1)
 
-    tell(server, tmp_path, story)
+    run_stories(server, tmp_path, story)
 
 
 def test_a_server_that_ends_between_the_two_has_the_next_one_make_the_group(server, tmp_path):
-    async def first(here: Served) -> None:
+    async def create_and_check(here: Served) -> None:
         server.faults.append(Fault(method="POST", path="podgroups", times=1_000, reset="before"))
         await here.create(workers=4)  # The server continues the creation after the call.
-        assert (len(there(server, "pytorchjobs")), there(server, "podgroups")) == (1, [])
+        assert (len(list_objects(server, "pytorchjobs")), list_objects(server, "podgroups")) == (1, [])
 
     async def second(here: Served) -> None:
         server.faults.clear()
         # Without any call.
-        await until(lambda: len(there(server, "podgroups")) == 1)
+        await wait_until(lambda: len(list_objects(server, "podgroups")) == 1)
 
-    tell(server, tmp_path, first, second)
+    run_stories(server, tmp_path, create_and_check, second)
 
 
 def test_a_group_that_somebody_deletes_is_made_again_until_its_job_ends(server, tmp_path):
     async def story(here: Served) -> None:
         await here.create(workers=4)
-        (group,) = there(server, "podgroups")
+        (group,) = list_objects(server, "podgroups")
         name, uid = group["metadata"]["name"], group["metadata"]["uid"]
-        await until(lambda: any(entry.pod_groups for entry in here.cache))
+        await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
         server.do(lambda objects: objects.remove((*GROUPS, NAMESPACE, name)))
-        await until(lambda: any(each["metadata"]["uid"] != uid for each in there(server, "podgroups")))
+        await wait_until(
+            lambda: any(each["metadata"]["uid"] != uid for each in list_objects(server, "podgroups"))
+        )
         (entry,) = here.cache
-        await until(lambda: bool(entry.pod_groups))
+        await wait_until(lambda: bool(entry.pod_groups))
         # After the job has ended, the group is deleted and not recreated.
-        (job,) = there(server, "pytorchjobs")
+        (job,) = list_objects(server, "pytorchjobs")
         ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
         here.leave("outputs.pb")
         made = creations(server).count("PodGroup")
-        server.do(lambda objects: objects.put(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
-        await until(lambda: there(server, "podgroups") == [])
+        server.do(lambda objects: objects.apply(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
+        await wait_until(lambda: list_objects(server, "podgroups") == [])
         # A foreground deletion updates the group first, and only an update wakes waiting gangs.
         deletions = [each for each in server.bodies if each.get("kind") == "DeleteOptions"]
         assert [each["propagationPolicy"] for each in deletions] == ["Foreground"]
-        await until(lambda: not entry.pod_groups)
+        await wait_until(lambda: not entry.pod_groups)
         await asyncio.sleep(0.2)
-        assert (there(server, "podgroups"), creations(server).count("PodGroup")) == ([], made)
+        assert (list_objects(server, "podgroups"), creations(server).count("PodGroup")) == ([], made)
 
-    tell(server, tmp_path, story)
+    run_stories(server, tmp_path, story)
 
 
 def test_a_group_of_somebody_else_under_its_name_is_told_of_and_left_alone(server, tmp_path):
     async def story(here: Served) -> None:
         meta = await here.create(workers=4)
-        (group,) = there(server, "podgroups")
+        (group,) = list_objects(server, "podgroups")
         name = group["metadata"]["name"]
-        await until(lambda: any(entry.pod_groups for entry in here.cache))
+        await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
         theirs = {**group, "metadata": {"name": name, "namespace": NAMESPACE}}
         server.do(lambda objects: objects.remove((*GROUPS, NAMESPACE, name)))
-        server.do(lambda objects: objects.put((*GROUPS, NAMESPACE, name), theirs))
+        server.do(lambda objects: objects.apply((*GROUPS, NAMESPACE, name), theirs))
         (entry,) = here.cache
-        await until(lambda: any(each.foreign for each in entry.pod_groups))
+        await wait_until(lambda: any(each.foreign for each in entry.pod_groups))
         made = creations(server).count("PodGroup")
         said = await here.get(meta)
         assert "does not belong to it" in said.custom_info["notes"][0]
-        (job,) = there(server, "pytorchjobs")
+        (job,) = list_objects(server, "pytorchjobs")
         ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
         here.leave("outputs.pb")
-        server.do(lambda objects: objects.put(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
-        await until(lambda: entry.job is not None and entry.job.end_condition is not None)
+        server.do(lambda objects: objects.apply(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
+        await wait_until(lambda: entry.job is not None and entry.job.end_condition is not None)
         await asyncio.sleep(0.3)
         assert creations(server).count("PodGroup") == made
-        assert "ownerReferences" not in there(server, "podgroups")[0]["metadata"]
+        assert "ownerReferences" not in list_objects(server, "podgroups")[0]["metadata"]
 
-    tell(server, tmp_path, story)
+    run_stories(server, tmp_path, story)
 
 
 def test_what_stops_a_job_does_not_wait_for_its_group(server, tmp_path):
@@ -136,7 +138,7 @@ def test_what_stops_a_job_does_not_wait_for_its_group(server, tmp_path):
 
     async def story(here: Served) -> None:
         await here.create(workers=4)
-        (job,) = there(server, "pytorchjobs")
+        (job,) = list_objects(server, "pytorchjobs")
         name = job["metadata"]["name"]
         labels = {
             "kfpytorch.flyte.org/job": job["metadata"]["labels"]["kfpytorch.flyte.org/job"],
@@ -149,13 +151,13 @@ def test_what_stops_a_job_does_not_wait_for_its_group(server, tmp_path):
         meta["ownerReferences"] = owners
         pod = {"metadata": meta, "status": {"phase": "Running"}}
         failed = {**job, "status": {"conditions": [{"type": "Failed", "status": "True"}]}}
-        server.do(lambda objects: objects.put(("", "pods", NAMESPACE, f"{name}-worker-0"), pod))
-        await until(lambda: any(entry.pods for entry in here.cache))
-        server.do(lambda objects: objects.put(("kubeflow.org", "pytorchjobs", NAMESPACE, name), failed))
+        server.do(lambda objects: objects.apply(("", "pods", NAMESPACE, f"{name}-worker-0"), pod))
+        await wait_until(lambda: any(entry.pods for entry in here.cache))
+        server.do(lambda objects: objects.apply(("kubeflow.org", "pytorchjobs", NAMESPACE, name), failed))
         stopped = f"DELETE /api/v1/namespaces/{NAMESPACE}/pods/{name}-worker-0"
-        await until(lambda: stopped in server.asked)
+        await wait_until(lambda: stopped in server.asked)
 
-    tell(server, tmp_path, story)
+    run_stories(server, tmp_path, story)
 
 
 def test_a_job_that_was_there_is_not_deleted_because_no_group_can_be_made(server, tmp_path):
@@ -164,39 +166,39 @@ def test_a_job_that_was_there_is_not_deleted_because_no_group_can_be_made(server
         server.forbidden.add("create podgroups")
         meta = await here.create(workers=4)
         await asyncio.sleep(0.2)
-        assert len(there(server, "pytorchjobs")) == 1
+        assert len(list_objects(server, "pytorchjobs")) == 1
         assert await here.phase(meta) != "FAILED"
 
-    tell(server, tmp_path, story)
+    run_stories(server, tmp_path, story)
 
 
 def test_a_group_of_a_job_that_ended_unseen_goes_too(server, tmp_path):
-    async def first(here: Served) -> None:
+    async def create_and_check(here: Served) -> None:
         await here.create(workers=4)
 
     async def second(here: Served) -> None:
-        await until(lambda: there(server, "podgroups") == [])
+        await wait_until(lambda: list_objects(server, "podgroups") == [])
         # A second call does not create a group.
         await here.create(workers=4)
         await asyncio.sleep(0.2)
-        assert there(server, "podgroups") == []
+        assert list_objects(server, "podgroups") == []
 
-    tell(server, tmp_path, first)
-    (job,) = there(server, "pytorchjobs")
+    run_stories(server, tmp_path, create_and_check)
+    (job,) = list_objects(server, "pytorchjobs")
     ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
     server.do(
-        lambda objects: objects.put(
+        lambda objects: objects.apply(
             ("kubeflow.org", "pytorchjobs", NAMESPACE, job["metadata"]["name"]), ended
         )
     )
-    tell(server, tmp_path, second)
+    run_stories(server, tmp_path, second)
 
 
 @pytest.mark.parametrize("said", ["a/v1/namespaces/theirs/pytorchjobs/one?/x", "kubeflow.org/v1"])
 def test_who_may_edit_a_job_deletes_nothing_elsewhere(server, tmp_path, said):
     async def story(here: Served) -> None:
         await here.create(workers=4)
-        (job,) = there(server, "pytorchjobs")
+        (job,) = list_objects(server, "pytorchjobs")
         name = job["metadata"]["name"]
         annotations = {**job["metadata"]["annotations"]}
         annotations["kfpytorch.flyte.org/companions"] = json.dumps(
@@ -207,33 +209,33 @@ def test_who_may_edit_a_job_deletes_nothing_elsewhere(server, tmp_path, said):
             "metadata": {**job["metadata"], "annotations": annotations},
             "status": {"conditions": [{"type": "Succeeded", "status": "True"}]},
         }
-        await until(lambda: any(entry.pod_groups for entry in here.cache))
-        server.do(lambda objects: objects.put(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
+        await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
+        server.do(lambda objects: objects.apply(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
         (entry,) = here.cache
-        await until(lambda: entry.told is not None and entry.told.value == "SUCCEEDED")
+        await wait_until(lambda: entry.told is not None and entry.told.value == "SUCCEEDED")
         await asyncio.sleep(0.3)
         assert [each for each in server.asked if each.startswith("DELETE")] == []
 
-    tell(server, tmp_path, story)
+    run_stories(server, tmp_path, story)
 
 
 def test_where_groups_cannot_be_seen_they_are_made_once(server, tmp_path):
     server.forbidden |= {"list podgroups", "watch podgroups"}
 
-    async def first(here: Served) -> None:
+    async def create_and_check(here: Served) -> None:
         await here.create(workers=4)
         (entry,) = here.cache
         for annotation in ("a", "b"):
             patch = {"metadata": {"annotations": {annotation: "x"}}}
             key = ("kubeflow.org", "pytorchjobs", NAMESPACE, entry.name)
             server.do(lambda objects, key=key, patch=patch: objects.patch(key, patch))
-            await until(lambda a=annotation: entry.job is not None and a in entry.job.annotations)
+            await wait_until(lambda a=annotation: entry.job is not None and a in entry.job.annotations)
             await asyncio.sleep(0.2)
-        assert len(there(server, "podgroups")) == 1
+        assert len(list_objects(server, "podgroups")) == 1
         # One for the call and one for the concurrent pass.
         assert creations(server).count("PodGroup") <= 2
 
-    tell(server, tmp_path, first)
+    run_stories(server, tmp_path, create_and_check)
 
 
 @pytest.mark.parametrize(
@@ -259,13 +261,13 @@ def test_a_set_up_that_can_make_no_groups_leaves_no_job_and_is_tried_again(serve
             await here.create(workers=4)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
         assert said in caught.value.details()  # type: ignore[attr-defined]
-        await until(lambda: there(server, "pytorchjobs") == [])
+        await wait_until(lambda: list_objects(server, "pytorchjobs") == [])
         server.forbidden.clear()
         server.groups[GROUPS[0]] = groups
         await here.create(workers=4)
-        assert len(there(server, "podgroups")) == 1
+        assert len(list_objects(server, "podgroups")) == 1
 
-    tell(server, tmp_path, story)
+    run_stories(server, tmp_path, story)
 
 
 def test_room_in_a_quota_comes_back_so_that_the_call_is_to_be_made_again(server, tmp_path):
@@ -277,6 +279,6 @@ def test_room_in_a_quota_comes_back_so_that_the_call_is_to_be_made_again(server,
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED  # type: ignore[attr-defined]
         server.faults.clear()
         await here.create(workers=4)
-        assert len(there(server, "podgroups")) == 1
+        assert len(list_objects(server, "podgroups")) == 1
 
-    tell(server, tmp_path, story)
+    run_stories(server, tmp_path, story)

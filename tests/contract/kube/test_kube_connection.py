@@ -47,7 +47,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def send(question, url):
     """Send `question` to a server whose URL is `url` with its port; return the port and the request."""
 
-    async def ask(port):
+    async def send(port):
         connection = Connection(Account(url.format(port=port)))
         await connection.open()
         try:
@@ -60,7 +60,7 @@ def send(question, url):
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            reply = asyncio.run(ask(server.server_port))
+            reply = asyncio.run(send(server.server_port))
         finally:
             server.shutdown()
             thread.join()

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from certificates import Authority
 from kube_server import Fault, kubeconfig, served
-from kube_world import JOBS, NAME, Heard, job, opened, put, until
+from kube_world import JOBS, NAME, Heard, apply, job, opened, wait_until
 
 from backend_plugin.kube.connection import ApiRequest, Connection
 from backend_plugin.kube.credentials import (
@@ -31,7 +31,7 @@ JOB = ObjectName(namespace="ns", name=NAME)
 def server():
     with served() as server:
         server.tokens = {"first"}
-        server.do(put(JOBS, job()))
+        server.do(apply(JOBS, job()))
         yield server
 
 
@@ -67,12 +67,12 @@ def test_a_watch_goes_on_with_a_new_token(server, tmp_path):
     async def check(cluster):
         heard = Heard()
         task = asyncio.create_task(cluster.watch(heard))
-        await until(heard.complete)
+        await wait_until(heard.complete)
         server.tokens = {"second"}
         token.write_text("second")
         server.cut()
-        server.do(put(JOBS, job("f2-n0-0-0123456789ab")))
-        await until(lambda: len(heard.names()) == 2)
+        server.do(apply(JOBS, job("f2-n0-0-0123456789ab")))
+        await wait_until(lambda: len(heard.names()) == 2)
         task.cancel()
         await asyncio.wait([task])
 
@@ -160,7 +160,7 @@ def is_over(pid):
 async def all_are_over(tmp_path):
     plugin, child = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     # The plugin exists until the event loop has reaped it.
-    await until(lambda: not psutil.pid_exists(plugin) and is_over(child))
+    await wait_until(lambda: not psutil.pid_exists(plugin) and is_over(child))
 
 
 def test_a_plugin_that_hangs_is_given_up_and_ended_with_what_it_has_started(server, tmp_path):
@@ -175,7 +175,7 @@ def test_a_plugin_that_hangs_is_given_up_and_ended_with_what_it_has_started(serv
 def test_a_plugin_that_hangs_ends_when_nobody_waits_any_more(server, tmp_path):
     async def check():
         loading = asyncio.create_task(KubeconfigCredentials(hanging(server, tmp_path)).load())
-        await until((tmp_path / "pids").exists)
+        await wait_until((tmp_path / "pids").exists)
         loading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await loading
@@ -213,7 +213,7 @@ def paper(tmp_path):
 
 def test_a_certificate_that_was_renewed_is_used(paper, tmp_path):
     with served(paper.context) as server:
-        server.do(put(JOBS, job()))
+        server.do(apply(JOBS, job()))
         user = {"client-certificate": str(paper.cert), "client-key": str(paper.key)}
         config = kubeconfig(server, tmp_path / "config", user, **{"certificate-authority": str(paper.ca)})
 
@@ -247,7 +247,7 @@ def test_a_server_that_nobody_vouches_for_is_not_spoken_to(paper, tmp_path):
 @pytest.mark.parametrize("name", ["server.test", "server.test.", "other.test"])
 def test_the_name_of_a_certificate_may_be_another_than_the_address(paper, tmp_path, name):
     with served(paper.context) as server:
-        server.do(put(JOBS, job()))
+        server.do(apply(JOBS, job()))
         cluster = {"certificate-authority": str(paper.ca), "tls-server-name": name}
         config = kubeconfig(server, tmp_path / "config", {"token": "first"}, **cluster)
 
@@ -261,7 +261,7 @@ def test_the_name_of_a_certificate_may_be_another_than_the_address(paper, tmp_pa
             assert await cluster.get(JOB)
             heard = Heard()
             task = asyncio.create_task(cluster.watch(heard))
-            await until(heard.complete)
+            await wait_until(heard.complete)
             task.cancel()
             await asyncio.wait([task])
 

@@ -18,7 +18,7 @@ from flyteidl.admin import agent_pb2 as admin
 from flyteidl.service import agent_pb2_grpc
 from kube_nobodys import names, ours, prefix
 from kube_server import Fault, KubeServer, kubeconfig, served
-from kube_world import JOBS, put
+from kube_world import JOBS, apply
 
 from backend_plugin.core import job_ref
 from backend_plugin.core.dialects.table import DEFAULT
@@ -33,12 +33,12 @@ NAMES = [f"{execution}-n0-0-0123456789ab" for execution in EXECUTIONS]
 def server() -> Iterator[KubeServer]:
     with served() as server:
         for execution in EXECUTIONS:
-            server.do(put(JOBS, ours(execution)))
+            server.do(apply(JOBS, ours(execution)))
         yield server
 
 
 @dataclass
-class Serving:
+class ServerProcess:
     """A server that is ready."""
 
     process: "subprocess.Popen[str]"
@@ -48,11 +48,14 @@ class Serving:
         """Call DeleteTask for all jobs concurrently."""
         with grpc.insecure_channel(self.endpoint) as channel:
             stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
-            calls = [stub.DeleteTask.future(_asked(execution), timeout=10) for execution in EXECUTIONS]
+            calls = [
+                stub.DeleteTask.future(_build_delete_request(execution), timeout=10)
+                for execution in EXECUTIONS
+            ]
             for call in calls:
                 call.result()
 
-    def ended(self) -> Sequence[dict[str, Any]]:
+    def stop(self) -> Sequence[dict[str, Any]]:
         """Wait for a successful end and return the log records."""
         _, said = self.process.communicate(timeout=40)
         assert self.process.returncode == 0, said
@@ -62,14 +65,14 @@ class Serving:
 UNSIGNED = {"KFPYTORCH_ACCEPT_UNSIGNED": "true"}
 
 
-def _asked(execution: str) -> admin.DeleteTaskRequest:
+def _build_delete_request(execution: str) -> admin.DeleteTaskRequest:
     name = f"{execution}-n0-0-0123456789ab"
     ref = JobRef(dialect=DEFAULT.name, namespace="ns", name=name, output_prefix=prefix(execution))
     return admin.DeleteTaskRequest(resource_meta=job_ref.encode(ref))
 
 
 @contextmanager
-def serve(server: KubeServer, folder: Path, **environment: str) -> Iterator[Serving]:
+def serve(server: KubeServer, folder: Path, **environment: str) -> Iterator[ServerProcess]:
     state = folder / "state"
     state.mkdir()
     command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--host", "127.0.0.1", "--port", "0"]
@@ -80,7 +83,7 @@ def serve(server: KubeServer, folder: Path, **environment: str) -> Iterator[Serv
         try:
             assert it.stderr is not None
             assert any(json.loads(line)["message"] == "ready" for line in it.stderr)
-            yield Serving(it, json.loads((state / "server.json").read_text())["endpoint"])
+            yield ServerProcess(it, json.loads((state / "server.json").read_text())["endpoint"])
         finally:
             it.kill()
 
@@ -109,7 +112,7 @@ def test_deletions_that_were_answered_are_made_though_the_server_ends_and_the_ap
         serving.process.send_signal(signal.SIGTERM)
         time.sleep(5)
         server.faults.clear()
-        said = serving.ended()
+        said = serving.stop()
     assert names(server) == []
     assert given_up(said) == []
 
@@ -122,7 +125,7 @@ def test_who_reads_the_log_is_told_which_jobs_are_still_to_be_deleted(
         serving.delete()
         begun = time.monotonic()
         serving.process.send_signal(signal.SIGTERM)
-        said = serving.ended()
+        said = serving.stop()
         # Background operations get at least 3 s, even with a shorter drain.
         assert 2.9 < time.monotonic() - begun < 10
     assert names(server) == NAMES
@@ -143,6 +146,6 @@ def test_a_second_signal_ends_it_though_there_are_deletions_to_be_made(
             serving.process.wait(1)
         begun = time.monotonic()
         serving.process.send_signal(signal.SIGTERM)
-        said = serving.ended()
+        said = serving.stop()
         assert time.monotonic() - begun < 3
     assert given_up(said) == [("WARNING", name) for name in NAMES]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kube_server import Fault, KubeServer, served
 from kube_world import opened, options
-from serving import NAMESPACE, Served, serving, until
+from serving import NAMESPACE, Served, serving, wait_until
 
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.settings import read
@@ -34,7 +34,7 @@ def server():
 def has(server: KubeServer, group: str, plural: str, manifest: Any) -> None:
     about = manifest["metadata"]
     key = (group, plural, about.get("namespace", ""), about["name"])
-    server.do(lambda objects: objects.put(key, manifest))
+    server.do(lambda objects: objects.apply(key, manifest))
 
 
 def operator(server: KubeServer, *args: str, **said: Any) -> None:
@@ -44,16 +44,18 @@ def operator(server: KubeServer, *args: str, **said: Any) -> None:
     has(server, *DEPLOYMENTS, {"metadata": about, "spec": spec})
 
 
-def look(server: KubeServer, folder: Path, namespace: str = NAMESPACE, **said: Any) -> Capabilities:
-    async def looked() -> Capabilities:
+def collect_capabilities(
+    server: KubeServer, folder: Path, namespace: str = NAMESPACE, **said: Any
+) -> Capabilities:
+    async def collect() -> Capabilities:
         async with opened(options(server, folder, **said)) as cluster:
             return await cluster.looking.fetch_capabilities(namespace)
 
-    return asyncio.run(looked())
+    return asyncio.run(collect())
 
 
 def test_an_empty_cluster_shows_its_version_its_kinds_and_what_becomes_of_a_pod(server, tmp_path):
-    seen = look(server, tmp_path)
+    seen = collect_capabilities(server, tmp_path)
     assert seen == Capabilities(
         kubernetes="1.36.1",
         apis=dict.fromkeys(("kubeflow.org", "authorization.k8s.io", "apps"), ("v1",)),
@@ -80,15 +82,15 @@ def test_an_empty_cluster_shows_its_version_its_kinds_and_what_becomes_of_a_pod(
 )
 def test_what_the_operator_runs_with_is_read_off_its_deployment(server, tmp_path, args, expected):
     operator(server, *args)
-    assert look(server, tmp_path).operator_scheduler == expected
+    assert collect_capabilities(server, tmp_path).operator_scheduler == expected
 
 
 def test_an_operator_of_another_name_is_known_by_its_label(server, tmp_path):
     label = {"control-plane": "kubeflow-training-operator"}
     operator(server, "--gang-scheduler-name=volcano", name="theirs", labels=label)
-    assert look(server, tmp_path).operator_scheduler == "volcano"
+    assert collect_capabilities(server, tmp_path).operator_scheduler == "volcano"
     operator(server, name="another", labels=label)
-    seen = look(server, tmp_path)
+    seen = collect_capabilities(server, tmp_path)
     assert seen.operator_scheduler is None
     assert seen.unknown["operator_scheduler"].startswith(
         "several training-operators run with different values of --gang-scheduler-name"
@@ -109,18 +111,18 @@ def test_queues_webhooks_and_who_binds_pods_are_seen(server, tmp_path):
         has(server, "", "events", {"metadata": about, "reason": "Scheduled", **by})
     server.objects.admission_scheduler, server.objects.manages_jobs = "yunikorn", True
     server.objects.keeps_scheduling_group = True
-    seen = look(server, tmp_path)
+    seen = collect_capabilities(server, tmp_path)
     assert seen.queues == {"kueue": ("mine",), "volcano": ("open",), "kai": ()}
     assert seen.schedulers == ("a", "b")
     assert (seen.admission_scheduler, seen.suspends_jobs) == ("yunikorn", True)
     assert seen.keeps_scheduling_group is True
     server.objects.manages_jobs = False
-    assert look(server, tmp_path).suspends_jobs is False
+    assert collect_capabilities(server, tmp_path).suspends_jobs is False
     # The names are not reported if there are too many.
     server.faults.append(
         Fault(path="localqueues", code=200, body=b'{"metadata": {"continue": "x"}, "items": []}')
     )
-    assert "there are more than" in look(server, tmp_path).unknown["kueue"]
+    assert "there are more than" in collect_capabilities(server, tmp_path).unknown["kueue"]
 
 
 def test_what_containers_are_given_that_say_nothing_is_seen(server, tmp_path):
@@ -145,7 +147,7 @@ def test_what_containers_are_given_that_say_nothing_is_seen(server, tmp_path):
     has(
         server, "", "limitranges", {"metadata": {"name": "c", "namespace": "other"}, "spec": {"limits": more}}
     )
-    seen = look(server, tmp_path)
+    seen = collect_capabilities(server, tmp_path)
     assert seen.container_defaults == {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
 
 
@@ -159,7 +161,7 @@ def test_what_may_not_be_asked_is_unknown_with_the_rule_to_add(server, tmp_path,
         "list events",
         "list limitranges",
     }
-    seen = look(server, tmp_path)
+    seen = collect_capabilities(server, tmp_path)
     assert seen.kubernetes == "1.36.1"
     assert seen.unknown.keys() == {
         "operator_scheduler",
@@ -175,21 +177,21 @@ def test_what_may_not_be_asked_is_unknown_with_the_rule_to_add(server, tmp_path,
     assert seen.unknown["admission_scheduler"].endswith(add.format('""', "pods", "create"))
     assert seen.unknown["suspends_jobs"].endswith(add.format("kubeflow.org", "pytorchjobs", "create"))
     assert seen.unknown["kueue"].endswith(add.format("kueue.x-k8s.io", "localqueues", "list"))
-    one = look(server, tmp_path, namespaces=(NAMESPACE,))
+    one = collect_capabilities(server, tmp_path, namespaces=(NAMESPACE,))
     assert f"add to a Role in namespace {NAMESPACE}: " in one.unknown["kueue"]
 
 
 def test_what_the_cluster_refuses_to_try_is_unknown_for_its_reason(server, tmp_path):
     server.objects.quota = "exceeded quota: all"
-    assert "exceeded quota: all" in look(server, tmp_path).unknown["admission_scheduler"]
+    assert "exceeded quota: all" in collect_capabilities(server, tmp_path).unknown["admission_scheduler"]
     with pytest.raises(ClusterUnavailable, match="is not a valid namespace name"):
-        look(server, tmp_path, "no name")
+        collect_capabilities(server, tmp_path, "no name")
 
 
 def test_a_server_that_does_not_answer_tells_nothing(server, tmp_path):
     server.faults.append(Fault(path="/version", times=1_000, code=503))
     with pytest.raises(ClusterUnavailable):
-        look(server, tmp_path, patience=0.5)
+        collect_capabilities(server, tmp_path, patience=0.5)
 
 
 # ---- use by a server
@@ -197,19 +199,19 @@ def test_a_server_that_does_not_answer_tells_nothing(server, tmp_path):
 Story = Callable[[Served], Awaitable[None]]
 
 
-def tell(server: KubeServer, folder: Path, story: Story, said: Any = AUTO) -> None:
-    async def told() -> None:
+def run_story(server: KubeServer, folder: Path, story: Story, said: Any = AUTO) -> None:
+    async def run() -> None:
         async with (
             opened(options(server, folder, patience=1.0)) as cluster,
             serving(folder, cluster, said, looks=cluster.looking) as here,  # type: ignore[arg-type]
         ):
-            await until(here.cache.ready.is_set)
+            await wait_until(here.cache.ready.is_set)
             await story(here)
 
-    asyncio.run(told())
+    asyncio.run(run())
 
 
-def there(server: KubeServer, plural: str) -> list[Any]:
+def list_objects(server: KubeServer, plural: str) -> list[Any]:
     return [each for key, each in server.do(lambda objects: [*objects.now.items()]) if key[1] == plural]
 
 
@@ -222,8 +224,8 @@ def test_a_job_gets_the_scheduler_that_its_cluster_has_and_the_log_says_why_once
         await here.create(workers=4)
         await here.create(workers=4, execution="f2")
 
-    tell(server, tmp_path, story)
-    assert len(there(server, "podgroups")) == 2
+    run_story(server, tmp_path, story)
+    assert len(list_objects(server, "podgroups")) == 2
     said = [each.message for each in caplog.records if each.message.startswith("gangs of")]
     assert said == [
         f"gangs of flytesnacks/development in namespace {NAMESPACE}: Gangs are for coscheduling (plugin): "
@@ -240,14 +242,14 @@ def test_a_job_of_a_cluster_that_cannot_be_looked_at_is_asked_for_again(server, 
         with pytest.raises(Exception, match="retry"):
             await here.create(workers=4)
 
-    tell(server, tmp_path, auto)
-    assert there(server, "pytorchjobs") == []
+    run_story(server, tmp_path, auto)
+    assert list_objects(server, "pytorchjobs") == []
 
-    async def named(here: Served) -> None:
+    async def create_with_gang(here: Served) -> None:
         await here.create(workers=4)
 
-    tell(server, tmp_path, named, {"kfpytorch": {"gang": {"scheduler": "yunikorn"}}})
-    assert len(there(server, "pytorchjobs")) == 1
+    run_story(server, tmp_path, create_with_gang, {"kfpytorch": {"gang": {"scheduler": "yunikorn"}}})
+    assert len(list_objects(server, "pytorchjobs")) == 1
 
 
 def test_a_queue_that_is_made_after_the_look_is_no_reason_to_refuse(server, tmp_path, monkeypatch):
@@ -259,12 +261,12 @@ def test_a_queue_that_is_made_after_the_look_is_no_reason_to_refuse(server, tmp_
     async def story(here: Served) -> None:
         refused = await here.get(await here.create())
         assert "is not a queue of kueue for this namespace" in refused.message
-        assert there(server, "pytorchjobs") == []
+        assert list_objects(server, "pytorchjobs") == []
         has(server, "kueue.x-k8s.io", "localqueues", {"metadata": {"name": "late", "namespace": NAMESPACE}})
         await here.create(execution="f2")
 
-    tell(server, tmp_path, story, said)
-    (job,) = there(server, "pytorchjobs")
+    run_story(server, tmp_path, story, said)
+    (job,) = list_objects(server, "pytorchjobs")
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "late"
 
 
@@ -279,8 +281,8 @@ def test_what_cannot_be_looked_at_again_is_no_reason_to_refuse(server, tmp_path,
         server.faults.append(Fault(path="/version", times=1_000, code=503))
         await here.create(execution="f2")
 
-    tell(server, tmp_path, story, {"kfpytorch": {"gang": {"scheduler": "kueue", "queue": "late"}}})
-    assert len(there(server, "pytorchjobs")) == 1
+    run_story(server, tmp_path, story, {"kfpytorch": {"gang": {"scheduler": "kueue", "queue": "late"}}})
+    assert len(list_objects(server, "pytorchjobs")) == 1
 
 
 def test_a_full_quota_does_not_change_the_scheduler_of_a_namespace(server, tmp_path, monkeypatch):
@@ -318,18 +320,18 @@ def test_the_cluster_is_looked_at_from_the_start_and_now_and_then(server, tmp_pa
         async with opened(options(server, tmp_path)) as cluster:
             found = CapabilitiesCache(cluster.looking, read(AUTO).kfpytorch.gang, (NAMESPACE,))
             life = asyncio.create_task(found.run())
-            await until(lambda: "no Deployment" in caplog.text)
+            await wait_until(lambda: "no Deployment" in caplog.text)
             assert (await found.get_capabilities("ns")).operator_scheduler is None
             operator(server, "--gang-scheduler-name=volcano")
-            await until(lambda: '"operator-scheduler":"volcano"' in caplog.text)
+            await wait_until(lambda: '"operator-scheduler":"volcano"' in caplog.text)
             assert (await found.get_capabilities(NAMESPACE)).operator_scheduler == "volcano"
             # No task uses the other namespace any more.
-            await until(lambda: set(found._seen) == {NAMESPACE})
+            await wait_until(lambda: set(found._seen) == {NAMESPACE})
             server.stop()
-            await until(lambda: "are unknown; retrying" in caplog.text)
+            await wait_until(lambda: "are unknown; retrying" in caplog.text)
             life.cancel()
             await asyncio.wait([life])
-            server.begin()
+            server.start()
 
     asyncio.run(story())
     said = f"gang capabilities in namespace {NAMESPACE}"

@@ -14,15 +14,15 @@ from kube_world import (
     NAME,
     PODS,
     Heard,
+    apply,
     event,
     following,
     job,
     opened,
     options,
     pod,
-    put,
     remove,
-    until,
+    wait_until,
 )
 from kubernetes_messages import frame
 
@@ -51,24 +51,24 @@ def followed(server, tmp_path, check, **said):
 
 
 def test_all_that_is_there_is_told_and_then_every_change(server, tmp_path):
-    server.do(put(JOBS, job()))
-    server.do(put(PODS, pod()))
-    server.do(put(PODS, {**pod("stranger"), "metadata": {"name": "stranger"}}))
-    server.do(put(EVENTS, event("Scheduled")))
-    server.do(put(EVENTS, event("Pulling", name="stranger")))
+    server.do(apply(JOBS, job()))
+    server.do(apply(PODS, pod()))
+    server.do(apply(PODS, {**pod("stranger"), "metadata": {"name": "stranger"}}))
+    server.do(apply(EVENTS, event("Scheduled")))
+    server.do(apply(EVENTS, event("Pulling", name="stranger")))
 
     async def check(heard):
         assert sorted(heard.replaced) == ["Event", "Job", "Pod", "PodGroup"]
         assert heard.names() == [NAME]
         assert heard.names(Pod) == [REPLICA]
         assert heard.events == ["Scheduled"]
-        server.do(put(PODS, pod(phase="Running")))
-        server.do(put(EVENTS, event("Started")))
-        server.do(put(JOBS, job(OTHER)))
-        await until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
-        await until(lambda: heard.events == ["Scheduled", "Started"] and heard.names() == [NAME, OTHER])
+        server.do(apply(PODS, pod(phase="Running")))
+        server.do(apply(EVENTS, event("Started")))
+        server.do(apply(JOBS, job(OTHER)))
+        await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+        await wait_until(lambda: heard.events == ["Scheduled", "Started"] and heard.names() == [NAME, OTHER])
         server.do(remove(JOBS, NAME))
-        await until(lambda: heard.names() == [OTHER])
+        await wait_until(lambda: heard.names() == [OTHER])
         assert heard.dropped[-1].uid
 
     followed(server, tmp_path, check)
@@ -77,7 +77,7 @@ def test_all_that_is_there_is_told_and_then_every_change(server, tmp_path):
 def test_a_long_list_comes_in_pages(server, tmp_path):
     names = [f"f{number}-n0-0-0123456789ab" for number in range(7)]
     for name in names:
-        server.do(put(JOBS, job(name)))
+        server.do(apply(JOBS, job(name)))
 
     async def check(heard):
         assert heard.names() == names
@@ -89,7 +89,7 @@ def test_a_long_list_comes_in_pages(server, tmp_path):
 
 def test_a_list_that_expires_in_its_middle_is_begun_anew(server, tmp_path):
     for number in range(5):
-        server.do(put(JOBS, job(f"f{number}-n0-0-0123456789ab")))
+        server.do(apply(JOBS, job(f"f{number}-n0-0-0123456789ab")))
     asked = []
 
     def change():
@@ -109,10 +109,10 @@ def test_a_list_that_expires_in_its_middle_is_begun_anew(server, tmp_path):
 
 def test_a_page_of_which_one_pod_cannot_be_read_is_asked_for_again_as_a_whole(server, tmp_path):
     names = [f"{job}-master-0" for job in (NAME, OTHER)]
-    server.do(put(JOBS, job()))
-    server.do(put(JOBS, job(OTHER)))
+    server.do(apply(JOBS, job()))
+    server.do(apply(JOBS, job(OTHER)))
     for each in names:
-        server.do(put(PODS, pod(each)))
+        server.do(apply(PODS, pod(each)))
     # A state that is not a valid message, in a page that is not the last one.
     broken = pods_pb2.Pod(metadata={"name": b"p"}, status={"container_statuses": [{"state": b"\xff"}]})
     page = pods_pb2.PodList(metadata={"resource_version": b"1", "rest": b"more"}, items=[broken])
@@ -144,10 +144,10 @@ def test_a_page_of_which_one_pod_cannot_be_read_is_asked_for_again_as_a_whole(se
 )
 @pytest.mark.parametrize(("place", "page"), [("pytorchjobs", 1), ("pytorchjobs", 250), ("/pods", 1)])
 def test_a_list_is_asked_for_until_it_is_complete(server, tmp_path, fault, place, page):
-    server.do(put(JOBS, job()))
-    server.do(put(JOBS, job(OTHER)))
-    server.do(put(PODS, pod()))
-    server.do(put(PODS, pod(f"{OTHER}-master-0")))
+    server.do(apply(JOBS, job()))
+    server.do(apply(JOBS, job(OTHER)))
+    server.do(apply(PODS, pod()))
+    server.do(apply(PODS, pod(f"{OTHER}-master-0")))
     server.faults.append(replace(fault, path=place, times=2))
 
     async def check(heard):
@@ -197,40 +197,40 @@ def test_a_list_is_asked_for_until_it_is_complete(server, tmp_path, fault, place
     ],
 )
 def test_a_watch_that_breaks_loses_nothing(server, tmp_path, fault):
-    server.do(put(PODS, pod()))
+    server.do(apply(PODS, pod()))
     fault.path, fault.watch, fault.times = "/pods", True, 2
     server.faults.append(fault)
 
     async def check(heard):
-        server.do(put(PODS, pod(phase="Running")))
-        await until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
-        await until(lambda: fault.times == 0)  # A list may have delivered the change before.
+        server.do(apply(PODS, pod(phase="Running")))
+        await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+        await wait_until(lambda: fault.times == 0)  # A list may have delivered the change before.
 
     followed(server, tmp_path, check)
 
 
 def test_a_server_that_has_no_protobuf_is_followed_as_well(server, tmp_path):
     server.protobuf = False
-    server.do(put(PODS, pod()))
+    server.do(apply(PODS, pod()))
 
     async def check(heard):
         assert heard.names(Pod) == [REPLICA]
-        server.do(put(PODS, pod(phase="Running")))
-        await until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+        server.do(apply(PODS, pod(phase="Running")))
+        await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
         server.do(remove(PODS, REPLICA))
-        await until(lambda: heard.names(Pod) == [])
+        await wait_until(lambda: heard.names(Pod) == [])
         assert heard.replaced.count("Pod") == 1
 
     followed(server, tmp_path, check)
 
 
 def test_of_a_pod_that_is_too_long_nothing_is_told_but_of_the_next(server, tmp_path, caplog):
-    server.do(put(PODS, pod()))
+    server.do(apply(PODS, pod()))
 
     async def check(heard):
-        server.do(put(PODS, pod(phase="Running", containers=["x" * (1 << 24)])))
-        server.do(put(PODS, pod(OTHER)))
-        await until(lambda: heard.names(Pod) == [REPLICA, OTHER])
+        server.do(apply(PODS, pod(phase="Running", containers=["x" * (1 << 24)])))
+        server.do(apply(PODS, pod(OTHER)))
+        await wait_until(lambda: heard.names(Pod) == [REPLICA, OTHER])
         assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
 
     followed(server, tmp_path, check)
@@ -238,7 +238,7 @@ def test_of_a_pod_that_is_too_long_nothing_is_told_but_of_the_next(server, tmp_p
 
 
 def test_what_went_while_a_watch_had_expired_is_gone(server, tmp_path):
-    server.do(put(PODS, pod()))
+    server.do(apply(PODS, pod()))
 
     async def check(heard):
         def away(objects):
@@ -246,7 +246,7 @@ def test_what_went_while_a_watch_had_expired_is_gone(server, tmp_path):
             objects.compact()
 
         server.do(away)
-        await until(lambda: heard.names(Pod) == [])
+        await wait_until(lambda: heard.names(Pod) == [])
         assert heard.replaced.count("Pod") == 2
 
     followed(server, tmp_path, check)
@@ -254,7 +254,7 @@ def test_what_went_while_a_watch_had_expired_is_gone(server, tmp_path):
 
 def test_nothing_is_forgotten_while_a_list_is_half_told(server, tmp_path):
     for number in range(4):
-        server.do(put(JOBS, job(f"f{number}-n0-0-0123456789ab")))
+        server.do(apply(JOBS, job(f"f{number}-n0-0-0123456789ab")))
 
     async def check(heard):
         before = heard.names()
@@ -262,38 +262,38 @@ def test_nothing_is_forgotten_while_a_list_is_half_told(server, tmp_path):
         server.faults.append(Fault(path="pytorchjobs", times=2, code=503))
         server.do(lambda objects: objects.compact())
         server.cut()
-        await until(lambda: all(fault.times == 0 for fault in server.faults))
+        await wait_until(lambda: all(fault.times == 0 for fault in server.faults))
         assert heard.names() == before
-        await until(lambda: heard.replaced.count("Job") == 2)
+        await wait_until(lambda: heard.replaced.count("Job") == 2)
         assert heard.names() == before
 
     followed(server, tmp_path, check, page=2)
 
 
 def test_a_watch_that_stalls_is_left(server, tmp_path):
-    server.do(put(PODS, pod()))
+    server.do(apply(PODS, pod()))
 
     async def check(heard):
         server.mute = True
-        server.do(put(PODS, pod(phase="Running")))
+        server.do(apply(PODS, pod(phase="Running")))
         await asyncio.sleep(0.5)
         assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
         server.mute = False
-        await until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+        await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
 
     followed(server, tmp_path, check, silence=0.4)
 
 
 def test_a_server_that_was_restarted_is_found_again(server, tmp_path, caplog):
     caplog.set_level(logging.INFO)
-    server.do(put(PODS, pod()))
+    server.do(apply(PODS, pod()))
 
     async def check(heard):
         await asyncio.to_thread(server.stop)
         await asyncio.sleep(0.7)
-        server.objects.put((*PODS, "ns", REPLICA), pod(phase="Running"))
-        await asyncio.to_thread(server.begin)
-        await until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+        server.objects.apply((*PODS, "ns", REPLICA), pod(phase="Running"))
+        await asyncio.to_thread(server.start)
+        await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
         assert heard.replaced.count("Pod") == 1
 
     followed(server, tmp_path, check)
@@ -302,7 +302,7 @@ def test_a_server_that_was_restarted_is_found_again(server, tmp_path, caplog):
 
 
 def test_a_group_of_an_api_that_appears_later_is_found(server, tmp_path):
-    server.do(put(JOBS, job()))
+    server.do(apply(JOBS, job()))
     workload = {
         "kind": "Workload",
         "metadata": {
@@ -313,31 +313,31 @@ def test_a_group_of_an_api_that_appears_later_is_found(server, tmp_path):
         "spec": {"queueName": "gpus", "active": False},
         "status": {"conditions": [{"type": "QuotaReserved", "status": "False", "message": "wait"}]},
     }
-    server.do(put(WORKLOADS, workload))
+    server.do(apply(WORKLOADS, workload))
 
     async def check(heard):
         assert heard.names(PodGroup) == []
         server.groups["kueue.x-k8s.io"] = {"workloads": "v1beta2"}
-        await until(lambda: heard.names(PodGroup) == [NAME])
+        await wait_until(lambda: heard.names(PodGroup) == [NAME])
         group = heard.there["PodGroup"]["ns", NAME]
         assert (group.kind, group.queue, group.active) == ("Workload", "gpus", False)
         assert group.conditions[0].message == "wait"
         server.do(remove(WORKLOADS, "pytorchjob-f1-5f3a1"))
-        await until(lambda: heard.names(PodGroup) == [])
+        await wait_until(lambda: heard.names(PodGroup) == [])
 
     followed(server, tmp_path, check)
 
 
 def test_what_may_not_be_seen_is_named_once_and_delays_nothing_else(server, tmp_path, caplog):
     server.forbidden |= {"list events", "list pods"}
-    server.do(put(JOBS, job()))
-    server.do(put(PODS, pod()))
+    server.do(apply(JOBS, job()))
+    server.do(apply(PODS, pod()))
 
     async def check(heard):
         assert (heard.names(), heard.names(Pod)) == ([NAME], [])
-        await until(lambda: sum(each == "GET /api/v1/pods" for each in server.asked) >= 3)
+        await wait_until(lambda: sum(each == "GET /api/v1/pods" for each in server.asked) >= 3)
         server.forbidden.clear()
-        await until(lambda: heard.names(Pod) == [REPLICA])
+        await wait_until(lambda: heard.names(Pod) == [REPLICA])
 
     followed(server, tmp_path, check)
     said = [record.message for record in caplog.records if "permission is missing" in record.message]
@@ -356,10 +356,10 @@ def test_a_server_that_may_not_see_a_job_is_not_complete(server, tmp_path):
         async with opened(options(server, tmp_path)) as cluster:
             heard = Heard()
             task = asyncio.create_task(cluster.watch(heard))
-            await until(lambda: sum("pytorchjobs" in each for each in server.asked) >= 3)
+            await wait_until(lambda: sum("pytorchjobs" in each for each in server.asked) >= 3)
             assert "Job" not in heard.there
             server.forbidden.clear()
-            await until(heard.complete)
+            await wait_until(heard.complete)
             task.cancel()
             await asyncio.wait([task])
 
@@ -367,13 +367,13 @@ def test_a_server_that_may_not_see_a_job_is_not_complete(server, tmp_path):
 
 
 def test_only_the_namespaces_that_are_allowed_are_asked_for(server, tmp_path):
-    server.do(put(JOBS, job()))
+    server.do(apply(JOBS, job()))
     other = job(OTHER)
     other["metadata"]["namespace"] = "other"
-    server.do(put(JOBS, other))
+    server.do(apply(JOBS, other))
     third = job("f3-n0-0-0123456789ab")
     third["metadata"]["namespace"] = "third"
-    server.do(put(JOBS, third))
+    server.do(apply(JOBS, third))
 
     async def check(heard):
         assert heard.names() == [NAME, OTHER]
@@ -383,36 +383,36 @@ def test_only_the_namespaces_that_are_allowed_are_asked_for(server, tmp_path):
         server.do(lambda objects: objects.compact())
         server.cut()
         # A list of one namespace does not affect the other one.
-        await until(lambda: heard.replaced.count("Job") >= 3)
+        await wait_until(lambda: heard.replaced.count("Job") >= 3)
         assert heard.names() == [NAME, OTHER]
 
     followed(server, tmp_path, check, namespaces=("ns", "other"))
 
 
 def test_an_object_of_no_shape_stops_nothing(server, tmp_path):
-    server.do(put(JOBS, job()))
+    server.do(apply(JOBS, job()))
 
     async def check(heard):
         odd = {"name": "odd-n0-0-0123456789ab", "namespace": "ns", "labels": {"kfpytorch.flyte.org/job": "x"}}
-        server.do(put(JOBS, {"metadata": {**odd, "annotations": []}, "spec": [], "status": "no"}))
-        server.do(put(JOBS, job(OTHER)))
-        await until(lambda: OTHER in heard.names())
+        server.do(apply(JOBS, {"metadata": {**odd, "annotations": []}, "spec": [], "status": "no"}))
+        server.do(apply(JOBS, job(OTHER)))
+        await wait_until(lambda: OTHER in heard.names())
         assert "odd-n0-0-0123456789ab" in heard.names()
 
     followed(server, tmp_path, check)
 
 
 def test_events_are_told_once_though_they_are_listed_anew(server, tmp_path):
-    server.do(put(JOBS, job()))
-    server.do(put(EVENTS, event("Scheduled")))
+    server.do(apply(JOBS, job()))
+    server.do(apply(EVENTS, event("Scheduled")))
 
     async def check(heard):
-        def more(objects):
-            objects.put((*EVENTS, "ns", "new"), event("Pulled"))
+        def add_event(objects):
+            objects.apply((*EVENTS, "ns", "new"), event("Pulled"))
             objects.compact()
 
-        server.do(more)
-        await until(lambda: "Pulled" in heard.events)
+        server.do(add_event)
+        await wait_until(lambda: "Pulled" in heard.events)
         assert heard.events == ["Scheduled", "Pulled"]
 
     followed(server, tmp_path, check)
@@ -423,7 +423,7 @@ def test_closing_ends_what_is_followed(server, tmp_path):
         async with opened(options(server, tmp_path)) as cluster:
             heard = Heard()
             task = asyncio.create_task(cluster.watch(heard))
-            await until(heard.complete)
+            await wait_until(heard.complete)
             await cluster.close()
             assert task.done()
 
@@ -440,16 +440,16 @@ def test_how_each_kind_stands_is_counted_and_so_is_what_stood_in_the_way(server,
             cluster.sight.trouble = troubles.append
             async with following(cluster):
                 counts = cluster.sight.count_watches
-                await until(lambda: counts().get(("workloads.kueue.x-k8s.io", "synced")) == 2)
-                await until(lambda: counts().get(("podgroups.scheduling.volcano.sh", "not_served")) == 2)
-                await until(lambda: counts().get(("events about a Pod", "forbidden")) == 2)
+                await wait_until(lambda: counts().get(("workloads.kueue.x-k8s.io", "synced")) == 2)
+                await wait_until(lambda: counts().get(("podgroups.scheduling.volcano.sh", "not_served")) == 2)
+                await wait_until(lambda: counts().get(("events about a Pod", "forbidden")) == 2)
                 assert {"Forbidden"} == set(troubles)
                 assert counts()["pods", "synced"] == 2
                 server.stop()
-                await until(lambda: counts().get(("pods", "stale")) == 2)
+                await wait_until(lambda: counts().get(("pods", "stale")) == 2)
                 assert "ClusterUnavailable" in troubles
-                server.begin()
-                await until(lambda: counts().get(("pods", "synced")) == 2)
+                server.start()
+                await wait_until(lambda: counts().get(("pods", "synced")) == 2)
                 assert ("pods", "stale") not in counts()
 
     asyncio.run(check())

@@ -20,7 +20,7 @@ from hostile_requests import Request
 from kube_nobodys import names
 from kube_served import Serving, serve
 from kube_server import KubeServer, served
-from serving import ASYNC, NAMESPACE, metadata, template, until
+from serving import ASYNC, NAMESPACE, metadata, template, wait_until
 
 from backend_plugin.shell.allocator import TRIM_SECONDS
 
@@ -153,9 +153,9 @@ def test_hostile_requests_neither_stop_the_server_nor_stay_in_its_memory(
         before = process.memory_info().rss
         with probing(serving) as durations:
             codes = asyncio.run(attack(serving.endpoint, chosen))
-            asyncio.run(until(lambda: not names(api), 60))
+            asyncio.run(wait_until(lambda: not names(api), 60))
         # The server returns free memory to the system at an interval.
-        asyncio.run(until(lambda: process.memory_info().rss - before < MOST_GROWN, 2 * TRIM_SECONDS))
+        asyncio.run(wait_until(lambda: process.memory_info().rss - before < MOST_GROWN, 2 * TRIM_SECONDS))
         grown = process.memory_info().rss - before
     longest = max(net for _, net in durations)
     print(f"{len(durations)} probes, {max(durations)=}, {longest=} s, {grown / 2**20:.0f} MB more", codes)

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import pytest
 from kube_server import Fault, served
-from kube_world import NAME, PODS, opened, options, pod, put
+from kube_world import NAME, PODS, apply, opened, options, pod
 
 from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest, ObjectName
 
@@ -17,7 +17,7 @@ TOLD = [LogLine(time=line.partition(" ")[0], text=line.partition(" ")[2]) for li
 @pytest.fixture
 def server():
     with served() as server:
-        server.do(put(PODS, pod(phase="Succeeded")))
+        server.do(apply(PODS, pod(phase="Succeeded")))
         yield server
 
 
@@ -33,20 +33,20 @@ def lines_of(server, tmp_path, uid=None, **said):
     return asyncio.run(all_of_it())
 
 
-def asked(server):
+def list_log_queries(server):
     return [each.partition("?")[2] for each in server.asked if "/log" in each]
 
 
 def test_all_lines_with_their_times(server, tmp_path):
     server.logs[REPLICA] = [LINES]
     assert lines_of(server, tmp_path) == TOLD
-    assert asked(server) == ["container=pytorch&timestamps=true"]
+    assert list_log_queries(server) == ["container=pytorch&timestamps=true"]
 
 
 def test_the_last_lines_of_the_run_before(server, tmp_path):
     server.logs[REPLICA] = [LINES]
     assert lines_of(server, tmp_path, tail=2, previous=True) == TOLD[2:]
-    assert asked(server) == ["container=pytorch&timestamps=true&previous=true&tailLines=2"]
+    assert list_log_queries(server) == ["container=pytorch&timestamps=true&previous=true&tailLines=2"]
 
 
 def test_a_line_may_be_blank_or_longer_than_anybody_reads(server, tmp_path):
@@ -59,14 +59,14 @@ def test_a_line_may_be_blank_or_longer_than_anybody_reads(server, tmp_path):
 def test_what_is_not_there_has_no_lines(server, tmp_path):
     assert lines_of(server, tmp_path) == []
     assert lines_of(server, tmp_path, uid="another") == []
-    server.do(put(PODS, pod(nodeName="")))
+    server.do(apply(PODS, pod(nodeName="")))
     assert lines_of(server, tmp_path) == []
     server.objects.now.clear()
     assert lines_of(server, tmp_path, follow=True) == []
 
 
 def test_following_goes_on_over_restarts_until_the_container_has_ended_for_good(server, tmp_path):
-    server.do(put(PODS, pod(phase="Running", restartPolicy="OnFailure")))
+    server.do(apply(PODS, pod(phase="Running", restartPolicy="OnFailure")))
     server.logs[REPLICA] = [LINES[:2], LINES[1:3], LINES[2:]]
 
     async def all_of_it():
@@ -79,17 +79,17 @@ def test_following_goes_on_over_restarts_until_the_container_has_ended_for_good(
             async for line in cluster.read_log(name, request):
                 found.append(line)
                 if line == TOLD[2]:
-                    server.do(put(PODS, pod(phase="Succeeded")))
+                    server.do(apply(PODS, pod(phase="Succeeded")))
             return found
 
     assert asyncio.run(all_of_it()) == TOLD
-    assert "follow=true" in asked(server)[0]
-    assert "sinceTime=2026-01-01T00:00:01Z" in asked(server)[1]
-    assert "follow" not in asked(server)[2]
+    assert "follow=true" in list_log_queries(server)[0]
+    assert "sinceTime=2026-01-01T00:00:01Z" in list_log_queries(server)[1]
+    assert "follow" not in list_log_queries(server)[2]
 
 
 def test_following_goes_on_over_a_connection_that_breaks(server, tmp_path):
-    server.do(put(PODS, pod(phase="Running")))
+    server.do(apply(PODS, pod(phase="Running")))
     server.logs[REPLICA] = [[*LINES[:2], "<reset>"], LINES]
 
     async def all_of_it():
@@ -113,7 +113,7 @@ def test_a_node_writes_its_own_zone_and_may_put_its_clock_back(server, tmp_path)
         "2026-01-01T02:00:04.000000000+02:00 at the same time",
         "2026-01-01T02:00:06.000000000+02:00 after",
     ]
-    server.do(put(PODS, pod(phase="Running")))
+    server.do(apply(PODS, pod(phase="Running")))
     server.logs[REPLICA] = [zoned[:3], zoned[2:]]
 
     async def all_of_it():
@@ -128,7 +128,7 @@ def test_a_node_writes_its_own_zone_and_may_put_its_clock_back(server, tmp_path)
             return found
 
     assert asyncio.run(all_of_it()) == ["before", "put back", "at the same time", "after"]
-    assert "sinceTime=2026-01-01T00:00:04Z" in asked(server)[1]
+    assert "sinceTime=2026-01-01T00:00:04Z" in list_log_queries(server)[1]
 
 
 def test_following_goes_on_when_a_node_answers_again(server, tmp_path):

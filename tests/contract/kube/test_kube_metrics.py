@@ -16,7 +16,7 @@ from flyteidl.admin import agent_pb2 as admin
 from flyteidl.service import agent_pb2_grpc
 from kube_served import serve
 from kube_server import Fault, KubeServer, served
-from kube_world import JOBS, NAME, PODS, job, pod, put
+from kube_world import JOBS, NAME, PODS, apply, job, pod
 from prometheus_client.parser import text_string_to_metric_families
 from serving import metadata, template
 
@@ -89,7 +89,7 @@ def scraped(server: KubeServer, folder: Path) -> Iterator[Scraped]:
         yield Scraped(port, it.endpoint)
 
 
-def until(true: Callable[[], bool], seconds: float = 60) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "it did not come about"
@@ -101,16 +101,16 @@ def asked_for(server: KubeServer, method: str) -> int:
 
 
 def verdict(server: KubeServer) -> str:
-    annotations = server.do(lambda objects: objects.of((*JOBS, "ns", NAME)))["metadata"].get(
+    annotations = server.do(lambda objects: objects.get((*JOBS, "ns", NAME)))["metadata"].get(
         "annotations", {}
     )
     return str(annotations.get(ANNOTATION, ""))
 
 
 def test_every_metric_of_the_pages_and_the_chart_is_exported(server: KubeServer, tmp_path: Path) -> None:
-    server.do(put(JOBS, job()))
+    server.do(apply(JOBS, job()))
     with scraped(server, tmp_path) as it:
-        until(lambda: it.value("jobs", phase="QUEUED", task_namespace="ns", queue="") == 1)
+        wait_until(lambda: it.value("jobs", phase="QUEUED", task_namespace="ns", queue="") == 1)
         text = it.text()
     types = dict(re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE))
     assert {name for name in types if name.startswith("kfpytorch_")} == {
@@ -134,16 +134,16 @@ def test_every_metric_of_the_pages_and_the_chart_is_exported(server: KubeServer,
 
 
 def test_the_page_shows_the_versions_and_the_age_of_the_watches(server: KubeServer, tmp_path: Path) -> None:
-    server.do(put(JOBS, job()))
+    server.do(apply(JOBS, job()))
     with scraped(server, tmp_path) as it:
         assert it.value("build_info", version=read_version(), python=platform.python_version()) == 1
         server.mute = True
         # Without data the age grows; every scrape computes it.
-        until(lambda: it.value("watch_age_seconds", kind="pods") > 1)
+        wait_until(lambda: it.value("watch_age_seconds", kind="pods") > 1)
         before = it.value("watch_age_seconds", kind="pods")
         server.mute = False
-        server.do(put(PODS, pod()))
-        until(lambda: it.value("watch_age_seconds", kind="pods") < before)
+        server.do(apply(PODS, pod()))
+        wait_until(lambda: it.value("watch_age_seconds", kind="pods") < before)
         ages = {
             dict(labels)["kind"] for name, labels in it.samples() if name == "kfpytorch_watch_age_seconds"
         }
@@ -151,39 +151,39 @@ def test_the_page_shows_the_versions_and_the_age_of_the_watches(server: KubeServ
 
 
 def test_a_restarted_server_does_not_count_a_failure_again(server: KubeServer, tmp_path: Path) -> None:
-    server.do(put(JOBS, job(status=FAILED)))
+    server.do(apply(JOBS, job(status=FAILED)))
     with scraped(server, tmp_path) as it:
-        until(it.has_stored_all)
+        wait_until(it.has_stored_all)
         assert it.failures() == 1
     first = verdict(server)
     with scraped(server, tmp_path) as it:
-        until(it.has_stored_all)
+        wait_until(it.has_stored_all)
         assert it.failures() == 0
     assert verdict(server) == first
 
 
 def test_two_servers_count_a_failure_once(server: KubeServer, tmp_path: Path) -> None:
     """Both read the job before one of them can store its verdict."""
-    server.do(put(JOBS, job()))
+    server.do(apply(JOBS, job()))
     with scraped(server, tmp_path / "a") as one, scraped(server, tmp_path / "b") as two:
         server.faults.append(Fault("PATCH", path=f"/pytorchjobs/{NAME}", code=503, times=10**6))
-        server.do(put(JOBS, job(status=FAILED)))
+        server.do(apply(JOBS, job(status=FAILED)))
         for each in (one, two):
-            until(lambda each=each: each.value("background_operations", operation="clean_up") == 1)
-        until(lambda: all(asked_for(server, method) >= 2 for method in ("GET", "PATCH")))
+            wait_until(lambda each=each: each.value("background_operations", operation="clean_up") == 1)
+        wait_until(lambda: all(asked_for(server, method) >= 2 for method in ("GET", "PATCH")))
         server.faults.clear()
         for each in (one, two):
-            until(each.has_stored_all)
+            wait_until(each.has_stored_all)
         assert one.failures() + two.failures() == 1
         assert verdict(server)
 
 
 def test_a_count_survives_a_lost_response(server: KubeServer, tmp_path: Path) -> None:
-    server.do(put(JOBS, job()))
+    server.do(apply(JOBS, job()))
     server.faults.append(Fault("PATCH", path=f"/pytorchjobs/{NAME}", reset="after"))
     with scraped(server, tmp_path) as it:
-        server.do(put(JOBS, job(status=FAILED)))
-        until(it.has_stored_all)
+        server.do(apply(JOBS, job(status=FAILED)))
+        wait_until(it.has_stored_all)
         assert it.failures() == 1
 
 
@@ -201,14 +201,14 @@ def test_the_server_that_created_a_job_measures_how_long_it_waits(server: KubeSe
             meta = stub.CreateTask(request, timeout=20).resource_meta
         key = (*JOBS, namespace, job_ref.decode(meta).name)
         for each in (one, two):
-            until(lambda each=each: each.value("oldest_waiting_job_seconds") > 0)
+            wait_until(lambda each=each: each.value("oldest_waiting_job_seconds") > 0)
         assert one.value("job_wait_duration_seconds_count") == 0
         created = {"type": "Created", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
         running = {**created, "type": "Running"}
         status = {"startTime": "2026-01-01T00:00:00Z", "conditions": [created, running]}
-        server.do(lambda objects: objects.put(key, {**objects.of(key), "status": status}))
+        server.do(lambda objects: objects.apply(key, {**objects.get(key), "status": status}))
         for each in (one, two):
-            until(
+            wait_until(
                 lambda each=each: each.value("jobs", phase="RUNNING", task_namespace=namespace, queue="") == 1
             )
         for name in ("job_wait_duration_seconds", "job_start_duration_seconds"):

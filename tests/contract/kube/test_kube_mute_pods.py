@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kube_server import Fault, KubeServer, served
 from kube_world import IDENTITY, JOBS, PODS, event, opened, options
-from serving import NAMESPACE, Served, serving, until
+from serving import NAMESPACE, Served, serving, wait_until
 
 from backend_plugin.core import verdict_annotation
 from backend_plugin.core.job_ref import decode
@@ -27,24 +27,24 @@ def server() -> Iterator[KubeServer]:
         yield server
 
 
-def tell(server: KubeServer, folder: Path, story: Story) -> None:
-    async def told() -> None:
+def run_story(server: KubeServer, folder: Path, story: Story) -> None:
+    async def run() -> None:
         async with opened(options(server, folder, patience=1.0)) as cluster:
             here: Any = cluster
             async with serving(folder, here) as there:
-                await until(there.cache.ready.is_set)
+                await wait_until(there.cache.ready.is_set)
                 await story(there)
 
-    asyncio.run(told())
+    asyncio.run(run())
 
 
 def ago(seconds: float) -> str:
     return (datetime.now(timezone.utc) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def put(server: KubeServer, place: tuple[str, str], manifest: Any) -> None:
+def store_object(server: KubeServer, place: tuple[str, str], manifest: Any) -> None:
     key = (*place, NAMESPACE, manifest["metadata"]["name"])
-    server.do(lambda objects: objects.put(key, manifest))
+    server.do(lambda objects: objects.apply(key, manifest))
 
 
 def the_job(server: KubeServer, name: str) -> Any:
@@ -64,14 +64,14 @@ def pod(server: KubeServer, name: str, replica: str, phase: str, state: Any) -> 
     }
     status = {"phase": phase, "containerStatuses": [{"name": "pytorch", "state": state}]}
     spec = {"nodeName": "n", "containers": [{"name": "pytorch"}]}
-    put(server, PODS, {"metadata": metadata, "spec": spec, "status": status})
+    store_object(server, PODS, {"metadata": metadata, "spec": spec, "status": status})
 
 
 def becomes(server: KubeServer, name: str, kind: str, since: float) -> None:
     """Set a condition of the job as the operator does."""
     said = {"type": kind, "status": "True", "reason": f"PyTorchJob{kind}", "lastTransitionTime": ago(since)}
     status = {"startTime": ago(60), "conditions": [said]}
-    put(server, JOBS, {**the_job(server, name), "status": status})
+    store_object(server, JOBS, {**the_job(server, name), "status": status})
 
 
 async def running(server: KubeServer, here: Served) -> tuple[bytes, str]:
@@ -80,8 +80,8 @@ async def running(server: KubeServer, here: Served) -> tuple[bytes, str]:
     becomes(server, name, "Running", 30)
     for replica in ("master-0", "worker-0"):
         pod(server, name, replica, "Running", {"running": {"startedAt": ago(30)}})
-    await until(lambda: is_phase(here, meta, "RUNNING"))
-    await until(lambda: all(len(entry.pods) == 2 for entry in here.cache))
+    await wait_until(lambda: is_phase(here, meta, "RUNNING"))
+    await wait_until(lambda: all(len(entry.pods) == 2 for entry in here.cache))
     return meta, name
 
 
@@ -97,13 +97,13 @@ async def is_phase(here: Served, meta: bytes, phase: str) -> bool:
     return await here.phase(meta) == phase
 
 
-async def ended(here: Served, meta: bytes) -> list[str]:
+async def wait_for_end(here: Served, meta: bytes) -> list[str]:
     """Return the last phase, after the verdict was stored."""
     phases = ["RUNNING"]
     while phases[-1] == "RUNNING":
         await asyncio.sleep(0.05)
         phases.append(await here.phase(meta))
-    await until(lambda: len(here.orders) == 0)
+    await wait_until(lambda: len(here.orders) == 0)
     return phases[-1:]
 
 
@@ -125,14 +125,16 @@ def test_why_a_job_failed_is_asked_for_once_and_is_final(server, tmp_path, proto
         meta, name = await running(server, here)
         server.muted.add("pods")
         fails(server, name)
-        assert await ended(here, meta) == ["FAILED"]
+        assert await wait_for_end(here, meta) == ["FAILED"]
         assert "worker-0 failed: exit code 3" in (await here.get(meta)).message
         # GetTask may return the verdict before the server has begun to write it.
-        await until(lambda: verdict_annotation.ANNOTATION in the_job(server, name)["metadata"]["annotations"])
+        await wait_until(
+            lambda: verdict_annotation.ANNOTATION in the_job(server, name)["metadata"]["annotations"]
+        )
         assert (written(server, name).retry, written(server, name).reason) == (False, "ExitCode")
         assert lists(server) == 1
 
-    tell(server, tmp_path, story)
+    run_story(server, tmp_path, story)
 
 
 def test_what_the_operator_saw_is_no_reason_not_to_ask_its_pod(server, tmp_path):
@@ -143,14 +145,14 @@ def test_what_the_operator_saw_is_no_reason_not_to_ask_its_pod(server, tmp_path)
             "ExitedWithCode", "PyTorchJob", name, message=f"Pod: ns.{name}-worker-0 exited with code 1"
         )
         metadata = {**seen["metadata"], "namespace": NAMESPACE}
-        put(server, ("", "events"), {**seen, "metadata": metadata, "lastTimestamp": ago(7)})
-        await until(lambda: all(entry.events for entry in here.cache))
+        store_object(server, ("", "events"), {**seen, "metadata": metadata, "lastTimestamp": ago(7)})
+        await wait_until(lambda: all(entry.events for entry in here.cache))
         fails(server, name)
-        assert await ended(here, meta) == ["FAILED"]
+        assert await wait_for_end(here, meta) == ["FAILED"]
         assert "worker-0 failed: exit code 3" in (await here.get(meta)).message
         assert lists(server) == 1
 
-    tell(server, tmp_path, story)
+    run_story(server, tmp_path, story)
 
 
 def test_an_api_server_that_does_not_answer_is_asked_again_and_nothing_is_decided(server, tmp_path, caplog):
@@ -161,13 +163,13 @@ def test_an_api_server_that_does_not_answer_is_asked_again_and_nothing_is_decide
         server.muted.add("pods")
         server.faults.append(trouble)
         fails(server, name)
-        await until(lambda: "retrying in" in caplog.text)
+        await wait_until(lambda: "retrying in" in caplog.text)
         told = await here.get(meta)
         assert told.message == "the job has ended; its remaining state is being read"
         trouble.times = 0
-        assert await ended(here, meta) == ["FAILED"]
+        assert await wait_for_end(here, meta) == ["FAILED"]
 
-    tell(server, tmp_path, story)
+    run_story(server, tmp_path, story)
 
 
 def test_where_pods_may_not_be_listed_the_job_is_judged_without(server, tmp_path, caplog):
@@ -176,9 +178,9 @@ def test_where_pods_may_not_be_listed_the_job_is_judged_without(server, tmp_path
         server.muted.add("pods")
         server.forbidden.add("list pods")
         fails(server, name)
-        assert await ended(here, meta) == ["RETRYABLE_FAILED"]
+        assert await wait_for_end(here, meta) == ["RETRYABLE_FAILED"]
 
-    tell(server, tmp_path, story)
+    run_story(server, tmp_path, story)
     assert '{apiGroups: [""], resources: [pods], verbs: [list, watch]}' in caplog.text
 
 
@@ -186,10 +188,10 @@ def test_nothing_is_asked_where_the_watch_has_told_why(server, tmp_path):
     async def story(here: Served) -> None:
         meta, name = await running(server, here)
         fails(server, name)
-        assert await ended(here, meta) == ["FAILED"]
+        assert await wait_for_end(here, meta) == ["FAILED"]
         assert lists(server) == 0
 
-    tell(server, tmp_path, story)
+    run_story(server, tmp_path, story)
 
 
 def test_nothing_is_asked_of_a_job_that_has_succeeded(server, tmp_path):
@@ -197,10 +199,10 @@ def test_nothing_is_asked_of_a_job_that_has_succeeded(server, tmp_path):
         meta, name = await running(server, here)
         server.muted.add("pods")
         becomes(server, name, "Succeeded", 7)
-        assert await ended(here, meta) == ["SUCCEEDED"]
+        assert await wait_for_end(here, meta) == ["SUCCEEDED"]
         assert lists(server) == 0
 
-    tell(server, tmp_path, story)
+    run_story(server, tmp_path, story)
 
 
 @pytest.mark.parametrize(("namespace", "job"), [("../x", "j"), ("ns", "../x")])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kube_nobodys import LONG_AGO, MARK, WORKFLOWS, metadata, names, ours, workflow
 from kube_server import Fault, kubeconfig, served
-from kube_world import JOBS, job, opened, options, put, until
+from kube_world import JOBS, apply, job, opened, options, wait_until
 
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.shell.allowlist import Allowlist
@@ -43,14 +43,14 @@ async def orphanage(server, tmp_path, *namespaces, **said):
         )
 
 
-def found(server, tmp_path, *namespaces, **said):
+def scan_orphans(server, tmp_path, *namespaces, **said):
     """Return the names of orphans, the reasons for unclear jobs, and the number of owned jobs."""
 
-    async def look():
+    async def scan():
         async with orphanage(server, tmp_path, *namespaces, **said) as here:
             return await here.scan()
 
-    seen = asyncio.run(look())
+    seen = asyncio.run(scan())
     return [each.job.name for each in seen.orphans], [*seen.unclear], len(seen.owned)
 
 
@@ -59,15 +59,15 @@ def found(server, tmp_path, *namespaces, **said):
 
 def test_a_job_is_an_orphan_when_its_workflow_is_gone(server, tmp_path):
     for execution in ("gone", "lives"):
-        server.do(put(JOBS, ours(execution)))
-    server.do(put(WORKFLOWS, workflow("lives")))
-    assert found(server, tmp_path) == ([GONE], [], 1)
+        server.do(apply(JOBS, ours(execution)))
+    server.do(apply(WORKFLOWS, workflow("lives")))
+    assert scan_orphans(server, tmp_path) == ([GONE], [], 1)
 
 
 def test_a_workflow_of_another_namespace_is_another_workflow(server, tmp_path):
-    server.do(put(JOBS, ours("gone")))
-    server.do(put(WORKFLOWS, workflow("gone", namespace="other")))
-    assert found(server, tmp_path) == ([GONE], [], 0)
+    server.do(apply(JOBS, ours("gone")))
+    server.do(apply(WORKFLOWS, workflow("gone", namespace="other")))
+    assert scan_orphans(server, tmp_path) == ([GONE], [], 0)
 
 
 def test_many_jobs_are_asked_for_page_by_page_and_each_execution_once(server, tmp_path):
@@ -76,8 +76,8 @@ def test_many_jobs_are_asked_for_page_by_page_and_each_execution_once(server, tm
         said = ours("gone")
         said["metadata"]["name"] = f"gone-n{number}-0-0123456789ab"
         expected.append(said["metadata"]["name"])
-        server.do(put(JOBS, said))
-    assert found(server, tmp_path, page=3) == (expected, [], 0)
+        server.do(apply(JOBS, said))
+    assert scan_orphans(server, tmp_path, page=3) == (expected, [], 0)
     assert sum("flyteworkflows" in each for each in server.asked) == 1
 
 
@@ -94,12 +94,12 @@ def test_many_jobs_are_asked_for_page_by_page_and_each_execution_once(server, tm
     ids=["it is young", "it is owned", "it is elsewhere's", "it is not ours", "not served", "of nobody"],
 )
 def test_other_jobs_are_none_and_nobody_is_asked_about_them(server, tmp_path, said):
-    server.do(put(JOBS, said))
-    assert found(server, tmp_path, "ns") == ([], [], 0)
+    server.do(apply(JOBS, said))
+    assert scan_orphans(server, tmp_path, "ns") == ([], [], 0)
     assert not any("flyteworkflows" in each for each in server.asked)
 
 
-def of_the_namespace():
+def build_namespace_error():
     return {"kind": "Status", "code": 404, "details": {"kind": "namespaces", "name": "ns"}}
 
 
@@ -111,7 +111,7 @@ def of_the_namespace():
             "add to",
         ),
         ({"code": 404, "body": b"404 page not found\n"}, "executions of Flyte are in another cluster"),
-        ({"code": 404, "status": of_the_namespace()}, "executions of Flyte are in another cluster"),
+        ({"code": 404, "status": build_namespace_error()}, "executions of Flyte are in another cluster"),
         ({"code": 404, "body": b"<html>"}, "404 NotFound"),
         ({"code": 500}, "the API server"),
         ({"code": 200, "body": b"{}"}, "another object"),
@@ -121,20 +121,20 @@ def of_the_namespace():
     ids=["forbidden", "no such kind", "of else", "a proxy", "an error", "nothing", "broken off", "reset"],
 )
 def test_what_is_no_certain_answer_makes_no_orphan(server, tmp_path, trouble, why):
-    server.do(put(JOBS, ours("gone")))
-    server.do(put(WORKFLOWS, workflow("gone")))
+    server.do(apply(JOBS, ours("gone")))
+    server.do(apply(WORKFLOWS, workflow("gone")))
     server.faults.append(Fault(path="flyteworkflows", times=100, **trouble))
-    orphans, (said,), owned = found(server, tmp_path)
+    orphans, (said,), owned = scan_orphans(server, tmp_path)
     assert (orphans, owned) == ([], 0)
     assert why in said
 
 
 @pytest.mark.parametrize("trouble", [{"code": 410}, {"code": 503}, {"truncate": True}, {"hang": 5.0}])
 def test_without_all_of_the_jobs_there_is_no_answer(server, tmp_path, trouble):
-    server.do(put(JOBS, ours("gone")))
+    server.do(apply(JOBS, ours("gone")))
     server.faults.append(Fault(path="pytorchjobs", times=100, **trouble))
     with pytest.raises(ClusterUnavailable):
-        found(server, tmp_path)
+        scan_orphans(server, tmp_path)
 
 
 # ---- protection of other jobs
@@ -142,21 +142,21 @@ def test_without_all_of_the_jobs_there_is_no_answer(server, tmp_path, trouble):
 
 def owned_meanwhile(server):
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u"}
-    server.do(put(JOBS, ours("gone", ownerReferences=[owner])))
+    server.do(apply(JOBS, ours("gone", ownerReferences=[owner])))
 
 
 def made_anew(server):
     server.do(lambda objects: objects.remove((*JOBS, "ns", GONE)))
-    server.do(put(JOBS, ours("gone")))
+    server.do(apply(JOBS, ours("gone")))
 
 
-def of_another_attempt(server):
-    server.do(put(JOBS, ours("gone", labels={"kfpytorch.flyte.org/job": "of-another"})))
+def add_foreign_attempt(server):
+    server.do(apply(JOBS, ours("gone", labels={"kfpytorch.flyte.org/job": "of-another"})))
 
 
-@pytest.mark.parametrize("happens", [owned_meanwhile, made_anew, of_another_attempt])
+@pytest.mark.parametrize("happens", [owned_meanwhile, made_anew, add_foreign_attempt])
 def test_what_has_changed_since_it_was_looked_at_is_not_deleted(server, tmp_path, happens):
-    server.do(put(JOBS, ours("gone")))
+    server.do(apply(JOBS, ours("gone")))
 
     async def check():
         async with orphanage(server, tmp_path) as here:
@@ -169,7 +169,7 @@ def test_what_has_changed_since_it_was_looked_at_is_not_deleted(server, tmp_path
 
 
 def test_what_is_deleted_is_that_job_and_no_other(server, tmp_path):
-    server.do(put(JOBS, ours("gone")))
+    server.do(apply(JOBS, ours("gone")))
     uid = metadata(server, GONE)["uid"]
 
     async def check():
@@ -213,7 +213,7 @@ async def collecting(server, tmp_path, *asked):
 
 async def asked_until(orphans, there, true):
     """Request the status of the jobs repeatedly, as FlytePropeller does, until the condition holds."""
-    await until(lambda: [orphans.mark_in_use(each) for each in there] and true())
+    await wait_until(lambda: [orphans.mark_in_use(each) for each in there] and true())
 
 
 def lookups(server):
@@ -223,12 +223,12 @@ def lookups(server):
 def test_a_server_deletes_what_was_an_orphan_twice_in_a_row(server, tmp_path, caplog):
     caplog.set_level("INFO")
     for execution in ("gone", "lives"):
-        server.do(put(JOBS, ours(execution)))
-    server.do(put(WORKFLOWS, workflow("lives")))
+        server.do(apply(JOBS, ours(execution)))
+    server.do(apply(WORKFLOWS, workflow("lives")))
 
     async def check():
         async with collecting(server, tmp_path):
-            await until(lambda: any(each.getMessage().startswith("deleted") for each in caplog.records))
+            await wait_until(lambda: any(each.getMessage().startswith("deleted") for each in caplog.records))
 
     asyncio.run(check())
     assert names(server) == [LIVES]
@@ -241,7 +241,7 @@ def test_a_server_deletes_what_was_an_orphan_twice_in_a_row(server, tmp_path, ca
 
 
 def test_trouble_between_two_looks_begins_the_count_anew(server, tmp_path):
-    server.do(put(JOBS, ours("gone")))
+    server.do(apply(JOBS, ours("gone")))
     asked = []
 
     def fail_next():
@@ -253,14 +253,14 @@ def test_trouble_between_two_looks_begins_the_count_anew(server, tmp_path):
 
     async def check():
         async with collecting(server, tmp_path):
-            await until(lambda: names(server) == [])
+            await wait_until(lambda: names(server) == [])
 
     asyncio.run(check())
     assert lookups(server) == 3
 
 
 def test_a_job_that_somebody_asks_about_is_none_though_its_workflow_is_not_here(server, tmp_path):
-    server.do(put(JOBS, ours("gone")))
+    server.do(apply(JOBS, ours("gone")))
 
     async def check():
         async with collecting(server, tmp_path) as orphans:
@@ -269,7 +269,7 @@ def test_a_job_that_somebody_asks_about_is_none_though_its_workflow_is_not_here(
                 orphans, [there], lambda: metadata(server, GONE)["annotations"].get(MARK) == "elsewhere"
             )
             looks = len(server.asked)
-            await until(lambda: len(server.asked) > looks + 3)
+            await wait_until(lambda: len(server.asked) > looks + 3)
 
     asyncio.run(check())
     assert names(server) == [GONE]
@@ -279,21 +279,21 @@ def test_most_jobs_are_over_before_it_matters_where_their_execution_is(server, t
     now = datetime.now(timezone.utc)
     for execution, minutes in (("young", 20), ("older", 40)):
         made = (now - timedelta(minutes=minutes)).isoformat()
-        server.do(put(JOBS, ours(execution, creationTimestamp=made)))
+        server.do(apply(JOBS, ours(execution, creationTimestamp=made)))
 
     async def check():
         async with collecting(server, tmp_path) as orphans:
             there = [read_job(each) for each in server.do(lambda objects: [*objects.now.values()])]
             await asked_until(orphans, there, lambda: lookups(server) > 0)
             looks = len(server.asked)
-            await until(lambda: len(server.asked) > looks + 3)
+            await wait_until(lambda: len(server.asked) > looks + 3)
 
     asyncio.run(check())
     assert {each.rpartition("/")[2] for each in server.asked if "flyteworkflows" in each} == {"older"}
 
 
 def test_a_job_that_is_asked_about_is_none_also_while_that_cannot_be_written_down(server, tmp_path):
-    server.do(put(JOBS, ours("gone")))
+    server.do(apply(JOBS, ours("gone")))
     server.forbidden.add("patch pytorchjobs")
 
     async def check():
@@ -307,12 +307,12 @@ def test_a_job_that_is_asked_about_is_none_also_while_that_cannot_be_written_dow
 
 def test_several_servers_at_once_do_no_harm(server, tmp_path):
     for execution in ("gone", "lives"):
-        server.do(put(JOBS, ours(execution)))
-    server.do(put(WORKFLOWS, workflow("lives")))
+        server.do(apply(JOBS, ours(execution)))
+    server.do(apply(WORKFLOWS, workflow("lives")))
 
     async def check():
         async with orphanage(server, tmp_path) as here, living(here), living(here):
-            await until(lambda: names(server) == [LIVES])
+            await wait_until(lambda: names(server) == [LIVES])
 
     asyncio.run(check())
     assert len(metadata(server, LIVES)["ownerReferences"]) == 1
@@ -330,8 +330,8 @@ def gc(server, tmp_path, *flags):
 
 def test_people_are_shown_first_and_then_it_is_done(server, tmp_path):
     for execution in ("gone", "lives"):
-        server.do(put(JOBS, ours(execution)))
-    server.do(put(WORKFLOWS, workflow("lives")))
+        server.do(apply(JOBS, ours(execution)))
+    server.do(apply(WORKFLOWS, workflow("lives")))
     shown = gc(server, tmp_path)
     assert shown.returncode == 0, shown.stderr
     header, row = (line.split() for line in shown.stdout.splitlines())
@@ -349,14 +349,14 @@ def test_people_are_shown_first_and_then_it_is_done(server, tmp_path):
 
 
 def test_people_may_name_namespaces_and_an_age(server, tmp_path):
-    server.do(put(JOBS, ours("gone", creationTimestamp=datetime.now(timezone.utc).isoformat())))
+    server.do(apply(JOBS, ours("gone", creationTimestamp=datetime.now(timezone.utc).isoformat())))
     assert gc(server, tmp_path).stdout == ""
     assert gc(server, tmp_path, "--older-than", "0", "-n", "other").stdout == ""
     assert GONE in gc(server, tmp_path, "--older-than", "0", "-n", "ns").stdout
 
 
 def test_people_are_told_of_what_cannot_be_told(server, tmp_path):
-    server.do(put(JOBS, ours("gone")))
+    server.do(apply(JOBS, ours("gone")))
     server.forbidden.add("get flyteworkflows")
     done = gc(server, tmp_path, "--delete")
     assert (done.returncode, done.stdout) == (1, "")
@@ -366,7 +366,7 @@ def test_people_are_told_of_what_cannot_be_told(server, tmp_path):
     try:
         away = gc(server, tmp_path)
     finally:
-        server.begin()
+        server.start()
     assert away.returncode == 1
     assert away.stderr.startswith("Error: the API server ")
     assert names(server) == [GONE]

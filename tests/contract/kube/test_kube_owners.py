@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from kube_server import Fault, served
-from kube_world import opened, options, put
+from kube_world import apply, opened, options
 
 from backend_plugin.core.job import OwnerReference
 
@@ -28,7 +28,7 @@ def owners(server, tmp_path, *executions, **said):
 
 def exists(server, name):
     server.groups["flyte.lyft.com"] = {"flyteworkflows": "v1alpha1"}
-    return server.do(put(WORKFLOWS, {"metadata": {"name": name, "namespace": "ns"}}))
+    return server.do(apply(WORKFLOWS, {"metadata": {"name": name, "namespace": "ns"}}))
 
 
 def test_a_job_goes_with_its_workflow(server, tmp_path):
@@ -103,14 +103,14 @@ def test_what_may_not_be_seen_is_asked_for_ever_more_rarely(server, tmp_path, ca
                     asked, pauses, last = len(server.asked), [*pauses, loop.time() - last], loop.time()
                 await asyncio.sleep(0.005)
             server.forbidden.clear()
-            await until(lambda: "was granted" in caplog.text, cluster)
+            await wait_until(lambda: "was granted" in caplog.text, cluster)
             return pauses
 
     _, *pauses = asyncio.run(check())
     assert all(pause >= 0.04 * 2**number for number, pause in enumerate(pauses))
 
 
-async def until(true, cluster):
+async def wait_until(true, cluster):
     while not true():
         await cluster.find_owner("ns", "f1")
         await asyncio.sleep(0.01)

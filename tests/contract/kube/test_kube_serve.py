@@ -15,7 +15,7 @@ from flyteidl.admin import agent_pb2 as admin
 from flyteidl.service import agent_pb2_grpc
 from kube_nobodys import MARK, metadata, names, ours, prefix
 from kube_server import KubeServer, kubeconfig, served
-from kube_world import JOBS, NAME, job, put
+from kube_world import JOBS, NAME, apply, job
 
 from backend_plugin.core import job_ref
 from backend_plugin.core.dialects.table import DEFAULT
@@ -50,7 +50,7 @@ def serve(
 
 
 def test_flyte_is_let_in_and_people_need_the_word(server, tmp_path):
-    server.do(put(JOBS, job()))
+    server.do(apply(JOBS, job()))
     process, endpoint, (state, token) = serve(server, tmp_path)
     try:
         with grpc.insecure_channel(endpoint) as channel:
@@ -78,8 +78,8 @@ def test_flyte_is_let_in_and_people_need_the_word(server, tmp_path):
 
 def test_what_flyte_asks_for_lives_and_what_nobody_asks_for_is_deleted(server, tmp_path):
     server.groups["flyte.lyft.com"] = {"flyteworkflows": "v1alpha1"}
-    server.do(put(JOBS, ours("asked")))
-    server.do(put(JOBS, ours("gone")))
+    server.do(apply(JOBS, ours("asked")))
+    server.do(apply(JOBS, ours("gone")))
     name = "asked-n0-0-0123456789ab"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

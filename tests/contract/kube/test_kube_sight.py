@@ -6,7 +6,7 @@ import logging
 
 import pytest
 from kube_server import Fault, served
-from kube_world import JOBS, NAME, PODS, following, job, opened, options, pod, put, until
+from kube_world import JOBS, NAME, PODS, apply, following, job, opened, options, pod, wait_until
 from kubernetes_messages import wrapped
 
 from backend_plugin.core.observed import Job, Pod
@@ -36,8 +36,8 @@ def server():
 @pytest.mark.parametrize("kind", PLACES)
 @pytest.mark.parametrize("body", FALSE_LISTS.values(), ids=FALSE_LISTS)
 def test_what_is_no_list_is_asked_for_again_and_what_was_known_stays(server, tmp_path, caplog, kind, body):
-    server.do(put(JOBS, job()))
-    server.do(put(PODS, pod()))
+    server.do(apply(JOBS, job()))
+    server.do(apply(PODS, pod()))
     fault = Fault(path=PLACES[kind], code=200, body=body)
 
     async def check():
@@ -49,7 +49,7 @@ def test_what_is_no_list_is_asked_for_again_and_what_was_known_stays(server, tmp
             fault.times = 1
             server.do(lambda objects: objects.compact())
             server.cut()
-            await until(lambda: heard.replaced.count(kind.__name__) == 2)
+            await wait_until(lambda: heard.replaced.count(kind.__name__) == 2)
             assert fault.times == 0
             assert (heard.names(), heard.names(Pod)) == ([NAME], [REPLICA])
 
@@ -62,8 +62,8 @@ def test_a_watch_that_is_silent_twice_in_a_row_is_out_of_sight_until_it_speaks(s
     """A proxy may buffer the watch. A list then delivers the changes."""
     caplog.set_level(logging.INFO)
     server.mute = True
-    server.do(put(JOBS, job()))
-    server.do(put(PODS, pod()))
+    server.do(apply(JOBS, job()))
+    server.do(apply(PODS, pod()))
     begun = []
 
     def count_lines(text):
@@ -76,18 +76,18 @@ def test_a_watch_that_is_silent_twice_in_a_row_is_out_of_sight_until_it_speaks(s
                 (word, sum(asked.startswith("GET watch") for asked in server.asked))
             )
             async with following(cluster) as heard:
-                server.do(put(PODS, pod(phase="Running")))
-                await until(lambda: counts().get(("pods", "stale")) == 1)
+                server.do(apply(PODS, pod(phase="Running")))
+                await wait_until(lambda: counts().get(("pods", "stale")) == 1)
                 # Watches of jobs, pods and three kinds of events, and one repeated watch.
                 assert begun[0] >= ("StreamStalled", 6)
                 assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
-                await until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+                await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
                 await asyncio.sleep(0.1)
                 assert counts()["pods", "stale"] == 1
                 assert counts()["events about a Pod", "synced"] == 1
                 server.mute = False
-                server.do(put(PODS, pod(phase="Succeeded")))
-                await until(lambda: counts().get(("pods", "synced")) == 1)
+                server.do(apply(PODS, pod(phase="Succeeded")))
+                await wait_until(lambda: counts().get(("pods", "synced")) == 1)
                 assert (count_lines("cannot watch pods"), count_lines("watching pods again")) == (1, 1)
                 assert count_lines("cannot watch events about a Pod") == 0
 
@@ -103,7 +103,7 @@ def test_of_jobs_that_the_cluster_learns_of_later_the_first_is_seen_at_once(serv
             assert cluster.sight.count_watches()["pytorchjobs.kubeflow.org", "not_served"] == 2
             server.groups["kubeflow.org"] = kinds
             await cluster.create(job())
-            await until(lambda: heard.names() == [NAME])
+            await wait_until(lambda: heard.names() == [NAME])
 
     asyncio.run(check())
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kube_server import Fault, KubeServer, served
 from kube_world import event, job, opened, options
-from serving import NAMESPACE, Served, serving, until
+from serving import NAMESPACE, Served, serving, wait_until
 
 from backend_plugin.core.job_events import JobEventReason
 from backend_plugin.core.observed import Job
@@ -37,30 +37,32 @@ def server() -> Iterator[KubeServer]:
         yield server
 
 
-def tell(server: KubeServer, folder: Path, story: Story, count: int = 1, settings: Any = NOTHING_SET) -> None:
+def run_servers(
+    server: KubeServer, folder: Path, story: Story, count: int = 1, settings: Any = NOTHING_SET
+) -> None:
     """Run a story with this number of servers, which end as if killed."""
 
-    async def told() -> None:
+    async def run() -> None:
         async with AsyncExitStack() as stack:
             said = options(server, folder, patience=2.0)
             clusters: list[Any] = [await stack.enter_async_context(opened(said)) for _ in range(count)]
             here = [await stack.enter_async_context(serving(folder, each, settings)) for each in clusters]
             for each in here:
-                await until(each.cache.ready.is_set)
+                await wait_until(each.cache.ready.is_set)
             await story(*here)
 
-    asyncio.run(told())
+    asyncio.run(run())
 
 
-def there(server: KubeServer, place: tuple[str, str]) -> list[Any]:
+def list_objects(server: KubeServer, place: tuple[str, str]) -> list[Any]:
     return [each for key, each in server.do(lambda objects: [*objects.now.items()]) if key[:2] == place]
 
 
 def reasons(server: KubeServer) -> list[str]:
-    return [each["reason"] for each in there(server, EVENTS)]
+    return [each["reason"] for each in list_objects(server, EVENTS)]
 
 
-def heard(entry: CachedJob) -> list[str]:
+def list_reasons(entry: CachedJob) -> list[str]:
     return [each.reason for each in entry.events]
 
 
@@ -68,9 +70,9 @@ def posts(server: KubeServer) -> int:
     return sum(asked.startswith("POST") and asked.endswith("/events") for asked in server.asked)
 
 
-def put(server: KubeServer, place: tuple[str, str], manifest: Any) -> None:
+def store_object(server: KubeServer, place: tuple[str, str], manifest: Any) -> None:
     key = (*place, NAMESPACE, manifest["metadata"]["name"])
-    server.do(lambda objects: objects.put(key, manifest))
+    server.do(lambda objects: objects.apply(key, manifest))
 
 
 class Playing:
@@ -78,12 +80,14 @@ class Playing:
 
     def __init__(self, server: KubeServer) -> None:
         self._server = server
-        (self.job,) = there(server, JOBS)
+        (self.job,) = list_objects(server, JOBS)
         self.name = self.job["metadata"]["name"]
 
     def runs(self) -> None:
         running = {"type": "Running", "status": "True", "lastTransitionTime": ago(30)}
-        put(self._server, JOBS, {**self.job, "status": {"startTime": ago(60), "conditions": [running]}})
+        store_object(
+            self._server, JOBS, {**self.job, "status": {"startTime": ago(60), "conditions": [running]}}
+        )
         for replica in ("master-0", "worker-0"):
             self.pod(replica, created=90)
 
@@ -106,7 +110,7 @@ class Playing:
         }
         spec = {"containers": [{"name": "pytorch"}], **({"nodeName": "n"} if placed else {})}
         status = {"phase": "Running"} if placed else {"phase": "Pending", "conditions": [looked]}
-        put(self._server, PODS, {"metadata": metadata, "spec": spec, "status": status})
+        store_object(self._server, PODS, {"metadata": metadata, "spec": spec, "status": status})
 
     def loses(self) -> None:
         """Replace a worker by one that does not fit any node."""
@@ -120,7 +124,7 @@ async def turned(server: KubeServer, here: Served) -> tuple[Playing, bytes]:
     meta = await here.create()
     play = Playing(server)
     play.runs()
-    await until(lambda: phase_is(here, meta, "RUNNING"))
+    await wait_until(lambda: phase_is(here, meta, "RUNNING"))
     play.loses()
     return play, meta
 
@@ -132,8 +136,8 @@ async def phase_is(here: Served, meta: bytes, phase: str) -> bool:
 def test_two_servers_write_it_once_and_a_third_after_them_does_not(server, tmp_path):
     async def story(one: Served, other: Served) -> None:
         play, meta = await turned(server, one)
-        await until(lambda: reasons(server) == ["WaitingForResources"])
-        (event,) = there(server, EVENTS)
+        await wait_until(lambda: reasons(server) == ["WaitingForResources"])
+        (event,) = list_objects(server, EVENTS)
         said = (await one.get(meta)).message.partition("\n")[0]
         assert (event["message"], event["type"]) == (said, "Warning")
         assert said.startswith("worker-0 waiting for a node: no node of 4 fits")
@@ -141,28 +145,28 @@ def test_two_servers_write_it_once_and_a_third_after_them_does_not(server, tmp_p
         assert (about["name"], about["uid"]) == (play.name, play.job["metadata"]["uid"])
         assert await one.phase(meta) == "RUNNING"
         # Both servers have processed the change.
-        await until(
+        await wait_until(
             lambda: (
                 [entry.turned for here in (one, other) for entry in here.cache] == [JobEventReason.WAITS] * 2
             )
         )
 
-    tell(server, tmp_path, story, count=2)
+    run_servers(server, tmp_path, story, count=2)
     written = posts(server)
 
     async def third(here: Served) -> None:
-        await until(lambda: any(entry.turned for entry in here.cache))
+        await wait_until(lambda: any(entry.turned for entry in here.cache))
         await asyncio.sleep(0.3)
         assert posts(server) == written
         Playing(server).pod("worker-0", created=10)
-        await until(lambda: "Resumed" in reasons(server))
+        await wait_until(lambda: "Resumed" in reasons(server))
         assert sorted(reasons(server)) == ["Resumed", "WaitingForResources"]
         # The next wait is a new event.
         Playing(server).pod("worker-0", created=0, placed=False)
-        await until(lambda: len(reasons(server)) == 3)
+        await wait_until(lambda: len(reasons(server)) == 3)
         assert sorted(reasons(server))[1:] == ["WaitingForResources"] * 2
 
-    tell(server, tmp_path, third)
+    run_servers(server, tmp_path, third)
 
 
 def test_a_permission_that_is_missing_is_named_once_and_costs_nothing_else(server, tmp_path, caplog):
@@ -170,22 +174,22 @@ def test_a_permission_that_is_missing_is_named_once_and_costs_nothing_else(serve
 
     async def story(here: Served) -> None:
         play, meta = await turned(server, here)
-        await until(lambda: posts(server) == 1)
-        await until(lambda: len(here.orders) == 0)
+        await wait_until(lambda: posts(server) == 1)
+        await wait_until(lambda: len(here.orders) == 0)
         assert "waiting for a node" in (await here.get(meta)).message
         play.pod("worker-0", created=10)
-        await until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
+        await wait_until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
         play.pod("worker-0", created=0, placed=False)
-        await until(lambda: posts(server) == 2)
-        await until(lambda: len(here.orders) == 0)
+        await wait_until(lambda: posts(server) == 2)
+        await wait_until(lambda: len(here.orders) == 0)
         # The event is written with the next change after the permission was granted.
         server.forbidden.clear()
         play.pod("worker-0", created=10)
-        await until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
+        await wait_until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
         play.pod("worker-0", created=-5, placed=False)
-        await until(lambda: reasons(server) == ["WaitingForResources"])
+        await wait_until(lambda: reasons(server) == ["WaitingForResources"])
 
-    tell(server, tmp_path, story)
+    run_servers(server, tmp_path, story)
     warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     named = [each for each in warned if "permission" in each]
     assert len(named) == 1
@@ -197,28 +201,28 @@ def test_who_asks_does_not_wait_for_it_and_it_is_written_when_the_server_answers
 
     async def story(here: Served) -> None:
         _, meta = await turned(server, here)
-        await until(lambda: posts(server) == 1)
+        await wait_until(lambda: posts(server) == 1)
         assert await here.phase(meta) == "RUNNING"
         await here.create(execution="f2")
         assert reasons(server) == []
-        await until(lambda: reasons(server) == ["WaitingForResources"])
+        await wait_until(lambda: reasons(server) == ["WaitingForResources"])
 
-    tell(server, tmp_path, story)
+    run_servers(server, tmp_path, story)
 
 
 def test_what_was_said_before_many_others_spoke_is_remembered(server, tmp_path):
     async def story(here: Served) -> None:
         play, _ = await turned(server, here)
         # Wait for the event to arrive, because other events use a different watch.
-        await until(lambda: all("WaitingForResources" in heard(entry) for entry in here.cache))
+        await wait_until(lambda: all("WaitingForResources" in list_reasons(entry) for entry in here.cache))
         for number in range(60):
             said = event(f"Other{number}", name=f"{play.name}-master-0")
-            put(server, EVENTS, {**said, "metadata": {**said["metadata"], "namespace": NAMESPACE}})
-        await until(lambda: all(len(entry.events) > 50 for entry in here.cache))
+            store_object(server, EVENTS, {**said, "metadata": {**said["metadata"], "namespace": NAMESPACE}})
+        await wait_until(lambda: all(len(entry.events) > 50 for entry in here.cache))
         play.pod("worker-0", created=10)
-        await until(lambda: "Resumed" in reasons(server))
+        await wait_until(lambda: "Resumed" in reasons(server))
 
-    tell(server, tmp_path, story)
+    run_servers(server, tmp_path, story)
 
 
 def test_that_it_runs_again_is_the_last_word_also_where_the_one_before_came_late(server, tmp_path):
@@ -226,14 +230,14 @@ def test_that_it_runs_again_is_the_last_word_also_where_the_one_before_came_late
 
     async def story(here: Served) -> None:
         play, _ = await turned(server, here)
-        await until(lambda: posts(server) == 1)
+        await wait_until(lambda: posts(server) == 1)
         play.pod("worker-0", created=10)
-        await until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
+        await wait_until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
         assert reasons(server) == []
-        await until(lambda: len(reasons(server)) == 2)
+        await wait_until(lambda: len(reasons(server)) == 2)
         assert sorted(reasons(server)) == ["Resumed", "WaitingForResources"]
 
-    tell(server, tmp_path, story)
+    run_servers(server, tmp_path, story)
 
 
 def test_one_that_is_refused_for_another_reason_is_left(server, tmp_path, caplog):
@@ -241,16 +245,16 @@ def test_one_that_is_refused_for_another_reason_is_left(server, tmp_path, caplog
         meta = await here.create()
         play = Playing(server)
         play.runs()
-        await until(lambda: phase_is(here, meta, "RUNNING"))
+        await wait_until(lambda: phase_is(here, meta, "RUNNING"))
         server.objects.namespaces[NAMESPACE] = "Terminating"
         with caplog.at_level("INFO"):
             play.loses()
-            await until(lambda: posts(server) == 1)
-            await until(lambda: len(here.orders) == 0)
+            await wait_until(lambda: posts(server) == 1)
+            await wait_until(lambda: len(here.orders) == 0)
         await asyncio.sleep(0.5)
         assert posts(server) == 1
 
-    tell(server, tmp_path, story)
+    run_servers(server, tmp_path, story)
     assert (
         "the cluster rejected an event of the job (403 Forbidden): unable to create new content"
         in caplog.text
@@ -258,7 +262,7 @@ def test_one_that_is_refused_for_another_reason_is_left(server, tmp_path, caplog
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
-def asked(server: KubeServer, folder: Path, story: Callable[[Any], Awaitable[None]]) -> None:
+def run_story(server: KubeServer, folder: Path, story: Callable[[Any], Awaitable[None]]) -> None:
     async def done() -> None:
         async with opened(options(server, folder)) as cluster:
             await story(cluster)
@@ -272,8 +276,8 @@ def test_one_that_is_there_is_left_as_it_is(server, tmp_path):
         await cluster.record_event(event("Turned", message="second"))
         await cluster.record_event({**event("Turned"), "metadata": {"name": "e", "namespace": "../ns"}})
 
-    asked(server, tmp_path, story)
-    assert [each["message"] for each in there(server, EVENTS)] == ["first"]
+    run_story(server, tmp_path, story)
+    assert [each["message"] for each in list_objects(server, EVENTS)] == ["first"]
     assert posts(server) == 2
 
 
@@ -292,7 +296,7 @@ def test_jobs_are_made_though_hundreds_of_events_hang(server, tmp_path):
             each.cancel()
         await asyncio.gather(*events, return_exceptions=True)
 
-    asked(server, tmp_path, story)
+    run_story(server, tmp_path, story)
 
 
 # ---- a job that runs is checked rarely, apart from some changes
@@ -303,9 +307,9 @@ async def trains_among_many(server: KubeServer, here: Served) -> tuple[Playing, 
     meta = await here.create()
     play = Playing(server)
     play.runs()
-    await until(lambda: phase_is(here, meta, "RUNNING"))
+    await wait_until(lambda: phase_is(here, meta, "RUNNING"))
     (entry,) = here.cache
-    await until(lambda: entry.told is Phase.RUNNING)
+    await wait_until(lambda: entry.told is Phase.RUNNING)
     for number in range(600):
         here.cache.put_record(NAMESPACE, Job(name=f"other-{number}", namespace=NAMESPACE))
     # The pass over few jobs ends; the pass over many jobs starts with the first one.
@@ -319,21 +323,21 @@ def test_one_that_a_list_leaves_out_is_asked_for_at_once_though_its_pods_run(ser
         others = [(NAMESPACE, each.job) for each in here.cache if each is not entry and each.job is not None]
         here.cache.replace_records(Job, others)
         assert entry.unconfirmed
-        await until(lambda: not entry.unconfirmed, seconds=10)
+        await wait_until(lambda: not entry.unconfirmed, seconds=10)
 
-    tell(server, tmp_path, story)
+    run_servers(server, tmp_path, story)
 
 
 def test_a_wait_that_another_server_tells_late_is_answered_at_once_though_its_pods_run(server, tmp_path):
     async def story(here: Served) -> None:
         play, entry = await trains_among_many(server, here)
         play.pod("worker-0", created=90)
-        await until(lambda: entry.undisturbed != ())
+        await wait_until(lambda: entry.undisturbed != ())
         said = event("WaitingForResources", kind="PyTorchJob", name=play.name, lastTimestamp=ago(1))
-        put(server, EVENTS, {**said, "metadata": {**said["metadata"], "namespace": NAMESPACE}})
-        await until(lambda: "Resumed" in reasons(server), seconds=10)
+        store_object(server, EVENTS, {**said, "metadata": {**said["metadata"], "namespace": NAMESPACE}})
+        await wait_until(lambda: "Resumed" in reasons(server), seconds=10)
 
-    tell(server, tmp_path, story)
+    run_servers(server, tmp_path, story)
 
 
 def test_a_group_is_made_again_at_once_though_its_pods_run(server, tmp_path):
@@ -343,6 +347,6 @@ def test_a_group_is_made_again_at_once_though_its_pods_run(server, tmp_path):
         play, entry = await trains_among_many(server, here)
         assert len(entry.pod_groups) == 1
         server.do(lambda objects: objects.remove((*GROUPS, NAMESPACE, play.name)))
-        await until(lambda: len(there(server, GROUPS)) == 1, seconds=10)
+        await wait_until(lambda: len(list_objects(server, GROUPS)) == 1, seconds=10)
 
-    tell(server, tmp_path, story, settings=GROUPS_OF_OURS)
+    run_servers(server, tmp_path, story, settings=GROUPS_OF_OURS)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kube_objects import Objects, Refusal
-from simulated import bind, now, of, tell
+from simulated import bind, format_now, list_objects, record_event
 
 from backend_plugin.core.quantity import Quantity, add_quantities, parse, subtract_quantity
 
@@ -35,7 +35,7 @@ class Volcano:
                 raise Refusal(403, "Forbidden", f"admission webhook denied the request: {said}")
 
     def step(self, objects: Objects) -> None:
-        for key, group in of(objects, "podgroups", API):
+        for key, group in list_objects(objects, "podgroups", API):
             phase = group.get("status", {}).get("phase", "")
             if phase in ("", "Pending"):
                 self._enqueue(objects, key, group)
@@ -43,22 +43,26 @@ class Volcano:
                 self._allocate(objects, key, group)
 
     def _enqueue(self, objects: Objects, key: Any, group: Any) -> None:
-        living = [each for _, each in of(objects, "podgroups", API) if _phase(each) in LIVING]
+        living = [each for _, each in list_objects(objects, "podgroups", API) if _phase(each) in LIVING]
         queue = group["spec"].get("queue", "default")
         beside = [each for each in living if each["spec"].get("queue", "default") == queue]
-        over = self._over(group, self.queues[queue], beside)
-        full = self._over(group, self.free, living)
+        over = self._list_exceeded(group, self.queues[queue], beside)
+        full = self._list_exceeded(group, self.free, living)
         phase = "Pending" if over or full else "Inqueue"
         if over:
             said = ", ".join(f"insufficient {each}" for each in over)
-            tell(objects, group, "PodGroup", "Unschedulable", f"queue resource quota insufficient: {said}")
+            record_event(
+                objects, group, "PodGroup", "Unschedulable", f"queue resource quota insufficient: {said}"
+            )
         elif full:
             said = ", ".join(f"overused {each}" for each in full)
-            tell(objects, group, "PodGroup", "Unschedulable", f"resource in cluster is overused: {said}")
+            record_event(
+                objects, group, "PodGroup", "Unschedulable", f"resource in cluster is overused: {said}"
+            )
         if _phase(group) != phase:
-            objects.put(key, {**group, "status": {"phase": phase}})
+            objects.apply(key, {**group, "status": {"phase": phase}})
 
-    def _over(self, group: Any, limits: dict[str, str], living: list[Any]) -> list[str]:
+    def _list_exceeded(self, group: Any, limits: dict[str, str], living: list[Any]) -> list[str]:
         """Return the resources that exceed the limits, given the admitted groups."""
         wanted = group["spec"]["minResources"]
         return sorted(
@@ -71,19 +75,19 @@ class Volcano:
         name, namespace = group["metadata"]["name"], group["metadata"]["namespace"]
         pods = [
             each
-            for each in of(objects, "pods")
+            for each in list_objects(objects, "pods")
             if each[0][2] == namespace and each[1]["metadata"].get("annotations", {}).get(GROUP) == name
         ]
         least = group["spec"]["minMember"]
         if len(pods) >= least:
             bind(objects, pods)
-            objects.put(key, {**group, "status": {"phase": "Running"}})
+            objects.apply(key, {**group, "status": {"phase": "Running"}})
         else:
             short = f"pod group is not ready, {least} minAvailable"
             said = f"{len(pods)}/{len(pods)} tasks in gang unschedulable: {short}"
             told = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughTasks", "message": said}
-            conditions = [{**told, "lastTransitionTime": now()}]
-            objects.put(key, {**group, "status": {"phase": "Inqueue", "conditions": conditions}})
+            conditions = [{**told, "lastTransitionTime": format_now()}]
+            objects.apply(key, {**group, "status": {"phase": "Inqueue", "conditions": conditions}})
 
 
 def _phase(group: Any) -> str:

@@ -66,7 +66,7 @@ class Seen:
         job = self.job(name)
         return {} if job is None else {each.type: each.true for each in job.conditions}
 
-    async def until(self, what: Callable[[], Found]) -> Found:
+    async def wait_until(self, what: Callable[[], Found]) -> Found:
         """Wait for the first true result and return it."""
         give_up = time.monotonic() + PATIENCE
         while not (found := what()):
@@ -79,11 +79,11 @@ class Seen:
 
     async def state(self, kind: str, name: str = "j") -> None:
         """Wait until a job has this condition."""
-        await self.until(lambda: self.states(name).get(kind))
+        await self.wait_until(lambda: self.states(name).get(kind))
 
     async def phase(self, phase: str, *pods: str) -> None:
         """Wait until these pods have this phase."""
-        await self.until(lambda: all(self.phases.get(each) == phase for each in pods))
+        await self.wait_until(lambda: all(self.phases.get(each) == phase for each in pods))
 
 
 @contextlib.asynccontextmanager

@@ -25,7 +25,7 @@ QUICK = RestartBackoff(first=0.05, most=0.1)
 NUMBERS = itertools.count()
 
 
-class Told:
+class ReportedStatuses:
     """A recorder of the kubelet's reports."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Told:
         self.ended.append(uid)
         self._news.set()
 
-    async def until(self, what: Callable[[], Found]) -> Found:
+    async def wait_until(self, what: Callable[[], Found]) -> Found:
         """Wait for the first true result and return it."""
 
         async def waiting() -> Found:
@@ -56,12 +56,12 @@ class Told:
             raise AssertionError(f"still {self.statuses} {self.ended}") from None
 
 
-class Node:
+class RunningNode:
     """A kubelet with its recorder."""
 
     def __init__(self, root: Path, **options: Any) -> None:
         self.root = root
-        self.told = Told()
+        self.told = ReportedStatuses()
         self.kubelet = Kubelet(root, KubeletOptions(**{"back_off": QUICK, **options}), self.told)
 
     async def run(self, *pods: Manifest) -> None:
@@ -83,13 +83,13 @@ class Node:
             said = self.told.statuses.get(uid(pod), [])
             return said[-1] if said and what(said[-1]) else None
 
-        found = await self.told.until(last)
+        found = await self.told.wait_until(last)
         assert found is not None
         return found
 
     async def terminated(self, pod: Manifest, grace: float) -> Manifest:
         await self.kubelet.terminate_pod(uid(pod), grace)
-        await self.told.until(lambda: uid(pod) in self.told.ended)
+        await self.told.wait_until(lambda: uid(pod) in self.told.ended)
         return self.told.statuses[uid(pod)][-1]
 
     async def lines(self, pod: Manifest, container: str = "main", **request: Any) -> list[str]:
@@ -98,9 +98,9 @@ class Node:
 
 
 @contextlib.asynccontextmanager
-async def node(root: Path, **options: Any) -> AsyncIterator[Node]:
+async def node(root: Path, **options: Any) -> AsyncIterator[RunningNode]:
     """Yield a node, and check at the end that no process of a pod remains."""
-    found = Node(root / "pods", **options)
+    found = RunningNode(root / "pods", **options)
     try:
         yield found
     finally:
@@ -148,7 +148,7 @@ def replica(role: str, *containers: Manifest, job: str = "j", **spec: Any) -> Ma
     return found
 
 
-def ended(status: Manifest, number: int = 0) -> Manifest:
+def get_terminated(status: Manifest, number: int = 0) -> Manifest:
     """Return the terminated state of a container."""
     return status["containerStatuses"][number]["state"]["terminated"]
 

@@ -98,7 +98,7 @@ def test_what_is_left_of_a_finished_job(tmp_path, state, policy, left):
             await seen.phase("Running", "j-master-0", "j-worker-0")
             (tmp_path / "go").touch()
             await seen.state("Succeeded")
-            await seen.until(lambda: set(seen.phases) == left)
+            await seen.wait_until(lambda: set(seen.phases) == left)
             if policy == "None":
                 assert seen.phases == {"j-master-0": "Succeeded", "j-worker-0": "Running"}
 
@@ -110,7 +110,7 @@ def test_a_finished_job_expires_with_all_that_it_owns(state):
         async with opened(state) as (cluster, seen):
             await cluster.create(job(Worker=role("exit 0"), run_policy={"ttlSecondsAfterFinished": 1}))
             await seen.state("Succeeded")
-            await seen.until(lambda: seen.job() is None and not seen.pods)
+            await seen.wait_until(lambda: seen.job() is None and not seen.pods)
             assert await cluster.get(named()) is None
 
     asyncio.run(run())
@@ -121,7 +121,7 @@ def test_a_job_that_takes_too_long_fails(state):
         async with opened(state) as (cluster, seen):
             await cluster.create(job(Worker=role("sleep 60"), run_policy={"activeDeadlineSeconds": 1}))
             await seen.state("Failed")
-            await seen.until(lambda: not seen.pods)
+            await seen.wait_until(lambda: not seen.pods)
             (failed,) = [each for each in seen.job().conditions if each.type == "Failed"]
             assert failed.message == "Job j has failed because it was active longer than specified deadline"
 
@@ -136,7 +136,7 @@ def test_a_job_is_suspended_and_resumed(state):
             before = {each.uid for each in seen.pods.values()}
             await cluster.patch(named(), {"spec": {"runPolicy": {"suspend": True}}})
             await seen.state("Suspended")
-            await seen.until(lambda: not seen.pods)
+            await seen.wait_until(lambda: not seen.pods)
             await cluster.patch(named(), {"spec": {"runPolicy": {"suspend": False}}})
             await seen.phase("Running", "j-worker-0", "j-worker-1")
             await seen.state("Running")
@@ -152,7 +152,7 @@ def test_what_does_not_fit_waits_and_says_why_until_there_is_room(tmp_path, stat
             await cluster.create(job(Worker=role("sleep 60", 2, resources=cpus("1"))))
             await seen.phase("Running", "j-worker-0", "j-worker-1")
             await cluster.create(job("late", Worker=role("exit 0", resources=cpus("600m"))))
-            waits = await seen.until(lambda: (pod := seen.pod("late-worker-0")) and pod.scheduled)
+            waits = await seen.wait_until(lambda: (pod := seen.pod("late-worker-0")) and pod.scheduled)
             assert (waits.true, waits.reason, waits.message) == (
                 False,
                 "Unschedulable",
@@ -207,12 +207,12 @@ def test_a_name_is_given_once_also_while_the_first_is_ending(state):
             first = await cluster.create(job(Worker=slow))
             with pytest.raises(AlreadyExists):
                 await cluster.create(job(Worker=slow))
-            await seen.until(begun.exists)
+            await seen.wait_until(begun.exists)
             await cluster.delete(named())
             await cluster.create(job(Worker=role("exit 0")))
             assert await cluster.get(named()) != first
             # The pod waits until the name is free, as in a real cluster.
-            await seen.until(lambda: seen.events("FailedCreatePod"))
+            await seen.wait_until(lambda: seen.events("FailedCreatePod"))
             assert seen.events("FailedCreatePod")[0].message == (
                 'Error creating: pods "j-worker-0" already exists'
             )
@@ -295,9 +295,9 @@ def test_deleting_a_job_ends_its_processes(state, tmp_path):
             # A grandchild that ignores SIGTERM, so that only a signal to its process group ends it.
             command = f"(trap '' TERM; while :; do date +%N > {alive}; sleep 0.02; done) & sleep 60"
             await cluster.create(job(Worker=role(command, terminationGracePeriodSeconds=0)))
-            await seen.until(alive.exists)
+            await seen.wait_until(alive.exists)
             await cluster.delete(named())
-            await seen.until(lambda: seen.job() is None and not seen.pods)
+            await seen.wait_until(lambda: seen.job() is None and not seen.pods)
             alive.unlink(missing_ok=True)
             await asyncio.sleep(0.2)
             assert not alive.exists()
@@ -314,7 +314,7 @@ def test_a_deleted_pod_is_told_to_end_and_has_its_grace(state):
             await seen.phase("Running", "j-worker-0")
             first = seen.pod("j-worker-0").uid
             await cluster.delete_pod(named("j-worker-0"))
-            await seen.until(lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first)
+            await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first)
             assert [each.message for each in seen.events("Killing")] == ["Stopping container pytorch"]
             ends = [
                 each for each in seen.told if isinstance(each, Pod) and each.deleted and each.uid == first

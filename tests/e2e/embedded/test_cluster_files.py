@@ -35,7 +35,7 @@ def test_a_pod_for_which_there_are_not_enough_waits_and_says_so(tmp_path, limits
         async with opened(tmp_path) as (cluster, seen):
             limits(70)
             await cluster.create(job(Master=role("exit 0")))
-            await seen.until(lambda: seen.events("FailedCreatePodSandBox"))
+            await seen.wait_until(lambda: seen.events("FailedCreatePodSandBox"))
             limits(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
             said = seen.events("FailedCreatePodSandBox")[0].message
             assert "Too many open files: the limit is 70 (ulimit -n)" in said

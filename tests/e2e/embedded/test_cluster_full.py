@@ -20,7 +20,7 @@ def test_a_pod_that_finds_no_room_starts_when_there_is_some_though_nobody_could_
             (state / "pods").rmdir()
             (state / "pods").touch()
             await cluster.create(job(Master=role("exit 0")))
-            await seen.until(lambda: seen.events("FailedCreatePodSandBox"))
+            await seen.wait_until(lambda: seen.events("FailedCreatePodSandBox"))
             cluster._store._execute("PRAGMA query_only = 1")
             await asyncio.sleep(2.5)  # The retries fail, and their failures cannot be recorded either.
             cluster._store._execute("PRAGMA query_only = 0")
@@ -63,7 +63,7 @@ def test_a_pod_that_is_made_anew_counts_once_whenever_that_can_be_written(state,
             room = Room(cluster)
             room.is_there = False
             await cluster.create(job(Worker=worker))
-            await seen.until(lambda: room.refused > 1)
+            await seen.wait_until(lambda: room.refused > 1)
             # The failed pod must stay visible, or its restart would not count.
             assert seen.phases == {"j-worker-0": "Failed"}
             if server == "goes on":

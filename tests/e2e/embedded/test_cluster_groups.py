@@ -13,7 +13,7 @@ from backend_plugin.shell.cluster import AlreadyExists
 from e2e.embedded.emulated import OURS, job, named, opened, role
 
 
-def beside(made: Any) -> Any:
+def with_group(made: Any) -> Any:
     """Build the pod group of a job, as the server creates it."""
     group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {"minMember": 2}}
     annotations = {companions.ANNOTATION: companions.encode([group])}
@@ -26,20 +26,20 @@ def test_a_group_is_kept_and_goes_with_its_job(tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(tmp_path) as (cluster, seen):
             made = await cluster.create(job(Worker=role("sleep 60", replicas=2)))
-            group = beside(made)
+            group = with_group(made)
             assert group["metadata"]["labels"][OURS]
             await cluster.create(group)
             with pytest.raises(AlreadyExists):
                 await cluster.create(group)
-            await seen.until(lambda: seen.records[PodGroup])
+            await seen.wait_until(lambda: seen.records[PodGroup])
             # No gang scheduler reads the pod group, so the pods are scheduled one at a time.
             await seen.phase("Running", "j-worker-0", "j-worker-1")
             await cluster.delete(named())
-            await seen.until(lambda: not seen.records[PodGroup])
+            await seen.wait_until(lambda: not seen.records[PodGroup])
             again = await cluster.create(job("k", Worker=role("sleep 60")))
-            await cluster.create(beside(again))
-            await cluster.delete_companion(beside(again))
-            await cluster.delete_companion(beside(again))
+            await cluster.create(with_group(again))
+            await cluster.delete_companion(with_group(again))
+            await cluster.delete_companion(with_group(again))
             assert not seen.records[PodGroup]
 
     asyncio.run(story())
@@ -54,7 +54,7 @@ def test_what_is_said_of_a_job_is_told_beside_what_its_operator_says(tmp_path: P
             await cluster.record_event({**said, "involvedObject": about})
             # A later job of the same name has another uid.
             await cluster.record_event({**said, "involvedObject": {**about, "uid": "other"}})
-            (event,) = await seen.until(lambda: seen.events("Resumed"))
+            (event,) = await seen.wait_until(lambda: seen.events("Resumed"))
             assert (event.kind, event.name, event.message) == ("PyTorchJob", "j", said["message"])
 
     asyncio.run(story())

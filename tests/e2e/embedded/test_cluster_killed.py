@@ -35,7 +35,7 @@ async def finish(directory: Path) -> dict[str, dict[str, bool]]:
             )
             if seen.job(name) is None:
                 await cluster.create(job(name, Master=master, Worker=worker))
-        await seen.until(lambda: all(over(seen.states(name)) for name in names()))
+        await seen.wait_until(lambda: all(is_finished(seen.states(name)) for name in names()))
         return {name: seen.states(name) for name in names()}
 
 
@@ -49,7 +49,7 @@ def counts(directory: Path, name: str) -> str:
     return f"echo once >> {me}.runs; sleep 0.$RANK; echo end >> {me}.end"
 
 
-def over(states: dict[str, bool]) -> bool:
+def is_finished(states: dict[str, bool]) -> bool:
     return bool(states.get("Succeeded") or states.get("Failed"))
 
 

@@ -47,7 +47,7 @@ def test_they_go_a_part_at_a_time(state):
     async def run():
         async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
             await cluster.create(many())
-            await seen.until(lambda: len(seen.events("FailedScheduling")) == MANY)
+            await seen.wait_until(lambda: len(seen.events("FailedScheduling")) == MANY)
             await cluster.delete(named())
             most, before = 0, MANY
             while seen.pods:
@@ -62,10 +62,10 @@ def test_a_job_that_is_deleted_while_its_pods_are_made_leaves_none(state):
     async def run():
         async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
             await cluster.create(many())
-            await seen.until(lambda: seen.pods)
+            await seen.wait_until(lambda: seen.pods)
             assert len(seen.pods) < MANY
             await cluster.delete(named())
-            await seen.until(lambda: not seen.pods)
+            await seen.wait_until(lambda: not seen.pods)
             await cluster.create(many(1))
             await seen.phase("Pending", "j-worker-0")
             assert len(seen.pods) == 1

@@ -28,7 +28,7 @@ def test_the_pods_of_a_lost_node_have_failed_and_are_made_again_elsewhere(state,
             await seen.phase("Running", "j-worker-0")
             first = seen.pod("j-worker-0")
             await cluster.fail_node(first.node)
-            again = await seen.until(
+            again = await seen.wait_until(
                 lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
             )
             (lost,) = {
@@ -61,7 +61,7 @@ def test_a_job_that_is_not_restarted_fails_with_its_node(state):
             assert seen.phases == {"j-worker-0": "Running", "j-worker-1": "Failed"}
             assert seen.pod("j-worker-1").reason == "NodeLost"
             await cluster.delete(named())
-            await seen.until(lambda: not seen.pods)
+            await seen.wait_until(lambda: not seen.pods)
 
     asyncio.run(run())
 
@@ -71,7 +71,7 @@ def test_a_lost_node_takes_no_pods_until_it_is_restored(state):
         async with opened(state, nodes=1, capacity=FORTY) as (cluster, seen):
             await cluster.fail_node("node-1")
             await cluster.create(job(Worker=worker("Never", command="exit 0")))
-            waits = await seen.until(lambda: (pod := seen.pod("j-worker-0")) and pod.scheduled)
+            waits = await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.scheduled)
             assert waits.message.startswith(
                 "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }."
             )
@@ -89,7 +89,7 @@ def test_a_drained_node_is_left_by_its_pods_with_their_grace(state):
             await seen.phase("Running", "j-worker-0")
             first = seen.pod("j-worker-0")
             await cluster.drain_node(first.node)
-            again = await seen.until(
+            again = await seen.wait_until(
                 lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
             )
             assert again.node != first.node
@@ -97,7 +97,7 @@ def test_a_drained_node_is_left_by_its_pods_with_their_grace(state):
             assert ended.disrupted.reason == "EvictionByEvictionAPI"
             assert ended.primary.ended.exit_code == 143
             await cluster.drain_node(again.node)
-            waits = await seen.until(
+            waits = await seen.wait_until(
                 lambda: (
                     (pod := seen.pod("j-worker-0"))
                     and pod.uid not in (first.uid, again.uid)
@@ -118,7 +118,7 @@ def test_what_was_done_to_nodes_outlives_the_server(state):
             await cluster.drain_node("node-2")
         async with opened(state, nodes=2) as (cluster, seen):
             await cluster.create(job(Worker=role("exit 0")))
-            waits = await seen.until(lambda: (pod := seen.pod("j-worker-0")) and pod.scheduled)
+            waits = await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.scheduled)
             assert waits.message.startswith(
                 "0/2 nodes are available: 1 node(s) had untolerated taint "
                 "{node.kubernetes.io/unreachable: }, 1 node(s) were unschedulable."
@@ -162,7 +162,7 @@ def test_a_node_that_has_no_room_rejects_a_pod_that_was_sent_there(state):
                 await asyncio.sleep(0.01)
             # The scheduler does not assign GPUs that a pod received without the scheduler.
             await cluster.create(job("m", Worker=role("exit 0", resources=gpu)))
-            waits = await seen.until(lambda: (pod := seen.pod("m-worker-0")) and pod.scheduled)
+            waits = await seen.wait_until(lambda: (pod := seen.pod("m-worker-0")) and pod.scheduled)
             assert "Insufficient nvidia.com/gpu" in waits.message
 
     asyncio.run(run())
@@ -188,10 +188,10 @@ def test_a_pod_sent_to_a_node_that_is_not_there_waits_and_is_removed(state):
     async def run():
         async with opened(state, orphaned_after=0.2) as (cluster, seen):
             await cluster.create(job(Worker=role("exit 0", restart_policy="OnFailure", nodeName="node-9")))
-            first = await seen.until(lambda: seen.pod("j-worker-0"))
+            first = await seen.wait_until(lambda: seen.pod("j-worker-0"))
             assert first.phase == "Pending"
             # The controller creates a replacement, as in a real cluster.
-            await seen.until(lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first.uid)
+            await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first.uid)
             said = [each for each in seen.told if getattr(each, "uid", "") == first.uid][-1]
             assert (said.phase, said.disrupted.reason) == ("Failed", "DeletionByPodGC")
 

@@ -102,7 +102,7 @@ def test_what_is_not_durable_dies_with_its_server_and_is_lost(tmp_path, state, p
     async def run():
         async with opened(state) as (_, seen):
             if end == "Succeeded":
-                await seen.until(lambda: runs(tmp_path) == times)
+                await seen.wait_until(lambda: runs(tmp_path) == times)
                 (tmp_path / "go").touch()
             await seen.state(end)
 
@@ -117,29 +117,29 @@ def test_a_deletion_that_was_ordered_is_finished_by_the_next_server(tmp_path, st
     async def delete():
         async with opened(state, durable=True) as (cluster, seen):
             await cluster.create(job(Worker=role(stubborn, terminationGracePeriodSeconds=2)))
-            await seen.until((tmp_path / "begun").exists)
+            await seen.wait_until((tmp_path / "begun").exists)
             await cluster.delete(named())
-            await seen.until((tmp_path / "told").exists)
+            await seen.wait_until((tmp_path / "told").exists)
             assert set(seen.phases) == {"j-worker-0"}
 
-    async def gone():
+    async def start_job():
         async with opened(state, durable=True) as (cluster, seen):
-            await seen.until(lambda: not seen.pods)
+            await seen.wait_until(lambda: not seen.pods)
             assert await cluster.get(named()) is None
 
     asyncio.run(delete())
-    asyncio.run(gone())
+    asyncio.run(start_job())
     assert list((state / "pods").iterdir()) == []
 
 
 def test_a_closed_cluster_goes_on_where_it_was(state):
     """Close the cluster before a pod starts. Pods stay pending without nodes."""
 
-    async def begin():
+    async def start_job():
         async with opened(state, nodes=0) as (cluster, seen):
             await cluster.create(job(Worker=role("exit 0", 2)))
             await seen.phase("Pending", "j-worker-0", "j-worker-1")
-            waits = await seen.until(lambda: seen.pod("j-worker-0").scheduled)
+            waits = await seen.wait_until(lambda: seen.pod("j-worker-0").scheduled)
             assert waits.message == "no nodes available to schedule pods"
             return {name: pod.uid for name, pod in seen.pods.items()}
 
@@ -148,38 +148,38 @@ def test_a_closed_cluster_goes_on_where_it_was(state):
             await seen.state("Succeeded")
             return {name: pod.uid for name, pod in seen.pods.items()}
 
-    assert asyncio.run(begin()) == asyncio.run(finish())
+    assert asyncio.run(start_job()) == asyncio.run(finish())
 
 
 def test_a_job_keeps_its_port_when_its_server_is_another(state, tmp_path):
     says = role("echo $MASTER_PORT; exec sleep 60", restart_policy="ExitCode")
 
-    async def begin():
+    async def start_job():
         async with opened(state, durable=True) as (cluster, seen):
             await cluster.create(job(Master=says, Worker=says))
             await seen.phase("Running", "j-master-0", "j-worker-0")
-            return await said(cluster, "j-master-0")
+            return await find_status(cluster, "j-master-0")
 
     async def another():
         async with opened(state, durable=True) as (cluster, seen):
             first = seen.pod("j-worker-0").uid
             await cluster.delete_pod(named("j-worker-0"))
-            await seen.until(lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first)
+            await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first)
             await seen.phase("Running", "j-worker-0")
             await cluster.create(job("k", Master=says))
             await seen.phase("Running", "k-master-0")
-            both = await said(cluster, "j-worker-0"), await said(cluster, "k-master-0")
+            both = await find_status(cluster, "j-worker-0"), await find_status(cluster, "k-master-0")
             for name in ("j", "k"):
                 await cluster.delete(named(name))
-            await seen.until(lambda: not seen.pods)
+            await seen.wait_until(lambda: not seen.pods)
             return both
 
-    async def said(cluster, pod):
+    async def find_status(cluster, pod):
         while not (found := await lines(cluster, pod)):
             await asyncio.sleep(0.02)
         return found[0]
 
-    port = asyncio.run(begin())
+    port = asyncio.run(start_job())
     again, other = asyncio.run(another())
     assert again == port != other
 
@@ -201,8 +201,8 @@ def test_a_server_that_ends_leaves_no_process(tmp_path, state):
             command = f"{PID.format(tmp_path)}; trap '' TERM; while :; do sleep 0.02; done"
             await cluster.create(job(Worker=role(command, 2)))
             await seen.phase("Running", "j-worker-0", "j-worker-1")
-            await seen.until((tmp_path / "pids").exists)
-            await seen.until(lambda: len(alive(tmp_path)) == 2)
+            await seen.wait_until((tmp_path / "pids").exists)
+            await seen.wait_until(lambda: len(alive(tmp_path)) == 2)
 
     asyncio.run(run())
     assert alive(tmp_path) == []

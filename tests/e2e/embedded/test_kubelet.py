@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from backend_plugin.embedded.shim import layout
-from e2e.embedded.running_pods import ended, node, pod, python, replica, shell, uid, waits
+from e2e.embedded.running_pods import get_terminated, node, pod, python, replica, shell, uid, waits
 
 DATA = {"name": "data", "emptyDir": {}}
 AT = [{"name": "data", "mountPath": "/data"}]
@@ -76,7 +76,11 @@ def test_ends(tmp_path, script, phase, code, reason):
     async def run():
         async with node(tmp_path) as kubelet:
             status = await kubelet.ran(pod(shell(script)))
-            assert (status["phase"], ended(status)["exitCode"], ended(status)["reason"]) == (
+            assert (
+                status["phase"],
+                get_terminated(status)["exitCode"],
+                get_terminated(status)["reason"],
+            ) == (
                 phase,
                 code,
                 reason,
@@ -98,13 +102,13 @@ def test_what_is_no_program_never_starts(tmp_path):
         async with node(tmp_path) as kubelet:
             for command, words in cases.items():
                 status = await kubelet.ran(pod({"name": "main", "image": "i", "command": [command]}))
-                said = ended(status)
+                said = get_terminated(status)
                 assert (said["exitCode"], said["reason"]) == (128, "StartError")
                 assert said["startedAt"] == "1970-01-01T00:00:00Z"
                 assert said["message"].endswith(words)
             script.chmod(stat.S_IRWXU)
             status = await kubelet.ran(pod({"name": "main", "image": "i", "args": [str(script)]}))
-            assert ended(status)["message"].endswith("exec format error: unknown")
+            assert get_terminated(status)["message"].endswith("exec format error: unknown")
 
     asyncio.run(run())
 
@@ -214,7 +218,7 @@ def test_a_log_is_followed_line_by_line(tmp_path):
 def test_last_words(tmp_path, script, fields, message):
     async def run():
         async with node(tmp_path) as kubelet:
-            said = ended(await kubelet.ran(pod(shell(script, **fields)))).get("message", "")
+            said = get_terminated(await kubelet.ran(pod(shell(script, **fields)))).get("message", "")
             assert sorted(said.split()) == ["err", "out"] if message is None else said == message
 
     asyncio.run(run())
@@ -262,7 +266,7 @@ def test_a_pod_has_only_its_time(tmp_path):
             status = await kubelet.ran(of)
             assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
             assert status["message"] == "Pod was active on the node longer than the specified deadline"
-            assert ended(status)["exitCode"] == 0
+            assert get_terminated(status)["exitCode"] == 0
 
     asyncio.run(run())
 

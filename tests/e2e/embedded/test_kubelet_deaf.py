@@ -63,7 +63,7 @@ def test_a_shim_that_is_stopped_after_it_was_told_to_end_its_pod_is_killed(tmp_p
             while await kubelet.lines(of) != ["ready", "told"]:
                 await asyncio.sleep(0.01)
             os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
-            await kubelet.told.until(lambda: uid(of) in kubelet.told.ended)
+            await kubelet.told.wait_until(lambda: uid(of) in kubelet.told.ended)
             assert marked(kubelet.root) == []
 
     asyncio.run(run())

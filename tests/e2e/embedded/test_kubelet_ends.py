@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from backend_plugin.embedded.kubelet_options import LogLimits
-from e2e.embedded.running_pods import ended, is_alive, marked, node, pod, python, shell, uid
+from e2e.embedded.running_pods import get_terminated, is_alive, marked, node, pod, python, shell, uid
 
 DATA = {"name": "data", "emptyDir": {}}
 AT = [{"name": "data", "mountPath": "/data"}]
@@ -78,7 +78,7 @@ def test_a_pod_that_is_told_to_end_ends_by_itself_within_its_grace(tmp_path):
             await kubelet.run(of)
             await anext(kubelet.kubelet.read_log(uid(of), follows()))
             status = await kubelet.terminated(of, 60)
-            assert (status["phase"], ended(status)["exitCode"]) == ("Failed", 7)
+            assert (status["phase"], get_terminated(status)["exitCode"]) == ("Failed", 7)
             assert await kubelet.lines(of) == ["ready", "bye"]
             assert [is_alive(each) for each in daemons(kubelet, of)] == [False]
 
@@ -94,7 +94,7 @@ def test_who_does_not_listen_is_killed(tmp_path):
             await kubelet.run(of)
             await anext(kubelet.kubelet.read_log(uid(of), follows()))
             status = await kubelet.terminated(of, 0.1)
-            assert (ended(status)["exitCode"], ended(status)["reason"]) == (137, "Error")
+            assert (get_terminated(status)["exitCode"], get_terminated(status)["reason"]) == (137, "Error")
 
     asyncio.run(run())
 
@@ -108,7 +108,7 @@ def test_a_second_order_may_hurry(tmp_path):
             await anext(kubelet.kubelet.read_log(uid(of), follows()))
             await kubelet.kubelet.terminate_pod(uid(of), 3_600)
             status = await kubelet.terminated(of, 0)
-            assert ended(status)["exitCode"] == 137
+            assert get_terminated(status)["exitCode"] == 137
 
     asyncio.run(run())
 
@@ -121,7 +121,7 @@ def test_what_has_ended_already_is_gone_at_once_and_so_is_what_never_was(tmp_pat
             await kubelet.ran(of)
             assert (await kubelet.terminated(of, 30))["phase"] == "Succeeded"
             await kubelet.kubelet.terminate_pod(uid(never), 30)
-            await kubelet.told.until(lambda: uid(never) in kubelet.told.ended)
+            await kubelet.told.wait_until(lambda: uid(never) in kubelet.told.ended)
 
     asyncio.run(run())
 
@@ -137,7 +137,7 @@ def test_a_pod_that_waits_for_its_next_start_can_be_ended(tmp_path):
             await kubelet.when(of, lambda status: "waiting" in status["containerStatuses"][0]["state"] and
                                status["containerStatuses"][0]["restartCount"] == 1)  # fmt: skip
             status = await kubelet.terminated(of, 30)
-            assert (status["phase"], ended(status)["exitCode"]) == ("Failed", 5)
+            assert (status["phase"], get_terminated(status)["exitCode"]) == ("Failed", 5)
 
     asyncio.run(run())
 
@@ -156,7 +156,7 @@ def test_who_holds_too_much_memory_is_killed_with_all_that_it_started(tmp_path, 
             status = await kubelet.when(
                 of, lambda status: "terminated" in status["containerStatuses"][0]["state"]
             )
-            said = ended(status)
+            said = get_terminated(status)
             assert (said["exitCode"], said["reason"]) == (137, "OOMKilled")
             assert "running" in status["containerStatuses"][1]["state"]
             state = json.loads((kubelet.root / uid(of) / "state.json").read_text())
@@ -281,6 +281,6 @@ def test_a_program_that_removes_its_own_log_is_not_ended_for_it(tmp_path):
     async def run():
         async with node(tmp_path, logs=LogLimits(segment_bytes=50_000, segments=2)) as kubelet:
             status = await kubelet.ran(of)
-            assert (status["phase"], ended(status)["exitCode"]) == ("Succeeded", 0)
+            assert (status["phase"], get_terminated(status)["exitCode"]) == ("Succeeded", 0)
 
     asyncio.run(run())

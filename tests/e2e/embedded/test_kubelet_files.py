@@ -7,7 +7,7 @@ import pytest
 
 from backend_plugin.embedded.pod_directory import PodDirectory
 from backend_plugin.embedded.pod_status import PodState
-from e2e.embedded.running_pods import ended, node, pod, shell, uid
+from e2e.embedded.running_pods import get_terminated, node, pod, shell, uid
 
 PUT = {
     "a pipe": "mkfifo {0}",
@@ -27,7 +27,7 @@ def test_a_pod_that_replaces_our_files_ends_all_the_same(tmp_path: Path, put: st
         async with node(tmp_path) as here:
             one = pod(shell(f"{script}; exit 3"))
             status = await here.ran(one)
-            assert (status["phase"], ended(status)["exitCode"]) == ("Failed", 3)
+            assert (status["phase"], get_terminated(status)["exitCode"]) == ("Failed", 3)
             assert await asyncio.wait_for(here.lines(one), 10) == []
 
     asyncio.run(run())

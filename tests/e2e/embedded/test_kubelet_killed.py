@@ -40,22 +40,22 @@ class Server:
             cwd=SERVER.parents[3],
         )
 
-    def said(self) -> Iterator[tuple[str, dict]]:
+    def read_messages(self) -> Iterator[tuple[str, dict]]:
         assert self.process.stdout is not None
         yield from map(json.loads, self.process.stdout)
 
     def adopting(self) -> None:
-        next(self.until("adopting", lambda _: True))
+        next(self.wait_until("adopting", lambda _: True))
 
     def ready(self) -> None:
-        next(self.until("ready", lambda _: True))
+        next(self.wait_until("ready", lambda _: True))
 
-    def until(self, name, what) -> Iterator[dict]:
+    def wait_until(self, name, what) -> Iterator[dict]:
         """Yield the first status of this pod that meets the condition."""
-        yield next(status for who, status in self.said() if who == name and what(status))
+        yield next(status for who, status in self.read_messages() if who == name and what(status))
 
     def phase(self, name: str, *phases: str) -> dict:
-        return next(self.until(name, lambda status: status and status["phase"] in phases))
+        return next(self.wait_until(name, lambda status: status and status["phase"] in phases))
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -83,7 +83,7 @@ def all_dead(root: Path) -> bool:
     return marked(root / "pods") == []
 
 
-def end(root: Path) -> None:
+def kill_marked(root: Path) -> None:
     """Kill all remaining processes of durable pods."""
     for each in marked(root / "pods"):
         with contextlib.suppress(ProcessLookupError):
@@ -97,7 +97,7 @@ def lines(path: Path) -> list[str]:
 @pytest.fixture(autouse=True)
 def nothing_left(tmp_path: Path) -> Iterator[None]:
     yield
-    end(tmp_path)
+    kill_marked(tmp_path)
 
 
 def test_pods_end_with_a_server_that_is_killed(tmp_path):
@@ -301,7 +301,7 @@ def ends(server, left):
     """Return the final statuses of these pods."""
     found = []
     while left:
-        who, status = next(server.said())
+        who, status = next(server.read_messages())
         if who in left and status["phase"] in ("Succeeded", "Failed"):
             left.discard(who)
             found.append(status)

@@ -15,7 +15,7 @@ import pytest
 from propeller import Execution, Propeller
 
 from e2e.embedded import people_tasks
-from e2e.road.serving import KFPYTORCH, TOKEN, Served
+from e2e.road.serving import KFPYTORCH, TOKEN, RoadServer
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -26,18 +26,18 @@ STARTING = re.compile(r"(?<=\n  INITIALIZING).*?(?=\n  RUNNING)", re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    served = Served(tmp_path_factory.mktemp("people"), "--cpus", "8", "--memory", "64Gi").start()
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoadServer]:
+    served = RoadServer(tmp_path_factory.mktemp("people"), "--cpus", "8", "--memory", "64Gi").start()
     yield served
     assert (served.stop(), served.left()) == (0, [])
 
 
 @pytest.fixture
-def execution(served: Served, tmp_path: Path) -> Iterator[Execution]:
+def execution(served: RoadServer, tmp_path: Path) -> Iterator[Execution]:
     """Yield an execution with two replicas that have printed their line and still run."""
     wire = served.wire()
     execution = Propeller(wire, served.store).start(people_tasks.talks, folder=str(tmp_path))
-    until((tmp_path / "turn.1").exists)
+    wait_until((tmp_path / "turn.1").exists)
     yield execution
     if not execution.has_ended:
         execution.abort()
@@ -45,7 +45,7 @@ def execution(served: Served, tmp_path: Path) -> Iterator[Execution]:
     wire.close()
 
 
-def until(true: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+def wait_until(true: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := true()):
         assert time.monotonic() < deadline, "it did not come about"
@@ -53,13 +53,13 @@ def until(true: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     return found
 
 
-def typed(served: Served, *arguments: str) -> str:
+def typed(served: RoadServer, *arguments: str) -> str:
     return subprocess.run(
         [KFPYTORCH, *arguments], env=environment(served), check=True, capture_output=True, text=True
     ).stdout
 
 
-def environment(served: Served) -> dict[str, str]:
+def environment(served: RoadServer) -> dict[str, str]:
     return {**plainly(), "KFPYTORCH_STATE_DIR": str(served.state)}
 
 
@@ -68,16 +68,16 @@ def plainly() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "FORCE_COLOR")}
 
 
-def job(served: Served, execution: Execution) -> Any:
+def job(served: RoadServer, execution: Execution) -> Any:
     return json.loads(typed(served, "jobs", execution.asked.execution, "-o", "json"))
 
 
-def test_a_job_is_watched_read_and_cancelled_for_good(served: Served, execution: Execution) -> None:
+def test_a_job_is_watched_read_and_cancelled_for_good(served: RoadServer, execution: Execution) -> None:
     name = execution.asked.execution
     following = subprocess.Popen(
         [KFPYTORCH, "logs", "--follow", name], env=environment(served), stdout=subprocess.PIPE, text=True
     )
-    until(lambda: job(served, execution)["flyte"]["phase"] == "RUNNING")
+    wait_until(lambda: job(served, execution)["flyte"]["phase"] == "RUNNING")
     seen = job(served, execution)
     assert [(each["role"], each["phase"], each["first_rank"]) for each in seen["replicas"]] == [
         ("master", "Running", 0),
@@ -101,7 +101,7 @@ def test_a_job_is_watched_read_and_cancelled_for_good(served: Served, execution:
     assert (spoken, following.returncode) == (["[master-0] rank 0 speaks", "[worker-0] rank 1 speaks"], 0)
 
 
-def test_a_node_that_is_lost_takes_its_replicas_along(served: Served, execution: Execution) -> None:
+def test_a_node_that_is_lost_takes_its_replicas_along(served: RoadServer, execution: Execution) -> None:
     seen = job(served, execution)
     places = {f"project-development/{each['pod']}": each["node"] for each in seen["replicas"]}
     nodes = json.loads(typed(served, "nodes", "-o", "json"))
@@ -110,7 +110,7 @@ def test_a_node_that_is_lost_takes_its_replicas_along(served: Served, execution:
 
     (told,) = json.loads(typed(served, "nodes", "lose", lost, "-o", "json"))
     assert (told["name"], told["state"]) == (lost, "lost")
-    until(lambda: len(execution.attempts) == 2)
+    wait_until(lambda: len(execution.attempts) == 2)
 
     first = execution.attempts[0].shown[-1]
     assert (first.phase, "(node-lost)" in first.message) == ("RETRYABLE_FAILED", True), first
@@ -118,7 +118,7 @@ def test_a_node_that_is_lost_takes_its_replicas_along(served: Served, execution:
     assert told["state"] == "ready"
 
 
-def test_who_asks_a_server_that_was_killed_is_told_so(served: Served) -> None:
+def test_who_asks_a_server_that_was_killed_is_told_so(served: RoadServer) -> None:
     served.kill()
     done = subprocess.run(
         [KFPYTORCH, "jobs"], env=environment(served), check=False, capture_output=True, text=True
@@ -195,7 +195,7 @@ def test_a_demo_that_is_interrupted_ends_its_task_first(tmp_path: Path, signum: 
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509
     )
     try:
-        until((tmp_path / "turn.1").exists)
+        wait_until((tmp_path / "turn.1").exists)
         demo.send_signal(signum)
         out, errors = demo.communicate(timeout=PATIENCE)
     finally:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from propeller import Execution, Outcome, Propeller, Wire
 
-from e2e.road.serving import Served
+from e2e.road.serving import RoadServer
 
 # The machine has two processors, but the embedded nodes report more capacity.
 ROOM = ("--cpus", "8", "--memory", "64Gi")
@@ -18,7 +18,7 @@ ROOM = ("--cpus", "8", "--memory", "64Gi")
 class Road:
     """A running server, with a FlytePropeller that calls it."""
 
-    served: Served
+    served: RoadServer
     wire: Wire
     propeller: Propeller
 
@@ -26,14 +26,14 @@ class Road:
         return self.propeller.start(task, **inputs)
 
     def run(self, task: Any, **inputs: Any) -> Outcome:
-        return ended(self.start(task, **inputs))
+        return wait_for_outcome(self.start(task, **inputs))
 
     def nothing_runs(self, execution: Execution) -> bool:
         """True if all processes of the execution end within the timeout."""
         return self.served.left(execution.asked.execution) == []
 
 
-def ended(execution: Execution, seconds: float = 60) -> Outcome:
+def wait_for_outcome(execution: Execution, seconds: float = 60) -> Outcome:
     """Return the outcome, and check that the connector followed the rules."""
     outcome = execution.wait(seconds)
     assert outcome.violations == ()
@@ -51,13 +51,13 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Ro
     """Yield a function that starts a server. No process may remain at the end."""
     roads: list[Road] = []
 
-    def begin(*options: str, settings: Mapping[str, object] | None = None) -> Road:
-        served = Served(tmp_path_factory.mktemp("road"), *ROOM, *options, settings=settings).start()
+    def start_road(*options: str, settings: Mapping[str, object] | None = None) -> Road:
+        served = RoadServer(tmp_path_factory.mktemp("road"), *ROOM, *options, settings=settings).start()
         wire = served.wire()
         roads.append(Road(served, wire, Propeller(wire, served.store)))
         return roads[-1]
 
-    yield begin
+    yield start_road
     for road in roads:
         road.wire.close()
         code = road.served.stop()

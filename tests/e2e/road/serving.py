@@ -19,7 +19,7 @@ PATIENCE = 30.0
 TOKEN = "of-the-tests"
 
 
-class Served:
+class RoadServer:
     """A server with its state, store and pods below one directory."""
 
     def __init__(self, root: Path, *options: str, settings: Mapping[str, object] | None = None) -> None:
@@ -38,17 +38,17 @@ class Served:
 
     # ---- lifecycle
 
-    def start(self) -> "Served":
+    def start(self) -> "RoadServer":
         """Start the server and wait until it listens, on the same port as before."""
-        self.begin()
+        self.spawn()
         self.listen()
         return self
 
     def listen(self) -> None:
         """Wait until the server listens."""
-        self._port = int(str(self._found()["endpoint"]).rpartition(":")[2])
+        self._port = int(str(self._wait_for_server_file()["endpoint"]).rpartition(":")[2])
 
-    def begin(self) -> None:
+    def spawn(self) -> None:
         """Start the process without waiting."""
         command = [KFPYTORCH, "serve", "--cluster", "embedded", "--port", str(self._port)]
         command += ["--state-dir", self.state, "--settings", self.root / "settings.yaml"]
@@ -79,7 +79,7 @@ class Served:
     def wire(self) -> Wire:
         return Wire(self.endpoint, TOKEN)
 
-    def _found(self) -> dict[str, object]:
+    def _wait_for_server_file(self) -> dict[str, object]:
         """Wait for the server file of this process and return its content."""
         assert self._process is not None
         deadline = time.monotonic() + PATIENCE

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from e2e.road import tasks
-from e2e.road.conftest import Road, ended, started
+from e2e.road.conftest import Road, started, wait_for_outcome
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -30,10 +30,10 @@ def road(serve: Callable[..., Road]) -> Road:
 )
 def test_an_abort_is_taken_at_once(road: Road, tmp_path: Path, phase: str, task: Any, image: str) -> None:
     inputs = {} if task is tasks.asks_for_too_much else {"folder": str(tmp_path)}
-    execution = road.propeller.ask(task, inputs, image=image).start()
-    attempt = execution.until(phase)
+    execution = road.propeller.prepare(task, inputs, image=image).start()
+    attempt = execution.wait_until(phase)
     execution.abort()
-    outcome = ended(execution)
+    outcome = wait_for_outcome(execution)
 
     assert (outcome.phase, attempt.deleted) == ("ABORTED", True)
     assert execution.calls == ["CreateTask 0", "DeleteTask 0"]
@@ -42,7 +42,7 @@ def test_an_abort_is_taken_at_once(road: Road, tmp_path: Path, phase: str, task:
 
 def test_an_abort_after_the_end_changes_nothing(road: Road) -> None:
     execution = road.start(tasks.adds, value=1)
-    outcome = ended(execution)
+    outcome = wait_for_outcome(execution)
     execution.delete(0)
     execution.delete(0)
 
@@ -53,11 +53,11 @@ def test_an_abort_after_the_end_changes_nothing(road: Road) -> None:
 def test_an_aborted_attempt_can_not_come_back(road: Road, tmp_path: Path) -> None:
     """Send CreateTask twice, as FlytePropeller may do, before the abort sends one DeleteTask."""
     execution = road.start(tasks.waits, folder=str(tmp_path))
-    execution.until("RUNNING")
+    execution.wait_until("RUNNING")
     again = road.wire.create(execution.asked.create(0))
     execution.abort()
 
     assert again == execution.attempts[0].meta
-    assert ended(execution).phase == "ABORTED"
+    assert wait_for_outcome(execution).phase == "ABORTED"
     assert road.nothing_runs(execution)
     assert len(started(tmp_path, execution)) <= 2

@@ -8,7 +8,7 @@ import pytest
 from propeller.wire import delete_request
 
 from e2e.road import tasks
-from e2e.road.conftest import Road, ended, started
+from e2e.road.conftest import Road, started, wait_for_outcome
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -17,7 +17,7 @@ MANY = 20
 
 def test_a_new_attempt_finds_nothing_of_the_earlier_one(road: Road, tmp_path: Path) -> None:
     execution = road.start(tasks.is_killed_once, folder=str(tmp_path))
-    outcome = ended(execution)
+    outcome = wait_for_outcome(execution)
 
     assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 1})
     assert execution.calls == ["CreateTask 0", "DeleteTask 0", "CreateTask 1"]
@@ -30,7 +30,7 @@ def test_a_new_attempt_finds_nothing_of_the_earlier_one(road: Road, tmp_path: Pa
 
 def test_an_attempt_whose_create_was_lost_leaves_nothing(road: Road, tmp_path: Path) -> None:
     """Create an attempt without its response reaching FlytePropeller, so that no DeleteTask follows."""
-    orphan = road.propeller.ask(tasks.waits, {"folder": str(tmp_path)})
+    orphan = road.propeller.prepare(tasks.waits, {"folder": str(tmp_path)})
     orphan.asked.write_inputs()
     road.wire.create(orphan.asked.create(0))
     wait_for(lambda: started(tmp_path, orphan) == ["0.0", "0.1"])
@@ -53,7 +53,7 @@ def wait_for(true: Callable[[], bool], seconds: float = 60) -> None:
 def test_twenty_tasks_at_once_all_end_well(serve: Callable[..., Road], tmp_path: Path) -> None:
     road = serve()
     executions = [road.start(tasks.adds, value=value) for value in range(MANY)]
-    outcomes = [ended(execution, 120) for execution in executions]
+    outcomes = [wait_for_outcome(execution, 120) for execution in executions]
 
     assert [outcome.phase for outcome in outcomes] == ["SUCCEEDED"] * MANY
     assert [outcome.outputs for outcome in outcomes] == [{"o0": value + 1} for value in range(MANY)]

@@ -8,7 +8,7 @@ import pytest
 from propeller import Execution
 
 from e2e.road import tasks
-from e2e.road.conftest import Road, ended, started
+from e2e.road.conftest import Road, started, wait_for_outcome
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -43,7 +43,7 @@ def tmp(folder: Path, name: str) -> Path:
 
 
 def test_outputs_of_many_types_come_back(begun: Mapping[str, Execution]) -> None:
-    outcome = ended(begun["succeeds"])
+    outcome = wait_for_outcome(begun["succeeds"])
 
     outputs = dict(outcome.outputs)
     weights = outputs.pop("weights")
@@ -58,7 +58,7 @@ def test_outputs_of_many_types_come_back(begun: Mapping[str, Execution]) -> None
 
 
 def test_a_users_exception_is_told_and_stops_the_others(road: Road, begun: Mapping[str, Execution]) -> None:
-    outcome = ended(begun["raises"])
+    outcome = wait_for_outcome(begun["raises"])
 
     assert (outcome.phase, outcome.code) == ("FAILED", "TaskFailedWithError")
     assert RAISED in outcome.error
@@ -68,7 +68,7 @@ def test_a_users_exception_is_told_and_stops_the_others(road: Road, begun: Mappi
 
 
 def test_a_users_exception_is_told_where_propeller_reads_nothing(begun: Mapping[str, Execution]) -> None:
-    outcome = ended(begun["raises unread"])
+    outcome = wait_for_outcome(begun["raises unread"])
 
     assert outcome.phase == "FAILED"
     assert RAISED in outcome.error
@@ -76,7 +76,7 @@ def test_a_users_exception_is_told_where_propeller_reads_nothing(begun: Mapping[
 
 def test_what_the_user_calls_recoverable_is_tried_again(begun: Mapping[str, Execution], folder: Path) -> None:
     execution = begun["recovers"]
-    outcome = ended(execution)
+    outcome = wait_for_outcome(execution)
 
     assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 1})
     assert execution.calls == ["CreateTask 0", "DeleteTask 0", "CreateTask 1"]
@@ -85,7 +85,7 @@ def test_what_the_user_calls_recoverable_is_tried_again(begun: Mapping[str, Exec
 
 
 def test_an_exit_code_is_the_users_and_not_tried_again(begun: Mapping[str, Execution]) -> None:
-    outcome = ended(begun["exits"])
+    outcome = wait_for_outcome(begun["exits"])
 
     assert outcome.phase == "FAILED"
     assert re.search(r"exit code 3\b|sys\.exit\(3\)", outcome.error), outcome.error
@@ -93,7 +93,7 @@ def test_an_exit_code_is_the_users_and_not_tried_again(begun: Mapping[str, Execu
 
 
 def test_a_killed_replica_ends_the_task_and_is_named(road: Road, begun: Mapping[str, Execution]) -> None:
-    outcome = ended(begun["is killed"])
+    outcome = wait_for_outcome(begun["is killed"])
 
     assert outcome.code == "RetriesExhausted|TaskFailedWithError"
     assert "worker-0 failed" in outcome.error
@@ -102,7 +102,7 @@ def test_a_killed_replica_ends_the_task_and_is_named(road: Road, begun: Mapping[
 
 
 def test_memory_beyond_the_limit_is_named_as_such(begun: Mapping[str, Execution]) -> None:
-    outcome = ended(begun["takes too much"])
+    outcome = wait_for_outcome(begun["takes too much"])
 
     assert outcome.code == "RetriesExhausted|TaskFailedWithError"
     assert "OOMKilled" in outcome.error
@@ -111,7 +111,7 @@ def test_memory_beyond_the_limit_is_named_as_such(begun: Mapping[str, Execution]
 def test_a_container_restarts_in_place_where_that_is_asked_for(
     begun: Mapping[str, Execution], folder: Path
 ) -> None:
-    outcome = ended(begun["restarts"])
+    outcome = wait_for_outcome(begun["restarts"])
 
     assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 1})
     assert started(folder / "restarts", begun["restarts"]) == ["0.0", "0.0"]
@@ -122,7 +122,7 @@ def test_a_container_restarts_in_place_where_that_is_asked_for(
 def test_ranks_find_each_other_on_the_loopback_interface_and_reduce(road: Road) -> None:
     executions = [road.start(each, value=10) for each in (tasks.elastic_sum, tasks.replica_sum)]
 
-    for outcome in map(ended, executions):
+    for outcome in map(wait_for_outcome, executions):
         assert outcome.phase == "SUCCEEDED", outcome
         assert outcome.outputs == {"o0": 21, "o1": {"world": 2, "listens": 1, "open": 0}}
         assert len(outcome.attempts) == 1
@@ -131,7 +131,7 @@ def test_ranks_find_each_other_on_the_loopback_interface_and_reduce(road: Road) 
 @pytest.mark.torch
 def test_elastic_processes_start_again_together(road: Road, tmp_path: Path) -> None:
     execution = road.start(tasks.elastic_second_wind, folder=str(tmp_path))
-    outcome = ended(execution)
+    outcome = wait_for_outcome(execution)
 
     assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 1})
     assert started(tmp_path, execution) == ["0.0", "0.0", "0.1", "0.1"]

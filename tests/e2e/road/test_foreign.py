@@ -12,13 +12,13 @@ from e2e.road.serving import TOKEN
 SCRIPT = Path(__file__).parents[1] / "scripts" / "foreign.py"
 
 
-def asked(endpoint: str, token: str) -> subprocess.CompletedProcess[str]:
+def run_grpcurl(endpoint: str, token: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", str(SCRIPT), endpoint, token]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
 
 
 def test_all_services_are_learnt_from_the_server_itself(road: Road) -> None:
-    ran = asked(road.served.endpoint, TOKEN)
+    ran = run_grpcurl(road.served.endpoint, TOKEN)
     assert ran.returncode == 0, ran.stderr
     seen: dict[str, Any] = json.loads(ran.stdout)
 
@@ -39,7 +39,7 @@ def test_all_services_are_learnt_from_the_server_itself(road: Road) -> None:
 
 
 def test_who_has_no_token_learns_nothing(road: Road) -> None:
-    ran = asked(road.served.endpoint, "guessed")
+    ran = run_grpcurl(road.served.endpoint, "guessed")
 
     assert ran.returncode != 0
     assert "UNAUTHENTICATED" in ran.stderr

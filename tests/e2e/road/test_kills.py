@@ -7,17 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from propeller import Execution, Propeller, Settings
+from propeller import Execution, Propeller, PropellerSettings
 from propeller.attempt import Polling
 
 from e2e.road import tasks
-from e2e.road.conftest import Road, ended, started
+from e2e.road.conftest import Road, started, wait_for_outcome
 
 pytestmark = pytest.mark.timeout(300)
 
 AT_ONCE = 6
 # As in the chart's values, failed calls during the start of a server do not fail a task.
-PATIENT = Settings(polling=Polling(max_system_failures=10_000))
+PATIENT = PropellerSettings(polling=Polling(max_system_failures=10_000))
 
 
 def kill_at_random_moments(road: Road, folder: Path, kills: int) -> list[Execution]:
@@ -32,7 +32,7 @@ def kill_at_random_moments(road: Road, folder: Path, kills: int) -> list[Executi
             executions.append(propeller.start(tasks.counts, folder=str(folder), seconds=seconds))
         time.sleep(dice.uniform(0, 2.5))
         road.served.kill()
-        road.served.begin()
+        road.served.spawn()
     road.served.listen()
     return executions
 
@@ -49,7 +49,7 @@ def test_every_task_ends_right(
 
     assert road.served.starts == kills + 1
     for execution in executions:
-        outcome = ended(execution, 180)
+        outcome = wait_for_outcome(execution, 180)
         assert outcome.phase == "SUCCEEDED", (outcome, road.served.log.read_text()[-4000:])
         assert outcome.outputs == {"o0": outcome.last.number}
         # At most one start per attempt. An attempt may be lost before its pod starts.

@@ -8,7 +8,7 @@ from propeller.record import phase_of
 from propeller.wire import delete_request, get_request
 
 from e2e.road import tasks
-from e2e.road.conftest import Road, ended
+from e2e.road.conftest import Road, wait_for_outcome
 from kfpytorch_idl.v1 import job_ref_pb2
 
 pytestmark = pytest.mark.timeout(240)
@@ -37,7 +37,7 @@ def test_a_reference_of_another_release_is_understood(
     road: Road, tmp_path: Path, release: Callable[[bytes], bytes]
 ) -> None:
     execution = road.start(tasks.waits, folder=str(tmp_path))
-    attempt = execution.until("RUNNING")
+    attempt = execution.wait_until("RUNNING")
     assert attempt.meta is not None
     meta = release(attempt.meta)
     prefix = execution.asked.output(0).as_uri()
@@ -48,4 +48,4 @@ def test_a_reference_of_another_release_is_understood(
     assert (phase_of(answer), answer.log_links == attempt.answers[-1].log_links) == ("RUNNING", True)
     assert road.nothing_runs(execution)
     execution.abort()
-    assert ended(execution).phase in ("ABORTED", "FAILED")
+    assert wait_for_outcome(execution).phase in ("ABORTED", "FAILED")

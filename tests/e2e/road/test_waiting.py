@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from e2e.road import tasks
-from e2e.road.conftest import Road, ended
+from e2e.road.conftest import Road, wait_for_outcome
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -21,8 +21,8 @@ def strict(serve: Callable[..., Road]) -> Road:
 
 
 def test_an_unknown_image_is_waited_for_and_given_up(strict: Road) -> None:
-    execution = strict.propeller.ask(tasks.adds, {"value": 1}, image="nobody/knows:2").start()
-    outcome = ended(execution)
+    execution = strict.propeller.prepare(tasks.adds, {"value": 1}, image="nobody/knows:2").start()
+    outcome = wait_for_outcome(execution)
 
     assert outcome.last.phases == ["QUEUED", "INITIALIZING", "RETRYABLE_FAILED", "FAILED"]
     assert "nobody/knows:2" in outcome.error
@@ -32,7 +32,7 @@ def test_an_unknown_image_is_waited_for_and_given_up(strict: Road) -> None:
 
 def test_a_replica_that_fits_nowhere_is_waited_for_and_given_up(strict: Road) -> None:
     execution = strict.start(tasks.asks_for_too_much)
-    outcome = ended(execution)
+    outcome = wait_for_outcome(execution)
 
     assert outcome.last.phases == ["QUEUED", "WAITING_FOR_RESOURCES", "RETRYABLE_FAILED", "FAILED"]
     assert "no node of 2 fits: 2 lack cpu" in outcome.last.message("WAITING_FOR_RESOURCES")
@@ -41,7 +41,7 @@ def test_a_replica_that_fits_nowhere_is_waited_for_and_given_up(strict: Road) ->
 
 def test_a_deadline_ends_a_task_that_runs_too_long(strict: Road, tmp_path: Path) -> None:
     execution = strict.start(tasks.runs_too_long, folder=str(tmp_path))
-    outcome = ended(execution)
+    outcome = wait_for_outcome(execution)
 
     assert (outcome.phase, len(outcome.attempts)) == ("FAILED", 1)
     assert "RUNNING" in outcome.last.phases

@@ -43,7 +43,7 @@ def a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "task_of_options", raising=False)
 
 
-def asked(*words: str) -> Result:
+def invoke(*words: str) -> Result:
     return CliRunner().invoke(kfpytorch, words)
 
 
@@ -54,7 +54,7 @@ def test_a_context_that_is_not_there_is_told_with_those_that_are(
 ) -> None:
     file = tmp_path / "config"
     file.write_text(yaml.safe_dump({**CONFIG, **({"current-context": current} if current else {})}))
-    done = asked(*COMMANDS[command], "--kubeconfig", str(file), "--context", "nope")
+    done = invoke(*COMMANDS[command], "--kubeconfig", str(file), "--context", "nope")
     assert done.exit_code == 1
     said = f"kubeconfig {file}: has no context nope; name one of its contexts: staging, production"
     words = said if command != "doctor" else said.replace("; ", "\n  remedy: ")
@@ -64,14 +64,14 @@ def test_a_context_that_is_not_there_is_told_with_those_that_are(
 def test_what_is_wrong_with_a_context_that_is_there_is_told(tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_text(yaml.safe_dump({**CONFIG, "clusters": []}))
-    done = asked("gc", "--kubeconfig", str(file), "--context", "staging")
+    done = invoke("gc", "--kubeconfig", str(file), "--context", "staging")
     assert (done.exit_code, "no context" in done.output) == (1, False), done.output
     assert "name a kubeconfig that kubectl can use" in done.output
 
 
 @pytest.mark.parametrize("command", ["doctor", "gc", "render"])
 def test_a_namespace_that_none_is_called_is_refused_with_one_that_may_be_meant(command: str) -> None:
-    done = asked(*COMMANDS[command], "--namespace", "Foo_Bar")
+    done = invoke(*COMMANDS[command], "--namespace", "Foo_Bar")
     said = " ".join(done.output.replace("│", "").split())
     assert (done.exit_code, "'Foo_Bar' is not a valid namespace name" in said) == (2, True), said
     assert said.split("; write ")[1].split()[0] == "foo-bar"
@@ -79,12 +79,12 @@ def test_a_namespace_that_none_is_called_is_refused_with_one_that_may_be_meant(c
 
 def test_the_jobs_of_several_namespaces_are_meant_by_a_pattern(tmp_path: Path) -> None:
     missing = str(tmp_path / "no")
-    done = asked("gc", "--namespace", "flytesnacks-*", "--kubeconfig", missing)
+    done = invoke("gc", "--namespace", "flytesnacks-*", "--kubeconfig", missing)
     assert (done.exit_code, "there is no such file" in done.output) == (1, True), done.output
 
 
 def test_render_knows_what_is_for_a_cluster_only() -> None:
     assert _OF_DRY_RUN == ("kubeconfig", "context")
     for option in ("--kubeconfig", "--context"):
-        done = asked("render", "task_of_options.py", option, "x")
+        done = invoke("render", "task_of_options.py", option, "x")
         assert (done.exit_code, f"{option} has no effect without --dry-run" in done.output) == (2, True)

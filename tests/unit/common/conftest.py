@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
-from processes import Caller
+from processes import ForkCaller
 
 from kfpytorch_common.forkserver import client
 
@@ -12,7 +12,7 @@ FRESH, FORKED, INTERPRETERS = "fresh", "forked", "fresh interpreters"
 
 
 @pytest.fixture(params=[FRESH, FORKED, INTERPRETERS])
-def caller(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Caller]:
+def caller(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkCaller]:
     """Yield a caller with a server: a new interpreter, a fork, or one that does not fork."""
     if request.param == INTERPRETERS:
         monkeypatch.setenv("FLYTE_KFPYTORCH_FORK", "0")
@@ -20,4 +20,4 @@ def caller(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         server = (
             client.start_forked_server(()) if request.param == FORKED else client.start_fresh_server(["json"])
         )
-        yield Caller(server, ending)
+        yield ForkCaller(server, ending)

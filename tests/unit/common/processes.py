@@ -43,7 +43,7 @@ class Child:
     out: IO[str]
     tells: IO[str]
 
-    def told(self) -> Any:
+    def read_message(self) -> Any:
         """Return the next message of the process."""
         return json.loads(self.tells.readline())
 
@@ -56,7 +56,7 @@ class Child:
         return code
 
 
-class Caller:
+class ForkCaller:
     """A client of a server, which closes the pipes of its children at the end."""
 
     def __init__(self, server: ForkServer, ending: contextlib.ExitStack) -> None:

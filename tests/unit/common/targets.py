@@ -21,13 +21,13 @@ from kfpytorch_common.forkserver.child import ChildStart
 LONG = 60.0
 
 
-def say(start: ChildStart, said: Any) -> None:
+def send_message(start: ChildStart, said: Any) -> None:
     os.write(start.fds[0], json.dumps(said).encode() + b"\n")
 
 
 def tell_all(start: ChildStart) -> int:
     """Report all inputs that a process can observe."""
-    say(
+    send_message(
         start,
         {
             "args": start.args,
@@ -73,7 +73,7 @@ def end(start: ChildStart) -> int:
 
 
 def sleep(start: ChildStart) -> int:
-    say(start, {"pid": os.getpid()})
+    send_message(start, {"pid": os.getpid()})
     time.sleep(LONG)
     return 0
 
@@ -81,7 +81,7 @@ def sleep(start: ChildStart) -> int:
 def sleep_with_grandchild(start: ChildStart) -> int:
     """Ignore SIGTERM, and start a process in the same process group."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    say(start, {"pids": [os.getpid(), subprocess.Popen(["sleep", str(LONG)]).pid]})
+    send_message(start, {"pids": [os.getpid(), subprocess.Popen(["sleep", str(LONG)]).pid]})
     time.sleep(LONG)
     return 0
 
@@ -91,7 +91,7 @@ def wait_for_poke(start: ChildStart) -> int:
     grandchild = subprocess.Popen(["sleep", str(LONG)])
     poked = threading.Event()
     signal.signal(signal.SIGUSR1, lambda *_: poked.set())
-    say(start, {"pid": os.getpid()})
+    send_message(start, {"pid": os.getpid()})
     poked.wait(LONG)
     lives = grandchild.poll() is None
     grandchild.kill()
@@ -100,8 +100,8 @@ def wait_for_poke(start: ChildStart) -> int:
 
 def leave_traces(start: ChildStart) -> int:
     """Report each action that an interpreter does before it ends."""
-    atexit.register(say, start, "exit handler")
-    threading.Thread(target=lambda: (time.sleep(0.05), say(start, "thread"))).start()
+    atexit.register(send_message, start, "exit handler")
+    threading.Thread(target=lambda: (time.sleep(0.05), send_message(start, "thread"))).start()
     sys.stdout.write("no line end")
     return 0
 
@@ -145,7 +145,7 @@ class Finalized:
 
 def leave_finalizer(start: ChildStart) -> int:
     start.inherited["kept"] = kept = Finalized()
-    weakref.finalize(kept, say, start, "finalizer")
+    weakref.finalize(kept, send_message, start, "finalizer")
     return 0
 
 
@@ -161,7 +161,7 @@ def write_to_nobody(start: ChildStart) -> int:
 
 def tell_inherited(start: ChildStart) -> int:
     value = start.inherited
-    say(
+    send_message(
         start,
         None if value is None else {"called": value["function"](20), "free": value["lock"].acquire(False)},
     )
@@ -171,7 +171,7 @@ def tell_inherited(start: ChildStart) -> int:
 def tell_random(start: ChildStart) -> int:
     import numpy as np
 
-    say(start, float(np.random.random()))
+    send_message(start, float(np.random.random()))
     return 0
 
 
@@ -183,10 +183,10 @@ def agent(start: ChildStart) -> int:
     begun, begun_end = os.pipe()
     _, pid = own.start(client.ChildSpec("targets:sleep", {}, None), [null, null, null, begun_end])
     os.read(begun, 100)
-    say(start, {"pids": [os.getpid(), pid]})
+    send_message(start, {"pids": [os.getpid(), pid]})
     if start.args.get("how") == "collect":
         os.kill(pid, signal.SIGKILL)
-        say(start, own.wait_for_exits(LONG))
+        send_message(start, own.wait_for_exits(LONG))
         return 0
     time.sleep(LONG)
     return 0

@@ -14,7 +14,7 @@ from kfpytorch_common.deferred_signals import defer_signals
 
 
 @pytest.fixture
-def heard() -> Iterator[list[int]]:
+def count_signals() -> Iterator[list[int]]:
     """Yield the list of signals that the handler of this process received."""
     seen: list[int] = []
     before = signal.signal(signal.SIGINT, lambda signum, _: seen.append(signum))
@@ -22,20 +22,20 @@ def heard() -> Iterator[list[int]]:
     signal.signal(signal.SIGINT, before)
 
 
-def test_a_signal_waits_until_it_is_delivered(heard: list[int]) -> None:
+def test_a_signal_waits_until_it_is_delivered(count_signals: list[int]) -> None:
     with defer_signals(signal.SIGINT) as signals:
         os.kill(os.getpid(), signal.SIGINT)
-        assert heard == []
+        assert count_signals == []
         assert select.select([signals], [], [], 1)[0] == [signals]
         signals.clear()
         assert select.select([signals], [], [], 0)[0] == []
         signals.deliver()
-        assert heard == [signal.SIGINT]
+        assert count_signals == [signal.SIGINT]
         signals.deliver()
-    assert heard == [signal.SIGINT]
+    assert count_signals == [signal.SIGINT]
 
 
-def test_what_a_handler_raises_is_raised_where_it_is_delivered(heard: list[int]) -> None:
+def test_what_a_handler_raises_is_raised_where_it_is_delivered(count_signals: list[int]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with defer_signals(signal.SIGINT) as signals:
         os.kill(os.getpid(), signal.SIGINT)
@@ -43,21 +43,21 @@ def test_what_a_handler_raises_is_raised_where_it_is_delivered(heard: list[int])
             signals.deliver()
 
 
-def test_afterwards_signals_are_handled_as_before(heard: list[int]) -> None:
+def test_afterwards_signals_are_handled_as_before(count_signals: list[int]) -> None:
     with defer_signals(signal.SIGINT):
         os.kill(os.getpid(), signal.SIGINT)
-    assert heard == []
+    assert count_signals == []
     os.kill(os.getpid(), signal.SIGINT)
-    assert heard == [signal.SIGINT]
+    assert count_signals == [signal.SIGINT]
 
 
-def test_so_many_that_nobody_reads_them_do_not_block(heard: list[int]) -> None:
+def test_so_many_that_nobody_reads_them_do_not_block(count_signals: list[int]) -> None:
     with defer_signals(signal.SIGINT) as signals:
         for _ in range(70_000):
             signal.raise_signal(signal.SIGINT)
         signals.arrived[10:] = []
         signals.deliver()
-    assert len(heard) == 10
+    assert len(count_signals) == 10
 
 
 def test_a_signal_that_nobody_handles_ends_the_process() -> None:
@@ -70,7 +70,7 @@ def test_a_signal_that_nobody_handles_ends_the_process() -> None:
     assert (done.stdout, done.returncode) == ("held\n", -signal.SIGTERM)
 
 
-def test_a_signal_that_is_ignored_stays_so(heard: list[int]) -> None:
+def test_a_signal_that_is_ignored_stays_so(count_signals: list[int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with defer_signals(signal.SIGINT) as signals:
         os.kill(os.getpid(), signal.SIGINT)
@@ -78,13 +78,13 @@ def test_a_signal_that_is_ignored_stays_so(heard: list[int]) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
-def test_in_another_thread_nothing_is_held(heard: list[int]) -> None:
-    def other() -> None:
+def test_in_another_thread_nothing_is_held(count_signals: list[int]) -> None:
+    def defer_in_thread() -> None:
         with defer_signals(signal.SIGINT) as signals:
             os.kill(os.getpid(), signal.SIGINT)
             signals.deliver()
 
-    thread = threading.Thread(target=other)
+    thread = threading.Thread(target=defer_in_thread)
     thread.start()
     thread.join()
-    assert heard == [signal.SIGINT]
+    assert count_signals == [signal.SIGINT]

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from processes import HERE, Caller, all_gone
+from processes import HERE, ForkCaller, all_gone
 from targets import ClassRaises, Finalized
 
 from kfpytorch_common.forkserver import client
@@ -21,7 +21,7 @@ from kfpytorch_common.forkserver.child import ASK_WHERE, EXIT_BROKEN
 from kfpytorch_common.loaded_modules import find_loaded
 
 
-def test_a_child_is_given_all_that_was_said(caller: Caller, tmp_path: Path) -> None:
+def test_a_child_is_given_all_that_was_said(caller: ForkCaller, tmp_path: Path) -> None:
     (tmp_path / "input").write_text("typed\n")
     outputs = [(tmp_path / name).open("w+") for name in ("out", "error", "told")]
     extra, extra_end = os.pipe()
@@ -72,31 +72,31 @@ def test_a_child_is_given_all_that_was_said(caller: Caller, tmp_path: Path) -> N
     ],
 )
 def test_the_end_of_a_child_is_told_as_subprocess_tells_it(
-    caller: Caller, how: str, code: object, expected: int
+    caller: ForkCaller, how: str, code: object, expected: int
 ) -> None:
     assert caller.start("end", {"how": how, "code": code}).code() == expected
 
 
-def test_an_exception_of_the_target_is_in_its_output(caller: Caller) -> None:
+def test_an_exception_of_the_target_is_in_its_output(caller: ForkCaller) -> None:
     child = caller.start("end", {"how": "raise", "code": None})
     assert child.out.read().splitlines()[-1] == "RuntimeError: said aloud"
 
 
-def test_an_exception_that_cannot_be_printed_is_in_the_output_with_its_line(caller: Caller) -> None:
+def test_an_exception_that_cannot_be_printed_is_in_the_output_with_its_line(caller: ForkCaller) -> None:
     child = caller.start("end", {"how": "raise unprintable", "code": None})
     *_, line, last = child.out.read().splitlines()
     assert (line.strip(), last) == ("raise Unprintable", "Unprintable")
     assert child.code() == EXIT_BROKEN
 
 
-def test_a_target_that_is_not_there_breaks_its_child_only(caller: Caller) -> None:
+def test_a_target_that_is_not_there_breaks_its_child_only(caller: ForkCaller) -> None:
     lost = caller.start("nothing_of_that_name")
     assert lost.code() == EXIT_BROKEN
     assert "nothing_of_that_name" in lost.out.read()
     assert caller.start("end", {"how": "code", "code": 5}).code() == 5
 
 
-def test_children_are_told_apart(caller: Caller) -> None:
+def test_children_are_told_apart(caller: ForkCaller) -> None:
     codes = {caller.start("end", {"how": "code", "code": code}).number: code for code in (11, 12, 13)}
     told: dict[int, int] = {}
     while len(told) < len(codes):
@@ -104,7 +104,7 @@ def test_children_are_told_apart(caller: Caller) -> None:
     assert told == codes
 
 
-def test_a_child_ends_like_an_interpreter(caller: Caller) -> None:
+def test_a_child_ends_like_an_interpreter(caller: ForkCaller) -> None:
     child = caller.start("leave_traces")
     assert (child.code(), child.all_told(), child.out.read()) == (
         0,
@@ -114,7 +114,7 @@ def test_a_child_ends_like_an_interpreter(caller: Caller) -> None:
 
 
 def test_objects_that_raise_when_they_are_inspected_do_not_change_the_exit_code(
-    caller: Caller, tmp_path: Path
+    caller: ForkCaller, tmp_path: Path
 ) -> None:
     child = caller.start("leave_objects_that_raise", {"file": str(tmp_path / "file")})
     assert (child.code(), (tmp_path / "file").read_text()) == (0, "buffered")
@@ -157,47 +157,47 @@ def test_an_interpreter_that_cannot_start_shows_why(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("FLYTE_KFPYTORCH_FORK", "0")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with ExitStack() as ending:
-        child = Caller(client.start_fresh_server(()), ending).start("leave_log_lines")
+        child = ForkCaller(client.start_fresh_server(()), ending).start("leave_log_lines")
         assert (child.code(), "a file of the user hides ctypes" in child.out.read()) == (1, True)
 
 
 def test_what_a_child_of_a_fork_has_logged_is_written_when_it_ends() -> None:
     with ExitStack() as ending:
-        child = Caller(client.start_forked_server(()), ending).start("leave_log_lines")
+        child = ForkCaller(client.start_forked_server(()), ending).start("leave_log_lines")
         assert (child.code(), child.out.read()) == (0, "from the log\n")
 
 
 def test_what_a_child_of_a_fresh_server_has_logged_is_written_when_it_ends() -> None:
     with ExitStack() as ending:
-        child = Caller(client.start_fresh_server(()), ending).start("leave_log_lines")
+        child = ForkCaller(client.start_fresh_server(()), ending).start("leave_log_lines")
         assert (child.code(), child.out.read()) == (0, "from the log\n")
 
 
-def test_a_write_to_nobody_is_an_exception_and_no_death(caller: Caller) -> None:
+def test_a_write_to_nobody_is_an_exception_and_no_death(caller: ForkCaller) -> None:
     assert caller.start("write_to_nobody").code() == 0
 
 
-def test_children_do_not_share_their_random_numbers(caller: Caller) -> None:
+def test_children_do_not_share_their_random_numbers(caller: ForkCaller) -> None:
     first, second = (caller.start("tell_random") for _ in range(2))
-    assert first.told() != second.told()
+    assert first.read_message() != second.read_message()
 
 
-def test_a_poke_reaches_the_child_alone(caller: Caller) -> None:
+def test_a_poke_reaches_the_child_alone(caller: ForkCaller) -> None:
     child = caller.start("wait_for_poke")
-    child.told()
+    child.read_message()
     caller.client.signal_child(child.number, signal.SIGUSR1)
     assert child.code() == 0
 
 
 @pytest.mark.skipif(ASK_WHERE is None, reason="the system has no real-time signals")
-def test_a_child_that_is_asked_where_it_is_before_it_can_answer_goes_on(caller: Caller) -> None:
+def test_a_child_that_is_asked_where_it_is_before_it_can_answer_goes_on(caller: ForkCaller) -> None:
     assert ASK_WHERE is not None
     child = caller.start("end", {"how": "code", "code": 0})
     caller.client.signal_child(child.number, ASK_WHERE)
     assert child.code() == 0
 
 
-def test_a_signal_to_a_child_that_ended_is_nothing(caller: Caller) -> None:
+def test_a_signal_to_a_child_that_ended_is_nothing(caller: ForkCaller) -> None:
     child = caller.start("end", {"how": "code", "code": 0})
     assert child.code() == 0
     caller.client.signal_group(child.number, signal.SIGKILL)
@@ -208,10 +208,10 @@ def test_a_signal_to_a_child_that_ended_is_nothing(caller: Caller) -> None:
     assert caller.client.wait_for_exits() == []
 
 
-def test_a_child_may_start_children_and_hear_of_their_end(caller: Caller) -> None:
+def test_a_child_may_start_children_and_hear_of_their_end(caller: ForkCaller) -> None:
     child = caller.start("agent", {"how": "collect"}, serve=True)
-    _, grandchild = child.told()["pids"]
-    assert (child.told(), child.code()) == ([[0, -signal.SIGKILL]], 0)
+    _, grandchild = child.read_message()["pids"]
+    assert (child.read_message(), child.code()) == ([[0, -signal.SIGKILL]], 0)
     assert all_gone(grandchild, within=2.0)
 
 
@@ -220,13 +220,15 @@ def test_what_a_forked_server_inherits_arrives_unpickled() -> None:
         held = threading.Lock()
         held.acquire()
         value = {"function": lambda x: x + 1, "lock": held}
-        forked = Caller(client.start_forked_server((), value), ending)
-        assert forked.start("tell_inherited").told() == {"called": 21, "free": False}
+        forked = ForkCaller(client.start_forked_server((), value), ending)
+        assert forked.start("tell_inherited").read_message() == {"called": 21, "free": False}
 
 
 def test_a_fresh_server_has_nothing_to_inherit() -> None:
     with ExitStack() as ending:
-        assert Caller(client.start_fresh_server(()), ending).start("tell_inherited").told() is None
+        assert (
+            ForkCaller(client.start_fresh_server(()), ending).start("tell_inherited").read_message() is None
+        )
 
 
 def test_a_finalizer_runs_also_if_the_server_has_known_others() -> None:
@@ -234,7 +236,7 @@ def test_a_finalizer_runs_also_if_the_server_has_known_others() -> None:
     end = weakref.finalize(ours, print, "this one is not the child's")
     with ExitStack() as ending:
         ending.callback(end.detach)
-        forked = Caller(client.start_forked_server((), {}), ending)
+        forked = ForkCaller(client.start_forked_server((), {}), ending)
         child = forked.start("leave_finalizer")
         assert (child.code(), child.all_told(), child.out.read()) == (0, ["finalizer"], "")
 
@@ -273,14 +275,14 @@ def test_the_exit_handlers_of_a_caller_and_its_half_lines_are_its_own() -> None:
 )
 def test_only_what_is_read_at_import_needs_another_server(name: str, expected: bool) -> None:
     with ExitStack() as ending:
-        server = Caller(client.start_fresh_server(()), ending).server
+        server = ForkCaller(client.start_fresh_server(()), ending).server
         without = {key: value for key, value in server.env.items() if key != name}
         assert [server.is_suitable(without | {name: value}) for value in ("1", "2")] == [expected, expected]
 
 
 def test_a_server_that_died_or_was_stopped_suits_nobody() -> None:
     with ExitStack() as ending:
-        dead, stopped = (Caller(client.start_fresh_server(()), ending).server for _ in range(2))
+        dead, stopped = (ForkCaller(client.start_fresh_server(()), ending).server for _ in range(2))
         assert (dead.is_suitable(dead.env), stopped.is_suitable(stopped.env)) == (True, True)
         os.kill(dead.pid, signal.SIGKILL)
         stopped.stop()
@@ -290,7 +292,7 @@ def test_a_server_that_died_or_was_stopped_suits_nobody() -> None:
 
 def test_a_module_that_cannot_be_loaded_ahead_is_left_to_the_children() -> None:
     with ExitStack() as ending:
-        unharmed = Caller(client.start_fresh_server(["no_such_module", "json"]), ending)
+        unharmed = ForkCaller(client.start_fresh_server(["no_such_module", "json"]), ending)
         assert unharmed.start("end", {"how": "code", "code": 0}).code() == 0
 
 
@@ -301,6 +303,6 @@ def test_a_fresh_server_loads_no_file_that_happens_to_lie_here(
         (tmp_path / f"{name}.py").write_text("raise SystemExit('of the user')")
     monkeypatch.chdir(tmp_path)
     with ExitStack() as ending:
-        unharmed = Caller(client.start_fresh_server(["json"]), ending)
+        unharmed = ForkCaller(client.start_fresh_server(["json"]), ending)
         monkeypatch.undo()
         assert unharmed.start("end", {"how": "code", "code": 0}).code() == 0

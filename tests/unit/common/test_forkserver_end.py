@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from processes import HERE, Caller, all_gone, eventually
+from processes import HERE, ForkCaller, all_gone, eventually
 
 from kfpytorch_common.forkserver import client
 
@@ -20,26 +20,26 @@ BOTH = pytest.mark.parametrize("kind", ["fresh", "forked"])
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGUSR1], ids=lambda each: each.name)
-def test_a_signal_reaches_the_whole_group(caller: Caller, signum: signal.Signals) -> None:
+def test_a_signal_reaches_the_whole_group(caller: ForkCaller, signum: signal.Signals) -> None:
     child = caller.start("sleep_with_grandchild")
-    pids = child.told()["pids"]
+    pids = child.read_message()["pids"]
     caller.client.signal_group(child.number, signum)
     assert child.code() == -signum
     assert all_gone(*pids, within=2.0)
 
 
-def test_a_released_child_is_gone_with_its_group_when_the_server_has_settled(caller: Caller) -> None:
+def test_a_released_child_is_gone_with_its_group_when_the_server_has_settled(caller: ForkCaller) -> None:
     child = caller.start("sleep_with_grandchild")
-    pids = child.told()["pids"]
+    pids = child.read_message()["pids"]
     caller.client.release(child.number)
     caller.client.wait_until_handled()
     assert all_gone(pids[0])
     assert all_gone(*pids, within=1.0)
 
 
-def test_what_a_child_leaves_behind_is_gone_when_it_is_released(caller: Caller) -> None:
+def test_what_a_child_leaves_behind_is_gone_when_it_is_released(caller: ForkCaller) -> None:
     child = caller.start("sleep_with_grandchild")
-    first, grandchild = child.told()["pids"]
+    first, grandchild = child.read_message()["pids"]
     caller.client.signal_child(child.number, signal.SIGKILL)
     assert child.code() == -signal.SIGKILL
     assert not all_gone(grandchild)
@@ -47,7 +47,7 @@ def test_what_a_child_leaves_behind_is_gone_when_it_is_released(caller: Caller) 
     assert all_gone(first, grandchild, within=2.0)
 
 
-def test_a_child_that_has_hardly_begun_can_be_released(caller: Caller) -> None:
+def test_a_child_that_has_hardly_begun_can_be_released(caller: ForkCaller) -> None:
     started = time.monotonic()
     pids = []
     for _ in range(10):
@@ -60,39 +60,39 @@ def test_a_child_that_has_hardly_begun_can_be_released(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM], ids=lambda each: each.name)
-def test_a_child_that_has_hardly_begun_can_be_killed(caller: Caller, signum: signal.Signals) -> None:
+def test_a_child_that_has_hardly_begun_can_be_killed(caller: ForkCaller, signum: signal.Signals) -> None:
     for _ in range(10):
         child = caller.start("sleep")
         caller.client.signal_group(child.number, signum)
         assert child.code() == -signum
 
 
-def test_the_children_of_a_released_child_are_gone_when_the_server_has_settled(caller: Caller) -> None:
+def test_the_children_of_a_released_child_are_gone_when_the_server_has_settled(caller: ForkCaller) -> None:
     for _ in range(5):
         child = caller.start("agent", serve=True)
-        pids = child.told()["pids"]
+        pids = child.read_message()["pids"]
         caller.client.release(child.number)
         caller.client.wait_until_handled()
         assert all_gone(*pids)
 
 
-def test_the_children_of_a_child_die_with_it(caller: Caller) -> None:
+def test_the_children_of_a_child_die_with_it(caller: ForkCaller) -> None:
     child = caller.start("agent", serve=True)
-    pids = child.told()["pids"]
+    pids = child.read_message()["pids"]
     os.kill(child.pid, signal.SIGKILL)
     assert child.code() == -signal.SIGKILL
     assert all_gone(*pids, within=2.0)
 
 
-def test_a_caller_that_hangs_up_ends_all(caller: Caller) -> None:
-    pids = [pid for _ in range(2) for pid in caller.start("sleep_with_grandchild").told()["pids"]]
-    pids += caller.start("agent", serve=True).told()["pids"]
+def test_a_caller_that_hangs_up_ends_all(caller: ForkCaller) -> None:
+    pids = [pid for _ in range(2) for pid in caller.start("sleep_with_grandchild").read_message()["pids"]]
+    pids += caller.start("agent", serve=True).read_message()["pids"]
     caller.server.stop()
     assert all_gone(caller.server.pid)
     assert all_gone(*pids, within=1.0)
 
 
-def test_a_server_that_stops_has_removed_the_scratch_directories(caller: Caller, tmp_path: Path) -> None:
+def test_a_server_that_stops_has_removed_the_scratch_directories(caller: ForkCaller, tmp_path: Path) -> None:
     for name in ("one", "two", "never made"):
         caller.client.add_scratch(str(tmp_path / name))
     for name in ("one", "two", "not announced"):
@@ -101,10 +101,12 @@ def test_a_server_that_stops_has_removed_the_scratch_directories(caller: Caller,
     assert [path.name for path in tmp_path.iterdir()] == ["not announced"]
 
 
-def test_a_server_that_is_killed_takes_its_children_along_and_the_caller_hears_of_it(caller: Caller) -> None:
+def test_a_server_that_is_killed_takes_its_children_along_and_the_caller_hears_of_it(
+    caller: ForkCaller,
+) -> None:
     children = [caller.start("sleep") for _ in range(3)]
     for child in children:
-        child.told()
+        child.read_message()
     os.kill(caller.server.pid, signal.SIGKILL)
     with pytest.raises(client.ForkServerGone, match="killed for lack of memory"):
         caller.client.wait_for_exits(5.0)
@@ -141,7 +143,7 @@ def test_a_caller_that_is_killed_leaves_nothing(kind: str, signum: signal.Signal
     assert eventually(lambda: not scratch.exists(), 2.0)
 
 
-def test_a_signal_to_the_terminal_is_for_the_caller_only(caller: Caller) -> None:
+def test_a_signal_to_the_terminal_is_for_the_caller_only(caller: ForkCaller) -> None:
     caller.client.wait_until_handled()  # Wait until the server serves requests.
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):
         os.kill(caller.server.pid, getattr(signal, name))
@@ -151,7 +153,7 @@ def test_a_signal_to_the_terminal_is_for_the_caller_only(caller: Caller) -> None
 @BOTH
 def test_a_caller_with_other_processes_can_stop_its_server(kind: str) -> None:
     with ExitStack() as ending:
-        own = Caller(
+        own = ForkCaller(
             client.start_fresh_server(()) if kind == "fresh" else client.start_forked_server(()), ending
         )
         pid = os.fork()  # A fork, as multiprocessing does, copies all descriptors.
@@ -178,7 +180,7 @@ def test_a_server_can_be_stopped_while_it_loads(tmp_path: Path, monkeypatch: pyt
 
 def test_a_copy_of_a_server_in_a_forked_process_is_nobody_to_stop_it() -> None:
     with ExitStack() as ending:
-        own = Caller(client.start_fresh_server(()), ending)
+        own = ForkCaller(client.start_fresh_server(()), ending)
         pid = os.fork()
         if pid == 0:
             suited = own.server.is_suitable(own.server.env)

@@ -147,7 +147,7 @@ def test_no_line_is_so_long_that_it_takes_long(text: bytes) -> None:
     assert time.process_time() - started < 2
 
 
-def shown(chunks: list[bytes]) -> bytes:
+def feed_all(chunks: list[bytes]) -> bytes:
     lines = TerminalLines(PREFIX)
     return b"".join(lines.feed(chunk) for chunk in chunks)
 
@@ -155,12 +155,12 @@ def shown(chunks: list[bytes]) -> bytes:
 @given(cut())
 @example([b"\x1b\x1b", b"[31mred"])
 def test_a_terminal_shows_the_same_however_the_text_was_cut(chunks: list[bytes]) -> None:
-    assert shown(chunks) == shown([b"".join(chunks)])
+    assert feed_all(chunks) == feed_all([b"".join(chunks)])
 
 
 @given(st.lists(st.sampled_from([*PIECES[:3], b"\x1b[31m", b"word"]), max_size=12))
 def test_a_terminal_is_shown_everything(pieces: list[bytes]) -> None:
-    assert shown(pieces).replace(PREFIX, b"") == b"".join(pieces)
+    assert feed_all(pieces).replace(PREFIX, b"") == b"".join(pieces)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_terminal_is_shown_everything(pieces: list[bytes]) -> None:
     ],
 )
 def test_a_prefix_stands_before_the_first_visible_character(text: bytes, expected: bytes) -> None:
-    assert shown([text]) == expected
+    assert feed_all([text]) == expected
 
 
 @pytest.mark.parametrize(
@@ -190,4 +190,4 @@ def test_a_prefix_stands_before_the_first_visible_character(text: bytes, expecte
     ids=["link", "title", "colons", "private"],
 )
 def test_a_prefix_stands_in_no_escape_sequence(text: bytes, expected: bytes) -> None:
-    assert shown([text]) == expected
+    assert feed_all([text]) == expected

@@ -66,7 +66,7 @@ def running(name: str, since: float = 5) -> Manifest:
     return pod(name, container={"state": {"running": {"startedAt": at(since)}}})
 
 
-def ended(
+def build_ended_pod(
     name: str,
     code: int,
     reason: str = "Error",

@@ -10,8 +10,8 @@ from cluster import (
     RUNNING,
     SUCCEEDED,
     at,
+    build_ended_pod,
     condition,
-    ended,
     error_file,
     job,
     pod,
@@ -46,7 +46,7 @@ from backend_plugin.core.verdict_annotation import ANNOTATION
 RULES = JudgingContext(deadlines=Deadlines(active_seconds=100, no_status_seconds=50))
 
 
-def seen(said: Any, *pods: Any, **more: Any) -> Observed:
+def observe(said: Any, *pods: Any, **more: Any) -> Observed:
     return read_observed({"job": said, "pods": list(pods), **more})
 
 
@@ -70,28 +70,28 @@ def with_patch(said: Any, patch: Manifest | None) -> Any:
 
 def test_a_job_past_its_deadline_is_ended_for_good_and_keeps_its_verdict() -> None:
     first = job(RUNNING)
-    verdict, todo = judged(seen(first, running("master-0"), running("worker-0")))
+    verdict, todo = judged(observe(first, running("master-0"), running("worker-0")))
     assert (verdict.phase, verdict.reason, todo.pods) == (Phase.FAILED, "DeadlineExceeded", ())
     patched = with_patch(first, todo.patch)
     policy = {"activeDeadlineSeconds": 1, "cleanPodPolicy": "Running", "suspend": False}
     assert patched["spec"]["runPolicy"] == policy
-    later, nothing = judged(seen(patched, pod("master-0")), seconds=10)
+    later, nothing = judged(observe(patched, pod("master-0")), seconds=10)
     assert nothing == NONE
     assert (later.phase, later.reason, later.message) == (verdict.phase, verdict.reason, verdict.message)
 
 
 def test_a_job_that_has_no_pods_yet_is_held_back() -> None:
-    verdict, todo = judged(seen(job(started=None)))
+    verdict, todo = judged(observe(job(started=None)))
     assert (verdict.phase, verdict.reason) == (Phase.RETRYABLE_FAILED, "OperatorTimeout")
     patched = with_patch(job(started=None), todo.patch)
     assert patched["spec"]["runPolicy"] == {"suspend": True}
-    assert judged(seen(patched))[0].phase is Phase.RETRYABLE_FAILED
+    assert judged(observe(patched))[0].phase is Phase.RETRYABLE_FAILED
 
 
 def test_peers_that_a_failed_replica_leaves_running_are_stopped() -> None:
     deleted = pod("worker-1", metadata={"name": "j-worker-1", "deletionTimestamp": "2026-01-01T00:01:00Z"})
-    pods = (ended("master-0", 1), running("worker-0"), deleted, pod("worker-2", "Pending"))
-    verdict, todo = judged(seen(job(RUNNING, FAILED, workers=3), *pods))
+    pods = (build_ended_pod("master-0", 1), running("worker-0"), deleted, pod("worker-2", "Pending"))
+    verdict, todo = judged(observe(job(RUNNING, FAILED, workers=3), *pods))
     assert verdict.phase is Phase.FAILED
     assert [each.name for each in todo.pods] == ["j-worker-0", "j-worker-2"]
     assert bool(todo)
@@ -99,12 +99,12 @@ def test_peers_that_a_failed_replica_leaves_running_are_stopped() -> None:
 
 def test_a_failure_stays_what_it_is_when_the_pods_that_told_of_it_are_gone() -> None:
     first = job(RUNNING, FAILED)
-    verdict, todo = judged(seen(first, ended("worker-0", 1)))
+    verdict, todo = judged(observe(first, build_ended_pod("worker-0", 1)))
     assert todo.patch is not None
     assert [*todo.patch] == ["metadata"]
     annotations: Any = todo.patch["metadata"]
     kept = {**first, "metadata": {**first["metadata"], **annotations}}
-    later, nothing = judged(seen(kept))
+    later, nothing = judged(observe(kept))
     assert (later.phase, later.message, nothing) == (verdict.phase, verdict.message, NONE)
 
 
@@ -115,8 +115,8 @@ def test_a_failure_stays_what_it_is_when_the_pods_that_told_of_it_are_gone() -> 
 def test_the_policy_decides_about_finished_pods_only(policy: str, left: slice) -> None:
     said = job(RUNNING, SUCCEEDED, workers=2)
     said["metadata"]["annotations"] = {CLEAN_POD_POLICY: policy}
-    pods = (running("worker-0"), ended("worker-1", 0))
-    observed = seen(said, *pods, outputs=True)
+    pods = (running("worker-0"), build_ended_pod("worker-1", 0))
+    observed = observe(said, *pods, outputs=True)
     verdict, todo = judged(observed)
     assert (verdict.phase, todo) == (Phase.SUCCEEDED, CleanupActions(pods=observed.pods[left]))
 
@@ -128,9 +128,14 @@ def test_the_policy_decides_about_finished_pods_only(policy: str, left: slice) -
 def test_after_a_success_pending_pods_go_first_and_running_ones_after_a_while(
     seconds: float, left: list[str]
 ) -> None:
-    stranger = of_another(running("worker-3"))
-    pods = (ended("worker-0", 0), running("worker-1"), pod("worker-2", "Pending", node=""), stranger)
-    observed = seen(job(RUNNING, SUCCEEDED, workers=4), *pods)
+    stranger = with_other_owner(running("worker-3"))
+    pods = (
+        build_ended_pod("worker-0", 0),
+        running("worker-1"),
+        pod("worker-2", "Pending", node=""),
+        stranger,
+    )
+    observed = observe(job(RUNNING, SUCCEEDED, workers=4), *pods)
     verdict, todo = judged(observed, seconds)
     assert (verdict.phase, todo.patch) == (Phase.SUCCEEDED, None)
     assert [each.name for each in todo.pods] == left
@@ -141,7 +146,7 @@ def test_after_a_success_pending_pods_go_first_and_running_ones_after_a_while(
     [
         (job(RUNNING, SUCCEEDED), [running("worker-0")], True),
         (job(RUNNING, FAILED), [pod("worker-0", "Pending")], True),
-        (job(RUNNING, SUCCEEDED), [ended("worker-0", 0), ended("worker-1", 1)], False),
+        (job(RUNNING, SUCCEEDED), [build_ended_pod("worker-0", 0), build_ended_pod("worker-1", 1)], False),
         (job(RUNNING, SUCCEEDED), [pod("worker-0", metadata={"deletionTimestamp": at(1)})], False),
         (job(RUNNING), [running("worker-0")], False),
     ],
@@ -149,7 +154,7 @@ def test_after_a_success_pending_pods_go_first_and_running_ones_after_a_while(
 def test_a_job_that_has_ended_is_watched_until_no_pod_is_active(
     said: Any, pods: list[Any], *, active: bool
 ) -> None:
-    observed = seen(said, *pods)
+    observed = observe(said, *pods)
     assert observed.job is not None
     assert has_active_pods(observed.job, observed.pods) is active
 
@@ -157,10 +162,10 @@ def test_a_job_that_has_ended_is_watched_until_no_pod_is_active(
 @pytest.mark.parametrize(
     "observed",
     [
-        seen(job(RUNNING, SUCCEEDED), running("worker-0"), outputs=True),
-        seen(job(RUNNING), running("master-0"), running("worker-0", since=150)),
-        seen({**job(FAILED), "metadata": {"name": "j", "deletionTimestamp": "2026-01-01T00:01:00Z"}}),
-        seen(None),
+        observe(job(RUNNING, SUCCEEDED), running("worker-0"), outputs=True),
+        observe(job(RUNNING), running("master-0"), running("worker-0", since=150)),
+        observe({**job(FAILED), "metadata": {"name": "j", "deletionTimestamp": "2026-01-01T00:01:00Z"}}),
+        observe(None),
     ],
 )
 def test_nothing_else_is_touched(observed: Observed) -> None:
@@ -170,26 +175,28 @@ def test_nothing_else_is_touched(observed: Observed) -> None:
 
 def test_work_that_was_done_before_the_verdict_took_effect_counts() -> None:
     first = job(RUNNING)
-    _, todo = judged(seen(first, running("master-0")))
+    _, todo = judged(observe(first, running("master-0")))
     done = with_patch(job(RUNNING, SUCCEEDED), todo.patch)
-    assert judged(seen(done, outputs=True))[0].phase is Phase.SUCCEEDED
-    assert judged(seen(done, error_files=[error_file()]))[0].reason == "DeadlineExceeded"
+    assert judged(observe(done, outputs=True))[0].phase is Phase.SUCCEEDED
+    assert judged(observe(done, error_files=[error_file()]))[0].reason == "DeadlineExceeded"
 
 
 def test_a_verdict_that_cannot_be_read_is_none() -> None:
     odd = job(RUNNING)
     odd["metadata"]["annotations"] = {ANNOTATION: "{"}
-    assert judged(seen(odd, running("master-0"), running("worker-0")), seconds=60)[0].phase is Phase.RUNNING
+    assert (
+        judged(observe(odd, running("master-0"), running("worker-0")), seconds=60)[0].phase is Phase.RUNNING
+    )
 
 
 def test_an_end_is_told_once_what_it_left_has_been_read() -> None:
-    observed = seen(job(RUNNING, FAILED), ended("master-0", 1))
+    observed = observe(job(RUNNING, FAILED), build_ended_pod("master-0", 1))
     assert judged(structs.replace(observed, looking=True))[0].phase is Phase.RUNNING
     assert judged(observed)[0].phase is Phase.FAILED
 
 
 def test_a_verdict_lasts_until_patience_would_end_it() -> None:
-    running_job = seen(job(RUNNING), running("master-0"), running("worker-0"))
+    running_job = observe(job(RUNNING), running("master-0"), running("worker-0"))
     told, until = judge_with_expiry(running_job, RULES, BEGAN + timedelta(seconds=20))
     assert (told.phase, until) == (Phase.RUNNING, BEGAN + timedelta(seconds=40))
     told, until = judge_with_expiry(running_job, RULES, BEGAN + timedelta(seconds=104))
@@ -203,40 +210,40 @@ def test_a_verdict_lasts_until_patience_would_end_it() -> None:
     [(job(RUNNING), False), (job(RUNNING, FAILED), True), (job(RUNNING, SUCCEEDED), True), (None, True)],
 )
 def test_what_has_ended_or_is_not_there_leaves_no_more(said: Any, *, over: bool) -> None:
-    assert is_finished(seen(said)) is over
+    assert is_finished(observe(said)) is over
 
 
 def test_a_job_that_was_given_up_before_it_began_goes_when_everybody_has_heard_of_it() -> None:
-    _, todo = judged(seen(job(started=None)))
+    _, todo = judged(observe(job(started=None)))
     held = with_patch(job(started=None), todo.patch)
-    assert judged(seen(held), seconds=3_700)[1] == NONE
-    assert judged(seen(held), seconds=3_900)[1] == CleanupActions(delete=True)
+    assert judged(observe(held), seconds=3_700)[1] == NONE
+    assert judged(observe(held), seconds=3_900)[1] == CleanupActions(delete=True)
     assert CleanupActions(delete=True)
 
 
 def test_what_a_person_cancels_fails_for_good() -> None:
     now = BEGAN + timedelta(seconds=60)
     living = job(RUNNING)
-    todo = plan_cancellation(seen(living, running("master-0")), "wrong data", now)
-    told = judged(seen(with_patch(living, todo.patch), running("master-0")), seconds=61)[0]
+    todo = plan_cancellation(observe(living, running("master-0")), "wrong data", now)
+    told = judged(observe(with_patch(living, todo.patch), running("master-0")), seconds=61)[0]
     assert (told.phase, told.reason) == (Phase.FAILED, "Cancelled")
     assert told.message == "cancelled by a user, with `kfpytorch cancel`: wrong data"
-    assert plan_cancellation(seen(with_patch(living, todo.patch)), "", now) == NONE
-    assert plan_cancellation(seen(job(RUNNING, SUCCEEDED)), "", now) == NONE
-    assert "cancel`" in str(plan_cancellation(seen(living), "", now).patch)
+    assert plan_cancellation(observe(with_patch(living, todo.patch)), "", now) == NONE
+    assert plan_cancellation(observe(job(RUNNING, SUCCEEDED)), "", now) == NONE
+    assert "cancel`" in str(plan_cancellation(observe(living), "", now).patch)
 
 
 def test_a_job_that_goes_on_has_its_group_made_again() -> None:
     written = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
     waiting = job(started=None)
     waiting["metadata"]["annotations"] = {companions.ANNOTATION: written}
-    assert is_missing_companions(seen(waiting))
-    assert is_missing_companions(seen(waiting, pod_groups=[{"kind": "Workload"}]))
-    assert not is_missing_companions(seen(waiting, pod_groups=[{"kind": "PodGroup"}]))
-    assert not is_missing_companions(seen(job(started=None)))
-    assert not is_missing_companions(seen(None))
+    assert is_missing_companions(observe(waiting))
+    assert is_missing_companions(observe(waiting, pod_groups=[{"kind": "Workload"}]))
+    assert not is_missing_companions(observe(waiting, pod_groups=[{"kind": "PodGroup"}]))
+    assert not is_missing_companions(observe(job(started=None)))
+    assert not is_missing_companions(observe(None))
     waiting["status"] = {"conditions": [SUCCEEDED]}
-    assert not is_missing_companions(seen(waiting))
+    assert not is_missing_companions(observe(waiting))
 
 
 def test_a_group_of_somebody_else_under_its_name_is_neither_made_nor_deleted() -> None:
@@ -246,7 +253,7 @@ def test_a_group_of_somebody_else_under_its_name_is_neither_made_nor_deleted() -
         (job(SUCCEEDED), find_leftover_companions),
     ):
         said["metadata"]["annotations"] = {companions.ANNOTATION: written}
-        known = seen(said, pod_groups=[{"kind": "PodGroup"}])
+        known = observe(said, pod_groups=[{"kind": "PodGroup"}])
         theirs = structs.replace(known.pod_groups[0], foreign=True)
         assert not left(structs.replace(known, pod_groups=(theirs,)))
 
@@ -256,7 +263,7 @@ def test_the_group_of_a_job_that_has_ended_is_deleted() -> None:
     over = job(SUCCEEDED)
     over["metadata"]["annotations"] = {companions.ANNOTATION: written}
     for groups, kinds in (([], []), ([{"kind": "Workload"}], []), ([{"kind": "PodGroup"}], ["PodGroup"])):
-        assert [each["kind"] for each in find_leftover_companions(seen(over, pod_groups=groups))] == kinds
+        assert [each["kind"] for each in find_leftover_companions(observe(over, pod_groups=groups))] == kinds
     # The pod group still counts running pods, so its deletion must follow later to wake waiting gangs.
     for phase, kinds in (
         ("Scheduling", []),
@@ -265,28 +272,30 @@ def test_the_group_of_a_job_that_has_ended_is_deleted() -> None:
         ("Failed", ["PodGroup"]),
     ):
         counting = [{"kind": "PodGroup", "status": {"phase": phase}}]
-        assert [each["kind"] for each in find_leftover_companions(seen(over, pod_groups=counting))] == kinds
+        assert [
+            each["kind"] for each in find_leftover_companions(observe(over, pod_groups=counting))
+        ] == kinds
     # The phase is Failed from the first failure on, while other pods still use resources.
     failed_group = [{"kind": "PodGroup", "status": {"phase": "Failed"}}]
     going = pod("worker-0", metadata={"deletionTimestamp": at(100)})
     for pods, kinds in (
-        ([ended("master-0", 1), running("worker-0")], []),
-        ([ended("master-0", 1), going], []),
-        ([ended("master-0", 1), pod("worker-0", "Pending", node="")], []),
-        ([ended("master-0", 1), ended("worker-0", 143)], ["PodGroup"]),
+        ([build_ended_pod("master-0", 1), running("worker-0")], []),
+        ([build_ended_pod("master-0", 1), going], []),
+        ([build_ended_pod("master-0", 1), pod("worker-0", "Pending", node="")], []),
+        ([build_ended_pod("master-0", 1), build_ended_pod("worker-0", 143)], ["PodGroup"]),
     ):
         assert [
-            each["kind"] for each in find_leftover_companions(seen(over, *pods, pod_groups=failed_group))
+            each["kind"] for each in find_leftover_companions(observe(over, *pods, pod_groups=failed_group))
         ] == kinds
     # The pod group of the operator, and that of a job that has not ended, are not deleted.
     there = [{"kind": "PodGroup"}]
-    assert find_leftover_companions(seen(job(SUCCEEDED), pod_groups=there)) == ()
+    assert find_leftover_companions(observe(job(SUCCEEDED), pod_groups=there)) == ()
     over["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert find_leftover_companions(seen(over, pod_groups=there)) == ()
+    assert find_leftover_companions(observe(over, pod_groups=there)) == ()
     goes_on = job(started=None)
     goes_on["metadata"]["annotations"] = {companions.ANNOTATION: written}
-    assert find_leftover_companions(seen(goes_on, pod_groups=there)) == ()
-    assert find_leftover_companions(seen(None)) == ()
+    assert find_leftover_companions(observe(goes_on, pod_groups=there)) == ()
+    assert find_leftover_companions(observe(None)) == ()
 
 
 def placeholder() -> Any:
@@ -295,7 +304,7 @@ def placeholder() -> Any:
     return {**said, "metadata": {**said["metadata"], "labels": {PLACE_OF: "j", PLACE: "worker"}}}
 
 
-def of_another(said: Any) -> Any:
+def with_other_owner(said: Any) -> Any:
     return {**said, "metadata": {**said["metadata"], "ownerReferences": [{"uid": "earlier"}]}}
 
 
@@ -311,18 +320,18 @@ def ended_by_order() -> Any:
         (True, "all run", job(RUNNING), [running("worker-0")]),
         (False, "a replica is missing", job(RUNNING), []),
         (False, "one only holds a place", job(RUNNING), [placeholder()]),
-        (False, "one is of an earlier job", job(RUNNING), [of_another(running("worker-0"))]),
+        (False, "one is of an earlier job", job(RUNNING), [with_other_owner(running("worker-0"))]),
         (
             True,
             "beside an earlier job's",
             job(RUNNING),
-            [running("worker-0"), of_another(running("worker-1"))],
+            [running("worker-0"), with_other_owner(running("worker-1"))],
         ),
         (False, "it is over", job(SUCCEEDED), [running("worker-0")]),
         (False, "somebody has ended it", ended_by_order(), [running("worker-0")]),
         (False, "it is gone", None, [running("worker-0")]),
         (False, "one waits", job(RUNNING), [pod("worker-0", "Pending")]),
-        (False, "one has ended", job(RUNNING), [ended("worker-0", 1)]),
+        (False, "one has ended", job(RUNNING), [build_ended_pod("worker-0", 1)]),
         (
             False,
             "one restarts",
@@ -346,7 +355,7 @@ def ended_by_order() -> Any:
 def test_what_runs_undisturbed_is_left_alone(
     undisturbed: bool, what: str, said: Any, workers: list[Any]
 ) -> None:
-    assert is_running_undisturbed(seen(said, running("master-0"), *workers)) is undisturbed, what
+    assert is_running_undisturbed(observe(said, running("master-0"), *workers)) is undisturbed, what
 
 
 WAITING = pod("worker-1", container={"state": {"waiting": {"reason": "CrashLoopBackOff"}}})
@@ -361,9 +370,9 @@ ELSEWHERE = {**running("worker-1"), "spec": {"nodeName": "another"}}
         (True, "two are new, and run", {1: running("worker-0"), 2: ELSEWHERE}),
         (False, "one waits", {2: pod("worker-1", "Pending")}),
         (False, "its container waits", {2: WAITING}),
-        (False, "one has ended", {0: ended("master-0", 1)}),
+        (False, "one has ended", {0: build_ended_pod("master-0", 1)}),
         (False, "one is to go", {2: pod("worker-1", conditions=[condition("DisruptionTarget")])}),
-        (False, "one is an earlier job's now", {2: of_another(running("worker-1"))}),
+        (False, "one is an earlier job's now", {2: with_other_owner(running("worker-1"))}),
         (False, "an earlier job's, of which all is to be looked at", {3: running("worker-2")}),
         (False, "one is gone", {2: None}),
         (False, "there is one more", {4: running("worker-3")}),
@@ -372,12 +381,12 @@ ELSEWHERE = {**running("worker-1"), "spec": {"nodeName": "another"}}
 def test_of_a_job_that_ran_undisturbed_only_what_is_new_is_looked_at(
     undisturbed: bool, what: str, new: dict[int, Any]
 ) -> None:
-    workers = [running("worker-0"), running("worker-1"), of_another(running("worker-2"))]
-    before = seen(job(RUNNING, workers=2), running("master-0"), *workers)
+    workers = [running("worker-0"), running("worker-1"), with_other_owner(running("worker-2"))]
+    before = observe(job(RUNNING, workers=2), running("master-0"), *workers)
     assert is_running_undisturbed(before)
     assert before.job is not None
     pods = dict(enumerate(before.pods)) | {
-        at: None if said is None else seen(None, said).pods[0] for at, said in new.items()
+        at: None if said is None else observe(None, said).pods[0] for at, said in new.items()
     }
     after = [each for each in pods.values() if each is not None]
     assert is_still_undisturbed(before.job, before.pods, after) is undisturbed, what
@@ -388,7 +397,7 @@ def test_of_a_job_that_ran_undisturbed_only_what_is_new_is_looked_at(
 
 def cancelled(first: Any, *pods: Any) -> Any:
     """Return the job after the patch of a cancellation."""
-    todo = plan_cancellation(seen(first, *pods), "", BEGAN + timedelta(seconds=10))
+    todo = plan_cancellation(observe(first, *pods), "", BEGAN + timedelta(seconds=10))
     patched = with_patch(first, todo.patch)
     specs: Any = todo.patch["spec"].get("pytorchReplicaSpecs", {}) if todo.patch else {}
     old = first["spec"]["pytorchReplicaSpecs"]
@@ -398,19 +407,23 @@ def cancelled(first: Any, *pods: Any) -> Any:
 
 @pytest.mark.parametrize("policy", ["None", "Running"])
 def test_a_cancelled_job_ends_with_its_pods_which_keep_their_logs(policy: str) -> None:
-    pods = (ended("master-0", 0), running("worker-0"), pod("worker-1", "Pending"))
+    pods = (build_ended_pod("master-0", 0), running("worker-0"), pod("worker-1", "Pending"))
     patched = cancelled(job(RUNNING, workers=2, cleanPodPolicy=policy), *pods)
     assert patched["spec"]["runPolicy"] == {"cleanPodPolicy": "None"}
     restarts = [each["restartPolicy"] for each in patched["spec"]["pytorchReplicaSpecs"].values()]
     assert restarts == ["Never", "Never"]
-    verdict, todo = judged(seen(patched, *pods), seconds=130)
+    verdict, todo = judged(observe(patched, *pods), seconds=130)
     assert (verdict.reason, [each.name for each in todo.stops]) == ("Cancelled", ["j-worker-0"])
     assert (todo.pods, todo.patch, todo.ends) == ((), None, False)
     # A pod that does not end, or an operator that does not react.
-    assert judged(seen(patched, *pods), seconds=131)[1] == CleanupActions(ends=True)
-    assert judged(seen(with_patch(patched, {"metadata": patched["metadata"], "spec": END}), *pods))[1] == NONE
+    assert judged(observe(patched, *pods), seconds=131)[1] == CleanupActions(ends=True)
+    assert (
+        judged(observe(with_patch(patched, {"metadata": patched["metadata"], "spec": END}), *pods))[1] == NONE
+    )
     patched["status"] = job(RUNNING, FAILED)["status"]
-    after = judged(seen(patched, ended("master-0", 0), ended("worker-0", 143), pods[2]))[1]
+    after = judged(
+        observe(patched, build_ended_pod("master-0", 0), build_ended_pod("worker-0", 143), pods[2])
+    )[1]
     assert ([each.name for each in after.pods], after.stops, after.ends) == (["j-worker-1"], (), False)
 
 
@@ -425,4 +438,4 @@ def test_a_cancelled_job_ends_with_its_pods_which_keep_their_logs(policy: str) -
 def test_a_cancelled_job_without_a_log_to_keep_ends_by_a_deadline(said: Any, each: Any) -> None:
     patched = cancelled(said, each)
     assert patched["spec"]["runPolicy"] == END["runPolicy"]
-    assert judged(seen(patched, each))[1] == NONE
+    assert judged(observe(patched, each))[1] == NONE

@@ -2,7 +2,7 @@
 """Tests for the root cause if the clock of a Kubernetes node is ahead."""
 
 import pytest
-from cluster import FAILED, at, condition, ended, error_file, job, running, short, verdict
+from cluster import FAILED, at, build_ended_pod, condition, error_file, job, running, short, verdict
 
 LOST = error_file(
     "j-master-0", "RuntimeError: [third_party/gloo/x] Connection closed by peer", timestamp=at(98)
@@ -22,22 +22,22 @@ def going(made, ordered: float = 100):
     return {**made, "metadata": metadata}
 
 
-PEER_ENDED = ended("master-0", 1, finished=98)
+PEER_ENDED = build_ended_pod("master-0", 1, finished=98)
 AHEAD = {
-    "right": (JOB, (ended("worker-0", 3, finished=96),), (LOST,), EXIT, "worker-0 failed: exit code 3"),
-    "seconds": (JOB, (ended("worker-0", 3, finished=105),), (LOST,), EXIT, "worker-0 failed: exit code 3"),
-    "minutes": (JOB, (ended("worker-0", 3, finished=400),), (LOST,), EXIT, "worker-0 failed: exit code 3"),
-    "the peer's pod is there": (JOB, (PEER_ENDED, ended("worker-0", 3, finished=105)), (LOST,), EXIT, "worker-0 failed: exit code 3"),
+    "right": (JOB, (build_ended_pod("worker-0", 3, finished=96),), (LOST,), EXIT, "worker-0 failed: exit code 3"),
+    "seconds": (JOB, (build_ended_pod("worker-0", 3, finished=105),), (LOST,), EXIT, "worker-0 failed: exit code 3"),
+    "minutes": (JOB, (build_ended_pod("worker-0", 3, finished=400),), (LOST,), EXIT, "worker-0 failed: exit code 3"),
+    "the peer's pod is there": (JOB, (PEER_ENDED, build_ended_pod("worker-0", 3, finished=105)), (LOST,), EXIT, "worker-0 failed: exit code 3"),
     "an error minutes ahead": (JOB, (), (LOST, error_file(timestamp=at(400))), ERROR, "worker-0 failed: ValueError"),
-    "host memory minutes ahead": (JOB, (ended("worker-0", 137, "OOMKilled", finished=400),), (LOST,), OOM, "worker-0 failed: OOMKilled"),
+    "host memory minutes ahead": (JOB, (build_ended_pod("worker-0", 137, "OOMKilled", finished=400),), (LOST,), OOM, "worker-0 failed: OOMKilled"),
     "both clocks are ahead": (JOB, (), ({**LOST, "error": {**LOST["error"], "timestamp": at(390)}}, error_file(timestamp=at(400))), ERROR, "worker-0 failed: ValueError"),
-    "before those who were told to end": (JOB, (going(ended("master-0", 143, finished=101)), ended("worker-0", 3, finished=105)), (), EXIT, "worker-0 failed: exit code 3"),
+    "before those who were told to end": (JOB, (going(build_ended_pod("master-0", 143, finished=101)), build_ended_pod("worker-0", 3, finished=105)), (), EXIT, "worker-0 failed: exit code 3"),
     # The operator deletes all pods, including the one that ended the job.
-    "all are cleaned up": (ALL, (going(ended("worker-0", 3, finished=396)), going(ended("master-0", 143, finished=101))), (), EXIT, "worker-0 failed: exit code 3"),
-    "all are cleaned up, and one lost its peer": (ALL, (going(ended("worker-0", 3, finished=396)), going(PEER_ENDED)), (LOST,), EXIT, "worker-0 failed: exit code 3"),
-    "all are cleaned up, and one has written why": (ALL, (going(ended("worker-0", 1, finished=396)), going(PEER_ENDED)), (LOST, error_file(timestamp=at(395))), ERROR, "worker-0 failed: ValueError"),
-    "all are cleaned up, and one had no memory": (ALL, (going(ended("worker-0", 137, "OOMKilled", finished=396)), going(PEER_ENDED)), (LOST,), OOM, "worker-0 failed: OOMKilled"),
-    "all are cleaned up, and one crashed": (ALL, (going(ended("worker-0", 139, finished=396)), going(running("master-0"))), (), ("FAILED", "SIGSEGV", "user-error"), "worker-0 failed: killed by SIGSEGV"),
+    "all are cleaned up": (ALL, (going(build_ended_pod("worker-0", 3, finished=396)), going(build_ended_pod("master-0", 143, finished=101))), (), EXIT, "worker-0 failed: exit code 3"),
+    "all are cleaned up, and one lost its peer": (ALL, (going(build_ended_pod("worker-0", 3, finished=396)), going(PEER_ENDED)), (LOST,), EXIT, "worker-0 failed: exit code 3"),
+    "all are cleaned up, and one has written why": (ALL, (going(build_ended_pod("worker-0", 1, finished=396)), going(PEER_ENDED)), (LOST, error_file(timestamp=at(395))), ERROR, "worker-0 failed: ValueError"),
+    "all are cleaned up, and one had no memory": (ALL, (going(build_ended_pod("worker-0", 137, "OOMKilled", finished=396)), going(PEER_ENDED)), (LOST,), OOM, "worker-0 failed: OOMKilled"),
+    "all are cleaned up, and one crashed": (ALL, (going(build_ended_pod("worker-0", 139, finished=396)), going(running("master-0"))), (), ("FAILED", "SIGSEGV", "user-error"), "worker-0 failed: killed by SIGSEGV"),
 }  # fmt: skip
 
 
@@ -57,25 +57,25 @@ DEADLINE = condition(
     "Failed", message="Job j has failed because it was active longer than specified deadline"
 )
 LATE = {
-    "another was first": (JOB, (ended("worker-1", 3, finished=97), ended("worker-0", 4, finished=105)), (LOST,), EXIT, "worker-1 failed: exit code 3"),
-    "another was first, and had no memory": (JOB, (ended("worker-1", 137, "OOMKilled", finished=97), ended("worker-0", 4, finished=105)), (LOST,), OOM, "worker-1 failed: OOMKilled"),
-    "another wrote first": (JOB, (ended("worker-0", 4, finished=105),), (LOST, error_file("j-worker-1", timestamp=at(97))), ERROR, "worker-1 failed: ValueError"),
-    "its connection was lost, and another was first": (JOB, (ended("worker-1", 3, finished=97),), (error_file(said="DistNetworkError: Connection reset by peer", timestamp=at(300)),), EXIT, "worker-1 failed: exit code 3"),
+    "another was first": (JOB, (build_ended_pod("worker-1", 3, finished=97), build_ended_pod("worker-0", 4, finished=105)), (LOST,), EXIT, "worker-1 failed: exit code 3"),
+    "another was first, and had no memory": (JOB, (build_ended_pod("worker-1", 137, "OOMKilled", finished=97), build_ended_pod("worker-0", 4, finished=105)), (LOST,), OOM, "worker-1 failed: OOMKilled"),
+    "another wrote first": (JOB, (build_ended_pod("worker-0", 4, finished=105),), (LOST, error_file("j-worker-1", timestamp=at(97))), ERROR, "worker-1 failed: ValueError"),
+    "its connection was lost, and another was first": (JOB, (build_ended_pod("worker-1", 3, finished=97),), (error_file(said="DistNetworkError: Connection reset by peer", timestamp=at(300)),), EXIT, "worker-1 failed: exit code 3"),
     "its connection was lost, too": (JOB, (), (LOST, error_file(said="DistNetworkError: Connection reset by peer", timestamp=at(300))), PEER, "master-0 failed: RuntimeError"),
-    "it was told to end": (JOB, (going(ended("worker-0", 143, finished=105)),), (LOST,), PEER, "master-0 failed: RuntimeError"),
-    "it was told to end, and nobody says by whom": (JOB, (ended("worker-0", 143, finished=105),), (LOST,), PEER, "master-0 failed: RuntimeError"),
-    "it was killed after its grace": (JOB, (going(ended("worker-0", 137, finished=130)),), (LOST,), PEER, "master-0 failed: RuntimeError"),
-    "it was told to end, and ended as it liked": (JOB, (going(ended("worker-0", 1, finished=105)),), (LOST,), PEER, "master-0 failed: RuntimeError"),
+    "it was told to end": (JOB, (going(build_ended_pod("worker-0", 143, finished=105)),), (LOST,), PEER, "master-0 failed: RuntimeError"),
+    "it was told to end, and nobody says by whom": (JOB, (build_ended_pod("worker-0", 143, finished=105),), (LOST,), PEER, "master-0 failed: RuntimeError"),
+    "it was killed after its grace": (JOB, (going(build_ended_pod("worker-0", 137, finished=130)),), (LOST,), PEER, "master-0 failed: RuntimeError"),
+    "it was told to end, and ended as it liked": (JOB, (going(build_ended_pod("worker-0", 1, finished=105)),), (LOST,), PEER, "master-0 failed: RuntimeError"),
     "it was told to end, and wrote so": (JOB, (), (LOST, signalled("SignalException: Process 12 got signal: 15")), PEER, "master-0 failed: RuntimeError"),
     "its loader was told to end, and it wrote so": (JOB, (), (LOST, signalled("RuntimeError: DataLoader worker (pid 4) is killed by signal: Terminated.")), PEER, "master-0 failed: RuntimeError"),
     "it was told to end, and wrote something": (JOB, (going(running("worker-0")),), (LOST, signalled("ValueError: half a batch")), PEER, "master-0 failed: RuntimeError"),
-    "its watchdog gave up": (JOB, (ended("worker-0", 134, finished=105),), (LOST,), PEER, "master-0 failed: RuntimeError"),
+    "its watchdog gave up": (JOB, (build_ended_pod("worker-0", 134, finished=105),), (LOST,), PEER, "master-0 failed: RuntimeError"),
     # The remaining pods are deleted, and a missing pod may be the root cause.
-    "one is gone": (ALL, (going(ended("worker-0", 1, finished=105)),), (), UNTOLD, "the job failed"),
-    "only those that still ran": (job(FAILED, cleanPodPolicy="Running"), (going(ended("worker-0", 1, finished=105)), going(ended("master-0", 143, finished=105))), (), UNTOLD, "the job failed"),
-    "none ended by itself": (ALL, (going(ended("worker-0", 134, finished=105)), going(ended("master-0", 143, finished=105))), (), UNTOLD, "the job failed"),
-    "another was first, and all are cleaned up": (ALL, (going(ended("worker-0", 1, finished=105)), going(ended("master-0", 3, finished=97))), (), EXIT, "master-0 failed: exit code 3"),
-    "it ran too long": (job(DEADLINE, cleanPodPolicy="All"), (going(ended("worker-0", 1, finished=105)), going(ended("master-0", 143, finished=105))), (), ("FAILED", "DeadlineExceeded", "user-error"), "it ran for longer"),
+    "one is gone": (ALL, (going(build_ended_pod("worker-0", 1, finished=105)),), (), UNTOLD, "the job failed"),
+    "only those that still ran": (job(FAILED, cleanPodPolicy="Running"), (going(build_ended_pod("worker-0", 1, finished=105)), going(build_ended_pod("master-0", 143, finished=105))), (), UNTOLD, "the job failed"),
+    "none ended by itself": (ALL, (going(build_ended_pod("worker-0", 134, finished=105)), going(build_ended_pod("master-0", 143, finished=105))), (), UNTOLD, "the job failed"),
+    "another was first, and all are cleaned up": (ALL, (going(build_ended_pod("worker-0", 1, finished=105)), going(build_ended_pod("master-0", 3, finished=97))), (), EXIT, "master-0 failed: exit code 3"),
+    "it ran too long": (job(DEADLINE, cleanPodPolicy="All"), (going(build_ended_pod("worker-0", 1, finished=105)), going(build_ended_pod("master-0", 143, finished=105))), (), ("FAILED", "DeadlineExceeded", "user-error"), "it ran for longer"),
 }  # fmt: skip
 
 

@@ -2,8 +2,8 @@
 """Tests for the messages of the coscheduling plugin about a waiting gang."""
 
 import pytest
-from cluster import RUNNING, at, ended, running, verdict
-from waiting_gang import event, gang, group, members, told_members, waiting_line
+from cluster import RUNNING, at, build_ended_pod, running, verdict
+from waiting_gang import build_waiting_members, event, gang, group, members, waiting_line
 
 from backend_plugin.core.pending_reasons import parse_scheduler_message
 
@@ -36,10 +36,10 @@ def test_its_words_are_told_in_plain_ones(message, said):
 
 def test_what_lacks_is_told_against_what_is_asked():
     gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]. preemption: not helpful."
-    assert waiting_line(*told_members(gap), job=gang()) == (
+    assert waiting_line(*build_waiting_members(gap), job=gang()) == (
         "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 6 free (0 of 5 replicas ready)"
     )
-    told = verdict(gang(), *told_members(gap))
+    told = verdict(gang(), *build_waiting_members(gap))
     assert told.message.splitlines()[-1] == f"message of its scheduler: {gap}"
     assert told.info["details"] == [gap]
 
@@ -56,7 +56,7 @@ def test_what_lacks_is_told_against_what_is_asked():
 )
 def test_what_the_members_themselves_hold_is_not_free(gap, placed, numbers):
     message = f"resource gap: map[nvidia.com/gpu:{{{{{gap} 0}} {{<nil>}}  DecimalSI}}]."
-    pods = told_members(message)
+    pods = build_waiting_members(message)
     pods[:placed] = [running(name) for name in ("master-0", "worker-0", "worker-1", "worker-2")[:placed]]
     told = verdict(gang(RUNNING), *pods)
     assert told.message.startswith(f"waiting for {gap} nvidia.com/gpu in the cluster: {numbers} (")
@@ -64,15 +64,20 @@ def test_what_the_members_themselves_hold_is_not_free(gap, placed, numbers):
 
 def test_who_was_told_too_early_that_others_are_to_be_made_says_no_more_than_the_gang():
     gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]. preemption: not helpful."
-    early, *_ = told_members(f"0/4 nodes are available: {SIBLINGS}.")
-    _, *others = told_members(gap)
+    early, *_ = build_waiting_members(f"0/4 nodes are available: {SIBLINGS}.")
+    _, *others = build_waiting_members(gap)
     told = verdict(gang(), early, *others, pod_groups=[group(API, phase="Scheduling")])
-    assert told == verdict(gang(), *told_members(gap), pod_groups=[group(API, phase="Scheduling")])
+    assert told == verdict(gang(), *build_waiting_members(gap), pod_groups=[group(API, phase="Scheduling")])
 
 
 def test_a_member_that_has_ended_holds_nothing():
     message = "resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
-    told = verdict(gang(RUNNING), running("master-0"), ended("worker-0", 0), *told_members(message)[2:])
+    told = verdict(
+        gang(RUNNING),
+        running("master-0"),
+        build_ended_pod("worker-0", 0),
+        *build_waiting_members(message)[2:],
+    )
     assert told.message.startswith(
         "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 2 held, 4 free ("
     )
@@ -80,7 +85,7 @@ def test_a_member_that_has_ended_holds_nothing():
 
 def test_of_several_resources_each_has_its_numbers():
     gap = "resource gap: map[memory:{{17179869184 0} {<nil>} 16Gi BinarySI} nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
-    assert waiting_line(*told_members(gap)) == (
+    assert waiting_line(*build_waiting_members(gap)) == (
         "waiting for 16Gi memory (80Gi requested, 64Gi free) and 4 nvidia.com/gpu (10 requested, 6 free) in the cluster"
         " (0 of 5 replicas ready)"
     )
@@ -90,7 +95,7 @@ def test_of_a_job_that_says_nothing_of_its_gang_only_what_lacks_is_told():
     job = gang()
     del job["metadata"]["annotations"]
     gap = "resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI} example.com/x:{{1 99} {<nil>} x}]."
-    assert waiting_line(*told_members(gap), job=job) == (
+    assert waiting_line(*build_waiting_members(gap), job=job) == (
         "waiting for 4 nvidia.com/gpu and example.com/x in the cluster (0 of 5 replicas ready)"
     )
 
@@ -104,7 +109,7 @@ def test_of_a_job_that_says_nothing_of_its_gang_only_what_lacks_is_told():
     ],
 )
 def test_a_group_that_nobody_follows_is_told_of(now, phase, told):
-    waits = told_members("podGroup ns/j failed recently")
+    waits = build_waiting_members("podGroup ns/j failed recently")
     said = verdict(gang(), *waits, pod_groups=[group(API, phase=phase)], now=now)
     assert ("does scheduler-plugins-controller run?" in said.message) is told
     assert ("notes" in said.info) is told
@@ -124,8 +129,8 @@ def test_nothing_is_said_of_a_group_whose_members_have_yet_to_be_looked_at():
 )
 def test_the_member_that_finds_no_place_is_told_before_those_who_wait_for_it(victim):
     own = "0/4 nodes are available: 3 Insufficient nvidia.com/gpu, 1 Insufficient cpu."
-    master, *_ = told_members(own)
-    _, *workers = told_members(victim)
+    master, *_ = build_waiting_members(own)
+    _, *workers = build_waiting_members(victim)
     told = verdict(gang(), master, *workers, pod_groups=[group(API, phase="Scheduling")])
     assert [each.partition(":")[0] for each in told.info["waits"]] == [
         "master-0 waiting for a node",
@@ -139,8 +144,8 @@ def test_the_member_that_finds_no_place_is_told_before_those_who_wait_for_it(vic
 
 def test_the_shortage_of_one_member_has_its_request():
     own = "0/6 nodes are available: 4 Insufficient nvidia.com/gpu, 6 Insufficient memory. preemption: 0/6 nodes are available: 6 No preemption victims found for incoming pod., PodGroup ns/j gets rejected due to Pod j-master-0 is unschedulable even after PostFilter."
-    master, *_ = told_members(own)
-    _, *others = told_members("0/1 nodes are available: 1 optimistic rejection in PostFilter.")
+    master, *_ = build_waiting_members(own)
+    _, *others = build_waiting_members("0/1 nodes are available: 1 optimistic rejection in PostFilter.")
     assert verdict(gang(), master, *others).message.splitlines()[0] == (
         "master-0 waiting for a node: no node of 6 fits: 4 lack nvidia.com/gpu; 6 lack memory"
         " (requested: 2 nvidia.com/gpu and 16Gi memory) (0 of 5 replicas ready)"
@@ -153,15 +158,15 @@ def test_a_free_amount_has_the_time_of_its_report():
     other = event("else", lastTimestamp=at(99))
     # A repeated event has the text of the first report and the time of the last.
     repeated = event(gap, lastTimestamp=None, series={"count": 2, "lastObservedTime": at(80)})
-    assert waiting_line(*told_members(gap), events=[*reported, other, repeated]) == (
+    assert waiting_line(*build_waiting_members(gap), events=[*reported, other, repeated]) == (
         "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 6 free at 00:01:05 UTC (0 of 5 replicas ready)"
     )
 
 
 def test_replicas_with_the_same_numbers_are_one_line_if_one_event_has_a_time():
     gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
-    first, *others = told_members(gap)
-    _, *rejected = told_members(f"{gap} PodGroup ns/j gets rejected due to Pod j-master-0.")
+    first, *others = build_waiting_members(gap)
+    _, *rejected = build_waiting_members(f"{gap} PodGroup ns/j gets rejected due to Pod j-master-0.")
     assert len(rejected) == len(others)
     told = verdict(gang(), first, *rejected, events=[event(gap, lastTimestamp=at(65))])
     assert [line for line in told.message.splitlines() if line.startswith("waiting for")] == [

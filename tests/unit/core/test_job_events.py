@@ -34,22 +34,22 @@ def workload(message: str = "couldn't assign flavors") -> Any:
     return group("kueue.x-k8s.io", held, evicted, kind="Workload", spec={"queueName": "team"})
 
 
-def taken(said: Any, *pods: Any, now: float = 200, **more: Any) -> JobEventDecision | None:
+def decide(said: Any, *pods: Any, now: float = 200, **more: Any) -> JobEventDecision | None:
     observed = read_observed({"job": said, "pods": list(pods), **more})
     return decide_job_event(observed, JudgingContext(), BEGAN + timedelta(seconds=now))
 
 
 def way(said: Any, *pods: Any, **more: Any) -> JobEventReason | None:
-    found = taken(said, *pods, **more)
+    found = decide(said, *pods, **more)
     return found.way if found is not None else None
 
 
 def event(said: Any, *pods: Any, **more: Any) -> Any:
-    found = taken(said, *pods, **more)
+    found = decide(said, *pods, **more)
     return found.event if found is not None else None
 
 
-def told(reason: str, seconds: float, **more: Any) -> Any:
+def build_event(reason: str, seconds: float, **more: Any) -> Any:
     about = {"kind": "PyTorchJob", "name": "j"}
     return {"involvedObject": about, "reason": reason, "lastTimestamp": at(seconds), **more}
 
@@ -161,7 +161,7 @@ def test_an_elastic_job_waits_for_those_that_it_has_lost_and_not_for_those_that_
     assert way(said, *ALL, anew(running("worker-1")), never) is JobEventReason.RUNS
 
 
-WAITED, RESUMED = told("WaitingForResources", 161), told("Resumed", 161)
+WAITED, RESUMED = build_event("WaitingForResources", 161), build_event("Resumed", 161)
 
 
 @pytest.mark.parametrize(
@@ -170,13 +170,13 @@ WAITED, RESUMED = told("WaitingForResources", 161), told("Resumed", 161)
         (LOST, [], 200, True),
         (LOST, [WAITED], 200, False),
         # The events report an earlier wait, or a later resumption, in any order.
-        (LOST, [told("WaitingForResources", 20)], 200, True),
+        (LOST, [build_event("WaitingForResources", 20)], 200, True),
         (LOST, [RESUMED, WAITED], 200, True),
-        (LOST, [told("WaitingForResources", 161, lastTimestamp="")], 200, True),
+        (LOST, [build_event("WaitingForResources", 161, lastTimestamp="")], 200, True),
         # Events about other objects, or with other reasons.
         (LOST, [{**WAITED, "involvedObject": {"kind": "PyTorchJob", "name": "k"}}], 200, True),
         (LOST, [{**WAITED, "involvedObject": {"kind": "Pod", "name": "j"}}], 200, True),
-        (LOST, [told("Unhealthy", 161)], 200, True),
+        (LOST, [build_event("Unhealthy", 161)], 200, True),
         # Events expire after an hour, so an older change is not reported.
         (LOST, [], 160 + 3600, True),
         (LOST, [], 161 + 3600, False),
@@ -187,7 +187,7 @@ WAITED, RESUMED = told("WaitingForResources", 161), told("Resumed", 161)
     ],
 )
 def test_what_was_told_is_read_off_events(pods: Any, events: Any, now: float, is_written: bool) -> None:
-    found = taken(job(RUNNING), *pods, events=events, now=now)
+    found = decide(job(RUNNING), *pods, events=events, now=now)
     assert found is not None
     assert (found.event is not None) == is_written
 
@@ -200,7 +200,7 @@ def test_that_it_runs_again_is_one_event_for_each_time_that_it_waited() -> None:
         "2 of 2 replicas ready",
     )
     later = event(job(RUNNING), *ALL, events=[WAITED], now=900)
-    other = event(job(RUNNING), *ALL, events=[told("WaitingForResources", 170)])
+    other = event(job(RUNNING), *ALL, events=[build_event("WaitingForResources", 170)])
     names = [each["metadata"]["name"] for each in (written, later, other)]
     assert (names[0] == names[1], names[0] == names[2]) == (True, False)
 
@@ -239,13 +239,13 @@ def test_one_that_goes_says_nothing_more(without: Any) -> None:
 
 
 def test_what_was_said_of_an_earlier_job_of_the_name_is_not_of_this_one() -> None:
-    earlier = told("WaitingForResources", -600)
+    earlier = build_event("WaitingForResources", -600)
     assert way(job(RUNNING), *ALL, events=[earlier]) is JobEventReason.RUNS
     assert event(job(RUNNING), *ALL, events=[earlier]) is None
-    assert event(job(RUNNING), *ALL, events=[told("WaitingForResources", 170)]) is not None
+    assert event(job(RUNNING), *ALL, events=[build_event("WaitingForResources", 170)]) is not None
 
 
 def test_that_it_runs_again_is_no_news_after_an_hour() -> None:
-    waited = told("WaitingForResources", 170)
+    waited = build_event("WaitingForResources", 170)
     assert event(job(RUNNING), *ALL, events=[waited], now=170 + 3_599) is not None
     assert event(job(RUNNING), *ALL, events=[waited], now=170 + 3_601) is None

@@ -19,18 +19,18 @@ class Named:
     origin: TaskAnnotation | None = None
 
 
-def of(name: str, execution: str, node: str = "n0", attempt: int = 0) -> Named:
+def build_named_job(name: str, execution: str, node: str = "n0", attempt: int = 0) -> Named:
     run = a_run(execution=execution, node_id=node, attempt=attempt)
     return Named(name, origin=TaskAnnotation(run=run, deadlines=Deadlines(), task_config={}))
 
 
 JOBS = [
-    of("f1-n0-0-a", "f1"),
-    of("f1-n0-1-b", "f1", attempt=1),
-    of("f12-n0-0-c", "f12"),
-    of("long-executi-0-d", "long-execution-id", node="n3"),
-    of("f7-n0-0-e", "f7"),
-    of("f7-n1-0-f", "f7", node="n1"),
+    build_named_job("f1-n0-0-a", "f1"),
+    build_named_job("f1-n0-1-b", "f1", attempt=1),
+    build_named_job("f12-n0-0-c", "f12"),
+    build_named_job("long-executi-0-d", "long-execution-id", node="n3"),
+    build_named_job("f7-n0-0-e", "f7"),
+    build_named_job("f7-n1-0-f", "f7", node="n1"),
     Named("by-hand"),
     Named("by-hand", namespace="other"),
     Named("other-hand", namespace="other"),

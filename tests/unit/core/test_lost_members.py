@@ -43,7 +43,7 @@ def test_it_is_told_as_well_where_another_has_been_made_and_waits():
     assert first_line(told).startswith(SAID)
 
 
-def made(name, seconds, deleted=None):
+def build_pod(name, seconds, deleted=None):
     pod = running(name)
     pod["metadata"]["creationTimestamp"] = at(seconds)
     if deleted is not None:
@@ -55,13 +55,13 @@ def made(name, seconds, deleted=None):
     ("pods", "refusal"),
     [
         # All replicas exist.
-        ([*LEFT, made("worker-3", 160)], refused(165)),
+        ([*LEFT, build_pod("worker-3", 160)], refused(165)),
         # The failed creation precedes the first full set.
         (LEFT, refused(0)),
         # Another replica was created after the failed creation.
-        ([*LEFT[:3], made("worker-2", 160)], refused(150)),
+        ([*LEFT[:3], build_pod("worker-2", 160)], refused(150)),
         # The replica was created after the failed creation, and is being deleted.
-        ([*LEFT, made("worker-3", 160, deleted=180)], refused(150)),
+        ([*LEFT, build_pod("worker-3", 160, deleted=180)], refused(150)),
         # The event has no time.
         (LEFT, refused(None)),
         (LEFT, {**refused(150), "type": "Normal"}),
@@ -75,7 +75,7 @@ def test_what_is_past_is_not_told(pods, refusal):
 
 
 def test_one_that_is_being_deleted_is_there_no_more():
-    told = verdict(gang(RUNNING), *LEFT, made("worker-3", 1, deleted=140), events=[refused(150)])
+    told = verdict(gang(RUNNING), *LEFT, build_pod("worker-3", 1, deleted=140), events=[refused(150)])
     assert first_line(told) == f"{SAID} (4 of 5 replicas ready)"
 
 

@@ -2,7 +2,7 @@
 """Tests for out-of-memory terminations without the reason OOMKilled, and for unexplained terminations."""
 
 import pytest
-from cluster import FAILED, ended, error_file, job, short, verdict
+from cluster import FAILED, build_ended_pod, error_file, job, short, verdict
 
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.settings.judging import JudgingSettings
@@ -33,7 +33,7 @@ WRITTEN = {
 
 @pytest.mark.parametrize(("said", "told", "lines"), WRITTEN.values(), ids=WRITTEN)
 def test_what_a_worker_wrote_of_memory_and_of_its_own_processes(said, told, lines):
-    answer = verdict(job(FAILED), ended("worker-0", 1), error_files=[error_file(**said)])
+    answer = verdict(job(FAILED), build_ended_pod("worker-0", 1), error_files=[error_file(**said)])
     assert short(answer) == told
     assert answer.message.splitlines()[1:] == lines
 
@@ -62,7 +62,7 @@ LAST_WORDS = {
 
 @pytest.mark.parametrize(("code", "reason", "words", "told", "hint"), LAST_WORDS.values(), ids=LAST_WORDS)
 def test_what_the_last_words_of_a_container_tell_of_its_end(code, reason, words, told, hint):
-    answer = verdict(job(FAILED), ended("worker-0", code, reason, container_message=words))
+    answer = verdict(job(FAILED), build_ended_pod("worker-0", code, reason, container_message=words))
     assert short(answer) == told
     said = [line for line in answer.message.splitlines()[1:] if line != ALONE and not line.startswith("  ")]
     assert said == ([hint] if hint else [])
@@ -70,5 +70,5 @@ def test_what_the_last_words_of_a_container_tell_of_its_end(code, reason, words,
 
 def test_what_the_settings_say_of_an_exit_code_goes_before_the_last_words():
     rules = JudgingContext(judging=JudgingSettings(exit_codes={134: Cause.INVALID_CONFIG}))
-    aborted = ended("worker-0", 134, container_message=ABORTED.format("std::bad_alloc"))
+    aborted = build_ended_pod("worker-0", 134, container_message=ABORTED.format("std::bad_alloc"))
     assert short(verdict(job(FAILED), aborted, rules=rules)) == ("FAILED", "SIGABRT", "invalid-config")

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from cluster import BEGAN, RUNNING, SUCCEEDED, ended, job, running
+from cluster import BEGAN, RUNNING, SUCCEEDED, build_ended_pod, job, running
 
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.error_files import read_error_file
@@ -137,7 +137,7 @@ def test_an_error_file_in_each_of_its_shapes(below, kind, origin):
 def test_an_object_tells_how_old_it_is_at_most() -> None:
     assert get_last_transition_time(read_job(job(RUNNING, SUCCEEDED))) == BEGAN + timedelta(seconds=100)
     assert get_last_transition_time(read_pod(running("worker-0", since=9))) == BEGAN + timedelta(seconds=9)
-    assert get_last_transition_time(read_pod(ended("worker-0", 1, finished=80))) == BEGAN + timedelta(
-        seconds=80
-    )
+    assert get_last_transition_time(
+        read_pod(build_ended_pod("worker-0", 1, finished=80))
+    ) == BEGAN + timedelta(seconds=80)
     assert get_last_transition_time(read_pod({"metadata": {"name": "p"}})) is None

@@ -3,7 +3,7 @@
 
 import pytest
 from cluster import RUNNING, condition, running, verdict
-from waiting_gang import gang, group, told_members
+from waiting_gang import build_waiting_members, gang, group
 
 from backend_plugin.core import settings
 from backend_plugin.core.job import Deadlines
@@ -48,7 +48,7 @@ def test_a_queue_may_take_its_time_and_what_is_never_there_may_not(message, now,
 
 @pytest.mark.parametrize(("now", "phase"), [(100, "WAITING_FOR_RESOURCES"), (130, "RETRYABLE_FAILED")])
 def test_nodes_are_waited_for_as_long_as_their_cause_says(now, phase):
-    told = verdict(gang(), *told_members(NO_NODE), now=now, rules=rules(**BY_CAUSE))
+    told = verdict(gang(), *build_waiting_members(NO_NODE), now=now, rules=rules(**BY_CAUSE))
     assert told.phase.value == phase
 
 

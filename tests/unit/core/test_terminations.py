@@ -4,7 +4,19 @@
 import textwrap
 
 import pytest
-from cluster import FAILED, SUCCEEDED, at, condition, ended, error_file, job, pod, running, short, verdict
+from cluster import (
+    FAILED,
+    SUCCEEDED,
+    at,
+    build_ended_pod,
+    condition,
+    error_file,
+    job,
+    pod,
+    running,
+    short,
+    verdict,
+)
 
 from backend_plugin.core.terminations import classify_exit_code, decode_signal
 from kfpytorch_common.causes import Cause
@@ -16,8 +28,8 @@ AGAIN = {
 ALIVE = {"state": {"running": {"startedAt": at(95)}}, "restartCount": 1}
 LATER = {"metadata": {"creationTimestamp": at(92)}}
 COUNTING = {
-    "nobody came after it": ((ended("master-0", 0),), "FAILED"),
-    "it ended with zero itself": ((ended("worker-0", 0),), "FAILED"),
+    "nobody came after it": ((build_ended_pod("master-0", 0),), "FAILED"),
+    "it ended with zero itself": ((build_ended_pod("worker-0", 0),), "FAILED"),
     "its container ended well at last": ((pod("worker-0", "Succeeded", container=AGAIN),), "SUCCEEDED"),
     "its pod was made anew and ended well": ((pod("worker-0", "Succeeded", **LATER),), "SUCCEEDED"),
     "it lives again": ((pod("worker-0", container=ALIVE),), "RUNNING"),
@@ -40,18 +52,21 @@ def test_a_file_without_a_worker_counts_unless_all_ended_well_since():
     anonymous = error_file(worker="")
     well = [pod(name, "Succeeded", **LATER) for name in ("master-0", "worker-0")]
     assert verdict(job(SUCCEEDED), *well, error_files=[anonymous]).phase.value == "SUCCEEDED"
-    assert verdict(job(SUCCEEDED), ended("worker-0", 0), error_files=[anonymous]).phase.value == "FAILED"
+    assert (
+        verdict(job(SUCCEEDED), build_ended_pod("worker-0", 0), error_files=[anonymous]).phase.value
+        == "FAILED"
+    )
 
 
 GOING = {"metadata": {"deletionTimestamp": at(99)}}
 FIRST = {
-    "the earliest": ((ended("worker-0", 3, finished=80), ended("master-0", 4, finished=79)), (), "master-0 failed: exit code 4 (user-error)"),
-    "of two at once the lower name": ((ended("worker-10", 3), ended("worker-2", 4)), (), "worker-2 failed: exit code 4 (user-error)"),
-    "a death without a word before an error": ((ended("worker-0", 1), ended("master-0", 137, "OOMKilled", finished=99)), (error_file(),), "master-0 failed: OOMKilled, killed by SIGKILL (exit code 137) (oom-host)"),
+    "the earliest": ((build_ended_pod("worker-0", 3, finished=80), build_ended_pod("master-0", 4, finished=79)), (), "master-0 failed: exit code 4 (user-error)"),
+    "of two at once the lower name": ((build_ended_pod("worker-10", 3), build_ended_pod("worker-2", 4)), (), "worker-2 failed: exit code 4 (user-error)"),
+    "a death without a word before an error": ((build_ended_pod("worker-0", 1), build_ended_pod("master-0", 137, "OOMKilled", finished=99)), (error_file(),), "master-0 failed: OOMKilled, killed by SIGKILL (exit code 137) (oom-host)"),
     "an error before its consequence": ((), (error_file("j-worker-1", timestamp=at(99)), error_file("j-worker-0", "DistNetworkError: Connection reset", timestamp=at(1))), "worker-1 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
-    "an error before those who were told to end": ((ended("worker-0", 143, finished=1),), (error_file("j-master-0"),), "master-0 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
-    "an error that does not say whose": ((ended("worker-0", 1), ended("worker-1", 1)), (error_file(""),), "a replica failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
-    "an error of the only one who can have written it": ((ended("worker-0", 1), ended("worker-1", 1, finished=9)), (error_file(""),), "worker-1 failed: exit code 1 (user-error)"),
+    "an error before those who were told to end": ((build_ended_pod("worker-0", 143, finished=1),), (error_file("j-master-0"),), "master-0 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
+    "an error that does not say whose": ((build_ended_pod("worker-0", 1), build_ended_pod("worker-1", 1)), (error_file(""),), "a replica failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
+    "an error of the only one who can have written it": ((build_ended_pod("worker-0", 1), build_ended_pod("worker-1", 1, finished=9)), (error_file(""),), "worker-1 failed: exit code 1 (user-error)"),
     "nanoseconds": ((), (error_file("j-worker-0", timestamp="2026-01-01T00:01:00.000000002Z"), error_file("j-worker-1", timestamp="2026-01-01T00:01:00.000000001Z")), "worker-1 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
 }  # fmt: skip
 
@@ -68,7 +83,7 @@ REPORT = "✗ train.main failed on rank 13 (node 1) after 3.1 s (oom-gpu)\n  Out
 
 def test_a_report_of_ours_names_the_rank_and_the_cause():
     told = verdict(
-        job(FAILED), ended("worker-0", 1), error_files=[error_file(said=f"ReplicaFailed: {REPORT}")]
+        job(FAILED), build_ended_pod("worker-0", 1), error_files=[error_file(said=f"ReplicaFailed: {REPORT}")]
     )
     assert short(told) == ("RETRYABLE_FAILED", "OutOfMemoryError", "oom-gpu")
     assert told.message.startswith("rank 13 (worker-0) failed: OutOfMemoryError: CUDA out of memory")
@@ -77,20 +92,24 @@ def test_a_report_of_ours_names_the_rank_and_the_cause():
 def test_the_place_of_an_error_is_the_users_own_also_where_we_are_no_installed_package():
     ours = 'File "/src/flytekitplugins/kfpytorch/worker/local_run.py", line 266, in _outcome\n    raise'
     told = verdict(
-        job(FAILED), ended("worker-0", 1), error_files=[error_file(said=f"{ours}\nReplicaFailed: {REPORT}")]
+        job(FAILED),
+        build_ended_pod("worker-0", 1),
+        error_files=[error_file(said=f"{ours}\nReplicaFailed: {REPORT}")],
     )
     assert "local.py" not in told.message.splitlines()[0]
 
 
 def test_a_report_of_a_rank_that_was_killed_is_a_death_without_a_word():
     said = "✗ train.main failed on rank 1 (node 0) after 3.1 s (oom-host)\n  killed by SIGKILL (process 7)"
-    told = verdict(job(FAILED), ended("worker-0", 1), error_files=[error_file(said=f"ReplicaFailed: {said}")])
+    told = verdict(
+        job(FAILED), build_ended_pod("worker-0", 1), error_files=[error_file(said=f"ReplicaFailed: {said}")]
+    )
     assert short(told) == ("RETRYABLE_FAILED", "SIGKILL", "oom-host")
 
 
 def test_a_report_of_a_rank_that_left_without_a_word_has_its_exit_code():
     said = "✗ train.main failed on rank 1 (node 0) after 3.1 s (user-error)\n  exit code 3, without a word"
-    seen = (job(FAILED), ended("worker-0", 1))
+    seen = (job(FAILED), build_ended_pod("worker-0", 1))
     told = verdict(*seen, error_files=[error_file(said=f"ReplicaFailed: {said}")])
     assert told.message.startswith("rank 1 (worker-0) failed: exit code 3")
     assert (told.phase.value, told.cause) == ("FAILED", Cause.USER_ERROR)
@@ -99,8 +118,8 @@ def test_a_report_of_a_rank_that_left_without_a_word_has_its_exit_code():
 def test_a_failure_is_told_whole():
     told = verdict(
         job(FAILED, workers=2),
-        ended("worker-0", 1),
-        ended("worker-1", 1, finished=95),
+        build_ended_pod("worker-0", 1),
+        build_ended_pod("worker-1", 1, finished=95),
         error_files=[
             error_file(said="ValueError: no data\nin shard 7", kind="RECOVERABLE"),
             error_file("j-worker-1", timestamp=at(95)),
@@ -202,7 +221,7 @@ def test_an_init_container_that_failed(name, cause):
 
 
 def test_a_stranger_of_the_same_name_is_not_looked_at():
-    stranger = ended("worker-0", 3, metadata={"ownerReferences": [{"uid": "other"}]})
+    stranger = build_ended_pod("worker-0", 3, metadata={"ownerReferences": [{"uid": "other"}]})
     assert short(verdict(job(FAILED), stranger)) == ("RETRYABLE_FAILED", "PyTorchJobFailed", "system-error")
 
 
@@ -231,7 +250,10 @@ def test_ends_that_say_little(job, pods, said, line):
 
 def test_a_file_without_a_time_counts_unless_its_container_was_restarted():
     timeless = error_file(timestamp=None)
-    assert verdict(job(SUCCEEDED), ended("worker-0", 0), error_files=[timeless]).phase.value == "FAILED"
+    assert (
+        verdict(job(SUCCEEDED), build_ended_pod("worker-0", 0), error_files=[timeless]).phase.value
+        == "FAILED"
+    )
     assert (
         verdict(
             job(SUCCEEDED), pod("worker-0", "Succeeded", container=AGAIN), error_files=[timeless]
@@ -241,10 +263,10 @@ def test_a_file_without_a_time_counts_unless_its_container_was_restarted():
 
 
 LAST_LINES = {
-    "no word": (ended("worker-0", 3), [], ["it reported no error; the last lines of its log may show the reason", "another attempt would fail the same way"]),
-    "last words": (ended("worker-0", 3, container_message="bye"), [], ["  bye", "another attempt would fail the same way"]),
-    "a remedy": (ended("worker-0", 139), [], ["a crash in native code, called from the line above; its last output is in the log", "another attempt would fail the same way"]),
-    "flyte's own": (ended("worker-0", 1), [error_file(origin="SYSTEM", kind="RECOVERABLE")], ["not an error of the task; if it happens again, report it to an admin of the cluster"]),
+    "no word": (build_ended_pod("worker-0", 3), [], ["it reported no error; the last lines of its log may show the reason", "another attempt would fail the same way"]),
+    "last words": (build_ended_pod("worker-0", 3, container_message="bye"), [], ["  bye", "another attempt would fail the same way"]),
+    "a remedy": (build_ended_pod("worker-0", 139), [], ["a crash in native code, called from the line above; its last output is in the log", "another attempt would fail the same way"]),
+    "flyte's own": (build_ended_pod("worker-0", 1), [error_file(origin="SYSTEM", kind="RECOVERABLE")], ["not an error of the task; if it happens again, report it to an admin of the cluster"]),
 }  # fmt: skip
 
 
@@ -253,10 +275,10 @@ def test_what_can_be_done_is_said_last(pod, files, lines):
     assert verdict(job(FAILED), pod, error_files=files).message.splitlines()[1:] == lines
 
 
-def told_of(said, trace=""):
+def judge_error_file(said, trace=""):
     parts = (textwrap.indent(part, "    ") for part in (trace, said))
     text = "Trace:\n\n{}\nMessage:\n\n{}".format(*parts)
-    return verdict(job(FAILED), ended("worker-0", 1), error_files=[error_file(message=text)])
+    return verdict(job(FAILED), build_ended_pod("worker-0", 1), error_files=[error_file(message=text)])
 
 
 def test_a_report_has_the_place_in_its_first_line():
@@ -265,7 +287,7 @@ def test_a_report_has_the_place_in_its_first_line():
         "  ValueError: no label\n  in shard 7\n  caused by KeyError: 'cat', at data.py:3 in read\n"
         "    ❱ raise ValueError\n    train.py:3 in f\n  others rank 1 waited in barrier at train.py:9 in main"
     )
-    assert told_of(f"ReplicaFailed: {said}").message.splitlines() == [
+    assert judge_error_file(f"ReplicaFailed: {said}").message.splitlines() == [
         "rank 13 (worker-0) failed: ValueError: no label, at train.py:7 in main (user-error)",
         "  in shard 7",
         "  caused by KeyError: 'cat', at data.py:3 in read",
@@ -281,7 +303,7 @@ def test_a_report_of_a_rank_that_left_early_says_who_waited_for_it():
         f"✗ train.main failed on rank 1 (node 0) after 3.1 s (user-error): {headline}\n"
         "  EarlyExit: the function called sys.exit(0), at train.py:8 in f\n    ❱ sys.exit(0)"
     )
-    assert told_of(f"ReplicaFailed: {said}").message.splitlines() == [
+    assert judge_error_file(f"ReplicaFailed: {said}").message.splitlines() == [
         "rank 1 (worker-0) failed: EarlyExit: the function called sys.exit(0), at train.py:8 in f (user-error)",
         f"  {headline}",
         "all ranks must call the same collectives in the same order, with tensors of the same shape and type",
@@ -290,7 +312,9 @@ def test_a_report_of_a_rank_that_left_early_says_who_waited_for_it():
 
 
 def test_a_report_that_is_cut_after_its_first_line_is_an_error():
-    told = told_of("ReplicaFailed: ✗ t failed on rank 1 (node 0) after 3.1 s (user-error): ValueError")
+    told = judge_error_file(
+        "ReplicaFailed: ✗ t failed on rank 1 (node 0) after 3.1 s (user-error): ValueError"
+    )
     assert short(told) == ("FAILED", "Error", "user-error")
 
 
@@ -306,7 +330,7 @@ def test_an_error_of_a_data_loader_is_that_of_the_dataset():
         f"Original {cause}{inner}ValueError: image 3\nis broken"
     )
     trace = "Traceback (most recent call last):\n" + FRAME.format("/root/train.py", 7, "train") + said
-    assert told_of(said, trace).message.splitlines() == [
+    assert judge_error_file(said, trace).message.splitlines() == [
         "worker-0 failed: ValueError: image 3, at /root/data.py:9 in __getitem__ (user-error)",
         "  is broken (in DataLoader worker process 1)",
         "  caused by KeyError: 'cat', at /root/data.py:3 in read",
@@ -324,7 +348,7 @@ def test_an_error_of_a_data_loader_is_that_of_the_dataset():
 def test_an_error_is_told_with_what_it_was_raised_from(joint, line):
     last = "Traceback (most recent call last):\n" + FRAME.format("/root/train.py", 7, "train")
     trace = f"{LABEL}\n\n{joint}:\n\n{last}ValueError: no label"
-    assert told_of("ValueError: no label", trace).message.splitlines() == [
+    assert judge_error_file("ValueError: no label", trace).message.splitlines() == [
         "worker-0 failed: ValueError: no label, at /root/train.py:7 in train (user-error)",
         f"  {line} KeyError: 'cat', at /root/data.py:3 in read",
         "another attempt would fail the same way",
@@ -334,7 +358,7 @@ def test_an_error_is_told_with_what_it_was_raised_from(joint, line):
 def test_an_exception_of_a_library_without_a_message_is_told_without_a_place():
     library = "Traceback (most recent call last):\n" + FRAME.format("/usr/lib/python3/socket.py", 3, "read")
     trace = f"{library}TimeoutError\n\nThe above exception was the direct cause of the following exception:\n\n{LABEL}"
-    assert told_of("KeyError: 'cat'", trace).message.splitlines()[1] == "  caused by TimeoutError"
+    assert judge_error_file("KeyError: 'cat'", trace).message.splitlines()[1] == "  caused by TimeoutError"
 
 
 LOST = "RuntimeError: [/pytorch/third_party/gloo/pair.cc:561] Connection closed by peer [10.0.0.1]:1"
@@ -348,7 +372,7 @@ LOST = "RuntimeError: [/pytorch/third_party/gloo/pair.cc:561] Connection closed 
     ],
 )
 def test_a_pod_that_ended_well_before_it_is_named_by_who_lost_it(workers, expected):
-    seen = [ended("worker-0", 0, finished=88), ended("master-0", 1, finished=92)]
+    seen = [build_ended_pod("worker-0", 0, finished=88), build_ended_pod("master-0", 1, finished=92)]
     if workers > 1:
         seen.append(running("worker-1"))
     told = verdict(job(FAILED, workers=workers), *seen, error_files=[error_file("j-master-0", LOST)])
@@ -357,11 +381,11 @@ def test_a_pod_that_ended_well_before_it_is_named_by_who_lost_it(workers, expect
 
 
 def test_all_peers_that_left_are_named():
-    seen = [ended(f"worker-{number}", 0, finished=88) for number in range(2)]
+    seen = [build_ended_pod(f"worker-{number}", 0, finished=88) for number in range(2)]
     told = verdict(
         job(FAILED, workers=2),
         *seen,
-        ended("master-0", 1, finished=92),
+        build_ended_pod("master-0", 1, finished=92),
         error_files=[error_file("j-master-0", LOST)],
     )
     assert told.message.splitlines() == [
@@ -375,12 +399,19 @@ def test_all_peers_that_left_are_named():
 
 @pytest.mark.parametrize(
     "peer",
-    [ended("worker-0", 0, finished=99), ended("worker-0", 0, finished=80, **GOING), running("worker-0")],
+    [
+        build_ended_pod("worker-0", 0, finished=99),
+        build_ended_pod("worker-0", 0, finished=80, **GOING),
+        running("worker-0"),
+    ],
     ids=["after it", "told to end", "it runs"],
 )
 def test_a_peer_that_did_not_leave_before_it_is_not_named(peer):
     told = verdict(
-        job(FAILED), peer, ended("master-0", 1, finished=92), error_files=[error_file("j-master-0", LOST)]
+        job(FAILED),
+        peer,
+        build_ended_pod("master-0", 1, finished=92),
+        error_files=[error_file("j-master-0", LOST)],
     )
     assert short(told) == ("RETRYABLE_FAILED", "RuntimeError", "system-error")
     assert "worker-0" not in told.message.splitlines()[0]

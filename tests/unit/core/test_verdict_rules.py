@@ -9,8 +9,8 @@ from cluster import (
     FAILED,
     RUNNING,
     SUCCEEDED,
+    build_ended_pod,
     condition,
-    ended,
     error_file,
     job,
     pod,
@@ -79,26 +79,26 @@ DISRUPTED = {
     "conditions": [condition("DisruptionTarget", reason="PreemptionByScheduler", message="by other")]
 }
 ENDS = {
-    "success": (job(SUCCEEDED), (ended("master-0", 0),), {}, ("SUCCEEDED", "Succeeded", None)),
-    "success and an error that counts": (job(SUCCEEDED), (ended("master-0", 0),), {"error_files": [error_file("j-master-0")]}, ("FAILED", "ValueError", "user-error")),
+    "success": (job(SUCCEEDED), (build_ended_pod("master-0", 0),), {}, ("SUCCEEDED", "Succeeded", None)),
+    "success and an error that counts": (job(SUCCEEDED), (build_ended_pod("master-0", 0),), {"error_files": [error_file("j-master-0")]}, ("FAILED", "ValueError", "user-error")),
     "success and failure, with outputs": (job(SUCCEEDED, FAILED), (), {"outputs": True}, ("SUCCEEDED", "Succeeded", None)),
-    "success and failure, without": (job(SUCCEEDED, FAILED), (ended("worker-0", 3),), {"outputs": False}, ("FAILED", "ExitCode", "user-error")),
-    "exit code": (job(FAILED), (running("master-0"), ended("worker-0", 3)), {}, ("FAILED", "ExitCode", "user-error")),
-    "its own words": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file()]}, ("FAILED", "ValueError", "user-error")),
-    "recoverable": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(kind="RECOVERABLE")]}, ("RETRYABLE_FAILED", "ValueError", "user-error")),
-    "flyte's own, passing": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(origin="SYSTEM", kind=1)]}, ("RETRYABLE_FAILED", "ValueError", "system-error")),
-    "flyte's own, for good": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(origin=2)]}, ("FAILED", "ValueError", "invalid-config")),
-    "gpu memory": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(said="OutOfMemoryError: CUDA out of memory. Tried")]}, ("RETRYABLE_FAILED", "OutOfMemoryError", "oom-gpu")),
-    "only a lost peer": (job(FAILED), (ended("worker-0", 1),), {"error_files": [error_file(said="RuntimeError: [third_party/gloo/x] Connection closed by peer")]}, ("RETRYABLE_FAILED", "RuntimeError", "system-error")),
-    "host memory": (job(FAILED), (ended("worker-0", 137, "OOMKilled"),), {}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host")),
-    "killed": (job(FAILED), (ended("worker-0", 137),), {}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host")),
-    "told to end": (job(FAILED), (ended("worker-0", 143),), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted")),
-    "crash": (job(FAILED), (ended("worker-0", 139),), {}, ("FAILED", "SIGSEGV", "user-error")),
-    "crash as torchrun says it": (job(FAILED), (ended("worker-0", 245),), {}, ("FAILED", "SIGSEGV", "user-error")),
-    "no such command": (job(FAILED), (ended("worker-0", 127),), {}, ("FAILED", "ExitCode", "invalid-config")),
-    "evicted after a kill": (job(FAILED), (ended("worker-0", 137, finished=70), ended("master-0", 137, reason_of_pod="Evicted")), {}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host")),
+    "success and failure, without": (job(SUCCEEDED, FAILED), (build_ended_pod("worker-0", 3),), {"outputs": False}, ("FAILED", "ExitCode", "user-error")),
+    "exit code": (job(FAILED), (running("master-0"), build_ended_pod("worker-0", 3)), {}, ("FAILED", "ExitCode", "user-error")),
+    "its own words": (job(FAILED), (build_ended_pod("worker-0", 1),), {"error_files": [error_file()]}, ("FAILED", "ValueError", "user-error")),
+    "recoverable": (job(FAILED), (build_ended_pod("worker-0", 1),), {"error_files": [error_file(kind="RECOVERABLE")]}, ("RETRYABLE_FAILED", "ValueError", "user-error")),
+    "flyte's own, passing": (job(FAILED), (build_ended_pod("worker-0", 1),), {"error_files": [error_file(origin="SYSTEM", kind=1)]}, ("RETRYABLE_FAILED", "ValueError", "system-error")),
+    "flyte's own, for good": (job(FAILED), (build_ended_pod("worker-0", 1),), {"error_files": [error_file(origin=2)]}, ("FAILED", "ValueError", "invalid-config")),
+    "gpu memory": (job(FAILED), (build_ended_pod("worker-0", 1),), {"error_files": [error_file(said="OutOfMemoryError: CUDA out of memory. Tried")]}, ("RETRYABLE_FAILED", "OutOfMemoryError", "oom-gpu")),
+    "only a lost peer": (job(FAILED), (build_ended_pod("worker-0", 1),), {"error_files": [error_file(said="RuntimeError: [third_party/gloo/x] Connection closed by peer")]}, ("RETRYABLE_FAILED", "RuntimeError", "system-error")),
+    "host memory": (job(FAILED), (build_ended_pod("worker-0", 137, "OOMKilled"),), {}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host")),
+    "killed": (job(FAILED), (build_ended_pod("worker-0", 137),), {}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host")),
+    "told to end": (job(FAILED), (build_ended_pod("worker-0", 143),), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted")),
+    "crash": (job(FAILED), (build_ended_pod("worker-0", 139),), {}, ("FAILED", "SIGSEGV", "user-error")),
+    "crash as torchrun says it": (job(FAILED), (build_ended_pod("worker-0", 245),), {}, ("FAILED", "SIGSEGV", "user-error")),
+    "no such command": (job(FAILED), (build_ended_pod("worker-0", 127),), {}, ("FAILED", "ExitCode", "invalid-config")),
+    "evicted after a kill": (job(FAILED), (build_ended_pod("worker-0", 137, finished=70), build_ended_pod("master-0", 137, reason_of_pod="Evicted")), {}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host")),
     "evicted alone": (job(FAILED), (pod("worker-0", "Failed", reason="Evicted", message="low"),), {}, ("RETRYABLE_FAILED", "Evicted", "system-error")),
-    "preempted": (job(FAILED), (ended("worker-0", 143, **DISRUPTED),), {}, ("RETRYABLE_FAILED", "PreemptionByScheduler", "preempted")),
+    "preempted": (job(FAILED), (build_ended_pod("worker-0", 143, **DISRUPTED),), {}, ("RETRYABLE_FAILED", "PreemptionByScheduler", "preempted")),
     "node shut down": (job(FAILED), (pod("worker-0", "Failed", reason="NodeShutdown"),), {}, ("RETRYABLE_FAILED", "NodeShutdown", "node-lost")),
     "pod deleted": (job(FAILED), (running("master-0"), running("worker-0") | {"metadata": {**running("worker-0")["metadata"], "deletionTimestamp": "2026-01-01T00:01:40Z"}}), {}, ("RETRYABLE_FAILED", "Deleted", "preempted")),
     "nobody left to say": (job(FAILED), (), {}, ("RETRYABLE_FAILED", "PyTorchJobFailed", "system-error")),
@@ -140,7 +140,7 @@ PATIENCE = {
     "pods that are gone": (job(), (), {}, JudgingContext(), 4, ("INITIALIZING", "Created", None)),
     "replaced before it ran": (job(), (running("master-0"), pod("worker-0", "Pending", node="", metadata={"creationTimestamp": "2026-01-01T00:01:00Z"})), {}, JudgingContext(), 70, ("INITIALIZING", "Created", None)),
     "placed, and nothing said": (job(), (pod("master-0", "Pending"), pod("worker-0", "Pending")), {}, JudgingContext(), 70, ("INITIALIZING", "ContainerCreating", None)),
-    "one has ended, one is removed": (job(RUNNING), (ended("worker-0", 0), running("master-0") | {"metadata": {**running("master-0")["metadata"], "deletionTimestamp": "2026-01-01T00:01:40Z"}}), {}, JudgingContext(), 70, ("RUNNING", "Running", None)),
+    "one has ended, one is removed": (job(RUNNING), (build_ended_pod("worker-0", 0), running("master-0") | {"metadata": {**running("master-0")["metadata"], "deletionTimestamp": "2026-01-01T00:01:40Z"}}), {}, JudgingContext(), 70, ("RUNNING", "Running", None)),
     "no operator": (UNSEEN, (), {}, JudgingContext(), 301, ("RETRYABLE_FAILED", "OperatorTimeout", "system-error")),
     "no operator yet": (UNSEEN, (), {}, JudgingContext(), 299, ("QUEUED", "AwaitingOperator", None)),
     "no operator, a queue holds it": (UNSEEN, (), {"pod_groups": [HELD]}, JudgingContext(), 9_999, ("WAITING_FOR_RESOURCES", "Pending", "queue")),
@@ -189,7 +189,9 @@ def test_a_cause_that_nobody_has_decided_about_is_noticed():
 
 
 def test_settings_say_what_an_exit_code_means():
-    told = verdict(job(FAILED), ended("worker-0", 17), rules=rules(exit_codes={17: Cause.NODE_LOST}))
+    told = verdict(
+        job(FAILED), build_ended_pod("worker-0", 17), rules=rules(exit_codes={17: Cause.NODE_LOST})
+    )
     assert short(told) == ("RETRYABLE_FAILED", "ExitCode", "node-lost")
 
 
@@ -200,7 +202,7 @@ def test_what_an_exit_code_means_is_what_it_means_to_torchs_agent(code, means):
         f"Root Cause (first observed failure):\n[0]:\n  time      : 2026-01-01_00:01:29\n  host      : h\n"
         f"  rank      : 1 (local_rank: 1)\n  exitcode  : {code} (pid: 7)\n  error_file: <N/A>\n  traceback : x"
     )
-    seen = (job(FAILED), ended("worker-0", 1))
+    seen = (job(FAILED), build_ended_pod("worker-0", 1))
     told = verdict(
         *seen, error_files=[error_file(said=said)], rules=rules(exit_codes={means: Cause.INVALID_CONFIG})
     )

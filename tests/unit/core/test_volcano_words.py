@@ -2,7 +2,7 @@
 
 import pytest
 from cluster import condition, verdict
-from waiting_gang import event, first_line, gang, group, told_members, waiting_line
+from waiting_gang import build_waiting_members, event, first_line, gang, group, waiting_line
 
 API = "scheduling.volcano.sh"
 PENDING = group(API, phase="Pending")
@@ -69,7 +69,7 @@ def test_what_was_said_before_the_gang_was_placed_is_over(placed_at, waits):
 
 
 def test_members_are_told_of_the_gang():
-    told = verdict(gang(), *told_members("1/5 tasks in gang unschedulable: x"))
+    told = verdict(gang(), *build_waiting_members("1/5 tasks in gang unschedulable: x"))
     assert first_line(told).endswith(
         "waiting for a node: 1 of 5 members of its gang cannot be placed (0 of 5 replicas ready)"
     )

@@ -135,17 +135,17 @@ ONE = "Request 'u' does not fit in queue 'root.team' (requested map[nvidia.com/g
 PATIENT = {"queue-timeout-by-cause": {"unschedulable": "5m", "queue": "10h"}}
 
 
-def of_a_place(cause):
+def build_placeholder_case(cause):
     reason = [event(ONE, name="tg-j-worker-x", reason="Informational")] if cause == "queue" else []
     return [*members(), *PLACED, holder("x", "worker", NO_ROOM), holder("y", "worker", NO_ROOM)], reason
 
 
-def of_a_pod(cause):
+def build_pod_case(cause):
     message = ONE if cause == "queue" else NO_ROOM["message"]
     return [pod("master-0", "Pending", node="", conditions=[{**NO_ROOM, "message": message}])], []
 
 
-@pytest.mark.parametrize("waiting", [of_a_place, of_a_pod])
+@pytest.mark.parametrize("waiting", [build_placeholder_case, build_pod_case])
 @pytest.mark.parametrize(
     ("cause", "now", "phase"),
     [

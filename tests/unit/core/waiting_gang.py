@@ -28,7 +28,7 @@ def members(workers: int = 4, *said: Manifest) -> list[Manifest]:
     return [pod(name, "Pending", node="", conditions=list(said)) for name in names]
 
 
-def told_members(message: str, workers: int = 4, reason: str = "Unschedulable") -> list[Manifest]:
+def build_waiting_members(message: str, workers: int = 4, reason: str = "Unschedulable") -> list[Manifest]:
     return members(workers, condition("PodScheduled", "False", since=2, reason=reason, message=message))
 
 

@@ -27,7 +27,7 @@ PROBLEM = Problem(field="f", value="v", message="is wrong", remedy="write anothe
 COSCHEDULING = "scheduler-plugins-scheduler"
 
 
-def made(name: str, namespace: str = NS, **parts: Any) -> dict[str, Any]:
+def build_object(name: str, namespace: str = NS, **parts: Any) -> dict[str, Any]:
     metadata = {"name": name, "namespace": namespace, **parts.pop("metadata", {})}
     return {"metadata": metadata, **parts}
 
@@ -35,7 +35,7 @@ def made(name: str, namespace: str = NS, **parts: Any) -> dict[str, Any]:
 def deployment(name: str, image: str, *args: str, ready: int = 1, **metadata: Any) -> dict[str, Any]:
     container = {"image": f"example.org/{image}", "args": [*args]}
     spec = {"template": {"spec": {"containers": [container]}}}
-    return made(name, "flyte", metadata=metadata, spec=spec, status={"availableReplicas": ready})
+    return build_object(name, "flyte", metadata=metadata, spec=spec, status={"availableReplicas": ready})
 
 
 def operator(*args: str, name: str = "training-operator", tag: str = "v1.9.3", ready: int = 1) -> Any:
@@ -44,7 +44,7 @@ def operator(*args: str, name: str = "training-operator", tag: str = "v1.9.3", r
 
 def role(count: int = 1, requests: Mapping[str, str] | None = None, **spec: Any) -> PlannedTask:
     container = {"name": "pytorch", "image": "example.org/a:1", "resources": {"requests": requests or {}}}
-    pod = made(
+    pod = build_object(
         "p",
         metadata={"labels": {"app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch"}},
         spec={"containers": [container], **spec},
@@ -68,11 +68,11 @@ def node(labels: Mapping[str, str] | None = None, capacity: Any = None, **has: s
 
 
 def template(metadata: Any = None, **spec: Any) -> dict[str, Any]:
-    return made("t", template={"metadata": metadata or {}, "spec": spec})
+    return build_object("t", template={"metadata": metadata or {}, "spec": spec})
 
 
 def policy(*types: str, **rules: Any) -> dict[str, Any]:
-    return made("deny", spec={"podSelector": {}, "policyTypes": [*types], **rules})
+    return build_object("deny", spec={"podSelector": {}, "policyTypes": [*types], **rules})
 
 
 def flyte(**connector: Any) -> dict[Subject, Any]:
@@ -89,7 +89,7 @@ def facts(seen: Mapping[Subject, Any] | None = None, **said: Any) -> Facts:
 
 
 def queue(name: str, api_version: str, kind: str, **spec: Any) -> dict[str, Any]:
-    return made(name, apiVersion=api_version, kind=kind, spec=spec)
+    return build_object(name, apiVersion=api_version, kind=kind, spec=spec)
 
 
 KUEUE = GangSettings(scheduler="kueue", queue="team")
@@ -98,11 +98,11 @@ PLUGIN = GangSettings(scheduler="coscheduling", style="plugin")
 PAIR = role(2)
 TEMPLATED = read({"default-pod-template-name": "t"})
 ENDPOINT = "dns:///kfpytorch-backend.flyte.svc.cluster.local:8000"
-SERVICE = made("kfpytorch-backend", "flyte", spec={"ports": [{"port": 8000}]})
+SERVICE = build_object("kfpytorch-backend", "flyte", spec={"ports": [{"port": 8000}]})
 CONNECTOR = deployment("c", "kfpytorch-backend:1", labels={"app.kubernetes.io/version": "0.9.0"})
 LATE = {"metadata": {"name": "j", "creationTimestamp": "2026-01-01T00:00:00Z"}}
 RULE = Permission(group="kubeflow.org", resource="pytorchjobs", verbs=("create", "get"), namespace=NS)
-SINGLE = made("data", spec={"accessModes": ["ReadWriteOnce"]}, status={"phase": "Bound"})
+SINGLE = build_object("data", spec={"accessModes": ["ReadWriteOnce"]}, status={"phase": "Bound"})
 CLAIMING = volume(persistentVolumeClaim={"claimName": "data"})
 NODES, DEPLOYMENTS, POLICIES = Subject.NODES, Subject.DEPLOYMENTS, Subject.POLICIES
 
@@ -111,7 +111,9 @@ CASES: Mapping[str, Facts] = {
     "api-version": facts(version="v1.24.1"),
     "clock-skew": facts(ahead=timedelta(minutes=2)),
     "namespace-missing": facts(),
-    "namespace-terminating": facts({Subject.NAMESPACE: [made(NS, "", metadata={"deletionTimestamp": "t"})]}),
+    "namespace-terminating": facts(
+        {Subject.NAMESPACE: [build_object(NS, "", metadata={"deletionTimestamp": "t"})]}
+    ),
     "operator-crd-missing": facts(),
     "operator-crd-outdated": facts({Subject.JOB_SCHEMA: [{"spec": {"versions": [{"name": "v1"}]}}]}),
     "operator-missing": facts(),
@@ -183,13 +185,13 @@ CASES: Mapping[str, Facts] = {
         settings=TEMPLATED,
     ),
     "quota-too-small": facts(
-        {Subject.QUOTAS: [made("team", spec={"hard": {"requests.cpu": "1"}})]},
+        {Subject.QUOTAS: [build_object("team", spec={"hard": {"requests.cpu": "1"}})]},
         task=role(requests={"cpu": "2"}),
     ),
     "quota-full": facts(
         {
             Subject.QUOTAS: [
-                made(
+                build_object(
                     "team",
                     spec={"hard": {"requests.cpu": "2"}},
                     status={"hard": {"requests.cpu": "2"}, "used": {"requests.cpu": "1"}},
@@ -199,7 +201,11 @@ CASES: Mapping[str, Facts] = {
         task=role(requests={"cpu": "2"}),
     ),
     "limit-range": facts(
-        {Subject.LIMIT_RANGES: [made("most", spec={"limits": [{"type": "Container", "max": {"cpu": "1"}}]})]},
+        {
+            Subject.LIMIT_RANGES: [
+                build_object("most", spec={"limits": [{"type": "Container", "max": {"cpu": "1"}}]})
+            ]
+        },
         task=role(requests={"cpu": "2"}),
     ),
     "no-ready-node": facts({NODES: [{**node(), "spec": {"unschedulable": True}}]}),
@@ -222,7 +228,9 @@ CASES: Mapping[str, Facts] = {
     "dns-not-ready": facts(),
     "hostname-length": facts(task=role(setHostnameAsFQDN=True, subdomain="s" * 60)),
     "pod-security": facts(pod_replies={"worker": DryRunReply(message='violates PodSecurity "restricted"')}),
-    "service-account-missing": facts({Subject.NAMESPACE: [made(NS)]}, task=role(serviceAccountName="team")),
+    "service-account-missing": facts(
+        {Subject.NAMESPACE: [build_object(NS)]}, task=role(serviceAccountName="team")
+    ),
     "pull-secret-missing": facts(task=role(imagePullSecrets=[{"name": "pull"}])),
     "image-reference-invalid": facts(task=container(image="An Image")),
     "image-tag-missing": facts(task=container(image="example.org/a")),
@@ -230,7 +238,7 @@ CASES: Mapping[str, Facts] = {
     "secret-missing": facts(task=role(**volume(secret={"secretName": "c"}))),
     "volume-claim-missing": facts(task=role(**CLAIMING)),
     "volume-unbound": facts(
-        {Subject.CLAIMS: [made("data", status={"phase": "Lost"})]}, task=role(**CLAIMING)
+        {Subject.CLAIMS: [build_object("data", status={"phase": "Lost"})]}, task=role(**CLAIMING)
     ),
     "volume-shared": facts({Subject.CLAIMS: [SINGLE]}, task=role(2, **CLAIMING)),
     "output-store": asyncio.run(external_probes.probe_external(facts(), ["/no/directory"], None)),

@@ -222,11 +222,13 @@ def changed(facts: Facts, words: Sequence[str]) -> Facts:
     if program == "echo":
         for each in manifests(rest[0]):
             subject = SUBJECTS[each["apiVersion"], each["kind"]]
-            facts = facts if subject is None else put(facts, subject, each)
+            facts = facts if subject is None else with_object(facts, subject, each)
         return facts
     verb, *said = positional(rest)
     if verb == "create":
-        return put(facts, PLURALS[said[0]], {"metadata": {"name": said[-1], "namespace": facts.namespace}})
+        return with_object(
+            facts, PLURALS[said[0]], {"metadata": {"name": said[-1], "namespace": facts.namespace}}
+        )
     if verb == "uncordon":
         return alter(facts, Subject.NODES, {"spec": {"unschedulable": None}})
     if verb == "patch":
@@ -238,7 +240,7 @@ def changed(facts: Facts, words: Sequence[str]) -> Facts:
     return facts
 
 
-def put(facts: Facts, subject: Subject, each: Mapping[str, Any]) -> Facts:
+def with_object(facts: Facts, subject: Subject, each: Mapping[str, Any]) -> Facts:
     return replace(facts, seen={**facts.seen, subject: [*facts.get_objects(subject), each]})
 
 

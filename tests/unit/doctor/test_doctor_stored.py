@@ -18,7 +18,7 @@ SENT = {
 }
 
 
-def told(stored: dict[str, Any]) -> list[str]:
+def list_sentences(stored: dict[str, Any]) -> list[str]:
     facts = Facts(
         namespace="n",
         task=PlannedTask(roles=[RolePods(name="worker", count=1, needed=1, pod=SENT)]),
@@ -49,7 +49,7 @@ def stored(**spec: Any) -> dict[str, Any]:
     ],
 )
 def test_what_is_only_added_is_no_change(spec: dict[str, Any]) -> None:
-    assert told(stored(**spec)) == []
+    assert list_sentences(stored(**spec)) == []
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_what_is_only_added_is_no_change(spec: dict[str, Any]) -> None:
     ],
 )
 def test_a_change_is_told_with_its_place(spec: dict[str, Any], said: str) -> None:
-    (sentence,) = told(stored(**spec))
+    (sentence,) = list_sentences(stored(**spec))
     assert sentence == f"the cluster changes the worker pod before it is stored: {said}"
 
 

@@ -44,7 +44,7 @@ def node(name: str, *taints: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def found(pod: dict[str, Any], *seen: dict[str, Any]) -> Sequence[Violation]:
+def run_check(pod: dict[str, Any], *seen: dict[str, Any]) -> Sequence[Violation]:
     (check,) = (each for each in nodes.CHECKS if each.id == "node-taints")
     role = RolePods(name="worker", count=1, needed=1, pod=pod)
     return [*check.judge(Facts(namespace="n", seen={Subject.NODES: seen}, task=PlannedTask(roles=[role])))]
@@ -59,19 +59,19 @@ def tolerations(remedy: str) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("key", TEMPORARY)
 def test_a_temporary_taint_is_never_tolerated(key: str) -> None:
-    (one,) = found(POD, node("a", taint(key), taint("team", "x")))
+    (one,) = run_check(POD, node("a", taint(key), taint("team", "x")))
     assert "toleration" not in one.remedy
     assert one.remedy.startswith("kubectl describe node a  # ")
 
 
 @pytest.mark.parametrize("key", TEMPORARY)
 def test_a_node_with_lasting_taints_only_is_preferred(key: str) -> None:
-    (one,) = found(POD, node("a", taint(key)), node("b", taint("team", "x")))
+    (one,) = run_check(POD, node("a", taint(key)), node("b", taint("team", "x")))
     assert [each["key"] for each in tolerations(one.remedy)] == ["team"]
 
 
 def test_the_settings_remove_the_finding() -> None:
     there = node("a", taint(GPU, "true"), taint("team", "1", "NoExecute"), taint("reserved"))
-    (one,) = found(POD, there)
+    (one,) = run_check(POD, there)
     pod = {**POD, "spec": {**POD["spec"], "tolerations": tolerations(one.remedy)}}
-    assert found(pod, there) == []
+    assert run_check(pod, there) == []

@@ -28,7 +28,9 @@ def a_deployment(image: str, *args: str) -> dict[str, Any]:
     }
 
 
-def found(check: str, template: dict[str, Any], *deployments: dict[str, Any], **said: Any) -> list[Violation]:
+def run_check(
+    check: str, template: dict[str, Any], *deployments: dict[str, Any], **said: Any
+) -> list[Violation]:
     seen = {Subject.TEMPLATES: [template], Subject.DEPLOYMENTS: [*deployments]}
     platform = settings.read(said.pop("platform", {}))
     facts = Facts(namespace="n", settings=platform, **{**said, "seen": {**seen, **said.get("seen", {})}})
@@ -52,13 +54,13 @@ SAYS = {"name": "main", "image": "a:1", "env": [{"name": "A"}], "imagePullPolicy
 def test_what_is_said_of_a_container_that_tasks_do_not_take_over(
     containers: list[dict[str, Any]], is_found: bool
 ) -> None:
-    said = found("template-containers", a_template(spec={"containers": containers}))
+    said = run_check("template-containers", a_template(spec={"containers": containers}))
     assert bool(said) is is_found
 
 
 def test_what_is_said_of_a_sidecar_is_a_note_and_reaches_its_namesake() -> None:
     spec = {"containers": [{"name": "cloud-sql-proxy", "image": "a:1", "args": ["--port=5432"]}]}
-    (said,) = found("template-containers", a_template(spec=spec))
+    (said,) = run_check("template-containers", a_template(spec=spec))
     assert said.sentence.endswith("values for cloud-sql-proxy apply only to a container with that name")
     # The remedy must not rename the container, because its args would then apply to other containers.
     assert "kubectl" not in said.remedy
@@ -104,8 +106,8 @@ def test_who_names_a_template_that_is_not_there(
 )
 def test_those_that_somebody_names_are_judged(name: str, said: dict[str, Any]) -> None:
     wrong = {"containers": [SAYS]}
-    assert found("template-containers", a_template(name, spec=wrong), **said)
-    assert not found("template-containers", a_template("anothers", spec=wrong), **said)
+    assert run_check("template-containers", a_template(name, spec=wrong), **said)
+    assert not run_check("template-containers", a_template("anothers", spec=wrong), **said)
 
 
 COSCHEDULING = {"spec": {"schedulerName": "scheduler-plugins-scheduler"}}
@@ -114,11 +116,11 @@ OPERATOR = a_deployment("x/training-operator:1", "--gang-scheduler-name=schedule
 
 
 def test_a_scheduler_that_nobody_serves_is_told() -> None:
-    (said,) = found("template-scheduler", a_template(**COSCHEDULING))
+    (said,) = run_check("template-scheduler", a_template(**COSCHEDULING))
     assert "names the scheduler scheduler-plugins-scheduler, which no scheduler serves" in said.sentence
-    assert not found("template-scheduler", a_template(**COSCHEDULING), SCHEDULER)
-    assert not found("template-scheduler", a_template(spec={"schedulerName": "default-scheduler"}))
-    assert not found("template-gang", a_template(**COSCHEDULING))
+    assert not run_check("template-scheduler", a_template(**COSCHEDULING), SCHEDULER)
+    assert not run_check("template-scheduler", a_template(spec={"schedulerName": "default-scheduler"}))
+    assert not run_check("template-gang", a_template(**COSCHEDULING))
 
 
 def gang(**said: Any) -> dict[str, Any]:
@@ -156,7 +158,7 @@ def gang(**said: Any) -> dict[str, Any]:
 def test_a_schedulers_name_alone_is_no_gang(
     template: dict[str, Any], deployments: list[dict[str, Any]], said: dict[str, Any], is_found: bool
 ) -> None:
-    assert bool(found("template-gang", a_template(**template), *deployments, **said)) is is_found
+    assert bool(run_check("template-gang", a_template(**template), *deployments, **said)) is is_found
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,7 @@ def test_a_schedulers_name_alone_is_no_gang(
     ],
 )
 def test_what_gangs_nothing_is_told_with_why(metadata: dict[str, Any], why: str) -> None:
-    (said,) = found("template-placeholder", a_template(metadata=metadata))
+    (said,) = run_check("template-placeholder", a_template(metadata=metadata))
     assert why in said.sentence
     (part,) = metadata
     gone = {"template": {"metadata": {part: dict.fromkeys(metadata[part])}}}
@@ -208,4 +210,4 @@ def test_what_gangs_nothing_is_told_with_why(metadata: dict[str, Any], why: str)
     ],
 )
 def test_what_may_gang_a_job_is_not_complained_of(metadata: dict[str, Any]) -> None:
-    assert not found("template-placeholder", a_template(metadata=metadata))
+    assert not run_check("template-placeholder", a_template(metadata=metadata))

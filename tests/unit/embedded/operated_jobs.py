@@ -87,7 +87,9 @@ def services_of(pods: Sequence[Manifest]) -> list[Manifest]:
     return [{"metadata": {key: pod["metadata"][key] for key in kept}} for pod in pods]
 
 
-def look(job: Manifest, *pods: Manifest, now: datetime = NOW, upstream: bool = False) -> ReconcileResult:
+def run_controller(
+    job: Manifest, *pods: Manifest, now: datetime = NOW, upstream: bool = False
+) -> ReconcileResult:
     """Run one reconcile pass with a service for every pod."""
     seen = JobSnapshot(job=job, pods=pods, services=services_of(pods), now=now)
     return reconcile(seen, upstream=upstream)
@@ -109,7 +111,7 @@ def replicas(step: ReconcileResult) -> Manifest:
     }
 
 
-def wanted(step: ReconcileResult) -> list[str]:
+def list_actions(step: ReconcileResult) -> list[str]:
     """Return the actions of a pass as text."""
     return [f"{type(action).__name__} {_name(action)}".strip() for action in step.actions]
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from operated_jobs import NOW, a_job, a_pod, look, stamp
+from operated_jobs import NOW, a_job, a_pod, run_controller, stamp
 
 from backend_plugin.embedded.controller import (
     Action,
@@ -128,7 +128,7 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedul
 )
 def test_trouble_with_an_active_pod_is_told(status: Any, expected: Any) -> None:
     pod = a_pod("worker-0", "Pending")
-    step = look(a_job(worker={}), {**pod, "status": {"phase": "Pending", **status}})
+    step = run_controller(a_job(worker={}), {**pod, "status": {"phase": "Pending", **status}})
     assert [(event["type"], event["reason"], event["message"]) for event in step.events] == [
         ("Warning", *each) for each in expected
     ]
@@ -136,5 +136,7 @@ def test_trouble_with_an_active_pod_is_told(status: Any, expected: Any) -> None:
 
 def test_of_a_pod_that_is_being_deleted_nothing_is_told() -> None:
     pod = a_pod("worker-0", "Pending", deleted=30)
-    step = look(a_job(worker={}), {**pod, "status": {"phase": "Pending", "conditions": [UNSCHEDULABLE]}})
+    step = run_controller(
+        a_job(worker={}), {**pod, "status": {"phase": "Pending", "conditions": [UNSCHEDULABLE]}}
+    )
     assert step.events == ()

@@ -3,7 +3,18 @@
 from typing import Any
 
 import pytest
-from operated_jobs import NOW, a_condition, a_job, a_pod, after, conditions, look, replicas, stamp, wanted
+from operated_jobs import (
+    NOW,
+    a_condition,
+    a_job,
+    a_pod,
+    after,
+    conditions,
+    list_actions,
+    replicas,
+    run_controller,
+    stamp,
+)
 
 from backend_plugin.embedded.controller import JobSnapshot, with_recreations
 
@@ -41,15 +52,15 @@ def test_restarts_in_place_and_of_whole_pods_are_counted_together(
     status = {**STARTED, "replicaStatuses": {"Worker": {"restarts": past}}}
     policy = {} if limit is None else {"backoffLimit": limit}
     pods = [a_pod("master-0", "Running"), a_pod("worker-0", "Running", restarts=restarts)]
-    step = look(limited(policy, status=status), *pods)
+    step = run_controller(limited(policy, status=status), *pods)
     assert messages(step) == ([TOO_OFTEN] if failed else [])
 
 
 def test_a_pod_that_would_be_made_anew_once_too_often_ends_the_job() -> None:
     pods = [a_pod("master-0", "Running"), a_pod("worker-0", "Failed", exit=1, restarts=1)]
-    goes_on = look(limited({"backoffLimit": 3}), *pods)
-    ends = look(limited({"backoffLimit": 2}), *pods)
-    assert (replicas(goes_on)["Worker"], wanted(goes_on)) == (
+    goes_on = run_controller(limited({"backoffLimit": 3}), *pods)
+    ends = run_controller(limited({"backoffLimit": 2}), *pods)
+    assert (replicas(goes_on)["Worker"], list_actions(goes_on)) == (
         {"failed": 1, "restarts": 2},
         ["DeletePod job-worker-0"],
     )
@@ -57,7 +68,7 @@ def test_a_pod_that_would_be_made_anew_once_too_often_ends_the_job() -> None:
         ["Created=True", "Running=False", "Failed=True"],
         [TOO_OFTEN],
     )
-    assert wanted(ends) == [
+    assert list_actions(ends) == [
         "DeletePod job-master-0",
         "DeleteService job-master-0",
         "DeletePod job-worker-0",
@@ -70,7 +81,7 @@ def test_what_was_made_anew_before_a_pass_was_refused_counts() -> None:
     status = {**STARTED, "replicaStatuses": {"Worker": {"restarts": 4}}}
     worker = {"replicas": 3, "restartPolicy": "OnFailure"}
     job = a_job(worker=worker, status=status)
-    step = look(job, *pods)
+    step = run_controller(job, *pods)
     seen = JobSnapshot(job=job, pods=pods, services=[], now=NOW)
     assert replicas(step)["Worker"]["restarts"] == 4 + 1 + 2 + 3
     assert with_recreations(seen, step, step.actions[:2]) == {
@@ -82,7 +93,7 @@ def test_what_was_made_anew_before_a_pass_was_refused_counts() -> None:
 
 def test_restarts_under_never_do_not_count() -> None:
     pods = [a_pod("master-0", "Running"), a_pod("worker-0", "Running", restarts=5)]
-    step = look(limited({"backoffLimit": 1}, restartPolicy="Never"), *pods)
+    step = run_controller(limited({"backoffLimit": 1}, restartPolicy="Never"), *pods)
     assert messages(step) == []
 
 
@@ -97,7 +108,9 @@ def test_restarts_under_never_do_not_count() -> None:
     ],
 )
 def test_a_deadline_is_kept_to_the_second(policy: Any, now: int, failed: bool, wake_at: Any) -> None:
-    step = look(limited(policy), a_pod("master-0", "Running"), a_pod("worker-0", "Running"), now=after(now))
+    step = run_controller(
+        limited(policy), a_pod("master-0", "Running"), a_pod("worker-0", "Running"), now=after(now)
+    )
     assert (messages(step), step.wake_at) == ([TOO_LONG] if failed else [], wake_at)
 
 
@@ -114,15 +127,15 @@ def test_a_deadline_is_kept_to_the_second(policy: Any, now: int, failed: bool, w
 )
 def test_a_finished_job_is_kept_as_long_as_it_says(policy: Any, now: int, expected: Any) -> None:
     done = {"conditions": [a_condition("Failed")], "completionTime": stamp()}
-    step = look(a_job(worker={}, runPolicy=policy, status=done), now=after(now))
-    assert (wanted(step), step.wake_at, step.status) == (*expected, None)
+    step = run_controller(a_job(worker={}, runPolicy=policy, status=done), now=after(now))
+    assert (list_actions(step), step.wake_at, step.status) == (*expected, None)
 
 
 def test_suspension_removes_all_and_ends_nothing() -> None:
     status = {**STARTED, "replicaStatuses": {"Master": {"active": 1}}}
     job = a_job(master={}, runPolicy={"suspend": True, "cleanPodPolicy": "None"}, status=status)
-    step = look(job, a_pod("master-0", "Running"), now=after(9))
-    assert wanted(step) == ["DeletePod job-master-0", "DeleteService job-master-0"]
+    step = run_controller(job, a_pod("master-0", "Running"), now=after(9))
+    assert list_actions(step) == ["DeletePod job-master-0", "DeleteService job-master-0"]
     assert step.status == {
         "conditions": [
             a_condition("Created"),
@@ -144,7 +157,7 @@ def test_suspension_removes_all_and_ends_nothing() -> None:
 
 
 def test_a_job_that_begins_suspended_has_not_started() -> None:
-    step = look(a_job(worker={}, runPolicy={"suspend": True}))
+    step = run_controller(a_job(worker={}, runPolicy={"suspend": True}))
     assert (conditions(step), step.actions) == (["Created=True", "Suspended=True"], ())
     assert step.status is not None
     assert "startTime" not in step.status
@@ -152,8 +165,8 @@ def test_a_job_that_begins_suspended_has_not_started() -> None:
 
 def test_a_resumed_job_starts_again() -> None:
     status = {"conditions": [a_condition("Created"), a_condition("Suspended")], "startTime": stamp()}
-    step = look(a_job(worker={}, status=status), now=after(30))
-    assert (conditions(step), wanted(step)) == (
+    step = run_controller(a_job(worker={}, status=status), now=after(30))
+    assert (conditions(step), list_actions(step)) == (
         ["Created=True", "Suspended=False"],
         ["CreatePod job-worker-0", "CreateService job-worker-0"],
     )
@@ -164,16 +177,18 @@ def test_a_resumed_job_starts_again() -> None:
 
 def test_the_end_outlives_a_suspension() -> None:
     done = {"conditions": [a_condition("Succeeded")], "completionTime": stamp()}
-    step = look(a_job(worker={}, runPolicy={"suspend": True}, status=done), a_pod("worker-0", "Running"))
+    step = run_controller(
+        a_job(worker={}, runPolicy={"suspend": True}, status=done), a_pod("worker-0", "Running")
+    )
     assert (step.status, step.actions) == (None, ())
 
 
 def test_scaling_adds_at_the_end_and_removes_from_it() -> None:
     pods = [a_pod(f"worker-{index}", "Running") for index in range(3)]
-    more = look(a_job(worker={"replicas": 4}), *pods)
-    fewer = look(a_job(worker={"replicas": 1}), *pods)
-    assert wanted(more) == ["CreatePod job-worker-3", "CreateService job-worker-3"]
-    assert wanted(fewer) == [
+    more = run_controller(a_job(worker={"replicas": 4}), *pods)
+    fewer = run_controller(a_job(worker={"replicas": 1}), *pods)
+    assert list_actions(more) == ["CreatePod job-worker-3", "CreateService job-worker-3"]
+    assert list_actions(fewer) == [
         "DeletePod job-worker-1",
         "DeletePod job-worker-2",
         "DeleteService job-worker-1",
@@ -183,13 +198,13 @@ def test_scaling_adds_at_the_end_and_removes_from_it() -> None:
 
 def test_a_place_is_taken_until_its_pod_is_gone() -> None:
     pods = [a_pod("worker-0", "Failed", deleted=30), a_pod("worker-1", "Running")]
-    assert wanted(look(a_job(worker={"replicas": 2, **ON_FAILURE}), *pods)) == []
+    assert list_actions(run_controller(a_job(worker={"replicas": 2, **ON_FAILURE}), *pods)) == []
 
 
 def test_two_pods_in_one_place_are_left_alone() -> None:
     pods = [a_pod("worker-0", "Running"), a_pod("worker-0", "Failed")]
-    step = look(a_job(worker={}), *pods)
-    assert (wanted(step), replicas(step)) == ([], {"Worker": {}})
+    step = run_controller(a_job(worker={}), *pods)
+    assert (list_actions(step), replicas(step)) == ([], {"Worker": {}})
 
 
 def test_pods_of_others_are_not_seen() -> None:
@@ -198,7 +213,7 @@ def test_pods_of_others_are_not_seen() -> None:
     relabelled = a_pod("worker-0", "Succeeded")
     relabelled["metadata"]["labels"]["training.kubeflow.org/replica-index"] = "first"
     job = a_job(worker={})
-    assert [wanted(look(job, pod, now=NOW))[:1] for pod in (foreign, relabelled)] == [
+    assert [list_actions(run_controller(job, pod, now=NOW))[:1] for pod in (foreign, relabelled)] == [
         ["CreatePod job-worker-0"],
         ["CreatePod job-worker-0"],
     ]

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from operated_jobs import LABEL, a_job, a_role, created_pods, look, wanted
+from operated_jobs import LABEL, a_job, a_role, created_pods, list_actions, run_controller
 
 from backend_plugin.embedded.controller import CreateService
 
@@ -28,7 +28,7 @@ def environment(pod: dict[str, Any]) -> dict[str, str]:
 
 
 def test_a_master_and_its_workers_are_made_each_with_a_service() -> None:
-    assert wanted(look(a_job(master={}, worker={"replicas": 2}))) == [
+    assert list_actions(run_controller(a_job(master={}, worker={"replicas": 2}))) == [
         "CreatePod job-master-0",
         "CreateService job-master-0",
         "CreatePod job-worker-0",
@@ -118,14 +118,14 @@ MADE = {
 
 def test_a_pod_is_its_template_with_the_operators_additions() -> None:
     worker = {"template": TEMPLATE, "restartPolicy": "ExitCode"}
-    step = look(a_job(master={}, worker=worker, nprocPerNode="2"))
+    step = run_controller(a_job(master={}, worker=worker, nprocPerNode="2"))
     assert created_pods(step)["job-worker-0"] == MADE
 
 
 def test_a_service_has_the_named_ports_of_the_training_container() -> None:
     ports = [{"name": "metrics", "containerPort": 9000}, {"containerPort": 1}, {"containerPort": 2}]
     template = {"spec": {"containers": [{"name": "pytorch", "image": "train:1", "ports": ports}]}}
-    step = look(a_job(worker={"template": template}))
+    step = run_controller(a_job(worker={"template": template}))
     labels = {
         LABEL + "operator-name": "pytorchjob-controller",
         LABEL + "job-name": "job",
@@ -158,8 +158,8 @@ def test_a_service_has_the_named_ports_of_the_training_container() -> None:
 
 
 def test_the_role_of_master_is_the_masters_or_the_first_workers() -> None:
-    with_master = created_pods(look(a_job(master={}, worker={"replicas": 2})))
-    without = created_pods(look(a_job(worker={"replicas": 2})))
+    with_master = created_pods(run_controller(a_job(master={}, worker={"replicas": 2})))
+    without = created_pods(run_controller(a_job(worker={"replicas": 2})))
     assert [name for name, pod in with_master.items() if LABEL + "job-role" in pod["metadata"]["labels"]] == [
         "job-master-0"
     ]
@@ -215,27 +215,27 @@ ELASTIC = {"PET_RDZV_ENDPOINT": "job-worker-0:23456", "PET_RDZV_BACKEND": "c10d"
     ],
 )
 def test_a_worker_is_told_how_to_find_the_others(spec: dict[str, Any], expected: dict[str, str]) -> None:
-    pod = created_pods(look(a_job(worker={}, **spec)))["job-worker-0"]
+    pod = created_pods(run_controller(a_job(worker={}, **spec)))["job-worker-0"]
     assert list(environment(pod).items()) == [("PYTHONUNBUFFERED", "1"), *expected.items()]
 
 
 @pytest.mark.parametrize(("processes", "world"), [("auto", "3"), ("cpu", "3"), ("4", "12"), ("+2", "6")])
 def test_words_for_processes_count_as_one(processes: str, world: str) -> None:
-    pods = created_pods(look(a_job(master={}, worker={"replicas": 2}, nprocPerNode=processes)))
+    pods = created_pods(run_controller(a_job(master={}, worker={"replicas": 2}, nprocPerNode=processes)))
     assert [environment(pod)["WORLD_SIZE"] for pod in pods.values()] == [world] * 3
     assert [environment(pod)["RANK"] for pod in pods.values()] == ["0", "1", "2"]
 
 
 def test_the_masters_own_port_is_everybodys() -> None:
     container = {"name": "pytorch", "image": "a", "ports": [{"name": "pytorchjob-port", "containerPort": 99}]}
-    step = look(a_job(master={"template": {"spec": {"containers": [container]}}}, worker={}))
+    step = run_controller(a_job(master={"template": {"spec": {"containers": [container]}}}, worker={}))
     assert [environment(pod)["MASTER_PORT"] for pod in created_pods(step).values()] == ["99", "99"]
 
 
 def test_a_restart_policy_in_a_template_is_overwritten_with_a_warning() -> None:
     template = a_role()["template"]
     template["spec"]["restartPolicy"] = "Always"
-    step = look(a_job(worker={"template": template}))
+    step = run_controller(a_job(worker={"template": template}))
     assert created_pods(step)["job-worker-0"]["spec"]["restartPolicy"] == "Never"
     assert [(event["type"], event["reason"]) for event in step.events] == [
         ("Warning", "SetPodTemplateRestartPolicy")
@@ -255,7 +255,7 @@ NAMELESS = {"spec": {"containers": [{"name": "main", "image": "a"}]}}
     ids=["no port of the master's", "no worker to meet at", "no port of the worker's"],
 )
 def test_where_a_replica_could_not_be_told_all_it_is_not_made(job: dict[str, Any]) -> None:
-    step = look(job)
+    step = run_controller(job)
     assert (step.status, step.actions) == (None, ())
 
 
@@ -269,5 +269,5 @@ def test_where_a_replica_could_not_be_told_all_it_is_not_made(job: dict[str, Any
     ids=["somebody else's", "without roles", "deleted"],
 )
 def test_some_jobs_are_none_of_its_business(job: dict[str, Any]) -> None:
-    step = look(job)
+    step = run_controller(job)
     assert (step.status, step.actions, step.events, step.wake_at) == (None, (), (), None)

@@ -10,17 +10,17 @@ from operated_jobs import (
     a_pod,
     after,
     conditions,
-    look,
+    list_actions,
     replicas,
+    run_controller,
     stamp,
-    wanted,
 )
 
 RUNNING = {"conditions": [a_condition("Created"), a_condition("Running")], "startTime": stamp()}
 
 
 def test_a_new_job_is_created_and_has_started() -> None:
-    step = look(a_job(master={}, worker={}))
+    step = run_controller(a_job(master={}, worker={}))
     of_job = f"{LABEL}job-name=job,{LABEL}operator-name=pytorchjob-controller"
     selectors = {role: f"{of_job},{LABEL}replica-type={role.lower()}" for role in ("Master", "Worker")}
     assert step.status == {
@@ -150,8 +150,8 @@ OUTCOMES = {
 def test_what_the_pods_mean_for_the_job(given: Any, expected: Any) -> None:
     policy, pods = given
     role = {"restartPolicy": policy}
-    step = look(a_job(master=role, worker=role, status=RUNNING), *pods, now=after(5))
-    found = conditions(step), replicas(step), "completionTime" in (step.status or {}), wanted(step)
+    step = run_controller(a_job(master=role, worker=role, status=RUNNING), *pods, now=after(5))
+    found = conditions(step), replicas(step), "completionTime" in (step.status or {}), list_actions(step)
     assert found == expected
 
 
@@ -179,7 +179,7 @@ def test_without_a_master_all_workers_count_and_of_elastic_ones_any(
 ) -> None:
     spec = {} if elastic is None else {"elasticPolicy": elastic}
     pods = [a_pod(f"worker-{index}", phase) for index, phase in enumerate(phases)]
-    step = look(a_job(worker={"replicas": 2}, status=RUNNING, **spec), *pods, now=after(5))
+    step = run_controller(a_job(worker={"replicas": 2}, status=RUNNING, **spec), *pods, now=after(5))
     assert conditions(step) == expected
 
 
@@ -236,7 +236,7 @@ SENTENCES = [
 
 def test_the_operators_sentences() -> None:
     def sentence(*pods: Any, **job: Any) -> tuple[str, list[tuple[str, str, str]]]:
-        step = look(a_job(**job), *pods)
+        step = run_controller(a_job(**job), *pods)
         assert step.status is not None
         said = [(each["type"], each["reason"], each["message"]) for each in step.events]
         return step.status["conditions"][-1]["message"], said
@@ -257,8 +257,8 @@ def test_the_operators_sentences() -> None:
 def test_what_has_not_changed_is_not_written_again() -> None:
     job = a_job(master={}, worker={"restartPolicy": "OnFailure"}, status=RUNNING)
     pods = [a_pod("master-0", "Running"), a_pod("worker-0", "Running", deleted=30)]
-    first = look(job, *pods, now=after(5))
-    second = look({**job, "status": first.status}, *pods, now=after(9))
+    first = run_controller(job, *pods, now=after(5))
+    second = run_controller({**job, "status": first.status}, *pods, now=after(9))
     assert (conditions(first), second.status, second.actions) == (
         ["Created=True", "Restarting=True"],
         None,
@@ -280,8 +280,8 @@ def test_the_clean_pod_policy_decides_what_stays(policy: str, expected: list[str
     done = {"conditions": [a_condition("Succeeded")], "replicaStatuses": counts}
     job = a_job(master={}, worker={"replicas": 2}, runPolicy={"cleanPodPolicy": policy}, status=done)
     pods = [a_pod("master-0", "Running"), a_pod("worker-0", "Pending"), a_pod("worker-1", "Succeeded")]
-    step = look(job, *pods)
-    assert wanted(step) == [
+    step = run_controller(job, *pods)
+    assert list_actions(step) == [
         f"{verb} job-{each}" for each in expected for verb in ("DeletePod", "DeleteService")
     ]
     # Pods that ran when the job succeeded count as succeeded.
@@ -292,10 +292,12 @@ def test_what_is_deleted_already_is_not_deleted_again() -> None:
     job = a_job(
         worker={}, runPolicy={"cleanPodPolicy": "All"}, status={"conditions": [a_condition("Failed")]}
     )
-    assert wanted(look(job, a_pod("worker-0", "Running", deleted=30))) == ["DeleteService job-worker-0"]
+    assert list_actions(run_controller(job, a_pod("worker-0", "Running", deleted=30))) == [
+        "DeleteService job-worker-0"
+    ]
 
 
 def test_a_failed_job_says_nothing_new() -> None:
     failed = {"conditions": [a_condition("Created"), a_condition("Failed")]}
-    step = look(a_job(master={}, status=failed), a_pod("master-0", "Succeeded", exit=0))
+    step = run_controller(a_job(master={}, status=failed), a_pod("master-0", "Succeeded", exit=0))
     assert (step.status, step.actions, step.events) == (None, (), ())

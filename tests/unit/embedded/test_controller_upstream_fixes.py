@@ -11,11 +11,11 @@ from operated_jobs import (
     after,
     conditions,
     created_pods,
-    look,
+    list_actions,
     replicas,
+    run_controller,
     services_of,
     stamp,
-    wanted,
 )
 
 from backend_plugin.embedded.controller import JobSnapshot, reconcile, with_created_condition
@@ -33,17 +33,17 @@ def test_each_deviation_is_a_switch() -> None:
 
 def test_created_is_written_with_the_first_status() -> None:
     job = a_job(worker={})
-    assert conditions(look(job)) == ["Created=True"]
-    step = look(job, upstream=True)
+    assert conditions(run_controller(job)) == ["Created=True"]
+    step = run_controller(job, upstream=True)
     assert step.status is not None
     assert "conditions" not in step.status
     # The operator has this condition only in its cache.
-    assert conditions(look(with_created_condition(job, NOW), upstream=True)) == ["Created=True"]
+    assert conditions(run_controller(with_created_condition(job, NOW), upstream=True)) == ["Created=True"]
 
 
 def test_the_deadline_has_a_timer() -> None:
     job = a_job(worker={}, runPolicy={"activeDeadlineSeconds": 60}, status=STARTED)
-    assert [look(job, a_pod("worker-0", "Running"), upstream=mode).wake_at for mode in MODES] == [
+    assert [run_controller(job, a_pod("worker-0", "Running"), upstream=mode).wake_at for mode in MODES] == [
         after(60),
         None,
     ]
@@ -51,14 +51,14 @@ def test_the_deadline_has_a_timer() -> None:
 
 def test_recreations_count() -> None:
     job = a_job(worker=ON_FAILURE, runPolicy={"backoffLimit": 1}, status=STARTED)
-    steps = [look(job, a_pod("worker-0", "Failed", exit=1), upstream=mode) for mode in MODES]
+    steps = [run_controller(job, a_pod("worker-0", "Failed", exit=1), upstream=mode) for mode in MODES]
     assert [conditions(step)[1:] for step in steps] == [["Running=False", "Failed=True"], ["Restarting=True"]]
     assert replicas(steps[1]) == {"Worker": {"failed": 1}}
 
 
 def test_every_end_is_timed() -> None:
     job = a_job(worker={"restartPolicy": "ExitCode"}, status=STARTED)
-    steps = [look(job, a_pod("worker-0", "Failed", exit=1), upstream=mode) for mode in MODES]
+    steps = [run_controller(job, a_pod("worker-0", "Failed", exit=1), upstream=mode) for mode in MODES]
     assert [conditions(step)[1:] for step in steps] == [["Running=False", "Failed=True"]] * 2
     assert [(step.status or {}).get("completionTime") for step in steps] == [stamp(), None]
 
@@ -67,23 +67,27 @@ def test_a_job_without_an_end_expires_all_the_same() -> None:
     job = a_job(
         worker={}, runPolicy={"ttlSecondsAfterFinished": 5}, status={"conditions": [a_condition("Failed")]}
     )
-    ours, theirs = (look(job, upstream=mode) for mode in MODES)
+    ours, theirs = (run_controller(job, upstream=mode) for mode in MODES)
     assert ((ours.status or {})["completionTime"], ours.wake_at) == (stamp(), after(5))
     assert (theirs.status, theirs.wake_at) == (None, None)
 
 
 def test_a_limit_is_seen_before_the_job_is_deleted() -> None:
     policy = {"activeDeadlineSeconds": 0, "ttlSecondsAfterFinished": 0}
-    ours, theirs = (look(a_job(worker={}, runPolicy=policy, status=STARTED), upstream=mode) for mode in MODES)
-    assert (wanted(ours), conditions(ours)[-1]) == ([], "Failed=True")
-    assert (wanted(theirs), theirs.status) == (["DeleteJob"], None)
-    assert wanted(look(a_job(worker={}, runPolicy=policy, status=ours.status))) == ["DeleteJob"]
+    ours, theirs = (
+        run_controller(a_job(worker={}, runPolicy=policy, status=STARTED), upstream=mode) for mode in MODES
+    )
+    assert (list_actions(ours), conditions(ours)[-1]) == ([], "Failed=True")
+    assert (list_actions(theirs), theirs.status) == (["DeleteJob"], None)
+    assert list_actions(run_controller(a_job(worker={}, runPolicy=policy, status=ours.status))) == [
+        "DeleteJob"
+    ]
 
 
 def test_a_job_has_one_end() -> None:
     job = a_job(worker={"replicas": 2}, elasticPolicy={}, status=STARTED)
     pods = [a_pod("worker-0", "Succeeded"), a_pod("worker-1", "Failed")]
-    assert [conditions(look(job, *pods, upstream=mode))[1:] for mode in MODES] == [
+    assert [conditions(run_controller(job, *pods, upstream=mode))[1:] for mode in MODES] == [
         ["Running=False", "Succeeded=True"],
         ["Running=False", "Succeeded=True", "Failed=True"],
     ]
@@ -92,7 +96,7 @@ def test_a_job_has_one_end() -> None:
 def test_a_job_that_has_failed_is_not_told_of_as_a_success() -> None:
     job = a_job(master={}, worker={"restartPolicy": "ExitCode"}, status=STARTED)
     pods = [a_pod("master-0", "Succeeded"), a_pod("worker-0", "Failed", exit=1)]
-    told = [{event["reason"] for event in look(job, *pods, upstream=mode).events} for mode in MODES]
+    told = [{event["reason"] for event in run_controller(job, *pods, upstream=mode).events} for mode in MODES]
     assert ["PyTorchJobSucceeded" in reasons for reasons in told] == [False, True]
 
 
@@ -100,11 +104,11 @@ def test_no_pod_is_made_to_be_deleted() -> None:
     nothing = a_job(worker={"replicas": 0}, status=STARTED)
     gap = a_job(worker={}, status=STARTED)
     pods = [a_pod("worker-0", "Running"), a_pod("worker-2", "Running", deleted=30)]
-    assert [wanted(look(nothing, upstream=mode)) for mode in MODES] == [
+    assert [list_actions(run_controller(nothing, upstream=mode)) for mode in MODES] == [
         [],
         ["CreatePod job-worker-0", "CreateService job-worker-0"],
     ]
-    assert [wanted(look(gap, *pods, upstream=mode)) for mode in MODES] == [
+    assert [list_actions(run_controller(gap, *pods, upstream=mode)) for mode in MODES] == [
         ["DeleteService job-worker-2"],
         ["CreatePod job-worker-1", "CreateService job-worker-1", "DeleteService job-worker-2"],
     ]
@@ -113,7 +117,7 @@ def test_no_pod_is_made_to_be_deleted() -> None:
 def test_a_pod_that_is_too_many_and_has_failed_is_deleted_once() -> None:
     pods = [a_pod("worker-0", "Running"), a_pod("worker-1", "Failed")]
     job = a_job(worker=ON_FAILURE, status=STARTED)
-    assert [wanted(look(job, *pods, upstream=mode)) for mode in MODES] == [
+    assert [list_actions(run_controller(job, *pods, upstream=mode)) for mode in MODES] == [
         ["DeletePod job-worker-1", "DeleteService job-worker-1"]
     ] * 2
 
@@ -121,24 +125,24 @@ def test_a_pod_that_is_too_many_and_has_failed_is_deleted_once() -> None:
 def test_a_pod_that_is_too_many_does_not_fail_the_job() -> None:
     pods = [a_pod("worker-0", "Pending"), a_pod("worker-1", "Running", deleted=30)]
     job = a_job(worker={}, status=STARTED)
-    assert conditions(look(job, *pods, upstream=True))[-1] == "Failed=True"
-    assert conditions(look({**job, "status": None}, *pods)) == ["Created=True"]
+    assert conditions(run_controller(job, *pods, upstream=True))[-1] == "Failed=True"
+    assert conditions(run_controller({**job, "status": None}, *pods)) == ["Created=True"]
 
 
 def test_what_a_suspension_left_behind_is_not_the_resumed_jobs() -> None:
     resumed = [a_condition("Created"), a_condition("Suspended", "False", "Resumed")]
     job = a_job(worker={}, status={"conditions": resumed, "startTime": stamp(10)})
     old = a_pod("worker-0", "Running", deleted=35)
-    steps = [look(job, old, now=after(20), upstream=mode) for mode in MODES]
+    steps = [run_controller(job, old, now=after(20), upstream=mode) for mode in MODES]
     assert [step.status and conditions(step)[-1] for step in steps] == ["Suspended=False", "Failed=True"]
     # This pod was deleted after the job was resumed.
     new = {**old, "metadata": {**old["metadata"], "creationTimestamp": stamp(12)}}
-    assert conditions(look(job, new, now=after(20)))[-1] == "Failed=True"
+    assert conditions(run_controller(job, new, now=after(20)))[-1] == "Failed=True"
 
 
 def test_an_empty_rdzv_conf_says_nothing() -> None:
     job = a_job(worker={}, elasticPolicy={"rdzvConf": []})
-    ours, theirs = (look(job, upstream=mode) for mode in MODES)
+    ours, theirs = (run_controller(job, upstream=mode) for mode in MODES)
     variables = created_pods(ours)["job-worker-0"]["spec"]["containers"][0]["env"]
     assert "PET_RDZV_CONF" not in {each["name"] for each in variables}
     assert (theirs.status, theirs.actions) == (None, ())
@@ -146,7 +150,7 @@ def test_an_empty_rdzv_conf_says_nothing() -> None:
 
 def test_standalone_is_a_number_to_torchrun() -> None:
     job = a_job(worker={}, elasticPolicy={"standalone": True})
-    pods = [created_pods(look(job, upstream=mode))["job-worker-0"] for mode in MODES]
+    pods = [created_pods(run_controller(job, upstream=mode))["job-worker-0"] for mode in MODES]
     said = [pod["spec"]["containers"][0]["env"][-1] for pod in pods]
     assert said == [{"name": "PET_STANDALONE", "value": "1"}, {"name": "PET_STANDALONE", "value": ""}]
 
@@ -158,7 +162,7 @@ def test_a_condition_that_stands_is_not_written_anew() -> None:
     times = [
         [
             each["lastUpdateTime"]
-            for each in (look(job, *pods, now=after(9), upstream=mode).status or {})["conditions"]
+            for each in (run_controller(job, *pods, now=after(9), upstream=mode).status or {})["conditions"]
         ]
         for mode in MODES
     ]
@@ -169,7 +173,7 @@ def test_every_role_has_its_selector() -> None:
     job = a_job(master={}, worker={}, status=STARTED)
     pods = [a_pod("master-0", "Succeeded"), a_pod("worker-0", "Running")]
     statuses: list[Any] = [
-        (look(job, *pods, upstream=mode).status or {})["replicaStatuses"] for mode in MODES
+        (run_controller(job, *pods, upstream=mode).status or {})["replicaStatuses"] for mode in MODES
     ]
     assert [{role for role, each in status.items() if "selector" in each} for status in statuses] == [
         {"Master", "Worker"},

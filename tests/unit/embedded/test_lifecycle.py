@@ -38,7 +38,7 @@ def run(of, now=0.0):
     return names
 
 
-def end(each, code=0, now=0.0):
+def record_exit(each, code=0, now=0.0):
     lifecycle.record_exit(each, RunExit(code, "", each.running_since or 0, now))
 
 
@@ -50,9 +50,9 @@ def test_init_containers_go_one_by_one_before_all_others():
     first, second, app = container("first", INIT), container("second", INIT), container("app")
     of = pod(first, second, app)
     assert run(of) == ["first"]
-    end(first)
+    record_exit(first)
     assert run(of) == ["second"]
-    end(second)
+    record_exit(second)
     assert run(of) == ["app"]
 
 
@@ -61,7 +61,7 @@ def test_a_sidecar_has_to_be_started_before_what_comes_after_it():
     of = pod(sidecar, first, app)
     assert due(of) == ["sidecar"]
     assert run(of) == ["sidecar", "first"]
-    end(first)
+    record_exit(first)
     assert run(of) == ["app"]
 
 
@@ -77,7 +77,7 @@ def test_a_sidecar_is_started_again_while_the_others_run():
     sidecar, app = container("sidecar", SIDECAR), container("app")
     of = pod(sidecar, app)
     run(of)
-    end(sidecar)
+    record_exit(sidecar)
     assert run(of) == ["sidecar"]
     assert sidecar.restarts == 1
 
@@ -86,7 +86,7 @@ def test_a_sidecar_does_not_keep_a_pod_alive():
     sidecar, app = container("sidecar", SIDECAR), container("app")
     of = pod(sidecar, app)
     run(of)
-    end(app)
+    record_exit(app)
     assert of.is_finished
     assert due(of) == []
 
@@ -106,7 +106,7 @@ def test_the_policy_says_who_is_started_again(policy, code, again):
     app = container("app", policy=policy)
     of = pod(app)
     run(of)
-    end(app, code)
+    record_exit(app, code)
     assert (app.is_done, of.is_finished, due(of) == ["app"]) == (not again, not again, again)
 
 
@@ -114,7 +114,7 @@ def test_an_init_container_that_fails_for_good_ends_the_pod():
     first = container("first", INIT, "Never")
     of = pod(first, container("app", policy="Never"))
     run(of)
-    end(first, 1)
+    record_exit(first, 1)
     assert of.is_finished
     assert due(of) == []
 
@@ -125,7 +125,7 @@ def test_the_first_restart_is_at_once_and_the_others_wait_twice_as_long_each_tim
     now, waits = 0.0, []
     run(of, now)
     for _ in range(8):
-        end(app, 1, now)
+        record_exit(app, 1, now)
         begin = now
         if not due(of, now):
             assert of.wake_at is not None
@@ -141,7 +141,7 @@ def test_who_waits_to_be_started_again_says_so_in_the_kubelets_words():
     of = pod(app)
     for now in (0.0, 1.0):
         run(of, now)
-        end(app, 1, now)
+        record_exit(app, 1, now)
     assert due(of, 5.0) == []
     assert app.waiting == ("CrashLoopBackOff", "back-off 10s restarting failed container=app pod=p_a(u)")
     assert of.wake_at == 11
@@ -155,13 +155,13 @@ def test_a_container_that_ran_for_long_begins_anew():
     now = 0.0
     for _ in range(4):
         run(of, now)
-        end(app, 1, now)
+        record_exit(app, 1, now)
         now += 300
     run(of, now)
     now += 601
-    end(app, 1, now)
+    record_exit(app, 1, now)
     assert run(of, now) == ["app"]
-    end(app, 1, now)
+    record_exit(app, 1, now)
     assert due(of, now) == []
     assert of.wake_at == now + 10
 
@@ -189,7 +189,7 @@ def test_a_pod_that_stops_starts_nothing_and_what_waited_has_ended():
     of = pod(app, other)
     for now in (0.0, 1.0):
         run(of, now)
-        end(app, 1, now)
+        record_exit(app, 1, now)
     due(of, 2.0)
     lifecycle.prevent_starts(of)
     assert app.waiting is None

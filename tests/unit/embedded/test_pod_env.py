@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from backend_plugin.embedded.pod_env import expand_references
 
 
-def of(*args, **said):
+def build_env(*args, **said):
     found = only(container(*args or ("true",), **said))
     return found["env"], found["argv"]
 
@@ -70,7 +70,7 @@ def test_a_reference_that_is_never_closed_takes_no_time():
 
 
 def test_a_variable_refers_to_those_before_it_and_arguments_to_all():
-    env, argv = of("$(A) $(B) $(C)", env={"A": "$(B)", "B": "1", "C": "$(B)$(B)"})
+    env, argv = build_env("$(A) $(B) $(C)", env={"A": "$(B)", "B": "1", "C": "$(B)$(B)"})
     assert (env["A"], env["B"], env["C"], argv) == ("$(B)", "1", "11", ["$(B) 1 11"])
 
 
@@ -110,12 +110,12 @@ def test_without_both_the_image_would_have_to_say_and_there_is_none():
 )
 def test_the_downward_api(source, value):
     resources = {"limits": {"cpu": "1500m"}, "requests": {"memory": "512Mi"}}
-    env, argv = of("$(A)", env={"A": source}, resources=resources)
+    env, argv = build_env("$(A)", env={"A": source}, resources=resources)
     assert (env["A"], argv) == (value, [value])
 
 
 def test_who_a_pod_is_stays_though_where_it_is_does_not():
-    env, argv = of(
+    env, argv = build_env(
         "--name=$(ME)",
         "--master=j-worker-1",
         env={"ME": {"fieldRef": {"fieldPath": "metadata.name"}}, "SAID": "$(ME)", "HOST": "j-worker-1"},
@@ -146,7 +146,9 @@ def test_what_is_not_there_keeps_a_container_waiting_in_the_kubelets_words(said,
 
 def test_what_is_optional_may_be_missing():
     optional = {"configMapKeyRef": {"name": "c", "key": "k", "optional": True}}
-    env, argv = of("$(A)", env={"A": optional}, envFrom=[{"secretRef": {"name": "s", "optional": True}}])
+    env, argv = build_env(
+        "$(A)", env={"A": optional}, envFrom=[{"secretRef": {"name": "s", "optional": True}}]
+    )
     assert "A" not in env
     assert argv == ["$(A)"]
 

@@ -17,7 +17,7 @@ def status(state, restarts=0, **more):
     return {"containerStatuses": [{"name": "pytorch", "state": state, "restartCount": restarts, **more}]}
 
 
-def said(before, after):
+def list_events(before, after):
     manifest = {**stored(pod(), "u"), "status": before}
     return [
         (each.reason, each.message, each.warning) for each in pod_events.iter_change_events(manifest, after)
@@ -69,7 +69,7 @@ STARTED = ("Started", "Started container pytorch", False)
     ],
 )  # fmt: skip
 def test_what_is_new_is_said(before, after, expected):
-    assert said(before, after) == expected
+    assert list_events(before, after) == expected
 
 
 def test_what_runs_is_said_to_be_stopped():

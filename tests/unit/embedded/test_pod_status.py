@@ -34,11 +34,11 @@ def state(final=False, reason="", **containers):
     return PodState(since=NOW - 10, final=final, reason=reason, containers=containers)
 
 
-def told(of, before=None):
-    def named(*kinds):
+def build_pod_status(of, before=None):
+    def build_containers(*kinds):
         return [container("true", name=name) for name, one in of.containers.items() if one.kind in kinds]
 
-    pod = replica(initContainers=named("init", "sidecar"), containers=named("app"))
+    pod = replica(initContainers=build_containers("init", "sidecar"), containers=build_containers("app"))
     return build_status(pod, of, before or {}, NOW)
 
 
@@ -72,11 +72,11 @@ RUNNING = {"running_since": NOW - 5}
     ],
 )
 def test_phases(of, expected):
-    assert compute_phase(of) == told(of)["phase"] == expected
+    assert compute_phase(of) == build_pod_status(of)["phase"] == expected
 
 
 def test_a_pod_that_runs():
-    assert told(state(pytorch=app(**RUNNING, restarts=2, ended=BADLY, previous=WELL))) == {
+    assert build_pod_status(state(pytorch=app(**RUNNING, restarts=2, ended=BADLY, previous=WELL))) == {
         "phase": "Running",
         "hostIP": "127.0.0.1",
         "podIP": "127.0.0.1",
@@ -124,7 +124,7 @@ def test_a_pod_that_runs():
     ],
 )
 def test_states_of_a_container(of, now, last):
-    (said,) = told(state(a=of))["containerStatuses"]
+    (said,) = build_pod_status(state(a=of))["containerStatuses"]
     assert (said["state"], said["lastState"]) == (now, last)
     assert not said["ready"]
 
@@ -135,7 +135,7 @@ def test_what_never_began_did_so_at_the_epoch():
 
 
 def test_conditions_name_who_is_missing():
-    said = told(state(one=init(ended=WELL), two=init(**RUNNING), a=app(), b=app()))
+    said = build_pod_status(state(one=init(ended=WELL), two=init(**RUNNING), a=app(), b=app()))
     unready = ("False", "ContainersNotReady", "containers with unready status: [a b]")
     assert conditions(said) == {
         "Initialized": ("False", "ContainersNotInitialized", "containers with incomplete status: [two]"),
@@ -149,7 +149,7 @@ def test_conditions_name_who_is_missing():
 
 @pytest.mark.parametrize(("end", "reason"), [(WELL, "PodCompleted"), (BADLY, "PodFailed")])
 def test_a_pod_that_is_over_is_not_ready(end, reason):
-    said = conditions(told(state(final=True, a=app(ended=end))))
+    said = conditions(build_pod_status(state(final=True, a=app(ended=end))))
     assert said["Ready"] == said["ContainersReady"] == ("False", reason, None)
 
 
@@ -163,13 +163,13 @@ def test_a_condition_keeps_its_time_until_it_changes():
     }
     times = {
         each["type"]: each["lastTransitionTime"]
-        for each in told(state(a=app(**RUNNING)), before)["conditions"]
+        for each in build_pod_status(state(a=app(**RUNNING)), before)["conditions"]
     }
     assert times == {"Initialized": old, "ContainersReady": AT_ONCE, "Ready": AT_ONCE}
 
 
 def test_why_a_pod_as_a_whole_has_ended_is_said():
-    said = told(state(final=True, reason="DeadlineExceeded", a=app(ended=WELL)))
+    said = build_pod_status(state(final=True, reason="DeadlineExceeded", a=app(ended=WELL)))
     assert said["reason"] == "DeadlineExceeded"
 
 
@@ -177,7 +177,7 @@ def test_nobody_saw_how_a_lost_pod_ended():
     of = state(
         i=init(ended=WELL), a=app(**RUNNING), b=app(waiting=("CrashLoopBackOff", ""), ended=BADLY), c=app()
     )
-    said = told(build_lost_state(replica(), of, NOW))
+    said = build_pod_status(build_lost_state(replica(), of, NOW))
     assert (said["phase"], said["reason"]) == ("Failed", "NodeLost")
     assert said["message"] == "Node node-1 which was running pod j-worker-1 is unresponsive"
     a, b, c = (each["state"] for each in said["containerStatuses"])
@@ -195,4 +195,4 @@ def test_nobody_saw_how_a_lost_pod_ended():
 
 
 def test_a_lost_pod_of_which_nothing_was_written_has_failed():
-    assert told(build_lost_state(replica(), None, NOW))["phase"] == "Failed"
+    assert build_pod_status(build_lost_state(replica(), None, NOW))["phase"] == "Failed"

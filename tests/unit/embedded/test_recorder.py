@@ -29,7 +29,7 @@ def recorder(store, clock, **limits):
     return EventRecorder(store, EventRetention(**limits), clock)
 
 
-def said(store):
+def list_events(store):
     return [(each["reason"], each["message"], each["count"]) for each in store.list_objects("Event")]
 
 
@@ -92,14 +92,14 @@ def test_of_a_job_and_its_pods_the_latest_are_kept(store, clock):
     keeping.emit(of_pod, STARTED)
     keeping.record(of_job, body)
     keeping.emit(of_pod, BACK_OFF)
-    assert said(store) == [("SuccessfulCreatePod", "Created pod: p", 2), ("BackOff", "Back-off", 1)]
+    assert list_events(store) == [("SuccessfulCreatePod", "Created pod: p", 2), ("BackOff", "Back-off", 1)]
 
 
 def test_jobs_do_not_take_each_others_events(store, clock):
     keeping = recorder(store, clock, per_job=1)
     for name in ("one", "two"):
         keeping.emit(store.create(job(name)), STARTED)
-    assert len(said(store)) == 2
+    assert len(list_events(store)) == 2
 
 
 def test_after_a_while_nothing_is_left(store, clock):
@@ -110,9 +110,9 @@ def test_after_a_while_nothing_is_left(store, clock):
     keeping.emit(about, BACK_OFF)
     clock.advance(601)
     keeping.expire()
-    assert said(store) == [("BackOff", "Back-off", 1)]
+    assert list_events(store) == [("BackOff", "Back-off", 1)]
     clock.advance(3000)
     keeping.expire()
-    assert said(store) == []
+    assert list_events(store) == []
     keeping.emit(about, STARTED)
-    assert said(store) == [("Started", "Started container pytorch", 1)]
+    assert list_events(store) == [("Started", "Started container pytorch", 1)]

@@ -24,7 +24,7 @@ def placed(pods, nodes, *, bound=()):
     return list(schedule_pods(claims, taken, [read_node_info(each) for each in nodes]))
 
 
-def on(node_name, manifest, **annotations):
+def bind(node_name, manifest, **annotations):
     spec = {**manifest["spec"], "nodeName": node_name}
     return {**manifest, "spec": spec, "metadata": {**manifest["metadata"], "annotations": annotations}}
 
@@ -55,7 +55,7 @@ def test_pods_that_ask_for_nothing_are_spread_by_number():
 
 
 def test_what_runs_takes_its_room():
-    running = on("a", asking("1", cpu="3500m"))
+    running = bind("a", asking("1", cpu="3500m"))
     assert refusal([asking("2", cpu="1")], [node("a")], bound=[running]) == CPU_LACKS
 
 
@@ -90,7 +90,7 @@ def test_every_lack_of_every_node_is_told():
 
 
 def test_a_node_that_others_fill_could_be_freed_and_one_that_is_too_small_could_not():
-    running = on("a", asking("1", cpu="4"))
+    running = bind("a", asking("1", cpu="4"))
     assert (
         refusal([asking("2", cpu="2")], [node("a"), node("b", cpu="1")], bound=[running])
         == "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: "
@@ -169,7 +169,7 @@ def test_requests_count_where_limits_are_higher():
 
 def test_gpus_are_given_by_number_and_to_one_pod_only():
     nodes = [node("a", **{"nvidia.com/gpu": "4"})]
-    running = on("a", asking("0", **{"nvidia.com/gpu": "1"}), **{GPU_INDICES: "1"})
+    running = bind("a", asking("0", **{"nvidia.com/gpu": "1"}), **{GPU_INDICES: "1"})
     pods = [asking("1", **{"nvidia.com/gpu": "2"}), asking("2"), asking("3", **{"nvidia.com/gpu": "1"})]
     first, none, late = placed(pods, nodes, bound=[running])
     assert first == Binding(uid="1", node="a", gpus=(0, 2))

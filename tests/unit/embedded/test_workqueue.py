@@ -54,12 +54,12 @@ def test_a_key_that_is_added_while_it_is_looked_at_is_looked_at_again():
     async def run():
         seen = []
 
-        def look(key):
+        def add_again(key):
             seen.append(key)
             if len(seen) < 3:
                 work.add(key)
 
-        work = WorkQueue(look, RetryBackoff(), system_clock)
+        work = WorkQueue(add_again, RetryBackoff(), system_clock)
         work.add(ONE)
         await settled()
         return seen

@@ -163,7 +163,7 @@ ELASTICS = st.builds(
 )
 
 
-def said(policy: RunPolicy | None) -> tuple[int, ...] | None:
+def summarize_policy(policy: RunPolicy | None) -> tuple[int, ...] | None:
     if policy is None:
         return None
     clean = 0 if policy.clean_pod_policy is None else policy.clean_pod_policy.value
@@ -189,7 +189,7 @@ def test_the_wire_loses_nothing_of_a_pytorch_config(config: PyTorch) -> None:
         (count, role.image or "", 0 if role.restart_policy is None else role.restart_policy.value)
         for count, role in ((1, config.master), (config.worker.replicas, config.worker))
     ]
-    assert read(job) == said(config.run_policy)
+    assert read(job) == summarize_policy(config.run_policy)
 
 
 @given(ELASTICS)
@@ -199,7 +199,7 @@ def test_the_wire_loses_nothing_of_an_elastic_config(config: Elastic) -> None:
     assert (elastic.min_replicas, elastic.max_replicas) == config.min_max_nodes()
     assert (elastic.nproc_per_node, elastic.max_restarts) == (config.nproc_per_node, config.max_restarts)
     assert (job.worker_replicas.replicas, elastic.rdzv_backend) == (elastic.max_replicas, "c10d")
-    assert read(job) == said(config.run_policy)
+    assert read(job) == summarize_policy(config.run_policy)
 
 
 def test_images_are_resolved_by_the_caller() -> None:

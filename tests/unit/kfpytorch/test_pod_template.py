@@ -187,7 +187,7 @@ def test_a_missing_field_is_refused_where_it_is_missing() -> None:
         build(PodTemplate(pod_spec={"containers": [{"image": "a"}]}), shared_memory=False)
 
 
-class Model:
+class PodModel:
     """A Kubernetes model of other client releases, with plain attributes."""
 
     def __init__(self, **fields: Any) -> None:
@@ -203,7 +203,7 @@ class Model:
 def test_what_is_added_is_of_the_make_of_the_template(monkeypatch: pytest.MonkeyPatch) -> None:
     package = types.ModuleType("other_client.models")
     for name in ("V1PodSpec", "V1Container", "V1Volume", "V1VolumeMount", "V1EmptyDirVolumeSource"):
-        setattr(package, name, type(name, (Model,), {"__module__": f"{package.__name__}.{name}"}))
+        setattr(package, name, type(name, (PodModel,), {"__module__": f"{package.__name__}.{name}"}))
     monkeypatch.setitem(sys.modules, package.__name__, package)
     built = build(PodTemplate(pod_spec=package.V1PodSpec(containers=[])), shared_memory=True)
     memory = package.V1EmptyDirVolumeSource(medium="Memory")

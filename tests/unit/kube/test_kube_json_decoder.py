@@ -21,7 +21,7 @@ MOMENTS = st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-01T00:00:01.5Z", "",
 ODD = st.sampled_from([None, True, 3, -1, 2**40, 1.5, "", "x", "3", [], ["x"], {}, {"a": 1}])
 
 
-def of(record):
+def find_kind(record):
     return next(kind for kind in KINDS if kind.record is record)
 
 
@@ -135,7 +135,7 @@ def a_list(**said):
 
 
 def parsed(record, manifest):
-    kind = of(record)
+    kind = find_kind(record)
     parser = JsonDecoder(kind.wire, kind.read)
     listed = parser.decode_page(a_list(items=[manifest]))
     changed = parser.decode_event(json.dumps({"type": "ADDED", "object": manifest}).encode())
@@ -144,7 +144,7 @@ def parsed(record, manifest):
     return changed.seen.record
 
 
-def named(read, manifest):
+def read_named(read, manifest):
     """Return the record of an object, or None if it has no name."""
     record = read(manifest)
     return record if record.name else None
@@ -152,7 +152,7 @@ def named(read, manifest):
 
 @given(PODS)
 def test_pods(manifest):
-    assert parsed(Pod, manifest) == named(read_pod, manifest)
+    assert parsed(Pod, manifest) == read_named(read_pod, manifest)
 
 
 @given(JOBS)
@@ -160,12 +160,12 @@ def test_pods(manifest):
 @example({"metadata": {}, "spec": {"elasticPolicy": {"rdzvBackend": "c10d"}}})
 @example({"metadata": {}, "spec": {"runPolicy": {"ttlSecondsAfterFinished": 0}}})
 def test_jobs(manifest):
-    assert parsed(Job, manifest) == named(read_job, manifest)
+    assert parsed(Job, manifest) == read_named(read_job, manifest)
 
 
 @given(EVENTS)
 def test_events(manifest):
-    assert parsed(Event, manifest) == named(read_event, manifest)
+    assert parsed(Event, manifest) == read_named(read_event, manifest)
 
 
 @pytest.mark.parametrize(
@@ -198,12 +198,14 @@ def test_of_others_in_a_queue_only_that_is_kept(reserved, queue):
 
 @pytest.mark.parametrize("name", ["web-0", "f1-n0-0-0123456789ab-web-0", "f1-n0-0-0123456789a", ""])
 def test_what_happened_to_others_is_not_told(name):
-    assert of(Event).read({"involvedObject": {"kind": "Pod", "name": name}, "reason": "Killing"}) is None
+    assert (
+        find_kind(Event).read({"involvedObject": {"kind": "Pod", "name": name}, "reason": "Killing"}) is None
+    )
 
 
 @pytest.mark.parametrize("record", [Job, Pod, Event, PodGroup])
 def test_a_list_that_is_cut_anywhere_is_none(record):
-    kind, items = of(record), [{"metadata": {"name": OURS}, "status": {"phase": "Running"}}] * 2
+    kind, items = find_kind(record), [{"metadata": {"name": OURS}, "status": {"phase": "Running"}}] * 2
     parser, body = JsonDecoder(kind.wire, kind.read), a_list(items=items)
     assert len([*parser.decode_page(body).items]) == len(items)
     for size in range(len(body)):
@@ -228,19 +230,19 @@ def test_a_list_that_is_cut_anywhere_is_none(record):
 )
 def test_what_is_no_whole_list_is_malformed(otherwise):
     with pytest.raises(MalformedResponse):
-        JsonDecoder(of(Pod).wire, of(Pod).read).decode_page(a_list(**otherwise))
+        JsonDecoder(find_kind(Pod).wire, find_kind(Pod).read).decode_page(a_list(**otherwise))
 
 
 @pytest.mark.parametrize("items", ["[]", "null"])
 def test_a_list_of_nothing_is_one(items):
     body = f'{{"kind": "PodList", "metadata": {{"resourceVersion": "7"}}, "items": {items}}}'.encode()
-    page = JsonDecoder(of(Pod).wire, of(Pod).read).decode_page(body)
+    page = JsonDecoder(find_kind(Pod).wire, find_kind(Pod).read).decode_page(body)
     assert ([*page.items], page.version, page.rest) == ([], "7", "")
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"<html>", b"[" * 100_000, NESTED, b"\xff"])
 def test_what_is_no_object_is_malformed(line):
-    parser = JsonDecoder(of(Pod).wire, of(Pod).read)
+    parser = JsonDecoder(find_kind(Pod).wire, find_kind(Pod).read)
     for parse in (parser.decode_event, parser.decode_page, json_decoder.decode_object):
         with pytest.raises(MalformedResponse):
             parse(line)

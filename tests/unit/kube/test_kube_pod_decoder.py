@@ -114,7 +114,7 @@ def in_json(manifest):
     return json.loads("".join("\N{REPLACEMENT CHARACTER}" if "\udc80" <= c <= "\udcff" else c for c in said))
 
 
-def seen(manifest):
+def decode_list(manifest):
     (listed,) = PARSER.decode_page(wrapped("PodList", {"metadata": VERSION, "items": [manifest]})).items
     changed = PARSER.decode_event(frame("ADDED", "Pod", manifest)[4:])
     assert (changed.type, changed.seen) == ("ADDED", listed)
@@ -128,7 +128,7 @@ def test_pods(manifest):
     plain = in_json(manifest)
     meta = plain["metadata"]
     identity = [meta.get(key, "") for key in ("namespace", "name", "uid", "resourceVersion")]
-    assert seen(manifest) == WatchedObject(*identity, read_pod(plain))
+    assert decode_list(manifest) == WatchedObject(*identity, read_pod(plain))
 
 
 @pytest.mark.parametrize("seconds", [2**62, -(2**62), 253_402_300_800])
@@ -195,7 +195,7 @@ def test_what_pods_have_alike_is_one_object():
         "conditions": [{"type": "Ready", "status": "True", "reason": "r"}],
         "containerStatuses": [{"name": "c", "image": "i", "state": {"terminated": {"exitCode": 0}}}],
     }
-    one, other = (seen({"metadata": {"name": name}, "status": status}).record for name in ("a", "b"))
+    one, other = (decode_list({"metadata": {"name": name}, "status": status}).record for name in ("a", "b"))
     assert one.started == datetime(2026, 1, 1, tzinfo=timezone.utc)
     assert one.started is other.started
     assert one.ready is other.ready
@@ -208,14 +208,14 @@ def test_a_change_may_say_more_than_is_read_of_it(how):
     manifest = {"metadata": {"name": "p", "resourceVersion": "7"}, "status": {"phase": "Running"}}
     plain = frame(how, "Pod", manifest)[4:]
     assert PARSER.decode_event(plain).type == how
-    assert PARSER.decode_event(plain).seen == seen(manifest)
+    assert PARSER.decode_event(plain).seen == decode_list(manifest)
     # A later API may add fields before, between or after the known ones.
     more = field(9, BYTES, b"k8s\0")
     object_at = 2 + len(how)
     for said in (more + plain, plain[:object_at] + more + plain[object_at:], plain + more):
         assert PARSER.decode_event(said) == PARSER.decode_event(plain)
     # The last value of a repeated field applies.
-    assert PARSER.decode_event(plain + field(1, BYTES, b"DELETED")) == ("DELETED", seen(manifest))
+    assert PARSER.decode_event(plain + field(1, BYTES, b"DELETED")) == ("DELETED", decode_list(manifest))
 
 
 @pytest.mark.parametrize("off", [1, -1])

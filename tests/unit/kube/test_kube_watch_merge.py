@@ -7,7 +7,7 @@ from backend_plugin.kube.watch_merge import MergedKind, WatchedObject
 from backend_plugin.shell.cluster import ObjectName
 
 
-class Told:
+class RecordingSink:
     """A sink that records its calls."""
 
     def __init__(self):
@@ -33,7 +33,7 @@ def an_event(name, second, version):
 
 
 def gathered(record, parts):
-    told = Told()
+    told = RecordingSink()
     gathering = MergedKind(told, record)
     return told, gathering, [gathering.add_part() for _ in range(parts)]
 

@@ -103,12 +103,12 @@ def test_reasons_that_were_logged_are_forgotten_but_for_the_latest(caplog: pytes
     caplog.set_level(logging.INFO)
     found = CapabilitiesCache(None, GangSettings())
 
-    def tell(number: int) -> int:
+    def count_records(number: int) -> int:
         caplog.clear()
         found.log_selection(a_run(namespace=f"n{number}"), ("because",))
         return len(caplog.records)
 
-    assert (tell(0), tell(0)) == (1, 0)
+    assert (count_records(0), count_records(0)) == (1, 0)
     for number in range(1, MOST):
-        tell(number)
-    assert (tell(0), tell(MOST), tell(0), tell(MOST)) == (0, 1, 1, 0)
+        count_records(number)
+    assert (count_records(0), count_records(MOST), count_records(0), count_records(MOST)) == (0, 1, 1, 0)

@@ -21,7 +21,7 @@ def a_cache() -> Cache:
     return Cache(lambda: NOW)
 
 
-def seen(cache: Cache, name: str) -> CachedJob:
+def get_entry(cache: Cache, name: str) -> CachedJob:
     entry = cache.get(("ns", name))
     assert entry is not None
     return entry
@@ -43,7 +43,7 @@ def test_pods_and_events_are_their_jobs() -> None:
     cache.put_record("ns", Event(reason="Failed", name="a-b-master-0"))
     cache.put_record("ns", Event(reason="Failed", name="nobody-s"))
     cache.put_record("elsewhere", Pod(name="x", job_name="a-b"))
-    mine = seen(cache, "a-b")
+    mine = get_entry(cache, "a-b")
     assert [pod.uid for pod in mine.pods] == ["p"]
     assert [event.name for event in mine.events] == ["a-b-master-0"]
     cache.drop_record(Pod, ObjectName(namespace="ns", name="a-b-worker-1"))
@@ -55,11 +55,11 @@ def test_a_job_that_a_list_leaves_out_is_yet_to_be_confirmed_and_one_that_was_de
     for name in ("left out", "deleted", "there"):
         cache.put_record("ns", Job(name=name, uid=name))
     cache.drop_record(Job, ObjectName(namespace="ns", name="deleted", uid="another"))
-    assert seen(cache, "deleted").gone is None
+    assert get_entry(cache, "deleted").gone is None
     cache.drop_record(Job, ObjectName(namespace="ns", name="deleted", uid="deleted"))
     cache.replace_records(Job, [("ns", Job(name="there", uid="there"))])
     assert [
-        (name, seen(cache, name).gone, seen(cache, name).unconfirmed)
+        (name, get_entry(cache, name).gone, get_entry(cache, name).unconfirmed)
         for name in ("left out", "deleted", "there")
     ] == [
         ("left out", None, True),
@@ -73,7 +73,7 @@ def test_a_later_job_of_the_same_name_has_nothing_of_the_earlier() -> None:
     cache.put_record("ns", Job(name="j", uid="1"))
     cache.put_record("ns", Pod(name="j-worker-0", job_name="j"))
     cache.put_record("ns", Job(name="j", uid="2"))
-    assert seen(cache, "j").pods == ()
+    assert get_entry(cache, "j").pods == ()
 
 
 def test_everybody_who_listens_hears_of_every_change() -> None:
@@ -96,7 +96,7 @@ def test_jobs_that_never_were_do_not_fill_it() -> None:
         cache.add_missing_job(("ns", f"made-up-{number}"), "s3://b")
     assert len(cache) == 2 + 2_000
     assert back.gone is None
-    assert {seen(cache, name).gone for name in ("there", "back")} == {None}
+    assert {get_entry(cache, name).gone for name in ("there", "back")} == {None}
 
 
 def outlived(cache: Cache, count: int) -> None:
@@ -104,7 +104,7 @@ def outlived(cache: Cache, count: int) -> None:
     for number in range(count):
         cache.put_record("ns", Job(name=f"j{number}", uid="1"))
         cache.drop_record(Job, ObjectName(namespace="ns", name=f"j{number}", uid="1"))
-        cache.forget(seen(cache, f"j{number}"))
+        cache.forget(get_entry(cache, f"j{number}"))
         cache.put_record("ns", Pod(name=f"j{number}-master-0", job_name=f"j{number}", uid="p"))
         cache.put_record("ns", Pod(name=f"j{number}-worker-0", job_name=f"j{number}", uid="p"))
 
@@ -148,7 +148,7 @@ def test_a_job_that_is_gone_is_remembered_without_its_pods() -> None:
     cache.put_record("ns", Pod(name="j-master-0", job_name="j", uid="p"))
     cache.drop_record(Job, ObjectName(namespace="ns", name="j", uid="1"))
     cache.drop_record(Pod, ObjectName(namespace="ns", name="j-master-0", uid="p"))
-    assert (seen(cache, "j").gone, seen(cache, "j").pods) == (NOW, ())
+    assert (get_entry(cache, "j").gone, get_entry(cache, "j").pods) == (NOW, ())
     never = cache.add_missing_job(("ns", "never"), "s3://b")
     cache.put_record("ns", Pod(name="never-master-0", job_name="never", uid="p"))
     cache.drop_record(Pod, ObjectName(namespace="ns", name="never-master-0", uid="p"))
@@ -160,8 +160,10 @@ def test_what_is_kept_of_a_job_has_an_end() -> None:
     cache.put_record("ns", Job(name="j"))
     for number in range(200):
         cache.put_record("ns", Event(reason=str(number), name="j"))
-    assert [event.reason for event in seen(cache, "j").events] == [str(number) for number in range(150, 200)]
-    cache.forget(seen(cache, "j"))
+    assert [event.reason for event in get_entry(cache, "j").events] == [
+        str(number) for number in range(150, 200)
+    ]
+    cache.forget(get_entry(cache, "j"))
     assert len(cache) == 0
 
 
@@ -171,11 +173,11 @@ def test_what_a_new_list_leaves_out_is_no_longer_there_and_whoever_listens_hears
     cache.put_record("ns", Pod(name="j-worker-0", job_name="j"))
     cache.put_record("ns", PodGroup(kind="PodGroup", name="j"))
     cache.put_record("ns", Event(reason="Old", name="j"))
-    before = seen(cache, "j").version
+    before = get_entry(cache, "j").version
     cache.replace_records(Pod, [])
     cache.replace_records(PodGroup, [])
     cache.replace_records(Event, [("ns", Event(reason="New", name="j"))])
-    entry = seen(cache, "j")
+    entry = get_entry(cache, "j")
     assert (entry.pods, entry.pod_groups, [each.reason for each in entry.events]) == ((), (), ["New"])
     assert entry.version == before + 3
 
@@ -184,11 +186,11 @@ def test_a_group_that_was_made_and_is_in_no_list_may_be_gone_again() -> None:
     cache = a_cache()
     for name in ("j", "k"):
         cache.put_record("ns", Job(name=name))
-        seen(cache, name).accompanied = True
-    before = seen(cache, "j").version
+        get_entry(cache, name).accompanied = True
+    before = get_entry(cache, "j").version
     cache.replace_records(PodGroup, [("ns", PodGroup(kind="PodGroup", name="k"))])
-    assert (seen(cache, "j").accompanied, seen(cache, "k").accompanied) == (False, True)
-    assert seen(cache, "j").version == before + 1
+    assert (get_entry(cache, "j").accompanied, get_entry(cache, "k").accompanied) == (False, True)
+    assert get_entry(cache, "j").version == before + 1
 
 
 def test_of_a_list_only_what_differs_is_news() -> None:
@@ -212,7 +214,7 @@ def test_a_job_that_is_told_of_twice_is_news_once() -> None:
     cache.put_record("ns", Job(name="j", uid="1"))
     cache.put_record("ns", Job(name="j", uid="1"))
     cache.replace_records(Job, [("ns", Job(name="j", uid="1"))])
-    assert (heard, seen(cache, "j").version) == (["j"], 1)
+    assert (heard, get_entry(cache, "j").version) == (["j"], 1)
     cache.put_record("ns", Job(name="j", uid="1", deleting=True))
     assert heard == ["j", "j"]
 
@@ -221,21 +223,21 @@ def test_a_job_that_is_there_after_all_is_news_though_nothing_of_it_has_changed(
     cache = a_cache()
     cache.put_record("ns", Job(name="j"))
     cache.replace_records(Job, [])
-    assert seen(cache, "j").unconfirmed
+    assert get_entry(cache, "j").unconfirmed
     cache.put_record("ns", Job(name="j"))
-    assert not seen(cache, "j").unconfirmed
-    cache.mark_deleted(seen(cache, "j"))
+    assert not get_entry(cache, "j").unconfirmed
+    cache.mark_deleted(get_entry(cache, "j"))
     cache.put_record("ns", Job(name="j"))
-    assert (seen(cache, "j").gone, seen(cache, "j").version) == (None, 5)
+    assert (get_entry(cache, "j").gone, get_entry(cache, "j").version) == (None, 5)
 
 
 def test_a_pod_that_changes_keeps_its_place_among_the_others() -> None:
     cache = a_cache()
     for index in range(3):
         cache.put_record("ns", Pod(name=f"j-worker-{index}", job_name="j", index=index))
-    first, _, last = seen(cache, "j").pods
+    first, _, last = get_entry(cache, "j").pods
     cache.put_record("ns", Pod(name="j-worker-1", job_name="j", index=1, phase="Running"))
-    pods = seen(cache, "j").pods
+    pods = get_entry(cache, "j").pods
     assert [(pod.index, pod.phase) for pod in pods] == [(0, ""), (1, "Running"), (2, "")]
     assert (pods[0], pods[2]) == (first, last)
     assert pods[0] is first
@@ -251,7 +253,7 @@ def test_what_jobs_have_alike_is_held_once_where_it_is_short(config: str, held_o
             {"metadata": {"name": f"j{number}", "annotations": {task_annotation.ANNOTATION: said}}}
         )
         cache.put_record("ns", read_job(json.loads(sent)))
-    one, other = (seen(cache, name) for name in ("j0", "j1"))
+    one, other = (get_entry(cache, name) for name in ("j0", "j1"))
     assert one.origin is not None
     assert other.origin is not None
     assert one.origin.deadlines is other.origin.deadlines
@@ -267,7 +269,7 @@ def test_a_pod_that_was_made_anew_does_not_go_with_the_one_before() -> None:
     cache = a_cache()
     cache.put_record("ns", Pod(name="a-worker-0", job_name="a", uid="2"))
     cache.drop_record(Pod, ObjectName(namespace="ns", name="a-worker-0", uid="1"))
-    assert [each.uid for each in seen(cache, "a").pods] == ["2"]
+    assert [each.uid for each in get_entry(cache, "a").pods] == ["2"]
     cache.drop_record(Pod, ObjectName(namespace="ns", name="a-worker-0", uid="2"))
     assert cache.get(("ns", "a")) is None
 
@@ -278,7 +280,7 @@ def test_pods_of_a_later_job_may_be_heard_of_before_it() -> None:
     cache.put_record("ns", Pod(name="a-worker-0", job_name="a", owners=("1",)))
     cache.put_record("ns", Pod(name="a-worker-1", job_name="a", owners=("2",)))
     cache.put_record("ns", Job(name="a", uid="2"))
-    assert [each.name for each in seen(cache, "a").pods] == ["a-worker-1"]
+    assert [each.name for each in get_entry(cache, "a").pods] == ["a-worker-1"]
 
 
 def test_a_group_that_is_gone_holds_nothing_back() -> None:
@@ -286,7 +288,7 @@ def test_a_group_that_is_gone_holds_nothing_back() -> None:
     cache.put_record("ns", Job(name="j"))
     cache.put_record("ns", PodGroup(kind="PodGroup", name="j"))
     cache.drop_record(PodGroup, ObjectName(namespace="ns", name="j"))
-    assert seen(cache, "j").pod_groups == ()
+    assert get_entry(cache, "j").pod_groups == ()
 
 
 def attempt(number: int, node: str = "n0", namespace: str = "ns") -> Attempt:
@@ -301,7 +303,7 @@ def job_of(run: Attempt, uid: str = "1") -> Job:
     return Job(name=f"j{run.attempt}", uid=uid, annotations=said)
 
 
-def found(cache: Cache, run: Attempt) -> list[str]:
+def list_names(cache: Cache, run: Attempt) -> list[str]:
     return [entry.name for entry in cache.list_attempts(run)]
 
 
@@ -313,20 +315,20 @@ def test_the_attempts_of_a_node_are_found_by_any_of_them() -> None:
     cache.put_record("ns", job_of(attempt(2, node="n1")))
     cache.put_record("other", job_of(attempt(3, namespace="other")))
     cache.put_record("ns", Job(name="nobodys"))
-    assert found(cache, attempt(7)) == ["j0", "j1"]
-    assert found(cache, attempt(7, node="n2")) == []
+    assert list_names(cache, attempt(7)) == ["j0", "j1"]
+    assert list_names(cache, attempt(7, node="n2")) == []
 
 
 def test_attempts_that_are_forgotten_or_replaced_are_not_found() -> None:
     cache = a_cache()
     for number in range(3):
         cache.put_record("ns", job_of(attempt(number)))
-    cache.forget(seen(cache, "j0"))
+    cache.forget(get_entry(cache, "j0"))
     cache.put_record("ns", Job(name="j1", uid="another"))
     cache.put_record("ns", job_of(attempt(2), uid="another"))
-    assert found(cache, attempt(7)) == ["j2"]
+    assert list_names(cache, attempt(7)) == ["j2"]
     cache.put_record("ns", Job(name="j2", uid="another"))
-    assert found(cache, attempt(7)) == []
+    assert list_names(cache, attempt(7)) == []
 
 
 def test_what_is_said_of_those_who_hold_places_is_said_of_the_job() -> None:
@@ -335,14 +337,14 @@ def test_what_is_said_of_those_who_hold_places_is_said_of_the_job() -> None:
     cache.put_record("ns", Pod(name="tg-j-worker-x", job_name="j", place="worker"))
     cache.put_record("ns", Event(reason="Informational", name="tg-j-worker-x"))
     cache.put_record("elsewhere", Event(reason="Informational", name="tg-j-worker-x"))
-    assert [event.name for event in seen(cache, "j").events] == ["tg-j-worker-x"]
+    assert [event.name for event in get_entry(cache, "j").events] == ["tg-j-worker-x"]
     cache.drop_record(Pod, ObjectName(namespace="ns", name="tg-j-worker-x"))
-    assert seen(cache, "j").pods == ()
+    assert get_entry(cache, "j").pods == ()
     cache.put_record("ns", Event(reason="TaskCompleted", name="tg-j-worker-x"))
-    assert len(seen(cache, "j").events) == 1
+    assert len(get_entry(cache, "j").events) == 1
     cache.replace_records(Pod, [("ns", Pod(name="tg-j-worker-y", job_name="j", place="worker"))])
     cache.put_record("ns", Event(reason="Informational", name="tg-j-worker-y"))
-    assert len(seen(cache, "j").events) == 2
+    assert len(get_entry(cache, "j").events) == 2
 
 
 def test_a_group_that_is_called_otherwise_is_its_jobs() -> None:
@@ -350,7 +352,7 @@ def test_a_group_that_is_called_otherwise_is_its_jobs() -> None:
     cache.put_record("ns", Job(name="j"))
     name = "pg-j-0a1b2c3d-0000-4000-8000-0123456789ab"
     cache.put_record("ns", Event(reason="NotReady", kind="PodGroup", name=name))
-    assert [event.name for event in seen(cache, "j").events] == [name]
+    assert [event.name for event in get_entry(cache, "j").events] == [name]
 
 
 def test_of_a_queue_and_a_group_under_one_name_the_one_goes_that_was_deleted() -> None:
@@ -360,11 +362,11 @@ def test_of_a_queue_and_a_group_under_one_name_the_one_goes_that_was_deleted() -
     cache.put_record("ns", workload)
     for api, uid in (("scheduling.x-k8s.io", "a"), ("scheduling.volcano.sh", "b")):
         cache.put_record("ns", PodGroup(kind="PodGroup", api=api, name="j", uid=uid))
-    assert [group.uid for group in seen(cache, "j").pod_groups] == ["w", "a", "b"]
+    assert [group.uid for group in get_entry(cache, "j").pod_groups] == ["w", "a", "b"]
     cache.drop_record(PodGroup, ObjectName(namespace="ns", name="j", uid="a"))
-    assert [group.uid for group in seen(cache, "j").pod_groups] == ["w", "b"]
+    assert [group.uid for group in get_entry(cache, "j").pod_groups] == ["w", "b"]
     # A new group of the same name has another uid.
     cache.drop_record(PodGroup, ObjectName(namespace="ns", name="j", uid="a"))
-    assert [group.uid for group in seen(cache, "j").pod_groups] == ["w", "b"]
+    assert [group.uid for group in get_entry(cache, "j").pod_groups] == ["w", "b"]
     cache.drop_record(PodGroup, ObjectName(namespace="ns", name="j"))
-    assert seen(cache, "j").pod_groups == ()
+    assert get_entry(cache, "j").pod_groups == ()

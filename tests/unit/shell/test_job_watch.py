@@ -11,12 +11,12 @@ def test_however_many_are_told_of_all_jobs_one_share_is_made_between_the_turns_o
     happened: list[str] = []
     told: list[int] = []
 
-    def tell(number: int) -> int:
+    def encode(number: int) -> int:
         happened.append("told")
         return number
 
     async def watcher(turn: asyncio.Lock) -> None:
-        async for part in iter_batches(turn, range(MANY), tell):
+        async for part in iter_batches(turn, range(MANY), encode):
             told.extend(part)
 
     async def calls() -> None:

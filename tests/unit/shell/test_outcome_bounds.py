@@ -46,7 +46,7 @@ class Held(MemoryFileSystem):  # type: ignore[misc]
 
 
 @pytest.fixture
-def held() -> type[Held]:
+def build_held_store() -> type[Held]:
     fsspec.register_implementation("held", Held, clobber=True)
     Held.built, Held.inside, Held.go_on = 0, 0, threading.Event()
     return Held
@@ -56,7 +56,7 @@ def outcomes(**bounds: Any) -> OutputReader:
     return OutputReader(OutputPrefixes(("held://*",), stores=("held",)), ReadLimits(**bounds))
 
 
-async def until(true: Any) -> None:
+async def wait_until(true: Any) -> None:
     for _ in range(1_000):
         if true():
             return
@@ -64,26 +64,26 @@ async def until(true: Any) -> None:
     raise AssertionError("it did not come about")
 
 
-def test_looks_at_many_stores_take_no_more_threads_than_are_allowed(held: type[Held]) -> None:
+def test_looks_at_many_stores_take_no_more_threads_than_are_allowed(build_held_store: type[Held]) -> None:
     async def run() -> tuple[int, int, list[TaskOutputs]]:
         looks = outcomes(all_at_once=3, at_once=2)
         asked = [asyncio.ensure_future(looks.read_outputs(f"held://bucket-{index}/x")) for index in range(30)]
-        await until(lambda: held.inside == 3)
+        await wait_until(lambda: build_held_store.inside == 3)
         threads = sum(each.name == "outcome" for each in threading.enumerate())
-        held.go_on.set()
-        return threads, held.built, await asyncio.gather(*asked)
+        build_held_store.go_on.set()
+        return threads, build_held_store.built, await asyncio.gather(*asked)
 
     assert asyncio.run(run()) == (3, 1, [TaskOutputs()] * 30)
 
 
-def test_a_store_without_a_look_is_forgotten(held: type[Held]) -> None:
+def test_a_store_without_a_look_is_forgotten(build_held_store: type[Held]) -> None:
     async def run() -> int:
         looks = outcomes(turn_seconds=0.05, at_once=1)
         first = asyncio.ensure_future(looks.read_outputs("held://a/x"))
-        await until(lambda: held.inside == 1)
+        await wait_until(lambda: build_held_store.inside == 1)
         with pytest.raises(StoreUnavailable):
             await looks.read_outputs("held://a/x")
-        held.go_on.set()
+        build_held_store.go_on.set()
         await first
         return len(looks._turns)
 
@@ -91,13 +91,13 @@ def test_a_store_without_a_look_is_forgotten(held: type[Held]) -> None:
 
 
 def test_waiting_for_a_client_that_another_look_builds_ends_with_the_time_of_the_look(
-    held: type[Held], monkeypatch: pytest.MonkeyPatch
+    build_held_store: type[Held], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     building = threading.Event()
 
     def build(self: Any, *args: Any, **said: Any) -> None:
         building.set()
-        held.go_on.wait(20)
+        build_held_store.go_on.wait(20)
         MemoryFileSystem.__init__(self, *args, **said)
 
     # The client of a store is from a third-party package, so a patch is acceptable here.
@@ -108,8 +108,8 @@ def test_waiting_for_a_client_that_another_look_builds_ends_with_the_time_of_the
         asked = [asyncio.ensure_future(looks.read_outputs(f"held://{name}/x")) for name in ("one", "two")]
         said = await asyncio.gather(*asked, return_exceptions=True)
         # The thread of the second read has ended, although the first one still creates the client.
-        await until(lambda: sum(each.name == "outcome" for each in threading.enumerate()) == 1)
-        held.go_on.set()
+        await wait_until(lambda: sum(each.name == "outcome" for each in threading.enumerate()) == 1)
+        build_held_store.go_on.set()
         return [type(each).__name__ for each in said]
 
     assert asyncio.run(run()) == ["StoreUnavailable"] * 2

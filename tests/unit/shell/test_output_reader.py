@@ -34,7 +34,7 @@ def document(message: str = "no data", seconds: int = int(AT.timestamp()), nanos
     return ErrorDocument(error=error).SerializeToString()
 
 
-def look(prefix: str, *listed: str, **bounds: Any) -> TaskOutputs:
+def read_outputs(prefix: str, *listed: str, **bounds: Any) -> TaskOutputs:
     return asyncio.run(
         OutputReader(prefixes(*(listed or [prefix])), ReadLimits(**bounds)).read_outputs(prefix)
     )
@@ -67,7 +67,7 @@ def write(prefix: str, **files: bytes) -> None:
 def test_error_files_and_outputs_directly_under_the_prefix_are_found(prefix: str) -> None:
     write(prefix, outputs__pb=b"", error__pb=document(), deck__html=b"x", errors__txt=b"x")
     fsspec.filesystem(prefix.partition(":")[0], auto_mkdir=True).pipe_file(f"{prefix}/below/error.pb", b"x")
-    assert look(prefix) == TaskOutputs(
+    assert read_outputs(prefix) == TaskOutputs(
         error_files=(
             error_parser.summarize_file(
                 ErrorFile(
@@ -88,10 +88,10 @@ def test_error_files_and_outputs_directly_under_the_prefix_are_found(prefix: str
 
 def test_what_is_not_there_holds_nothing(prefix: str) -> None:
     listed = prefix.removesuffix("/out")
-    assert look(prefix, listed) == TaskOutputs()
+    assert read_outputs(prefix, listed) == TaskOutputs()
     write(prefix, x=b"")
-    assert look(prefix, listed) == TaskOutputs()
-    assert look(f"{prefix}/x", listed) == TaskOutputs()
+    assert read_outputs(prefix, listed) == TaskOutputs()
+    assert read_outputs(f"{prefix}/x", listed) == TaskOutputs()
 
 
 def test_what_was_not_there_a_moment_ago_is_seen(prefix: str) -> None:
@@ -108,14 +108,14 @@ def test_what_was_not_there_a_moment_ago_is_seen(prefix: str) -> None:
 @pytest.mark.parametrize("content", [b"\xff\xff", b"\x0a\x03ab"])
 def test_a_file_that_cannot_be_read_is_one_all_the_same(prefix: str, content: bytes) -> None:
     write(prefix, error__pb=content)
-    (file,) = look(prefix).error_files
+    (file,) = read_outputs(prefix).error_files
     assert file.message == "an error file that cannot be read: it is not an ErrorDocument"
     assert file.path == f"{prefix}/error.pb"
 
 
 def test_a_file_says_when_it_was_written_if_its_writer_does_not(prefix: str) -> None:
     write(prefix, error__pb=document(seconds=10**17))
-    (file,) = look(prefix).error_files
+    (file,) = read_outputs(prefix).error_files
     assert file.message == "no data"
     assert file.at is not None
     assert abs(datetime.now(timezone.utc) - file.at).total_seconds() < 60
@@ -123,22 +123,22 @@ def test_a_file_says_when_it_was_written_if_its_writer_does_not(prefix: str) -> 
 
 def test_an_empty_file_is_one_without_a_word(prefix: str) -> None:
     write(prefix, error__pb=b"")
-    (file,) = look(prefix).error_files
+    (file,) = read_outputs(prefix).error_files
     assert (file.message, file.worker) == ("", "")
 
 
 def test_large_files_are_told_of_and_not_read(prefix: str) -> None:
     write(prefix, error_a__pb=document("x" * 1000), error_b__pb=document())
-    messages = {file.path[-4]: file.message for file in look(prefix, file_bytes=500).error_files}
+    messages = {file.path[-4]: file.message for file in read_outputs(prefix, file_bytes=500).error_files}
     assert messages == {"a": "an error file that is larger than the limit of 500 bytes", "b": "no data"}
-    assert [file.message for file in look(prefix, all_bytes=500).error_files].count("no data") == 1
+    assert [file.message for file in read_outputs(prefix, all_bytes=500).error_files].count("no data") == 1
 
 
 def test_of_many_files_the_earliest_are_read(tmp_path: Path) -> None:
     for index in range(20):
         (tmp_path / f"error-{index}.pb").write_bytes(document())
         os.utime(tmp_path / f"error-{index}.pb", (1_000_000 - index, 1_000_000 - index))
-    found = look(str(tmp_path), files=3)
+    found = read_outputs(str(tmp_path), files=3)
     assert [Path(file.path).name for file in found.error_files] == [
         "error-19.pb",
         "error-18.pb",
@@ -149,7 +149,7 @@ def test_of_many_files_the_earliest_are_read(tmp_path: Path) -> None:
 
 def test_little_is_kept_of_a_text_without_end(prefix: str) -> None:
     write(prefix, error__pb=document("a" * 10**6 + "b" * 10**6))
-    (file,) = look(prefix).error_files
+    (file,) = read_outputs(prefix).error_files
     assert file.message == "a" * 1_000
     assert file.failure is not None
     assert file.failure.message == "a" * 16_000
@@ -163,9 +163,9 @@ def test_no_link_leads_out_of_a_listed_directory(tmp_path: Path) -> None:
     (listed / "out").symlink_to(tmp_path / "secret")
     for prefix in (f"{listed}/out", f"{listed}/out/."):
         with pytest.raises(PrefixNotAllowed):
-            look(prefix, str(listed))
+            read_outputs(prefix, str(listed))
     (listed / "error.pb").symlink_to(tmp_path / "secret" / "error.pb")
-    (file,) = look(str(listed)).error_files
+    (file,) = read_outputs(str(listed)).error_files
     assert file.message == (
         "an error file that cannot be read: PermissionError: it is a symbolic link, which is not followed"
     )
@@ -175,51 +175,51 @@ def test_a_listed_directory_may_itself_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "outputs.pb").touch()
     (tmp_path / "link").symlink_to(tmp_path / "there")
-    assert look(str(tmp_path / "link")) == TaskOutputs(outputs=True)
+    assert read_outputs(str(tmp_path / "link")) == TaskOutputs(outputs=True)
 
 
 def test_where_all_is_listed_links_are_followed(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "outputs.pb").touch()
     (tmp_path / "link").symlink_to(tmp_path / "there")
-    assert look(f"file://{tmp_path}/link", "file:///") == TaskOutputs(outputs=True)
-    assert look(f"file://{tmp_path}/absent", "file:///") == TaskOutputs()
+    assert read_outputs(f"file://{tmp_path}/link", "file:///") == TaskOutputs(outputs=True)
+    assert read_outputs(f"file://{tmp_path}/absent", "file:///") == TaskOutputs()
 
 
 def test_a_pipe_is_no_file_to_wait_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "error.pb")
-    (file,) = look(str(tmp_path)).error_files
+    (file,) = read_outputs(str(tmp_path)).error_files
     assert file.message == "an error file that cannot be read: PermissionError: it is not a regular file"
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/etc/hostname")])
 def test_outputs_are_a_file(tmp_path: Path, make: Any) -> None:
     make(tmp_path / "outputs.pb")
-    assert look(str(tmp_path)) == TaskOutputs()
+    assert read_outputs(str(tmp_path)) == TaskOutputs()
 
 
 def test_a_directory_is_no_error_file(prefix: str) -> None:
     filesystem = fsspec.filesystem(prefix.partition(":")[0], auto_mkdir=True)
     for name in ("error.pb", "outputs.pb"):
         filesystem.pipe_file(f"{prefix}/{name}/part", b"x")
-    assert look(prefix, prefix.removesuffix("/out")) == TaskOutputs()
+    assert read_outputs(prefix, prefix.removesuffix("/out")) == TaskOutputs()
 
 
 def test_a_listed_directory_that_is_missing_may_not_be_mounted_yet(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="check that it is mounted here"):
-        look(f"{tmp_path}/absent/out", f"{tmp_path}/absent")
+        read_outputs(f"{tmp_path}/absent/out", f"{tmp_path}/absent")
 
 
 def test_a_prefix_that_is_not_listed_is_not_looked_at(tmp_path: Path) -> None:
     (tmp_path / "outputs.pb").touch()
     with pytest.raises(PrefixNotAllowed):
-        look(str(tmp_path), "s3://flyte")
+        read_outputs(str(tmp_path), "s3://flyte")
 
 
 _ERRORS = {"gone.pb": FileNotFoundError, "denied.pb": PermissionError, "cut.pb": ConnectionError}
 
 
-class Odd(MemoryFileSystem):
+class OddError(MemoryFileSystem):
     """A store whose listing calls a function of the test."""
 
     protocol = "odd"
@@ -233,12 +233,12 @@ class Odd(MemoryFileSystem):
 
 
 @pytest.fixture
-def odd() -> type[Odd]:
-    fsspec.register_implementation("odd", Odd, clobber=True)
-    return Odd
+def odd() -> type[OddError]:
+    fsspec.register_implementation("odd", OddError, clobber=True)
+    return OddError
 
 
-def test_a_store_that_hangs_is_left_and_holds_up_nobody_else(odd: type[Odd], tmp_path: Path) -> None:
+def test_a_store_that_hangs_is_left_and_holds_up_nobody_else(odd: type[OddError], tmp_path: Path) -> None:
     (tmp_path / "outputs.pb").touch()
     release = threading.Event()
     odd.answer = release.wait
@@ -270,13 +270,13 @@ def test_a_store_that_hangs_is_left_and_holds_up_nobody_else(odd: type[Odd], tmp
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no credentials " + "x" * 1000), ValueError(), OSError("x")])
-def test_whatever_a_store_raises_is_told_with_what_to_check(odd: type[Odd], error: Exception) -> None:
+def test_whatever_a_store_raises_is_told_with_what_to_check(odd: type[OddError], error: Exception) -> None:
     def fail() -> None:
         raise error
 
     odd.answer = fail
     with pytest.raises(StoreUnavailable) as told:
-        look("odd://a/b")
+        read_outputs("odd://a/b")
     assert str(told.value).startswith(f"odd://a cannot be read: {type(error).__name__}")
     assert len(str(told.value)) < 600
     assert told.value.__cause__ is error
@@ -286,21 +286,21 @@ def listing(*names: str) -> Any:
     return lambda: [{"name": f"a/b/{name}", "size": 3, "type": "file"} for name in names]
 
 
-def test_a_file_that_is_gone_since_it_was_listed_is_none(odd: type[Odd]) -> None:
+def test_a_file_that_is_gone_since_it_was_listed_is_none(odd: type[OddError]) -> None:
     odd.answer = listing("error-gone.pb")
-    assert look("odd://a/b") == TaskOutputs()
+    assert read_outputs("odd://a/b") == TaskOutputs()
 
 
-def test_a_file_that_is_denied_is_one_and_one_that_is_cut_off_is_looked_at_again(odd: type[Odd]) -> None:
+def test_a_file_that_is_denied_is_one_and_one_that_is_cut_off_is_looked_at_again(odd: type[OddError]) -> None:
     odd.answer = listing("error-denied.pb")
-    (file,) = look("odd://a/b").error_files
+    (file,) = read_outputs("odd://a/b").error_files
     assert file.message.startswith("an error file that cannot be read: PermissionError")
     odd.answer = listing("error-cut.pb")
     with pytest.raises(StoreUnavailable, match="ConnectionError"):
-        look("odd://a/b")
+        read_outputs("odd://a/b")
 
 
 def test_a_store_without_its_package_names_it() -> None:
     fsspec.register_implementation("lost", "lostfs.LostFileSystem", clobber=True, errtxt="Install lostfs")
     with pytest.raises(StoreUnusable, match="run: pip install lost"):
-        look("lost://a/b")
+        read_outputs("lost://a/b")

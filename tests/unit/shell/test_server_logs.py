@@ -57,7 +57,7 @@ def test_a_line_is_json_with_whose_it_is() -> None:
 def test_what_is_said_within_is_about_the_same_also_in_tasks_begun_there() -> None:
     stream = set_up()
 
-    async def said() -> None:
+    async def log_lines() -> None:
         with logging_setup.add_log_fields(execution="f1"):
             with logging_setup.add_log_fields(job="j1"):
                 inner = asyncio.create_task(elsewhere())
@@ -69,7 +69,7 @@ def test_what_is_said_within_is_about_the_same_also_in_tasks_begun_there() -> No
     async def elsewhere() -> None:
         LOG.info("inner")
 
-    asyncio.run(said())
+    asyncio.run(log_lines())
     told = [
         {name: line.get(name) for name in ("message", "execution", "job")}
         for line in lines(stream)

@@ -77,7 +77,7 @@ def nested(flat: Mapping[str, Any]) -> Mapping[str, Any]:
     return section
 
 
-def told(section: Any = None, environ: Mapping[str, str] = {}, **flags: Any) -> EffectiveSettings:
+def load(section: Any = None, environ: Mapping[str, str] = {}, **flags: Any) -> EffectiveSettings:
     return load_settings(
         SettingsSources(
             section=section or {}, file="s.yaml", environ={**HOME, **environ}, flags=flags.pop("flags", flags)
@@ -87,7 +87,7 @@ def told(section: Any = None, environ: Mapping[str, str] = {}, **flags: Any) -> 
 
 def problems(section: Any = None, environ: Mapping[str, str] = {}, **flags: Any) -> list[str]:
     with pytest.raises(InvalidSettings) as refusal:
-        told(section, environ, **flags)
+        load(section, environ, **flags)
     return [f"{each.field}={each.value}: {each.message}; {each.remedy}" for each in refusal.value.problems]
 
 
@@ -98,8 +98,8 @@ def field(settings: ServerSettings, key: str, name: str) -> Any:
 
 
 def test_nothing_said_means_the_defaults() -> None:
-    assert told() == EffectiveSettings(settings=DEFAULTS, sources={})
-    assert told({"port": None, "embedded": {"cpus": None}}) == told()
+    assert load() == EffectiveSettings(settings=DEFAULTS, sources={})
+    assert load({"port": None, "embedded": {"cpus": None}}) == load()
 
 
 @pytest.mark.parametrize("key", SAID)
@@ -107,9 +107,9 @@ def test_every_setting_is_read_alike_from_a_file_a_variable_and_a_flag(key: str)
     yaml, text, name, meant = SAID[key]
     needs = {"cluster": "kubernetes"} if key.startswith("kubernetes.") else {}
     ways = (
-        (told({**needs, **nested({key: yaml})}), "s.yaml"),
-        (told(needs, environ={get_variable(key): text}), get_variable(key)),
-        (told(needs, flags={key: text}), get_flag(key)),
+        (load({**needs, **nested({key: yaml})}), "s.yaml"),
+        (load(needs, environ={get_variable(key): text}), get_variable(key)),
+        (load(needs, flags={key: text}), get_flag(key)),
     )
     for in_force, source in ways:
         assert field(in_force.settings, key, name) == meant
@@ -135,7 +135,7 @@ def test_a_flag_goes_before_a_variable_and_that_before_the_file() -> None:
             "KFPYTORCH_MAX_CONCURRENT_RPCS": "2",
         },
     )
-    in_force = told(section, environ, port="3")
+    in_force = load(section, environ, port="3")
     said = in_force.settings
     assert (said.port, said.max_concurrent_rpcs, said.drain_timeout) == (3, 2, timedelta(seconds=1))
     assert in_force.sources == {
@@ -147,14 +147,14 @@ def test_a_flag_goes_before_a_variable_and_that_before_the_file() -> None:
 
 def test_the_parts_of_tls_may_come_from_several_places() -> None:
     section = {"tls": {"certificate": "/c", "client-names": ["a", "b"]}}
-    said = told(section, {"KFPYTORCH_TLS_KEY": "/k"}, flags={"tls.client-ca": "/a"})
+    said = load(section, {"KFPYTORCH_TLS_KEY": "/k"}, flags={"tls.client-ca": "/a"})
     assert said.settings.tls == Tls(
         certificate=Path("/c"), key=Path("/k"), client_ca=Path("/a"), client_names=("a", "b")
     )
 
 
 def test_a_list_may_be_typed_piece_by_piece() -> None:
-    said = told(flags={"output-prefixes": ("s3://a", "gs://b"), "embedded.images": ("a=/x", "b=/y=z")})
+    said = load(flags={"output-prefixes": ("s3://a", "gs://b"), "embedded.images": ("a=/x", "b=/y=z")})
     assert said.settings.output_prefixes == ("s3://a", "gs://b")
     assert said.settings.embedded == EmbeddedSettings(images={"a": "/x", "b": "/y=z"})
 
@@ -164,8 +164,8 @@ def test_a_path_may_begin_at_home_and_where_the_server_is_started(
 ) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.chdir(tmp_path)
-    assert told(**{"state-dir": "~/s"}).settings.state_dir == Path("/home/me/s")
-    assert told(**{"state-dir": "s"}).settings.state_dir == tmp_path / "s"
+    assert load(**{"state-dir": "~/s"}).settings.state_dir == Path("/home/me/s")
+    assert load(**{"state-dir": "s"}).settings.state_dir == tmp_path / "s"
 
 
 def test_state_is_kept_where_the_user_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,8 +287,8 @@ def test_an_embedded_cluster_lets_nobody_in_from_elsewhere(host: str) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.1"])
 def test_a_kubernetes_is_served_at_any_address(host: str) -> None:
     said = {"cluster": "kubernetes", "kubernetes": {"kubeconfig": "~/k", "context": "prod"}}
-    assert told({**said, "host": host}).settings.host == host
-    settings = told(said).settings
+    assert load({**said, "host": host}).settings.host == host
+    settings = load(said).settings
     assert (settings.host, settings.metrics_host) == ("0.0.0.0", "0.0.0.0")
     assert (settings.kubernetes.kubeconfig, settings.kubernetes.context) == ("~/k", "prod")
     assert "file:///" not in settings.output_prefixes
@@ -296,7 +296,7 @@ def test_a_kubernetes_is_served_at_any_address(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
 def test_this_machine_has_several_names(host: str) -> None:
-    assert told({"host": host}).settings.host == host
+    assert load({"host": host}).settings.host == host
 
 
 def test_what_kubernetes_says_of_a_service_of_our_name_is_not_for_us() -> None:
@@ -307,12 +307,12 @@ def test_what_kubernetes_says_of_a_service_of_our_name_is_not_for_us() -> None:
         "KFPYTORCH_PORT_8000_TCP": "tcp://10.0.0.1:8000",
         "KFPYTORCH_PORT_8000_TCP_PORT": "8000",
     }
-    assert told(environ=links) == told()
+    assert load(environ=links) == load()
 
 
 def test_the_variables_of_commands_and_workers_are_theirs() -> None:
-    assert told(environ={"KFPYTORCH_TOKEN": "x", "KFPYTORCH_LOG_DIR": "/x", "KFPYTORCH_POD": "y"}) == told()
+    assert load(environ={"KFPYTORCH_TOKEN": "x", "KFPYTORCH_LOG_DIR": "/x", "KFPYTORCH_POD": "y"}) == load()
 
 
 def test_a_setting_of_ours_that_is_left_empty_is_not_said() -> None:
-    assert told(environ={"KFPYTORCH_PORT": ""}, port=None) == told()
+    assert load(environ={"KFPYTORCH_PORT": ""}, port=None) == load()

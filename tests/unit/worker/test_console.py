@@ -22,7 +22,7 @@ class Rank:
             self.console.read_available(fd)
         self.console.show_redrawn(at)
 
-    def end(self) -> None:
+    def close(self) -> None:
         for fd in (self._input, self._output, self._error):
             os.close(fd)
         self.console.read_remaining()
@@ -41,7 +41,7 @@ def test_a_progress_bar_is_shown_every_five_seconds(
     for step in range(101):
         rank.write(drawn.format(step), at=step / 10)
     rank.write("\nready\n", at=10.1)
-    rank.end()
+    rank.close()
 
     assert capfd.readouterr().out.splitlines() == ["[r1] 50%", "[r1] 100%", "[r1] ready"]
     assert (tmp_path / "rank1.log").read_text() == "50%\n100%\nready\n"
@@ -50,7 +50,7 @@ def test_a_progress_bar_is_shown_every_five_seconds(
 def test_a_short_bar_is_one_line(rank: Rank, capfd: pytest.CaptureFixture[str]) -> None:
     for step in range(0, 101, 10):
         rank.write(f"\r{step}%", at=step / 100)
-    rank.end()
+    rank.close()
 
     assert capfd.readouterr().out.splitlines() == ["[r1] 100%"]
 
@@ -60,7 +60,7 @@ def test_a_bar_that_stops_is_shown_once(rank: Rank, capfd: pytest.CaptureFixture
     for second in range(1, 30):
         rank.console.show_redrawn(second)
     shown = capfd.readouterr().out.splitlines()
-    rank.end()
+    rank.close()
 
     assert shown == ["[r1] 57%"]
     assert capfd.readouterr().out == ""
@@ -73,6 +73,6 @@ def test_a_line_that_is_only_not_finished_waits_for_its_end(
     rank.write("still ... ", at=60)
     shown = capfd.readouterr().out
     rank.write("loss 0.5\n", at=61)
-    rank.end()
+    rank.close()
 
     assert (shown, capfd.readouterr().out) == ("", "[r1] epoch 1 ... still ... loss 0.5\n")

@@ -120,7 +120,7 @@ def test_an_exit_has_the_code_that_an_interpreter_would_end_with(
     assert (said.exit_code, said.message, said.exception) == (exit_code, message, "SystemExit")
 
 
-class Unprintable(Exception):
+class UnprintableCode(Exception):
     def __str__(self) -> str:
         raise KeyError("its message")
 
@@ -163,7 +163,7 @@ class Several(Exception):
     ("error", "message"),
     [
         (Several("2 sub-exceptions"), "2 sub-exceptions\nValueError: no data\nKeyError: 'name'"),
-        (Unprintable(), "(its message cannot be printed: KeyError)"),
+        (UnprintableCode(), "(its message cannot be printed: KeyError)"),
         (NotText(), "(its message cannot be printed: TypeError)"),
         (Exits(), "(its message cannot be printed: SystemExit)"),
         (Hostile("text"), "text"),

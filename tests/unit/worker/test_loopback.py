@@ -46,11 +46,11 @@ def positional() -> dist.TCPStore:
     return dist.TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=10), False, True)
 
 
-def by_name() -> dist.TCPStore:
+def create_store_by_keyword() -> dist.TCPStore:
     return dist.TCPStore(host_name="127.0.0.1", port=0, is_master=True, wait_for_workers=False)
 
 
-@pytest.mark.parametrize("make", [positional, by_name])
+@pytest.mark.parametrize("make", [positional, create_store_by_keyword])
 def test_arguments_may_be_passed_by_position_and_by_name(make: Callable[[], dist.TCPStore]) -> None:
     with loopback.keep_stores_on_loopback():
         server = make()

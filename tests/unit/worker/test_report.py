@@ -227,10 +227,10 @@ def test_a_rank_in_a_pod_does_not_claim_to_know_of_other_pods() -> None:
 
 
 def test_however_many_ranks_were_at_different_places_the_report_fits() -> None:
-    def at(rank: int) -> Failure:
+    def build_waiting_rank(rank: int) -> Failure:
         return dataclasses.replace(WAITED, rank=rank, frames=(dataclasses.replace(CALLER, line=rank),))
 
-    shown = lines(others=[at(rank) for rank in range(2, 100)], ranks=100)
+    shown = lines(others=[build_waiting_rank(rank) for rank in range(2, 100)], ranks=100)
     assert (shown[:3], len(shown) <= MOST_LINES == 25) == (lines()[:3], True)
 
 

@@ -35,7 +35,7 @@ def handed_over(value: Any, directory: Path) -> Any:
     return arrived
 
 
-def same(arrived: np.ndarray, sent: np.ndarray) -> bool:
+def is_equal(arrived: np.ndarray, sent: np.ndarray) -> bool:
     return (arrived.dtype, arrived.shape) == (sent.dtype, sent.shape) and bool((arrived == sent).all())
 
 
@@ -83,7 +83,7 @@ def test_small_arrays_arrive_as_they_were(
 )
 def test_a_large_array_of_any_type_arrives_beside_the_pickle(tmp_path: Path, dtype: Any) -> None:
     sent = np.ones(8 * MANY, dtype)
-    assert same(handed_over(sent, tmp_path), sent)
+    assert is_equal(handed_over(sent, tmp_path), sent)
     assert (tmp_path / result.FILE_NAME).stat().st_size < 10_000
 
 
@@ -101,7 +101,7 @@ def test_a_large_array_of_any_type_arrives_beside_the_pickle(tmp_path: Path, dty
     ids=["shaped", "transposed", "strided", "fortran", "objects", "empty", "scalar"],
 )
 def test_an_array_of_any_layout_arrives(tmp_path: Path, sent: np.ndarray) -> None:
-    assert same(handed_over(sent, tmp_path), sent)
+    assert is_equal(handed_over(sent, tmp_path), sent)
 
 
 def test_an_array_that_is_meant_twice_arrives_once_and_can_be_written(tmp_path: Path) -> None:

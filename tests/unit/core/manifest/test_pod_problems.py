@@ -20,7 +20,7 @@ def asking(**amounts: str) -> Any:
     return container(resources={"limits": [{"name": name, "value": text} for name, text in amounts.items()]})
 
 
-def of(**primary: Any) -> Any:
+def render_problems(**primary: Any) -> Any:
     return rendered({"containers": [{"name": "primary", **primary}]})
 
 
@@ -94,7 +94,7 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
         ],
     ),
     "placeholder in a pod": (
-        of(args=["{{.outputPrefix}}"]),
+        render_problems(args=["{{.outputPrefix}}"]),
         [(f"{SPEC}.containers[0].args[0]", '"{{.outputPrefix}}"', "was not replaced by Flyte")],
     ),
     "co-pilot": (
@@ -128,7 +128,7 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
         ],
     ),
     "shapes": (
-        of(
+        render_problems(
             args="x",
             env=[{"name": 3}],
             resources={"limits": {"cpu": "x", "memory": True}, "requests": {"cpu": -1}},
@@ -180,11 +180,11 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
         ],
     ),
     "mounts": (
-        of(volumeMounts=[{"name": "a", "mountPath": "/a"}, {"name": "b", "mountPath": "/a"}]),
+        render_problems(volumeMounts=[{"name": "a", "mountPath": "/a"}, {"name": "b", "mountPath": "/a"}]),
         [(f"{SPEC}.containers[0].volumeMounts", '"/a"', "is the mount path of two volumes")],
     ),
     "ports": (
-        of(
+        render_problems(
             ports=[
                 {"containerPort": 80, "name": "a"},
                 {"containerPort": 80, "protocol": "UDP"},
@@ -199,7 +199,7 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
         ],
     ),
     "less than nothing": (
-        of(resources={"limits": {"cpu": "-1"}}),
+        render_problems(resources={"limits": {"cpu": "-1"}}),
         [(f"{SPEC}.containers[0].resources.limits.cpu", '"-1"', "is negative")],
     ),
     "no memory": (
@@ -297,7 +297,7 @@ def test_what_two_groups_share_is_told_once() -> None:
 
 
 def test_a_pod_whose_copilot_propeller_has_added_is_not_refused() -> None:
-    template = of()
+    template = render_problems()
     template.k8s_pod.data_config.enabled = True
     assert pod(template)["spec"]["containers"][0]["name"] == "pytorch"
     template.k8s_pod.pod_spec["containers"][0]["env"] = []
@@ -313,8 +313,8 @@ LACKING = ("custom.elasticConfig.nprocPerNode", "8", "is more than the 4 GPUs of
     ("template", "more"),
     [
         (asking(GPU="4"), {}),
-        (of(resources=FOUR), {}),
-        (of(resources={"limits": {"nvidia.com/gpu": 4}}), {}),
+        (render_problems(resources=FOUR), {}),
+        (render_problems(resources={"limits": {"nvidia.com/gpu": 4}}), {}),
         (rendered({"containers": [{"name": "only", "resources": FOUR}]}, ""), {}),
         (container({"metadata": {"podTemplateName": "base"}}), {"known": FOUR}),
         (asking(GPU="4"), {"section": {"gpu-resource-name": "amd.com/gpu"}}),

@@ -36,7 +36,7 @@ def refused(ganging: Any, found: Capabilities = NOTHING, **said: Any) -> list[st
     return [str(problem) for problem in caught.value.problems]
 
 
-def of(made: Plan) -> tuple[str, str]:
+def describe_plan(made: Plan) -> tuple[str, str]:
     """Return the scheduler of the pods and the queue of the job."""
     job: Any = made.manifests[0]
     labels = job["metadata"]["labels"]
@@ -119,7 +119,7 @@ def test_the_surest_of_those_that_a_cluster_shows_is_chosen(
     found: Capabilities, ganging: Any, expected: str, why: str
 ) -> None:
     made = planned(ganging, found)
-    assert of(made) == (expected, "")
+    assert describe_plan(made) == (expected, "")
     assert made.reasons[0].startswith(why)
 
 
@@ -141,7 +141,7 @@ def test_the_others_that_are_there_are_told_of() -> None:
 def test_what_a_cluster_shows_against_a_sighting_counts() -> None:
     """The operator runs with the flag for Volcano, but the cluster does not serve Volcano's kinds."""
     made = planned(AUTO, has(operator_scheduler="volcano"))
-    assert of(made) == ("", "")
+    assert describe_plan(made) == ("", "")
     assert made.reasons[0].startswith(
         "No gang, and jobs of several replicas may block each other: no scheduler"
     )
@@ -180,7 +180,7 @@ def test_a_job_may_wait_to_be_let_go_before_its_pods_are_placed(
     found: Capabilities, ganging: Any, gang: Any, expected: tuple[str, str]
 ) -> None:
     made = planned(ganging, found, gang=gang)
-    assert of(made) == expected
+    assert describe_plan(made) == expected
     job: Any = made.manifests[0]
     assert job["spec"]["runPolicy"].get("suspend", False) is bool(expected[1])
     # Kueue uses the priority of the pods.
@@ -330,7 +330,7 @@ def test_where_there_is_kueue_alone_its_queues_are_those_that_are_meant(
     if expected:
         assert refused(ganging, ONLY_KUEUE, gang=gang) == expected
     else:
-        assert of(planned(ganging, ONLY_KUEUE, gang=gang)) == ("", "team-a")
+        assert describe_plan(planned(ganging, ONLY_KUEUE, gang=gang)) == ("", "team-a")
 
 
 def test_why_a_task_cannot_have_the_kueue_that_it_names_is_told() -> None:
@@ -350,11 +350,11 @@ def test_who_names_a_queue_of_the_scheduler_does_not_wait_in_the_default_one_of_
     queues = {"kueue": ("default",), "volcano": ("default", "team-b")}
     found = has("kueue.x-k8s.io", "scheduling.volcano.sh", queues=queues, suspends_jobs=True)
     made = planned(AUTO, found, gang={"queue": "team-b"})
-    assert of(made) == (VOLCANO, "")
+    assert describe_plan(made) == (VOLCANO, "")
     group: Any = made.manifests[1]
     assert group["spec"]["queue"] == "team-b"
     assert made.reasons[-1] == "Not after queue default: the task's team-b is one of volcano."
-    assert of(planned(AUTO, found)) == (VOLCANO, "default")
+    assert describe_plan(planned(AUTO, found)) == (VOLCANO, "default")
 
 
 PARTS = {
@@ -381,7 +381,7 @@ PARTS = {
 )
 def test_the_nearest_word_counts(run: Any, gang: Any, expected: str, why: str) -> None:
     made = planned(PARTS, run=run, gang=gang)
-    assert of(made) == (expected, "")
+    assert describe_plan(made) == (expected, "")
     assert why in made.reasons[0]
     queues = {"ours": "all", "theirs": "theirs"}
     if expected == VOLCANO:
@@ -393,8 +393,8 @@ def test_a_task_may_name_what_the_settings_allow_or_the_cluster_shows() -> None:
     (problem,) = refused(PARTS, gang={"scheduler": "coscheduling"})
     assert problem.endswith("on this platform; leave it out, or write kai or none or yunikorn")
     found = has(*GROUPS)
-    assert of(planned(AUTO, found, gang={"scheduler": "coscheduling"})) == (COSCHEDULING, "")
-    assert of(planned(AUTO, found, gang={"scheduler": "auto"})) == (VOLCANO, "")
+    assert describe_plan(planned(AUTO, found, gang={"scheduler": "coscheduling"})) == (COSCHEDULING, "")
+    assert describe_plan(planned(AUTO, found, gang={"scheduler": "auto"})) == (VOLCANO, "")
     (problem,) = refused(AUTO, found, gang={"scheduler": "yunikorn"})
     assert problem == 'custom.kfpytorch.gang.scheduler="yunikorn": is not found on this cluster; leave it out'
     (problem,) = refused(AUTO, has(*GROUPS, operator_scheduler="volcano"), gang={"scheduler": "none"})
