@@ -4,13 +4,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import answers_parts
-import config_parts
+import config_page
+import error_table_page
 import generated
-import phases_parts
+import phases_page
 import pytest
-import timeouts_parts
-import wire_parts
+import timeouts_page
+import wire_format_page
 
 from backend_plugin.core.verdict import Phase
 
@@ -19,18 +19,18 @@ CLASSES = ("RunPolicy", "Master", "Worker", "PyTorch", "Elastic", "Gang", "Train
 MESSAGES = ("TaskExtension", "Role", "Toleration", "Gang", "TrainJob", "JobRef")
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
-    "reference/task-config.md": {name: partial(config_parts.build_class_table, name) for name in CLASSES},
+    "reference/task-config.md": {name: partial(config_page.build_class_table, name) for name in CLASSES},
     "reference/phases.md": {
-        name: partial(phases_parts.build_phase_table, name) for name in phases_parts.TABLES
+        name: partial(phases_page.build_phase_table, name) for name in phases_page.TABLES
     },
     "reference/wire-format.md": {
-        "flyteidl": wire_parts.build_flyteidl_table,
-        **{name: partial(wire_parts.build_message_table, name) for name in MESSAGES},
+        "flyteidl": wire_format_page.build_flyteidl_table,
+        **{name: partial(wire_format_page.build_message_table, name) for name in MESSAGES},
     },
-    "explanation/kubernetes-api-use.md": {"answers": answers_parts.build_error_table},
+    "explanation/kubernetes-api-use.md": {"answers": error_table_page.build_error_table},
     "explanation/timeouts.md": {
-        "settings": timeouts_parts.build_settings_table,
-        "server": timeouts_parts.build_server_table,
+        "settings": timeouts_page.build_settings_table,
+        "server": timeouts_page.build_server_table,
     },
 }
 
@@ -50,7 +50,7 @@ def test_no_part_is_of_code_that_is_gone() -> None:
 
 
 def test_every_phase_is_told_of() -> None:
-    told = {phases_parts.verdict(case)["phase"] for cases in phases_parts.TABLES.values() for case in cases}
+    told = {phases_page.verdict(case)["phase"] for cases in phases_page.TABLES.values() for case in cases}
     assert told == {phase.value for phase in Phase} - {"UNDEFINED"}
     page = (DOCS / "reference/phases.md").read_text()
     assert [f"| `{phase}` |" in page for phase in sorted(told)] == [True] * len(told)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from gangs.grounds import PLATFORMS, Grounds
 from gangs.scene import Scene, staged
+from gangs.scheduler_clusters import PLATFORMS, Grounds
 from rig import backend, fake_nodes, helm, operator, real_cluster, scheduling
 from rig.backend import Backend
 from rig.caller import Caller

@@ -13,10 +13,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from played.manifests import NAMESPACE, manifest
 from rig.api import jobs, pods
 from rig.control_plane import ControlPlane
 from rig.seed import SEED
+from simulated_operator.manifests import NAMESPACE, manifest
 
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.embedded.admission import admit_job, admit_pod

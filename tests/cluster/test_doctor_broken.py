@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from broken import beside, healthy, looking
-from broken.breaks import BREAKS
-from broken.shape import Break, BreakCase
+from broken_clusters import doctor_runs, external_services, healthy
+from broken_clusters.break_case import Break, BreakCase
+from broken_clusters.breaks import BREAKS
 from click.testing import CliRunner
 from rig import backend, operator
 from rig.api import jobs
@@ -55,14 +55,16 @@ def format_findings(found: Sequence[Finding]) -> str:
 
 
 def test_a_healthy_cluster_is_silent(cluster_in_order: ControlPlane) -> None:
-    found = looking.findings(cluster_in_order.kubeconfig(), looking.wish(NAMESPACE))
+    found = doctor_runs.findings(cluster_in_order.kubeconfig(), doctor_runs.wish(NAMESPACE))
     assert not found, format_findings(found)
 
 
 def test_a_store_that_speaks_s3_is_tried(cluster_in_order: ControlPlane, tmp_path: Path) -> None:
     on = BreakCase(plane=cluster_in_order, namespace=NAMESPACE, folder=tmp_path)
-    with beside.s3()(on) as asked:
-        found = looking.findings(cluster_in_order.kubeconfig(), looking.wish(NAMESPACE, **(asked or {})))
+    with external_services.s3()(on) as asked:
+        found = doctor_runs.findings(
+            cluster_in_order.kubeconfig(), doctor_runs.wish(NAMESPACE, **(asked or {}))
+        )
         assert not found, format_findings(found)
         log = (tmp_path / "s3/access.log").read_text()
     done = {line.split("s3_")[1].split()[0] for line in log.splitlines() if "/kfpytorch-doctor-" in line}
@@ -83,7 +85,7 @@ def test_what_is_broken_is_found(cluster_in_order: ControlPlane, row: Break, tmp
     with row.broken(on) as (kubeconfig, wish):
 
         def is_found() -> bool:
-            seen[:] = [looking.findings(kubeconfig, wish)]
+            seen[:] = [doctor_runs.findings(kubeconfig, wish)]
             return {each.id for each in seen[0]} == {row.finds, *row.also}
 
         # Changes in the API server take effect with a short delay.
@@ -99,7 +101,7 @@ def permitted(
     seen: list[Sequence[Finding]] = []
 
     def is_in_force() -> bool:
-        seen[:] = [looking.findings(plane.kubeconfig(BACKEND), looking.wish(NAMESPACE))]
+        seen[:] = [doctor_runs.findings(plane.kubeconfig(BACKEND), doctor_runs.wish(NAMESPACE))]
         remedies = "".join(each.remedy for each in seen[0])
         return all(each in remedies for each in missing) and present not in remedies
 
@@ -125,7 +127,7 @@ def test_what_is_not_permitted_is_said_with_its_rule(cluster_in_order: ControlPl
 
 def test_render_shows_what_the_cluster_would_store(cluster_in_order: ControlPlane, tmp_path: Path) -> None:
     file = tmp_path / "task.pb"
-    file.write_bytes(looking.wish(NAMESPACE).template.SerializeToString())
+    file.write_bytes(doctor_runs.wish(NAMESPACE).template.SerializeToString())
     asked = ["--dry-run", "--namespace", NAMESPACE, "--kubeconfig", str(cluster_in_order.kubeconfig())]
     done = CliRunner().invoke(kfpytorch, ["render", str(file), *asked, "-o", "json"])
     assert done.exit_code == 0, done.output
@@ -139,7 +141,7 @@ def test_render_says_why_the_cluster_would_not_have_it(
     cluster_in_order: ControlPlane, tmp_path: Path
 ) -> None:
     file = tmp_path / "task.pb"
-    file.write_bytes(looking.wish(NAMESPACE).template.SerializeToString())
+    file.write_bytes(doctor_runs.wish(NAMESPACE).template.SerializeToString())
     asked = ["--dry-run", "--namespace", "nowhere", "--kubeconfig", str(cluster_in_order.kubeconfig())]
     done = CliRunner().invoke(kfpytorch, ["render", str(file), *asked])
     assert done.exit_code == 1

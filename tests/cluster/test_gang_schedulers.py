@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from gangs.grounds import PLATFORMS
 from gangs.scenarios import SCENARIOS
 from gangs.scene import Scene
+from gangs.scheduler_clusters import PLATFORMS
 
 # Sorted by platform, so that each is set up once.
 ROWS = [

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from explaining import complaint, unexplained
-from played.plays import History, Stages, stages
-from played.walks import histories
+from history_explanation import complaint, unexplained
 from rig.control_plane import ControlPlane, Options
 from rig.seed import SEED
+from simulated_operator.parallel_histories import History, Stages, stages
+from simulated_operator.random_histories import histories
 
 WALKS, WITH_RESTART = 460, 60
 CONTROLLERS = ("--controllers=garbage-collector-controller,resourcequota-controller",)

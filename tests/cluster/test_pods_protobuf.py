@@ -1,15 +1,18 @@
 """Pods that the real API server sends in protobuf are equal to those in JSON."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 from kubernetes_messages import BYTES, MAGIC, field
-from rig.api import pods
+from rig.api import jobs, pods
 from rig.control_plane import ControlPlane
+from rig.process import wait_until
 
 from backend_plugin.core.object_readers import read_pod
-from backend_plugin.kube import api_errors, protobuf_envelope
+from backend_plugin.core.observed import Job, Pod
+from backend_plugin.kube import api_errors, api_resources, json_decoder, protobuf_envelope
 from backend_plugin.kube.api_resources import LABELLED
 from backend_plugin.kube.decoder import ListPage, WatchEvent
 from backend_plugin.kube.pod_decoder import PodDecoder
@@ -144,3 +147,29 @@ def test_what_is_not_to_be_had_is_said_in_protobuf(with_pod: ControlPlane) -> No
     assert api_errors.parse_error_response(
         answer.status_code, answer.headers, answer.content
     ).is_missing_object("pods", "nothing")
+
+
+@pytest.mark.parametrize(
+    ("record", "path", "accept"),
+    [
+        (Job, jobs, "application/json"),
+        (Pod, pods, "application/json"),
+        (Pod, pods, protobuf_envelope.ACCEPT),
+    ],
+)
+def test_an_empty_list_has_a_resource_version(
+    bare: ControlPlane, record: type[Any], path: Callable[[str], str], accept: str
+) -> None:
+    """The resource version distinguishes an empty list from other responses."""
+
+    def request_list() -> httpx.Response:
+        return bare.admin.request("GET", path(f"{NAMESPACE}-nothing"), headers={"Accept": accept})
+
+    # Requests for a new kind fail for a short time.
+    wait_until(lambda: request_list().is_success, 30, lambda: request_list().text)
+    body = request_list().content
+    row = next(each for each in api_resources.KINDS if each.record is record)
+    in_json = json_decoder.JsonDecoder(row.wire, row.read)
+    page = (PodDecoder() if protobuf_envelope.is_wrapped(body) else in_json).decode_page(body)
+    assert ([*page.items], page.version.isdecimal(), page.rest) == ([], True, "")
+    assert protobuf_envelope.is_wrapped(body) == (accept == protobuf_envelope.ACCEPT)

@@ -13,10 +13,10 @@ from http import HTTPStatus
 from pathlib import Path
 
 import pytest
-from compared import table
-from compared.scenarios import SCENARIOS
-from compared.sides import Side, Sides
-from compared.told import ComparisonRecord, read_record
+from go_comparison import table
+from go_comparison.platforms import Side, Sides
+from go_comparison.records import ComparisonRecord, read_record
+from go_comparison.scenarios import SCENARIOS
 from rig import backend
 from rig.audit import Call, calls
 from rig.backend import Backend

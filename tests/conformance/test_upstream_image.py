@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from e2e.road import conftest as roads
-from e2e.road import plain_tasks
-from e2e.road.conftest import Road, wait_for_outcome
+from e2e.propeller_flow import conftest as roads
+from e2e.propeller_flow import plain_tasks
+from e2e.propeller_flow.conftest import Road, wait_for_outcome
 
 pytestmark = [pytest.mark.conformance, pytest.mark.torch, pytest.mark.timeout(900)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from certificates import Authority
 from click.testing import CliRunner, Result
-from people_served import FewNodes, a_job, serving_people
+from served_jobs import FewNodes, a_job, serving_people
 
 from backend_plugin import client
 from backend_plugin.cli.commands import COMMANDS, kfpytorch

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from people_served import FewNodes, ServedJobs, a_job, a_pod, format_time, serving_people, status
+from served_jobs import FewNodes, ServedJobs, a_job, a_pod, format_time, serving_people, status
 
 from backend_plugin import client
 from backend_plugin.cli.commands import kfpytorch

@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import grpc
-from test_server_front import scraped
+from test_rpc_middleware import scraped
 from tiny_service import call, code_of, health, serving, wait_until
 
 from backend_plugin.shell import metrics, metrics_page

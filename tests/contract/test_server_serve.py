@@ -151,9 +151,11 @@ def test_a_probe_asks_a_server_with_tls_by_the_name_that_it_has(tmp_path: Path) 
 
     with serve(tmp_path / "state", *tls) as (process, _, _lines):
         well = (0, "SERVING\n")
-        assert [run_health(), run_health("--service", "liveness"), run_health("--tls-server-name", "server.test")] == [
-            well
-        ] * 3
+        assert [
+            run_health(),
+            run_health("--service", "liveness"),
+            run_health("--tls-server-name", "server.test"),
+        ] == [well] * 3
         assert run_health("--tls-server-name", "another.example") == (1, "")
         assert run_health("--service", "nonsense") == (1, "")
         process.send_signal(signal.SIGSTOP)

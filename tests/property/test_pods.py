@@ -178,7 +178,7 @@ def requests(draw: Callable[..., Any]) -> PodRequest:
     )
 
 
-@settings(max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(requests(), st.lists(groups, max_size=2))
 def test_a_task_becomes_pods_or_problems_and_nothing_is_changed(
     request: PodRequest, roles: list[Any]

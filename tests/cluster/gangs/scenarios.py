@@ -10,9 +10,9 @@ from rig.api import pods
 from rig.caller import CallerAttempt, Shape
 from rig.process import wait_until
 
-from gangs.grounds import GPU, HIGH, LOW, NAMESPACE, PLATFORMS
+from gangs.installation import OURS
 from gangs.scene import EVENTS, GROUPS, QUEUES, Scene, template
-from gangs.shown import OURS
+from gangs.scheduler_clusters import GPU, HIGH, LOW, NAMESPACE, PLATFORMS
 
 MEMBERS: Final = 5
 # The gang requests 10 of 16 GPUs, so that one job and half of another fit.

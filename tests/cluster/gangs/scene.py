@@ -17,9 +17,9 @@ from rig.fake_nodes import RUN
 from rig.process import wait_until
 from rig.yunikorn import APPLICATION, TASK_GROUPS
 
-from gangs.grounds import NAMESPACE, Ground, Platform
-from gangs.shown import with_installation
-from gangs.told import expected_message, is_told
+from gangs.expected_messages import expected_message, is_told
+from gangs.installation import with_installation
+from gangs.scheduler_clusters import NAMESPACE, Ground, Platform
 
 GROUPS: Final = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
 EVENTS: Final = f"/api/v1/namespaces/{NAMESPACE}/events"
@@ -187,7 +187,7 @@ class Scene:
         wait_until(lambda: self.placed(attempt) == count, 60, lambda: f"{self.placed(attempt)} are placed")
 
     def hears(self, attempt: CallerAttempt, event: str) -> None:
-        """Wait until the user sees exactly the message that `told` has for this event and platform."""
+        """Wait until the user sees exactly the message of `expected_messages` for this event and platform."""
         platform = self.platform.name if self.platform.gang else self.platform.ground
         latest: list[str] = []
 

@@ -38,12 +38,10 @@ class How(enum.Enum):
     """The kinds of faults."""
 
     ANSWER = "it is answered in the API server's place"
-    HANG = "nobody answers"
     RESET_BEFORE = "the connection breaks before the API server hears of it"
     RESET_AFTER = "the API server does it, and the connection breaks"
     CUT = "the API server does it, and half of the answer comes before the connection breaks"
     TRUNCATE = "the API server does it, and half of its answer is handed on as if it were the whole"
-    STALL = "a watch begins, and nothing more is heard of it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +86,9 @@ class Proxy:
         self.asked: list[ProxiedRequest] = []
         self.befell: list[How] = []
         self.choose: Callable[[ProxiedRequest], ProxyFault | None] = lambda _: None
-        """Return the fault for a request to which no `befall` applies, or None."""
+        """Return the fault for a request, or None."""
         self.skew = timedelta()
         """The offset of the cluster's clocks from this machine."""
-        self._due: list[tuple[Callable[[ProxiedRequest], bool], ProxyFault]] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._open: list[web.Request] = []
@@ -113,18 +110,8 @@ class Proxy:
         self._thread.join()
         self._loop.close()
 
-    def befall(self, fault: ProxyFault, wanted: Callable[[ProxiedRequest], bool], times: int = 1) -> None:
-        """Inject the fault into the next `times` requests that `wanted` selects."""
-        self._due += [(wanted, fault)] * times
-
-    @property
-    def all_befell(self) -> bool:
-        """True if all faults of `befall` have been injected."""
-        return not self._due
-
     def forget(self) -> None:
         """Remove all faults."""
-        self._due.clear()
         self.choose = lambda _: None
 
     def cut(self) -> None:
@@ -172,7 +159,7 @@ class Proxy:
             token=request.headers.get("Authorization", "").removeprefix("Bearer "),
         )
         self.asked.append(asked)
-        fault = self._fault(asked)
+        fault = self.choose(asked)
         self._open.append(request)
         try:
             if fault is None:
@@ -186,23 +173,10 @@ class Proxy:
         finally:
             self._open.remove(request)
 
-    def _fault(self, asked: ProxiedRequest) -> ProxyFault | None:
-        for each in self._due:
-            if each[0](asked):
-                self._due.remove(each)
-                return each[1]
-        return self.choose(asked)
-
     async def _befallen(self, request: web.Request, fault: ProxyFault) -> web.StreamResponse:
         match fault.how:
             case How.ANSWER:
                 return web.Response(status=fault.code, headers=fault.headers, body=fault.body)
-            case How.HANG:
-                await asyncio.Event().wait()
-            case How.STALL:
-                stalled = await self._begun(request, {})
-                await asyncio.Event().wait()
-                return stalled
             case How.RESET_BEFORE:
                 _abort(request)
                 return web.Response()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import ssl
 import stat
+import threading
 
 import psutil
 import pytest
@@ -161,6 +162,8 @@ async def all_are_over(tmp_path):
     plugin, child = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     # The plugin exists until the event loop has reaped it.
     await wait_until(lambda: not psutil.pid_exists(plugin) and is_over(child))
+    # The thread that reaped the plugin has to report its exit before the event loop closes.
+    await wait_until(lambda: not any("waitpid" in thread.name for thread in threading.enumerate()))
 
 
 def test_a_plugin_that_hangs_is_given_up_and_ended_with_what_it_has_started(server, tmp_path):

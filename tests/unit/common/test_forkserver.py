@@ -58,23 +58,21 @@ def test_a_child_is_given_all_that_was_said(caller: ForkCaller, tmp_path: Path) 
     }
 
 
-@pytest.mark.parametrize(
-    ("how", "code", "expected"),
-    [
-        ("code", 0, 0),
-        ("code", 3, 3),
-        ("exit", None, 0),
-        ("exit", 4, 4),
-        ("exit", "words", 1),
-        ("raise", None, EXIT_BROKEN),
-        ("signal", signal.SIGKILL, -signal.SIGKILL),
-        ("signal", signal.SIGHUP, -signal.SIGHUP),
-    ],
+ENDS: tuple[tuple[str, object, int], ...] = (
+    ("code", 0, 0),
+    ("code", 3, 3),
+    ("exit", None, 0),
+    ("exit", 4, 4),
+    ("exit", "words", 1),
+    ("raise", None, EXIT_BROKEN),
+    ("signal", signal.SIGKILL, -signal.SIGKILL),
+    ("signal", signal.SIGHUP, -signal.SIGHUP),
 )
-def test_the_end_of_a_child_is_told_as_subprocess_tells_it(
-    caller: ForkCaller, how: str, code: object, expected: int
-) -> None:
-    assert caller.start("end", {"how": how, "code": code}).code() == expected
+
+
+def test_the_end_of_a_child_is_told_as_subprocess_tells_it(caller: ForkCaller) -> None:
+    codes = [caller.start("end", {"how": how, "code": code}).code() for how, code, _ in ENDS]
+    assert codes == [expected for *_, expected in ENDS]
 
 
 def test_an_exception_of_the_target_is_in_its_output(caller: ForkCaller) -> None:
@@ -252,32 +250,35 @@ def test_the_exit_handlers_of_a_caller_and_its_half_lines_are_its_own() -> None:
     assert (ran.stdout, ran.stderr) == ("half a line of the caller goodbye of the caller\n", "")
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("MASTER_ADDR", True),
-        ("CUDA_VISIBLE_DEVICES", True),
-        ("OMP_NUM_THREADS", True),
-        ("PYTHONPATH", True),
-        ("PYTHONUNBUFFERED", True),
-        ("PYTHONBREAKPOINT", True),
-        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", True),
-        ("OMP_PROC_BIND", False),
-        ("MKL_NUM_THREADS", False),
-        ("KMP_AFFINITY", False),
-        ("LD_PRELOAD", False),
-        ("PYTHONHASHSEED", False),
-        ("PYTORCH_CUDA_ALLOC_CONF", False),
-        ("TORCH_LOGS", False),
-        ("FLYTE_SDK_LOGGING_LEVEL", False),
-        ("FLYTE_KFPYTORCH_FORK", False),
-    ],
-)
-def test_only_what_is_read_at_import_needs_another_server(name: str, expected: bool) -> None:
+READ_AT_IMPORT = [
+    "MASTER_ADDR",
+    "CUDA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+    "PYTHONPATH",
+    "PYTHONUNBUFFERED",
+    "PYTHONBREAKPOINT",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+]
+READ_LATER = [
+    "OMP_PROC_BIND",
+    "MKL_NUM_THREADS",
+    "KMP_AFFINITY",
+    "LD_PRELOAD",
+    "PYTHONHASHSEED",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TORCH_LOGS",
+    "FLYTE_SDK_LOGGING_LEVEL",
+    "FLYTE_KFPYTORCH_FORK",
+]
+
+
+def test_only_what_is_read_at_import_needs_another_server() -> None:
     with ExitStack() as ending:
         server = ForkCaller(client.start_fresh_server(()), ending).server
-        without = {key: value for key, value in server.env.items() if key != name}
-        assert [server.is_suitable(without | {name: value}) for value in ("1", "2")] == [expected, expected]
+        for name in (*READ_AT_IMPORT, *READ_LATER):
+            without = {key: value for key, value in server.env.items() if key != name}
+            suitable = [server.is_suitable(without | {name: value}) for value in ("1", "2")]
+            assert suitable == [name in READ_AT_IMPORT] * 2, name
 
 
 def test_a_server_that_died_or_was_stopped_suits_nobody() -> None:

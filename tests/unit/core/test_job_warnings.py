@@ -3,7 +3,7 @@
 import pytest
 from cluster import BEGAN, condition, job, pod, running, verdict
 from msgspec import structs
-from waiting_gang import event, gang, group, holder, members
+from waiting_gang import event, gang, group, members
 
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.object_readers import read_observed
@@ -27,18 +27,6 @@ def test_of_a_job_that_names_none_the_pods_are_to_be_looked_at():
     assert told.info["notes"] == [
         f"{SILENCE}is there one with the schedulerName of these pods, and does it run?"
     ]
-
-
-def test_whoever_says_a_word_of_one_of_them_is_there():
-    said = event("is queued and waiting for allocation", reason="Scheduling")
-    condemned = members(4, condition("PodScheduled", "False", reason="Unschedulable", message="m"))
-    for more in (
-        {"events": [said]},
-        {"pods": [condemned[0], *members()[1:]]},
-        {"pods": [*members(), holder("x", "worker")]},
-    ):
-        pods = more.pop("pods", members())
-        assert "notes" not in verdict(gang(), *pods, now=90, **more).info
 
 
 LIMIT = {

@@ -34,15 +34,6 @@ def test_that_a_lost_member_cannot_be_made_again_is_told_of_a_job_that_runs(job)
     assert told.message.splitlines()[1].startswith("the namespace's ResourceQuota")
 
 
-def test_it_is_told_as_well_where_another_has_been_made_and_waits():
-    waiting = running("worker-2")
-    waiting["metadata"]["creationTimestamp"] = at(140)
-    waiting["spec"]["nodeName"] = ""
-    waiting["status"] = {"phase": "Pending"}
-    told = verdict(gang(RUNNING), *LEFT[:3], waiting, events=[refused(150)])
-    assert first_line(told).startswith(SAID)
-
-
 def build_pod(name, seconds, deleted=None):
     pod = running(name)
     pod["metadata"]["creationTimestamp"] = at(seconds)
@@ -77,7 +68,3 @@ def test_what_is_past_is_not_told(pods, refusal):
 def test_one_that_is_being_deleted_is_there_no_more():
     told = verdict(gang(RUNNING), *LEFT, build_pod("worker-3", 1, deleted=140), events=[refused(150)])
     assert first_line(told) == f"{SAID} (4 of 5 replicas ready)"
-
-
-def test_a_job_that_restarts_without_a_word_says_how_many_are_ready():
-    assert verdict(gang(RESTARTING), *LEFT).message == "4 of 5 replicas ready"

@@ -2,10 +2,9 @@
 """Tests for the messages about pending reasons."""
 
 import pytest
-from cluster import RUNNING, condition, job, pod, running, short, unplaced, verdict, waiting
+from cluster import RUNNING, condition, job, pod, running, short, verdict, waiting
 
 from backend_plugin.core.judging_context import JudgingContext
-from backend_plugin.core.pending_reasons import format_unschedulable
 from backend_plugin.core.settings.judging import JudgingSettings
 from kfpytorch_common.causes import Cause
 
@@ -19,11 +18,6 @@ UNSCHEDULABLE = {
     "something else": "something else",
     "": "no node has been found",
 }
-
-
-@pytest.mark.parametrize(("message", "said"), UNSCHEDULABLE.items())
-def test_which_resource_and_how_many_nodes(message, said):
-    assert format_unschedulable(message).said == said
 
 
 def group(*conditions, kind="PodGroup", phase="", api="", **status):
@@ -69,75 +63,9 @@ GROUPS = {
 }
 
 
-@pytest.mark.parametrize(("group", "reason", "said"), GROUPS.values(), ids=GROUPS)
-def test_what_a_gang_scheduler_says(group, reason, said):
-    told = verdict(job(started=None), pod_groups=[group])
-    assert (told.phase.value, told.reason) == ("WAITING_FOR_RESOURCES", reason)
-    assert told.message.startswith(f"{said} (0 of 2 replicas ready)")
-
-
 def test_a_group_of_kubernetes_itself_that_was_scheduled_says_nothing():
     scheduled = group(condition("PodGroupInitiallyScheduled"), api="scheduling.k8s.io/v1beta1")
     assert "waits" not in verdict(job(started=None), pod_groups=[scheduled]).info
-
-
-def test_a_group_that_holds_nothing_back_says_nothing():
-    told = verdict(
-        job(),
-        waiting("master-0", "ContainerCreating"),
-        waiting("worker-0", "ContainerCreating"),
-        pod_groups=[group(phase="Running")],
-    )
-    assert (told.phase.value, told.reason) == ("INITIALIZING", "ContainerCreating")
-
-
-def test_replicas_that_wait_for_the_same_are_told_of_once():
-    told = verdict(
-        job(workers=11),
-        *(unplaced(f"worker-{index}", "0/1 nodes are available: 1 Insufficient cpu.") for index in range(11)),
-        unplaced("master-0", "m"),
-    )
-    assert told.message.splitlines() == [
-        "worker-0, worker-1, worker-2, worker-3 and 7 more waiting for a node: no node of 1 fits: 1 lack cpu (0 of 12 replicas ready)",
-        "master-0 waiting for a node: m",
-        "request less, or what the nodes have: see `kubectl describe nodes`",
-    ]
-
-
-def test_yunikorn_tells_its_placeholders_only():
-    placeholder = unplaced("x", "0/1 nodes are available: 1 Insufficient cpu.")
-    placeholder["metadata"] = {"name": "tg-j-worker-abc"}
-    ready = {
-        "metadata": {"name": "tg-j-worker-def"},
-        "spec": {"nodeName": "n"},
-        "status": {"phase": "Running"},
-    }
-    told = verdict(
-        job(),
-        pod("master-0", "Pending", node=""),
-        pod("worker-0", "Pending", node=""),
-        placeholder,
-        ready,
-        now=10,
-    )
-    assert told.phase.value == "WAITING_FOR_RESOURCES"
-    assert told.message.splitlines()[0] == (
-        "waiting for 1 of 2 places: no node of 1 fits: 1 lack cpu (0 of 2 replicas ready)"
-    )
-    assert told.info["details"] == ["0/1 nodes are available: 1 Insufficient cpu."]
-
-
-def test_a_container_that_restarts_is_told_of_while_running():
-    crashed = {
-        "restartCount": 4,
-        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-        "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
-    }
-    told = verdict(job(RUNNING), running("master-0"), pod("worker-0", container=crashed))
-    assert told.info["waits"] == [
-        "worker-0 restarting, CrashLoopBackOff: ended 4 times, the last with exit code 137 OOMKilled"
-    ]
-    assert (told.phase.value, told.info["ready"], told.info["replicas"]) == ("RUNNING", 2, 2)
 
 
 @pytest.mark.parametrize(("name", "said"), [("init-pytorch", None), ("download", "user-error")])
@@ -152,19 +80,6 @@ def test_an_init_container_that_fails_again_and_again(name, said):
     )
     assert (told.phase.value, told.cause and told.cause.value) == ("INITIALIZING", said)
     assert told.message.startswith(f"worker-0 starting, CrashLoopBackOff: init container {name}: back-off")
-
-
-def test_the_image_and_its_error_are_named():
-    told = verdict(
-        job(),
-        waiting("master-0", "ErrImagePull", "manifest unknown"),
-        waiting("worker-0", "ErrImagePull", "manifest unknown"),
-        now=20,
-    )
-    assert told.message.splitlines() == [
-        "master-0, worker-0 starting, ErrImagePull: image train:1: manifest unknown (0 of 2 replicas ready)",
-        "check the image's name and tag, and that the nodes may pull it",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -184,12 +99,6 @@ def test_a_crash_loop_has_the_cause_of_its_last_end(ended, told):
     assert short(verdict(job(), running("master-0"), looping, rules=rules, now=9_999)) == told
 
 
-def test_waits_are_told_in_one_order():
-    groups = [group(phase=phase) for phase in ("Pending", "PreScheduling")]
-    told = {verdict(job(started=None), pod_groups=order).message for order in (groups, groups[::-1])}
-    assert len(told) == 1
-
-
 def test_a_group_whose_members_are_all_placed_holds_nothing_back():
     late = group(condition("Unschedulable", reason="NotEnoughResources", message="2/2 tasks unschedulable"))
     members = [waiting(name, "ContainerCreating") for name in ("master-0", "worker-0")]
@@ -199,13 +108,6 @@ def test_a_group_whose_members_are_all_placed_holds_nothing_back():
         "master-0, worker-0 starting, ContainerCreating: placed; the image, the volumes and the network are"
         " being prepared (0 of 2 replicas ready)"
     ]
-
-
-def test_what_the_members_say_is_told_before_what_the_group_says():
-    members = [unplaced(name, "resource gap: map[gpu:{{4 0} x}].") for name in ("master-0", "worker-0")]
-    told = verdict(job(), *members, pod_groups=[group(phase="Scheduling")])
-    assert short(told) == ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")
-    assert told.message.splitlines()[1] == "PodGroup g: the group waits for its members to be placed"
 
 
 def test_a_group_that_holds_nothing_back_is_not_waited_for():

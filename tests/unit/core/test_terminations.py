@@ -18,7 +18,6 @@ from cluster import (
     verdict,
 )
 
-from backend_plugin.core.terminations import classify_exit_code, decode_signal
 from kfpytorch_common.causes import Cause
 
 AGAIN = {
@@ -71,22 +70,7 @@ FIRST = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("pods", "files", "line"), FIRST.values(), ids=FIRST)
-def test_the_first_line_names_who_failed_first(pods, files, line):
-    for order in (1, -1):
-        told = verdict(job(FAILED, workers=3), *pods[::order], error_files=list(files[::order]))
-        assert told.message.splitlines()[0] == line
-
-
 REPORT = "✗ train.main failed on rank 13 (node 1) after 3.1 s (oom-gpu)\n  OutOfMemoryError: CUDA out of memory\n  at train.py:7 in main"
-
-
-def test_a_report_of_ours_names_the_rank_and_the_cause():
-    told = verdict(
-        job(FAILED), build_ended_pod("worker-0", 1), error_files=[error_file(said=f"ReplicaFailed: {REPORT}")]
-    )
-    assert short(told) == ("RETRYABLE_FAILED", "OutOfMemoryError", "oom-gpu")
-    assert told.message.startswith("rank 13 (worker-0) failed: OutOfMemoryError: CUDA out of memory")
 
 
 def test_the_place_of_an_error_is_the_users_own_also_where_we_are_no_installed_package():
@@ -115,76 +99,10 @@ def test_a_report_of_a_rank_that_left_without_a_word_has_its_exit_code():
     assert (told.phase.value, told.cause) == ("FAILED", Cause.USER_ERROR)
 
 
-def test_a_failure_is_told_whole():
-    told = verdict(
-        job(FAILED, workers=2),
-        build_ended_pod("worker-0", 1),
-        build_ended_pod("worker-1", 1, finished=95),
-        error_files=[
-            error_file(said="ValueError: no data\nin shard 7", kind="RECOVERABLE"),
-            error_file("j-worker-1", timestamp=at(95)),
-        ],
-        outputs=True,
-    )
-    assert told.message.splitlines() == [
-        "worker-0 failed: ValueError: no data, at /root/train.py:7 in train (user-error)",
-        "  in shard 7",
-        "1 more of 3 replicas failed after it",
-        "its outputs were written, but are not used",
-        "marked as recoverable by the task",
-    ]
-    assert (told.phase.value, told.retry) == ("RETRYABLE_FAILED", True)
-
-
-@pytest.mark.parametrize(
-    ("said", "phase"),
-    [
-        ("exec /bin/sh: argument list too long", "FAILED"),
-        ("exec: no such file or directory", "FAILED"),
-        ("failed to reserve cgroup", "RETRYABLE_FAILED"),
-    ],
-)
-def test_a_container_that_cannot_be_started_anywhere_is_not_tried_again(said: str, phase: str) -> None:
-    state = {"exitCode": 128, "reason": "StartError", "finishedAt": at(9), "message": said}
-    told = verdict(job(FAILED), pod("worker-0", "Failed", container={"state": {"terminated": state}}))
-    assert told.phase.value == phase
-
-
-def test_the_last_words_of_a_container_are_kept():
-    state = {"exitCode": 3, "finishedAt": at(9), "message": "one\ntwo"}
-    told = verdict(job(FAILED), pod("worker-0", "Failed", container={"state": {"terminated": state}}))
-    assert told.message.splitlines()[1:3] == ["  one", "  two"]
-
-
 def test_a_message_is_never_too_long_nor_unprintable():
     told = verdict(job(FAILED), error_files=[error_file(said="ValueError: " + "\x1b[31mx\ud800" * 3_000)])
     assert len(told.message) <= 1_000
     assert told.message.encode().startswith(b"worker-0 failed: ValueError: ")
-
-
-@pytest.mark.parametrize(
-    ("code", "signal"),
-    [(0, 0), (1, 0), (128, 0), (137, 9), (143, 15), (247, 9), (245, 11), (255, 0), (-9, 0), (200, 0)],
-)
-def test_signals_as_shells_and_as_torchrun_say_them(code, signal):
-    assert decode_signal(code) == signal
-
-
-@pytest.mark.parametrize(
-    ("code", "cause"),
-    [
-        (1, Cause.USER_ERROR),
-        (125, Cause.SYSTEM_ERROR),
-        (126, Cause.INVALID_CONFIG),
-        (130, Cause.PREEMPTED),
-        (134, Cause.USER_ERROR),
-        (137, Cause.OOM_HOST),
-        (143, Cause.PREEMPTED),
-    ],
-)
-def test_what_an_exit_code_says(code, cause):
-    assert classify_exit_code(code, {}) is cause
-    assert classify_exit_code(code, {code: Cause.HANG}) is Cause.HANG
 
 
 def test_the_news_of_the_pod_may_come_after_that_of_the_job():
@@ -202,15 +120,6 @@ def test_the_news_of_the_pod_may_come_after_that_of_the_job():
 )
 def test_no_news_comes_of_a_pod_that_is_gone_or_removed(pods):
     assert short(verdict(job(FAILED, cleanPodPolicy="All"), *pods, now=101))[0] == "RETRYABLE_FAILED"
-
-
-def test_a_container_that_failed_beside_the_training_is_named():
-    statuses = [
-        {"name": "pytorch", "state": {"terminated": {"exitCode": 0}}},
-        {"name": "side", "state": {"terminated": {"exitCode": 2}}},
-    ]
-    told = verdict(job(FAILED), pod("worker-0", "Failed", containerStatuses=statuses))
-    assert told.message.startswith("worker-0 failed: exit code 2 in container side (user-error)")
 
 
 @pytest.mark.parametrize(("name", "cause"), [("init-pytorch", "system-error"), ("copy", "user-error")])
@@ -262,19 +171,6 @@ def test_a_file_without_a_time_counts_unless_its_container_was_restarted():
     )
 
 
-LAST_LINES = {
-    "no word": (build_ended_pod("worker-0", 3), [], ["it reported no error; the last lines of its log may show the reason", "another attempt would fail the same way"]),
-    "last words": (build_ended_pod("worker-0", 3, container_message="bye"), [], ["  bye", "another attempt would fail the same way"]),
-    "a remedy": (build_ended_pod("worker-0", 139), [], ["a crash in native code, called from the line above; its last output is in the log", "another attempt would fail the same way"]),
-    "flyte's own": (build_ended_pod("worker-0", 1), [error_file(origin="SYSTEM", kind="RECOVERABLE")], ["not an error of the task; if it happens again, report it to an admin of the cluster"]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("pod", "files", "lines"), LAST_LINES.values(), ids=LAST_LINES)
-def test_what_can_be_done_is_said_last(pod, files, lines):
-    assert verdict(job(FAILED), pod, error_files=files).message.splitlines()[1:] == lines
-
-
 def judge_error_file(said, trace=""):
     parts = (textwrap.indent(part, "    ") for part in (trace, said))
     text = "Trace:\n\n{}\nMessage:\n\n{}".format(*parts)
@@ -293,29 +189,6 @@ def test_a_report_has_the_place_in_its_first_line():
         "  caused by KeyError: 'cat', at data.py:3 in read",
         "another attempt would fail the same way",
     ]
-
-
-def test_a_report_of_a_rank_that_left_early_says_who_waited_for_it():
-    headline = (
-        "rank 1 exited with code 0 before the others; rank 0 waited for it in barrier at train.py:9 in f"
-    )
-    said = (
-        f"✗ train.main failed on rank 1 (node 0) after 3.1 s (user-error): {headline}\n"
-        "  EarlyExit: the function called sys.exit(0), at train.py:8 in f\n    ❱ sys.exit(0)"
-    )
-    assert judge_error_file(f"ReplicaFailed: {said}").message.splitlines() == [
-        "rank 1 (worker-0) failed: EarlyExit: the function called sys.exit(0), at train.py:8 in f (user-error)",
-        f"  {headline}",
-        "all ranks must call the same collectives in the same order, with tensors of the same shape and type",
-        "another attempt would fail the same way",
-    ]
-
-
-def test_a_report_that_is_cut_after_its_first_line_is_an_error():
-    told = judge_error_file(
-        "ReplicaFailed: ✗ t failed on rank 1 (node 0) after 3.1 s (user-error): ValueError"
-    )
-    assert short(told) == ("FAILED", "Error", "user-error")
 
 
 FRAME = '  File "{}", line {}, in {}\n    code\n'
@@ -338,29 +211,6 @@ def test_an_error_of_a_data_loader_is_that_of_the_dataset():
     ]
 
 
-@pytest.mark.parametrize(
-    ("joint", "line"),
-    [
-        ("The above exception was the direct cause of the following exception", "caused by"),
-        ("During handling of the above exception, another exception occurred", "raised while handling"),
-    ],
-)
-def test_an_error_is_told_with_what_it_was_raised_from(joint, line):
-    last = "Traceback (most recent call last):\n" + FRAME.format("/root/train.py", 7, "train")
-    trace = f"{LABEL}\n\n{joint}:\n\n{last}ValueError: no label"
-    assert judge_error_file("ValueError: no label", trace).message.splitlines() == [
-        "worker-0 failed: ValueError: no label, at /root/train.py:7 in train (user-error)",
-        f"  {line} KeyError: 'cat', at /root/data.py:3 in read",
-        "another attempt would fail the same way",
-    ]
-
-
-def test_an_exception_of_a_library_without_a_message_is_told_without_a_place():
-    library = "Traceback (most recent call last):\n" + FRAME.format("/usr/lib/python3/socket.py", 3, "read")
-    trace = f"{library}TimeoutError\n\nThe above exception was the direct cause of the following exception:\n\n{LABEL}"
-    assert judge_error_file("KeyError: 'cat'", trace).message.splitlines()[1] == "  caused by TimeoutError"
-
-
 LOST = "RuntimeError: [/pytorch/third_party/gloo/pair.cc:561] Connection closed by peer [10.0.0.1]:1"
 
 
@@ -378,23 +228,6 @@ def test_a_pod_that_ended_well_before_it_is_named_by_who_lost_it(workers, expect
     told = verdict(job(FAILED, workers=workers), *seen, error_files=[error_file("j-master-0", LOST)])
     assert short(told) == expected
     assert "worker-0" in told.message.splitlines()[0]
-
-
-def test_all_peers_that_left_are_named():
-    seen = [build_ended_pod(f"worker-{number}", 0, finished=88) for number in range(2)]
-    told = verdict(
-        job(FAILED, workers=2),
-        *seen,
-        build_ended_pod("master-0", 1, finished=92),
-        error_files=[error_file("j-master-0", LOST)],
-    )
-    assert told.message.splitlines() == [
-        "master-0 failed: it waited for worker-0, worker-1, which had already ended with exit code 0,"
-        " at /root/train.py:7 in train (user-error)",
-        f"  {LOST}",
-        "all ranks must call the same collectives in the same order, with tensors of the same shape and type",
-        "another attempt would fail the same way",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -70,11 +70,6 @@ LIVING = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("job", "pods", "told"), LIVING.values(), ids=LIVING)
-def test_a_job_that_lives(job, pods, told):
-    assert short(verdict(job, *pods, now=150)) == told
-
-
 DISRUPTED = {
     "conditions": [condition("DisruptionTarget", reason="PreemptionByScheduler", message="by other")]
 }
@@ -110,11 +105,6 @@ ENDS = {
     "gone, with an error": (None, (), {"outputs": True, "error_files": [error_file()]}, ("FAILED", "ValueError", "user-error")),
     "being deleted": (job(RUNNING) | {"metadata": {"name": "j", "deletionTimestamp": "2026-01-01T00:00:20Z"}}, (), {}, ("RETRYABLE_FAILED", "Deleted", "system-error")),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize(("job", "pods", "more", "told"), ENDS.values(), ids=ENDS)
-def test_a_job_that_has_ended(job, pods, more, told):
-    assert short(verdict(job, *pods, **more)) == told
 
 
 def rules(**judging) -> JudgingContext:

@@ -1,0 +1,1 @@
+"""Deliberately broken clusters as test cases for `kfpytorch doctor`."""

@@ -1,0 +1,321 @@
+"""Context managers that break a cluster and repair it again, for changes other than additional objects."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from rig import backend, operator
+from rig.api import Manifest, path_of
+from rig.control_plane import ControlPlane
+from rig.process import wait_until
+from rig.proxy import ProxiedRequest, Proxy, ProxyFault
+
+from broken_clusters import healthy
+from broken_clusters.manifests import build_manifest
+
+if TYPE_CHECKING:
+    from broken_clusters.break_case import BreakCase
+
+Around = Callable[["BreakCase"], contextlib.AbstractContextManager[Mapping[str, Any] | None]]
+_ADMISSION = "admissionregistration.k8s.io/v1"
+_HOOK = "validatingwebhookconfigurations/validator.training-operator.kubeflow.org"
+_CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pytorchjobs.kubeflow.org"
+_OURS = "has(object.metadata.labels) && 'kfpytorch.flyte.org/job' in object.metadata.labels"
+_OWN = ("resourceVersion", "uid", "creationTimestamp", "managedFields", "generation")
+
+
+@contextlib.contextmanager
+def with_object(plane: ControlPlane, manifest: Manifest) -> Iterator[None]:
+    """Create or replace an object. On exit, delete it or restore the object that it replaced."""
+    path = f"{path_of(manifest)}/{manifest['metadata']['name']}"
+    status = manifest.get("status")
+    before = plane.admin.get(path)
+    if manifest["kind"] == "CustomResourceDefinition":
+        _with_kind(plane, manifest)
+    else:
+        plane.admin.apply({key: said for key, said in manifest.items() if key != "status"})
+    if status is not None:
+        plane.admin.patch(f"{path}/status", {"status": status})
+    try:
+        yield
+    finally:
+        if before is None:
+            # The protection controller does not run in this cluster, so remove its finalizer from the claim.
+            plane.admin.patch(path, {"metadata": {"finalizers": None}})
+            plane.admin.delete(path)
+            wait_until(lambda: plane.admin.get(path) is None, 30, lambda: f"{path} is left")
+        else:
+            _put_back(plane, path, before)
+
+
+def _with_kind(plane: ControlPlane, manifest: Manifest) -> None:
+    path = f"/apis/{manifest['spec']['group']}/{manifest['spec']['versions'][0]['name']}"
+    plane.admin.apply(manifest)
+    plural = manifest["spec"]["names"]["plural"]
+    wait_until(
+        lambda: plane.admin.request("GET", f"{path}/{plural}").is_success,
+        30,
+        lambda: f"{plural} are not served",
+    )
+
+
+def _put_back(plane: ControlPlane, path: str, before: Manifest) -> None:
+    now = plane.admin.get(path) or before
+    metadata = {key: said for key, said in before["metadata"].items() if key not in _OWN}
+    metadata["resourceVersion"] = now["metadata"]["resourceVersion"]
+    answer = plane.admin.request("PUT", path, {**before, "metadata": metadata})
+    assert answer.is_success, answer.text
+    if "status" in before:
+        plane.admin.patch(f"{path}/status", {"status": before["status"]})
+
+
+# ---- the API server
+
+
+def nobody(on: "BreakCase") -> contextlib.AbstractContextManager[Mapping[str, Any]]:
+    return contextlib.nullcontext({"kubeconfig": on.plane.kubeconfig(server="https://127.0.0.1:9")})
+
+
+@contextlib.contextmanager
+def _behind(on: "BreakCase", change: Callable[[Proxy], None]) -> Iterator[Mapping[str, Any]]:
+    with Proxy(on.plane) as proxy:
+        change(proxy)
+        yield {"kubeconfig": on.plane.kubeconfig(server=proxy.url)}
+
+
+def version(said: str) -> Around:
+    def answer(asked: ProxiedRequest) -> ProxyFault | None:
+        body = json.dumps({"gitVersion": said}).encode()
+        return ProxyFault(code=200, body=body) if asked.path == "/version" else None
+
+    def change(proxy: Proxy) -> None:
+        proxy.choose = answer
+
+    return lambda on: _behind(on, change)
+
+
+def ahead(on: "BreakCase") -> contextlib.AbstractContextManager[Mapping[str, Any]]:
+    def change(proxy: Proxy) -> None:
+        proxy.skew = timedelta(minutes=3)
+
+    return _behind(on, change)
+
+
+@contextlib.contextmanager
+def ending(on: "BreakCase") -> Iterator[Mapping[str, Any]]:
+    """Yield the name of a namespace that stays in the phase Terminating."""
+    name = f"ending-{on.namespace}"
+    on.plane.namespace(name)
+    on.plane.admin.delete(f"/api/v1/namespaces/{name}")
+    yield {"namespace": name}
+
+
+# ---- the operator
+
+
+@contextlib.contextmanager
+def _without_object(plane: ControlPlane, path: str) -> Iterator[None]:
+    before = plane.admin.get(path)
+    assert before is not None
+    plane.admin.delete(path)
+    try:
+        yield
+    finally:
+        metadata = {key: said for key, said in before["metadata"].items() if key not in _OWN}
+        plane.admin.apply({**before, "metadata": metadata})
+        if "status" in before:
+            plane.admin.patch(f"{path}/status", {"status": before["status"]})
+
+
+def without_object(manifest: Manifest) -> Around:
+    path = f"{path_of(manifest)}/{manifest['metadata']['name']}"
+    return lambda on: _without_object(on.plane, path)
+
+
+def without_hook(on: "BreakCase") -> contextlib.AbstractContextManager[None]:
+    return _without_object(on.plane, f"/apis/{_ADMISSION}/{_HOOK}")
+
+
+@contextlib.contextmanager
+def without_operator_and_hook(on: "BreakCase") -> Iterator[None]:
+    """Remove the operator and its webhook, but keep its CRDs."""
+    with without_object(healthy.OPERATOR)(on), without_hook(on):
+        yield
+
+
+def without_account(on: "BreakCase") -> contextlib.AbstractContextManager[None]:
+    return _without_object(on.plane, f"/api/v1/namespaces/{on.namespace}/serviceaccounts/default")
+
+
+@contextlib.contextmanager
+def without_kind(on: "BreakCase") -> Iterator[None]:
+    on.plane.admin.delete(_CRD)
+    wait_until(lambda: on.plane.admin.get(_CRD) is None, 30, lambda: "the kind is left")
+    try:
+        yield
+    finally:
+        on.plane.crds(operator.crds())
+
+
+@contextlib.contextmanager
+def old_kind(on: "BreakCase") -> Iterator[None]:
+    """Replace the CRD with an old version that has no `spec.runPolicy.suspend`."""
+    crd = on.plane.admin.get(_CRD)
+    assert crd is not None
+    (at,) = (number for number, each in enumerate(crd["spec"]["versions"]) if each["name"] == "v1")
+    del crd["spec"]["versions"][at]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][
+        "runPolicy"
+    ]["properties"]["suspend"]
+    on.plane.admin._decode(on.plane.admin.request("PUT", _CRD, crd))
+    try:
+        yield
+    finally:
+        on.plane.crds(operator.crds())
+
+
+def asleep(on: "BreakCase") -> contextlib.AbstractContextManager[Mapping[str, Any]]:
+    """Answer lists of PyTorchJobs with an old job without status, as if no operator reconciled it."""
+    job = build_manifest("kubeflow.org/v1", "PyTorchJob", "left", on.namespace)
+    job["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+    body = json.dumps({"kind": "PyTorchJobList", "items": [job]}).encode()
+
+    def answer(asked: ProxiedRequest) -> ProxyFault | None:
+        is_list = asked.method == "GET" and asked.path.endswith("/pytorchjobs")
+        return ProxyFault(code=200, body=body) if is_list else None
+
+    def change(proxy: Proxy) -> None:
+        proxy.choose = answer
+
+    return _behind(on, change)
+
+
+# ---- admission
+
+
+def _rule(group: str, plural: str) -> Mapping[str, Any]:
+    versions = {"apiGroups": [group], "apiVersions": ["v1"]}
+    return {**versions, "operations": ["CREATE"], "resources": [plural]}
+
+
+def away(namespace: str) -> Manifest:
+    """Return a webhook configuration with an endpoint that refuses connections."""
+    here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    hook = {
+        "name": "away.example.org",
+        "rules": [_rule("kubeflow.org", "pytorchjobs")],
+        "namespaceSelector": here,
+        "clientConfig": {"url": "https://127.0.0.1:9/validate"},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+    }
+    return build_manifest(_ADMISSION, "ValidatingWebhookConfiguration", f"away-{namespace}", webhooks=[hook])
+
+
+def refusing(namespace: str, group: str, plural: str) -> Sequence[Manifest]:
+    """Return an admission policy that rejects all objects with the label of our jobs."""
+    here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    name = f"refuse-{namespace}"
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [_rule(group, plural)], "namespaceSelector": here},
+        "validations": [{"expression": f"!({_OURS})", "message": "not here"}],
+    }
+    bound = {"policyName": name, "validationActions": ["Deny"]}
+    return [
+        build_manifest(_ADMISSION, "ValidatingAdmissionPolicy", name, spec=spec),
+        build_manifest(_ADMISSION, "ValidatingAdmissionPolicyBinding", name, spec=bound),
+    ]
+
+
+def altering(namespace: str, group: str, plural: str, path: str, value: str) -> Sequence[Manifest]:
+    """Return an admission policy that adds `value` at `path` to all objects with the label of our jobs."""
+    here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    name, version = f"alter-{namespace}", "admissionregistration.k8s.io/v1beta1"
+    patch = f'[JSONPatch{{op: "add", path: "{path}", value: {value}}}]'
+    spec = {
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {"resourceRules": [_rule(group, plural)], "namespaceSelector": here},
+        "matchConditions": [{"name": "ours", "expression": _OURS}],
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+    }
+    return [
+        build_manifest(version, "MutatingAdmissionPolicy", name, spec=spec),
+        build_manifest(version, "MutatingAdmissionPolicyBinding", name, spec={"policyName": name}),
+    ]
+
+
+def kueues_webhook(namespace: str) -> Sequence[Manifest]:
+    """Return a policy that suspends jobs with a queue name, as Kueue's PyTorchJob integration does."""
+    alter, bind = altering(namespace, "kubeflow.org", "pytorchjobs", "/spec/runPolicy", '{"suspend": true}')
+    queued = "has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels"
+    only = {"name": "queued", "expression": f"{queued} && !has(object.spec.runPolicy)"}
+    return [{**alter, "spec": {**alter["spec"], "matchConditions": [only]}}, bind]
+
+
+@contextlib.contextmanager
+def secured(on: "BreakCase") -> Iterator[None]:
+    label = {"pod-security.kubernetes.io/enforce": "restricted"}
+    on.plane.admin.patch(f"/api/v1/namespaces/{on.namespace}", {"metadata": {"labels": label}})
+    yield
+
+
+def permitted(namespace: str, account: str) -> Sequence[Manifest]:
+    """Return a ClusterRole with the rights of the tests' own server, and its binding to a service account."""
+    group = "rbac.authorization.k8s.io"
+    name = f"{namespace}-{account}-backend"
+    role = build_manifest(f"{group}/v1", "ClusterRole", name, rules=[dict(rule) for rule in backend.RULES])
+    whom = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+    what = {"apiGroup": group, "kind": "ClusterRole", "name": name}
+    return [role, build_manifest(f"{group}/v1", "ClusterRoleBinding", name, roleRef=what, subjects=[whom])]
+
+
+# ---- nodes
+
+
+def nodes(spec: Mapping[str, Any]) -> Around:
+    """Patch `spec` into the spec of every node, and remove its keys on exit."""
+
+    @contextlib.contextmanager
+    def around(on: "BreakCase") -> Iterator[None]:
+        for name in healthy.NODES:
+            on.plane.admin.patch(f"/api/v1/nodes/{name}", {"spec": dict(spec)})
+        try:
+            yield
+        finally:
+            for name in healthy.NODES:
+                on.plane.admin.patch(f"/api/v1/nodes/{name}", {"spec": dict.fromkeys(spec)})
+
+    return around
+
+
+def nodes_have(
+    devices: Mapping[str, str],
+    allocatable: Mapping[str, str] | None = None,
+    labels: Mapping[str, Any] | None = None,
+) -> Around:
+    """Give every node exactly these devices and labels, and restore the nodes on exit."""
+
+    @contextlib.contextmanager
+    def around(on: "BreakCase") -> Iterator[None]:
+        usual = {"cpu": "32", "memory": "256Gi", "pods": "110"}
+        for name in healthy.NODES:
+            healthy.status(on.plane, name, {**usual, **devices}, {**usual, **devices, **(allocatable or {})})
+            on.plane.admin.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": dict(labels or {})}})
+        try:
+            yield
+        finally:
+            for name in healthy.NODES:
+                back = {"metadata": {"labels": healthy.LABELS}}
+                on.plane.admin.patch(f"/api/v1/nodes/{name}", back)
+                healthy.node(on.plane, name)
+
+    return around
+
+
+def claim(namespace: str, mode: str, phase: str) -> Manifest:
+    spec = {"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}}
+    status = {"phase": phase}
+    return build_manifest("v1", "PersistentVolumeClaim", "data", namespace, spec=spec, status=status)

@@ -1,0 +1,115 @@
+"""A cluster without problems: a real API server and operator, and the objects of the other components."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Final
+
+import yaml
+from rig.api import Manifest, path_of
+from rig.control_plane import ControlPlane
+
+from broken_clusters.manifests import build_manifest, deployment, endpoints, service
+
+FLYTE: Final = "flyte"
+GPU: Final = "nvidia.com/gpu"
+LABELS: Final = {"nvidia.com/gpu.present": "true", "cloud.google.com/gke-accelerator": "nvidia-l4"}
+"""The labels of each node; an example selects one of them."""
+NODES: Final = ("node-0", "node-1")
+OPERATOR: Final = deployment(
+    "training-operator", "kubeflow", "registry.example.org/kubeflow/training-operator:v1.9.3"
+)
+PROPELLER_RUNS: Final = deployment(
+    "flyte-binary", FLYTE, "registry.example.org/flyteorg/flyte-binary-release:v1.16.8"
+)
+_SERVICE_CONFIG: Final = (
+    '{"methodConfig":[{"name":[{}],"waitForReady":true,"retryPolicy":{"maxAttempts":5,"initialBackoff":"0.5s",'
+    '"maxBackoff":"3s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE","CANCELLED"]}}]}'
+)
+CONNECTOR: Final = {
+    "endpoint": "dns:///kfpytorch-backend.flyte.svc.cluster.local:8000",
+    "insecure": True,
+    "defaultTimeout": "60s",
+    "defaultServiceConfig": _SERVICE_CONFIG,
+}
+PROPELLER: Final[Mapping[str, Any]] = {
+    "tasks": {
+        "task-plugins": {
+            "enabled-plugins": ["container", "sidecar", "connector-service"],
+            "default-for-task-types": {"container": "container", "pytorch": "connector-service"},
+        }
+    },
+    "plugins": {
+        "connector-service": {
+            "defaultConnector": CONNECTOR,
+        }
+    },
+}
+
+
+def make(plane: ControlPlane) -> None:
+    """Create all objects of the cluster."""
+    plane.namespace(FLYTE)
+    for manifest in (
+        configuration(PROPELLER),
+        service("kfpytorch-backend", FLYTE, 8000),
+        endpoints("kfpytorch-backend", FLYTE),
+        service("kube-dns", "kube-system", 53, **{"k8s-app": "kube-dns"}),
+        endpoints("kube-dns", "kube-system", **{"k8s-app": "kube-dns"}),
+    ):
+        plane.admin.apply(manifest)
+    deployed(plane, OPERATOR)
+    deployed(plane, PROPELLER_RUNS)
+    for name in NODES:
+        node(plane, name)
+
+
+def configuration(said: Mapping[str, Any]) -> Manifest:
+    """Return the ConfigMap of Flyte, as its chart writes it."""
+    return build_manifest(
+        "v1", "ConfigMap", "flyte-config", FLYTE, data={"000-core.yaml": yaml.safe_dump(dict(said))}
+    )
+
+
+def changed(*path: str, to: Any) -> Manifest:
+    """Return the configuration of Flyte with another value at `path`, or without it if `to` is None."""
+    said: Any = copy.deepcopy(dict(PROPELLER))
+    part = said
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = to
+    if to is None:
+        del part[path[-1]]
+    return configuration(said)
+
+
+def deployed(plane: ControlPlane, manifest: Manifest, ready: int = 1) -> None:
+    """Create a Deployment with the status that its controller would write."""
+    plane.admin.apply(manifest)
+    path = f"{path_of(manifest)}/{manifest['metadata']['name']}/status"
+    amount = ready or None
+    plane.admin.patch(
+        path, {"status": {"replicas": amount, "readyReplicas": amount, "availableReplicas": amount}}
+    )
+
+
+def node(plane: ControlPlane, name: str, **has: str) -> None:
+    """Create a ready node, by default with eight GPUs."""
+    amounts = {"cpu": "32", "memory": "256Gi", "pods": "110", GPU: "8", **has}
+    labels = {"kubernetes.io/hostname": name, **LABELS}
+    manifest = build_manifest("v1", "Node", name, labels=labels)
+    if plane.admin.get(f"/api/v1/nodes/{name}") is None:
+        plane.admin.create(manifest)
+    # No controller runs here that would remove the taint of a new node.
+    plane.admin.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
+    status(plane, name, amounts, amounts)
+
+
+def status(
+    plane: ControlPlane, name: str, capacity: Mapping[str, str], allocatable: Mapping[str, str]
+) -> None:
+    """Write the status that the node's kubelet would write."""
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "is ready"}
+    # A merge patch keeps keys that it does not name.
+    gone = dict.fromkeys((GPU, "nvidia.com/mig-1g.10gb"))
+    said = {"capacity": {**gone, **capacity}, "allocatable": {**gone, **allocatable}, "conditions": [ready]}
+    plane.admin.patch(f"/api/v1/nodes/{name}/status", {"status": said})

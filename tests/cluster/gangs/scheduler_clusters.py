@@ -1,0 +1,207 @@
+"""Clusters with one gang scheduler each, and the platform settings that select it.
+
+Each cluster has four nodes with four GPUs each. If it has queues, one has all GPUs and one has half of them.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rig import backend, fake_nodes, kueue, operator, scheduling, yunikorn
+from rig.control_plane import MUTATING, ControlPlane, Options
+from rig.process import Process
+
+from gangs import installation
+
+GPU: Final = "nvidia.com/gpu"
+NAMESPACE: Final = "gangs"
+_NODES, _EACH = 4, 4
+LIMIT: Final = 8
+"""The GPU limit of the smaller queue."""
+_ROOM: Final = {"cpu": "100", "memory": "500Gi"}
+GANGED: Final = f"--gang-scheduler-name={scheduling.COSCHEDULING}"
+"""With this flag, the training operator creates a PodGroup for every job."""
+LOW, HIGH = "low", "high"
+_PRIORITIES: Final = {LOW: 1, HIGH: 1000}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """The configuration of an admin: a cluster and the gang settings."""
+
+    ground: str
+    gang: Mapping[str, str]
+    """The section `kfpytorch.gang` of the settings."""
+    smaller: str = ""
+    """The queue with half of the GPUs."""
+    alone: Mapping[str, Any] = field(default_factory=dict)
+    """The pod template with which the same scheduler schedules pods one by one."""
+
+    like: str = ""
+    """The platform that detection selects, if the settings leave it to detection."""
+    shows: Sequence[dict[str, Any]] = ()
+    """Objects of the cluster by which the scheduler is detected."""
+
+    @property
+    def name(self) -> str:
+        """The name of the platform in the table of messages."""
+        if self.like:
+            return self.like
+        said = [self.gang[key] for key in ("scheduler", "style") if key in self.gang]
+        return "-".join([*said, "kueue"] if "local-queue" in self.gang else said) or "none"
+
+
+PLATFORMS: Final[Mapping[str, Platform]] = {
+    "none": Platform(ground="coscheduling", gang={}),
+    "coscheduling-plugin": Platform(
+        ground="coscheduling", gang={"scheduler": "coscheduling", "style": "plugin"}
+    ),
+    "coscheduling-operator": Platform(
+        ground="coscheduling", gang={"scheduler": "coscheduling", "style": "operator"}
+    ),
+    "auto-coscheduling-plugin": Platform(
+        ground="coscheduling",
+        gang={"scheduler": "auto"},
+        like="coscheduling-plugin",
+        shows=installation.deployment(),
+    ),
+    "auto-coscheduling-operator": Platform(
+        ground="coscheduling",
+        gang={"scheduler": "auto"},
+        like="coscheduling-operator",
+        shows=installation.deployment(GANGED),
+    ),
+    "yunikorn": Platform(
+        ground="yunikorn",
+        gang={"scheduler": "yunikorn", "queue": "root.team"},
+        smaller="root.smaller",
+        alone={
+            "metadata": {"labels": {yunikorn.QUEUE: "root.team"}},
+            "spec": {"schedulerName": yunikorn.NAME},
+        },
+    ),
+    "auto-yunikorn": Platform(
+        ground="yunikorn",
+        gang={"scheduler": "auto", "queue": "root.team"},
+        like="yunikorn",
+        shows=installation.yunikorns_webhook(NAMESPACE),
+    ),
+    "kueue": Platform(ground="kueue", gang={"scheduler": "kueue", "queue": "team"}, smaller="smaller"),
+    # Kueue admits a job, and coscheduling binds its pods.
+    "coscheduling-plugin-kueue": Platform(
+        ground="kueue", gang={"scheduler": "coscheduling", "style": "plugin", "local-queue": "team"}
+    ),
+    # An unobserved operator may create PodGroups itself, so detection selects only the queue.
+    "auto-kueue": Platform(ground="kueue", gang={"scheduler": "auto", "queue": "team"}, like="kueue"),
+    "auto-both": Platform(
+        ground="kueue",
+        gang={"scheduler": "auto", "local-queue": "team"},
+        like="coscheduling-plugin-kueue",
+        shows=installation.deployment(),
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """One cluster and its training operator."""
+
+    plane: ControlPlane
+    operator: Process
+
+    @contextlib.contextmanager
+    def grouping(self) -> Iterator[None]:
+        """Restart the operator so that it creates a PodGroup for every job; undo this on exit."""
+        self.operator.stop()
+        self.operator.command.append(GANGED)
+        self.operator.start()
+        try:
+            yield
+        finally:
+            self.operator.stop()
+            self.operator.command.remove(GANGED)
+            self.operator.start()
+
+
+class Grounds:
+    """The clusters; a context manager that starts each on first use and stops the last one.
+
+    Only one cluster runs at a time. Linux allows 128 inotify instances per user, and each cluster uses about
+    twelve.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stack = contextlib.ExitStack()
+        self._started: dict[str, Ground] = {}
+
+    def __enter__(self) -> "Grounds":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def __getitem__(self, name: str) -> Ground:
+        if name not in self._started:
+            self._stack.close()
+            self._started.clear()
+            self._started[name] = self._stack.enter_context(started(name, self._folder / name))
+        return self._started[name]
+
+
+@contextlib.contextmanager
+def started(name: str, folder: Path) -> Iterator[Ground]:
+    """Start the cluster with this name."""
+    with ControlPlane(folder, Options(api_server=MUTATING)) as plane:
+        process = operator.start(plane)
+        fake_nodes.start(plane, _NODES, {GPU: str(_EACH)})
+        plane.namespace(NAMESPACE)
+        backend.permit(plane)
+        for priority, value in _PRIORITIES.items():
+            plane.admin.apply(_priority(priority, value))
+        _STARTS[name](plane)
+        yield Ground(plane=plane, operator=process)
+
+
+def _priority(name: str, value: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+    }
+
+
+def _coscheduling(plane: ControlPlane) -> None:
+    scheduling.start(plane)
+
+
+def _yunikorn(plane: ControlPlane) -> None:
+    fifo = {"application.sort.policy": "fifo"}
+    limit = {"max": {GPU: str(LIMIT)}}
+    queues = [
+        {"name": "team", "properties": fifo},
+        {"name": "smaller", "properties": fifo, "resources": limit},
+    ]
+    yunikorn.start(plane, queues, "root.team")
+
+
+def _kueue(plane: ControlPlane) -> None:
+    scheduling.start(plane)
+    kueue.start(plane)
+    for name, gpus in (("team", _NODES * _EACH), ("smaller", LIMIT)):
+        preempts = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+        for manifest in kueue.quota(name, {**_ROOM, GPU: str(gpus)}, **preempts):
+            plane.admin.apply(manifest)
+        plane.admin.apply(kueue.local_queue(NAMESPACE, name, name))
+    for name, value in _PRIORITIES.items():
+        plane.admin.apply(kueue.priority(name, value))
+
+
+_STARTS: Final[Mapping[str, Callable[[ControlPlane], None]]] = {
+    "coscheduling": _coscheduling,
+    "kueue": _kueue,
+    "yunikorn": _yunikorn,
+}

@@ -1,0 +1,1 @@
+"""Runs the same tasks with Flyte's own plugin and with ours, side by side on one cluster."""

@@ -1,0 +1,161 @@
+"""Writes the statuses of pods as kubelets do.
+
+The program of a pod can run as a process of this machine, so that its outputs in the store are real.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import httpx
+from rig.api import Api, Manifest, pods
+from rig.process import wait_until
+
+from go_comparison.platforms import Run
+
+Act: TypeAlias = Callable[[Api, Manifest], None]
+_HERE: Final = Path(__file__).parents[1]
+_ROLE: Final = "training.kubeflow.org/replica-type"
+# Pods that live shorter than the operator can observe are not part of the comparison.
+_LIFE: Final = 2
+_PATIENCE: Final = 120
+
+
+def play(runs: Sequence[Run], acts: Mapping[str, Act], is_enough: Callable[[], bool]) -> None:
+    """Apply the act of its role to every new pod of these executions, until `is_enough` returns True."""
+    seen: set[str] = set()
+    with ThreadPoolExecutor() as pool:
+        acting: list[Future[None]] = []
+
+        def is_done() -> bool:
+            for run in runs:
+                for pod in run.pods():
+                    role, uid = pod["metadata"]["labels"][_ROLE], pod["metadata"]["uid"]
+                    if uid not in seen and pod["spec"].get("nodeName"):
+                        seen.add(uid)
+                        acting.append(pool.submit(acts[role], run.side.plane.admin, pod))
+            return is_enough()
+
+        wait_until(is_done, _PATIENCE, lambda: str([(run.phases(), run.jobs(), run.pods()) for run in runs]))
+    for each in acting:
+        each.result()
+
+
+def runs(api: Api, pod: Manifest) -> None:
+    """Let the pod run until it is deleted."""
+    _begins(api, pod)
+
+
+def runs_its_program(api: Api, pod: Manifest) -> None:
+    """Run the program of the pod, and let the pod end with its exit code."""
+    began = _begins(api, pod)
+    container = pod["spec"]["containers"][0]
+    here = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(_HERE)}
+    ended = subprocess.run(
+        [*container.get("command", ()), *container.get("args", ())],
+        env={**os.environ, **_environment(pod, container), **here},
+        cwd=_HERE,
+        capture_output=True,
+        check=False,
+    )
+    _ends(api, pod, _Ended(began, ended.returncode, "Error" if ended.returncode else "Completed"))
+
+
+def is_killed_for_its_memory(api: Api, pod: Manifest) -> None:
+    """Let the pod run for a while, and let it end as OOMKilled."""
+    began = _begins(api, pod)
+    time.sleep(_LIFE)
+    _ends(api, pod, _Ended(began, 137, "OOMKilled"))
+
+
+def is_preempted(api: Api, pod: Manifest) -> None:
+    """Let the pod run for a while, and preempt it: set its DisruptionTarget condition and delete it."""
+    began = _begins(api, pod)
+    time.sleep(_LIFE)
+    disruption = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": "default-scheduler: preempting to accommodate a higher priority pod",
+        "lastTransitionTime": _format_now(),
+    }
+    _ends(api, pod, _Ended(began, 143, "Error"), disruption)
+    metadata = pod["metadata"]
+    api.delete(pods(metadata["namespace"], metadata["name"]))
+
+
+def has_no_image(api: Api, pod: Manifest) -> None:
+    """Let the pod wait in ImagePullBackOff."""
+    image = pod["spec"]["containers"][0]["image"]
+    waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}": not found'}
+    _write(api, pod, {"phase": "Pending", "startTime": _format_now()}, {"waiting": waiting})
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """The start time, exit code and reason of a terminated container."""
+
+    began: str
+    code: int
+    reason: str
+
+
+def _begins(api: Api, pod: Manifest) -> str:
+    """Set the container to running, and return its start time."""
+    began = _format_now()
+    _write(api, pod, {"phase": "Running", "startTime": began}, {"running": {"startedAt": began}})
+    return began
+
+
+def _ends(api: Api, pod: Manifest, how: _Ended, *conditions: Manifest) -> None:
+    terminated = {
+        "exitCode": how.code,
+        "reason": how.reason,
+        "startedAt": how.began,
+        "finishedAt": _format_now(),
+    }
+    phase: Manifest = {"phase": "Failed" if how.code else "Succeeded"}
+    if conditions:
+        phase["conditions"] = list(conditions)
+    _write(api, pod, phase, {"terminated": terminated})
+
+
+def _environment(pod: Manifest, container: Manifest) -> Mapping[str, str]:
+    """Return the environment of a container. Every reference to the downward API gets the pod name."""
+    name = pod["metadata"]["name"]
+    return {
+        each["name"]: each.get("value", "" if "valueFrom" not in each else name) for each in container["env"]
+    }
+
+
+def _write(api: Api, pod: Manifest, status: Manifest, state: Manifest) -> None:
+    container = pod["spec"]["containers"][0]
+    told = {
+        "name": container["name"],
+        "image": container["image"],
+        "imageID": "",
+        "ready": "running" in state,
+        "restartCount": 0,
+        "state": state,
+    }
+    metadata = pod["metadata"]
+    path = pods(metadata["namespace"], metadata["name"])
+    answer = api.request(
+        "PATCH",
+        f"{path}/status",
+        {"status": {**status, "containerStatuses": [told]}},
+        headers={"Content-Type": "application/merge-patch+json"},
+    )
+    # The pod may have been deleted with its job.
+    assert answer.is_success or answer.status_code == httpx.codes.NOT_FOUND, answer.text
+
+
+def _format_now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

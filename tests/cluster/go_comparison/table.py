@@ -1,0 +1,84 @@
+"""Writes the comparison page, docs/explanation/comparison-with-the-go-plugin.md."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from rig.audit import Call
+from rig.control_plane import BACKEND, PROPELLER
+from rig.images import REPOSITORY
+
+from go_comparison.records import ComparisonRecord
+
+_NAMES: Final = re.compile(r"\bf[0-9a-f]{19}(-n0-\d)?(-[0-9a-f]{12})?")
+# Keep the end of a traceback, which contains the error.
+_LONGEST: Final = 260
+_NOT_TOLD: Final = {"QUEUED"}
+
+
+def page(pairs: Mapping[str, tuple[ComparisonRecord, ComparisonRecord]], calls: Sequence[Call]) -> str:
+    """Return the tables of messages and of cost, and the requests of our server that concern no task."""
+    others = Counter(each.verb for each in calls if each.user == BACKEND and not each.name)
+    besides = ", ".join(f"{count} {verb}" for verb, count in sorted(others.items()))
+    return (
+        "\n".join(
+            [*_words(pairs), "", *_figures(pairs), "", f"Besides, about no task: {besides or 'nothing'}."]
+        )
+        + "\n"
+    )
+
+
+def _words(pairs: Mapping[str, tuple[ComparisonRecord, ComparisonRecord]]) -> Iterator[str]:
+    yield "| what happens | Flyte's own plugin | ours |"
+    yield "|---|---|---|"
+    for what, pair in pairs.items():
+        yield "| " + " | ".join([what, *map(_format_record, pair)]) + " |"
+
+
+def _format_record(told: ComparisonRecord) -> str:
+    """Return the phases with their times and messages."""
+    # Every task has these phases.
+    news = [each for each in told.shown if each.phase not in _NOT_TOLD]
+    cells = []
+    for each in news:
+        text = _shortened(each.message or each.reason)
+        cells.append(f"{each.phase}, {each.at - told.created:.0f} s" + (text and f": {text}"))
+    return "<br>".join(cells) or "nothing"
+
+
+def _shortened(message: str) -> str:
+    text = " ".join(
+        _NAMES.sub("JOB", message.replace(f"{REPOSITORY}/", ""))
+        .replace("|", "\\|")
+        .replace("<", "&lt;")
+        .split()
+    )
+    return text if len(text) <= _LONGEST else "… " + text[-_LONGEST:]
+
+
+def _figures(pairs: Mapping[str, tuple[ComparisonRecord, ComparisonRecord]]) -> Iterator[str]:
+    yield "| what happens | until the last phase | API calls | pods that run on | attempts |"
+    yield "|---|---|---|---|---|"
+    for what, (theirs, ours) in pairs.items():
+        calls = [
+            theirs.count_requests(PROPELLER),
+            ours.count_requests(PROPELLER) + ours.count_requests(BACKEND),
+        ]
+        cells = [
+            f"{_seconds(theirs)}, {_seconds(ours)}{_ratio(theirs.took, ours.took)}",
+            f"{calls[0]}, {ours.count_requests(PROPELLER)} + {ours.count_requests(BACKEND)}{_ratio(*calls)}",
+            f"{theirs.running}, {ours.running}",
+            f"{theirs.attempts}, {ours.attempts}",
+        ]
+        yield "| " + " | ".join([what, *cells]) + " |"
+
+
+def _seconds(told: ComparisonRecord) -> str:
+    if told.took is not None:
+        return f"{told.took:.1f} s"
+    return "none" if told.gone_after is None else f"none (gone {told.gone_after:.1f} s after the abort)"
+
+
+def _ratio(theirs: float | None, ours: float | None) -> str:
+    return f" ({ours / theirs:.2f})" if theirs and ours else ""

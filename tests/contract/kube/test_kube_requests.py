@@ -1,0 +1,465 @@
+"""Requests to a cluster and the results of API errors for the caller."""
+
+import asyncio
+import contextlib
+from types import MappingProxyType
+
+import pytest
+from kube_server import Fault, served
+from kube_world import JOBS, NAME, PODS, apply, job, opened, options, pod, wait_until
+
+from backend_plugin.core import rejection
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, Misconfigured, ObjectName
+
+TEMPLATES = ("", "podtemplates")
+CREATE_RULE = "{apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [create]}"
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        yield server
+
+
+def run_with_cluster(server, tmp_path, ask, **said):
+    async def all_of_it():
+        async with opened(options(server, tmp_path, **said)) as cluster:
+            return await ask(cluster)
+
+    return asyncio.run(all_of_it())
+
+
+def create_job(server, tmp_path, manifest=None, **said):
+    return run_with_cluster(server, tmp_path, lambda cluster: cluster.create(manifest or job()), **said)
+
+
+def list_names(server):
+    return [key[3] for key in server.objects.now]
+
+
+# ---- create
+
+
+def test_a_job_is_made_as_it_was_written(server, tmp_path):
+    made = create_job(server, tmp_path, MappingProxyType(job()))
+    assert made["metadata"]["uid"].startswith("uid-")
+    assert server.bodies == [job()]
+    assert server.asked == ["POST /apis/kubeflow.org/v1/namespaces/ns/pytorchjobs"]
+
+
+@pytest.mark.parametrize(
+    ("arrange", "message"),
+    [
+        (
+            lambda objects: objects.namespaces.clear(),
+            'namespaces "ns" not found; create the namespace, as Flyte does for each project and domain',
+        ),
+        (
+            lambda objects: objects.namespaces.update(ns="Terminating"),
+            "unable to create new content in namespace ns because it is being terminated; run it in another "
+            "project or domain, or after the namespace exists again",
+        ),
+    ],
+    ids=["no namespace", "terminating"],
+)
+def test_a_namespace_that_is_missing_may_come_back(server, tmp_path, arrange, message):
+    server.do(arrange)
+    with pytest.raises(Misconfigured) as caught:
+        create_job(server, tmp_path)
+    assert str(caught.value).endswith(message)
+    assert server.asked == ["POST /apis/kubeflow.org/v1/namespaces/ns/pytorchjobs"]
+
+
+def test_a_full_quota_is_reported_in_the_words_of_the_cluster(server, tmp_path):
+    server.do(lambda objects: setattr(objects, "quota", "exceeded quota: q, requested: pods=1"))
+    with pytest.raises(RequestRejected) as caught:
+        create_job(server, tmp_path)
+    message = f'pytorchjobs.kubeflow.org "{NAME}" is forbidden: exceeded quota: q, requested: pods=1'
+    assert (caught.value.code, caught.value.message) == (403, message)
+    assert rejection.is_transient(403, message)
+
+
+def test_a_field_that_the_cluster_does_not_know_is_refused(server, tmp_path):
+    manifest = job(spec={"pytorchReplicaSpecs": {}, "colour": "red"})
+    with pytest.raises(RequestRejected, match=r"unknown field .spec[.]colour"):
+        create_job(server, tmp_path, manifest)
+    assert list_names(server) == []
+
+
+def test_who_hears_nothing_more_says_what_he_heard(server, tmp_path):
+    status = {"kind": "Status", "message": "the store has no leader", "code": 503}
+    server.faults += [Fault("POST", code=503, status=status), Fault("POST", hang=9)]
+    with pytest.raises(ClusterUnavailable, match="503 ServiceUnavailable: the store has no leader"):
+        create_job(server, tmp_path, patience=1.0)
+
+
+def test_without_an_operator_it_says_so(server, tmp_path):
+    del server.groups["kubeflow.org"]
+    with pytest.raises(Misconfigured, match="install the training-operator"):
+        create_job(server, tmp_path)
+
+
+def test_a_missing_permission_is_said_with_its_rule(server, tmp_path, caplog):
+    server.forbidden.add("create pytorchjobs")
+
+    async def twice(cluster):
+        for _ in range(2):
+            with pytest.raises(Misconfigured) as caught:
+                await cluster.create(job())
+            assert CREATE_RULE in str(caught.value)
+
+    run_with_cluster(server, tmp_path, twice)
+    assert sum("a permission is missing" in each.message for each in caplog.records) == 1
+
+
+IN_USE = {
+    "kind": "Status",
+    "reason": "Conflict",
+    "message": 'Operation cannot be fulfilled on resourcequotas "q": the object has been modified',
+}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("POST", code=429, headers={"Retry-After": "1"}),
+        Fault("POST", code=500),
+        Fault("POST", code=503, body=b"upstream connect error"),
+        Fault("POST", code=409, status=IN_USE),
+        Fault("POST", reset="before"),
+    ],
+    ids=["429", "500", "503", "quota in use", "reset"],
+)
+def test_what_passes_soon_is_waited_for(server, tmp_path, fault):
+    fault.times = 2
+    server.faults.append(fault)
+    assert create_job(server, tmp_path)["metadata"]["name"] == NAME
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("POST", code=429, headers={"Retry-After": "60"}),
+        Fault("POST", code=503),
+        Fault("POST", reset="before"),
+        Fault("POST", hang=30),
+        Fault("POST", code=403, body=b"<html>blocked by a proxy</html>"),
+        Fault("POST", code=302, headers={"Location": "/login"}),
+    ],
+    ids=["429", "503", "reset", "time-out", "proxy", "login"],
+)
+def test_what_does_not_pass_in_time_is_left_to_the_caller(server, tmp_path, fault):
+    fault.times = 1_000
+    server.faults.append(fault)
+    with pytest.raises(ClusterUnavailable):
+        create_job(server, tmp_path, patience=0.6)
+    assert list_names(server) == []
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault("POST", reset="after"), Fault("POST", truncate=True)], ids=["reset", "truncated"]
+)
+def test_a_job_that_was_made_though_nobody_heard_of_it_is_found(server, tmp_path, fault):
+    server.faults.append(fault)
+
+    async def check(cluster):
+        with pytest.raises(AlreadyExists):
+            await cluster.create(job())
+        return await cluster.get(ObjectName(namespace="ns", name=NAME))
+
+    assert run_with_cluster(server, tmp_path, check)["metadata"]["name"] == NAME
+    assert list_names(server) == [NAME]
+
+
+def test_one_jobs_trouble_delays_no_other(server, tmp_path):
+    server.faults.append(Fault("POST", path="/slow/", times=1_000, hang=30))
+    server.objects.namespaces["slow"] = "Active"
+    slow = job()
+    slow["metadata"]["namespace"] = "slow"
+
+    async def check(cluster):
+        hanging = [asyncio.create_task(cluster.create(slow)) for _ in range(200)]
+        await asyncio.sleep(0.5)
+        await asyncio.wait_for(cluster.create(job()), 2)
+        assert not any(task.done() for task in hanging)
+        for task in hanging:
+            task.cancel()
+        await asyncio.gather(*hanging, return_exceptions=True)
+
+    run_with_cluster(server, tmp_path, check)
+    assert list_names(server) == [NAME]
+
+
+# ---- get, patch, delete
+
+
+def test_a_job_is_found_or_certainly_not_there(server, tmp_path):
+    uid = server.do(apply(JOBS, job()))["metadata"]["uid"]
+
+    async def check(cluster):
+        found = await cluster.get(ObjectName(namespace="ns", name=NAME, uid=uid))
+        assert found["metadata"]["uid"] == uid
+        assert await cluster.get(ObjectName(namespace="ns", name=NAME, uid="another")) is None
+        assert await cluster.get(ObjectName(namespace="ns", name="other")) is None
+
+    run_with_cluster(server, tmp_path, check)
+
+
+@pytest.mark.parametrize("name", [f"{NAME}/status", f"{NAME}?x", f"{NAME}#x", f"{NAME}\n", ".", ""])
+def test_what_is_no_name_leads_nowhere(server, tmp_path, name):
+    server.do(apply(JOBS, job()))
+
+    async def check(cluster):
+        for no_job in (ObjectName(namespace="ns", name=name), ObjectName(namespace=name, name=NAME)):
+            assert await cluster.get(no_job) is None
+            await cluster.patch(no_job, {"spec": {}})
+            await cluster.delete(no_job)
+        assert await cluster.list_pod_templates(["ns"], name) == []
+        with pytest.raises(RequestRejected, match="not a name of a namespace"):
+            await cluster.create({**job(), "metadata": {"name": NAME, "namespace": f"ns/{name}"}})
+
+    run_with_cluster(server, tmp_path, check)
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("arrange", ["no resource", "no permission", "away"])
+def test_nobody_says_that_a_job_is_gone_but_the_cluster(server, tmp_path, arrange):
+    if arrange == "no resource":
+        del server.groups["kubeflow.org"]
+    elif arrange == "no permission":
+        server.forbidden.add("get pytorchjobs")
+    else:
+        server.stop()
+
+    async def check(cluster):
+        with pytest.raises(ClusterUnavailable):
+            await cluster.get(ObjectName(namespace="ns", name=NAME))
+
+    run_with_cluster(server, tmp_path, check, patience=2)
+
+
+def test_a_patch_is_merged_into_the_very_job(server, tmp_path):
+    uid = server.do(apply(JOBS, job()))["metadata"]["uid"]
+
+    async def check(cluster):
+        patch = {"metadata": {"annotations": {"a": "b"}}}
+        await cluster.patch(ObjectName(namespace="ns", name=NAME, uid="another"), patch)
+        assert "annotations" not in server.objects.get((*JOBS, "ns", NAME))["metadata"]
+        await cluster.patch(ObjectName(namespace="ns", name=NAME, uid=uid), patch)
+        assert server.objects.get((*JOBS, "ns", NAME))["metadata"]["annotations"] == {"a": "b"}
+        await cluster.patch(ObjectName(namespace="ns", name="other"), patch)
+
+    run_with_cluster(server, tmp_path, check)
+
+
+def test_a_patch_may_be_refused_and_wants_a_permission(server, tmp_path):
+    server.do(apply(JOBS, job()))
+    status = {"kind": "Status", "message": "spec: Invalid value", "reason": "Invalid", "code": 422}
+    server.faults.append(Fault("PATCH", code=422, status=status))
+
+    async def check(cluster):
+        with pytest.raises(RequestRejected, match="Invalid value"):
+            await cluster.patch(ObjectName(namespace="ns", name=NAME), {"spec": {}})
+        server.forbidden.add("patch pytorchjobs")
+        with pytest.raises(ClusterUnavailable, match=r"a Role in namespace ns: .*verbs: .patch."):
+            await cluster.patch(ObjectName(namespace="ns", name=NAME), {"spec": {}})
+
+    run_with_cluster(server, tmp_path, check, namespaces=("ns",))
+
+
+def test_only_the_job_that_is_meant_is_deleted(server, tmp_path):
+    uid = server.do(apply(JOBS, job()))["metadata"]["uid"]
+
+    async def check(cluster):
+        await cluster.delete(ObjectName(namespace="ns", name=NAME, uid="another"))
+        assert list_names(server) == [NAME]
+        await cluster.delete(ObjectName(namespace="ns", name=NAME, uid=uid))
+        assert list_names(server) == []
+        await cluster.delete(ObjectName(namespace="ns", name=NAME, uid=uid))
+
+    run_with_cluster(server, tmp_path, check)
+    how = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+    assert server.bodies[1] == {**how, "preconditions": {"uid": uid}}
+
+
+def test_finalizers_are_left_alone(server, tmp_path):
+    manifest = job()
+    manifest["metadata"]["finalizers"] = ["a/b"]
+    server.do(apply(JOBS, manifest))
+    run_with_cluster(server, tmp_path, lambda cluster: cluster.delete(ObjectName(namespace="ns", name=NAME)))
+    assert server.objects.get((*JOBS, "ns", NAME))["metadata"]["deletionTimestamp"]
+
+
+def test_a_pod_is_deleted_and_may_be_gone(server, tmp_path):
+    server.do(apply(PODS, pod()))
+
+    async def check(cluster):
+        for _ in range(2):
+            await cluster.delete_pod(ObjectName(namespace="ns", name=f"{NAME}-master-0"))
+
+    run_with_cluster(server, tmp_path, check)
+    assert list_names(server) == []
+
+
+def test_a_pod_that_is_stopped_has_a_deadline_and_keeps_its_object(server, tmp_path):
+    uid = server.do(apply(PODS, pod()))["metadata"]["uid"]
+    name = f"{NAME}-master-0"
+
+    async def ask(cluster):
+        await cluster.stop_pod(ObjectName(namespace="ns", name=name, uid="another"))
+        assert "activeDeadlineSeconds" not in server.objects.get((*PODS, "ns", name))["spec"]
+        await cluster.stop_pod(ObjectName(namespace="ns", name=name, uid=uid))
+        assert server.objects.get((*PODS, "ns", name))["spec"]["activeDeadlineSeconds"] == 1
+        await cluster.stop_pod(ObjectName(namespace="ns", name="gone"))
+        server.forbidden.add("patch pods")
+        with pytest.raises(Misconfigured, match=r"verbs: .patch."):
+            await cluster.stop_pod(ObjectName(namespace="ns", name=name))
+
+    run_with_cluster(server, tmp_path, ask)
+
+
+def test_pod_templates_are_found_in_each_namespace(server, tmp_path):
+    template = {"metadata": {"name": "gpu", "namespace": "platform"}, "template": {}}
+    server.do(apply(TEMPLATES, template))
+
+    async def check(cluster):
+        found = await cluster.list_pod_templates(["ns", "platform"], "gpu")
+        assert [each["metadata"]["namespace"] for each in found] == ["platform"]
+        server.forbidden.add("get podtemplates")
+        with pytest.raises(ClusterUnavailable, match=r"resources: .podtemplates., verbs: .get."):
+            await cluster.list_pod_templates(["ns", "platform"], "gpu")
+
+    run_with_cluster(server, tmp_path, check)
+
+
+def test_a_question_that_is_given_up_leaves_nothing_behind(server, tmp_path):
+    server.faults.append(Fault("POST", hang=30))
+
+    async def check(cluster):
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(cluster.create(job()), 0.2)
+
+    run_with_cluster(server, tmp_path, check)
+
+
+def test_after_the_end_nothing_is_asked(server, tmp_path):
+    async def check(cluster):
+        await cluster.close()
+        with pytest.raises(ClusterUnavailable):
+            await cluster.get(ObjectName(namespace="ns", name=NAME))
+
+    run_with_cluster(server, tmp_path, check, patience=0.3)
+
+
+def test_clocks_that_differ_mean_nothing(server, tmp_path):
+    late = {"Retry-After": "1", "Date": "Thu, 01 Jan 1970 00:00:00 GMT"}
+    server.faults.append(Fault("POST", code=429, headers=late))
+    late = {"Retry-After": "Thu, 01 Jan 2099 00:00:00 GMT", "Date": "Thu, 01 Jan 2099 00:00:00 GMT"}
+    server.faults.append(Fault("POST", code=429, headers=late))
+    assert create_job(server, tmp_path)["metadata"]["name"] == NAME
+
+
+@contextlib.asynccontextmanager
+async def under_way(many, seen):
+    """Start requests that hang, and yield them when the maximum number is being sent."""
+    tasks = [asyncio.ensure_future(each) for each in many]
+    try:
+        await wait_until(seen)
+        yield tasks
+        assert not any(each.done() for each in tasks)
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def asked_for(server, method):
+    return sum(each.startswith(method) for each in server.asked)
+
+
+def build_names(number):
+    return [ObjectName(namespace="ns", name=f"j{index}") for index in range(number)]
+
+
+@pytest.mark.parametrize(("method", "most"), [("PATCH", 12), ("DELETE", 48)])
+def test_what_goes_on_behind_the_calls_holds_up_no_new_job(server, tmp_path, method, most):
+    server.faults.append(Fault(method, hang=60, times=1_000))
+
+    async def check(cluster):
+        many = {
+            "PATCH": lambda name: cluster.patch(name, {"spec": {}}),
+            "DELETE": lambda name: cluster.delete(name, awaited=True),
+        }
+        async with under_way(
+            [many[method](name) for name in build_names(200)], lambda: asked_for(server, method) >= most
+        ):
+            made = await asyncio.wait_for(cluster.create(job()), 3)
+            assert asked_for(server, method) == most
+        return made
+
+    assert run_with_cluster(server, tmp_path, check)["metadata"]["name"] == NAME
+
+
+def test_what_nobody_waits_for_holds_up_no_abort_and_no_cancelling(server, tmp_path):
+    server.do(apply(JOBS, job()))
+    server.faults += [
+        Fault("PATCH", path="/j", hang=60, times=1_000),
+        Fault("DELETE", path="/j", hang=60, times=1_000),
+    ]
+    name = ObjectName(namespace="ns", name=NAME)
+
+    async def check(cluster):
+        edits = [cluster.patch(each, {"spec": {}}) for each in build_names(100)]
+        leftovers = [cluster.delete(each) for each in build_names(100)]
+        pods = [cluster.delete_pod(each) for each in build_names(100)]
+        seen = lambda: asked_for(server, "PATCH") + asked_for(server, "DELETE") >= 12  # noqa: E731
+        async with under_way([*edits, *leftovers, *pods], seen):
+            assert asked_for(server, "PATCH") + asked_for(server, "DELETE") == 12
+            cancelled = {"metadata": {"labels": {"a": "b"}}}
+            await asyncio.wait_for(cluster.patch(name, cancelled, awaited=True), 3)
+            await asyncio.wait_for(cluster.delete(name, awaited=True), 3)
+
+    run_with_cluster(server, tmp_path, check)
+    assert list_names(server) == []
+
+
+def test_who_waits_for_hundreds_before_him_is_not_given_up(server, tmp_path):
+    """Twelve concurrent requests of 0.2 s each: the API server is slow but always responds."""
+    server.do(apply(JOBS, job()))
+    server.faults.append(Fault("PATCH", hang=0.2, times=1_000))
+    name = ObjectName(namespace="ns", name=NAME)
+
+    async def check(cluster):
+        await asyncio.gather(*(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}) for _ in range(256)))
+
+    run_with_cluster(server, tmp_path, check, patience=0.6)
+    assert asked_for(server, "PATCH") == 256
+
+
+def test_what_hangs_in_one_namespace_holds_up_nothing_of_another(server, tmp_path):
+    server.do(apply(JOBS, job()))
+    server.faults.append(Fault("PATCH", path="/namespaces/slow/", hang=60, times=1_000))
+    slow = [ObjectName(namespace="slow", name=name.name) for name in build_names(100)]
+    name = ObjectName(namespace="ns", name=NAME)
+
+    async def check(cluster):
+        edits = [cluster.patch(each, {"spec": {}}) for each in slow]
+        async with under_way(edits, lambda: asked_for(server, "PATCH") >= 12):
+            await asyncio.wait_for(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}), 3)
+
+    run_with_cluster(server, tmp_path, check)
+
+
+def test_who_is_to_ask_again_holds_up_nobody_meanwhile(server, tmp_path):
+    server.do(apply(JOBS, job()))
+    server.faults.append(Fault("PATCH", path="/j", code=503, times=10_000))
+    name = ObjectName(namespace="ns", name=NAME)
+
+    async def check(cluster):
+        edits = [cluster.patch(each, {"spec": {}}) for each in build_names(100)]
+        async with under_way(edits, lambda: asked_for(server, "PATCH") >= 100):
+            await asyncio.wait_for(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}), 3)
+
+    run_with_cluster(server, tmp_path, check)

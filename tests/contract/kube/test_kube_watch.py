@@ -1,0 +1,455 @@
+"""Records are complete and correct despite failures of lists and watches."""
+
+import asyncio
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+from kube_objects import expired
+from kube_server import Fault, served
+from kube_world import (
+    EVENTS,
+    JOBS,
+    NAME,
+    PODS,
+    Heard,
+    apply,
+    event,
+    following,
+    job,
+    opened,
+    options,
+    pod,
+    remove,
+    wait_until,
+)
+from kubernetes_messages import frame
+
+from backend_plugin.core.observed import Pod, PodGroup
+from kfpytorch_idl.kubernetes import pods_pb2
+from kfpytorch_idl.kubernetes.envelope_pb2 import TypeMeta, Unknown
+
+REPLICA = f"{NAME}-master-0"
+OTHER = "f2-n0-0-0123456789ab"
+AS_JSON = {"Content-Type": "application/json"}
+WORKLOADS = ("kueue.x-k8s.io", "workloads")
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        yield server
+
+
+def followed(server, tmp_path, check, **said):
+    async def all_of_it():
+        async with opened(options(server, tmp_path, **said)) as cluster, following(cluster) as heard:
+            await check(heard)
+
+    asyncio.run(all_of_it())
+
+
+def test_all_that_is_there_is_told_and_then_every_change(server, tmp_path):
+    server.do(apply(JOBS, job()))
+    server.do(apply(PODS, pod()))
+    server.do(apply(PODS, {**pod("stranger"), "metadata": {"name": "stranger"}}))
+    server.do(apply(EVENTS, event("Scheduled")))
+    server.do(apply(EVENTS, event("Pulling", name="stranger")))
+
+    async def check(heard):
+        assert sorted(heard.replaced) == ["Event", "Job", "Pod", "PodGroup"]
+        assert heard.names() == [NAME]
+        assert heard.names(Pod) == [REPLICA]
+        assert heard.events == ["Scheduled"]
+        server.do(apply(PODS, pod(phase="Running")))
+        server.do(apply(EVENTS, event("Started")))
+        server.do(apply(JOBS, job(OTHER)))
+        await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+        await wait_until(lambda: heard.events == ["Scheduled", "Started"] and heard.names() == [NAME, OTHER])
+        server.do(remove(JOBS, NAME))
+        await wait_until(lambda: heard.names() == [OTHER])
+        assert heard.dropped[-1].uid
+
+    followed(server, tmp_path, check)
+
+
+def test_a_long_list_comes_in_pages(server, tmp_path):
+    names = [f"f{number}-n0-0-0123456789ab" for number in range(7)]
+    for name in names:
+        server.do(apply(JOBS, job(name)))
+
+    async def check(heard):
+        assert heard.names() == names
+        assert heard.replaced.count("Job") == 1
+        assert sum(asked == "GET /apis/kubeflow.org/v1/pytorchjobs" for asked in server.asked) == 4
+
+    followed(server, tmp_path, check, page=2)
+
+
+def test_a_list_that_expires_in_its_middle_is_begun_anew(server, tmp_path):
+    for number in range(5):
+        server.do(apply(JOBS, job(f"f{number}-n0-0-0123456789ab")))
+    asked = []
+
+    def change():
+        asked.append(1)
+        if len(asked) == 2:
+            server.objects.remove((*JOBS, "ns", "f0-n0-0-0123456789ab"))
+            server.objects.compact()
+
+    server.faults.append(Fault(path="pytorchjobs", times=2, first=change))
+
+    async def check(heard):
+        assert heard.names() == [f"f{number}-n0-0-0123456789ab" for number in (1, 2, 3, 4)]
+        assert heard.replaced.count("Job") == 1
+
+    followed(server, tmp_path, check, page=2)
+
+
+def test_a_page_of_which_one_pod_cannot_be_read_is_asked_for_again_as_a_whole(server, tmp_path):
+    names = [f"{job}-master-0" for job in (NAME, OTHER)]
+    server.do(apply(JOBS, job()))
+    server.do(apply(JOBS, job(OTHER)))
+    for each in names:
+        server.do(apply(PODS, pod(each)))
+    # A state that is not a valid message, in a page that is not the last one.
+    broken = pods_pb2.Pod(metadata={"name": b"p"}, status={"container_statuses": [{"state": b"\xff"}]})
+    page = pods_pb2.PodList(metadata={"resource_version": b"1", "rest": b"more"}, items=[broken])
+    envelope = Unknown(type_meta=TypeMeta(kind=b"PodList").SerializeToString(), raw=page.SerializeToString())
+    server.faults.append(Fault(path="/pods", times=1, code=200, body=b"k8s\0" + envelope.SerializeToString()))
+
+    async def check(heard):
+        assert heard.names(Pod) == names
+        assert heard.replaced.count("Pod") == 1
+        assert not any(fault.times for fault in server.faults)
+
+    followed(server, tmp_path, check, page=1)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(code=429, headers={"Retry-After": "1"}),
+        Fault(code=500),
+        Fault(code=503, body=b"upstream connect error"),
+        Fault(reset="before"),
+        Fault(reset="after"),
+        Fault(truncate=True),
+        Fault(code=200, body=b"[]"),
+        Fault(code=403, body=b"blocked by a proxy"),
+        Fault(code=404, body=b"no such page"),
+    ],
+    ids=lambda fault: f"{fault.code}{fault.reset}{fault.truncate}",
+)
+@pytest.mark.parametrize("place", ["pytorchjobs", "/pods"])
+def test_a_list_is_asked_for_until_it_is_complete(server, tmp_path, fault, place):
+    server.do(apply(JOBS, job()))
+    server.do(apply(JOBS, job(OTHER)))
+    server.do(apply(PODS, pod()))
+    server.do(apply(PODS, pod(f"{OTHER}-master-0")))
+    server.faults.append(replace(fault, path=place, times=2))
+
+    async def check(heard):
+        assert heard.names() == [NAME, OTHER]
+        assert heard.names(Pod) == [REPLICA, f"{OTHER}-master-0"]
+        assert heard.replaced.count("Job") == heard.replaced.count("Pod") == 1
+        assert not any(fault.times for fault in server.faults)
+
+    followed(server, tmp_path, check, page=1)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(code=410, status=expired().status),
+        Fault(status=expired().status),
+        Fault(status={"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcd"}),
+        Fault(code=503),
+        Fault(reset="before"),
+        Fault(body=b"<html>\n"),
+        Fault(headers=AS_JSON, body=b'{"type":"ADDED","object":{"metadata":{"na'),
+        Fault(headers=AS_JSON, body=b"<html>\n"),
+        Fault(
+            headers=AS_JSON, body=json.dumps({"type": "ERROR", "object": expired().status}).encode() + b"\n"
+        ),
+        Fault(body=frame("ADDED", "Pod", pod(OTHER))[:-9]),
+        Fault(body=b"\0\0\0\4\xff\xff\xff\xff"),
+        Fault(body=frame("ERROR", "Pod", pod(OTHER))),
+        Fault(body=frame("ADDED", "Status", expired().status)),
+        Fault(),
+    ],
+    ids=[
+        "410",
+        "error 410",
+        "error 500",
+        "503",
+        "reset",
+        "a page",
+        "truncated json",
+        "not json",
+        "error in json",
+        "truncated",
+        "not protobuf",
+        "no status",
+        "no pod",
+        "ended at once",
+    ],
+)
+def test_a_watch_that_breaks_loses_nothing(server, tmp_path, fault):
+    server.do(apply(PODS, pod()))
+    fault.path, fault.watch, fault.times = "/pods", True, 2
+    server.faults.append(fault)
+
+    async def check(heard):
+        server.do(apply(PODS, pod(phase="Running")))
+        await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+        await wait_until(lambda: fault.times == 0)  # A list may have delivered the change before.
+
+    followed(server, tmp_path, check)
+
+
+def test_a_server_that_has_no_protobuf_is_followed_as_well(server, tmp_path):
+    server.protobuf = False
+    server.do(apply(PODS, pod()))
+
+    async def check(heard):
+        assert heard.names(Pod) == [REPLICA]
+        server.do(apply(PODS, pod(phase="Running")))
+        await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+        server.do(remove(PODS, REPLICA))
+        await wait_until(lambda: heard.names(Pod) == [])
+        assert heard.replaced.count("Pod") == 1
+
+    followed(server, tmp_path, check)
+
+
+def test_of_a_pod_that_is_too_long_nothing_is_told_but_of_the_next(server, tmp_path, caplog):
+    server.do(apply(PODS, pod()))
+
+    async def check(heard):
+        server.do(apply(PODS, pod(phase="Running", containers=["x" * (1 << 24)])))
+        server.do(apply(PODS, pod(OTHER)))
+        await wait_until(lambda: heard.names(Pod) == [REPLICA, OTHER])
+        assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
+
+    followed(server, tmp_path, check)
+    assert "is skipped" in caplog.text
+
+
+def test_what_went_while_a_watch_had_expired_is_gone(server, tmp_path):
+    server.do(apply(PODS, pod()))
+
+    async def check(heard):
+        def away(objects):
+            objects.remove((*PODS, "ns", REPLICA))
+            objects.compact()
+
+        server.do(away)
+        await wait_until(lambda: heard.names(Pod) == [])
+        assert heard.replaced.count("Pod") == 2
+
+    followed(server, tmp_path, check)
+
+
+def test_nothing_is_forgotten_while_a_list_is_half_told(server, tmp_path):
+    for number in range(4):
+        server.do(apply(JOBS, job(f"f{number}-n0-0-0123456789ab")))
+
+    async def check(heard):
+        before = heard.names()
+        server.faults.append(Fault(path="pytorchjobs"))
+        server.faults.append(Fault(path="pytorchjobs", times=2, code=503))
+        server.do(lambda objects: objects.compact())
+        server.cut()
+        await wait_until(lambda: all(fault.times == 0 for fault in server.faults))
+        assert heard.names() == before
+        await wait_until(lambda: heard.replaced.count("Job") == 2)
+        assert heard.names() == before
+
+    followed(server, tmp_path, check, page=2)
+
+
+def test_a_watch_that_stalls_is_left(server, tmp_path):
+    server.do(apply(PODS, pod()))
+
+    async def check(heard):
+        server.mute = True
+        server.do(apply(PODS, pod(phase="Running")))
+        await asyncio.sleep(0.5)
+        assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
+        server.mute = False
+        await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+
+    followed(server, tmp_path, check, silence=0.4)
+
+
+def test_a_server_that_was_restarted_is_found_again(server, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    server.do(apply(PODS, pod()))
+
+    async def check(heard):
+        await asyncio.to_thread(server.stop)
+        await asyncio.sleep(0.7)
+        server.objects.apply((*PODS, "ns", REPLICA), pod(phase="Running"))
+        await asyncio.to_thread(server.start)
+        await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+        assert heard.replaced.count("Pod") == 1
+
+    followed(server, tmp_path, check)
+    assert sum("cannot watch pods" in record.message for record in caplog.records) == 1
+    assert "watching pods again" in caplog.text
+
+
+def test_a_group_of_an_api_that_appears_later_is_found(server, tmp_path):
+    server.do(apply(JOBS, job()))
+    workload = {
+        "kind": "Workload",
+        "metadata": {
+            "name": "pytorchjob-f1-5f3a1",
+            "namespace": "ns",
+            "ownerReferences": [{"kind": "PyTorchJob", "name": NAME}],
+        },
+        "spec": {"queueName": "gpus", "active": False},
+        "status": {"conditions": [{"type": "QuotaReserved", "status": "False", "message": "wait"}]},
+    }
+    server.do(apply(WORKLOADS, workload))
+
+    async def check(heard):
+        assert heard.names(PodGroup) == []
+        server.groups["kueue.x-k8s.io"] = {"workloads": "v1beta2"}
+        await wait_until(lambda: heard.names(PodGroup) == [NAME])
+        group = heard.there["PodGroup"]["ns", NAME]
+        assert (group.kind, group.queue, group.active) == ("Workload", "gpus", False)
+        assert group.conditions[0].message == "wait"
+        server.do(remove(WORKLOADS, "pytorchjob-f1-5f3a1"))
+        await wait_until(lambda: heard.names(PodGroup) == [])
+
+    followed(server, tmp_path, check)
+
+
+def test_what_may_not_be_seen_is_named_once_and_delays_nothing_else(server, tmp_path, caplog):
+    server.forbidden |= {"list events", "list pods"}
+    server.do(apply(JOBS, job()))
+    server.do(apply(PODS, pod()))
+
+    async def check(heard):
+        assert (heard.names(), heard.names(Pod)) == ([NAME], [])
+        await wait_until(lambda: sum(each == "GET /api/v1/pods" for each in server.asked) >= 3)
+        server.forbidden.clear()
+        await wait_until(lambda: heard.names(Pod) == [REPLICA])
+
+    followed(server, tmp_path, check)
+    said = [record.message for record in caplog.records if "permission is missing" in record.message]
+    assert len(said) == 2
+    assert any(
+        'cannot list resource "pods"' in each
+        and 'add to the ClusterRole: {apiGroups: [""], resources: [pods], verbs: [list, watch]}' in each
+        for each in said
+    )
+
+
+def test_a_server_that_may_not_see_a_job_is_not_complete(server, tmp_path):
+    server.forbidden.add("list pytorchjobs")
+
+    async def check():
+        async with opened(options(server, tmp_path)) as cluster:
+            heard = Heard()
+            task = asyncio.create_task(cluster.watch(heard))
+            await wait_until(lambda: sum("pytorchjobs" in each for each in server.asked) >= 3)
+            assert "Job" not in heard.there
+            server.forbidden.clear()
+            await wait_until(heard.complete)
+            task.cancel()
+            await asyncio.wait([task])
+
+    asyncio.run(check())
+
+
+def test_only_the_namespaces_that_are_allowed_are_asked_for(server, tmp_path):
+    server.do(apply(JOBS, job()))
+    other = job(OTHER)
+    other["metadata"]["namespace"] = "other"
+    server.do(apply(JOBS, other))
+    third = job("f3-n0-0-0123456789ab")
+    third["metadata"]["namespace"] = "third"
+    server.do(apply(JOBS, third))
+
+    async def check(heard):
+        assert heard.names() == [NAME, OTHER]
+        assert not [
+            each for each in server.asked if each.endswith("/v1/pytorchjobs") and "namespaces" not in each
+        ]
+        server.do(lambda objects: objects.compact())
+        server.cut()
+        # A list of one namespace does not affect the other one.
+        await wait_until(lambda: heard.replaced.count("Job") >= 3)
+        assert heard.names() == [NAME, OTHER]
+
+    followed(server, tmp_path, check, namespaces=("ns", "other"))
+
+
+def test_an_object_of_no_shape_stops_nothing(server, tmp_path):
+    server.do(apply(JOBS, job()))
+
+    async def check(heard):
+        odd = {"name": "odd-n0-0-0123456789ab", "namespace": "ns", "labels": {"kfpytorch.flyte.org/job": "x"}}
+        server.do(apply(JOBS, {"metadata": {**odd, "annotations": []}, "spec": [], "status": "no"}))
+        server.do(apply(JOBS, job(OTHER)))
+        await wait_until(lambda: OTHER in heard.names())
+        assert "odd-n0-0-0123456789ab" in heard.names()
+
+    followed(server, tmp_path, check)
+
+
+def test_events_are_told_once_though_they_are_listed_anew(server, tmp_path):
+    server.do(apply(JOBS, job()))
+    server.do(apply(EVENTS, event("Scheduled")))
+
+    async def check(heard):
+        def add_event(objects):
+            objects.apply((*EVENTS, "ns", "new"), event("Pulled"))
+            objects.compact()
+
+        server.do(add_event)
+        await wait_until(lambda: "Pulled" in heard.events)
+        assert heard.events == ["Scheduled", "Pulled"]
+
+    followed(server, tmp_path, check)
+
+
+def test_closing_ends_what_is_followed(server, tmp_path):
+    async def check():
+        async with opened(options(server, tmp_path)) as cluster:
+            heard = Heard()
+            task = asyncio.create_task(cluster.watch(heard))
+            await wait_until(heard.complete)
+            await cluster.close()
+            assert task.done()
+
+    asyncio.run(check())
+
+
+def test_how_each_kind_stands_is_counted_and_so_is_what_stood_in_the_way(server, tmp_path):
+    server.forbidden.add("list events")
+    server.groups["kueue.x-k8s.io"] = {"workloads": "v1beta1"}
+    troubles = []
+
+    async def check():
+        async with opened(options(server, tmp_path, namespaces=("ns", "other"))) as cluster:
+            cluster.sight.trouble = troubles.append
+            async with following(cluster):
+                counts = cluster.sight.count_watches
+                await wait_until(lambda: counts().get(("workloads.kueue.x-k8s.io", "synced")) == 2)
+                await wait_until(lambda: counts().get(("podgroups.scheduling.volcano.sh", "not_served")) == 2)
+                await wait_until(lambda: counts().get(("events about a Pod", "forbidden")) == 2)
+                assert {"Forbidden"} == set(troubles)
+                assert counts()["pods", "synced"] == 2
+                server.stop()
+                await wait_until(lambda: counts().get(("pods", "stale")) == 2)
+                assert "ClusterUnavailable" in troubles
+                server.start()
+                await wait_until(lambda: counts().get(("pods", "synced")) == 2)
+                assert ("pods", "stale") not in counts()
+
+    asyncio.run(check())

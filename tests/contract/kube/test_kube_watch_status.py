@@ -1,0 +1,122 @@
+"""Invalid lists are rejected, silent watches are stale, and new kinds are discovered immediately."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+from kube_server import Fault, served
+from kube_world import JOBS, NAME, PODS, apply, following, job, opened, options, pod, wait_until
+from kubernetes_messages import wrapped
+
+from backend_plugin.core.observed import Job, Pod
+
+REPLICA = f"{NAME}-master-0"
+PLACES = {Job: "/pytorchjobs", Pod: "/pods"}
+EMPTY = {"metadata": {"resourceVersion": "999"}, "items": []}
+FALSE_LISTS = {
+    "an object": b"{}",
+    "health": b'{"status":"ok"}',
+    "success": b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":200}',
+    "as of no time": b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}',
+    "of no kind": json.dumps(EMPTY).encode(),
+    "of no items": json.dumps({**EMPTY, "kind": "PodList", "items": {"a": 1}}).encode(),
+    # The envelope contains the type of the object only.
+    "protobuf without a list": wrapped("PodList", {}).removesuffix(b"\x12\0"),
+    "protobuf without a version": wrapped("PodList", {}),
+}
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [*((Pod, name) for name in FALSE_LISTS), (Job, "health"), (Job, "of no items")]
+)
+def test_what_is_no_list_is_asked_for_again_and_what_was_known_stays(server, tmp_path, caplog, kind, name):
+    server.do(apply(JOBS, job()))
+    server.do(apply(PODS, pod()))
+    fault = Fault(path=PLACES[kind], code=200, body=FALSE_LISTS[name])
+
+    async def check():
+        server.faults.append(fault)
+        async with opened(options(server, tmp_path)) as cluster, following(cluster) as heard:
+            assert fault.times == 0
+            assert (heard.names(), heard.names(Pod)) == ([NAME], [REPLICA])
+            assert heard.replaced.count(kind.__name__) == 1
+            fault.times = 1
+            server.do(lambda objects: objects.compact())
+            server.cut()
+            await wait_until(lambda: heard.replaced.count(kind.__name__) == 2)
+            assert fault.times == 0
+            assert (heard.names(), heard.names(Pod)) == ([NAME], [REPLICA])
+
+    asyncio.run(check())
+    # Once at the start and once at the relist.
+    assert caplog.text.count("cannot watch ") == 2
+
+
+def test_a_watch_that_is_silent_twice_in_a_row_is_out_of_sight_until_it_speaks(server, tmp_path, caplog):
+    """A proxy may buffer the watch. A list then delivers the changes."""
+    caplog.set_level(logging.INFO)
+    server.mute = True
+    server.do(apply(JOBS, job()))
+    server.do(apply(PODS, pod()))
+    begun = []
+
+    def count_lines(text):
+        return sum(text in record.message for record in caplog.records)
+
+    async def check():
+        async with opened(options(server, tmp_path, silence=1.0)) as cluster:
+            counts = cluster.sight.count_watches
+            cluster.sight.trouble = lambda word: begun.append(
+                (word, sum(asked.startswith("GET watch") for asked in server.asked))
+            )
+            async with following(cluster) as heard:
+                server.do(apply(PODS, pod(phase="Running")))
+                await wait_until(lambda: counts().get(("pods", "stale")) == 1)
+                # Watches of jobs, pods and three kinds of events, and one repeated watch.
+                assert begun[0] >= ("StreamStalled", 6)
+                assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
+                await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+                await asyncio.sleep(0.1)
+                assert counts()["pods", "stale"] == 1
+                assert counts()["events about a Pod", "synced"] == 1
+                server.mute = False
+                server.do(apply(PODS, pod(phase="Succeeded")))
+                await wait_until(lambda: counts().get(("pods", "synced")) == 1)
+                assert (count_lines("cannot watch pods"), count_lines("watching pods again")) == (1, 1)
+                assert count_lines("cannot watch events about a Pod") == 0
+
+    asyncio.run(check())
+
+
+def test_of_jobs_that_the_cluster_learns_of_later_the_first_is_seen_at_once(server, tmp_path):
+    kinds = server.groups.pop("kubeflow.org")
+
+    async def check():
+        said = options(server, tmp_path, refused_pause=600.0, namespaces=("ns", "other"))
+        async with opened(said) as cluster, following(cluster) as heard:
+            assert cluster.sight.count_watches()["pytorchjobs.kubeflow.org", "not_served"] == 2
+            server.groups["kubeflow.org"] = kinds
+            await cluster.create(job())
+            await wait_until(lambda: heard.names() == [NAME])
+
+    asyncio.run(check())
+
+
+def test_what_is_made_of_another_kind_makes_nobody_look_for_jobs(server, tmp_path):
+    kinds = server.groups.pop("kubeflow.org")
+
+    async def check():
+        async with opened(options(server, tmp_path, refused_pause=600.0)) as cluster, following(cluster):
+            server.groups["kubeflow.org"] = kinds
+            await cluster.create({**pod(), "apiVersion": "v1", "kind": "Pod"})
+            await asyncio.sleep(0.2)
+            assert cluster.sight.count_watches()["pytorchjobs.kubeflow.org", "not_served"] == 1
+
+    asyncio.run(check())

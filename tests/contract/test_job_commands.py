@@ -1,0 +1,326 @@
+"""The output and exit codes of `kfpytorch jobs, logs, cancel, nodes`."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from served_jobs import NAMESPACE, FewNodes, ServedJobs, a_job, a_pod, format_time, serving_people, status
+
+from backend_plugin import client
+from backend_plugin.cli.commands import kfpytorch
+from backend_plugin.shell import server_file
+
+pytestmark = pytest.mark.timeout(30)
+
+KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
+EXITED = {
+    "terminated": {
+        "exitCode": 1,
+        "reason": "Error",
+        "startedAt": format_time(5),
+        "finishedAt": format_time(50),
+    }
+}
+WAITING = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ServedJobs]:
+    monkeypatch.setenv(server_file.STATE, str(tmp_path))
+    with serving_people(nodes=FewNodes("node-0", "node-1")) as served:
+        served.apply(
+            a_job("f1-n0-0-aaa", "Running", made=0),
+            a_pod("f1-n0-0-aaa", "master-0"),
+            a_pod("f1-n0-0-aaa", "worker-0", restartCount=2),
+            a_job("f2-n0-0-bbb", "Running", "Failed", made=60),
+            a_pod("f2-n0-0-bbb", "worker-0", EXITED, phase="Failed", node="node-1"),
+        )
+        for number, replica in enumerate(("master-0", "worker-0")):
+            served.cluster.write(f"f1-n0-0-aaa-{replica}", number, f"hello from {replica}")
+        monkeypatch.setenv(client.SERVER, served.endpoint)
+        yield served
+
+
+def typed(*arguments: str) -> Result:
+    return CliRunner().invoke(kfpytorch, arguments)
+
+
+def printed(*arguments: str) -> str:
+    """Return the output of a successful command, with ages replaced because they change."""
+    told = typed(*arguments)
+    assert told.exit_code == 0, told.output
+    return re.sub(r"\b\d+[smhd]\b", "AGE", told.stdout)
+
+
+def records(*arguments: str) -> Any:
+    return json.loads(printed(*arguments, "-o", "json"))
+
+
+# ---- jobs
+
+
+def test_jobs_stand_below_each_other_the_newest_first(served: ServedJobs) -> None:
+    assert re.sub(" +", " ", printed("jobs")) == (
+        "NAME PHASE READY AGE MESSAGE\n"
+        "f2-n0-0-bbb FAILED 0/2 AGE worker-0 failed: exit code 1 (user-error)\n"
+        "f1-n0-0-aaa RUNNING 2/2 AGE 2 of 2 replicas ready\n"
+    )
+    assert "f2-n0-0-bbb" not in printed("jobs", "--living")
+
+
+def test_a_job_in_full_has_replicas_events_and_what_flyte_is_told(served: ServedJobs) -> None:
+    event = {
+        "involvedObject": {"kind": "Pod", "name": "f2-n0-0-bbb-worker-0"},
+        "lastTimestamp": format_time(3),
+    }
+    named = {"kind": "Event", "metadata": {"name": "e", "namespace": NAMESPACE}}
+    served.apply({**named, **event, "type": "Warning", "reason": "BackOff", "message": "again"})
+    whole = printed("jobs", "f2")
+    assert whole.startswith(
+        "project-development/f2-n0-0-bbb\n"
+        "  flows.train, node n0 of execution f2 (project, development), attempt 0\n"
+    )
+    assert "\nFAILED (ExitCode, user-error)\n  worker-0 failed: exit code 1" in whole
+    assert "\n  Flyte does not try again\n" in whole
+    (row,) = [line.split() for line in whole.splitlines() if line.startswith("worker-0")]
+    assert row[:6] == ["worker-0", "1", "Failed", "node-1", "0", "1"]
+    assert row[8] == "Error"
+    assert re.search(r"\nevents\n  \d\d:\d\d:\d\d  BackOff  worker-0: again\n$", whole)
+
+
+def test_a_job_as_json_has_every_field_and_null_where_nothing_is_said(served: ServedJobs) -> None:
+    job = records("jobs", "f1")
+    assert (job["name"], job["flyte"]["phase"], job["flyte"]["cause"]) == ("f1-n0-0-aaa", "RUNNING", None)
+    assert (job["created"], job["ended"]) == ("2026-01-01T00:00:00Z", None)
+    assert [(each["role"], each["restarts"], each["exit_code"]) for each in job["replicas"]] == [
+        ("master", 0, None),
+        ("worker", 2, None),
+    ]
+    assert [each["name"] for each in records("jobs")] == ["f2-n0-0-bbb", "f1-n0-0-aaa"]
+
+
+def test_a_job_that_is_none_is_refused_with_the_nearest(served: ServedJobs) -> None:
+    told = typed("jobs", "f1-n0-0-aab")
+    assert (told.exit_code, told.stderr) == (
+        1,
+        "Error: there is no job f1-n0-0-aab; did you mean f1-n0-0-aaa?\n",
+    )
+
+
+def test_no_jobs_are_no_lines(served: ServedJobs) -> None:
+    told = typed("jobs", "-n", "elsewhere")
+    assert (told.exit_code, told.stdout, told.stderr) == (0, "", "there are no jobs\n")
+    assert records("jobs", "-n", "elsewhere") == []
+
+
+def test_watching_one_job_ends_with_it_and_says_how(served: ServedJobs) -> None:
+    watching = command("jobs", "f1", "--watch", "-o", "json", served=served)
+    first = json.loads(watching.stdout.readline())
+    served.do(lambda: served.cluster.status("f1-n0-0-aaa", status("Created", "Running", "Succeeded")))
+    rest = [json.loads(line) for line in watching.communicate()[0].splitlines()]
+    assert (first["change"], first["flyte"]["phase"]) == ("job", "RUNNING")
+    assert (rest[-1]["flyte"]["phase"], watching.returncode) == ("SUCCEEDED", 0)
+    failed = typed("jobs", "f2", "--watch")
+    assert (failed.exit_code, failed.stdout.count("FAILED")) == (1, 1)
+
+
+def test_watching_all_jobs_ends_with_ctrl_c_and_without_a_word(served: ServedJobs) -> None:
+    watching = command("jobs", "--watch", served=served)
+    lines = [watching.stdout.readline().split()[0] for _ in range(3)]
+    served.do(lambda: served.cluster.remove("PyTorchJob", NAMESPACE, "f2-n0-0-bbb"))
+    gone = watching.stdout.readline()
+    watching.send_signal(signal.SIGINT)
+    assert lines == ["NAME", "f1-n0-0-aaa", "f2-n0-0-bbb"]
+    assert (gone.split()[0], gone.rstrip().endswith("is gone")) == ("f2-n0-0-bbb", True)
+    assert (watching.communicate(), watching.returncode) == (("", ""), 130)
+
+
+# ---- logs
+
+
+def test_each_line_says_who_wrote_it(served: ServedJobs) -> None:
+    assert printed("logs", "f1") == ("[master-0] hello from master-0\n[worker-0] hello from worker-0\n")
+    assert printed("logs", "f1", "--rank", "1", "--timestamps") == (
+        "[worker-0] 2026-01-01T00:00:01.000Z hello from worker-0\n"
+    )
+    assert records("logs", "f1", "--replica", "master-0") == {
+        "replica": "master-0",
+        "time": "2026-01-01T00:00:00.000Z",
+        "text": "hello from master-0",
+    }
+
+
+def test_where_nothing_has_been_written_it_is_said(served: ServedJobs) -> None:
+    told = typed("logs", "f2")
+    assert (told.exit_code, told.stdout, told.stderr) == (
+        0,
+        "",
+        "there is no output, or it was deleted with the pods\n",
+    )
+
+
+def test_what_would_move_a_terminal_is_left_out(served: ServedJobs) -> None:
+    served.cluster.written.clear()
+    served.cluster.write("f1-n0-0-aaa-worker-0", 1, "\x1b[31mred\x1b[0m\tand \x1b]0;title\x07wide\x9b2J\x00")
+    served.cluster.write("f1-n0-0-aaa-worker-0", 2, " 10%\r 50%\r100%")
+    assert printed("logs", "f1") == "[worker-0] red\tand wide2J\n[worker-0] 100%\n"
+
+
+def test_on_a_terminal_each_replica_has_a_colour(served: ServedJobs) -> None:
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        [KFPYTORCH, "logs", "f1"], env=environment(served), stdout=theirs, stderr=subprocess.PIPE, check=True
+    )
+    os.close(theirs)
+    told = os.read(ours, 10_000).decode().replace("\r\n", "\n")
+    os.close(ours)
+    assert (told, done.stderr) == (
+        "\x1b[36m[master-0]\x1b[0m hello from master-0\n\x1b[33m[worker-0]\x1b[0m hello from worker-0\n",
+        b"",
+    )
+
+
+def test_who_reads_no_further_ends_it_quietly(served: ServedJobs) -> None:
+    for number in range(20_000):
+        served.cluster.write("f1-n0-0-aaa-worker-0", number / 100, "x" * 100)
+    done = subprocess.run(
+        ["bash", "-c", f"{KFPYTORCH} logs f1 | head -n 2; echo ${{PIPESTATUS[0]}}"],
+        env=environment(served),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (len(done.stdout.splitlines()), done.stdout.splitlines()[2], done.stderr) == (3, "141", "")
+
+
+def test_following_ends_with_ctrl_c_and_without_a_word(served: ServedJobs) -> None:
+    following = command("logs", "-f", "f1", served=served)
+    assert following.stdout.readline() == "[master-0] hello from master-0\n"
+    following.send_signal(signal.SIGINT)
+    rest, errors = following.communicate()
+    assert (rest in ("", "[worker-0] hello from worker-0\n"), errors, following.returncode) == (True, "", 130)
+
+
+def test_a_server_that_goes_away_while_it_is_read_is_said_to_be_gone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(server_file.STATE, str(tmp_path))
+    with serving_people() as served:
+        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+        served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
+        following = command("logs", "-f", "f1", served=served)
+        assert following.stdout.readline() == "[worker-0] first\n"
+    told = following.communicate()[1]
+    assert (following.returncode, told.startswith("Error: the server at 127.0.0.1:")) == (1, True), told
+    assert len(told.splitlines()) == 1
+
+
+# ---- cancel and nodes
+
+
+def test_cancel_says_what_it_has_done(served: ServedJobs) -> None:
+    assert (
+        printed("cancel", "f1", "--reason", "no use") == "f1-n0-0-aaa is cancelled: FAILED; it was RUNNING\n"
+    )
+    assert printed("cancel", "f2") == "f2-n0-0-bbb has ended already: FAILED\n"
+    assert records("jobs", "f1")["flyte"]["message"].endswith("`kfpytorch cancel`: no use")
+    assert records("cancel", "f2")["was_over"] is True
+
+
+def test_cancel_as_json_has_the_phase_after_it(served: ServedJobs) -> None:
+    done = records("cancel", "f1", "--reason", "no use")
+    assert (done["phase_before"], done["was_over"]) == ("RUNNING", False)
+    assert (done["job"]["flyte"]["phase"], done["job"]["flyte"]["reason"]) == ("FAILED", "Cancelled")
+    assert [each["role"] for each in done["job"]["replicas"]] == ["master", "worker"]
+    (event,) = [each for each in records("jobs", "f1")["events"] if each["kind"] == "PyTorchJob"]
+    assert (event["reason"], event["message"]) == (
+        "Cancelled",
+        "cancelled by a user, with `kfpytorch cancel`: no use",
+    )
+
+
+def test_a_list_as_json_has_the_replicas_of_each_job(served: ServedJobs) -> None:
+    assert records("jobs") == [records("jobs", "f2"), records("jobs", "f1")]
+    assert [len(job["replicas"]) for job in records("jobs")] == [1, 2]
+
+
+def test_nodes_are_shown_and_told_what_to_be(served: ServedJobs) -> None:
+    drained = re.sub(" +", " ", printed("nodes", "drain", "node-1"))
+    assert drained == "NAME STATE CPU MEMORY GPU PODS\nnode-1 drained 2 4Gi - -\n"
+    assert [(each["name"], each["state"]) for each in records("nodes")] == [
+        ("node-0", "ready"),
+        ("node-1", "drained"),
+    ]
+    assert "f1-n0-0-aaa-master-0, f1-n0-0-aaa-worker-0" in printed("nodes")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["nodes", "lose"], 2, "no node is given; run: kfpytorch nodes lose NAME"),
+        (["nodes", "loose", "node-1"], 2, "'loose' is not one of"),
+        (["nodes", "lose", "node-9"], 1, 'nodes "node-9" not found'),
+        (["logs", "f1", "--rank", "7"], 1, "job f1-n0-0-aaa has no rank 7; it has ranks 0 to 1"),
+        (["logs"], 2, "Missing argument 'JOB'"),
+    ],
+)
+def test_what_cannot_be_done_is_said(served: ServedJobs, arguments: list[str], code: int, said: str) -> None:
+    told = typed(*arguments)
+    assert (told.exit_code, said in " ".join(told.stderr.split())) == (code, True), told.output
+
+
+# ---- no server
+
+
+def test_without_a_server_every_command_says_how_to_start_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(server_file.STATE, str(tmp_path))
+    monkeypatch.delenv(client.SERVER, raising=False)
+    for arguments in (["jobs"], ["jobs", "-w"], ["logs", "f"], ["cancel", "f"], ["nodes"]):
+        told = typed(*arguments)
+        assert (told.exit_code, told.stdout) == (1, "")
+        assert "start one: kfpytorch serve --cluster embedded" in told.stderr
+
+
+def environment(served: ServedJobs) -> dict[str, str]:
+    return {**os.environ, client.SERVER: served.endpoint, "PYTHONWARNINGS": "error"}
+
+
+def command(*arguments: str, served: ServedJobs) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [KFPYTORCH, *arguments],
+        env=environment(served),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("token", ["two\nlines", "é"])
+def test_a_token_that_is_none_is_told_before_anybody_is_asked(
+    monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setenv(client.TOKEN, token)
+    told = typed("jobs", "--server", "127.0.0.1:1")
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert (
+        told.stderr
+        == "Error: KFPYTORCH_TOKEN does not contain a token: a token has only printable ASCII characters\n"
+    )
+
+
+def test_the_end_of_a_line_behind_a_token_does_no_harm(
+    served: ServedJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(client.TOKEN, "mine\n")
+    assert printed("jobs", "-o", "json")

@@ -1,0 +1,451 @@
+"""The job service, called by the real client over a real channel."""
+
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from served_jobs import (
+    NAMESPACE,
+    TOKEN,
+    FewNodes,
+    ServedJobs,
+    a_job,
+    a_pod,
+    format_time,
+    serving_people,
+    status,
+)
+
+from backend_plugin import client
+from backend_plugin.shell import server_file
+
+pytestmark = pytest.mark.timeout(30)
+
+# The state of a container in a failed replica.
+EXITED = {
+    "terminated": {
+        "exitCode": 1,
+        "reason": "Error",
+        "startedAt": format_time(5),
+        "finishedAt": format_time(50),
+    }
+}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[ServedJobs]:
+    """A server that no test changes."""
+    with serving_people() as served:
+        served.apply(
+            a_job("f1-n0-0-aaa", "Running", made=0),
+            a_pod("f1-n0-0-aaa", "master-0"),
+            a_pod("f1-n0-0-aaa", "worker-0"),
+            a_job("f2-n0-0-bbb", "Running", "Failed", made=10, metadata={"uid": "u2"}),
+            a_pod("f2-n0-0-bbb", "worker-0", EXITED, phase="Failed", node="node-1"),
+            a_job("f2-n0-1-ccc", "Running", "Succeeded", made=20),
+            a_job("g-n0-0-ddd", made=30),
+            a_job("g-n1-0-eee", made=40),
+            a_job("h-n0-0-fff", made=50, workers=2, metadata={"namespace": "elsewhere"}),
+        )
+        yield served
+
+
+# ---- list and get
+
+
+def test_jobs_are_listed_the_newest_first_with_the_phase_that_flyte_is_told(served: ServedJobs) -> None:
+    jobs = client.list_jobs(server=served.endpoint)
+    assert [(job.name, job.flyte.phase, job.ready, job.total) for job in jobs] == [
+        ("h-n0-0-fff", "INITIALIZING", 0, 3),
+        ("g-n1-0-eee", "INITIALIZING", 0, 2),
+        ("g-n0-0-ddd", "INITIALIZING", 0, 2),
+        ("f2-n0-1-ccc", "SUCCEEDED", 0, 2),
+        ("f2-n0-0-bbb", "FAILED", 0, 2),
+        ("f1-n0-0-aaa", "RUNNING", 2, 2),
+    ]
+
+
+def test_a_list_may_leave_out_namespaces_and_what_has_ended(served: ServedJobs) -> None:
+    names = [job.name for job in client.list_jobs(namespace=NAMESPACE, living=True, server=served.endpoint)]
+    assert names == ["g-n1-0-eee", "g-n0-0-ddd", "f1-n0-0-aaa"]
+
+
+def test_a_job_in_full_says_how_each_replica_ended_and_what_flyte_is_told(served: ServedJobs) -> None:
+    job = client.get_job("f2-n0-0-bbb", server=served.endpoint)
+    (worker,) = job.replicas
+    assert (worker.role, worker.index, worker.first_rank, worker.ranks) == ("worker", 0, 1, 1)
+    assert (worker.phase, worker.node, worker.exit_code, worker.reason) == ("Failed", "node-1", 1, "Error")
+    assert (worker.started.ToJsonString(), worker.ended.ToJsonString()) == (
+        "2026-01-01T00:00:05Z",
+        "2026-01-01T00:00:50Z",
+    )
+    assert (job.flyte.phase, job.flyte.cause, job.flyte.retry) == ("FAILED", "user-error", False)
+    assert job.flyte.message.startswith("worker-0 failed: ")
+    assert (job.origin.execution, job.origin.attempt, job.origin.task) == ("f2", 0, "flows.train")
+    assert job.ended.ToJsonString() == "2026-01-01T00:01:00Z"
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("f1-n0-0-aaa", "f1-n0-0-aaa"),
+        ("f1-n", "f1-n0-0-aaa"),
+        ("f1", "f1-n0-0-aaa"),
+        ("f2", "f2-n0-1-ccc"),  # The last attempt.
+        ("f2-n0-0", "f2-n0-0-bbb"),
+        (f"{NAMESPACE}/g-n1", "g-n1-0-eee"),
+        ("elsewhere/h", "h-n0-0-fff"),
+    ],
+)
+def test_a_job_is_found_by_name_beginning_and_execution(served: ServedJobs, said: str, meant: str) -> None:
+    assert client.get_job(said, server=served.endpoint).name == meant
+
+
+def test_who_asks_for_no_job_is_told_the_nearest(served: ServedJobs) -> None:
+    with pytest.raises(client.NotFound, match=re.escape("no job f1-n0-0-aab; did you mean f1-n0-0-aaa")):
+        client.get_job("f1-n0-0-aab", server=served.endpoint)
+    with pytest.raises(client.NotFound, match=r"no job elsewhere/f1; the existing jobs are h-n0-0-fff$"):
+        client.get_job("f1", namespace="elsewhere", server=served.endpoint)
+
+
+def test_who_asks_for_many_is_told_them(served: ServedJobs) -> None:
+    with pytest.raises(client.RequestFailed, match=r"g matches .*g-n0-0-ddd, .*g-n1-0-eee; write more"):
+        client.get_job("g", server=served.endpoint)
+
+
+# ---- watch
+
+
+def test_all_jobs_are_watched_as_they_are_then_as_they_change() -> None:
+    with serving_people() as served:
+        served.apply(a_job("old-n0-0-a", "Running", "Succeeded"), a_job("f1-n0-0-b", made=1))
+        changes = client.watch_jobs(living=True, server=served.endpoint)
+        first = next(changes)
+        served.apply(a_job("f2-n0-0-c", made=2))
+        second = next(changes)
+        served.do(lambda: served.cluster.status("f1-n0-0-b", status("Created", "Running", "Succeeded")))
+        third = next(changes)
+        served.do(lambda: served.cluster.remove("PyTorchJob", NAMESPACE, "f1-n0-0-b"))
+        fourth = next(changes)
+        changes.close()
+    assert [(each.job.name, each.job.flyte.phase) for each in (first, second, third)] == [
+        ("f1-n0-0-b", "INITIALIZING"),
+        ("f2-n0-0-c", "INITIALIZING"),
+        ("f1-n0-0-b", "SUCCEEDED"),
+    ]
+    assert fourth.gone.name == "f1-n0-0-b"
+
+
+def test_who_finds_too_many_streams_open_is_told_so_and_gets_what_is_no_stream() -> None:
+    with serving_people(streams=1) as served:
+        served.apply(a_job("f1-n0-0-aaa"))
+        watching = client.watch_jobs(server=served.endpoint)
+        assert next(watching).job.name == "f1-n0-0-aaa"
+        with pytest.raises(client.RequestFailed, match=r"^1 streams are open, which is the limit"):
+            client.list_jobs(server=served.endpoint)
+        assert client.get_job("f1", server=served.endpoint).name == "f1-n0-0-aaa"
+        watching.close()
+
+
+def test_one_job_is_watched_until_it_has_ended() -> None:
+    with serving_people() as served:
+        served.apply(a_job("f1-n0-0-b"))
+        changes = client.watch_jobs("f1", server=served.endpoint)
+        phases = [next(changes).job.flyte.phase]
+        served.apply(a_pod("f1-n0-0-b", "worker-0", EXITED, phase="Failed"))
+        served.do(lambda: served.cluster.status("f1-n0-0-b", status("Created", "Running", "Failed")))
+        phases += [each.job.flyte.phase for each in changes]
+    assert (phases[0], phases[-1]) == ("INITIALIZING", "FAILED")
+
+
+def test_the_end_of_a_job_that_is_gone_is_told() -> None:
+    with serving_people() as served:
+        served.apply(a_job("f1-n0-0-b", "Running"))
+        served.do(lambda: served.cluster.remove("PyTorchJob", NAMESPACE, "f1-n0-0-b"))
+        told = [each.job.flyte for each in client.watch_jobs("f1", server=served.endpoint)]
+        assert client.list_jobs(server=served.endpoint) == []
+    assert [(each.phase, each.reason) for each in told] == [("RETRYABLE_FAILED", "JobNotFound")]
+
+
+def test_watching_ends_when_another_job_has_taken_the_name() -> None:
+    with serving_people() as served:
+        served.apply(a_job("f1-n0-0-b", metadata={"uid": "first"}))
+        changes = client.watch_jobs("f1", server=served.endpoint)
+        assert next(changes).job.uid == "first"
+        served.apply(a_job("f1-n0-0-b", metadata={"uid": "second"}))
+        assert [each.WhichOneof("change") for each in changes] == ["gone"]
+
+
+# ---- logs
+
+
+def texts(lines: Iterator[object]) -> list[str]:
+    return [f"{line.replica} {line.text}" for line in lines]  # type: ignore[attr-defined]
+
+
+def test_the_lines_of_all_replicas_come_in_the_order_of_their_times() -> None:
+    with serving_people() as served:
+        served.apply(a_job("f1-n0-0-a", "Running", workers=2))
+        for replica in ("master-0", "worker-0", "worker-1"):
+            served.apply(a_pod("f1-n0-0-a", replica))
+            for step in range(1_500):
+                offset = {"master-0": 0.000, "worker-0": 0.001, "worker-1": 0.002}[replica]
+                served.cluster.write(f"f1-n0-0-a-{replica}", step / 100 + offset, f"step {step}")
+        lines = list(client.read_logs("f1", server=served.endpoint))
+    assert len(lines) == 4_500
+    assert [line.time for line in lines] == sorted(line.time for line in lines)
+    assert texts(iter(lines[:4])) == [
+        "master-0 step 0",
+        "worker-0 step 0",
+        "worker-1 step 0",
+        "master-0 step 1",
+    ]
+
+
+def test_a_replica_keeps_its_own_order_though_its_clock_goes_back() -> None:
+    with serving_people() as served:
+        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+        for second, text in ((5, "a"), (3, "b"), (4, "c")):
+            served.cluster.write("f1-n0-0-a-worker-0", second, text)
+        assert texts(client.read_logs("f1", server=served.endpoint)) == [
+            "worker-0 a",
+            "worker-0 b",
+            "worker-0 c",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (client.LogOptions(tail=1), ["master-0 m2", "worker-0 w2"]),
+        (client.LogOptions(tail=0), []),
+        (client.LogOptions(replica="worker-0"), ["worker-0 w1", "worker-0 w2"]),
+        (client.LogOptions(rank=0), ["master-0 m1", "master-0 m2"]),
+        (client.LogOptions(rank=1, tail=1), ["worker-0 w2"]),
+        (client.LogOptions(previous=True), ["worker-0 before"]),
+    ],
+)
+def test_only_what_is_wanted_comes(wanted: client.LogOptions, expected: list[str]) -> None:
+    with serving_people() as served:
+        served.apply(a_job("f1-n0-0-a", "Running"))
+        served.apply(a_pod("f1-n0-0-a", "master-0"), a_pod("f1-n0-0-a", "worker-0"))
+        for number in (1, 2):
+            served.cluster.write("f1-n0-0-a-master-0", number, f"m{number}")
+            served.cluster.write("f1-n0-0-a-worker-0", number + 0.5, f"w{number}")
+        served.cluster.write("f1-n0-0-a-worker-0 (previous)", 0, "before")
+        assert texts(client.read_logs("f1", wanted, server=served.endpoint)) == expected
+
+
+def test_a_rank_of_an_elastic_job_is_known_by_its_mark() -> None:
+    elastic = {"elasticPolicy": {"minReplicas": 2, "maxReplicas": 2}, "nprocPerNode": "2"}
+    with serving_people() as served:
+        served.apply(a_job("f1-n0-0-a", "Running", **elastic))
+        served.apply(a_pod("f1-n0-0-a", "master-0"), a_pod("f1-n0-0-a", "worker-0"))
+        for place, text in enumerate(("[r2] a", "[r3] b", "of the agent itself", "[r2] c")):
+            served.cluster.write("f1-n0-0-a-worker-0", place, text)
+        told = texts(client.read_logs("f1", client.LogOptions(rank=2), server=served.endpoint))
+    assert told == ["worker-0 [r2] a", "worker-0 [r2] c"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (client.LogOptions(rank=2), "has no rank 2; it has ranks 0 to 1"),
+        (client.LogOptions(replica="worker-3"), "has no replica worker-3; it has master-0, worker-0"),
+    ],
+)
+def test_a_rank_or_replica_that_is_none_is_refused(
+    served: ServedJobs, wanted: client.LogOptions, said: str
+) -> None:
+    with pytest.raises(client.RequestFailed, match=re.escape(said)):
+        list(client.read_logs("f1", wanted, server=served.endpoint))
+
+
+def test_following_goes_on_over_new_replicas_until_the_job_has_ended() -> None:
+    with serving_people() as served:
+        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+        served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
+        lines = client.read_logs("f1", client.LogOptions(follow=True), server=served.endpoint)
+        told = [next(lines).text]
+        served.cluster.write("f1-n0-0-a-worker-0", 2, "second")
+        told.append(next(lines).text)
+        served.apply(a_pod("f1-n0-0-a", "master-0"))
+        served.cluster.write("f1-n0-0-a-master-0", 3, "third")
+        told.append(next(lines).text)
+        served.cluster.ended = {"f1-n0-0-a-worker-0", "f1-n0-0-a-master-0"}
+        served.do(lambda: served.cluster.status("f1-n0-0-a", status("Created", "Running", "Succeeded")))
+        assert [*told, *lines] == ["first", "second", "third"]
+
+
+def test_who_stops_following_leaves_nothing_behind() -> None:
+    with serving_people() as served:
+        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+        served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
+        lines = client.read_logs("f1", client.LogOptions(follow=True), server=served.endpoint)
+        next(lines)
+        assert served.cluster.reading == 1
+        lines.close()
+        deadline = time.monotonic() + 10
+        while served.cluster.reading and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert served.cluster.reading == 0
+
+
+def test_a_line_without_end_comes_in_pieces_and_very_much_of_it_comes_whole() -> None:
+    with serving_people() as served:
+        served.apply(
+            a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"), a_pod("f1-n0-0-a", "master-0")
+        )
+        served.cluster.write("f1-n0-0-a-worker-0", 1, "x" * 5_000_000)
+        served.cluster.write("f1-n0-0-a-worker-0", 2, "end")
+        for number in range(30):
+            served.cluster.write("f1-n0-0-a-master-0", 3 + number, "y" * 200_000)
+        lines = list(client.read_logs("f1", server=served.endpoint))
+    worker = [line.text for line in lines if line.replica == "worker-0"]
+    assert ("".join(worker[:-1]), worker[-1]) == ("x" * 5_000_000, "end")
+    assert max(len(line.text) for line in lines) < 1_000_000
+    assert sum(len(line.text) for line in lines if line.replica == "master-0") == 6_000_000
+
+
+def test_a_log_that_breaks_off_says_so() -> None:
+    with serving_people() as served:
+        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+        served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
+        served.cluster.torn = True
+        with pytest.raises(client.RequestFailed, match="the node does not answer"):
+            list(client.read_logs("f1", server=served.endpoint))
+
+
+# ---- changes
+
+
+def test_a_job_that_is_cancelled_says_so_to_flyte_for_good() -> None:
+    with serving_people() as served:
+        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+        done = client.cancel_job("f1", reason="wrong data", server=served.endpoint)
+        again = client.cancel_job("f1", server=served.endpoint)
+        after = client.get_job("f1", server=served.endpoint)
+        policy = served.cluster.objects["PyTorchJob", NAMESPACE, "f1-n0-0-a"]["spec"]["runPolicy"]
+    assert (done.phase_before, done.was_over, again.was_over) == ("RUNNING", False, True)
+    assert done.job.flyte == after.flyte
+    assert (after.flyte.phase, after.flyte.reason, after.flyte.retry) == ("FAILED", "Cancelled", False)
+    assert after.flyte.message == "cancelled by a user, with `kfpytorch cancel`: wrong data"
+    # The pods end, and the operator does not delete them.
+    assert (policy.get("activeDeadlineSeconds"), policy["cleanPodPolicy"]) == (None, "None")
+    assert served.cluster.awaited == ["patch"]
+
+
+def test_a_job_that_has_ended_is_not_cancelled(served: ServedJobs) -> None:
+    assert client.cancel_job("f2-n0-1", server=served.endpoint).was_over
+    assert client.get_job("f2-n0-1", server=served.endpoint).flyte.phase == "SUCCEEDED"
+
+
+def test_nodes_are_listed_and_changed() -> None:
+    with serving_people(nodes=FewNodes("node-0", "node-1")) as served:
+        served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
+        nodes = client.list_nodes(server=served.endpoint)
+        assert [(node.name, list(node.pods), dict(node.allocatable)) for node in nodes] == [
+            ("node-0", [f"{NAMESPACE}/f1-n0-0-a-worker-0"], {"cpu": "2", "memory": "4Gi"}),
+            ("node-1", [], {"cpu": "2", "memory": "4Gi"}),
+        ]
+        states = [
+            client.wire.NodeState.Name(change("node-1", server=served.endpoint).state)
+            for change in (client.drain_node, client.lose_node, client.restore_node)
+        ]
+        with pytest.raises(client.NotFound, match='nodes "node-9" not found'):
+            client.lose_node("node-9", server=served.endpoint)
+    assert states == ["NODE_STATE_DRAINED", "NODE_STATE_LOST", "NODE_STATE_READY"]
+
+
+def test_only_an_embedded_cluster_has_nodes(served: ServedJobs) -> None:
+    with pytest.raises(client.RequestFailed, match="only an embedded cluster can fail"):
+        client.list_nodes(server=served.endpoint)
+
+
+# ---- server discovery
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Use a separate state directory, and remove all variables that name a server."""
+    monkeypatch.setenv(server_file.STATE, str(tmp_path))
+    monkeypatch.delenv(client.SERVER, raising=False)
+    monkeypatch.delenv(client.TOKEN, raising=False)
+    return tmp_path
+
+
+def test_the_server_that_runs_here_is_found_with_its_token(state: Path) -> None:
+    with serving_people(token=TOKEN) as served:
+        server_file.write(
+            state, server_file.ServerInfo(endpoint=served.endpoint, token=TOKEN, pid=os.getpid())
+        )
+        assert server_file.get_path(state).stat().st_mode & 0o777 == 0o600
+        assert client.list_jobs() == client.list_jobs(server=served.endpoint) == []
+
+
+def test_a_server_that_is_named_wants_its_token(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving_people(token=TOKEN) as served:
+        monkeypatch.setenv(client.SERVER, served.endpoint)
+        with pytest.raises(client.TokenRejected, match=client.TOKEN):
+            client.list_jobs()
+        monkeypatch.setenv(client.TOKEN, "wrong")
+        with pytest.raises(client.TokenRejected):
+            list(client.watch_jobs())
+        monkeypatch.setenv(client.TOKEN, TOKEN)
+        assert client.list_jobs() == []
+
+
+def test_a_token_is_given_to_no_other_server_than_its_own(state: Path) -> None:
+    with serving_people(token=TOKEN) as served:
+        server_file.write(state, server_file.ServerInfo(endpoint="127.0.0.1:1", token=TOKEN, pid=os.getpid()))
+        with pytest.raises(client.TokenRejected):
+            client.list_jobs(server=served.endpoint)
+
+
+def test_without_a_server_it_is_said_how_to_start_one(state: Path) -> None:
+    with pytest.raises(client.ServerNotFound, match="start one: kfpytorch serve --cluster embedded"):
+        client.list_jobs()
+
+
+def test_what_a_server_left_that_was_killed_is_told_from_one_that_runs(state: Path) -> None:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    server_file.write(state, server_file.ServerInfo(endpoint="127.0.0.1:1", pid=pid))
+    with pytest.raises(client.ServerNotFound, match=f"there is no process {pid}; start one"):
+        client.list_jobs()
+
+
+def test_nobody_at_the_port_is_said_to_be_so(state: Path) -> None:
+    with serving_people() as served:
+        gone = served.endpoint
+    with pytest.raises(client.ServerNotFound, match=f"no server answers at {gone}"):
+        client.list_jobs(server=gone)
+
+
+def test_a_server_says_so_no_longer_only_for_itself(state: Path) -> None:
+    old, new = (server_file.ServerInfo(endpoint=f"127.0.0.1:{port}") for port in (1, 2))
+    server_file.write(state, old)
+    server_file.write(state, new)
+    server_file.delete_if_own(state, old)
+    assert server_file.read(state) == new
+    server_file.delete_if_own(state, new)
+    assert server_file.read(state) is None
+
+
+def test_two_may_ask_at_once(served: ServedJobs) -> None:
+    told: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: told.append(len(client.list_jobs(server=served.endpoint))))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert told == [6, 6, 6, 6]

@@ -1,0 +1,212 @@
+"""User commands against `kfpytorch serve`, and the demo, with real processes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from propeller import Execution, Propeller
+
+from e2e.embedded import people_tasks
+from e2e.propeller_flow.server_process import KFPYTORCH, TOKEN, RoadServer
+
+pytestmark = pytest.mark.timeout(120)
+
+PATIENCE = 60.0
+ROOT = Path(__file__).parents[3]
+BOTH_START = re.compile(r"(?<=\n  INITIALIZING) +\S+-\d, \S+-\d starting, ContainerCreating: ")
+STARTING = re.compile(r"(?<=\n  INITIALIZING).*?(?=\n  RUNNING)", re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoadServer]:
+    served = RoadServer(tmp_path_factory.mktemp("people"), "--cpus", "8", "--memory", "64Gi").start()
+    yield served
+    assert (served.stop(), served.left()) == (0, [])
+
+
+@pytest.fixture
+def execution(served: RoadServer, tmp_path: Path) -> Iterator[Execution]:
+    """Yield an execution with two replicas that have printed their line and still run."""
+    wire = served.wire()
+    execution = Propeller(wire, served.store).start(people_tasks.talks, folder=str(tmp_path))
+    wait_until((tmp_path / "turn.1").exists)
+    yield execution
+    if not execution.has_ended:
+        execution.abort()
+        execution.wait(PATIENCE)
+    wire.close()
+
+
+def wait_until(true: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.05)
+    return found
+
+
+def typed(served: RoadServer, *arguments: str) -> str:
+    return subprocess.run(
+        [KFPYTORCH, *arguments], env=environment(served), check=True, capture_output=True, text=True
+    ).stdout
+
+
+def environment(served: RoadServer) -> dict[str, str]:
+    return {**plainly(), "KFPYTORCH_STATE_DIR": str(served.state)}
+
+
+def plainly() -> dict[str, str]:
+    """Return the environment without the settings of the terminal that runs the tests."""
+    return {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "FORCE_COLOR")}
+
+
+def job(served: RoadServer, execution: Execution) -> Any:
+    return json.loads(typed(served, "jobs", execution.asked.execution, "-o", "json"))
+
+
+def test_a_job_is_watched_read_and_cancelled_for_good(served: RoadServer, execution: Execution) -> None:
+    name = execution.asked.execution
+    following = subprocess.Popen(
+        [KFPYTORCH, "logs", "--follow", name], env=environment(served), stdout=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: job(served, execution)["flyte"]["phase"] == "RUNNING")
+    seen = job(served, execution)
+    assert [(each["role"], each["phase"], each["first_rank"]) for each in seen["replicas"]] == [
+        ("master", "Running", 0),
+        ("worker", "Running", 1),
+    ]
+    assert re.search(rf"^{seen['name']} +RUNNING +2/2 ", typed(served, "jobs"), re.MULTILINE)
+    assert "[worker-0] rank 1 speaks\n" in typed(served, "logs", name, "--rank", "1")
+
+    assert typed(served, "cancel", name, "--reason", "wrong data").startswith(f"{seen['name']} is cancelled")
+    outcome = execution.wait(PATIENCE)
+
+    # The cancelled task has retries, but no other attempt follows.
+    assert (outcome.phase, len(outcome.attempts), outcome.violations) == ("FAILED", 1, ())
+    assert outcome.error.endswith("cancelled by a user, with `kfpytorch cancel`: wrong data")
+    assert served.left(name) == []
+    assert job(served, execution)["flyte"]["reason"] == "Cancelled"
+    for rank in (0, 1):
+        assert f"rank {rank} speaks\n" in typed(served, "logs", name, "--rank", str(rank))
+    told = following.communicate(timeout=PATIENCE)[0].splitlines()
+    spoken = [line for line in told if line.endswith(" speaks")]
+    assert (spoken, following.returncode) == (["[master-0] rank 0 speaks", "[worker-0] rank 1 speaks"], 0)
+
+
+def test_a_node_that_is_lost_takes_its_replicas_along(served: RoadServer, execution: Execution) -> None:
+    seen = job(served, execution)
+    places = {f"project-development/{each['pod']}": each["node"] for each in seen["replicas"]}
+    nodes = json.loads(typed(served, "nodes", "-o", "json"))
+    assert {pod: node["name"] for node in nodes for pod in node["pods"]} == places
+    lost = next(iter(places.values()))
+
+    (told,) = json.loads(typed(served, "nodes", "lose", lost, "-o", "json"))
+    assert (told["name"], told["state"]) == (lost, "lost")
+    wait_until(lambda: len(execution.attempts) == 2)
+
+    first = execution.attempts[0].shown[-1]
+    assert (first.phase, "(node-lost)" in first.message) == ("RETRYABLE_FAILED", True), first
+    (told,) = json.loads(typed(served, "nodes", "restore", lost, "-o", "json"))
+    assert told["state"] == "ready"
+
+
+def test_who_asks_a_server_that_was_killed_is_told_so(served: RoadServer) -> None:
+    served.kill()
+    done = subprocess.run(
+        [KFPYTORCH, "jobs"], env=environment(served), check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "has stopped: there is no process" in done.stderr
+    served.start()
+    assert typed(served, "jobs", "--living") == ""
+    assert TOKEN not in typed(served, "jobs", "-o", "json")
+
+
+@pytest.mark.soak
+@pytest.mark.torch
+def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
+    here = Path(KFPYTORCH).parent
+    done = subprocess.run(
+        ["make", "--no-print-directory", "demo", f"BIN={here}", "READY="],
+        cwd=ROOT,
+        env={**plainly(), "TMPDIR": str(tmp_path)},
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert re.findall(r"^  ([A-Z_]+)\b", done.stdout, re.MULTILINE) == [
+        *("QUEUED", "INITIALIZING", "RUNNING", "SUCCEEDED"),
+        *("QUEUED", "INITIALIZING", "RUNNING", "FAILED"),
+    ]
+    said, shown = done.stdout, shown_on(ROOT / "README.md")
+    assert len(BOTH_START.findall(shown)) == 2
+    # Pods are created one at a time, and the watch may rarely show that only one of them starts.
+    if len(BOTH_START.findall(said)) < 2:
+        said, shown = STARTING.sub("", said), STARTING.sub("", shown)
+    assert same_in_every_run(said) == same_in_every_run(shown)
+    assert list(tmp_path.glob("kfpytorch-*")) == []
+
+
+def shown_on(page: Path) -> str:
+    """Return the output below the command on the page."""
+    (block,) = re.findall(r"^```text\n\$ make demo\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return block
+
+
+def same_in_every_run(text: str) -> list[str]:
+    """Return the words without parts that vary: hashes, times, paths, losses, ranks and ending workers."""
+    for pattern, same in (
+        (r"\S+/bin/", "BIN/"),
+        (r"in \d+\.\d s, logs of all ranks in \S+", "in TIME, logs of all ranks in LOGS"),
+        (r"=\d\.\d+", "=NUMBER"),
+        (r"-[0-9a-f]{12}\b", "-HASH"),
+        (r"\b\d+[sm]\b|\(\d+ s\)", "TIME"),
+        (r"\S+/training\.py", "training.py"),
+        (r"file://\S+", "LINK"),
+        (r"\b(0\.0)\d+|\b\d\.\d{3}\b", "LOSS"),
+        (r"worker-\d", "worker-N"),
+        (r"(?<=FAILED) +[01]/2", " SOME/2"),
+    ):
+        text = re.sub(pattern, same, text)
+    return text.split()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda each: each.name)
+def test_a_demo_that_is_interrupted_ends_its_task_first(tmp_path: Path, signum: signal.Signals) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    demo = subprocess.Popen(
+        [KFPYTORCH, "demo", people_tasks.__file__, "talks", "--input", f"folder={tmp_path}"],
+        env={**plainly(), "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # The caller of pytest may ignore SIGHUP, as nohup does.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509
+    )
+    try:
+        wait_until((tmp_path / "turn.1").exists)
+        demo.send_signal(signum)
+        out, errors = demo.communicate(timeout=PATIENCE)
+    finally:
+        demo.terminate()  # If the test has failed.
+    assert (demo.returncode, errors) == (128 + signum, ""), out
+    assert [process for process in psutil.process_iter() if is_told(process, str(tmp_path))] == []
+    assert list(temporary.glob("kfpytorch-demo-*")) == []
+
+
+def is_told(process: psutil.Process, text: str) -> bool:
+    try:
+        return text in " ".join([*process.cmdline(), *process.environ().values()])
+    except (psutil.Error, OSError):
+        return False

@@ -1,0 +1,70 @@
+"""Servers, each with a FlytePropeller."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from propeller import Execution, Outcome, Propeller, Wire
+
+from e2e.propeller_flow.server_process import RoadServer
+
+# The machine has two processors, but the embedded nodes report more capacity.
+ROOM = ("--cpus", "8", "--memory", "64Gi")
+
+
+@dataclass
+class Road:
+    """A running server, with a FlytePropeller that calls it."""
+
+    served: RoadServer
+    wire: Wire
+    propeller: Propeller
+
+    def start(self, task: Any, **inputs: Any) -> Execution:
+        return self.propeller.start(task, **inputs)
+
+    def run(self, task: Any, **inputs: Any) -> Outcome:
+        return wait_for_outcome(self.start(task, **inputs))
+
+    def nothing_runs(self, execution: Execution) -> bool:
+        """True if all processes of the execution end within the timeout."""
+        return self.served.left(execution.asked.execution) == []
+
+
+def wait_for_outcome(execution: Execution, seconds: float = 60) -> Outcome:
+    """Return the outcome, and check that the connector followed the rules."""
+    outcome = execution.wait(seconds)
+    assert outcome.violations == ()
+    return outcome
+
+
+def started(folder: Path, execution: Execution) -> list[str]:
+    """Return the recorded starts of the user's function, as sorted `<attempt>.<rank>`."""
+    notes = folder.glob(f"started.{execution.asked.execution}.*")
+    return sorted(".".join(note.name.split(".")[2:4]) for note in notes)
+
+
+@pytest.fixture(scope="module")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Road]]:
+    """Yield a function that starts a server. No process may remain at the end."""
+    roads: list[Road] = []
+
+    def start_road(*options: str, settings: Mapping[str, object] | None = None) -> Road:
+        served = RoadServer(tmp_path_factory.mktemp("road"), *ROOM, *options, settings=settings).start()
+        wire = served.wire()
+        roads.append(Road(served, wire, Propeller(wire, served.store)))
+        return roads[-1]
+
+    yield start_road
+    for road in roads:
+        road.wire.close()
+        code = road.served.stop()
+        assert (code, road.served.left()) == (0, [])
+
+
+@pytest.fixture(scope="module")
+def road(serve: Callable[..., Road]) -> Road:
+    """Return a server that most tests share."""
+    return serve()

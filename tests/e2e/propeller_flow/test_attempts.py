@@ -1,0 +1,60 @@
+"""Attempts after the first one, and many concurrent tasks."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from propeller.wire import delete_request
+
+from e2e.propeller_flow import tasks
+from e2e.propeller_flow.conftest import Road, started, wait_for_outcome
+
+pytestmark = pytest.mark.timeout(240)
+
+MANY = 20
+
+
+def test_a_new_attempt_finds_nothing_of_the_earlier_one(road: Road, tmp_path: Path) -> None:
+    execution = road.start(tasks.is_killed_once, folder=str(tmp_path))
+    outcome = wait_for_outcome(execution)
+
+    assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 1})
+    assert execution.calls == ["CreateTask 0", "DeleteTask 0", "CreateTask 1"]
+    # The worker of the second attempt may start after its master ended. No replica starts twice.
+    wait_for(lambda: {"0.0", "1.0", "1.1"} <= {*started(tmp_path, execution)})
+    starts = started(tmp_path, execution)
+    assert starts == sorted({*starts})
+    assert road.nothing_runs(execution)
+
+
+def test_an_attempt_whose_create_was_lost_leaves_nothing(road: Road, tmp_path: Path) -> None:
+    """Create an attempt without its response reaching FlytePropeller, so that no DeleteTask follows."""
+    orphan = road.propeller.prepare(tasks.waits, {"folder": str(tmp_path)})
+    orphan.asked.write_inputs()
+    road.wire.create(orphan.asked.create(0))
+    wait_for(lambda: started(tmp_path, orphan) == ["0.0", "0.1"])
+    later = road.wire.create(orphan.asked.create(1))
+    wait_for(lambda: started(tmp_path, orphan)[2:] == ["1.0", "1.1"])
+
+    assert road.served.left(f"{orphan.asked.data}/0") == []
+    assert len(road.served.processes(f"{orphan.asked.data}/1")) >= 2
+    road.wire.delete(delete_request(later))
+    assert road.nothing_runs(orphan)
+
+
+def wait_for(true: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_twenty_tasks_at_once_all_end_well(serve: Callable[..., Road], tmp_path: Path) -> None:
+    road = serve()
+    executions = [road.start(tasks.adds, value=value) for value in range(MANY)]
+    outcomes = [wait_for_outcome(execution, 120) for execution in executions]
+
+    assert [outcome.phase for outcome in outcomes] == ["SUCCEEDED"] * MANY
+    assert [outcome.outputs for outcome in outcomes] == [{"o0": value + 1} for value in range(MANY)]
+    assert [len(outcome.attempts) for outcome in outcomes] == [1] * MANY

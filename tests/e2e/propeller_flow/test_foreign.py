@@ -1,0 +1,45 @@
+"""A generic client discovers the services through reflection and calls them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from e2e.propeller_flow.conftest import Road
+from e2e.propeller_flow.server_process import TOKEN
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "foreign.py"
+
+
+def run_grpcurl(endpoint: str, token: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", str(SCRIPT), endpoint, token]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+
+
+def test_all_services_are_learnt_from_the_server_itself(road: Road) -> None:
+    ran = run_grpcurl(road.served.endpoint, TOKEN)
+    assert ran.returncode == 0, ran.stderr
+    seen: dict[str, Any] = json.loads(ran.stdout)
+
+    assert seen["loaded"] == []
+    assert seen["services"] == [
+        "flyteidl.service.AgentMetadataService",
+        "flyteidl.service.AsyncAgentService",
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+        "kfpytorch_idl.v1.People",
+    ]
+    assert seen["health"] == {"status": "SERVING"}
+    assert [agent["supportedTaskTypes"] for agent in seen["agents"]] == [["pytorch"]]
+    assert seen["agents"][0]["supportedTaskCategories"][-1] == {"name": "pytorch", "version": 1}
+    assert seen["task"]["phase"] == "FAILED"
+    assert "task_execution_metadata.namespace" in seen["task"]["message"]
+    assert len(seen["nodes"]["nodes"]) == 2
+
+
+def test_who_has_no_token_learns_nothing(road: Road) -> None:
+    ran = run_grpcurl(road.served.endpoint, "guessed")
+
+    assert ran.returncode != 0
+    assert "UNAUTHENTICATED" in ran.stderr

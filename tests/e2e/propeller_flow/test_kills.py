@@ -1,0 +1,61 @@
+"""Tasks end correctly and start once per attempt, although the server is killed at random moments."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from propeller import Execution, Propeller, PropellerSettings
+from propeller.attempt import Polling
+
+from e2e.propeller_flow import tasks
+from e2e.propeller_flow.conftest import Road, started, wait_for_outcome
+
+pytestmark = pytest.mark.timeout(300)
+
+AT_ONCE = 6
+# As in the chart's values, failed calls during the start of a server do not fail a task.
+PATIENT = PropellerSettings(polling=Polling(max_system_failures=10_000))
+
+
+def kill_at_random_moments(road: Road, folder: Path, kills: int) -> list[Execution]:
+    """Start tasks while the server is killed repeatedly, also before it listens."""
+    dice = random.Random(kills)
+    propeller = Propeller(road.wire, road.served.store, PATIENT)
+    executions: list[Execution] = []
+    for _ in range(kills):
+        alive = [execution for execution in executions if not execution.has_ended]
+        for _ in range(AT_ONCE - len(alive)):
+            seconds = dice.uniform(0, 2)
+            executions.append(propeller.start(tasks.counts, folder=str(folder), seconds=seconds))
+        time.sleep(dice.uniform(0, 2.5))
+        road.served.kill()
+        road.served.spawn()
+    road.served.listen()
+    return executions
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "mortal"])
+@pytest.mark.parametrize(
+    "kills", [10, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+)
+def test_every_task_ends_right(
+    serve: Callable[..., Road], tmp_path: Path, kills: int, *, durable: bool
+) -> None:
+    road = serve(*(["--durable"] if durable else []))
+    executions = kill_at_random_moments(road, tmp_path, kills)
+
+    assert road.served.starts == kills + 1
+    for execution in executions:
+        outcome = wait_for_outcome(execution, 180)
+        assert outcome.phase == "SUCCEEDED", (outcome, road.served.log.read_text()[-4000:])
+        assert outcome.outputs == {"o0": outcome.last.number}
+        # At most one start per attempt. An attempt may be lost before its pod starts.
+        starts = Counter(started(tmp_path, execution))
+        assert set(starts.values()) == {1}, starts
+        assert f"{outcome.last.number}.0" in starts
+        created = [attempt for attempt in outcome.attempts if attempt.meta is not None]
+        assert not durable or len(created) == 1, outcome
+        assert road.nothing_runs(execution)

@@ -1,0 +1,49 @@
+"""Replicas that never start and tasks that run too long end at the platform's timeouts."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from e2e.propeller_flow import tasks
+from e2e.propeller_flow.conftest import Road, wait_for_outcome
+
+pytestmark = pytest.mark.timeout(180)
+
+IMPATIENT = {"image-pull-backoff-grace-period": "1s", "kfpytorch": {"timeouts": {"queue-timeout": "2s"}}}
+
+
+@pytest.fixture(scope="module")
+def strict(serve: Callable[..., Road]) -> Road:
+    """Return a server with one known image and short timeouts."""
+    return serve("--strict-images", "--images", f"image:1={sys.prefix}", settings=IMPATIENT)
+
+
+def test_an_unknown_image_is_waited_for_and_given_up(strict: Road) -> None:
+    execution = strict.propeller.prepare(tasks.adds, {"value": 1}, image="nobody/knows:2").start()
+    outcome = wait_for_outcome(execution)
+
+    assert outcome.last.phases == ["QUEUED", "INITIALIZING", "RETRYABLE_FAILED", "FAILED"]
+    assert "nobody/knows:2" in outcome.error
+    assert "given up after 1 s" in outcome.error
+    assert strict.nothing_runs(execution)
+
+
+def test_a_replica_that_fits_nowhere_is_waited_for_and_given_up(strict: Road) -> None:
+    execution = strict.start(tasks.asks_for_too_much)
+    outcome = wait_for_outcome(execution)
+
+    assert outcome.last.phases == ["QUEUED", "WAITING_FOR_RESOURCES", "RETRYABLE_FAILED", "FAILED"]
+    assert "no node of 2 fits: 2 lack cpu" in outcome.last.message("WAITING_FOR_RESOURCES")
+    assert "given up after 2 s" in outcome.error
+
+
+def test_a_deadline_ends_a_task_that_runs_too_long(strict: Road, tmp_path: Path) -> None:
+    execution = strict.start(tasks.runs_too_long, folder=str(tmp_path))
+    outcome = wait_for_outcome(execution)
+
+    assert (outcome.phase, len(outcome.attempts)) == ("FAILED", 1)
+    assert "RUNNING" in outcome.last.phases
+    assert "longer than its deadline" in outcome.error
+    assert strict.nothing_runs(execution)

@@ -1,0 +1,110 @@
+# ruff: noqa: E501 - a row a text
+"""Tests for the messages of the coscheduling plugin about a waiting gang."""
+
+import pytest
+from cluster import RUNNING, at, build_ended_pod, running, verdict
+from waiting_gang import build_waiting_members, event, gang, group, waiting_line
+
+from backend_plugin.core.pending_reasons import parse_scheduler_message
+
+API = "scheduling.x-k8s.io"
+SIBLINGS = (
+    "pre-filter pod j-master-0 cannot find enough sibling pods, current pods number: 3, minMember of group: 5"
+)
+TEXTS = {
+    f"0/4 nodes are available: {SIBLINGS}. preemption: 0/4 nodes are available.": "3 of the 5 members of its gang exist",
+    "0/4 nodes are available: pre-filter pod j-master-0 cannot proceed due to gated pods in the same PodGroup.": "scheduling gates hold members of its gang",
+    "PodGroup ns/j gets rejected due to Pod j-worker-1 is unschedulable even after PostFilter": "not all members of its gang can be placed",
+    "optimistic rejection in PostFilter": "not all members of its gang can be placed",
+    "podGroup ns/j failed recently": "not all members of its gang can be placed",
+    # The member was placed, and the others were not placed in time.
+    "0/1 nodes are available: 1 rejected due to timeout after waiting 10s at plugin Coscheduling.": "not all members of its gang can be placed",
+    "0/6 nodes are available: 4 Insufficient nvidia.com/gpu, 6 Insufficient memory. preemption: 0/6 nodes are available: 6 No preemption victims found for incoming pod., PodGroup ns/j gets rejected due to Pod j-worker-1 is unschedulable even after PostFilter.": "no node of 6 fits: 4 lack nvidia.com/gpu; 6 lack memory",
+    '0/6 nodes are available: persistentvolumeclaim "data" not found. preemption: 0/6 nodes are available: 6 Preemption is not helpful for scheduling., PodGroup ns/j gets rejected due to Pod j-worker-1 is unschedulable even after PostFilter.': 'no node of 6 fits: persistentvolumeclaim "data" not found',
+    "PodGroup not found": "its PodGroup did not exist when its scheduler checked",
+    # Messages about a pod without a pod group, or without a quantity.
+    "0/4 nodes are available: 4 Insufficient nvidia.com/gpu. preemption: no victims, can not find pod group": "no node of 4 fits: 4 lack nvidia.com/gpu",
+    "resource gap: map[].": "resource gap: map[].",
+    "resource gap: map[gpu:{{x 0} {<nil>}}].": "resource gap: map[gpu:{{x 0} {<nil>}}].",
+}
+
+
+@pytest.mark.parametrize(("message", "said"), TEXTS.items())
+def test_its_words_are_told_in_plain_ones(message, said):
+    assert parse_scheduler_message(message).said == said
+
+
+@pytest.mark.parametrize(
+    ("gap", "placed", "numbers"),
+    [
+        (2, 4, "10 requested, 8 held"),
+        (2, 3, "10 requested, 6 held, 2 free"),
+        (2, 0, "10 requested, 8 free"),
+        # The message is older than the binding of the last member.
+        (4, 4, "10 requested, 8 held"),
+    ],
+)
+def test_what_the_members_themselves_hold_is_not_free(gap, placed, numbers):
+    message = f"resource gap: map[nvidia.com/gpu:{{{{{gap} 0}} {{<nil>}}  DecimalSI}}]."
+    pods = build_waiting_members(message)
+    pods[:placed] = [running(name) for name in ("master-0", "worker-0", "worker-1", "worker-2")[:placed]]
+    told = verdict(gang(RUNNING), *pods)
+    assert told.message.startswith(f"waiting for {gap} nvidia.com/gpu in the cluster: {numbers} (")
+
+
+def test_who_was_told_too_early_that_others_are_to_be_made_says_no_more_than_the_gang():
+    gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]. preemption: not helpful."
+    early, *_ = build_waiting_members(f"0/4 nodes are available: {SIBLINGS}.")
+    _, *others = build_waiting_members(gap)
+    told = verdict(gang(), early, *others, pod_groups=[group(API, phase="Scheduling")])
+    assert told == verdict(gang(), *build_waiting_members(gap), pod_groups=[group(API, phase="Scheduling")])
+
+
+def test_a_member_that_has_ended_holds_nothing():
+    message = "resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
+    told = verdict(
+        gang(RUNNING),
+        running("master-0"),
+        build_ended_pod("worker-0", 0),
+        *build_waiting_members(message)[2:],
+    )
+    assert told.message.startswith(
+        "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 2 held, 4 free ("
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "phase", "told"),
+    [
+        (20, "", False),
+        (300, "", True),
+        (300, "Scheduling", False),
+    ],
+)
+def test_a_group_that_nobody_follows_is_told_of(now, phase, told):
+    waits = build_waiting_members("podGroup ns/j failed recently")
+    said = verdict(gang(), *waits, pod_groups=[group(API, phase=phase)], now=now)
+    assert ("does scheduler-plugins-controller run?" in said.message) is told
+    assert ("notes" in said.info) is told
+
+
+def test_a_free_amount_has_the_time_of_its_report():
+    gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
+    reported = [event(gap, lastTimestamp=at(seconds)) for seconds in (5, 65)]
+    other = event("else", lastTimestamp=at(99))
+    # A repeated event has the text of the first report and the time of the last.
+    repeated = event(gap, lastTimestamp=None, series={"count": 2, "lastObservedTime": at(80)})
+    assert waiting_line(*build_waiting_members(gap), events=[*reported, other, repeated]) == (
+        "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 6 free at 00:01:05 UTC (0 of 5 replicas ready)"
+    )
+
+
+def test_replicas_with_the_same_numbers_are_one_line_if_one_event_has_a_time():
+    gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
+    first, *others = build_waiting_members(gap)
+    _, *rejected = build_waiting_members(f"{gap} PodGroup ns/j gets rejected due to Pod j-master-0.")
+    assert len(rejected) == len(others)
+    told = verdict(gang(), first, *rejected, events=[event(gap, lastTimestamp=at(65))])
+    assert [line for line in told.message.splitlines() if line.startswith("waiting for")] == [
+        "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 6 free at 00:01:05 UTC (0 of 5 replicas ready)"
+    ]

@@ -1,0 +1,81 @@
+"""Tests for the messages of KAI about a waiting gang; the texts are published, not recorded."""
+
+from datetime import timedelta
+
+import pytest
+from cluster import verdict
+from waiting_gang import event, first_line, gang, group, waiting_line
+
+from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.settings.judging import JudgingSettings
+
+API = "scheduling.run.ai"
+
+
+def limited(reason="OverLimit", message="over its limit", **said):
+    details = {
+        "name": "research",
+        "podGroupRequestedResources": {
+            "cpu": "20",
+            "example.com/nic": "8",
+            "memory": "80Gi",
+            "nvidia.com/gpu": "10",
+        },
+        "queueAllocatedResources": {"nvidia.com/gpu": "6"},
+        "queueResourceLimits": {"example.com/nic": "8", "cpu": "-1", "memory": "?", "nvidia.com/gpu": "12"},
+        **said,
+    }
+    why = {"reason": reason, "message": message, "details": {"queueDetails": details}}
+    return group(API, schedulingConditions=[{"type": "UnschedulableOnNodePool", "reasons": [why]}])
+
+
+def test_a_queue_says_how_much_it_gives():
+    line = waiting_line(job=gang(started=None), pod_groups=[limited()])
+    assert (
+        line == "waiting for 4 nvidia.com/gpu in queue research: 10 requested, 6 free (0 of 5 replicas ready)"
+    )
+
+
+BEYOND = {"queueResourceLimits": {"nvidia.com/gpu": "8"}}
+
+
+def test_what_a_queue_may_never_have_is_not_waited_for_like_the_rest():
+    told = verdict(gang(started=None), pod_groups=[limited(**BEYOND)])
+    assert told.message.splitlines()[:2] == [
+        "queue research: it requests 10 nvidia.com/gpu, and the limit of its queue is 8"
+        " (0 of 5 replicas ready)",
+        "it requests more than it can ever get: request less, or use another queue",
+    ]
+    soon = JudgingContext(
+        judging=JudgingSettings(queue_timeout_by_cause={"unsatisfiable": timedelta(minutes=1)})
+    )
+    for why, gone in ((limited(**BEYOND), True), (limited(), False)):
+        judged = verdict(gang(started=None), pod_groups=[why], now=70, rules=soon)
+        assert (judged.phase.value == "RETRYABLE_FAILED") is gone
+    # The queue may borrow quota from others.
+    quota = waiting_line(job=gang(started=None), pod_groups=[limited("NonPreemptibleOverQuota", **BEYOND)])
+    assert quota.startswith("waiting for 8 nvidia.com/gpu in queue research")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_several_reasons_the_one_with_numbers_is_told(turned):
+    bare = limited("", "no nodes", podGroupRequestedResources={})
+    for numbers, said in ((limited(), "waiting for 4"), (limited(**BEYOND), "queue research: it requests")):
+        other = limited("NonPreemptibleOverQuota")
+        several = [bare, other, numbers] if said.startswith("queue") else [bare, numbers]
+        reasons = [each["status"]["schedulingConditions"][0] for each in several]
+        one = group(API, schedulingConditions=reasons[::-1] if turned else reasons)
+        assert waiting_line(job=gang(started=None), pod_groups=[one]).startswith(said)
+
+
+def test_that_pods_are_yet_to_be_made_is_in_an_event_only():
+    said = "Job is not ready. Waiting for 4 pods for SubGroup worker, currently 2 exist, 0 are gated."
+    ready = event(said, kind="PodGroup", name="pg-j-u", reason="NotReady")
+    assert waiting_line(job=gang(started=None), events=[ready]) == (
+        "2 of the 4 pods of worker exist (0 of 5 replicas ready)"
+    )
+    other = event("new words", kind="PodGroup", name="pg-j-u", reason="NotReady")
+    assert "waits" not in verdict(gang(started=None), events=[other]).info
+    assert "waits" not in verdict(gang(started=None), events=[{**ready, "reason": "Evict"}]).info
+    both = verdict(gang(started=None), events=[ready], pod_groups=[limited()])
+    assert first_line(both).startswith("waiting for 4 nvidia.com/gpu")

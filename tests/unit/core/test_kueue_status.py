@@ -1,0 +1,277 @@
+# ruff: noqa: E501 - a row a text
+"""Tests for the messages of Kueue about a job in its queue."""
+
+from datetime import timedelta
+
+import pytest
+from cluster import BEGAN, RUNNING, condition, running, verdict
+from msgspec import structs
+from waiting_gang import first_line, gang, group, members, waiting_line
+
+from backend_plugin.core.job_warnings import IN_PART
+from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.messages import get_remedy
+from backend_plugin.core.object_readers import read_observed
+from backend_plugin.core.pipeline import judge_with_expiry
+from backend_plugin.core.scheduling import registry
+from backend_plugin.core.settings.judging import JudgingSettings
+from kfpytorch_common.causes import Cause
+
+POD_SET = "couldn't assign flavors to pod set worker: "
+BEYOND = "insufficient quota for nvidia.com/gpu in flavor any, previously considered podsets requests (2) + current podset request (8) > maximum capacity (8)"
+SUSPENDED = condition("Suspended")
+SOON = JudgingContext(judging=JudgingSettings(queue_timeout_by_cause={"unsatisfiable": timedelta(minutes=1)}))
+
+
+def workload(message, *more, reason="Pending", **said):
+    held = condition("QuotaReserved", "False", reason=reason, message=message)
+    return group("kueue.x-k8s.io", held, *more, kind="Workload", spec={"queueName": "team"}, **said)
+
+
+TEXTS = {
+    POD_SET
+    + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed": "waiting for 4 nvidia.com/gpu in queue team: 10 requested, 6 free",
+    POD_SET
+    + "insufficient unused quota for memory in flavor any, 16Gi more needed, insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed": "waiting for 16Gi memory (80Gi requested, 64Gi free) and 4 nvidia.com/gpu (10 requested, 6 free) in queue team",
+    # Kueue counted only the master.
+    "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor any, 1 more needed": "waiting for 1 nvidia.com/gpu in queue team: 10 requested, 1 free",
+    # Either of two flavors would be sufficient.
+    "insufficient unused quota for cpu in flavor a, 3 more needed, insufficient unused quota for cpu in flavor b, 9 more needed": "waiting for 3 cpu in queue team: 20 requested, 17 free",
+    # The order of the flavors does not matter.
+    "insufficient unused quota for cpu in flavor a, 9 more needed, insufficient unused quota for cpu in flavor b, 3 more needed": "waiting for 3 cpu in queue team: 20 requested, 17 free",
+    "insufficient unused quota for cpu in flavor a, ? more needed, insufficient unused quota for cpu in flavor b, 3 more needed": "waiting for 3 cpu in queue team: 20 requested, 17 free",
+    "insufficient unused quota for cpu in flavor a, 3 more needed, insufficient unused quota for cpu in flavor b, ? more needed": "waiting for 3 cpu in queue team: 20 requested, 17 free",
+    # One flavor can never satisfy the request, but another one can.
+    POD_SET
+    + f"{BEYOND}, insufficient unused quota for nvidia.com/gpu in flavor big, 2 more needed": "waiting for 2 nvidia.com/gpu in queue team: 10 requested, 8 free",
+    POD_SET
+    + f"{BEYOND}, insufficient unused quota for cpu in flavor big, 2 more needed": "waiting for 2 cpu in queue team: 20 requested, 18 free",
+    # The same flavor lacks a second resource.
+    POD_SET
+    + f"{BEYOND}, insufficient unused quota for cpu in flavor any, 2 more needed": "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
+    # Kueue counts a later pod set together with the earlier ones.
+    "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor any, 1 more needed; "
+    + POD_SET
+    + "insufficient unused quota for nvidia.com/gpu in flavor any, 9 more needed": "waiting for 9 nvidia.com/gpu in queue team: 10 requested, 1 free",
+    "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in flavor big, 1 more needed; "
+    + POD_SET
+    + BEYOND: "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
+    POD_SET
+    + BEYOND: "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
+    BEYOND.replace(
+        "(2)", "(?)"
+    ): "queue team: can never be admitted: it requests more nvidia.com/gpu, and the maximum is 8",
+    # Messages of older releases of Kueue.
+    POD_SET
+    + "insufficient quota for nvidia.com/gpu in flavor any, request > maximum capacity (10 > 8)": "queue team: can never be admitted: it requests 10 nvidia.com/gpu, and the maximum is 8",
+    POD_SET
+    + "resource nvidia.com/gpu unavailable in ClusterQueue": "queue team: can never be admitted: its queue has no quota for nvidia.com/gpu",
+    "LocalQueue team doesn't exist": "queue team: LocalQueue team doesn't exist",
+    "ClusterQueue cq is inactive": "queue team: ClusterQueue cq is inactive",
+    "something new": "queue team: something new",
+    "": "queue team: not admitted yet",
+}
+
+
+@pytest.mark.parametrize(("message", "said"), TEXTS.items())
+def test_its_words_are_told_in_plain_ones(message, said):
+    told = waiting_line(job=gang(SUSPENDED, started=None), pod_groups=[workload(message)])
+    assert told == f"{said} (suspended by a queue or a user)"
+
+
+def test_one_that_is_taken_back_while_it_runs_runs_on_for_flyte_and_waits_for_people():
+    evicted = condition("Evicted", reason="Preempted", message="Preempted to accommodate a workload")
+    full = POD_SET + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed"
+    job = gang({**RUNNING, "status": "False"}, SUSPENDED, started=None)
+    told = verdict(job, pod_groups=[workload(full, evicted)])
+    assert told.phase.value == "RUNNING"
+    assert first_line(told) == (
+        "admitted before and evicted (Preempted); waiting for 4 nvidia.com/gpu in queue team: 10 requested, 6 free"
+        " (suspended by a queue or a user)"
+    )
+    assert told.info["details"] == [f"{full}; Preempted to accommodate a workload"]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "said"), [(0, ""), (2, "queue team: not admitted yet; 2 jobs ahead"), (None, "")]
+)
+def test_behind_the_first_of_a_strict_queue_nothing_is_said_but_how_many_are_before_it(ahead, said):
+    silent = group("kueue.x-k8s.io", kind="Workload", spec={"queueName": "team", "priority": 3})
+    seen = read_observed({"job": gang(SUSPENDED, started=None), "pod_groups": [silent]})
+    assert seen.pod_groups[0].priority == 3
+    placed = structs.replace(seen.pod_groups[0], ahead=ahead)
+    told, until = judge_with_expiry(structs.replace(seen, pod_groups=(placed,)), JudgingContext(), BEGAN)
+    held = "suspended by a queue or a user"
+    assert first_line(told) == (f"{said} ({held})" if said else held)
+    # The queue position changes without a change of the job, so the verdict is valid for a shorter time.
+    assert (until - BEGAN).total_seconds() == (600 if ahead is None else 20)
+
+
+def test_one_that_was_admitted_again_is_not_taken_back():
+    admitted = [condition("QuotaReserved"), condition("Admitted"), condition("Evicted", "False")]
+    group_of = group("kueue.x-k8s.io", *admitted, kind="Workload", spec={"queueName": "team"})
+    told = verdict(gang(started=None), pod_groups=[group_of])
+    assert "waits" not in told.info
+
+
+CHECKS = [
+    {"name": "nodes", "state": "Pending", "message": "ETA: 10 min", "lastTransitionTime": "x"},
+    {"name": "budget", "state": "Ready"},
+    {"name": "other"},
+]
+
+
+@pytest.mark.parametrize(
+    "more", [[], [condition("Admitted", "False", message="The workload has no reservation")]]
+)
+def test_one_that_has_its_room_and_not_every_check_waits_for_the_checks(more):
+    reserved = [condition("QuotaReserved"), *more]
+    of_checks = {"kind": "Workload", "spec": {"queueName": "team"}, "admissionChecks": CHECKS}
+    job = gang(SUSPENDED, started=None)
+    told = waiting_line(job=job, pod_groups=[group("kueue.x-k8s.io", *reserved, **of_checks)])
+    assert told == (
+        "queue team: its quota is reserved, and it waits for a check: nodes: ETA: 10 min; other: Pending"
+        " (suspended by a queue or a user)"
+    )
+    admitted = group("kueue.x-k8s.io", condition("QuotaReserved"), condition("Admitted"), **of_checks)
+    assert "waits" not in verdict(job, pod_groups=[admitted]).info
+
+
+STOPPED = "the queue is stopped: it admits no job until an admin sets its stopPolicy to None; wait for that, or use another queue"
+INACTIVE = "no job is admitted until an admin has corrected that; `kubectl describe {}` shows the reason: it is stopped, or an object that it refers to is missing; or use another queue"
+ABSENT = "it does not exist or is being deleted: an admin has to create it; or use another queue"
+
+
+@pytest.mark.parametrize(
+    ("message", "cause", "hint"),
+    [
+        (
+            POD_SET + BEYOND,
+            "queue",
+            "it requests more than it can ever get: request less, or use another queue",
+        ),
+        (
+            "LocalQueue team doesn't exist",
+            "invalid-config",
+            "the task requires something that this cluster does not have or allow; change the task",
+        ),
+        ("something new", "queue", get_remedy(Cause.QUEUE)),
+        ("ClusterQueue cq is inactive", "queue", INACTIVE.format("clusterqueue cq")),
+        ("LocalQueue team is inactive", "queue", INACTIVE.format("localqueue team")),
+        ("ClusterQueue cq is stopped", "queue", STOPPED),
+        ("LocalQueue team is stopped", "queue", STOPPED),
+        ("ClusterQueue cq doesn't exist", "queue", ABSENT),
+        ("ClusterQueue cq not found", "queue", ABSENT),
+        ("LocalQueue team is terminating or missing", "queue", ABSENT),
+        (
+            POD_SET + "resource nvidia.com/gpu unavailable in ClusterQueue",
+            "queue",
+            "an admin has to add the resource to the ClusterQueue; or request none of it, or use another queue",
+        ),
+        (
+            "Workload namespace doesn't match ClusterQueue selector",
+            "queue",
+            "the ClusterQueue of its queue excludes this namespace: an admin has to extend its namespaceSelector; or use another queue",
+        ),
+    ],
+)
+def test_what_helps_is_not_to_wait_where_waiting_does_not(message, cause, hint):
+    told = verdict(gang(SUSPENDED, started=None), pod_groups=[workload(message)])
+    assert (told.phase.value, told.cause and told.cause.value) == ("WAITING_FOR_RESOURCES", cause)
+    assert told.message.splitlines()[1] == hint
+
+
+@pytest.mark.parametrize("reason", ["ClusterQueueStopped", "LocalQueueStopped", "Preempted"])
+def test_one_whose_queue_was_stopped_while_it_ran_is_told_that_it_is_stopped(reason):
+    evicted = condition("Evicted", reason=reason, message="The ClusterQueue is stopped")
+    job = gang({**RUNNING, "status": "False"}, SUSPENDED, started=None)
+    told = verdict(job, pod_groups=[workload("ClusterQueue cq is inactive", evicted)])
+    assert told.phase.value == "RUNNING"
+    assert (told.message.splitlines()[1] == STOPPED) == (reason != "Preempted")
+
+
+FULL = POD_SET + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed"
+NO_FLAVOR = "no flavor of its queue matches its pods: their tolerations, node selector or affinity have to match one; or use another queue"
+WRONG = "waiting does not help: the task or its queue has to be corrected; or use another queue"
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "gone", "hint"),
+    [
+        (
+            "ExceedsMaxQuota",
+            "x",
+            True,
+            "it requests more than it can ever get: request less, or use another queue",
+        ),
+        ("NoMatchingFlavor", "flavor any doesn't match node affinity", True, NO_FLAVOR),
+        ("Misconfigured", "x", True, WRONG),
+        # The reason is that of the worst flavor; another one may have room.
+        ("ExceedsMaxQuota", FULL, False, get_remedy(Cause.QUEUE)),
+        # An admin may create the queue.
+        ("Misconfigured", "ClusterQueue cq doesn't exist", False, ABSENT),
+        ("WaitingForQuota", "x", False, get_remedy(Cause.QUEUE)),
+    ],
+)
+def test_a_reason_may_say_that_waiting_is_in_vain(reason, message, gone, hint):
+    held = workload(message, reason=reason)
+    judged = verdict(gang(SUSPENDED, started=None), pod_groups=[held], now=70, rules=SOON)
+    assert (judged.phase.value == "RETRYABLE_FAILED") is gone
+    assert judged.message.splitlines()[1] == hint
+
+
+LIMIT = "The workload is deactivated due to exceeding the maximum number of re-queuing retries"
+INACTIVE_SPEC = {"queueName": "team", "active": False}
+
+
+@pytest.mark.parametrize(
+    ("evicted", "said", "gone"),
+    [
+        ([], "its Workload was deactivated", False),
+        (
+            [condition("Evicted", reason="Deactivated", message="The workload is deactivated")],
+            "The workload is deactivated",
+            False,
+        ),
+        ([condition("Evicted", reason="DeactivatedDueToRequeuingLimitExceeded", message=LIMIT)], LIMIT, True),
+    ],
+)
+def test_one_that_was_taken_out_of_its_queue_waits_for_an_admin_or_another_attempt(evicted, said, gone):
+    out = {**workload(FULL, *evicted), "spec": INACTIVE_SPEC}
+    job = gang(SUSPENDED, started=None)
+    told = verdict(job, pod_groups=[out])
+    assert told.message.splitlines() == [
+        f"queue team: {said} (suspended by a queue or a user)",
+        "it is not admitted again: an admin has to set spec.active of its Workload to true, or another attempt has to be started",
+    ]
+    assert (verdict(job, pod_groups=[out], now=70, rules=SOON).phase.value == "RETRYABLE_FAILED") is gone
+
+
+def test_one_that_was_taken_out_of_its_queue_is_before_nobody_and_holds_back_no_job_that_is_over():
+    out = {**workload(FULL), "spec": INACTIVE_SPEC}
+    seen = read_observed({"job": gang(), "pod_groups": [out, workload(FULL)]})
+    assert [registry.has_queue_position(each) for each in seen.pod_groups] == [False, True]
+    over = group("kueue.x-k8s.io", condition("Finished"), kind="Workload", spec=INACTIVE_SPEC)
+    assert "waits" not in verdict(gang(started=None), pod_groups=[over]).info
+
+
+@pytest.mark.parametrize(
+    ("said", "pods", "told"),
+    [
+        ({"queue": "team"}, [], True),
+        ({"queue": "team"}, [*members()[:4], running("worker-3")], True),
+        ({"queue": "team", "schedulerName": "scheduler-plugins-scheduler"}, [], False),
+        ({"queue": "team", "byOperator": True}, [], False),
+        ({"queue": "team", "workers": 0}, [], False),
+        (
+            {"queue": "team"},
+            [running(name) for name in ("master-0", *(f"worker-{n}" for n in range(4)))],
+            False,
+        ),
+    ],
+)
+def test_a_job_with_only_kueue_has_the_warning_that_a_part_may_start(said, pods, told):
+    waiting = verdict(gang(**said), *pods, pod_groups=[group("kueue.x-k8s.io", kind="Workload")])
+    assert (IN_PART in waiting.message) is told
+    ran = verdict(gang(RUNNING, **said), *pods, pod_groups=[group("kueue.x-k8s.io", kind="Workload")])
+    assert IN_PART not in ran.message

@@ -1,0 +1,62 @@
+"""Tests for the messages of Volcano about a waiting gang; the texts are published, not recorded."""
+
+import pytest
+from cluster import condition, verdict
+from waiting_gang import event, gang, group, waiting_line
+
+API = "scheduling.volcano.sh"
+PENDING = group(API, phase="Pending")
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (
+            "queue resource quota insufficient: insufficient nvidia.com/gpu",
+            "waiting for nvidia.com/gpu in queue team: 10 requested",
+        ),
+        (
+            "resource in cluster is overused: overused nvidia.com/gpu, overused cpu",
+            "waiting for nvidia.com/gpu (10 requested) and cpu (20 requested) in queue team",
+        ),
+        ("something else", "queue team: the group is not admitted yet"),
+    ],
+)
+def test_why_a_group_is_not_admitted_is_in_its_events_only(message, said):
+    told = event(message, name="j", kind="PodGroup", reason="Unschedulable")
+    line = waiting_line(job=gang(started=None), pod_groups=[PENDING], events=[told])
+    assert line == f"{said} (0 of 5 replicas ready)"
+
+
+def test_what_a_group_was_told_before_it_was_admitted_is_over():
+    full = event(
+        "queue resource quota insufficient: insufficient cpu",
+        name="j",
+        kind="PodGroup",
+        reason="Unschedulable",
+    )
+    told = verdict(gang(started=None), pod_groups=[group(API, phase="Inqueue")], events=[full])
+    assert "waits" not in told.info
+
+
+@pytest.mark.parametrize(("placed_at", "waits"), [(4, False), (3, False), (2, True)])
+def test_what_was_said_before_the_gang_was_placed_is_over(placed_at, waits):
+    said = condition("Unschedulable", since=3, reason="NotEnoughResources", message="x")
+    placed = condition("Scheduled", since=placed_at)
+    told = verdict(gang(started=None), pod_groups=[group(API, said, placed, phase="Running")])
+    assert ("waits" in told.info) is waits
+
+
+@pytest.mark.parametrize(("queue", "asked"), [("team", "; is there a queue team, and is it open?"), ("", "")])
+def test_an_operator_that_cannot_make_the_group_says_nothing_and_we_do(queue, asked):
+    job = gang(started=None, byOperator=True, queue=queue)
+    job["status"]["conditions"] = [condition("Created", since=0)]
+    early, late = verdict(job, now=30), verdict(job, now=90)
+    assert early.phase.value == "QUEUED"
+    assert late.phase.value == "WAITING_FOR_RESOURCES"
+    said = f"its operator has created neither a PodGroup nor pods; only its log contains the reason{asked}"
+    assert late.message.splitlines()[1:] == [said]
+    there = verdict(job, now=90, pod_groups=[PENDING])
+    assert said not in there.message
+    suspended = gang(condition("Suspended"), started=None, byOperator=True)
+    assert "notes" not in verdict(suspended, now=90).info

@@ -1,0 +1,229 @@
+# ruff: noqa: E501 - a row a text
+"""Tests for the messages of YuniKorn about a waiting gang, and for what it does not report."""
+
+import json
+
+import pytest
+from cluster import RUNNING, at, condition, pod, running, verdict
+from waiting_gang import event, first_line, gang, holder, members, waiting_line
+
+from backend_plugin.core import settings
+from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.messages import get_remedy
+from backend_plugin.core.scheduling import gang_annotation
+from kfpytorch_common.causes import Cause
+
+NO_ROOM = condition(
+    "PodScheduled",
+    "False",
+    since=2,
+    reason="Unschedulable",
+    message="request is waiting for cluster resources become available",
+)
+PLACED = [holder(f"{index}", role, node="n1") for index, role in enumerate(["master", "worker", "worker"])]
+FULL = (
+    "Request 'u-1' does not fit in queue 'root.team' (requested map[memory:1073741824 nvidia.com/gpu:2 pods:1 vcore:1000],"
+    " available map[memory:1095216660480 nvidia.com/gpu:0 pods:1996 vcore:500])"
+)
+
+
+def test_only_those_who_hold_its_places_are_told_why_it_waits():
+    waiting = [holder("x", "worker", NO_ROOM), holder("y", "worker", NO_ROOM)]
+    line = waiting_line(*members(), *PLACED, *waiting, job=gang(queue="root.team"))
+    assert line == (
+        "waiting for 4 nvidia.com/gpu (10 requested, 6 held), 8 cpu (20 requested, 12 held) and 32Gi memory (80Gi requested, 48Gi held)"
+        " in queue root.team (0 of 5 replicas ready)"
+    )
+
+
+def test_what_a_queue_lacks_is_in_an_event_only():
+    waiting = [holder("x", "worker"), holder("y", "worker")]
+    events = [
+        event(FULL, name="tg-j-worker-x", reason="Informational"),
+        event("y", name="tg-j-worker-y"),
+        event(FULL.replace("root.team", "root.other"), name="tg-j-worker-of-another"),
+    ]
+    told = verdict(gang(), *members(), *PLACED, *waiting, events=events)
+    assert (told.phase.value, first_line(told)) == (
+        "WAITING_FOR_RESOURCES",
+        "waiting for 4 nvidia.com/gpu (10 requested, 6 held) and 8 cpu (20 requested, 12 held) in queue root.team (0 of 5 replicas ready)",
+    )
+    assert told.cause is Cause.QUEUE
+
+
+def test_devices_that_are_all_held_are_not_waited_for():
+    job = gang()
+    said = json.loads(job["metadata"]["annotations"][gang_annotation.ANNOTATION])
+    del said["roles"][1]["requests"]["nvidia.com/gpu"]
+    job["metadata"]["annotations"] = {gang_annotation.ANNOTATION: json.dumps(said)}
+    line = waiting_line(*members(), *PLACED, holder("x", "worker", NO_ROOM), job=job)
+    assert line.startswith(
+        "waiting for 8 cpu (20 requested, 12 held) and 32Gi memory (80Gi requested, 48Gi held) in"
+    )
+    for role in said["roles"]:
+        role["requests"] = {"nvidia.com/gpu": "2"} if role["name"] == "master" else {}
+    job["metadata"]["annotations"] = {gang_annotation.ANNOTATION: json.dumps(said)}
+    line = waiting_line(*members(), *PLACED, holder("x", "worker", NO_ROOM), job=job)
+    assert line.startswith("waiting for 1 of 4 places: ")
+
+
+def test_a_gang_with_all_placeholders_placed_is_not_queued_again():
+    placed = condition("PodScheduled")
+    holders = [holder(f"{index}", "worker", placed, node="n1") for index in range(5)]
+    assert verdict(gang(), *members(), *holders, now=2).phase.value == "WAITING_FOR_RESOURCES"
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (
+            "Task t is skipped from scheduling because the queue quota has been exceed",
+            "waiting: its queue has too few free resources",
+        ),
+        (
+            "Task ns/p is pending for the requested resources become available",
+            "waiting for a node: neither its queue nor a node has enough free resources",
+        ),
+    ],
+)
+def test_a_pod_outside_of_a_gang_is_told_itself(message, said):
+    lonely = pod("master-0", "Pending", node="", conditions=[{**NO_ROOM, "message": message}])
+    told = verdict(gang(workers=0), lonely)
+    assert first_line(told) == f"master-0 {said} (0 of 1 replicas ready)"
+
+
+def test_a_user_may_have_used_up_what_a_queue_gives_one():
+    message = FULL.replace("does not fit in queue 'root.team'", "exceeds the available user quota")
+    lonely = pod("master-0", "Pending", node="", conditions=[{**NO_ROOM, "message": message}])
+    told = verdict(gang(workers=0), lonely)
+    assert first_line(told) == (
+        "master-0: waiting for 500m cpu (1 requested, 500m free) and 2 nvidia.com/gpu (2 requested, 0 free) in the cluster"
+        " (0 of 1 replicas ready)"
+    )
+    assert told.cause is Cause.QUEUE
+
+
+ONE = "Request 'u' does not fit in queue 'root.team' (requested map[nvidia.com/gpu:2], available map[nvidia.com/gpu:1])"
+PATIENT = {"queue-timeout-by-cause": {"unschedulable": "5m", "queue": "10h"}}
+
+
+def build_placeholder_case(cause):
+    reason = [event(ONE, name="tg-j-worker-x", reason="Informational")] if cause == "queue" else []
+    return [*members(), *PLACED, holder("x", "worker", NO_ROOM), holder("y", "worker", NO_ROOM)], reason
+
+
+def build_pod_case(cause):
+    message = ONE if cause == "queue" else NO_ROOM["message"]
+    return [pod("master-0", "Pending", node="", conditions=[{**NO_ROOM, "message": message}])], []
+
+
+@pytest.mark.parametrize("waiting", [build_placeholder_case, build_pod_case])
+@pytest.mark.parametrize(
+    ("cause", "now", "phase"),
+    [
+        ("queue", 35_000, "WAITING_FOR_RESOURCES"),
+        ("queue", 36_100, "RETRYABLE_FAILED"),
+        ("unschedulable", 290, "WAITING_FOR_RESOURCES"),
+        ("unschedulable", 310, "RETRYABLE_FAILED"),
+    ],
+)
+def test_what_its_queue_has_no_room_for_is_borne_as_a_queue(waiting, cause, now, phase):
+    pods, events = waiting(cause)
+    judging = settings.read({"kfpytorch": {"timeouts": PATIENT}}).judging
+    job = gang(workers=4 if len(pods) > 1 else 0)
+    told = verdict(job, *pods, events=events, now=now, rules=JudgingContext(judging=judging))
+    assert (told.phase.value, told.cause and told.cause.value) == (phase, cause)
+    assert get_remedy(Cause(cause)) in told.message.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (60, "worker-0: waiting for 1 nvidia.com/gpu in queue root.team: 2 requested, 1 free"),
+        # The event is about the earlier pod incarnation.
+        (40, "worker-0 waiting for a node: neither its queue nor a node has enough free resources"),
+    ],
+)
+def test_of_a_member_that_came_again_an_event_says_that_it_is_the_queue(seconds, said):
+    again = pod("worker-0", "Pending", node="", conditions=[NO_ROOM], metadata={"creationTimestamp": at(50)})
+    again["metadata"]["labels"] = pod("worker-0")["metadata"]["labels"]
+    told_of = event(ONE, name="j-worker-0", lastTimestamp=at(seconds))
+    others = event("is queued and waiting for allocation", name="j-worker-0", lastTimestamp=at(70))
+    told = verdict(gang(RUNNING, workers=1), running("master-0"), again, events=[told_of, others])
+    assert (told.phase.value, first_line(told)) == ("RUNNING", f"{said} (1 of 2 replicas ready)")
+    assert told.cause is (Cause.QUEUE if seconds == 60 else Cause.UNSCHEDULABLE)
+
+
+def test_a_place_that_was_found_waits_for_its_queue_no_more():
+    state = {"waiting": {"reason": "ErrImagePull", "message": "denied"}}
+    stuck = holder("x", "worker", condition("PodScheduled"), node="n1")
+    stuck["status"] = {
+        "phase": "Pending",
+        "containerStatuses": [{"name": "pause", "image": "p", "state": state}],
+    }
+    events = [event(ONE, name="tg-j-worker-x", reason="Informational")]
+    told = verdict(gang(), *members(), *PLACED, stuck, events=events, now=100)
+    assert first_line(told) == "image p: denied (0 of 5 replicas ready)"
+
+
+REJECTED = "queue root.small cannot fit application j: task group request map[nvidia.com/gpu:10] larger than max queue allocation map[nvidia.com/gpu:8]"
+FAILED = "Application j scheduling failed, reason: ApplicationRejected: " + REJECTED
+
+
+def test_members_that_came_after_its_rejection_wait_no_longer():
+    rejected = pod(
+        "master-0",
+        "Failed",
+        node="",
+        reason="ApplicationRejected",
+        message=" queue root.small cannot fit application j",
+    )
+    late = members()[1:]
+    told = verdict(
+        gang(), rejected, *late, events=[event(FAILED, reason="ApplicationFailed", type="Warning")]
+    )
+    assert (told.phase.value, told.reason) == ("FAILED", "ApplicationRejected")
+    assert first_line(told) == f"its scheduler has rejected it: {REJECTED}"
+    cut = verdict(gang(), rejected, *late)
+    # The event with the full message has not arrived.
+    assert cut.phase.value == "WAITING_FOR_RESOURCES"
+    assert first_line(cut).startswith(
+        "its scheduler has rejected it: queue root.small cannot fit application j ("
+    )
+
+
+@pytest.mark.parametrize(
+    ("action", "message", "said"),
+    [
+        (
+            "GangSchedulingFailed",
+            "Application j resuming as non-gang application (SOFT)",
+            "it is no longer a gang",
+        ),
+        (
+            "PlaceholderCreateFailed",
+            "Application j fall back to normal scheduling",
+            "it is not a gang: its scheduler could not create",
+        ),
+        (
+            "TaskGroupsError",
+            "unable to get taskGroups for pod, reason: x",
+            "it is not a gang: its scheduler cannot read",
+        ),
+        (
+            "X",
+            "Task group 'w' in application 'j': allocation resources 'a' are not matching placeholder 'b' allocation with ID 'c'",
+            "a pod has other requests than its placeholder pod",
+        ),
+    ],
+)
+def test_what_it_gives_up_in_silence_is_said_aloud(action, message, said):
+    job = gang(condition("Running"), workers=0)
+    told = verdict(job, running("master-0"), events=[event(message, reason="GangScheduling", action=action)])
+    assert told.phase.value == "RUNNING"
+    (note,) = told.info["notes"]
+    assert note.startswith(said)
+    assert note.endswith(f"({message})")
+    assert told.message.splitlines()[1:] == [note]
+    wordless = verdict(job, running("master-0"), events=[event("", reason=action)])
+    assert ("notes" in wordless.info) is (action != "X")
