@@ -62,7 +62,7 @@ def parsed(block: RunnableBlock) -> object:
             return block.text
         case "py" | "python":
             return ast.parse(block.text)
-    raise AssertionError(f"{block} is of a language that nobody checks: {block.language!r}")
+    raise AssertionError(f"{block} is of a language that is not checked: {block.language!r}")
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)

@@ -12,12 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ("backend_plugin", "flytekitplugins", "kfpytorch_common")
 # Words that describe software as a person, and words that technical prose does not use.
-RETIRED = re.compile(
-    r"\b(?:say|says|said|saying|tell|tells|told|telling|asks|asked|hear|hears|heard|speak|speaks|spoken|meant|"
-    r"whoever|nobody|somebody|aloud|hence|thereof|therein|befalls?|befell|lent|borne|in vain|yet to|for whom|"
-    r"of whom|whose turn|knows of|goes on|go on|went on)\b",
-    re.IGNORECASE,
-)
+WORDS = Path(__file__).with_name("retired_words.txt").read_text().splitlines()
+RETIRED = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 # Names of the code are not prose: `said`, [text](page.md#configure-flytepropeller).
 CODE = re.compile(r"```.*?```|``[^`]*``|`[^`]*`|\]\([^)\s]*\)|<[^>]*>", re.DOTALL)
 MESSAGE_WORDS = 4

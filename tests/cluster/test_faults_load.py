@@ -325,7 +325,7 @@ def settled(plane: ControlPlane, namespace: str, tasks: LoadTasks) -> None:
         waiting[:] = [each for each in waiting if not tasks.is_known(each)]
         return not waiting
 
-    wait_until(all_told, 60, lambda: f"{len(waiting)} of {len(ended)} ends are not told")
+    wait_until(all_told, 60, lambda: f"{len(waiting)} of {len(ended)} ends are not reported")
 
 
 def _difference(there: dict[str, str], expected: dict[str, str]) -> str:

@@ -193,7 +193,7 @@ def test_a_right_that_is_missing_is_named(plane: ControlPlane, caller: Caller) -
         "add to the ClusterRole: {apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [create]}"
         in said
     )
-    wait_until(lambda: bool(caller.create().job), 30, lambda: "the binding is back in vain")
+    wait_until(lambda: bool(caller.create().job), 30, lambda: "the restored binding has no effect")
 
 
 def test_kinds_that_are_missing_are_named_and_taken_up_later(bare: ControlPlane, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_kinds_that_are_missing_are_named_and_taken_up_later(bare: ControlPlane,
                 until_unavailable(caller)
             )
             bare.crds(operator.crds())
-            wait_until(lambda: bool(caller.create().job), 30, lambda: "the kinds are there in vain")
+            wait_until(lambda: bool(caller.create().job), 30, lambda: "the created kinds have no effect")
     finally:
         bare.crds(operator.crds())
     assert bare.admin.items(pods(NAMESPACE)) == []

@@ -128,7 +128,7 @@ UNDER_PRESSURE = {
 }
 DEATHS = {
     "killed for memory": (build_failed_status(137, "OOMKilled"), "RETRYABLE_FAILED", ("OOMKilled", "memory")),
-    "killed, and nobody says why": (
+    "killed without a reason": (
         build_failed_status(137, "Error"),
         "RETRYABLE_FAILED",
         ("exit code 137", "memory"),

@@ -143,7 +143,7 @@ class Execution:
         if end is not None:
             end(resource)
         elif follower.is_frozen:
-            raise Stuck(f"asked no more after {follower.failures} failures: {follower.trouble}")
+            raise Stuck(f"no more calls after {follower.failures} failures: {follower.trouble}")
 
     @property
     def _ends(self) -> dict[str, Callable[[agent_pb2.Resource], None]]:

@@ -86,7 +86,7 @@ def against_the_rules(resource: agent_pb2.Resource, floor: int) -> list[str]:
     phase = phase_of(resource)
     wrong = []
     if phase in ("UNDEFINED", "ABORTED"):
-        wrong.append(f"{phase} says nothing to anybody")
+        wrong.append(f"{phase} has an empty message")
     if rank(phase) < floor:
         wrong.append(f"{phase} after something later: {resource.message!r}")
     if phase not in _WORDLESS and not resource.message.strip():

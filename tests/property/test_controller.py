@@ -127,7 +127,7 @@ def passes(world: World) -> Iterator[ReconcileResult]:
             return
         step = run_controller(world)
         if not step.actions and step.status is None:
-            assert step.wake_at is None or step.wake_at > world.now, "it would be woken at once, for ever"
+            assert step.wake_at is None or step.wake_at > world.now, "it would wake without a pause, for ever"
             later = run_controller(world.copy(now=world.now + timedelta(seconds=2)))
             assert step.wake_at is not None or (later.actions, later.status) == ((), None)
             return

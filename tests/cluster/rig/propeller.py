@@ -154,7 +154,7 @@ class RealPropeller:
             is_finished, seconds, lambda: f"no end of {execution.name}: {self.recorder.tasks(execution.name)}"
         )
         found = self.find_execution(execution)
-        assert found is not None, "somebody has deleted it"
+        assert found is not None, "it was deleted"
         return found
 
     def until_shown(self, execution: RealExecution, phase: str, seconds: float = 60) -> None:

@@ -37,11 +37,11 @@ _TIMES: Final = re.compile(
 class How(enum.Enum):
     """The kinds of faults."""
 
-    ANSWER = "it is answered in the API server's place"
-    RESET_BEFORE = "the connection breaks before the API server hears of it"
-    RESET_AFTER = "the API server does it, and the connection breaks"
-    CUT = "the API server does it, and half of the answer comes before the connection breaks"
-    TRUNCATE = "the API server does it, and half of its answer is handed on as if it were the whole"
+    ANSWER = "the proxy responds instead of the API server"
+    RESET_BEFORE = "the connection breaks before the API server receives the request"
+    RESET_AFTER = "the API server handles the request, and the connection breaks"
+    CUT = "the connection breaks after half of the response"
+    TRUNCATE = "half of the response is sent as if it were complete"
 
 
 @dataclass(frozen=True, kw_only=True)

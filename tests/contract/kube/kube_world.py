@@ -85,7 +85,7 @@ class Heard:
 
     def put_record(self, namespace: str, record: Record) -> None:
         kind = type(record).__name__
-        assert kind in self.there, "told before everything was"
+        assert kind in self.there, "reported before the first list was complete"
         self.there[kind][namespace, record.name] = record
         if kind == "Event":
             self.events.append(record.reason)  # type: ignore[union-attr]

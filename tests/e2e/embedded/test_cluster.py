@@ -65,7 +65,7 @@ def test_the_pods_of_a_job_are_what_is_told_of_them(state):
 FAILS_ONCE = "[ -e {0} ] && echo again && exit 0; touch {0}; exit {1}"
 RESTARTED = {
     "in place": ("OnFailure", 3, "Succeeded", (1, 1)),
-    "in place, whatever the code": ("OnFailure", 137, "Succeeded", (1, 1)),
+    "in place, with any code": ("OnFailure", 137, "Succeeded", (1, 1)),
     "as a new pod": ("ExitCode", 137, "Succeeded", (2, 0)),
     "not at all, by the code": ("ExitCode", 3, "Failed", (1, 0)),
     "not at all": ("Never", 3, "Failed", (1, 0)),

@@ -271,7 +271,7 @@ WITHIN = {
     "a loader's worker is killed": (failure("RuntimeError", loader("Killed")), Cause.OOM_HOST, KILLED),
     "a loader's worker crashes": (failure("RuntimeError", loader("Segmentation fault")), Cause.USER_ERROR, CRASHED),
     "a loader's worker lacks shared memory": (failure("RuntimeError", loader("Bus error")), Cause.USER_ERROR, SHARED),
-    "a loader's worker is told to end": (failure("RuntimeError", loader("Terminated")), Cause.USER_ERROR, ""),
+    "a loader's worker gets SIGTERM": (failure("RuntimeError", loader("Terminated")), Cause.USER_ERROR, ""),
     "a loader's worker is gone": (lost(), Cause.USER_ERROR, GONE),
     "a loader's worker is gone after a kill": (lost(after=loader("Killed")), Cause.OOM_HOST, KILLED),
     "a loader's worker is gone after a crash": (lost(after=loader("Segmentation fault")), Cause.USER_ERROR, CRASHED),

@@ -64,10 +64,10 @@ def test_a_job_that_nobody_owns_is_in_question(said: Any) -> None:
         "it has another owner",
         "its execution is elsewhere",
         "it is being deleted",
-        "nobody knows how old it is",
+        "its age is unknown",
         "it expires",
         "it is of no execution",
-        "nobody knows where it writes",
+        "its output prefix is unknown",
         "it is not ours",
     ],
 )

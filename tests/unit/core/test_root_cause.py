@@ -90,15 +90,15 @@ FIRST = {
     # Peers that abort without an error do not replace the error of the replica.
     "peers give up after an error": (JOB, (build_ended_pod("worker-0", 1), ABORTED), {"error_files": [error_file()]}, ("FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
     "peers give up after a passing error": (JOB, (build_ended_pod("worker-0", 1), ABORTED), {"error_files": [error_file(kind="RECOVERABLE")]}, ("RETRYABLE_FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
-    "a peer's end is told before its own": (JOB, (build_ended_pod("master-0", 137, "OOMKilled", finished=95), build_ended_pod("worker-0", 1)), {"error_files": [error_file()]}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "master-0 failed: OOMKilled"),
+    "a peer's end is observed before its own": (JOB, (build_ended_pod("master-0", 137, "OOMKilled", finished=95), build_ended_pod("worker-0", 1)), {"error_files": [error_file()]}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "master-0 failed: OOMKilled"),
     "peers give up while it is going": (JOB, (build_ended_pod("worker-0", 143, finished=99, **disrupted("PreemptionByScheduler", 80)), build_ended_pod("master-0", 1, finished=82)), {}, ("RETRYABLE_FAILED", "PreemptionByScheduler", "preempted"), "worker-0 failed: PreemptionByScheduler"),
-    "evicted, nobody knows when": (JOB, (pod("worker-0", "Failed", reason="Evicted"), build_ended_pod("master-0", 1, finished=82)), {}, ("RETRYABLE_FAILED", "Evicted", "system-error"), "worker-0 failed: Evicted"),
+    "evicted at an unknown time": (JOB, (pod("worker-0", "Failed", reason="Evicted"), build_ended_pod("master-0", 1, finished=82)), {}, ("RETRYABLE_FAILED", "Evicted", "system-error"), "worker-0 failed: Evicted"),
     "evicted when it stopped being ready": (JOB, (pod("worker-0", "Failed", reason="Evicted", conditions=[condition("Ready", "False", since=99)]), build_ended_pod("master-0", 1, finished=12)), {}, ("FAILED", "ExitCode", "user-error"), "master-0 failed: exit code 1"),
-    "told to end, and its peers gave up": (JOB, (build_ended_pod("worker-0", 143, finished=80), ABORTED), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted"), "worker-0 failed: killed by SIGTERM"),
-    "told to end in the second in which another failed": (JOB, (build_ended_pod("worker-0", 143), build_ended_pod("worker-1", 3)), {}, ("FAILED", "ExitCode", "user-error"), "worker-1 failed: exit code 3"),
+    "stopped, and its peers gave up": (JOB, (build_ended_pod("worker-0", 143, finished=80), ABORTED), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted"), "worker-0 failed: killed by SIGTERM"),
+    "stopped in the second in which another failed": (JOB, (build_ended_pod("worker-0", 143), build_ended_pod("worker-1", 3)), {}, ("FAILED", "ExitCode", "user-error"), "worker-1 failed: exit code 3"),
     "the processes of torchrun were killed": (JOB, (build_ended_pod("worker-0", 1),), {"error_files": [error_file(said=CHILD.format(code=-9, trace="Signal 9 (SIGKILL) received by PID 12"))]}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host"), "rank 3 (worker-0) failed: killed by SIGKILL (oom-host)"),
     "a process of torchrun raised": (JOB, (build_ended_pod("worker-0", 1),), {"error_files": [error_file(said=CHILD.format(code=1, trace=RAISED))]}, ("FAILED", "ValueError", "user-error"), "rank 3 (worker-0) failed: ValueError: no data, at /root/train.py:12 in main (user-error)"),
-    "a report of a kill before what its peers said": (JOB, (), {"error_files": [error_file("j-worker-1", timestamp=at(88)), error_file(said=CHILD.format(code=-9, trace="Signal 9 (SIGKILL) received by PID 12"))]}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host"), "rank 3 (worker-0) failed"),
+    "a report of a kill before the reports of its peers": (JOB, (), {"error_files": [error_file("j-worker-1", timestamp=at(88)), error_file(said=CHILD.format(code=-9, trace="Signal 9 (SIGKILL) received by PID 12"))]}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host"), "rank 3 (worker-0) failed"),
     # An error file without a worker name.
     "a lost peer is not the only one to have failed": (JOB, (build_ended_pod("worker-0", 3, finished=80), build_ended_pod("master-0", 1)), {"error_files": [error_file("", said=LOST)]}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
     "an error without a time": (JOB, (build_ended_pod("worker-0", 3),), {"error_files": [error_file("", timestamp=None)]}, ("FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
@@ -107,16 +107,16 @@ FIRST = {
     "evicted after the end": (JOB, (build_ended_pod("worker-0", 3, finished=99), build_ended_pod("master-0", 137, finished=103, reason_of_pod="Evicted")), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
     "its node is emptied after its end": (JOB, (build_ended_pod("worker-0", 3, finished=60, **disrupted("DeletionByTaintManager", 95)),), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
     "a drain that came to nothing": (JOB, (build_ended_pod("worker-0", 3, **disrupted("EvictionByEvictionAPI", 60, "False")),), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
-    "told to end, and ended as it liked": (JOB, (build_ended_pod("worker-0", 1, finished=92, **going(91)), build_ended_pod("master-0", 4, finished=95)), {}, ("FAILED", "ExitCode", "user-error"), "master-0 failed: exit code 4"),
+    "stopped, and ended with another code": (JOB, (build_ended_pod("worker-0", 1, finished=92, **going(91)), build_ended_pod("master-0", 4, finished=95)), {}, ("FAILED", "ExitCode", "user-error"), "master-0 failed: exit code 4"),
     "removed after it was killed": (JOB, (build_ended_pod("worker-0", 137, "ContainerStatusUnknown", finished=90, **going(101)),), {}, ("RETRYABLE_FAILED", "ContainerStatusUnknown", "node-lost"), "worker-0 failed: ContainerStatusUnknown"),
-    "removed after it was told to end": (job(FAILED, workers=2, cleanPodPolicy="All"), (build_ended_pod("worker-0", 143, **going(101)),), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted"), "worker-0 failed: killed by SIGTERM"),
+    "removed after it was stopped": (job(FAILED, workers=2, cleanPodPolicy="All"), (build_ended_pod("worker-0", 143, **going(101)),), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted"), "worker-0 failed: killed by SIGTERM"),
     "killed after its grace": (JOB, (build_ended_pod("worker-0", 137, finished=95, **going(65)), build_ended_pod("master-0", 4, finished=99)), {}, ("FAILED", "ExitCode", "user-error"), "master-0 failed: exit code 4"),
     # An unreachable kubelet cannot report how its pods ended.
-    "a lost node, as it was once told": (JOB, (pod("worker-0", reason="NodeLost", conditions=[condition("Ready", "False", since=70)], **going(95)), build_ended_pod("master-0", 1, finished=75)), {}, ("RETRYABLE_FAILED", "NodeLost", "node-lost"), "worker-0 failed: NodeLost"),
+    "a lost node, in the old form": (JOB, (pod("worker-0", reason="NodeLost", conditions=[condition("Ready", "False", since=70)], **going(95)), build_ended_pod("master-0", 1, finished=75)), {}, ("RETRYABLE_FAILED", "NodeLost", "node-lost"), "worker-0 failed: NodeLost"),
     # Messages of the container runtime, and other unusual states.
     "a driver that is not there": (JOB, (build_ended_pod("worker-0", 128, "StartError", finished=90, container_message="nvml error: driver not loaded"),), {}, ("RETRYABLE_FAILED", "StartError", "system-error"), "worker-0 failed: StartError"),
     "a command that is not there": (JOB, (build_ended_pod("worker-0", 128, "StartError", finished=90, container_message="exec: executable file not found in $PATH"),), {}, ("FAILED", "StartError", "invalid-config"), "worker-0 failed: StartError"),
-    "words of nobody's making": (JOB, (), {"error_files": [error_file(message="out of luck")]}, ("FAILED", "Error", "user-error"), "worker-0 failed: Error: out of luck"),
+    "an error of an unknown form": (JOB, (), {"error_files": [error_file(message="out of luck")]}, ("FAILED", "Error", "user-error"), "worker-0 failed: Error: out of luck"),
     "beside a container that ended well": (JOB, (build_ended_pod("worker-0", 3, containerStatuses=[{"name": "side", "state": {"terminated": {"exitCode": 0}}}, {"name": "pytorch", "state": {"terminated": {"exitCode": 5}}}]),), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 5 (user-error)"),
     "a node that is shut down": (JOB, (pod("worker-0", **disrupted("TerminationByKubelet", 80), **going(80)), ABORTED), {}, ("RETRYABLE_FAILED", "TerminationByKubelet", "node-lost"), "worker-0 failed: TerminationByKubelet"),
     "about to be taken away": (JOB, (pod("worker-0", **disrupted("PreemptionByScheduler", 80)), ABORTED), {}, ("RETRYABLE_FAILED", "PreemptionByScheduler", "preempted"), "worker-0 failed: PreemptionByScheduler"),
@@ -124,7 +124,7 @@ FIRST = {
     "evicted by its kubelet": (JOB, (pod("worker-0", "Failed", reason="Evicted", message="low", **disrupted("TerminationByKubelet", 80)), ABORTED), {}, ("RETRYABLE_FAILED", "Evicted", "system-error"), "worker-0 failed: Evicted: low"),
     # Errors from which a worker was restarted.
     "an error of an earlier incarnation": (JOB, (restarted("worker-0", 1, times=1), build_ended_pod("master-0", 137, "OOMKilled", finished=99)), {"error_files": [error_file(timestamp=at(20))]}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "master-0 failed: OOMKilled"),
-    "told to end, restarted once before": (JOB, (build_ended_pod("worker-0", 143, containerStatuses=[{"name": "pytorch", "restartCount": 1, "state": {"terminated": {"exitCode": 143, "finishedAt": at(90)}}, "lastState": {"terminated": {"exitCode": 1, "finishedAt": at(30)}}}]),), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted"), "worker-0 failed: killed by SIGTERM"),
+    "stopped, restarted once before": (JOB, (build_ended_pod("worker-0", 143, containerStatuses=[{"name": "pytorch", "restartCount": 1, "state": {"terminated": {"exitCode": 143, "finishedAt": at(90)}}, "lastState": {"terminated": {"exitCode": 1, "finishedAt": at(30)}}}]),), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted"), "worker-0 failed: killed by SIGTERM"),
     "ran too long, restarted once before": (job(condition("Failed", message="Job j has failed because it was active longer than specified deadline")), (restarted("worker-0", 1, times=1, **going(101)),), {"error_files": [error_file(timestamp=at(20))]}, ("FAILED", "DeadlineExceeded", "user-error"), "it ran for longer than its deadline allows"),
     "restarted too often, and still there": (limit(), (running("master-0"), restarted("worker-0", 3), restarted("worker-1", 137, "OOMKilled", times=1)), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: restarted 3 times, after exit code 3"),
     "restarted too often, and removed": (limit(), (restarted("worker-0", 137, "OOMKilled", **going(100)), restarted("worker-1", 0, times=9)), {}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host"), "worker-0 failed: restarted 3 times, after OOMKilled"),
@@ -155,12 +155,12 @@ OVER = build_event(
 )
 KILLED = build_event("ExitedWithCode", "Pod: ns.j-worker-0 exited with code 137")
 GONE = {
-    "its operator said that it was done": ((), {"events": [DONE]}, ("SUCCEEDED", "Succeeded", None)),
-    "its operator said so, and there are no outputs": ((), {"events": [DONE], "outputs": False}, ("RETRYABLE_FAILED", "JobNotFound", "system-error")),
-    "its operator said that it failed": ((), {"events": [OVER, build_event("PyTorchJobFailed", "m", 80)]}, ("FAILED", "DeadlineExceeded", "user-error")),
+    "its operator reported success": ((), {"events": [DONE]}, ("SUCCEEDED", "Succeeded", None)),
+    "its operator reported it, and there are no outputs": ((), {"events": [DONE], "outputs": False}, ("RETRYABLE_FAILED", "JobNotFound", "system-error")),
+    "its operator reported failure": ((), {"events": [OVER, build_event("PyTorchJobFailed", "m", 80)]}, ("FAILED", "DeadlineExceeded", "user-error")),
     "it restarted once, and was done": ((), {"events": [KILLED], "outputs": True}, ("SUCCEEDED", "Succeeded", None)),
     "its pods end after it": ((build_ended_pod("worker-0", 1, finished=99),), {"outputs": True}, ("SUCCEEDED", "Succeeded", None)),
-    "its pods are told to end with it": ((build_ended_pod("worker-0", 1, finished=99, **going(98)),), {}, ("RETRYABLE_FAILED", "JobNotFound", "system-error")),
+    "its pods are stopped with it": ((build_ended_pod("worker-0", 1, finished=99, **going(98)),), {}, ("RETRYABLE_FAILED", "JobNotFound", "system-error")),
     "its pods had been restarted once": ((restarted("worker-0", 1, times=1, **going(98)),), {}, ("RETRYABLE_FAILED", "JobNotFound", "system-error")),
 }  # fmt: skip
 
@@ -206,14 +206,14 @@ ANEW = {
 }
 CLEANED = {
     "a worker that ended well is being cleaned up": (restarting(SUCCEEDED), (pod("worker-0", "Succeeded", **ANEW, **going(101)),), error_file(), "SUCCEEDED"),
-    "a worker that ended with zero when it was told to": (restarting(SUCCEEDED), (pod("worker-0", "Succeeded", **ANEW, **going(95)),), error_file(), "FAILED"),
+    "a worker that ended with zero when it was stopped": (restarting(SUCCEEDED), (pod("worker-0", "Succeeded", **ANEW, **going(95)),), error_file(), "FAILED"),
     "everything has been cleaned up": (restarting(SUCCEEDED), (), error_file(), "SUCCEEDED"),
     "what still ran has been cleaned up": (restarting(SUCCEEDED, clean="Running"), (), error_file(), "FAILED"),
     "a master that must have ended well": (restarting(SUCCEEDED, clean="Running"), (), error_file("j-master-0"), "SUCCEEDED"),
     "workers that must have ended well": (restarting(SUCCEEDED, clean="Running", kind="Worker"), (), error_file(), "SUCCEEDED"),
-    "elastic workers of which one was enough": (restarting(SUCCEEDED, clean="Running", kind="Worker", elasticPolicy={"minReplicas": 1}), (), error_file(), "FAILED"),
+    "elastic workers with a minimum of one": (restarting(SUCCEEDED, clean="Running", kind="Worker", elasticPolicy={"minReplicas": 1}), (), error_file(), "FAILED"),
     "too late to have been started anew": (restarting(SUCCEEDED), (), error_file(timestamp=at(96)), "FAILED"),
-    "a worker that nobody starts anew": (job(SUCCEEDED, cleanPodPolicy="All"), (), error_file(), "FAILED"),
+    "a worker that is not restarted": (job(SUCCEEDED, cleanPodPolicy="All"), (), error_file(), "FAILED"),
     "a worker that is still to be seen": (restarting(SUCCEEDED), (build_ended_pod("worker-0", 0),), error_file(), "FAILED"),
 }  # fmt: skip
 

@@ -27,7 +27,7 @@ AGAIN = {
 ALIVE = {"state": {"running": {"startedAt": at(95)}}, "restartCount": 1}
 LATER = {"metadata": {"creationTimestamp": at(92)}}
 COUNTING = {
-    "nobody came after it": ((build_ended_pod("master-0", 0),), "FAILED"),
+    "none ended after it": ((build_ended_pod("master-0", 0),), "FAILED"),
     "it ended with zero itself": ((build_ended_pod("worker-0", 0),), "FAILED"),
     "its container ended well at last": ((pod("worker-0", "Succeeded", container=AGAIN),), "SUCCEEDED"),
     "its pod was made anew and ended well": ((pod("worker-0", "Succeeded", **LATER),), "SUCCEEDED"),
@@ -60,11 +60,11 @@ def test_a_file_without_a_worker_counts_unless_all_ended_well_since():
 GOING = {"metadata": {"deletionTimestamp": at(99)}}
 FIRST = {
     "the earliest": ((build_ended_pod("worker-0", 3, finished=80), build_ended_pod("master-0", 4, finished=79)), (), "master-0 failed: exit code 4 (user-error)"),
-    "of two at once the lower name": ((build_ended_pod("worker-10", 3), build_ended_pod("worker-2", 4)), (), "worker-2 failed: exit code 4 (user-error)"),
+    "the lower name of two at the same time": ((build_ended_pod("worker-10", 3), build_ended_pod("worker-2", 4)), (), "worker-2 failed: exit code 4 (user-error)"),
     "a death without a word before an error": ((build_ended_pod("worker-0", 1), build_ended_pod("master-0", 137, "OOMKilled", finished=99)), (error_file(),), "master-0 failed: OOMKilled, killed by SIGKILL (exit code 137) (oom-host)"),
     "an error before its consequence": ((), (error_file("j-worker-1", timestamp=at(99)), error_file("j-worker-0", "DistNetworkError: Connection reset", timestamp=at(1))), "worker-1 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
-    "an error before those who were told to end": ((build_ended_pod("worker-0", 143, finished=1),), (error_file("j-master-0"),), "master-0 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
-    "an error that does not say whose": ((build_ended_pod("worker-0", 1), build_ended_pod("worker-1", 1)), (error_file(""),), "a replica failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
+    "an error before those that got SIGTERM": ((build_ended_pod("worker-0", 143, finished=1),), (error_file("j-master-0"),), "master-0 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
+    "an error without a worker": ((build_ended_pod("worker-0", 1), build_ended_pod("worker-1", 1)), (error_file(""),), "a replica failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
     "an error of the only one who can have written it": ((build_ended_pod("worker-0", 1), build_ended_pod("worker-1", 1, finished=9)), (error_file(""),), "worker-1 failed: exit code 1 (user-error)"),
     "nanoseconds": ((), (error_file("j-worker-0", timestamp="2026-01-01T00:01:00.000000002Z"), error_file("j-worker-1", timestamp="2026-01-01T00:01:00.000000001Z")), "worker-1 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
 }  # fmt: skip

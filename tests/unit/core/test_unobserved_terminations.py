@@ -47,23 +47,23 @@ def decided(said: str):
 KEPT = verdict_annotation.encode(build_failure(Cause.SYSTEM_ERROR, "Failed", "m"), BEGAN)
 TAKEN = {"conditions": [condition("DisruptionTarget", reason="PreemptionByScheduler")]}
 ASKED = {
-    "all are said to run": (job(FAILED), RUN, {}, True),
+    "all have status Running": (job(FAILED), RUN, {}, True),
     "none is there": (job(FAILED), (), {}, True),
     "one is there": (job(FAILED), (running("master-0"),), {}, True),
-    "its operator saw one end that is said to run": (job(FAILED), RUN, {"events": [exited(3)]}, True),
+    "its operator saw one end that has status Running": (job(FAILED), RUN, {"events": [exited(3)]}, True),
     "its operator saw one end that is gone": (
         job(FAILED),
         (running("master-0"),),
         {"events": [exited(3)]},
         False,
     ),
-    "one has lost its peer, which is said to run": (job(FAILED), RUN, {"error_files": [LOST]}, True),
-    "one has lost its peer, and none is said to run": (job(FAILED), (), {"error_files": [LOST]}, False),
-    "one that is said to run has written why": (job(FAILED), RUN, {"error_files": [error_file()]}, False),
+    "one has lost its peer, which has status Running": (job(FAILED), RUN, {"error_files": [LOST]}, True),
+    "one has lost its peer, and none has status Running": (job(FAILED), (), {"error_files": [LOST]}, False),
+    "one with status Running has written why": (job(FAILED), RUN, {"error_files": [error_file()]}, False),
     "one has ended": (job(FAILED), (running("master-0"), build_ended_pod("worker-0", 3)), {}, False),
     "one is taken away": (job(FAILED), (running("master-0"), pod("worker-0", **TAKEN)), {}, False),
     "it was decided": (decided(KEPT), RUN, {}, False),
-    "somebody has written something else there": (decided("x"), RUN, {}, True),
+    "another text is written there": (decided("x"), RUN, {}, True),
     "it goes on": (job(RUNNING), RUN, {}, False),
     "it was done": (job(SUCCEEDED), RUN, {}, False),
     "it is gone": (None, RUN, {}, False),
@@ -79,15 +79,15 @@ AGAIN = pod("worker-0", container={"restartCount": 1, "state": {"running": {"sta
 TIMELESS = pod("worker-0", metadata={"labels": running("worker-0")["metadata"]["labels"]})
 TIMELESS["metadata"].pop("creationTimestamp")
 NEWS = {
-    "it is said to run": (running("worker-0"), exited(3), EXIT),
-    "it is said to be pending": (pod("worker-0", "Pending"), exited(3), EXIT),
+    "it has status Running": (running("worker-0"), exited(3), EXIT),
+    "it has status Pending": (pod("worker-0", "Pending"), exited(3), EXIT),
     "it began after that": (running("worker-0", since=99), exited(3), UNTOLD),
     "it was made after that": (pod("worker-0", metadata={"creationTimestamp": at(99)}), exited(3), UNTOLD),
     "it was started anew": (AGAIN, exited(3), UNTOLD),
-    "nobody knows when it began": (TIMELESS, exited(3), UNTOLD),
-    "nobody knows when that was": (running("worker-0"), exited(3, None), UNTOLD),
-    "something else is said of it": (running("worker-0"), {**exited(3), "reason": "Error"}, UNTOLD),
-    "it ended, and says how": (
+    "its start time is unknown": (TIMELESS, exited(3), UNTOLD),
+    "that time is unknown": (running("worker-0"), exited(3, None), UNTOLD),
+    "it has another status": (running("worker-0"), {**exited(3), "reason": "Error"}, UNTOLD),
+    "it ended with a status": (
         build_ended_pod("worker-0", 137, "OOMKilled"),
         exited(3),
         ("RETRYABLE_FAILED", "OOMKilled", "oom-host"),

@@ -316,7 +316,7 @@ DENIALS = {
         a_job({"pytorchReplicaSpecs": {"Master": a_role(replicas=2)}}),
         f"{ROLES}[Master].replicas: Forbidden: must be 1",
     ),
-    "a master that does not say how many": (
+    "a master without a number": (
         a_job({"pytorchReplicaSpecs": {"Master": {"template": a_role()["template"]}}}),
         f"{ROLES}[Master].replicas: Forbidden: must be 1",
     ),

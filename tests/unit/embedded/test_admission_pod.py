@@ -206,11 +206,11 @@ REFUSED = {
         a_pod({"ports": [{"containerPort": 1, "protocol": "ICMP"}]}),
         f'{AT}.ports[0].protocol: Unsupported value: "ICMP": supported values: "SCTP", "TCP", "UDP"',
     ),
-    "more asked for than allowed": (
+    "more requested than allowed": (
         a_pod({"resources": {"limits": {"cpu": 1}, "requests": {"cpu": 2}}}),
         f'{AT}.resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1',
     ),
-    "fewer devices asked for than allowed": (
+    "fewer devices requested than allowed": (
         a_pod({"resources": {"limits": {"nvidia.com/gpu": 2}, "requests": {"nvidia.com/gpu": 1}}}),
         f'{AT}.resources.requests: Invalid value: "1": must be equal to nvidia.com/gpu limit of 2',
     ),

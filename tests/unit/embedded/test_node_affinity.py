@@ -53,7 +53,7 @@ REFUSED = {
     "by another's name": required(
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-2"]}]}
     ),
-    "an operator that nobody knows": required(term("zone", "Like", "a")),
+    "an unknown operator": required(term("zone", "Like", "a")),
 }  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def test_a_node_is_not_accepted(spec):
 TAINT = Taint(key="gpu", value="yes", effect="NoSchedule")
 TOLERATED = {
     "the same": {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
-    "the same, said aloud": {"key": "gpu", "operator": "Equal", "value": "yes"},
+    "the same, explicitly": {"key": "gpu", "operator": "Equal", "value": "yes"},
     "any value": {"key": "gpu", "operator": "Exists"},
     "everything": {"operator": "Exists"},
 }
