@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # One test process per CPU. The limit is four, because each process loads torch.
 AT_ONCE := --numprocesses logical --maxprocesses 4 --dist worksteal
+# The tests of structure and documentation, which `make check` runs.
+CHECKS := $(addprefix tests/test_,$(addsuffix .py,architecture documentation documented_commands \
+	documented_blocks generated_pages site wording))
 TYPED := flytekitplugins kfpytorch_common backend_plugin setup.py $(wildcard examples benchmarks)
 
 # The first interpreter that flytekit supports and that can create virtual environments. Debian ships
@@ -28,16 +31,15 @@ demo: $(READY)  ## train a small model on four local ranks, then run jobs in an 
 	@echo
 	@echo "Continue with examples/02_*.py and docs/README.md."
 
-test: $(READY)  ## run all tests that need nothing but Python
-	$(BIN)/pytest $(AT_ONCE)
+test: $(READY)  ## run the tests that need nothing but Python, except those of `make check`
+	$(BIN)/pytest $(AT_ONCE) $(addprefix --ignore ,$(CHECKS))
 
 check: $(READY)  ## check format, types, import contracts, structure, duplicates, documentation, branch coverage
 	$(BIN)/ruff format --check $(TYPED) tests docs
 	$(BIN)/ruff check $(TYPED) tests docs
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports
-	$(BIN)/pytest tests/test_architecture.py tests/test_documentation.py tests/test_documented_commands.py \
-		tests/test_documented_blocks.py tests/test_generated_pages.py tests/test_site.py tests/test_wording.py
+	$(BIN)/pytest $(AT_ONCE) $(CHECKS)
 	$(BIN)/coverage run -m pytest --quiet tests/unit/core tests/golden
 	$(BIN)/coverage report --include='backend_plugin/core/*' --fail-under=100
 

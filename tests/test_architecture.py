@@ -77,6 +77,7 @@ def test_defining_tasks_loads_neither_torch_nor_kubernetes() -> None:
     assert set(loaded) - sys.stdlib_module_names - OURS - WITH_FLYTEKIT == set()
 
 
+@pytest.mark.timeout(300)
 def test_less_than_two_percent_is_written_twice() -> None:
     report = subprocess.run(
         [
