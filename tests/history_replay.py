@@ -14,16 +14,15 @@ from typing import Any
 from stored_world import BEGAN, NAMESPACE, World
 
 from backend_plugin.core.errors import RequestRejected
-from backend_plugin.embedded.controller import (
+from backend_plugin.embedded.operators.actions import (
     CreatePod,
     CreateService,
     DeleteJob,
     DeletePod,
     DeleteService,
     JobSnapshot,
-    reconcile,
-    with_created_condition,
 )
+from backend_plugin.embedded.operators.pytorchjob import reconcile, with_created_condition
 
 Step = Mapping[str, Any]
 Passes = Callable[[World], list[World]]

@@ -1,10 +1,10 @@
 """A Kubernetes cluster emulated in one process; pods run as process groups of this machine.
 
 cluster, options: the implementation of `shell.cluster.Cluster` and its options.
-admission: validation and defaults of the API server and of the operator's webhook. Pure.
+admission: validation and defaults of the API server. Pure.
 store, objects, changes, state_lock: durable objects and their watchers; one server per state directory.
 following, events: delivery of changes to a sink; the event recorder.
-controller: the state machine of the training operator. Pure.
+operators: the emulated operators, which validate and reconcile jobs. Pure.
 jobs, work: the job reconciler and its work queue. ports: one port for each job.
 nodes, node_affinity, node_rejections, resources: placement of pods on nodes. Pure.
 scheduler: the scheduling loop.

@@ -15,12 +15,14 @@ from backend_plugin.core.observed import Pod
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission, file_limit, machine_nodes, pod_templates, watch_feed
+from backend_plugin.embedded.admission.api_errors import build_bad_request
 from backend_plugin.embedded.events import EventRecorder
 from backend_plugin.embedded.job_reconciler import JobReconciler
 from backend_plugin.embedded.kubelet import Kubelet
 from backend_plugin.embedded.kubelet_options import KubeletOptions
 from backend_plugin.embedded.node_controller import NodeController
 from backend_plugin.embedded.objects import Key, get_key, get_label, get_uid, with_metadata
+from backend_plugin.embedded.operators.table import OPERATORS
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.pods import PodController
 from backend_plugin.embedded.scheduler import Scheduler
@@ -97,11 +99,11 @@ class EmbeddedCluster:
         """Create a job or a companion object; see `Cluster.create`."""
         if get_text(manifest, "kind") == "PodGroup":
             return self._store.create(manifest)
-        return self._store.create(admission.admit_job(_with_default_namespace(manifest)))
+        return self._store.create(_admit_job(_with_default_namespace(manifest)))
 
     async def get(self, name: ObjectName, *, awaited: bool = True) -> Manifest | None:  # noqa: ARG002
         """Return a job; see `Cluster.get`."""
-        return self._find_object("PyTorchJob", name)
+        return self._find_job(name)
 
     async def list_pods(self, job: ObjectName) -> Sequence[Pod]:
         """Return the replicas of a job; see `Cluster.list_pods`."""
@@ -116,9 +118,10 @@ class EmbeddedCluster:
 
     async def patch(self, name: ObjectName, patch: Manifest, *, awaited: bool = False) -> None:  # noqa: ARG002
         """Patch a job; see `Cluster.patch`."""
-        old = self._find_object("PyTorchJob", name)
+        old = self._find_job(name)
         if old is not None:
-            new = admission.admit_job_update(old, admission.merge_patch(old, patch))
+            operator = OPERATORS[get_key(old).kind]
+            new = operator.admit_update(old, admission.merge_patch(old, patch))
             try:
                 self._store.update(new)
             except Conflict as conflict:
@@ -126,7 +129,7 @@ class EmbeddedCluster:
 
     async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:  # noqa: ARG002
         """Delete a job and all objects that it owns; see `Cluster.delete`."""
-        job = self._find_object("PyTorchJob", name)
+        job = self._find_job(name)
         if job is not None:
             self._store.remove(get_uid(job))
 
@@ -153,10 +156,13 @@ class EmbeddedCluster:
     async def record_event(self, event: Manifest) -> None:
         """Record an event about a job, or count an equal event again; see `Cluster.record_event`."""
         about = get_mapping(event, "involvedObject")
-        uid = get_text(about, "uid")
-        job = self._find_object(
-            "PyTorchJob",
-            ObjectName(namespace=get_text(about, "namespace"), name=get_text(about, "name"), uid=uid),
+        job = self._find_job(
+            ObjectName(
+                namespace=get_text(about, "namespace"),
+                name=get_text(about, "name"),
+                uid=get_text(about, "uid"),
+                dialect=get_text(about, "kind"),
+            )
         )
         if job is not None:
             self._recorder.record(job, event)
@@ -230,6 +236,9 @@ class EmbeddedCluster:
         await self._pods.close()
         self._store.close()
 
+    def _find_job(self, name: ObjectName) -> Manifest | None:
+        return self._find_object(table.get_dialect(name.dialect).name, name)
+
     def _find_object(self, kind: str, name: ObjectName) -> Manifest | None:
         found = self._store.get(Key(kind, name.namespace, name.name))
         return found if found is not None and name.uid in (None, get_uid(found)) else None
@@ -238,6 +247,18 @@ class EmbeddedCluster:
         self._expiry = self._loop.call_later(_EXPIRY, self._expire_events)
         with suppress(ClusterUnavailable):
             self._recorder.expire()
+
+
+def _admit_job(manifest: Manifest) -> Manifest:
+    """Return a new job as its operator stores it.
+
+    Raises:
+        RequestRejected: If it is invalid, or if no operator runs this kind.
+    """
+    operator = OPERATORS.get(get_text(manifest, "kind"))
+    if operator is None:
+        raise build_bad_request(f"no operator for Kind={get_text(manifest, 'kind')}")
+    return operator.admit(manifest)
 
 
 def _with_default_namespace(manifest: Manifest) -> Manifest:

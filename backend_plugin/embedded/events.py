@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, NamedTuple
 
+from backend_plugin.core.dialects.table import DIALECTS, find_pod_dialect
 from backend_plugin.core.reading import get_int, get_mapping, get_text, get_text_map, get_time
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.controller.objects import JOB_NAME
 from backend_plugin.embedded.objects import Key, format_time, get_key, get_label, get_uid
 from backend_plugin.embedded.store import Clock, Store
 
@@ -16,7 +16,6 @@ SCHEDULER: Final = "default-scheduler"
 KUBELET: Final = "kubelet"
 NODE_CONTROLLER: Final = "node-controller"
 TAINT_CONTROLLER: Final = "taint-eviction-controller"
-OPERATOR: Final = "pytorchjob-controller"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +49,7 @@ class _EventKey(NamedTuple):
 
 
 class _JobKey(NamedTuple):
+    dialect: str
     namespace: str
     name: str
 
@@ -114,8 +114,8 @@ class EventRecorder:
 def _build_event(about: Manifest, body: Manifest, now: str) -> Manifest:
     key = get_key(about)
     labels: Mapping[str, str] = get_text_map(get_mapping(about, "metadata"), "labels")
-    if key.kind == "PyTorchJob":
-        labels = {**labels, JOB_NAME: key.name}  # Pods have the same label.
+    if key.kind in DIALECTS:
+        labels = {**labels, DIALECTS[key.kind].labels.job_name: key.name}  # Pods have the same label.
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -144,7 +144,9 @@ _OURS: Final[Sequence[str]] = ("apiVersion", "kind", "metadata", "firstTimestamp
 
 
 def _get_job_key(event: Manifest) -> _JobKey:
-    return _JobKey(get_text(get_mapping(event, "metadata"), "namespace"), get_label(event, JOB_NAME))
+    metadata = get_mapping(event, "metadata")
+    dialect = find_pod_dialect(get_text_map(metadata, "labels"))
+    return _JobKey(dialect.name, get_text(metadata, "namespace"), get_label(event, dialect.labels.job_name))
 
 
 def _get_event_key(event: Manifest) -> _EventKey:

@@ -1,4 +1,4 @@
-"""The job reconciler: applies the actions that `controller` returns for a job and its objects."""
+"""The job reconciler: applies the actions that an operator returns for a job and its objects."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,19 +8,6 @@ from typing import Final
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission
-from backend_plugin.embedded.controller import (
-    Action,
-    CreatePod,
-    CreateService,
-    DeleteJob,
-    DeletePod,
-    DeleteService,
-    JobSnapshot,
-    ReconcileResult,
-    build_action_event,
-    reconcile,
-    with_recreations,
-)
 from backend_plugin.embedded.events import EventRecorder
 from backend_plugin.embedded.objects import (
     Key,
@@ -30,6 +17,18 @@ from backend_plugin.embedded.objects import (
     get_uid,
     is_terminating,
 )
+from backend_plugin.embedded.operators.actions import (
+    Action,
+    CreatePod,
+    CreateService,
+    DeleteJob,
+    DeletePod,
+    DeleteService,
+    JobSnapshot,
+    ReconcileResult,
+)
+from backend_plugin.embedded.operators.base import OperatorEmulation
+from backend_plugin.embedded.operators.table import OPERATORS
 from backend_plugin.embedded.pod_addresses import PORT
 from backend_plugin.embedded.pods import PodController
 from backend_plugin.embedded.ports import PortAllocator
@@ -87,12 +86,13 @@ class JobReconciler:
         )
         while not self._collect_garbage():
             pass
-        for job in self._store.list_objects("PyTorchJob"):
-            self._work.add(get_key(job))
+        for kind in OPERATORS:
+            for job in self._store.list_objects(kind):
+                self._work.add(get_key(job))
 
     def on_change(self, change: ObjectChange) -> None:
         """Queue the job that a change in the store affects."""
-        if change.key.kind == "PyTorchJob":
+        if change.key.kind in OPERATORS:
             self._on_job_change(change)
         elif change.key.kind in ("Pod", "Service"):
             self._on_owned_change(get_owner_uid(change.manifest))
@@ -152,7 +152,9 @@ class JobReconciler:
             services=self._store.list_owned(uid, "Service"),
             now=self._clock(),
         )
-        return self._apply_next_batch(_RemainingActions(seen=seen, step=reconcile(seen), done=0))
+        return self._apply_next_batch(
+            _RemainingActions(seen=seen, step=_get_operator(job).reconcile(seen), done=0)
+        )
 
     def _apply_next_batch(self, rest: _RemainingActions) -> datetime | Retry | None:
         """Apply the next `AT_ONCE` actions of a pass. Stop at the first rejected action."""
@@ -177,17 +179,19 @@ class JobReconciler:
     def _store_recreations(self, rest: _RemainingActions, done: Sequence[Action]) -> bool:
         """Store the count of the pods that were recreated so far. Return True if the job changed."""
         job = rest.seen.job
-        return self._store.update(with_recreations(rest.seen, rest.step, done)) is not job
+        counted = _get_operator(job).with_recreations(rest.seen, rest.step, done)
+        return self._store.update(counted) is not job
 
     def _apply_actions(self, seen: JobSnapshot, actions: Sequence[Action]) -> Sequence[Action]:
         """Apply the actions until one is rejected, and return the applied ones."""
+        build_event = _get_operator(seen.job).build_action_event
         for at, action in enumerate(actions):
             try:
                 self._apply_action(seen, action)
             except (AlreadyExists, RequestRejected, OSError) as refusal:
-                self._recorder.record(seen.job, build_action_event(seen, action, str(refusal)))
+                self._recorder.record(seen.job, build_event(seen, action, str(refusal)))
                 return actions[:at]
-            self._recorder.record(seen.job, build_action_event(seen, action))
+            self._recorder.record(seen.job, build_event(seen, action, None))
         return actions
 
     def _apply_action(self, seen: JobSnapshot, action: Action) -> None:
@@ -210,3 +214,7 @@ class JobReconciler:
         """Return the object if it belongs to this job, not to another job that had the same name."""
         found = self._store.get(key)
         return found if found is not None and get_owner_uid(found) == get_uid(job) else None
+
+
+def _get_operator(job: Manifest) -> OperatorEmulation:
+    return OPERATORS[get_key(job).kind]

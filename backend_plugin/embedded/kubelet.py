@@ -261,7 +261,7 @@ class Kubelet:
         let_in, pod.last = pod.is_gate_open, state
         if not state.final:  # A final state is reported when the shim has ended, too.
             self._report_status(pod)
-        if pod.is_master and pod.is_gate_open is not let_in:
+        if pod.is_leader and pod.is_gate_open is not let_in:
             self._update_gates(pod)
 
     def _on_shim_exit(self, pod: PodRecord) -> None:
@@ -297,7 +297,7 @@ class Kubelet:
         pod.is_ended.set()
         pod.wake_followers()
         self._report_status(pod)
-        if pod.is_master:
+        if pod.is_leader:
             self._update_gates(pod)
         if pod.is_terminating and not pod.is_silent:
             _call_soon(self._report.on_terminated, pod.uid)
@@ -310,15 +310,15 @@ class Kubelet:
             pod.status = status
             _call_soon(self._report.on_status, pod.uid, status)
 
-    def _update_gates(self, master: PodRecord) -> None:
+    def _update_gates(self, leader: PodRecord) -> None:
         for pod in self._pods.values():
-            if pod.is_gated and pod.job == master.job:
-                pod.send_gate(master)
+            if pod.is_gated and pod.job == leader.job:
+                pod.send_gate(leader)
 
     def _open_gate_if_ready(self, pod: PodRecord) -> None:
-        for master in self._pods.values():
-            if pod.is_gated and master.is_master and master.is_gate_open and master.job == pod.job:
-                pod.send_gate(master)
+        for leader in self._pods.values():
+            if pod.is_gated and leader.is_leader and leader.is_gate_open and leader.job == pod.job:
+                pod.send_gate(leader)
 
     def _kill_silently(self, pod: PodRecord) -> None:
         """Kill a pod that has already ended or is being removed, without reports."""

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
+from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import JsonValue, Manifest
 
 RESOURCES: Final[Mapping[str, str]] = {
-    "PyTorchJob": "pytorchjobs.kubeflow.org",
+    **{name: f"{each.resource.plural}.{each.resource.group}" for name, each in DIALECTS.items()},
     "Pod": "pods",
     "Service": "services",
     "Event": "events",

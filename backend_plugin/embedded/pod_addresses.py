@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from backend_plugin.core.dialects.base import Dialect, ReplicaPort
+from backend_plugin.core.dialects.table import find_pod_dialect
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.controller.job_spec import PORT as PORT_OF_REPLICAS
-from backend_plugin.embedded.controller.job_spec import PORT_NAME
-from backend_plugin.embedded.controller.objects import JOB_NAME
 
 PORT: Final = "kfpytorch.flyte.org/port"
 """The annotation with the port of this machine that is reserved for the job."""
@@ -45,10 +44,14 @@ class PodAddresses:
     def from_pod(cls, pod: Manifest) -> "PodAddresses":
         """Read the names from a pod. If the pod has no job, no name matches."""
         metadata = get_mapping(pod, "metadata")
-        job = get_text_map(metadata, "labels").get(JOB_NAME, "")
+        labels = get_text_map(metadata, "labels")
+        dialect = find_pod_dialect(labels)
+        job = labels.get(dialect.labels.job_name, "")
         port = get_text_map(metadata, "annotations").get(PORT, "")
-        pattern = _build_pattern(job, get_text(metadata, "namespace")) if job else None
-        return cls(pattern=pattern, port=port, said=_list_ports(pod), own=get_text(metadata, "name"))
+        pattern = _build_pattern(dialect, job, get_text(metadata, "namespace")) if job else None
+        return cls(
+            pattern=pattern, port=port, said=_list_ports(pod, dialect.port), own=get_text(metadata, "name")
+        )
 
     def rewrite(self, value: str) -> str:
         """Replace replica names by the loopback address, and job ports after them by the reserved port."""
@@ -93,12 +96,12 @@ class PodAddresses:
         return f"{LOOPBACK}:{port}" if port else LOOPBACK
 
 
-def _list_ports(pod: Manifest) -> frozenset[str]:
+def _list_ports(pod: Manifest, of_replicas: ReplicaPort) -> frozenset[str]:
     """Return the ports of a replica, of its master and of its rendezvous."""
-    found = {str(PORT_OF_REPLICAS)}
+    found = {str(of_replicas.number)}
     for container in get_mappings(get_mapping(pod, "spec"), "containers"):
         for port in get_mappings(container, "ports"):
-            if get_text(port, "name") == PORT_NAME:
+            if get_text(port, "name") == of_replicas.name:
                 found.add(str(port.get("containerPort")))
         for variable in get_mappings(container, "env"):
             name, value = get_text(variable, "name"), get_text(variable, "value")
@@ -109,12 +112,12 @@ def _list_ports(pod: Manifest) -> frozenset[str]:
     return frozenset(found)
 
 
-def _build_pattern(job: str, namespace: str) -> re.Pattern[str]:
+def _build_pattern(dialect: Dialect, job: str, namespace: str) -> re.Pattern[str]:
     # Do not match a part of a longer word, of a path or of a file name. A match may follow the `//` of a URL.
     # The name comes first in the pattern, because the search for a literal is fast.
     name = re.escape(job)
     before = rf"(?<![\w.\-]{name})(?<!(?<!/)/{name})"
-    replica = rf"(?P<replica>{name}{before}-(?:master-0|worker-\d{{1,9}}))"
+    replica = rf"(?P<replica>{name}{before}(?:{dialect.pod_suffix}))"
     domain = rf"(?:\.{re.escape(namespace)}(?:\.svc(?:\.cluster\.local)?)?)?"
     return re.compile(rf"{replica}{domain}(?![\w\-]|\.\w)(?::(?P<port>\d{{1,9}}))?")
 

@@ -9,6 +9,7 @@ from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.embedded import pod_env
 from backend_plugin.embedded.kubelet_options import HostInfo, KubeletOptions
+from backend_plugin.embedded.operators.table import find_pod_operator
 from backend_plugin.embedded.pod_env import DeclaredEnvironment
 from backend_plugin.embedded.pod_volumes import (
     DNS_LABEL,
@@ -19,9 +20,6 @@ from backend_plugin.embedded.pod_volumes import (
 )
 from backend_plugin.embedded.shim import layout, lifecycle
 from kfpytorch_common.operator_env import build_loopback_env
-
-GATE: Final = "init-pytorch"
-"""The operator's init container that waits until the master is reachable. Here it waits until it is ready."""
 
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _PULL_SECONDS: Final = 10
@@ -74,9 +72,13 @@ def build_launch(pod: Manifest, place: PodPaths, options: KubeletOptions, machin
 
 
 def has_gate(pod: Manifest) -> bool:
-    """True if the pod waits for the master of its job."""
+    """True if the pod waits for the leader of its job.
+
+    The operator's init container waits until the leader is reachable. Here it waits until it is ready.
+    """
+    gate = find_pod_operator(pod).gate
     return any(
-        get_text(each, "name") == GATE for each in get_mappings(get_mapping(pod, "spec"), "initContainers")
+        get_text(each, "name") == gate for each in get_mappings(get_mapping(pod, "spec"), "initContainers")
     )
 
 
@@ -99,7 +101,7 @@ class _LaunchContext:
 
     def build_container(self, container: Manifest, kind: str) -> Manifest:
         name = get_text(container, "name")
-        gated = kind == lifecycle.INIT and name == GATE
+        gated = kind == lifecycle.INIT and name == find_pod_operator(self.pod).gate
         said: Manifest = {
             "name": name,
             "kind": kind,

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import pod_status
-from backend_plugin.embedded.controller.objects import JOB_NAME, REPLICA_TYPE
-from backend_plugin.embedded.objects import get_uid
+from backend_plugin.embedded.objects import get_label, get_uid
+from backend_plugin.embedded.operators.table import find_pod_operator
 from backend_plugin.embedded.pod_directory import PodDirectory, ShimHandle
 from backend_plugin.embedded.pod_launch import has_gate
 from backend_plugin.embedded.pod_status import PodState
@@ -27,6 +27,7 @@ class PodRecord:
         abandon: Callable[["PodRecord"], None],
     ) -> None:
         self.manifest = manifest
+        self._operator = find_pod_operator(manifest)
         self.orders = ShimCommands(directory, patience, kill=self._kill_shim, abandon=lambda: abandon(self))
         self.uid = get_uid(manifest)
         self.directory = directory
@@ -40,7 +41,7 @@ class PodRecord:
 
     @property
     def is_gated(self) -> bool:
-        """True if the pod waits for its master."""
+        """True if the pod waits for its leader."""
         return has_gate(self.manifest)
 
     @property
@@ -48,27 +49,28 @@ class PodRecord:
         """The namespace, name and owner uid of the job. The uid distinguishes jobs with the same name."""
         metadata = get_mapping(self.manifest, "metadata")
         owner = next((get_text(each, "uid") for each in get_mappings(metadata, "ownerReferences")), "")
-        return get_text(metadata, "namespace"), get_text_map(metadata, "labels").get(JOB_NAME, ""), owner
+        name = get_label(self.manifest, self._operator.dialect.labels.job_name)
+        return get_text(metadata, "namespace"), name, owner
 
     @property
-    def is_master(self) -> bool:
-        """True if this is the master of its job."""
-        labels = get_text_map(get_mapping(self.manifest, "metadata"), "labels")
-        return labels.get(REPLICA_TYPE, "").lower() == "master"
+    def is_leader(self) -> bool:
+        """True if this is the leader of its job, for which other pods may wait."""
+        role = get_label(self.manifest, self._operator.dialect.labels.role).lower()
+        return bool(role) and role == self._operator.leader
 
     @property
     def is_gate_open(self) -> bool:
-        """True if this master lets waiting workers start: it is ready or has succeeded.
+        """True if this leader lets waiting pods start: it is ready or has succeeded.
 
-        In Kubernetes, workers would wait for a master that has already succeeded until they fail.
+        In Kubernetes, pods would wait for a leader that has already succeeded until they fail.
         """
         if self.last is None or self.is_silent:
             return False
         return self.last.is_ready or pod_status.compute_phase(self.last) == "Succeeded"
 
-    def send_gate(self, master: "PodRecord") -> None:
-        """Send the state of the gate to the shim: open if `master` lets workers start."""
-        self.orders.send(layout.GATE, str(int(master.is_gate_open)))
+    def send_gate(self, leader: "PodRecord") -> None:
+        """Send the state of the gate to the shim: open if `leader` lets pods start."""
+        self.orders.send(layout.GATE, str(int(leader.is_gate_open)))
 
     def _kill_shim(self) -> None:
         if self.shim is not None:

@@ -42,8 +42,10 @@ def deliver_change(change: ObjectChange, sink: Sink) -> None:
     if change.new is not None:
         sink.put_record(namespace, told.read(change.new))
     else:
+        dialect = change.key.kind if change.key.kind in DIALECTS else ""
         sink.drop_record(
-            told.record, ObjectName(namespace=namespace, name=name, uid=get_uid(change.manifest))
+            told.record,
+            ObjectName(namespace=namespace, name=name, uid=get_uid(change.manifest), dialect=dialect),
         )
 
 

@@ -19,8 +19,9 @@ from rig.seed import SEED
 from simulated_operator.manifests import NAMESPACE, manifest
 
 from backend_plugin.core.errors import RequestRejected
-from backend_plugin.embedded.admission import admit_job, admit_pod
-from backend_plugin.embedded.controller import CreatePod, JobSnapshot, reconcile
+from backend_plugin.embedded.admission import admit_pod
+from backend_plugin.embedded.operators.actions import CreatePod, JobSnapshot
+from backend_plugin.embedded.operators.pytorchjob import admit_job, reconcile
 
 MANIFESTS = 1_500
 AT_ONCE = 8

@@ -21,7 +21,7 @@ from scripted_cluster import ScriptedCluster
 from serving import ASYNC, Served, metadata, serving, template, wait_until
 
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.admission import admit_job
+from backend_plugin.embedded.operators.pytorchjob import admit_job
 from backend_plugin.shell.reconciler import REMEMBERED
 from kfpytorch_idl.v1 import job_ref_pb2
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from whole_job import WHOLE_JOB
 
 from backend_plugin.core.errors import RequestRejected
-from backend_plugin.embedded.admission import admit_job, admit_job_update, admit_pod, admit_service
-from backend_plugin.embedded.controller import CreatePod, CreateService, JobSnapshot, reconcile
+from backend_plugin.embedded.admission import admit_pod, admit_service
+from backend_plugin.embedded.operators.actions import CreatePod, CreateService, JobSnapshot
+from backend_plugin.embedded.operators.pytorchjob import admit_job, admit_job_update, reconcile
 
 ODD: list[Any] = [
     *(None, True, 0, -1, 3, 0.5, 2.0, 2**31, 2**70, float("inf"), float("nan")),

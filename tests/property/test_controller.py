@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from stored_world import World, is_terminating
 
 from backend_plugin.core.errors import RequestRejected
-from backend_plugin.embedded.controller import CreatePod, JobSnapshot, ReconcileResult, reconcile
+from backend_plugin.embedded.operators.actions import CreatePod, JobSnapshot, ReconcileResult
+from backend_plugin.embedded.operators.pytorchjob import reconcile
 
 # Limits, deletions, replacements and the final condition may each take one pass.
 MOST_PASSES = 8

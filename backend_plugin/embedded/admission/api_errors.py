@@ -12,7 +12,6 @@ _MORE: Final = (
     "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid;"
     " correct the existing errors to complete validation"
 )
-WEBHOOK: Final = "validator.pytorchjob.training-operator.kubeflow.org"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +90,10 @@ def build_unprocessable_resource(kind: str, name: str, causes: Sequence[FieldErr
     return RequestRejected(422, "Invalid", f'{kind} "{name}" is invalid: {_join_errors(said)}')
 
 
-def build_webhook_denial(causes: Sequence[FieldError]) -> RequestRejected:
-    """Return the error of the operator's webhook."""
+def build_webhook_denial(webhook: str, causes: Sequence[FieldError]) -> RequestRejected:
+    """Return the error of a webhook."""
     said = _join_errors(map(str, causes))
-    return RequestRejected(403, "Forbidden", f'admission webhook "{WEBHOOK}" denied the request: {said}')
+    return RequestRejected(403, "Forbidden", f'admission webhook "{webhook}" denied the request: {said}')
 
 
 def build_bad_request(detail: str) -> RequestRejected:

@@ -58,7 +58,7 @@ def check_dns_label(value: str) -> list[str]:
 
 
 def check_dns_1035_label(value: str) -> list[str]:
-    """Return the errors in the name of a service, or of a PyTorchJob, whose pods have services."""
+    """Return the errors in the name of a service, or of a job whose pods have services."""
     return [*_check_length(value, LABEL_LENGTH), *_check_pattern(value, _DNS_1035, _DNS_1035_RULE)]
 
 

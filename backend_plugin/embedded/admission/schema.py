@@ -1,11 +1,12 @@
 """Applies the schema of a custom resource as the API server does: pruning, defaults and types.
 
-The tables are in `job_schema`.
+An operator has the tables of its custom resource.
 """
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from backend_plugin.core.pod_schema import PARTS
@@ -18,7 +19,6 @@ from backend_plugin.embedded.admission.api_errors import (
     build_required_error,
     build_type_error,
 )
-from backend_plugin.embedded.admission.job_schema import DEFAULTS, JOB_PARTS, KEYS, NEWER, REQUIRED
 
 _SCALARS: Final[Mapping[str, str]] = {
     "string": "string",
@@ -45,87 +45,108 @@ _QUANTITY: Final = (
 _AMOUNT: Final = re.compile(rf"(?=.{{0,200}}\Z){_QUANTITY}")
 
 
-@cache
-def _get_type_fields() -> Mapping[str, Mapping[str, str]]:
-    return {
-        name: {
-            field: kind.removesuffix("!")
-            for field, kind in fields.items()
-            if field not in _get_newer_fields(name)
+@dataclass(frozen=True, kw_only=True)
+class ResourceSchema:
+    """The schema of a custom resource, with types in the format of `core.pod_schema`."""
+
+    parts: str
+    """The types of the custom resource, in addition to those of `core.pod_schema`."""
+    required: Mapping[str, str]
+    """The required fields of each type."""
+    keys: Mapping[str, Mapping[str, str]]
+    """The key fields of list entries. The entries of a list must have different keys."""
+    defaults: Mapping[str, Mapping[str, str | bool]]
+    """The default values of optional fields."""
+    newer: Mapping[str, frozenset[str]]
+    """Fields in `core.pod_schema` that the custom resource definition does not contain."""
+
+    @cached_property
+    def _fields(self) -> Mapping[str, Mapping[str, str]]:
+        return {
+            name: {
+                field: kind.removesuffix("!")
+                for field, kind in fields.items()
+                if field not in self.newer.get(name, ())
+            }
+            for name, fields in parse_types(PARTS + self.parts).items()
         }
-        for name, fields in parse_types(PARTS + JOB_PARTS).items()
-    }
 
+    def prune(self, value: Any, kind: str) -> Any:
+        """Return the value with defaults, and without unknown fields and nulls. Nulls in lists remain."""
+        if kind.startswith("[") and isinstance(value, list):
+            return [self.prune(item, kind[1:-1]) for item in value]
+        if not isinstance(value, Mapping):
+            return int(value) if isinstance(value, float) and value.is_integer() else value
+        said = {key: item for key, item in value.items() if item is not None}
+        if kind.startswith("{"):
+            return {key: self.prune(item, kind[1:-1]) for key, item in said.items()}
+        if kind not in self._fields:
+            return value
+        defaults = self.defaults.get(kind, {})
+        known = {
+            key: self.prune(item, self._fields[kind][key])
+            for key, item in said.items()
+            if key in self._fields[kind]
+        }
+        return {**known, **{key: default for key, default in defaults.items() if key not in known}}
 
-def _get_newer_fields(part: str) -> frozenset[str]:
-    return NEWER.get(part, frozenset())
+    def check_types(self, value: Any, kind: str, path: str) -> Iterator[FieldError]:
+        """Yield an error for each value of a wrong type and each missing field."""
+        found = _get_json_type(value)
+        if kind in _SCALARS:
+            yield from [] if found == _SCALARS[kind] else [build_type_error(path, _SCALARS[kind], found)]
+        elif kind in _INT_OR_STRING:
+            yield from _check_int_or_string(value, kind, path)
+        elif kind.startswith("["):
+            yield from self._check_list(value, kind[1:-1], path)
+        elif found != "object":
+            yield build_type_error(path, "object", found)
+        elif kind.startswith("{"):
+            for key, item in value.items():
+                yield from self.check_types(item, kind[1:-1], f"{path}.{key}")
+        else:
+            yield from self._check_object(value, kind, path)
 
+    def check_list_keys(self, value: Any, kind: str, path: str) -> Iterator[FieldError]:
+        """Yield an error for list entries with equal keys. The paths contain the keys of maps in brackets."""
+        if kind.startswith("[") and isinstance(value, list):
+            for index, item in enumerate(value):
+                yield from self.check_list_keys(item, kind[1:-1], f"{path}[{index}]")
+        elif kind.startswith("{") and isinstance(value, Mapping):
+            for key, item in value.items():
+                yield from self.check_list_keys(item, kind[1:-1], f"{path}[{key}]")
+        elif kind in self._fields and isinstance(value, Mapping):
+            for key, item in value.items():
+                if keys := self.keys.get(kind, {}).get(key):
+                    yield from _check_keys(item, keys.split(), f"{path}.{key}")
+                yield from self.check_list_keys(item, self._fields[kind][key], f"{path}.{key}")
 
-def prune(value: Any, kind: str) -> Any:
-    """Return the value with defaults, and without unknown fields and nulls. Nulls in lists remain."""
-    if kind.startswith("[") and isinstance(value, list):
-        return [prune(item, kind[1:-1]) for item in value]
-    if not isinstance(value, Mapping):
-        return int(value) if isinstance(value, float) and value.is_integer() else value
-    said = {key: item for key, item in value.items() if item is not None}
-    if kind.startswith("{"):
-        return {key: prune(item, kind[1:-1]) for key, item in said.items()}
-    if kind not in _get_type_fields():
-        return value
-    defaults = DEFAULTS.get(kind, {})
-    known = {
-        key: prune(item, _get_type_fields()[kind][key])
-        for key, item in said.items()
-        if key in _get_type_fields()[kind]
-    }
-    return {**known, **{key: default for key, default in defaults.items() if key not in known}}
+    def check_decodable(self, value: Any, kind: str, path: str) -> Iterator[str]:
+        """Yield an error for each value that passes the schema but that Go cannot decode."""
+        if kind in _BITS and not -(2 ** _BITS[kind]) <= value < 2 ** _BITS[kind]:
+            yield f"json: cannot unmarshal number {value} into Go struct field {path} of type {kind}"
+        elif kind == "quantity" and isinstance(value, str):
+            yield from _check_quantity(value)
+        elif kind.endswith(("]", "}")):
+            for item in value if kind.startswith("[") else value.values():
+                yield from self.check_decodable(item, kind[1:-1], path)
+        elif kind in self._fields:
+            for key, item in value.items():
+                yield from self.check_decodable(item, self._fields[kind][key], f"{path}.{key}")
 
-
-def check_types(value: Any, kind: str, path: str) -> Iterator[FieldError]:
-    """Yield an error for each value of a wrong type and each missing field."""
-    found = _get_json_type(value)
-    if kind in _SCALARS:
-        yield from [] if found == _SCALARS[kind] else [build_type_error(path, _SCALARS[kind], found)]
-    elif kind in _INT_OR_STRING:
-        yield from _check_int_or_string(value, kind, path)
-    elif kind.startswith("["):
-        yield from _check_list(value, kind[1:-1], path)
-    elif found != "object":
-        yield build_type_error(path, "object", found)
-    elif kind.startswith("{"):
-        for key, item in value.items():
-            yield from check_types(item, kind[1:-1], f"{path}.{key}")
-    else:
-        yield from _check_object(value, kind, path)
-
-
-def check_list_keys(value: Any, kind: str, path: str) -> Iterator[FieldError]:
-    """Yield an error for list entries with equal keys. The paths contain the keys of maps in brackets."""
-    if kind.startswith("[") and isinstance(value, list):
+    def _check_list(self, value: Any, kind: str, path: str) -> Iterator[FieldError]:
+        if _get_json_type(value) != "array":
+            yield build_type_error(path, "array", _get_json_type(value))
+            return
         for index, item in enumerate(value):
-            yield from check_list_keys(item, kind[1:-1], f"{path}[{index}]")
-    elif kind.startswith("{") and isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from check_list_keys(item, kind[1:-1], f"{path}[{key}]")
-    elif kind in _get_type_fields() and isinstance(value, Mapping):
-        for key, item in value.items():
-            if keys := KEYS.get(kind, {}).get(key):
-                yield from _check_keys(item, keys.split(), f"{path}.{key}")
-            yield from check_list_keys(item, _get_type_fields()[kind][key], f"{path}.{key}")
+            yield from self.check_types(item, kind, f"{path}[{index}]")
 
-
-def check_decodable(value: Any, kind: str, path: str) -> Iterator[str]:
-    """Yield an error for each value that passes the schema but that Go cannot decode."""
-    if kind in _BITS and not -(2 ** _BITS[kind]) <= value < 2 ** _BITS[kind]:
-        yield f"json: cannot unmarshal number {value} into Go struct field {path} of type {kind}"
-    elif kind == "quantity" and isinstance(value, str):
-        yield from _check_quantity(value)
-    elif kind.endswith(("]", "}")):
-        for item in value if kind.startswith("[") else value.values():
-            yield from check_decodable(item, kind[1:-1], path)
-    elif kind in _get_type_fields():
+    def _check_object(self, value: Mapping[str, Any], kind: str, path: str) -> Iterator[FieldError]:
+        for key in self.required.get(kind, "").split():
+            if key not in value:
+                yield build_required_error(f"{path}.{key}")
         for key, item in value.items():
-            yield from check_decodable(item, _get_type_fields()[kind][key], f"{path}.{key}")
+            yield from self.check_types(item, self._fields[kind][key], f"{path}.{key}")
 
 
 def _get_json_type(value: Any) -> str:
@@ -142,22 +163,6 @@ def _check_int_or_string(value: Any, kind: str, path: str) -> Iterator[FieldErro
     elif _get_json_type(value) != "integer":
         yield build_invalid_error("<nil>", "", f'"{path}" must validate at least one schema (anyOf)')
         yield build_type_error(path, "integer", _get_json_type(value))
-
-
-def _check_list(value: Any, kind: str, path: str) -> Iterator[FieldError]:
-    if _get_json_type(value) != "array":
-        yield build_type_error(path, "array", _get_json_type(value))
-        return
-    for index, item in enumerate(value):
-        yield from check_types(item, kind, f"{path}[{index}]")
-
-
-def _check_object(value: Mapping[str, Any], kind: str, path: str) -> Iterator[FieldError]:
-    for key in REQUIRED.get(kind, "").split():
-        if key not in value:
-            yield build_required_error(f"{path}.{key}")
-    for key, item in value.items():
-        yield from check_types(item, _get_type_fields()[kind][key], f"{path}.{key}")
 
 
 def _check_keys(items: Any, keys: list[str], path: str) -> Iterator[FieldError]:

@@ -10,7 +10,7 @@ from whole_job import KIND, WHOLE_JOB
 
 from backend_plugin.core.pod_schema import PARTS
 from backend_plugin.core.schema_check import parse_types
-from backend_plugin.embedded.admission.job_schema import JOB_PARTS, REQUIRED
+from backend_plugin.embedded.operators.pytorchjob.job_schema import JOB_PARTS, REQUIRED
 
 Manifest = dict[str, Any]
 NAMESPACE: Final = "default"

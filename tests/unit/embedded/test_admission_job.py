@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from backend_plugin.core.errors import RequestRejected
-from backend_plugin.embedded.admission import admit_job, admit_job_update, merge_patch
+from backend_plugin.embedded.admission import merge_patch
+from backend_plugin.embedded.operators.pytorchjob import admit_job, admit_job_update
 
 DENIED = 'admission webhook "validator.pytorchjob.training-operator.kubeflow.org" denied the request: '
 INVALID = 'PyTorchJob.kubeflow.org "job" is invalid: '

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from backend_plugin.core.errors import RequestRejected
-from backend_plugin.embedded.admission import admit_job
+from backend_plugin.embedded.operators.pytorchjob import admit_job
 
 OWNER = {"apiVersion": "v1", "kind": "Kind", "name": "name", "uid": "uid"}
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from backend_plugin.embedded.admission import admit_job, admit_pod, admit_service
-from backend_plugin.embedded.controller import CreatePod, CreateService, JobSnapshot, reconcile
+from backend_plugin.embedded.admission import admit_pod, admit_service
+from backend_plugin.embedded.operators.actions import CreatePod, CreateService, JobSnapshot
+from backend_plugin.embedded.operators.pytorchjob import admit_job, reconcile
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 PLANS = sorted(path.parent.name for path in GOLDEN.glob("*/plan.yaml"))

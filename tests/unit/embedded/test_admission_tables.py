@@ -2,7 +2,7 @@
 
 from backend_plugin.core import schema_check
 from backend_plugin.core.pod_schema import PARTS
-from backend_plugin.embedded.admission.job_schema import DEFAULTS, JOB_PARTS, KEYS, NEWER, REQUIRED
+from backend_plugin.embedded.operators.pytorchjob.job_schema import DEFAULTS, JOB_PARTS, KEYS, NEWER, REQUIRED
 
 FIELDS = schema_check.parse_types(PARTS + JOB_PARTS)
 SCALARS = {"string", "bool", "int32", "int64", "intstr", "quantity"}

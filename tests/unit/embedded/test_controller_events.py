@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from operated_jobs import NOW, a_job, a_pod, run_controller, stamp
 
-from backend_plugin.embedded.controller import (
+from backend_plugin.embedded.operators.actions import (
     Action,
     CreatePod,
     CreateService,
@@ -13,8 +13,8 @@ from backend_plugin.embedded.controller import (
     DeletePod,
     DeleteService,
     JobSnapshot,
-    build_action_event,
 )
+from backend_plugin.embedded.operators.pytorchjob import build_action_event
 
 MANIFEST = {"metadata": {"name": "job-worker-0"}}
 SEEN = JobSnapshot(job=a_job(worker={}), pods=[], services=[], now=NOW)

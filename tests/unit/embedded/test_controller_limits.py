@@ -16,7 +16,8 @@ from operated_jobs import (
     stamp,
 )
 
-from backend_plugin.embedded.controller import JobSnapshot, with_recreations
+from backend_plugin.embedded.operators.actions import JobSnapshot
+from backend_plugin.embedded.operators.pytorchjob import with_recreations
 
 STARTED = {"conditions": [a_condition("Created"), a_condition("Running")], "startTime": stamp()}
 ON_FAILURE = {"restartPolicy": "OnFailure"}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from operated_jobs import LABEL, a_job, a_role, created_pods, list_actions, run_controller
 
-from backend_plugin.embedded.controller import CreateService
+from backend_plugin.embedded.operators.actions import CreateService
 
 OWNER = {
     "apiVersion": "kubeflow.org/v1",

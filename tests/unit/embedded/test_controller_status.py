@@ -4,7 +4,7 @@ from typing import Any
 
 from operated_jobs import NOW, a_condition, after, stamp
 
-from backend_plugin.embedded.controller.status import StatusBuilder
+from backend_plugin.embedded.operators.pytorchjob.status import StatusBuilder
 
 
 def a_status(*conditions: dict[str, Any]) -> StatusBuilder:

@@ -18,8 +18,9 @@ from operated_jobs import (
     stamp,
 )
 
-from backend_plugin.embedded.controller import JobSnapshot, reconcile, with_created_condition
-from backend_plugin.embedded.controller.upstream_fixes import DEFAULT, UPSTREAM
+from backend_plugin.embedded.operators.actions import JobSnapshot
+from backend_plugin.embedded.operators.pytorchjob import reconcile, with_created_condition
+from backend_plugin.embedded.operators.pytorchjob.upstream_fixes import DEFAULT, UPSTREAM
 
 STARTED = {"conditions": [a_condition("Created"), a_condition("Running")], "startTime": stamp()}
 ON_FAILURE = {"restartPolicy": "OnFailure"}

@@ -17,7 +17,7 @@ DIALECT: Final = Dialect(
     labels=LABELS,
     # <job>-worker-<index>, with an index up to 99999, fits into the 63 characters of a pod or service name.
     longest_name=LONGEST_NAME,
-    pod_suffix=r"-(?:master|worker)-\d{1,9}",
+    pod_suffix=r"-(?:master-0|worker-\d{1,9})",
     build=manifest.build,
     build_probe=manifest.build_probe,
     read=reader.read_job,

@@ -3,8 +3,8 @@
 from datetime import datetime
 
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.controller.job_spec import EXIT_CODE, RESTARTING, OperatorReplicaSpec
-from backend_plugin.embedded.controller.reconcile_pass import (
+from backend_plugin.embedded.operators.pytorchjob.job_spec import EXIT_CODE, RESTARTING, OperatorReplicaSpec
+from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import (
     ReconcilePass,
     count_restarts,
     get_phase,

@@ -7,15 +7,15 @@ from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.controller.job_spec import (
+from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     CONTAINER,
     MASTER,
-    PORT_NAME,
+    PORT,
     WORKER,
     JobSpec,
     OperatorReplicaSpec,
 )
-from backend_plugin.embedded.controller.upstream_fixes import UpstreamFixes
+from backend_plugin.embedded.operators.pytorchjob.upstream_fixes import UpstreamFixes
 
 _BACKEND: Final = "c10d"
 
@@ -111,6 +111,6 @@ def _get_port(role: OperatorReplicaSpec) -> int:
     for container in get_mappings(get_mapping(role.template, "spec"), "containers"):
         for port in get_mappings(container, "ports"):
             found = get_int(port, "containerPort")
-            if container.get("name") == CONTAINER and port.get("name") == PORT_NAME and found is not None:
+            if container.get("name") == CONTAINER and port.get("name") == PORT.name and found is not None:
                 return found
     raise ReplicaNotBuildable("port not found")

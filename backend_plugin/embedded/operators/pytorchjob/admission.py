@@ -6,19 +6,22 @@ from typing import Any, Final
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.admission import metadata, name_rules, schema, webhook
+from backend_plugin.embedded.admission import metadata, name_rules
 from backend_plugin.embedded.admission.api_errors import (
-    WEBHOOK,
     FieldError,
     build_bad_request,
     build_invalid_error,
     build_unprocessable_resource,
     build_webhook_denial,
 )
-from backend_plugin.embedded.admission.job_schema import JOB
+from backend_plugin.embedded.operators.pytorchjob import webhook
+from backend_plugin.embedded.operators.pytorchjob.job_schema import SCHEMA
+from backend_plugin.embedded.operators.pytorchjob.job_spec import DIALECT, REPLICA_SPECS, WORKER
 
-API_VERSION: Final = "kubeflow.org/v1"
-_KIND: Final = "PyTorchJob.kubeflow.org"
+_KIND: Final = DIALECT.name
+_API_VERSION: Final = DIALECT.resource.api_version
+_QUALIFIED_KIND: Final = f"{_KIND}.{DIALECT.resource.group}"
+_SPEC: Final = "PyTorchJobSpec"
 # The limit of etcd for one object.
 _MOST_BYTES: Final = 1536 * 1024
 
@@ -40,7 +43,9 @@ def admit_job(manifest: Manifest, *, upstream: bool = False) -> Manifest:
         *_check_spec(job),
     ]
     if wrong:
-        raise build_unprocessable_resource(_KIND, get_text(get_mapping(job, "metadata"), "name"), wrong)
+        raise build_unprocessable_resource(
+            _QUALIFIED_KIND, get_text(get_mapping(job, "metadata"), "name"), wrong
+        )
     _require_webhook_approval(job, [] if upstream else list(webhook.check_upstream_gaps(job)))
     return job
 
@@ -68,21 +73,23 @@ def admit_job_update(old: Manifest, new: Manifest, *, upstream: bool = False) ->
     ]
     wrong = wrong or _check_queue_change(old, job)
     if wrong:
-        raise build_unprocessable_resource(_KIND, get_text(get_mapping(old, "metadata"), "name"), wrong)
+        raise build_unprocessable_resource(
+            _QUALIFIED_KIND, get_text(get_mapping(old, "metadata"), "name"), wrong
+        )
     _require_webhook_approval(job, [] if upstream else list(webhook.check_upstream_gaps(job)))
     return job
 
 
 def _require_kind(manifest: Manifest) -> None:
-    if manifest.get("kind") != JOB or manifest.get("apiVersion") != API_VERSION:
+    if manifest.get("kind") != _KIND or manifest.get("apiVersion") != _API_VERSION:
         found = f"{manifest.get('apiVersion')}, Kind={manifest.get('kind')}"
-        raise build_bad_request(f"the object's type ({found}) is not {API_VERSION}, Kind={JOB}")
+        raise build_bad_request(f"the object's type ({found}) is not {_API_VERSION}, Kind={_KIND}")
 
 
 def _prune_job(manifest: Manifest, found: Any) -> dict[str, Any]:
-    job = {"apiVersion": API_VERSION, "kind": JOB, "metadata": found}
+    job = {"apiVersion": _API_VERSION, "kind": _KIND, "metadata": found}
     if manifest.get("spec") is not None:
-        job["spec"] = schema.prune(manifest["spec"], "PyTorchJobSpec")
+        job["spec"] = SCHEMA.prune(manifest["spec"], _SPEC)
     if len(json.dumps(job)) > _MOST_BYTES:
         raise RequestRejected(413, "RequestEntityTooLarge", "etcdserver: request is too large")
     return job
@@ -94,15 +101,15 @@ def _check_spec(job: Manifest) -> list[FieldError]:
         return []
     spec = job["spec"]
     return [
-        *schema.check_types(spec, "PyTorchJobSpec", "spec"),
-        *_check_scale(get_mapping(job, "spec", "pytorchReplicaSpecs", "Worker").get("replicas")),
-        *schema.check_list_keys(spec, "PyTorchJobSpec", "spec"),
+        *SCHEMA.check_types(spec, _SPEC, "spec"),
+        *_check_scale(get_mapping(job, "spec", REPLICA_SPECS, WORKER).get("replicas")),
+        *SCHEMA.check_list_keys(spec, _SPEC, "spec"),
     ]
 
 
 def _check_scale(replicas: object) -> list[FieldError]:
     """Return the errors in the number of workers, which the scale subresource validates."""
-    path = ".spec.pytorchReplicaSpecs.Worker.replicas"
+    path = f".spec.{REPLICA_SPECS}.{WORKER}.replicas"
     if not isinstance(replicas, int) or 0 <= replicas < 2**31:
         return []
     if replicas < 0:
@@ -120,9 +127,11 @@ def _check_queue_change(old: Manifest, new: Manifest) -> list[FieldError]:
 
 
 def _require_webhook_approval(job: Manifest, more: list[FieldError]) -> None:
-    unreadable = next(schema.check_decodable(job.get("spec", {}), "PyTorchJobSpec", f"{JOB}.spec"), None)
+    unreadable = next(SCHEMA.check_decodable(job.get("spec", {}), _SPEC, f"{_KIND}.spec"), None)
     if unreadable is not None:
-        raise RequestRejected(400, "", f'admission webhook "{WEBHOOK}" denied the request: {unreadable}')
+        raise RequestRejected(
+            400, "", f'admission webhook "{webhook.WEBHOOK}" denied the request: {unreadable}'
+        )
     wrong = [*webhook.check_job(job), *more]
     if wrong:
-        raise build_webhook_denial(wrong)
+        raise build_webhook_denial(webhook.WEBHOOK, wrong)

@@ -1,13 +1,13 @@
 """The types of a PyTorchJob in the custom resource definition of training-operator 1.9.3.
 
-`schema` uses these tables. The types of pods are in `core.pod_schema`. The definition is older than those
+The types of pods are in `core.pod_schema`. The definition is older than those
 types and does not contain their newer fields.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-JOB: Final = "PyTorchJob"
+from backend_plugin.embedded.admission.schema import ResourceSchema
 
 # The format is that of `core.pod_schema`. Markers for zero values have no effect here.
 JOB_PARTS: Final = """\
@@ -163,3 +163,5 @@ NEWER: Final[Mapping[str, frozenset[str]]] = {
     "VolumeProjection": frozenset({"podCertificate"}),
 }
 """Fields in `core.pod_schema` that the definition does not contain. They are dropped without an error."""
+
+SCHEMA: Final = ResourceSchema(parts=JOB_PARTS, required=REQUIRED, keys=KEYS, defaults=DEFAULTS, newer=NEWER)

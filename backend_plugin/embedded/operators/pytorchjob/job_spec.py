@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 
 MASTER: Final = "Master"
 WORKER: Final = "Worker"
 ROLES: Final = (MASTER, WORKER)
-CONTAINER: Final = "pytorch"
-PORT_NAME: Final = "pytorchjob-port"
-PORT: Final = 23456
+DIALECT: Final = DIALECTS["PyTorchJob"]
+CONTAINER: Final = DIALECT.container
+PORT: Final = DIALECT.port
+REPLICA_SPECS: Final = "pytorchReplicaSpecs"
 OWN_MANAGER: Final = "kubeflow.org/training-operator"
 
 ALWAYS: Final = "Always"
@@ -98,7 +100,7 @@ class JobSpec:
 def read_job_spec(manifest: Manifest, order: Sequence[str]) -> JobSpec:
     """Return the job with its roles in the given order. A role that is not in `order` is omitted."""
     spec = get_mapping(manifest, "spec")
-    replica_specs = get_mapping(spec, "pytorchReplicaSpecs")
+    replica_specs = get_mapping(spec, REPLICA_SPECS)
     roles = tuple(
         _read_role(name, get_mapping(replica_specs, name)) for name in order if name in replica_specs
     )
@@ -127,10 +129,10 @@ def _with_port(template: Manifest) -> Manifest:
     containers = get_mappings(spec, "containers")
     index = next((at for at, each in enumerate(containers) if each.get("name") == CONTAINER), 0)
     if not containers or any(
-        port.get("name") == PORT_NAME for port in get_mappings(containers[index], "ports")
+        port.get("name") == PORT.name for port in get_mappings(containers[index], "ports")
     ):
         return template
-    port: Manifest = {"name": PORT_NAME, "containerPort": PORT, "protocol": "TCP"}
+    port: Manifest = {"name": PORT.name, "containerPort": PORT.number, "protocol": "TCP"}
     containers[index] = {**containers[index], "ports": [*get_mappings(containers[index], "ports"), port]}
     return {**template, "spec": {**spec, "containers": containers}}
 

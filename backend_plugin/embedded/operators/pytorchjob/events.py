@@ -7,7 +7,8 @@ from typing_extensions import assert_never
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.controller.actions import (
+from backend_plugin.embedded.objects import format_time
+from backend_plugin.embedded.operators.actions import (
     Action,
     CreatePod,
     CreateService,
@@ -16,8 +17,8 @@ from backend_plugin.embedded.controller.actions import (
     DeleteService,
     JobSnapshot,
 )
-from backend_plugin.embedded.controller.objects import API_VERSION, KIND, OPERATOR
-from backend_plugin.embedded.objects import format_time
+from backend_plugin.embedded.operators.pytorchjob.job_spec import DIALECT
+from backend_plugin.embedded.operators.pytorchjob.objects import OPERATOR
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
@@ -40,8 +41,8 @@ def build_event(seen: JobSnapshot, kind: str, reason: str, message: str) -> Mani
         "kind": "Event",
         "metadata": {"namespace": namespace},
         "involvedObject": {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
+            "apiVersion": DIALECT.resource.api_version,
+            "kind": DIALECT.name,
             "name": get_text(metadata, "name"),
             "namespace": namespace,
             "uid": get_text(metadata, "uid"),

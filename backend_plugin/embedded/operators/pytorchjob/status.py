@@ -8,6 +8,7 @@ from typing import Final
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_time
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.embedded.objects import format_time
+from backend_plugin.embedded.operators.pytorchjob.job_spec import DIALECT
 
 CREATED: Final = "Created"
 RUNNING: Final = "Running"
@@ -16,7 +17,6 @@ SUSPENDED: Final = "Suspended"
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 
-_REASON: Final = "PyTorchJob"
 # A job has only one of these two conditions: the newer one removes the older one.
 _EXCLUSIVE: Final[Mapping[str, str]] = {RUNNING: RESTARTING, RESTARTING: RUNNING}
 _COUNTS: Final = ("active", "succeeded", "failed", "restarts")
@@ -24,7 +24,7 @@ _COUNTS: Final = ("active", "succeeded", "failed", "restarts")
 
 def format_reason(word: str) -> str:
     """Return the reason of a condition or event."""
-    return _REASON + word
+    return DIALECT.name + word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,16 @@
 
 from dataclasses import replace
 
-from backend_plugin.embedded.controller import events, objects
-from backend_plugin.embedded.controller.job_spec import MASTER, NEVER, OperatorReplicaSpec
-from backend_plugin.embedded.controller.reconcile_pass import ReconcilePass
-from backend_plugin.embedded.controller.status import FAILED, RESTARTING, RUNNING, SUCCEEDED, format_reason
+from backend_plugin.embedded.operators.pytorchjob import events, objects
+from backend_plugin.embedded.operators.pytorchjob.job_spec import MASTER, NEVER, OperatorReplicaSpec
+from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import ReconcilePass
+from backend_plugin.embedded.operators.pytorchjob.status import (
+    FAILED,
+    RESTARTING,
+    RUNNING,
+    SUCCEEDED,
+    format_reason,
+)
 
 
 def update_conditions(attempt: ReconcilePass) -> None:

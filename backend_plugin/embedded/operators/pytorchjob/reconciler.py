@@ -6,16 +6,16 @@ from datetime import datetime
 
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.controller import events, job_conditions, limits, replicas
-from backend_plugin.embedded.controller.actions import (
+from backend_plugin.embedded.operators.actions import (
     Action,
     DeleteJob,
     DeletePod,
     JobSnapshot,
     ReconcileResult,
 )
-from backend_plugin.embedded.controller.job_spec import OWN_MANAGER, ROLES, JobSpec, read_job_spec
-from backend_plugin.embedded.controller.reconcile_pass import (
+from backend_plugin.embedded.operators.pytorchjob import events, job_conditions, limits, replicas
+from backend_plugin.embedded.operators.pytorchjob.job_spec import OWN_MANAGER, ROLES, JobSpec, read_job_spec
+from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import (
     ReconcilePass,
     get_name,
     get_phase,
@@ -23,8 +23,8 @@ from backend_plugin.embedded.controller.reconcile_pass import (
     is_terminating,
     select_job_objects,
 )
-from backend_plugin.embedded.controller.replica_env import ReplicaNotBuildable
-from backend_plugin.embedded.controller.status import (
+from backend_plugin.embedded.operators.pytorchjob.replica_env import ReplicaNotBuildable
+from backend_plugin.embedded.operators.pytorchjob.status import (
     CREATED,
     FAILED,
     RUNNING,
@@ -34,7 +34,7 @@ from backend_plugin.embedded.controller.status import (
     StatusBuilder,
     format_reason,
 )
-from backend_plugin.embedded.controller.upstream_fixes import DEFAULT, UPSTREAM, UpstreamFixes
+from backend_plugin.embedded.operators.pytorchjob.upstream_fixes import DEFAULT, UPSTREAM, UpstreamFixes
 
 
 def reconcile(seen: JobSnapshot, *, upstream: bool = False, order: Sequence[str] = ROLES) -> ReconcileResult:

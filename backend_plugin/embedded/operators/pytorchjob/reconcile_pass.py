@@ -6,17 +6,17 @@ from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map, get_time
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.controller import events, objects
-from backend_plugin.embedded.controller.actions import (
+from backend_plugin.embedded.operators.actions import (
     Action,
     DeletePod,
     DeleteService,
     JobSnapshot,
     Recreation,
 )
-from backend_plugin.embedded.controller.job_spec import CONTAINER, JobSpec, OperatorReplicaSpec
-from backend_plugin.embedded.controller.status import SUSPENDED, StatusBuilder
-from backend_plugin.embedded.controller.upstream_fixes import UpstreamFixes
+from backend_plugin.embedded.operators.pytorchjob import events, objects
+from backend_plugin.embedded.operators.pytorchjob.job_spec import CONTAINER, JobSpec, OperatorReplicaSpec
+from backend_plugin.embedded.operators.pytorchjob.status import SUSPENDED, StatusBuilder
+from backend_plugin.embedded.operators.pytorchjob.upstream_fixes import UpstreamFixes
 
 # The operator's value for a training container without an exit code.
 UNKNOWN_EXIT: Final = 0xBEEF
@@ -103,7 +103,7 @@ def is_active(pod: Manifest) -> bool:
 
 def get_replica_index(manifest: Manifest) -> int | None:
     """Return the replica index from the label, or None if it is not a number."""
-    said = get_text_map(_get_metadata(manifest), "labels").get(objects.REPLICA_INDEX, "")
+    said = get_text_map(_get_metadata(manifest), "labels").get(objects.LABELS.index, "")
     return int(said) if said.isascii() and said.isdigit() else None
 
 
@@ -145,7 +145,7 @@ def _select_role_objects(manifests: Sequence[Manifest], role: OperatorReplicaSpe
     return [
         each
         for each in manifests
-        if get_text_map(_get_metadata(each), "labels").get(objects.REPLICA_TYPE) == role.label
+        if get_text_map(_get_metadata(each), "labels").get(objects.LABELS.role) == role.label
     ]
 
 

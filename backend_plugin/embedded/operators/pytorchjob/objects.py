@@ -4,9 +4,10 @@ from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.controller import replica_env
-from backend_plugin.embedded.controller.job_spec import (
+from backend_plugin.embedded.operators.pytorchjob import replica_env
+from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     CONTAINER,
+    DIALECT,
     EXIT_CODE,
     MASTER,
     NEVER,
@@ -14,18 +15,12 @@ from backend_plugin.embedded.controller.job_spec import (
     JobSpec,
     OperatorReplicaSpec,
 )
-from backend_plugin.embedded.controller.upstream_fixes import UpstreamFixes
+from backend_plugin.embedded.operators.pytorchjob.upstream_fixes import UpstreamFixes
 
-API_VERSION: Final = "kubeflow.org/v1"
-KIND: Final = "PyTorchJob"
 OPERATOR: Final = "pytorchjob-controller"
-
-_LABEL: Final = "training.kubeflow.org/"
-OPERATOR_NAME: Final = _LABEL + "operator-name"
-JOB_NAME: Final = _LABEL + "job-name"
-REPLICA_TYPE: Final = _LABEL + "replica-type"
-REPLICA_INDEX: Final = _LABEL + "replica-index"
-JOB_ROLE: Final = _LABEL + "job-role"
+LABELS: Final = DIALECT.labels
+_OPERATOR_NAME: Final = "training.kubeflow.org/operator-name"
+_JOB_ROLE: Final = "training.kubeflow.org/job-role"
 
 INIT_CONTAINER: Final = "init-pytorch"
 # The operator's command and its default image and number of attempts.
@@ -38,12 +33,12 @@ _WAIT: Final = (
 
 def build_job_labels(job: JobSpec) -> dict[str, str]:
     """Return the labels by which the operator finds the objects of a job."""
-    return {OPERATOR_NAME: OPERATOR, JOB_NAME: job.name}
+    return {_OPERATOR_NAME: OPERATOR, LABELS.job_name: job.name}
 
 
 def format_selector(job: JobSpec, role: OperatorReplicaSpec) -> str:
     """Return the label selector for one role, as text."""
-    labels = {**build_job_labels(job), REPLICA_TYPE: role.label}
+    labels = {**build_job_labels(job), LABELS.role: role.label}
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
@@ -60,7 +55,7 @@ def build_pod(job: JobSpec, role: OperatorReplicaSpec, index: int, deviations: U
         **_build_replica_labels(role, index),
     }
     if role.name == MASTER or (job.find_role(MASTER) is None and index == 0):
-        labels[JOB_ROLE] = "master"
+        labels[_JOB_ROLE] = "master"
     kept = {key: metadata[key] for key in ("annotations", "finalizers") if metadata.get(key)}
     return {
         "apiVersion": "v1",
@@ -93,13 +88,13 @@ def build_service(job: JobSpec, role: OperatorReplicaSpec, index: int) -> Manife
 
 
 def _build_replica_labels(role: OperatorReplicaSpec, index: int) -> dict[str, str]:
-    return {REPLICA_TYPE: role.label, REPLICA_INDEX: str(index)}
+    return {LABELS.role: role.label, LABELS.index: str(index)}
 
 
 def _build_owner_reference(job: JobSpec) -> Manifest:
     return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
+        "apiVersion": DIALECT.resource.api_version,
+        "kind": DIALECT.name,
         "name": job.name,
         "uid": job.uid,
         "controller": True,

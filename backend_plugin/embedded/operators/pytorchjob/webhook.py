@@ -13,13 +13,20 @@ from backend_plugin.embedded.admission.api_errors import (
     build_required_error,
     build_unsupported_error,
 )
+from backend_plugin.embedded.operators.pytorchjob.job_spec import (
+    CONTAINER,
+    MASTER,
+    OWN_MANAGER,
+    REPLICA_SPECS,
+    ROLES,
+    WORKER,
+)
 
-_MANAGERS: Final = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
-_ROLES: Final = ("Master", "Worker")
-_CONTAINER: Final = "pytorch"
+WEBHOOK: Final = "validator.pytorchjob.training-operator.kubeflow.org"
+_MANAGERS: Final = (OWN_MANAGER, "kueue.x-k8s.io/multikueue")
 # The limit for one job. Creating thousands of pods in one pass would block the event loop for too long.
 MOST_REPLICAS: Final = 1_000
-_SPECS: Final = "spec.pytorchReplicaSpecs"
+_SPECS: Final = f"spec.{REPLICA_SPECS}"
 
 
 def check_job(job: Manifest) -> Iterator[FieldError]:
@@ -33,9 +40,9 @@ def check_job(job: Manifest) -> Iterator[FieldError]:
     if manager is not None and manager not in _MANAGERS:
         yield build_unsupported_error("spec.runPolicy.managedBy", manager, _MANAGERS)
     yield from _check_elastic_policy(spec)
-    if "pytorchReplicaSpecs" not in spec:
+    if REPLICA_SPECS not in spec:
         yield build_required_error(_SPECS, "must be required")
-    specs = get_mapping(spec, "pytorchReplicaSpecs")
+    specs = get_mapping(spec, REPLICA_SPECS)
     for role in sorted(specs):
         yield from _check_role(role, get_mapping(specs, role))
 
@@ -46,7 +53,7 @@ def check_upstream_gaps(job: Manifest) -> Iterator[FieldError]:
     These are a job without roles, which the operator ignores, and a job with too many replicas for this
     emulator.
     """
-    specs = get_mapping(job, "spec", "pytorchReplicaSpecs")
+    specs = get_mapping(job, "spec", REPLICA_SPECS)
     if not specs:
         yield build_required_error(_SPECS, "must be required")
     asked = sum(get_int(get_mapping(specs, role), "replicas") or 0 for role in specs)
@@ -59,7 +66,7 @@ def check_upstream_gaps(job: Manifest) -> Iterator[FieldError]:
 def _check_elastic_policy(spec: Manifest) -> Iterator[FieldError]:
     if "elasticPolicy" not in spec:
         return
-    if "Worker" not in get_mapping(spec, "pytorchReplicaSpecs"):
+    if WORKER not in get_mapping(spec, REPLICA_SPECS):
         yield build_required_error(f"{_SPECS}[Worker]", "must be configured if elastic policy is used")
     if "nProcPerNode" in get_mapping(spec, "elasticPolicy") and "nprocPerNode" in spec:
         yield build_forbidden_error(
@@ -69,13 +76,13 @@ def _check_elastic_policy(spec: Manifest) -> Iterator[FieldError]:
 
 def _check_role(role: str, spec: Manifest) -> Iterator[FieldError]:
     path = f"{_SPECS}[{role}]"
-    if role not in _ROLES:
-        yield build_unsupported_error(path, role, _ROLES)
+    if role not in ROLES:
+        yield build_unsupported_error(path, role, ROLES)
     yield from _check_containers(get_mappings(get_mapping(spec, "template", "spec"), "containers"), path)
     replicas = spec.get("replicas")
-    if role == "Master" and replicas != 1:
+    if role == MASTER and replicas != 1:
         yield build_forbidden_error(f"{path}.replicas", "must be 1")
-    elif role != "Master" and isinstance(replicas, int) and replicas < 1:
+    elif role != MASTER and isinstance(replicas, int) and replicas < 1:
         yield build_forbidden_error(f"{path}.replicas", "must be at least 1")
 
 
@@ -86,5 +93,5 @@ def _check_containers(containers: list[Manifest], role: str) -> Iterator[FieldEr
     for index, container in enumerate(containers):
         if not container.get("image"):
             yield build_required_error(f"{path}[{index}].image", "must be required")
-    if all(container.get("name") != _CONTAINER for container in containers):
-        yield build_required_error(path, f"must have at least one container with name {_CONTAINER}")
+    if all(container.get("name") != CONTAINER for container in containers):
+        yield build_required_error(path, f"must have at least one container with name {CONTAINER}")

@@ -1,0 +1,41 @@
+"""The interface of an operator: the functions by which the embedded cluster runs one kind of job."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from backend_plugin.core.dialects.base import Dialect
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.operators.actions import Action, JobSnapshot, ReconcileResult
+
+CountRecreations: TypeAlias = Callable[[JobSnapshot, ReconcileResult, Sequence[Action]], Manifest]
+
+
+def keep_job(seen: JobSnapshot, _: ReconcileResult, __: Sequence[Action]) -> Manifest:
+    """Return the job unchanged, for an operator that does not count recreated pods."""
+    return seen.job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorEmulation:
+    """An emulated operator. Its functions are pure."""
+
+    dialect: Dialect
+    """The dialect of its jobs."""
+    admit: Callable[[Manifest], Manifest]
+    """Return a new job as it is stored, without the metadata that the store adds.
+
+    Raises `RequestRejected` if the API server or a webhook would reject the job.
+    """
+    admit_update: Callable[[Manifest, Manifest], Manifest]
+    """Return a changed job as it is stored, from the stored and the changed one; raises like `admit`."""
+    reconcile: Callable[[JobSnapshot], ReconcileResult]
+    """Return the actions, events and status that follow from the stored objects."""
+    build_action_event: Callable[[JobSnapshot, Action, str | None], Manifest]
+    """Return the event for an executed action, or for a rejected one, from the message of the rejection."""
+    with_recreations: CountRecreations = keep_job
+    """Return the job after an interrupted pass, with the recreated pods among the done actions counted."""
+    gate: str = ""
+    """The init container in which a pod waits for its leader; it does not run here. Empty if no pod waits."""
+    leader: str = ""
+    """The role of the leader, in lower case."""

@@ -1,0 +1,45 @@
+"""The state machine of the training operator, as a pure function from observed objects to actions.
+
+- admission, webhook, job_schema: creation and update of a PyTorchJob.
+- job_spec: the spec of a job, with the defaults of the operator.
+- reconciler: the stages of a pass, in order. reconcile_pass: the state of a pass.
+- replicas, objects, replica_env: the pods and services of one role, and their variables.
+- status, job_conditions: conditions, replica counts and times.
+- limits: deadline, backoff limit and expiry.
+- events: the events of a job.
+- upstream_fixes: differences from training-operator 1.9.3.
+"""
+
+from typing import Final
+
+from backend_plugin.embedded.operators.base import OperatorEmulation
+from backend_plugin.embedded.operators.pytorchjob.admission import admit_job, admit_job_update
+from backend_plugin.embedded.operators.pytorchjob.events import build_action_event
+from backend_plugin.embedded.operators.pytorchjob.job_spec import DIALECT, MASTER
+from backend_plugin.embedded.operators.pytorchjob.objects import INIT_CONTAINER
+from backend_plugin.embedded.operators.pytorchjob.reconciler import (
+    reconcile,
+    with_created_condition,
+    with_recreations,
+)
+
+__all__ = [
+    "OPERATOR",
+    "admit_job",
+    "admit_job_update",
+    "build_action_event",
+    "reconcile",
+    "with_created_condition",
+    "with_recreations",
+]
+
+OPERATOR: Final = OperatorEmulation(
+    dialect=DIALECT,
+    admit=admit_job,
+    admit_update=admit_job_update,
+    reconcile=reconcile,
+    build_action_event=build_action_event,
+    with_recreations=with_recreations,
+    gate=INIT_CONTAINER,
+    leader=MASTER.lower(),
+)

@@ -1,0 +1,24 @@
+"""The table of all emulated operators. Only this module imports them.
+
+To add an operator, add a folder next to this module and a row here.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from backend_plugin.core.dialects.table import find_pod_dialect
+from backend_plugin.core.reading import get_mapping, get_text_map
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.operators import pytorchjob
+from backend_plugin.embedded.operators.base import OperatorEmulation
+
+_ROWS: Final = (pytorchjob.OPERATOR,)
+
+OPERATORS: Final[Mapping[str, OperatorEmulation]] = {each.dialect.name: each for each in _ROWS}
+"""The operators by the name of the dialect of their jobs."""
+
+
+def find_pod_operator(pod: Manifest) -> OperatorEmulation:
+    """Return the operator of the job of a pod, from the labels of the pod; the default if none matches."""
+    labels = get_text_map(get_mapping(pod, "metadata"), "labels")
+    return OPERATORS.get(find_pod_dialect(labels).name, _ROWS[0])
