@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.names import CLEAN_POD_POLICY
 from backend_plugin.core.observed import Job, Observed, Pod, is_replica
 from backend_plugin.core.reading import get_text
@@ -25,10 +26,7 @@ CANCELLED: Final = "Cancelled"
 STOP_PATIENCE: Final = timedelta(minutes=2)
 """The time in which the end of its pods must have ended a cancelled job."""
 _DEADLINE: Final = timedelta(seconds=1)
-END: Final[Manifest] = {
-    "runPolicy": {"activeDeadlineSeconds": 1, "cleanPodPolicy": "Running", "suspend": False}
-}
-"""The change that ends a job with pods. The operator deletes all pods of a job that reaches its deadline."""
+"""The deadline by which a dialect ends a job."""
 LINGER: Final = timedelta(seconds=30)
 """The time that pods may still run after their job has succeeded.
 
@@ -46,7 +44,7 @@ class CleanupActions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stops: tuple[Pod, ...] = ()
     """Running pods of a cancelled job to end without a deletion, because users may read their logs."""
     ends: bool = False
-    """True if the job must be ended with `END`: the end of its pods has not ended it."""
+    """True if the job must be ended with `Dialect.end_spec`: the end of its pods has not ended it."""
     delete: bool = False
     """True if the job must be deleted: it never ran, so the operator will not end it."""
 
@@ -166,7 +164,7 @@ def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
 
 
 def _is_stopping(job: Job) -> bool:
-    """True if a cancelled job has the policy of `_build_stop_spec` and not yet that of `END`."""
+    """True if a cancelled job has the policy of `_build_stop_spec` and not yet that of `Dialect.end_spec`."""
     return job.started is not None and job.active_deadline != _DEADLINE and job.clean_pod_policy == "None"
 
 
@@ -241,10 +239,10 @@ def _build_verdict_patch(verdict: Verdict, now: datetime) -> Manifest:
 
 def _build_end_spec(job: Job) -> Manifest:
     """Return the change that ends a job: a deadline if it has pods, otherwise a suspension."""
-    return END if job.started is not None else {"runPolicy": {"suspend": True}}
+    dialect = get_dialect(job.dialect)
+    return dialect.end_spec if job.started is not None else dialect.suspend_spec
 
 
 def _build_stop_spec(job: Job) -> Manifest:
     """Return the change with which the end of its pods ends a job. The operator then deletes no pod."""
-    roles = {group.role.capitalize(): {"restartPolicy": "Never"} for group in job.groups}
-    return {"runPolicy": {"cleanPodPolicy": "None"}, "pytorchReplicaSpecs": roles}
+    return get_dialect(job.dialect).build_stop_spec(job)

@@ -14,7 +14,7 @@ from typing import Final
 
 from backend_plugin.core import cleanup, job_events
 from backend_plugin.core.cleanup import CleanupActions
-from backend_plugin.core.dialects.table import read_job
+from backend_plugin.core.dialects.table import get_dialect, read_job
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import JobRef
 from backend_plugin.core.job_events import JobEventReason
@@ -353,7 +353,7 @@ class Reconciler:
             await self.deleter.delete_own(name, entry.output_prefix)
         if duties.ends or not await self._stop_pods(entry, duties.stops):
             log.info("ending the cancelled job", extra=log_fields.build_cached_job_fields(entry))
-            await self._cluster.patch(name, {"spec": cleanup.END})
+            await self._cluster.patch(name, {"spec": get_dialect(name.dialect).end_spec})
         for pod in duties.pods:
             log.info(
                 "deleting pod %s, which is left over from the job",

@@ -80,6 +80,18 @@ class Dialect:
     """A TypedDict of the fields that `read` uses; other fields are not decoded."""
     is_suspended: Callable[[Manifest], bool]
     """True if the spec of a job suspends it."""
+    end_spec: Manifest
+    """The change of the spec that ends a job with pods, which the operator then deletes.
+
+    The `Job` has an active deadline of one second after the change.
+    """
+    suspend_spec: Manifest
+    """The change of the spec that suspends a job without pods."""
+    build_stop_spec: Callable[[Job], Manifest]
+    """Return the change of the spec with which the end of its pods ends a job.
+
+    The operator then deletes no pod. The `Job` has the clean pod policy ``None`` after the change.
+    """
     find_limit: Callable[[str], JobLimit | None]
     """Return the limit that ended a job, from the message of its condition; None if no limit did."""
     list_pod_templates: Callable[[Manifest], Sequence[tuple[str, Manifest]]]

@@ -20,7 +20,6 @@ from cluster import (
 from msgspec import structs
 
 from backend_plugin.core.cleanup import (
-    END,
     NONE,
     CleanupActions,
     find_leftover_companions,
@@ -32,6 +31,7 @@ from backend_plugin.core.cleanup import (
     plan_cancellation,
     plan_cleanup,
 )
+from backend_plugin.core.dialects.pytorchjob.ending import END
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.names import CLEAN_POD_POLICY, PLACE, PLACE_OF

@@ -4,7 +4,7 @@ from typing import Final
 
 from backend_plugin.core import job_conditions
 from backend_plugin.core.dialects.base import Dialect
-from backend_plugin.core.dialects.pytorchjob import manifest, port_checks, reader
+from backend_plugin.core.dialects.pytorchjob import ending, manifest, port_checks, reader
 from backend_plugin.core.dialects.pytorchjob.resource import CONTAINER, LABELS, PORT, RESOURCE
 from backend_plugin.core.names import LONGEST_NAME
 
@@ -23,6 +23,9 @@ DIALECT: Final = Dialect(
     read=reader.read_job,
     fields=reader.JobFields,
     is_suspended=reader.is_suspended,
+    end_spec=ending.END,
+    suspend_spec=ending.SUSPEND,
+    build_stop_spec=ending.build_stop_spec,
     find_limit=reader.find_limit,
     list_pod_templates=reader.list_pod_templates,
     end_events={

@@ -1,0 +1,19 @@
+"""The changes of the spec that end a PyTorchJob before its replicas end."""
+
+from typing import Final
+
+from backend_plugin.core.dialects.pytorchjob.resource import REPLICA_SPECS
+from backend_plugin.core.observed import Job
+from backend_plugin.core.values import Manifest
+
+END: Final[Manifest] = {
+    "runPolicy": {"activeDeadlineSeconds": 1, "cleanPodPolicy": "Running", "suspend": False}
+}
+"""The change that ends a job with pods. The operator deletes all pods of a job that reaches its deadline."""
+SUSPEND: Final[Manifest] = {"runPolicy": {"suspend": True}}
+
+
+def build_stop_spec(job: Job) -> Manifest:
+    """Return the change with which the end of its pods ends a job. The operator then deletes no pod."""
+    roles = {group.role.capitalize(): {"restartPolicy": "Never"} for group in job.groups}
+    return {"runPolicy": {"cleanPodPolicy": "None"}, REPLICA_SPECS: roles}
