@@ -14,7 +14,14 @@ from backend_plugin.doctor.cluster_reader import build_forbidden, build_unavaila
 from backend_plugin.doctor.facts import Facts, MissingPermissions
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
-from backend_plugin.kube.api_resources import EVENTS, JOBS, POD_TEMPLATES, PODS, ApiResource
+from backend_plugin.kube.api_resources import (
+    EVENTS,
+    JOBS,
+    POD_TEMPLATES,
+    PODS,
+    ApiResource,
+    build_api_resource,
+)
 from backend_plugin.kube.connection import ApiRequest
 from backend_plugin.kube.permissions import PolicyRule
 from backend_plugin.shell.cluster import ClusterUnavailable
@@ -103,10 +110,9 @@ async def list_missing_rules(api: ApiClient, rules: Sequence[PolicyRule]) -> Seq
 def _list_companion_rules(facts: Facts) -> Sequence[PolicyRule]:
     """Return the rules for the companion objects that the connector creates."""
     adapter = facts.gang.adapter
-    if adapter is None or adapter.companion_type is None:
+    if adapter is None or adapter.companion is None or adapter.groups is None:
         return ()
-    group, _, version = adapter.companion_type[0].partition("/")
-    resource = ApiResource(group=group, version=version, plural=f"{adapter.companion_type[1].lower()}s")
+    resource = build_api_resource(adapter.groups)
     return (PolicyRule(resource=resource, verbs=("create", "list", "watch", "delete")),)
 
 

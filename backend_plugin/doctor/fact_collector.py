@@ -136,7 +136,7 @@ async def _with_query_results(asking: ClusterReader, facts: Facts, rows: Iterabl
     seen, unseen = dict[Subject, list[Manifest]](), dict[Subject, ReadFailure]()
     for look, answer in zip(wanted, answers, strict=True):
         if isinstance(answer, NotReadable):
-            unseen[look.subject] = answer.unseen
+            unseen[look.subject] = replace(answer.unseen, title=look.title)
         elif isinstance(answer, BaseException):
             raise answer
         elif answer is not None:

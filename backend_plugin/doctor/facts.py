@@ -43,11 +43,9 @@ class Subject(enum.Enum):
     DNS_ENDPOINTS = "the endpoints of the cluster's DNS"
     SERVICES = "Services of Flyte's namespace"
     ENDPOINTS = "endpoints of Flyte's namespace"
-    LOCAL_QUEUES = "LocalQueues of Kueue"
-    CLUSTER_QUEUES = "ClusterQueues of Kueue"
-    WORKLOAD_PRIORITIES = "WorkloadPriorityClasses of Kueue"
-    VOLCANO_QUEUES = "Queues of Volcano"
-    KAI_QUEUES = "Queues of KAI"
+    QUEUES = "queues of the gang scheduler"
+    PARENT_QUEUES = "parent queues of the gang scheduler"
+    JOB_PRIORITIES = "priorities of the gang scheduler"
     RIGHTS = "permissions of the connector's account"
     JOB_TRIAL = "a dry run of the job"
     INVALID_TRIAL = "a dry run of a job that the operator's webhook refuses"
@@ -79,6 +77,8 @@ class ReadFailure:
     """The missing permissions; empty if the reason is another one."""
     user: str = ""
     """The user without the permissions; empty if it is not known."""
+    title: str = ""
+    """The name of the objects in messages; empty for the name of the subject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from backend_plugin.core.scheduling.registry import list_schedulers
 from backend_plugin.doctor.facts import Subject
-from backend_plugin.kube.api_resources import JOBS, POD_TEMPLATES, PODS, ApiResource
+from backend_plugin.kube.api_resources import JOBS, POD_TEMPLATES, PODS, ApiResource, build_api_resource
 
 NAMES_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """Requests only the metadata of objects, so that the data of users' Secrets and ConfigMaps is never read."""
@@ -33,6 +34,8 @@ class Query:
     names_only: bool = False
     most: int = 0
     """The maximum number of objects; 0 for all."""
+    title: str = ""
+    """The name of the objects in messages; empty for the name of the subject."""
 
 
 def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Query]:
@@ -87,26 +90,24 @@ def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Q
 
 def build_gang_queries(scheduler: str, namespace: str) -> Sequence[Query]:
     """Return the requests for the queues of a gang scheduler, in the cluster's preferred API versions."""
-    kueue, volcano, kai = "kueue.x-k8s.io", "scheduling.volcano.sh", "scheduling.run.ai"
-    rows = {
-        "kueue": (
-            Query(
-                subject=Subject.LOCAL_QUEUES,
-                resource=_build_preferred_resource(kueue, "localqueues"),
-                namespaces=(namespace,),
-            ),
-            Query(subject=Subject.CLUSTER_QUEUES, resource=_build_preferred_resource(kueue, "clusterqueues")),
-            Query(
-                subject=Subject.WORKLOAD_PRIORITIES,
-                resource=_build_preferred_resource(kueue, "workloadpriorityclasses"),
-            ),
-        ),
-        "volcano": (
-            Query(subject=Subject.VOLCANO_QUEUES, resource=_build_preferred_resource(volcano, "queues")),
-        ),
-        "kai": (Query(subject=Subject.KAI_QUEUES, resource=_build_preferred_resource(kai, "queues")),),
-    }
-    return rows.get(scheduler, ())
+    adapter = list_schedulers().get(scheduler)
+    if adapter is None:
+        return ()
+    rows = (
+        (Subject.QUEUES, adapter.queues),
+        (Subject.PARENT_QUEUES, adapter.parent_queues),
+        (Subject.JOB_PRIORITIES, adapter.priorities),
+    )
+    return [
+        Query(
+            subject=subject,
+            resource=build_api_resource(each),
+            namespaces=(namespace if each.is_namespaced else "",),
+            title=f"{each.kind}{'es' if each.kind.endswith('s') else 's'} of {adapter.title}",
+        )
+        for subject, each in rows
+        if each is not None
+    ]
 
 
 def build_bound_pod_query(scheduler_name: str) -> Query:
@@ -122,7 +123,3 @@ def build_config_map_query(namespace: str, name: str) -> Query:
 
 def _build_core_resource(plural: str) -> ApiResource:
     return ApiResource(group="", version="v1", plural=plural)
-
-
-def _build_preferred_resource(group: str, plural: str) -> ApiResource:
-    return ApiResource(group=group, version="", plural=plural)

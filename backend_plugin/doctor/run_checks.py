@@ -80,7 +80,7 @@ def _report_read_failures(unseen: Mapping[Subject, ReadFailure]) -> Sequence[Fin
     """Return one finding for all missing permissions, and one for each other reason."""
     forbidden = {subject: each for subject, each in unseen.items() if each.rules}
     others = [
-        _build_read_finding([subject], each.reason, each.remedy)
+        _build_read_finding({subject: each}, each.reason, each.remedy)
         for subject, each in unseen.items()
         if subject not in forbidden
     ]
@@ -90,12 +90,12 @@ def _report_read_failures(unseen: Mapping[Subject, ReadFailure]) -> Sequence[Fin
     rules = [rule for each in forbidden.values() for rule in each.rules]
     user = next((each.user for each in forbidden.values() if each.user), "")
     reason = f"{first.reason} (and {len(rest)} more)" if rest else first.reason
-    return [_build_read_finding([*forbidden], reason, rbac_commands.build_command(rules, user)), *others]
+    return [_build_read_finding(forbidden, reason, rbac_commands.build_command(rules, user)), *others]
 
 
-def _build_read_finding(subjects: Sequence[Subject], reason: str, remedy: str) -> Finding:
-    without = ", ".join(check.id for check in CHECKS if {*subjects} & {*check.needs})
-    looked_at = ", ".join(each.value for each in subjects)
+def _build_read_finding(unseen: Mapping[Subject, ReadFailure], reason: str, remedy: str) -> Finding:
+    without = ", ".join(check.id for check in CHECKS if {*unseen} & {*check.needs})
+    looked_at = ", ".join(each.title or subject.value for subject, each in unseen.items())
     return Finding(
         id=NOT_READABLE,
         level=Severity.UNKNOWN,

@@ -13,6 +13,7 @@ from backend_plugin.core.object_readers import read_event, read_pod
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_pod_group
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling import registry
+from backend_plugin.core.scheduling.adapter import SchedulerResource
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import json_decoder
 from backend_plugin.kube.decoder import Decoder
@@ -55,6 +56,11 @@ class ApiResource:
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+def build_api_resource(resource: SchedulerResource) -> ApiResource:
+    """Return the API resource of a scheduler."""
+    return ApiResource(group=resource.group, version=resource.version, plural=resource.plural)
 
 
 def is_path_safe(*said: str) -> bool:
@@ -127,6 +133,21 @@ def _read_foreign_workload(group: PodGroup) -> PodGroup | None:
     return structs.replace(group, foreign=True, queue=queue, conditions=(), checks=())
 
 
+def list_group_kinds() -> tuple[WatchedKind, ...]:
+    """Return the watched kinds of pod groups, one for each scheduler with pod groups."""
+    return tuple(
+        WatchedKind(
+            record=PodGroup,
+            resource=build_api_resource(each.groups),
+            wire=json_decoder.GroupWire,
+            read=_read_own_group,
+            optional=True,
+        )
+        for each in registry.list_schedulers().values()
+        if each.groups is not None
+    )
+
+
 LABELLED: Final = {"labelSelector": IDENTITY}
 KINDS: Final = (
     *(
@@ -154,21 +175,6 @@ KINDS: Final = (
         )
         for about in (*table.DIALECTS, "Pod", "PodGroup")
     ),
-    *(
-        WatchedKind(
-            record=PodGroup,
-            resource=resource,
-            wire=json_decoder.GroupWire,
-            read=_read_own_group,
-            optional=True,
-        )
-        for resource in (
-            ApiResource(group="scheduling.x-k8s.io", version="", plural="podgroups"),
-            ApiResource(group="scheduling.volcano.sh", version="", plural="podgroups"),
-            # The newest version of this API group contains queues only.
-            ApiResource(group="scheduling.run.ai", version="v2alpha2", plural="podgroups"),
-            ApiResource(group="kueue.x-k8s.io", version="", plural="workloads"),
-        )
-    ),
+    *list_group_kinds(),
 )
 """Jobs come first, because the records of the other kinds refer to them."""

@@ -13,10 +13,10 @@ import msgspec
 
 from backend_plugin.core.dialects import table
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
-from backend_plugin.core.scheduling.adapter import QueueResource
+from backend_plugin.core.scheduling.adapter import SchedulerResource
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.operator_gangs import FLAG
-from backend_plugin.core.scheduling.registry import ADAPTERS
+from backend_plugin.core.scheduling.registry import list_schedulers
 from backend_plugin.core.scheduling.status_parser import parse_bounded
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube.api_client import ApiClient
@@ -60,8 +60,8 @@ _POD: Final[Manifest] = {
     ],
     "schedulingGroup": {"podGroupName": _PROBE},
 }
-_QUEUED: Final = {"kueue.x-k8s.io/queue-name": _PROBE}
-_KUEUE: Final = "kueue.x-k8s.io"
+_ADMITTING: Final = [each for each in list_schedulers().values() if each.admits]
+_QUEUED: Final = {each.queues.label: _PROBE for each in _ADMITTING if each.queues is not None}
 
 
 class _UnknownFact(Exception):
@@ -96,7 +96,7 @@ class CapabilityDiscovery:
         }
         if tries_pod:
             asked["pod"] = self._dry_run_pod(namespace)
-        if _KUEUE in served:
+        if any(each.words.api in served for each in _ADMITTING):
             asked["suspends_jobs"] = self._is_job_suspended(namespace)
         kinds = _select_queue_kinds(served)
         for name, (kind, version) in kinds.items():
@@ -169,7 +169,7 @@ class CapabilityDiscovery:
         return {name: amount for name, amount in said.items() if parse_bounded(amount) is not None}
 
     async def _list_open_queues(
-        self, resource: ApiResource, kind: QueueResource, namespace: str
+        self, resource: ApiResource, kind: SchedulerResource, namespace: str
     ) -> Sequence[str]:
         scope = namespace if kind.is_namespaced else ""
         rule = PolicyRule(resource=resource, verbs=("list",), namespace="" if self._everywhere else scope)
@@ -243,12 +243,12 @@ def _build_capabilities(told: Mapping[str, Any], kinds: Iterable[str]) -> Capabi
     )
 
 
-def _select_queue_kinds(served: Mapping[str, Sequence[str]]) -> Mapping[str, tuple[QueueResource, str]]:
+def _select_queue_kinds(served: Mapping[str, Sequence[str]]) -> Mapping[str, tuple[SchedulerResource, str]]:
     """Return the queue kinds that the cluster serves and their versions, by scheduler name."""
-    firsts = ((name, next(iter(styles.values())).queues) for name, styles in ADAPTERS.items())
+    queues = {name: each.queues for name, each in list_schedulers().items()}
     return {
         name: (kind, served[kind.group][0])
-        for name, kind in firsts
+        for name, kind in queues.items()
         if kind is not None and served.get(kind.group)
     }
 

@@ -54,12 +54,21 @@ class Companion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueResource:
-    """The API resource of a scheduler's queues."""
+class SchedulerResource:
+    """An API resource of a scheduler."""
 
     group: str
     plural: str
+    kind: str
+    version: str = ""
+    """Empty for the version that the cluster prefers."""
     is_namespaced: bool = False
+    label: str = ""
+    """The label of a job with the name of an object; empty if there is none."""
+    parent_field: str = ""
+    """The field of the spec with the name of the parent queue; empty if there is none."""
+    example: str = ""
+    """The manifest of a valid object; ``NAME``, ``NAMESPACE`` and ``PARENT`` are placeholders."""
 
 
 class DetectionRank(enum.IntEnum):
@@ -104,6 +113,8 @@ class SchedulerAdapter:
     """A gang scheduler in one style."""
 
     marks: Callable[[GangSpec], SchedulingFields]
+    title: str
+    """The name of the scheduler in messages."""
     companion: Companion | None = None
     """The only object that is created and deleted for a job of this scheduler."""
     scheduler_name: str = ""
@@ -115,8 +126,16 @@ class SchedulerAdapter:
     """The detection rule; None if a job uses the scheduler only when the settings or the author name it."""
     denied: Callable[[Capabilities], str] = accept_any_cluster
     """Return the reason why a cluster cannot use the scheduler, as a clause; empty if it can."""
-    queues: QueueResource | None = None
+    program: str = ""
+    """A part of the names of its images; empty if its images do not identify it."""
+    groups: SchedulerResource | None = None
+    """The API resource of its pod groups, which are watched; None if it has none."""
+    queues: SchedulerResource | None = None
     """The API resource of its queues; None if they are not API objects."""
+    parent_queues: SchedulerResource | None = None
+    """The API resource of the queues to which its queues belong."""
+    priorities: SchedulerResource | None = None
+    """The API resource of the priorities of jobs; None if a job has the priority of its pods."""
     takes_singles: bool = False
     """True if the adapter also applies to a job with one replica."""
     of_singles: "SchedulerAdapter | None" = None
@@ -124,6 +143,8 @@ class SchedulerAdapter:
     needs_queue: bool = False
     by_operator: bool = False
     """True if the operator creates the pod groups."""
+    matches_flag: Callable[[str], bool] | None = None
+    """Return True if the operator creates these pod groups for a value of ``--gang-scheduler-name``."""
     counts_all: bool = False
     """True if all replicas must be placed, including those above the minimum of an elastic job."""
     words: StatusParser = field(default_factory=StatusParser)

@@ -23,8 +23,14 @@ ADAPTERS: Final[Table] = {
     "kueue": kueue.STYLES,
 }
 
+
+def list_schedulers() -> Mapping[str, SchedulerAdapter]:
+    """Return one adapter of each scheduler, for the facts that do not depend on the style."""
+    return {name: next(iter(styles.values())) for name, styles in ADAPTERS.items()}
+
+
 WORDS: Final[Sequence[StatusParser]] = (
-    *(next(iter(styles.values())).words for styles in ADAPTERS.values()),
+    *(each.words for each in list_schedulers().values()),
     in_tree.WORDS,
 )
 """The status parsers of all schedulers; a job may be older than the settings, so all of them apply."""

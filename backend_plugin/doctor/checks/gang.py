@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.scheduling import operator_gangs
 from backend_plugin.core.scheduling.gang_settings import NONE
 from backend_plugin.core.scheduling.operator_gangs import OPERATOR
-from backend_plugin.core.scheduling.registry import ADAPTERS
+from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import Check, Severity, Violation
@@ -15,30 +16,14 @@ from backend_plugin.doctor.checks import queues
 from backend_plugin.doctor.facts import Facts, Subject
 from backend_plugin.doctor.operators.table import list_operators
 
-GROUPS: Final[Mapping[str, str]] = {
-    "coscheduling": "scheduling.x-k8s.io",
-    "kai": "scheduling.run.ai",
-    "kueue": "kueue.x-k8s.io",
-    "volcano": "scheduling.volcano.sh",
-    "yunikorn": "",
-}
-"""The API group of each gang scheduler's objects; YuniKorn has none."""
-_PROGRAMS: Final[Mapping[str, str]] = {
-    "vc-scheduler": "volcano",
-    "yunikorn": "yunikorn",
-    "kai-scheduler": "kai-scheduler",
-}
-"""The default scheduler name of each program, by a part of its image's name."""
 _DEFAULT: Final = "default-scheduler"
 _PROFILE: Final = re.compile(r"^[ \t-]{0,200}\"?schedulerName\"?:\s{0,200}\"?([\w.-]+)", re.MULTILINE)
-_FLAGS: Final[Mapping[str, str]] = {"coscheduling": "scheduler-plugins-scheduler", "volcano": "volcano"}
-"""The operator's ``--gang-scheduler-name``; all values but ``volcano`` name a profile of co-scheduling."""
-_FLAG: Final = "gang-scheduler-name"
+_FLAG: Final = operator_gangs.FLAG.removeprefix("--")
 
 
 def _check_gang_crd_missing(facts: Facts) -> Iterator[Violation]:
     scheduler = facts.gang.scheduler
-    group = GROUPS.get(scheduler, "")
+    group = _list_scheduler_apis().get(scheduler)
     if group and group not in _list_api_groups(facts):
         yield Violation(
             sentence=f"the settings select the gang scheduler {scheduler}, and the cluster has no {group}",
@@ -63,13 +48,18 @@ def _format_alternative_settings(facts: Facts) -> str:
     return f"kfpytorch: {{gang: {{scheduler: {scheduler}{f', style: {style}' if has_styles else ''}}}}}"
 
 
+def _list_scheduler_apis() -> Mapping[str, str]:
+    """Return the API group of each gang scheduler with pod groups."""
+    return {name: each.groups.group for name, each in list_schedulers().items() if each.groups is not None}
+
+
 def _list_api_groups(facts: Facts) -> set[str]:
     return {get_text(each, "name") for each in facts.get_objects(Subject.GROUPS)}
 
 
 def _select_alternative(facts: Facts) -> str:
     there = _list_api_groups(facts)
-    return next((name for name, group in GROUPS.items() if group in there), NONE)
+    return min((name for name, group in _list_scheduler_apis().items() if group in there), default=NONE)
 
 
 def list_requested_schedulers(facts: Facts) -> set[str]:
@@ -100,7 +90,11 @@ def _list_scheduler_names(deployment: Manifest, facts: Facts) -> set[str]:
         deployments.parse_image_name(get_text(each, "image"))
         for each in deployments.list_containers(deployment)
     ]
-    usual = {name for part, name in _PROGRAMS.items() if any(part in image for image in images)}
+    usual = {
+        each.scheduler_name
+        for each in list_schedulers().values()
+        if each.program and any(each.program in image for image in images)
+    }
     there = [each for each in facts.get_objects(Subject.SCHEDULER_CONFIG) if _is_mounted(deployment, each)]
     profiles = {
         name
@@ -163,23 +157,23 @@ def is_grouped_by_operator(facts: Facts) -> bool:
 
 
 def _check_pod_groups_not_created(facts: Facts) -> Iterator[Violation]:
-    gang = facts.gang
+    gang, adapter = facts.gang, facts.gang.adapter
     for operator, flag in _list_operator_flags(facts):
-        if gang.style != OPERATOR:
+        if adapter is None or adapter.matches_flag is None:
             return
         if flag in ("", NONE):
             yield Violation(
                 sentence=f"the settings require that the operator creates the groups of {gang.scheduler}, "
                 f"but it has no --{_FLAG}",
                 remedy=f"write kfpytorch: {{gang: {{scheduler: {gang.scheduler}, style: plugin}}}}  # or add "
-                f"--{_FLAG}={_FLAGS[gang.scheduler]} to the args of "
+                f"--{_FLAG}={adapter.scheduler_name} to the args of "
                 f"{deployments.format_kubectl_name(operator)}",
             )
-        elif (flag == "volcano") != (gang.scheduler == "volcano"):
+        elif not adapter.matches_flag(flag):
             yield Violation(
                 sentence=f"the operator creates groups for {flag}, but the settings select {gang.scheduler}",
                 remedy=f"kubectl edit {deployments.format_kubectl_name(operator)}"
-                f"  # set --{_FLAG}={_FLAGS[gang.scheduler]} in the args",
+                f"  # set --{_FLAG}={adapter.scheduler_name} in the args",
             )
 
 
@@ -190,7 +184,7 @@ def _check_pod_groups_duplicate(facts: Facts) -> Iterator[Violation]:
             yield Violation(
                 sentence=f"the operator creates a group for every job (--{_FLAG}={flag}), but the settings "
                 f"select {gang.scheduler}{f' with style {gang.style}' if gang.style else ''}: "
-                "pods wait for both groups groups groups",
+                "pods wait for both groups",
                 remedy=f"kubectl edit {deployments.format_kubectl_name(operator)}  # remove --{_FLAG} "
                 "from the args, or set kfpytorch.gang.style to operator",
             )

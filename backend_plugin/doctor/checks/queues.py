@@ -1,76 +1,45 @@
 """Checks of the queue and the priority of a job."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from backend_plugin.core.quantity import InvalidQuantity, Quantity, parse
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.scheduling.adapter import SchedulerResource
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
 from backend_plugin.doctor.check import Check, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 from backend_plugin.doctor.operators.table import get_operator
 
-_KUEUE: Final = "kueue.x-k8s.io/"
 _GONE: Final = "None"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _QueueKind:
-    """The queue kind of a gang scheduler."""
-
-    subject: Subject
-    resource: str
-    manifest: str
-    """The manifest of a valid queue; ``NAME`` and ``NAMESPACE`` are placeholders."""
-
-
-_QUEUES: Final[Mapping[str, _QueueKind]] = {
-    "kueue": _QueueKind(
-        subject=Subject.LOCAL_QUEUES,
-        resource="localqueues.kueue.x-k8s.io -n NAMESPACE",
-        manifest="{apiVersion: kueue.x-k8s.io/v1beta1, kind: LocalQueue, metadata: {name: NAME, "
-        "namespace: NAMESPACE}, spec: {clusterQueue: YOURS}}",
-    ),
-    "volcano": _QueueKind(
-        subject=Subject.VOLCANO_QUEUES,
-        resource="queues.scheduling.volcano.sh",
-        manifest="{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: NAME}, "
-        "spec: {weight: 1, reclaimable: true}}",
-    ),
-    "kai": _QueueKind(
-        subject=Subject.KAI_QUEUES,
-        resource="queues.scheduling.run.ai",
-        manifest="{apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {name: NAME}, spec: "
-        "{parentQueue: default, resources: {gpu: {quota: -1, limit: -1, overQuotaWeight: 1}}}}",
-    ),
-}
-"""The queue kinds by gang scheduler; YuniKorn has no objects for queues, and co-scheduling has no queues."""
+def _get_queues(facts: Facts) -> SchedulerResource | None:
+    return facts.gang.adapter.queues if facts.gang.adapter is not None else None
 
 
 def _find_queue_name(facts: Facts) -> str:
     """Return the queue from the labels or the pod group of the job, else the platform's default."""
-    labels = get_mapping(facts.task.job or {}, "metadata", "labels")
-    said = get_text(labels, f"{_KUEUE}queue-name") or get_text(labels, "kai.scheduler/queue")
+    labels, queues = get_mapping(facts.task.job or {}, "metadata", "labels"), _get_queues(facts)
+    said = get_text(labels, queues.label) if queues is not None else ""
     policy = get_operator(facts.task.job).read_group_policy(facts.task.job or {})
     groups = [get_text(get_mapping(each, "spec"), "queue") for each in facts.task.beside]
     return said or get_text(policy, "queue") or "".join(groups) or facts.gang.queue
 
 
 def _find_queue(facts: Facts) -> Manifest | None:
-    queues = _QUEUES.get(facts.gang.scheduler)
-    there = facts.get_objects(queues.subject) if queues else ()
+    there = facts.get_objects(Subject.QUEUES)
     return next((each for each in there if deployments.get_name(each) == _find_queue_name(facts)), None)
 
 
 def check_queue_missing(facts: Facts) -> Iterator[Violation]:
     """Report a missing queue of the job."""
-    name, queues = _find_queue_name(facts), _QUEUES.get(facts.gang.scheduler)
-    if queues is not None and name and queues.subject in facts.seen and _find_queue(facts) is None:
-        there = ", ".join(sorted(map(deployments.get_name, facts.get_objects(queues.subject)))) or "none"
-        known = sorted(map(deployments.get_name, facts.get_objects(Subject.CLUSTER_QUEUES)))
-        written = queues.manifest.replace("YOURS", known[0] if known else "default")
+    name, queues = _find_queue_name(facts), _get_queues(facts)
+    if queues is not None and name and Subject.QUEUES in facts.seen and _find_queue(facts) is None:
+        there = ", ".join(sorted(map(deployments.get_name, facts.get_objects(Subject.QUEUES)))) or "none"
+        known = sorted(map(deployments.get_name, facts.get_objects(Subject.PARENT_QUEUES)))
+        written = queues.example.replace("PARENT", known[0] if known else "default")
         manifest = written.replace("NAMESPACE", facts.namespace).replace("NAME", name)
         yield Violation(
             sentence=f"{facts.gang.scheduler} has no queue {name}; its queues: {there}",
@@ -78,14 +47,16 @@ def check_queue_missing(facts: Facts) -> Iterator[Violation]:
         )
 
 
-def _find_cluster_queue(facts: Facts) -> Manifest | None:
-    name = get_text(get_mapping(_find_queue(facts) or {}, "spec"), "clusterQueue")
-    there = facts.get_objects(Subject.CLUSTER_QUEUES)
+def _find_parent_queue(facts: Facts) -> Manifest | None:
+    queues = _get_queues(facts)
+    field = queues.parent_field if queues is not None else ""
+    name = get_text(get_mapping(_find_queue(facts) or {}, "spec"), field)
+    there = facts.get_objects(Subject.PARENT_QUEUES)
     return next((each for each in there if deployments.get_name(each) == name), None)
 
 
 def _check_queue_closed(facts: Facts) -> Iterator[Violation]:
-    for each in filter(None, (_find_queue(facts), _find_cluster_queue(facts))):
+    for each in filter(None, (_find_queue(facts), _find_parent_queue(facts))):
         state = get_text(get_mapping(each, "status"), "state")
         stopped = get_text(get_mapping(each, "spec"), "stopPolicy")
         inactive = _get_inactive_reason(each)
@@ -114,7 +85,7 @@ def _get_inactive_reason(queue: Manifest) -> str:
 
 def _check_queue_too_small(facts: Facts) -> Iterator[Violation]:
     """Report requests above a queue's own maximum; a queue in a cohort may borrow, so Kueue decides then."""
-    for each in filter(None, (_find_queue(facts), _find_cluster_queue(facts))):
+    for each in filter(None, (_find_queue(facts), _find_parent_queue(facts))):
         most = _read_maximum(each)
         for resource, amount in role_pods.compute_needed_requests(facts.task).items():
             if resource in most and amount > most[resource]:
@@ -142,7 +113,7 @@ def _read_maximum(queue: Manifest) -> Mapping[str, Quantity]:
 
 
 def _check_queue_uncovered(facts: Facts) -> Iterator[Violation]:
-    queue = _find_cluster_queue(facts)
+    queue = _find_parent_queue(facts)
     if queue is None:
         return
     groups = get_mappings(get_mapping(queue, "spec"), "resourceGroups")
@@ -172,47 +143,46 @@ def _check_priority_class_missing(facts: Facts) -> Iterator[Violation]:
 
 def _check_workload_priority_class_missing(facts: Facts) -> Iterator[Violation]:
     labels = get_mapping(facts.task.job or {}, "metadata", "labels")
-    name = get_text(labels, f"{_KUEUE}priority-class")
-    if name and name not in map(deployments.get_name, facts.get_objects(Subject.WORKLOAD_PRIORITIES)):
-        manifest = _PRIORITY.replace("NAME", name)
+    adapter = facts.gang.adapter
+    if adapter is None or adapter.priorities is None:
+        return
+    name = get_text(labels, adapter.priorities.label)
+    if name and name not in map(deployments.get_name, facts.get_objects(Subject.JOB_PRIORITIES)):
+        manifest = adapter.priorities.example.replace("NAME", name)
         yield Violation(
-            sentence=f"Kueue has no WorkloadPriorityClass {name}",
+            sentence=f"{adapter.title} has no {adapter.priorities.kind} {name}",
             remedy=f"echo '{manifest}' | kubectl apply -f -",
         )
 
 
-_PRIORITY: Final = (
-    "{apiVersion: kueue.x-k8s.io/v1beta1, kind: WorkloadPriorityClass, metadata: {name: NAME}, value: 1000}"
-)
-_ALL: Final = tuple(each.subject for each in _QUEUES.values())
 CHECKS: Final = (
     Check(
         id="queue-missing",
         level=Severity.ERROR,
         proves="the queue of the job exists",
         judge=check_queue_missing,
-        needs=_ALL,
+        needs=(Subject.QUEUES,),
     ),
     Check(
         id="queue-closed",
         level=Severity.ERROR,
         proves="the queue of the job accepts jobs",
         judge=_check_queue_closed,
-        needs=(*_ALL, Subject.CLUSTER_QUEUES),
+        needs=(Subject.QUEUES, Subject.PARENT_QUEUES),
     ),
     Check(
         id="queue-too-small",
         level=Severity.ERROR,
         proves="the queue of the job has enough quota for the job",
         judge=_check_queue_too_small,
-        needs=(*_ALL, Subject.CLUSTER_QUEUES, Subject.ROLES),
+        needs=(Subject.QUEUES, Subject.PARENT_QUEUES, Subject.ROLES),
     ),
     Check(
         id="queue-uncovered",
         level=Severity.ERROR,
         proves="the ClusterQueue of the job covers the resources that the job requests",
         judge=_check_queue_uncovered,
-        needs=(Subject.LOCAL_QUEUES, Subject.CLUSTER_QUEUES, Subject.ROLES),
+        needs=(Subject.QUEUES, Subject.PARENT_QUEUES, Subject.ROLES),
     ),
     Check(
         id="priority-class-missing",
@@ -226,6 +196,6 @@ CHECKS: Final = (
         level=Severity.ERROR,
         proves="the WorkloadPriorityClass of the job exists",
         judge=_check_workload_priority_class_missing,
-        needs=(Subject.WORKLOAD_PRIORITIES, Subject.ROLES),
+        needs=(Subject.JOB_PRIORITIES, Subject.ROLES),
     ),
 )

@@ -136,28 +136,25 @@ CASES: Mapping[str, Facts] = {
         {DEPLOYMENTS: [operator()]}, gang=GangSettings(scheduler="coscheduling", style="operator")
     ),
     "pod-groups-duplicate": facts({DEPLOYMENTS: [operator("--gang-scheduler-name=volcano")]}),
-    "queue-missing": facts({Subject.LOCAL_QUEUES: []}, gang=KUEUE),
-    "queue-closed": facts({Subject.LOCAL_QUEUES: [{**LOCAL, "spec": {"stopPolicy": "Hold"}}]}, gang=KUEUE),
+    "queue-missing": facts({Subject.QUEUES: []}, gang=KUEUE),
+    "queue-closed": facts({Subject.QUEUES: [{**LOCAL, "spec": {"stopPolicy": "Hold"}}]}, gang=KUEUE),
     "queue-too-small": facts(
-        {
-            Subject.VOLCANO_QUEUES: [
-                queue("team", "scheduling.volcano.sh/v1beta1", "Queue", capability={"cpu": "0"})
-            ]
-        },
+        {Subject.QUEUES: [queue("team", "scheduling.volcano.sh/v1beta1", "Queue", capability={"cpu": "0"})]},
         gang=GangSettings(scheduler="volcano", queue="team"),
         task=role(requests={"cpu": "1"}),
     ),
     "queue-uncovered": facts(
         {
-            Subject.LOCAL_QUEUES: [LOCAL],
-            Subject.CLUSTER_QUEUES: [queue("all", "kueue.x-k8s.io/v1beta1", "ClusterQueue")],
+            Subject.QUEUES: [LOCAL],
+            Subject.PARENT_QUEUES: [queue("all", "kueue.x-k8s.io/v1beta1", "ClusterQueue")],
         },
         gang=KUEUE,
         task=role(requests={"cpu": "1"}),
     ),
     "priority-class-missing": facts(task=role(priorityClassName="urgent")),
     "workload-priority-class-missing": facts(
-        task=PlannedTask(job={"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "urgent"}}})
+        task=PlannedTask(job={"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "urgent"}}}),
+        gang=KUEUE,
     ),
     "task-rejected": facts(task=PlannedTask(problems=[PROBLEM])),
     "template-missing": facts(settings=TEMPLATED),

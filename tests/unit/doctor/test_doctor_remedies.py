@@ -39,8 +39,8 @@ SUBJECTS: Mapping[tuple[str, str], Subject | None] = {
     ("v1", "ResourceQuota"): Subject.QUOTAS,
     ("scheduling.k8s.io/v1", "PriorityClass"): Subject.PRIORITIES,
     ("networking.k8s.io/v1", "NetworkPolicy"): Subject.POLICIES,
-    ("kueue.x-k8s.io/v1beta1", "LocalQueue"): Subject.LOCAL_QUEUES,
-    ("kueue.x-k8s.io/v1beta1", "WorkloadPriorityClass"): Subject.WORKLOAD_PRIORITIES,
+    ("kueue.x-k8s.io/v1beta1", "LocalQueue"): Subject.QUEUES,
+    ("kueue.x-k8s.io/v1beta1", "WorkloadPriorityClass"): Subject.JOB_PRIORITIES,
     ("rbac.authorization.k8s.io/v1", "Role"): None,
     ("rbac.authorization.k8s.io/v1", "RoleBinding"): None,
 }

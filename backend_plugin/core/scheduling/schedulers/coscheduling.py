@@ -26,6 +26,7 @@ from backend_plugin.core.scheduling.adapter import (
     DetectionRank,
     DetectionRule,
     SchedulerAdapter,
+    SchedulerResource,
     SchedulingFields,
 )
 from backend_plugin.core.scheduling.capabilities import Capabilities
@@ -44,6 +45,7 @@ from kfpytorch_common.causes import Cause
 
 _GROUP: Final = "scheduling.x-k8s.io"
 _LABEL: Final = f"{_GROUP}/pod-group"
+_GROUPS: Final = SchedulerResource(group=_GROUP, plural="podgroups", kind="PodGroup")
 _KEYS: Final = (f"{_GROUP}/",)
 # The scheduler name in its Helm chart.
 _NAME: Final = "scheduler-plugins-scheduler"
@@ -193,7 +195,10 @@ _WORDS: Final = StatusParser(
 STYLES: Final = {
     OPERATOR: SchedulerAdapter(
         marks=_build_operator_fields,
+        title="co-scheduling",
+        groups=_GROUPS,
         by_operator=True,
+        matches_flag=_is_own_scheduler,
         scheduler_name=_NAME,
         understands=_UNDERSTANDS,
         keys=_KEYS,
@@ -203,6 +208,8 @@ STYLES: Final = {
     ),
     PLUGIN: SchedulerAdapter(
         marks=_build_backend_fields,
+        title="co-scheduling",
+        groups=_GROUPS,
         companion=Companion(api_version=f"{_GROUP}/v1alpha1", kind="PodGroup", spec=_build_pod_group_spec),
         scheduler_name=_NAME,
         understands=_UNDERSTANDS,

@@ -18,8 +18,8 @@ from backend_plugin.core.scheduling.adapter import (
     Detection,
     DetectionRank,
     DetectionRule,
-    QueueResource,
     SchedulerAdapter,
+    SchedulerResource,
     SchedulingFields,
 )
 from backend_plugin.core.scheduling.capabilities import Capabilities
@@ -133,6 +133,10 @@ def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
 STYLES: Final = {
     "": SchedulerAdapter(
         marks=_build_fields,
+        title="KAI",
+        program="kai-scheduler",
+        # The newest version of this API group contains queues only.
+        groups=SchedulerResource(group=_API, version="v2alpha2", plural="podgroups", kind="PodGroup"),
         scheduler_name="kai-scheduler",
         understands=frozenset({QUEUE, MIN_MEMBER, SCHEDULER_NAME}),
         words=StatusParser(
@@ -145,6 +149,13 @@ STYLES: Final = {
         keys=(_PREFIX,),
         sighting=DetectionRule(rank=DetectionRank.QUEUE, sees=_detect_queue),
         denied=deny_without_api(_API),
-        queues=QueueResource(group=_API, plural="queues"),
+        queues=SchedulerResource(
+            group=_API,
+            plural="queues",
+            kind="Queue",
+            label=f"{_PREFIX}queue",
+            example="{apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {name: NAME}, spec: "
+            "{parentQueue: default, resources: {gpu: {quota: -1, limit: -1, overQuotaWeight: 1}}}}",
+        ),
     ),
 }

@@ -12,7 +12,12 @@ from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.observed import Condition, PodGroup
 from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
 from backend_plugin.core.quantity import Quantity, add_quantities
-from backend_plugin.core.scheduling.adapter import QUEUE, QueueResource, SchedulerAdapter, SchedulingFields
+from backend_plugin.core.scheduling.adapter import (
+    QUEUE,
+    SchedulerAdapter,
+    SchedulerResource,
+    SchedulingFields,
+)
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.operator_gangs import deny_without_api
@@ -21,10 +26,12 @@ from kfpytorch_common.causes import Cause
 
 _API: Final = "kueue.x-k8s.io"
 _PREFIX: Final = f"{_API}/"
+_QUEUE_LABEL: Final = f"{_PREFIX}queue-name"
+_PRIORITY_LABEL: Final = f"{_PREFIX}priority-class"
 
 
 def _build_fields(gang: GangSpec) -> SchedulingFields:
-    labels = {f"{_PREFIX}queue-name": gang.queue, f"{_PREFIX}priority-class": gang.priority_class_name}
+    labels = {_QUEUE_LABEL: gang.queue, _PRIORITY_LABEL: gang.priority_class_name}
     return SchedulingFields(
         job_labels={key: value for key, value in labels.items() if value},
         # Kueue's webhook sets this too. A job that the webhook missed waits instead of using resources
@@ -252,10 +259,30 @@ def _join_messages(*said: str) -> str:
 STYLES: Final = {
     "": SchedulerAdapter(
         marks=_build_fields,
+        title="Kueue",
+        groups=SchedulerResource(group=_API, plural="workloads", kind="Workload"),
         understands=frozenset({QUEUE}),
         keys=(_PREFIX,),
         denied=_get_denial_reason,
-        queues=QueueResource(group=_API, plural="localqueues", is_namespaced=True),
+        queues=SchedulerResource(
+            group=_API,
+            plural="localqueues",
+            kind="LocalQueue",
+            is_namespaced=True,
+            label=_QUEUE_LABEL,
+            parent_field="clusterQueue",
+            example="{apiVersion: kueue.x-k8s.io/v1beta1, kind: LocalQueue, metadata: {name: NAME, "
+            "namespace: NAMESPACE}, spec: {clusterQueue: PARENT}}",
+        ),
+        parent_queues=SchedulerResource(group=_API, plural="clusterqueues", kind="ClusterQueue"),
+        priorities=SchedulerResource(
+            group=_API,
+            plural="workloadpriorityclasses",
+            kind="WorkloadPriorityClass",
+            label=_PRIORITY_LABEL,
+            example="{apiVersion: kueue.x-k8s.io/v1beta1, kind: WorkloadPriorityClass, "
+            "metadata: {name: NAME}, value: 1000}",
+        ),
         takes_singles=True,
         needs_queue=True,
         admits=True,

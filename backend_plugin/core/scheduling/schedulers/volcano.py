@@ -18,8 +18,8 @@ from backend_plugin.core.scheduling.adapter import (
     Detection,
     DetectionRank,
     DetectionRule,
-    QueueResource,
     SchedulerAdapter,
+    SchedulerResource,
     SchedulingFields,
 )
 from backend_plugin.core.scheduling.capabilities import Capabilities
@@ -38,7 +38,14 @@ from kfpytorch_common.causes import Cause
 
 _NAME: Final = "volcano"
 _API: Final = "scheduling.volcano.sh"
-_QUEUES: Final = QueueResource(group=_API, plural="queues")
+_GROUPS: Final = SchedulerResource(group=_API, plural="podgroups", kind="PodGroup")
+_QUEUES: Final = SchedulerResource(
+    group=_API,
+    plural="queues",
+    kind="Queue",
+    example="{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: NAME}, "
+    "spec: {weight: 1, reclaimable: true}}",
+)
 _GROUP: Final = "scheduling.k8s.io/group-name"
 _QUEUE: Final = "scheduling.volcano.sh/queue-name"
 """Volcano reads the queue from this annotation only for a pod group that it creates itself."""
@@ -180,7 +187,11 @@ _WORDS: Final = StatusParser(
 STYLES: Final = {
     OPERATOR: SchedulerAdapter(
         marks=_build_operator_fields,
+        title="Volcano",
+        program="vc-scheduler",
+        groups=_GROUPS,
         by_operator=True,
+        matches_flag=_is_own_scheduler,
         scheduler_name=_NAME,
         understands=_UNDERSTANDS,
         keys=_KEYS,
@@ -191,6 +202,9 @@ STYLES: Final = {
     ),
     PLUGIN: SchedulerAdapter(
         marks=_build_backend_fields,
+        title="Volcano",
+        program="vc-scheduler",
+        groups=_GROUPS,
         companion=Companion(api_version=f"{_API}/v1beta1", kind="PodGroup", spec=_build_pod_group_spec),
         scheduler_name=_NAME,
         understands=_UNDERSTANDS,

@@ -224,6 +224,8 @@ def _iter_warnings(observed: Observed) -> Iterable[JobWarning]:
 STYLES: Final = {
     "": SchedulerAdapter(
         marks=_build_fields,
+        title="YuniKorn",
+        program=_NAME,
         scheduler_name=_NAME,
         understands=frozenset({QUEUE, TIMEOUT, MIN_MEMBER, SCHEDULER_NAME}),
         words=StatusParser(

@@ -18,11 +18,17 @@ from backend_plugin.core.scheduling.adapter import (
     DetectionRank,
     DetectionRule,
     SchedulerAdapter,
+    SchedulerResource,
     SchedulingFields,
 )
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec
+from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.values import Manifest
+from backend_plugin.doctor import access_review, queries
+from backend_plugin.doctor.checks import gang, queues
+from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.kube import api_resources
 
 API: Final = "seventh.example.org"
 
@@ -42,6 +48,15 @@ def sees(found: Capabilities, _: str) -> Detection | None:
 STYLES: Final = {
     "": SchedulerAdapter(
         marks=marks,
+        title="Seventh",
+        program="seventh-scheduler",
+        groups=SchedulerResource(group=API, plural="crews", kind="Crew"),
+        queues=SchedulerResource(
+            group=API,
+            plural="lanes",
+            kind="Lane",
+            example="{apiVersion: seventh.example.org/v1, kind: Lane, metadata: {name: NAME}}",
+        ),
         companion=Companion(api_version=f"{API}/v1", kind="Crew", spec=crew),
         scheduler_name="seventh",
         understands=frozenset({QUEUE, MIN_MEMBER}),
@@ -88,3 +103,40 @@ def test_what_it_cannot_mean_is_refused() -> None:
         settings.read({"kfpytorch": {"gang": {"scheduler": "seventh", "timeout": "1s"}}})
     with pytest.raises(InvalidTask, match="is not a queue of seventh for this namespace"):
         planned({"scheduler": "seventh"}, Capabilities(queues={"seventh": ("b",)}), queue="a")
+
+
+def test_its_groups_are_watched() -> None:
+    kinds = [(each.resource.group, each.resource.plural) for each in api_resources.list_group_kinds()]
+    assert (API, "crews") in kinds
+
+
+def test_the_connector_needs_the_permissions_for_its_groups() -> None:
+    facts = Facts(namespace="ns", gang=GangSettings(scheduler="seventh"))
+    rules = {each.resource.plural: each.verbs for each in access_review.required(facts)}
+    assert rules["crews"] == ("create", "list", "watch", "delete")
+
+
+def test_the_doctor_finds_its_deployment_its_api_and_its_queues() -> None:
+    (query,) = queries.build_gang_queries("seventh", "ns")
+    assert (query.subject, query.resource.plural, query.title) == (
+        Subject.QUEUES,
+        "lanes",
+        "Lanes of Seventh",
+    )
+    containers = [{"image": "example.org/seventh-scheduler:1"}]
+    deployment = {
+        "spec": {"template": {"spec": {"containers": containers}}},
+        "status": {"availableReplicas": 1},
+    }
+    facts = Facts(
+        namespace="ns",
+        gang=GangSettings(scheduler="seventh", queue="slow"),
+        seen={Subject.DEPLOYMENTS: [deployment], Subject.QUEUES: [{"metadata": {"name": "fast"}}]},
+    )
+    assert gang.get_served_schedulers(facts) == {"default-scheduler": True, "seventh": True}
+    checks = {each.id: each for each in (*gang.CHECKS, *queues.CHECKS)}
+    (missing,) = checks["gang-crd-missing"].judge(facts)
+    assert API in missing.sentence
+    (queue,) = checks["queue-missing"].judge(facts)
+    assert queue.sentence == "seventh has no queue slow; its queues: fast"
+    assert "kind: Lane, metadata: {name: slow}" in queue.remedy
