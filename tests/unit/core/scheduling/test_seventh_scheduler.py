@@ -2,7 +2,9 @@
 
 from typing import Any, Final
 
+import chart_rules
 import pytest
+import yaml
 from builders import a_run, a_template
 
 from backend_plugin.core import settings
@@ -114,6 +116,26 @@ def test_the_connector_needs_the_permissions_for_its_groups() -> None:
     facts = Facts(namespace="ns", gang=GangSettings(scheduler="seventh"))
     rules = {each.resource.plural: each.verbs for each in access_review.required(facts)}
     assert rules["crews"] == ("create", "list", "watch", "delete")
+
+
+def test_the_chart_has_the_rules_for_its_groups_and_queues() -> None:
+    parts = yaml.safe_load(chart_rules.build_file())
+
+    def list_verbs(part: str, plural: str) -> list[list[str]]:
+        return [
+            each["verbs"]
+            for each in parts[part]
+            if (each["apiGroups"], each["resources"]) == ([API], [plural])
+        ]
+
+    assert list_verbs("server", "crews") == [["list", "watch"]]
+    assert list_verbs("gangsEverywhere", "lanes") == [["list"]]
+    assert list_verbs("doctor", "lanes") == [["list"]]
+    assert parts["groups"]["seventh"] == {
+        "apiGroups": [API],
+        "resources": ["crews"],
+        "verbs": ["create", "delete"],
+    }
 
 
 def test_the_doctor_finds_its_deployment_its_api_and_its_queues() -> None:
