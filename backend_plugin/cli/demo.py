@@ -5,26 +5,28 @@ The demo starts a server as a separate process, calls it as Flyte does, and prin
 
 import importlib.util
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final
 
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, command_errors, commands, demo_tasks, tables
+from backend_plugin.cli import asking, command_errors, commands, demo_tasks, task_execution
+from backend_plugin.cli.task_execution import (
+    WIDTH,
+    RequestedExecution,
+    load_task,
+    parse_pairs,
+    print_title,
+    run_execution,
+)
 from backend_plugin.shell import server_file, stop_signals
-
-if TYPE_CHECKING:
-    from backend_plugin.cli.propeller_emulator import End, ReportedPhase
-    from backend_plugin.cli.python_file import LoadedTask
 
 _HELP: Final = """Run a task on this machine, from its Python file to its outputs.
 
@@ -34,10 +36,7 @@ send. It prints what Flyte's console would show. Without FILE it runs two small 
 \b
   $ kfpytorch demo
   $ kfpytorch demo train.py train_model --input epochs=2
-  $ kfpytorch demo train.py train_model --running
 """
-_INDENT: Final = 24
-_WIDTH: Final = 110
 _START_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.05
@@ -52,8 +51,6 @@ _FAILED: Final = 1
     "--input", "-i", "inputs", multiple=True, metavar="K=V", help="An input of the task, as JSON or text."
 )
 @click.option("--image", metavar="NAME", help="Image of tasks that set none. Default: flytekit's image.")
-@click.option("--running", is_flag=True, help="Use the running server, which must find the task's code.")
-@asking.server_options
 def command(**said: Any) -> None:
     """Run ``kfpytorch demo``."""
     with (
@@ -83,15 +80,15 @@ def _run_demo_tasks(folder: Path) -> None:
     code.mkdir()
     path = code / f"{demo_tasks.NAME}.py"
     path.write_text(demo_tasks.SOURCE, encoding="utf-8")
-    learn, read_shards = (_load_task(path, name, None) for name in ("learn", "read_shards"))
+    learn, read_shards = (load_task(path, name, None) for name in ("learn", "read_shards"))
     with _run_server(folder, code) as state:
-        _print_title("1. A task that trains: Elastic, two nodes with two ranks each")
-        _run_execution(str(state), folder / "store", learn, _DemoExecution("demo1", {}))
-        _print_title("2. A task that fails: PyTorch, a master and a worker; rank 1 raises, and rank 0 waits")
-        _run_execution(str(state), folder / "store", read_shards, _DemoExecution("demo2", {}))
-        _print_title("3. Commands that query the server")
+        print_title("1. A task that trains: Elastic, two nodes with two ranks each")
+        run_execution(str(state), folder / "store", learn, RequestedExecution("demo1", {}))
+        print_title("2. A task that fails: PyTorch, a master and a worker; rank 1 raises, and rank 0 waits")
+        run_execution(str(state), folder / "store", read_shards, RequestedExecution("demo2", {}))
+        print_title("3. Commands that query the server")
         if not sys.stdout.isatty():
-            os.environ.setdefault("COLUMNS", str(_WIDTH))
+            os.environ.setdefault("COLUMNS", str(WIDTH))
         for typed in (("jobs",), ("logs", "demo1", "--rank", "0")):
             asking.print_line(f"$ kfpytorch {' '.join(typed)}")
             commands.kfpytorch.main([*typed, "--server", str(state)], standalone_mode=False)
@@ -99,117 +96,12 @@ def _run_demo_tasks(folder: Path) -> None:
 
 def _run_user_task(folder: Path, said: Mapping[str, Any]) -> bool:
     """Run a task of the user; return True if it succeeded."""
-    found, inputs = _load_task(Path(said["file"]), said["task"], said["image"]), _parse_pairs(said["inputs"])
-    execution = f"demo-{folder.name.rpartition('-')[2]}".lower().replace("_", "x")
-    with ExitStack() as stack:
-        server = asking.read_server(said, said["server"])
-        if server.address is None and not said["running"]:
-            server = client.Server(address=str(stack.enter_context(_run_server(folder, found.root))))
-        _print_title(found.template.id.name)
-        return _run_execution(server, folder / "store", found, _DemoExecution(execution, inputs))
-
-
-class _DemoExecution(NamedTuple):
-    """An execution of a task."""
-
-    execution: str
-    inputs: Mapping[str, str]
-
-
-def _run_execution(server: client.Address, store: Path, found: "LoadedTask", asked: _DemoExecution) -> bool:
-    """Print the phases of an execution; return True if it succeeded."""
-    from backend_plugin.cli import propeller_emulator
-
-    node = propeller_emulator.TaskNode(
-        template=found.template,
-        inputs=found.encode_inputs(asked.inputs),
-        store=store,
-        execution=asked.execution,
-    )
-    began, end, links = time.monotonic(), None, set[tuple[str, str]]()
-    with (
-        client.open_channel(server) as (channel, metadata),
-        closing(propeller_emulator.PropellerEmulator(channel, metadata).run_node(node)) as walk,
-    ):
-        for seen in walk:
-            if isinstance(seen, propeller_emulator.ReportedPhase):
-                job = _format_job(server, asked.execution) if seen.phase == "QUEUED" else ""
-                _print_phase(seen, job, [link for link in seen.logs if link not in links])
-                links |= set(seen.logs)
-            else:
-                end = seen
-                _print_end(seen, found)
-    asking.print_line(f"  ({time.monotonic() - began:.0f} s)")
-    return isinstance(end, propeller_emulator.NodeSucceeded)
-
-
-def _format_job(server: client.Address, execution: str) -> str:
-    try:
-        job = client.get_job(execution, server=server)
-    except client.NotFound:  # The create request was rejected; the next phase contains the reason.
-        return ""
-    return f"job {job.name} in namespace {job.namespace}"
-
-
-def _print_phase(seen: "ReportedPhase", message: str, links: Sequence[tuple[str, str]]) -> None:
-    said = (seen.message or message).splitlines()
-    _print_entry(seen.phase, [*said, *(f"{name}: {uri}" for name, uri in links)])
-
-
-def _print_end(end: "End", found: "LoadedTask") -> None:
-    from backend_plugin.cli import propeller_emulator
-
-    if isinstance(end, propeller_emulator.NodeSucceeded):
-        outputs = found.decode_outputs(end.outputs)
-        _print_entry("SUCCEEDED", [f"{name} = {value!r}" for name, value in outputs.items()])
-    else:
-        _print_entry("FAILED", [end.code, *end.message.splitlines()])
-
-
-def _print_entry(word: str, said: Sequence[str]) -> None:
-    """Print a label and its text, wrapped to the width of the page."""
-    lines = [part for line in said for part in _wrap_line(line)]
-    label = word.ljust(_INDENT - 2)
-    if colour := tables.get_colour(word) if tables.is_coloured() else None:
-        label = click.style(label, fg=colour)
-    asking.print_line(f"  {label}{lines[0]}" if lines else f"  {label}".rstrip())
-    for line in lines[1:]:
-        asking.print_line(" " * _INDENT + line)
-
-
-def _wrap_line(line: str) -> Sequence[str]:
-    """Wrap a line; a line with a URL stays whole, so that it can be copied."""
-    if "://" in line:
-        return [line]
-    begin = line[: len(line) - len(line.lstrip())] + "  "
-    return textwrap.wrap(
-        line, _WIDTH - _INDENT, subsequent_indent=begin, break_long_words=False, break_on_hyphens=False
-    )
-
-
-def _print_title(text: str) -> None:
-    asking.print_line("\n" + click.style(text, bold=True))
-
-
-# ---- input
-
-
-def _load_task(path: Path, task: str | None, image: str | None) -> "LoadedTask":
-    if path.suffix != ".py" or not path.is_file():
-        raise command_errors.Misused(f"{path}: is not a Python file; name a .py file with a @task")
-    before = signal.getsignal(signal.SIGINT)
-    from backend_plugin.cli import python_file
-
-    # flytekit exits the process on Ctrl-C, but the demo has to abort its task first.
-    signal.signal(signal.SIGINT, before)
-    return python_file.load_task(path, task, image=image)
-
-
-def _parse_pairs(inputs: Sequence[str]) -> Mapping[str, str]:
-    pairs = [pair.partition("=") for pair in inputs]
-    if bare := [name for name, equals, _ in pairs if not equals]:
-        raise command_errors.Misused(f"--input {bare[0]}: has no value; write --input {bare[0]}=VALUE")
-    return {name: value for name, _, value in pairs}
+    found, inputs = load_task(Path(said["file"]), said["task"], said["image"]), parse_pairs(said["inputs"])
+    execution = task_execution.build_name("demo", str(folder))
+    with _run_server(folder, found.root) as state:
+        print_title(found.template.id.name)
+        requested = RequestedExecution(execution, inputs)
+        return run_execution(client.Server(address=str(state)), folder / "store", found, requested)
 
 
 # ---- the server

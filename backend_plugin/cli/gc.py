@@ -65,7 +65,7 @@ class _JobResult:
     help="Keep jobs that were created or ended less than this long ago.",
 )
 @click.option(
-    "--again-after",
+    "--confirm-after",
     metavar="DURATION",
     default="10s",
     show_default=True,
@@ -131,7 +131,7 @@ async def _collect_orphans(settings: "ServerSettings", said: dict[str, Any]) -> 
         if not (said["delete"] and found.orphans):
             rows = [_JobResult(suspect=each, result="orphan") for each in found.orphans]
             return _ScanResult(found=found, rows=rows, at=cluster.clock.get_current_time())
-        await asyncio.sleep(said["again_after"].total_seconds())
+        await asyncio.sleep(said["confirm_after"].total_seconds())
         still = await orphanage.scan()
         uids = {each.job.uid for each in still.orphans}
         rows = [

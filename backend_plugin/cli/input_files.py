@@ -171,12 +171,12 @@ def read_capabilities(file: str | None) -> Capabilities:
     """
     if file is None:
         return NOTHING
-    documents = _read_documents(file, "findings")
+    documents = _read_documents(file, "capabilities")
     try:
         return msgspec.convert(documents[0] if len(documents) == 1 else documents, Capabilities)
     except msgspec.ValidationError as refusal:
         remedy = "copy the gang capabilities from the log of a server"
-        raise InvalidInput(f"findings {file}: {refusal}; {remedy}") from refusal
+        raise InvalidInput(f"capabilities {file}: {refusal}; {remedy}") from refusal
 
 
 def read_input(file: str) -> bytes:

@@ -1,4 +1,4 @@
-"""``kfpytorch nodes``: lists the nodes of an embedded cluster, or removes, drains or restores one."""
+"""``kfpytorch nodes``: lists the nodes of an embedded cluster, or fails, drains or restores one."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -12,22 +12,22 @@ from backend_plugin.cli import asking, json_lines, tables
 if TYPE_CHECKING:
     from kfpytorch_idl.v1 import people_pb2 as wire
 
-_HELP: Final = """Print the nodes of an embedded cluster, or lose, drain or restore one.
+_HELP: Final = """Print the nodes of an embedded cluster, or let one fail, drain or restore it.
 
-`lose` kills the processes of a node, as a power failure does. `drain` stops the pods of a node in order, and
+`fail` kills the processes of a node, as a power failure does. `drain` stops the pods of a node in order, and
 the node accepts no new pods.
 
 \b
   $ kfpytorch nodes
   $ kfpytorch nodes drain node-1
 """
-_CHANGES: Final = {"lose": client.lose_node, "drain": client.drain_node, "restore": client.restore_node}
+_CHANGES: Final = {"fail": client.lose_node, "drain": client.drain_node, "restore": client.restore_node}
 _HEADER: Final = ("NAME", "STATE", "CPU", "MEMORY", "GPU", "PODS")
 _RESOURCES: Final = ("cpu", "memory", "nvidia.com/gpu")
 
 
 @click.command(name="nodes", help=_HELP)
-@click.argument("change", required=False, type=click.Choice([*_CHANGES]), metavar="[lose|drain|restore]")
+@click.argument("change", required=False, type=click.Choice([*_CHANGES]), metavar="[fail|drain|restore]")
 @click.argument("node", required=False)
 @asking.server_options
 @asking.output_option("table")

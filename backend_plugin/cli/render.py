@@ -30,10 +30,10 @@ FILE is a Python file with a `@task`, a serialized task (.pb, .json, or - for st
   $ kfpytorch render train.py train_model
   $ kfpytorch render train.py train_model --settings values.yaml -o json
   $ kfpytorch render train.py train_model --settings values.yaml --project flytesnacks --domain production
-  $ kfpytorch render train.py train_model --namespace flytesnacks-development --dry-run
+  $ kfpytorch render train.py train_model --namespace flytesnacks-development --dry-run=server
   $ kfpytorch render flyte-package.tgz my.workflows.train_model
 """
-# Options that have no effect without --dry-run.
+# Options that have no effect without --dry-run=server.
 _OF_DRY_RUN: Final = tuple(cluster_options.KEYS)
 
 
@@ -45,19 +45,21 @@ _OF_DRY_RUN: Final = tuple(cluster_options.KEYS)
     "--pod-templates", "pods", multiple=True, metavar="FILE", help="YAML with PodTemplates of the cluster."
 )
 @click.option(
-    "--findings", metavar="FILE", help="YAML with the cluster's gang capabilities, for scheduler: auto."
+    "--capabilities", metavar="FILE", help="YAML with the cluster's gang capabilities, for scheduler: auto."
 )
 @click.option(
-    "--explain", is_flag=True, default=None, help="Print the scheduler of the job and the reason on stderr."
+    "--explain-scheduling",
+    is_flag=True,
+    default=None,
+    help="Print the scheduler of the job and the reason on stderr.",
 )
 @click.option("--output", "-o", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 @click.option(
     "--dry-run",
-    is_flag=True,
-    default=None,
-    help="Send the manifests to a cluster as a dry run, and print them as it would store them.",
+    type=click.Choice(["server"]),
+    help="server: send the manifests to a cluster as a dry run, and print them as it would store them.",
 )
-@cluster_options.connection_options("For --dry-run. ")
+@cluster_options.connection_options("For --dry-run=server. ")
 @click.option("--batch", is_flag=True, help="Read requests from stdin, one JSON object per line.")
 def command(**said: Any) -> None:
     """Run ``kfpytorch render``."""
@@ -66,7 +68,7 @@ def command(**said: Any) -> None:
         json_lines.reply_to_all(render_requests.render_manifests, sys.stdin.buffer, sys.stdout.buffer)
         return
     if not said["dry_run"] and (astray := [each for each in _OF_DRY_RUN if said[each] is not None]):
-        raise click.UsageError(f"--{astray[0]} has no effect without --dry-run")
+        raise click.UsageError(f"--{astray[0]} has no effect without --dry-run=server")
     if not said["file"]:
         raise click.UsageError("the file is missing; write: kfpytorch render FILE TASK")
     try:
@@ -76,7 +78,7 @@ def command(**said: Any) -> None:
     except command_errors.InvalidInput as error:
         command_errors.exit_with_error(error)
     else:
-        _print_reasons(planned, reasons=planned.reasons if said["explain"] else ())
+        _print_reasons(planned, reasons=planned.reasons if said["explain_scheduling"] else ())
         _print_manifests(planned.manifests, said["output"])
 
 
@@ -86,7 +88,7 @@ def _build_plan(said: Mapping[str, Any]) -> Plan:
         input_files.read_pod_templates(said["pods"]),
     )
     template, run = task_options.read(said, sample_attempt.Place(**cluster_options.read_place(said)))
-    found = input_files.read_capabilities(said["findings"])
+    found = input_files.read_capabilities(said["capabilities"])
     if said["dry_run"]:
         from backend_plugin.cli import render_dry_run
 

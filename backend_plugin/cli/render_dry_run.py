@@ -1,4 +1,4 @@
-"""``kfpytorch render --dry-run``: prints the manifests as the cluster would store them, from dry runs."""
+"""``kfpytorch render --dry-run=server``: prints the manifests as the cluster would store them."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

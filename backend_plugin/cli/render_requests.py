@@ -89,14 +89,14 @@ def _read_settings(section: bytes) -> platform.Settings:
 
 
 def _read_capabilities(request: Mapping[str, Any]) -> Capabilities:
-    said = request.get("findings")
+    said = request.get("capabilities")
     if said is None:
         return NOTHING
     try:
         return msgspec.convert(said, Capabilities)
     except msgspec.ValidationError as refusal:
         raise build_error(
-            "findings",
+            "capabilities",
             said,
             f"does not describe gang capabilities: {refusal}",
             "correct the value that the message names",

@@ -69,8 +69,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "wrong.yaml": b"default-lables: {}",
         "templates.yaml": TEMPLATES.encode(),
         "auto.yaml": b"kfpytorch: {gang: {scheduler: auto}}",
-        "findings.yaml": b'{apis: {scheduling.x-k8s.io: [v1alpha1]}, operator-scheduler: ""}',
-        "no-findings.yaml": b"apis: 3",
+        "capabilities.yaml": b'{apis: {scheduling.x-k8s.io: [v1alpha1]}, operator-scheduler: ""}',
+        "no-capabilities.yaml": b"apis: 3",
     }
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
@@ -269,7 +269,7 @@ def test_a_task_that_cannot_be_meant_is_explained(folder: Path) -> None:
 
 
 def test_who_schedules_a_job_and_why_is_said_beside_it(folder: Path) -> None:
-    done = render("task.pb", "-i", "epochs=1", "--settings", "auto.yaml", "--explain")
+    done = render("task.pb", "-i", "epochs=1", "--settings", "auto.yaml", "--explain-scheduling")
     assert done.stderr == (
         "No gang, and jobs of several replicas may block each other: no scheduler found; the "
         "capabilities of the cluster are not known.\n"
@@ -278,17 +278,19 @@ def test_who_schedules_a_job_and_why_is_said_beside_it(folder: Path) -> None:
         {"workerReplicas": {"replicas": 2}, "masterReplicas": {"replicas": 1}}, id={"name": "two"}
     )
     (folder / "two.pb").write_bytes(two.SerializeToString())
-    found = ("two.pb", "--settings", "auto.yaml", "--findings", "findings.yaml")
-    done = render(*found, "--explain")
+    found = ("two.pb", "--settings", "auto.yaml", "--capabilities", "capabilities.yaml")
+    done = render(*found, "--explain-scheduling")
     assert done.stderr == (
         "Gangs are for coscheduling (plugin): the cluster has scheduling.x-k8s.io, and the training-operator "
         "runs without --gang-scheduler-name.\n"
     )
     assert [each["kind"] for each in yaml.safe_load_all(done.stdout)] == ["PyTorchJob", "PodGroup"]
     assert render(*found).stdout == done.stdout
-    done = render("two.pb", "--findings", "no-findings.yaml")
+    done = render("two.pb", "--capabilities", "no-capabilities.yaml")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr.startswith("Error: findings no-findings.yaml: Expected `object | null`, got `int`")
+    assert done.stderr.startswith(
+        "Error: capabilities no-capabilities.yaml: Expected `object | null`, got `int`"
+    )
 
 
 def test_a_batch_may_say_what_was_found() -> None:
@@ -296,11 +298,11 @@ def test_a_batch_may_say_what_was_found() -> None:
     request = {
         "template": template,
         "settings": {"kfpytorch": {"gang": {"scheduler": "auto"}}},
-        "findings": {"admission-scheduler": "yunikorn"},
+        "capabilities": {"admission-scheduler": "yunikorn"},
     }
-    for findings, ends in (
+    for capabilities, ends in (
         ({"admission-scheduler": "yunikorn"}, '"schedulerName":"yunikorn"'),
         ({"admision": "yunikorn"}, "Object contains unknown field `admision`"),
     ):
-        line = json.dumps({**request, "findings": findings}).encode()
+        line = json.dumps({**request, "capabilities": capabilities}).encode()
         assert ends in render("--batch", stdin=line + b"\n").stdout

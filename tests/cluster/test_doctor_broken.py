@@ -128,7 +128,7 @@ def test_what_is_not_permitted_is_said_with_its_rule(cluster_in_order: ControlPl
 def test_render_shows_what_the_cluster_would_store(cluster_in_order: ControlPlane, tmp_path: Path) -> None:
     file = tmp_path / "task.pb"
     file.write_bytes(doctor_runs.wish(NAMESPACE).template.SerializeToString())
-    asked = ["--dry-run", "--namespace", NAMESPACE, "--kubeconfig", str(cluster_in_order.kubeconfig())]
+    asked = ["--dry-run=server", "--namespace", NAMESPACE, "--kubeconfig", str(cluster_in_order.kubeconfig())]
     done = CliRunner().invoke(kfpytorch, ["render", str(file), *asked, "-o", "json"])
     assert done.exit_code == 0, done.output
     (job,) = json.loads(done.stdout)
@@ -142,7 +142,7 @@ def test_render_says_why_the_cluster_would_not_have_it(
 ) -> None:
     file = tmp_path / "task.pb"
     file.write_bytes(doctor_runs.wish(NAMESPACE).template.SerializeToString())
-    asked = ["--dry-run", "--namespace", "nowhere", "--kubeconfig", str(cluster_in_order.kubeconfig())]
+    asked = ["--dry-run=server", "--namespace", "nowhere", "--kubeconfig", str(cluster_in_order.kubeconfig())]
     done = CliRunner().invoke(kfpytorch, ["render", str(file), *asked])
     assert done.exit_code == 1
     assert 'is refused by the cluster (NotFound): namespaces "nowhere" not found' in done.stderr

@@ -52,7 +52,7 @@ FLYTES = {
 
 
 def gc(config: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
-    command = [KFPYTORCH, "gc", "--kubeconfig", config, "--again-after", "200ms", "-o", "json", *flags]
+    command = [KFPYTORCH, "gc", "--kubeconfig", config, "--confirm-after", "200ms", "-o", "json", *flags]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

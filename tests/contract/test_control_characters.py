@@ -15,7 +15,7 @@ import pytest
 from serving import Served
 from stories import name_of, pod, run_story, status
 
-from backend_plugin.cli import command_errors, jobs, json_lines, tables
+from backend_plugin.cli import command_errors, describe, json_lines, tables
 from backend_plugin.core import printable
 from backend_plugin.core.errors import Problem, RequestRejected
 from backend_plugin.core.observed import Event
@@ -99,7 +99,7 @@ def table() -> str:
 def one_job() -> str:
     job = wire.Job(name="j", flyte=wire.Verdict(phase="FAILED", message=EVIL))
     job.events.add(reason="R", message=EVIL)
-    return "\n".join([*jobs._format_verdict(job.flyte), *jobs._format_events(job)])
+    return "\n".join([*describe._format_verdict(job.flyte), *describe._format_events(job)])
 
 
 @pytest.mark.parametrize("shown", [table, one_job], ids=["a table", "a job"])

@@ -74,7 +74,7 @@ def test_jobs_stand_below_each_other_the_newest_first(served: ServedJobs) -> Non
         "f2-n0-0-bbb FAILED 0/2 AGE worker-0 failed: exit code 1 (user-error)\n"
         "f1-n0-0-aaa RUNNING 2/2 AGE 2 of 2 replicas ready\n"
     )
-    assert "f2-n0-0-bbb" not in printed("jobs", "--living")
+    assert "f2-n0-0-bbb" not in printed("jobs", "--active")
 
 
 def test_a_job_in_full_has_replicas_events_and_what_flyte_is_told(served: ServedJobs) -> None:
@@ -84,7 +84,7 @@ def test_a_job_in_full_has_replicas_events_and_what_flyte_is_told(served: Served
     }
     named = {"kind": "Event", "metadata": {"name": "e", "namespace": NAMESPACE}}
     served.apply({**named, **event, "type": "Warning", "reason": "BackOff", "message": "again"})
-    whole = printed("jobs", "f2")
+    whole = printed("describe", "f2")
     assert whole.startswith(
         "project-development/f2-n0-0-bbb\n"
         "  flows.train, node n0 of execution f2 (project, development), attempt 0\n"
@@ -98,7 +98,7 @@ def test_a_job_in_full_has_replicas_events_and_what_flyte_is_told(served: Served
 
 
 def test_a_job_as_json_has_every_field_and_null_where_nothing_is_said(served: ServedJobs) -> None:
-    job = records("jobs", "f1")
+    job = records("describe", "f1")
     assert (job["name"], job["flyte"]["phase"], job["flyte"]["cause"]) == ("f1-n0-0-aaa", "RUNNING", None)
     assert (job["created"], job["ended"]) == ("2026-01-01T00:00:00Z", None)
     assert [(each["role"], each["restarts"], each["exit_code"]) for each in job["replicas"]] == [
@@ -109,7 +109,7 @@ def test_a_job_as_json_has_every_field_and_null_where_nothing_is_said(served: Se
 
 
 def test_a_job_that_is_none_is_refused_with_the_nearest(served: ServedJobs) -> None:
-    told = typed("jobs", "f1-n0-0-aab")
+    told = typed("describe", "f1-n0-0-aab")
     assert (told.exit_code, told.stderr) == (
         1,
         "Error: there is no job f1-n0-0-aab; did you mean f1-n0-0-aaa?\n",
@@ -123,13 +123,13 @@ def test_no_jobs_are_no_lines(served: ServedJobs) -> None:
 
 
 def test_watching_one_job_ends_with_it_and_says_how(served: ServedJobs) -> None:
-    watching = command("jobs", "f1", "--watch", "-o", "json", served=served)
+    watching = command("describe", "f1", "--watch", "-o", "json", served=served)
     first = json.loads(watching.stdout.readline())
     served.do(lambda: served.cluster.status("f1-n0-0-aaa", status("Created", "Running", "Succeeded")))
     rest = [json.loads(line) for line in watching.communicate()[0].splitlines()]
     assert (first["change"], first["flyte"]["phase"]) == ("job", "RUNNING")
     assert (rest[-1]["flyte"]["phase"], watching.returncode) == ("SUCCEEDED", 0)
-    failed = typed("jobs", "f2", "--watch")
+    failed = typed("describe", "f2", "--watch")
     assert (failed.exit_code, failed.stdout.count("FAILED")) == (1, 1)
 
 
@@ -232,7 +232,7 @@ def test_cancel_says_what_it_has_done(served: ServedJobs) -> None:
         printed("cancel", "f1", "--reason", "no use") == "f1-n0-0-aaa is cancelled: FAILED; it was RUNNING\n"
     )
     assert printed("cancel", "f2") == "f2-n0-0-bbb has ended already: FAILED\n"
-    assert records("jobs", "f1")["flyte"]["message"].endswith("`kfpytorch cancel`: no use")
+    assert records("describe", "f1")["flyte"]["message"].endswith("`kfpytorch cancel`: no use")
     assert records("cancel", "f2")["was_over"] is True
 
 
@@ -241,7 +241,7 @@ def test_cancel_as_json_has_the_phase_after_it(served: ServedJobs) -> None:
     assert (done["phase_before"], done["was_over"]) == ("RUNNING", False)
     assert (done["job"]["flyte"]["phase"], done["job"]["flyte"]["reason"]) == ("FAILED", "Cancelled")
     assert [each["role"] for each in done["job"]["replicas"]] == ["master", "worker"]
-    (event,) = [each for each in records("jobs", "f1")["events"] if each["kind"] == "PyTorchJob"]
+    (event,) = [each for each in records("describe", "f1")["events"] if each["kind"] == "PyTorchJob"]
     assert (event["reason"], event["message"]) == (
         "Cancelled",
         "cancelled by a user, with `kfpytorch cancel`: no use",
@@ -249,7 +249,7 @@ def test_cancel_as_json_has_the_phase_after_it(served: ServedJobs) -> None:
 
 
 def test_a_list_as_json_has_the_replicas_of_each_job(served: ServedJobs) -> None:
-    assert records("jobs") == [records("jobs", "f2"), records("jobs", "f1")]
+    assert records("jobs") == [records("describe", "f2"), records("describe", "f1")]
     assert [len(job["replicas"]) for job in records("jobs")] == [1, 2]
 
 
@@ -266,9 +266,9 @@ def test_nodes_are_shown_and_told_what_to_be(served: ServedJobs) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["nodes", "lose"], 2, "no node is given; run: kfpytorch nodes lose NAME"),
+        (["nodes", "fail"], 2, "no node is given; run: kfpytorch nodes fail NAME"),
         (["nodes", "loose", "node-1"], 2, "'loose' is not one of"),
-        (["nodes", "lose", "node-9"], 1, 'nodes "node-9" not found'),
+        (["nodes", "fail", "node-9"], 1, 'nodes "node-9" not found'),
         (["logs", "f1", "--rank", "7"], 1, "job f1-n0-0-aaa has no rank 7; it has ranks 0 to 1"),
         (["logs"], 2, "Missing argument 'JOB'"),
     ],

@@ -88,7 +88,7 @@ def run(*arguments: str, code: int = 0, text: str = "") -> Any:
     ("arguments", "kind"),
     [
         (("jobs",), "list of Job"),
-        (("jobs", "f2"), "Job"),
+        (("describe", "f2"), "Job"),
         (("logs", "f1"), "LogLine"),
         (("cancel", "f1"), "CancelJobResponse"),
         (("cancel", "f2"), "CancelJobResponse"),
@@ -106,7 +106,7 @@ def test_the_output_of_a_server_is_as_documented(
 
 def test_a_watched_job_is_as_documented(served: ServedJobs) -> None:
     served.do(lambda: served.cluster.status("f1-n0-0-aaa", status("Created", "Running", "Succeeded")))
-    value = run("jobs", "f1", "--watch")
+    value = run("describe", "f1", "--watch")
     assert value.pop("change") == "job"
     assert [*differences(value, "Job")] == []
 

@@ -323,7 +323,7 @@ def test_several_servers_at_once_do_no_harm(server, tmp_path):
 
 def gc(server, tmp_path, *flags):
     config = kubeconfig(server, tmp_path / "config")
-    command = [KFPYTORCH, "gc", "--kubeconfig", config, "--again-after", "100ms", *flags]
+    command = [KFPYTORCH, "gc", "--kubeconfig", config, "--confirm-after", "100ms", *flags]
     environment = {"PATH": "", "HOME": str(tmp_path), "COLUMNS": "200"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 

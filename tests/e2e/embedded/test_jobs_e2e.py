@@ -69,7 +69,7 @@ def plainly() -> dict[str, str]:
 
 
 def job(served: RoadServer, execution: Execution) -> Any:
-    return json.loads(typed(served, "jobs", execution.asked.execution, "-o", "json"))
+    return json.loads(typed(served, "describe", execution.asked.execution, "-o", "json"))
 
 
 def test_a_job_is_watched_read_and_cancelled_for_good(served: RoadServer, execution: Execution) -> None:
@@ -108,7 +108,7 @@ def test_a_node_that_is_lost_takes_its_replicas_along(served: RoadServer, execut
     assert {pod: node["name"] for node in nodes for pod in node["pods"]} == places
     lost = next(iter(places.values()))
 
-    (told,) = json.loads(typed(served, "nodes", "lose", lost, "-o", "json"))
+    (told,) = json.loads(typed(served, "nodes", "fail", lost, "-o", "json"))
     assert (told["name"], told["state"]) == (lost, "lost")
     wait_until(lambda: len(execution.attempts) == 2)
 
@@ -126,7 +126,7 @@ def test_who_asks_a_server_that_was_killed_is_told_so(served: RoadServer) -> Non
     assert (done.returncode, done.stdout) == (1, "")
     assert "has stopped: there is no process" in done.stderr
     served.start()
-    assert typed(served, "jobs", "--living") == ""
+    assert typed(served, "jobs", "--active") == ""
     assert TOKEN not in typed(served, "jobs", "-o", "json")
 
 

@@ -21,7 +21,7 @@ def train() -> None: ...
 COMMANDS = {
     "doctor": ("doctor",),
     "gc": ("gc",),
-    "render": ("render", "task_of_options.py", "train", "--dry-run"),
+    "render": ("render", "task_of_options.py", "train", "--dry-run=server"),
     "serve": ("serve", "--cluster", "kubernetes", "--allow-unauthenticated"),
 }
 CONFIG = {
@@ -87,4 +87,7 @@ def test_render_knows_what_is_for_a_cluster_only() -> None:
     assert _OF_DRY_RUN == ("kubeconfig", "context")
     for option in ("--kubeconfig", "--context"):
         done = invoke("render", "task_of_options.py", option, "x")
-        assert (done.exit_code, f"{option} has no effect without --dry-run" in done.output) == (2, True)
+        assert (done.exit_code, f"{option} has no effect without --dry-run=server" in done.output) == (
+            2,
+            True,
+        )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "client-commands.md"
-COMMANDS = ("jobs", "logs", "cancel", "nodes", "gc", "health", "demo")
+COMMANDS = ("jobs", "describe", "logs", "cancel", "nodes", "gc", "health", "demo", "submit")
 
 
 def sections() -> dict[str, str]:

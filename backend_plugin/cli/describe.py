@@ -1,0 +1,128 @@
+"""``kfpytorch describe``: prints one job in full, or watches it until it ends."""
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+import rich_click as click
+
+from backend_plugin import client
+from backend_plugin.cli import asking, job_table, tables
+from backend_plugin.core import printable
+
+if TYPE_CHECKING:
+    from kfpytorch_idl.v1 import people_pb2 as wire
+
+_HELP: Final = """Print one job in full: its state, its replicas and its last events.
+
+JOB is a job name, the beginning of one, or the name of a Flyte execution.
+
+\b
+  $ kfpytorch describe f1-n0-0
+  $ kfpytorch describe f1-n0-0 --watch
+  $ kfpytorch describe f1-n0-0 -o json
+"""
+
+
+@click.command(name="describe", help=_HELP)
+@click.argument("job")
+@click.option("--watch", "-w", is_flag=True, help="Print each change, until the job ends.")
+@asking.namespace_option
+@asking.server_options
+@asking.output_option("table")
+def command(**said: Any) -> None:
+    """Run ``kfpytorch describe``."""
+    with asking.exit_on_error():
+        if said["watch"]:
+            job_table.print_changes(said["job"], said)
+        else:
+            _print_job(client.get_job(said["job"], **job_table.get_request_options(said)), said["output"])
+
+
+def _print_job(job: "wire.Job", form: str) -> None:
+    if form == "json":
+        job_table.print_json(asking.encode_message(job))
+        return
+    now = datetime.now(timezone.utc)
+    click.echo(
+        "\n".join(
+            [
+                *_format_head(job, now),
+                *_format_verdict(job.flyte),
+                "",
+                *_format_replicas(job),
+                *_format_events(job),
+            ]
+        )
+    )
+
+
+def _format_head(job: "wire.Job", now: datetime) -> list[str]:
+    whose = job.origin
+    said = [f"{job.namespace}/{job.name}"]
+    if whose.execution:
+        said.append(
+            f"  {whose.task}, node {whose.node_id} of execution {whose.execution} "
+            f"({whose.project}, {whose.domain}), attempt {whose.attempt}"
+        )
+    ended = tables.get_time(job, "ended")
+    times = f"made {tables.format_age(tables.get_time(job, 'created'), now)} ago"
+    said.append(f"  {times}" + (f", ended {tables.format_age(ended, now)} ago" if ended else ""))
+    return said
+
+
+def _format_verdict(flyte: "wire.Verdict") -> list[str]:
+    cause = f", {flyte.cause}" if flyte.cause else ""
+    colour = tables.get_colour(flyte.phase) if tables.is_coloured() else None
+    said = [click.style(f"{flyte.phase} ({flyte.reason}{cause})", fg=colour, bold=True)]
+    said += [f"  {line}" for line in printable.escape(flyte.message).splitlines()]
+    if flyte.phase in ("FAILED", "RETRYABLE_FAILED"):
+        said.append(f"  Flyte {'may try again' if flyte.retry else 'does not try again'}")
+    return [*said, *(printable.escape(f"  {link.name}: {link.uri}") for link in flyte.logs)]
+
+
+_REPLICA_HEADER: Final = (
+    "REPLICA",
+    "RANKS",
+    "PHASE",
+    "NODE",
+    "RESTARTS",
+    "EXIT",
+    "STARTED",
+    "ENDED",
+    "REASON",
+)
+
+
+def _format_replicas(job: "wire.Job") -> list[str]:
+    rows = [
+        (
+            f"{each.role}-{each.index}",
+            _format_ranks(each),
+            each.phase or "-",
+            each.node or "-",
+            str(each.restarts),
+            str(each.exit_code) if each.HasField("exit_code") else "-",
+            tables.format_clock(tables.get_time(each, "started")),
+            tables.format_clock(tables.get_time(each, "ended")),
+            each.reason,
+        )
+        for each in job.replicas
+    ]
+    return tables.format_table(_REPLICA_HEADER, rows) if rows else ["the job has no pods"]
+
+
+def _format_ranks(replica: "wire.Replica") -> str:
+    if not replica.HasField("first_rank"):
+        return "-"
+    last = replica.first_rank + replica.ranks - 1
+    return str(last) if replica.ranks == 1 else f"{replica.first_rank}-{last}"
+
+
+def _format_events(job: "wire.Job") -> list[str]:
+    said = [
+        f"  {tables.format_clock(tables.get_time(each, 'at'))}  {each.reason}  "
+        f"{each.name.removeprefix(job.name).lstrip('-') or 'job'}: "
+        f"{tables.shorten(printable.escape(each.message), None)}"
+        for each in job.events
+    ]
+    return ["", "events", *said] if said else []

@@ -1,0 +1,70 @@
+"""The table of jobs and its changes, as ``kfpytorch jobs`` and ``kfpytorch describe`` print them."""
+
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import rich_click as click
+
+from backend_plugin import client
+from backend_plugin.cli import asking, json_lines, tables
+
+if TYPE_CHECKING:
+    from kfpytorch_idl.v1 import people_pb2 as wire
+
+HEADER: Final = ("NAME", "PHASE", "READY", "AGE", "MESSAGE")
+_FAILED: Final = 1
+
+
+def get_request_options(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of every request."""
+    return {"namespace": said["namespace"], "server": asking.read_server(said, said["server"])}
+
+
+def build_list_options(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a query for several jobs; only JSON contains replicas and events."""
+    return {**get_request_options(said), "details": said["output"] == "json"}
+
+
+def format_row(job: "wire.Job", now: datetime) -> tuple[str, ...]:
+    """Return the row of a job."""
+    return (
+        job.name,
+        job.flyte.phase,
+        f"{job.ready}/{job.total}",
+        tables.format_age(tables.get_time(job, "created"), now),
+        job.flyte.message,
+    )
+
+
+def print_json(value: Any) -> None:
+    """Print a value as indented JSON."""
+    click.echo(msgspec.json.format(json_lines.encode_json(value), indent=2))
+
+
+def _print_change(change: "wire.JobChange", kind: str, columns: tables.Columns, output: str) -> None:
+    if output == "json":
+        asking.print_json_line({"change": kind, **asking.encode_message(getattr(change, kind))})
+    elif kind == "job":
+        asking.print_line(columns.format_row(format_row(change.job, datetime.now(timezone.utc))))
+    else:
+        asking.print_line(columns.format_row((change.gone.name, "-", "-", "-", "is gone")))
+
+
+def print_changes(name: str | None, said: Mapping[str, Any], *, living: bool = False) -> None:
+    """Print jobs and their changes. The watch of one job ends with the job, and exits with 1 if it failed."""
+    last: wire.Job | None = None
+    columns = tables.Columns(HEADER)
+    with closing(client.watch_jobs(name, living=living, **build_list_options(said))) as changes:
+        for change in changes:
+            if last is None and said["output"] != "json":
+                asking.print_line(columns.format_header())
+            kind = str(change.WhichOneof("change"))
+            last = getattr(change, kind)
+            _print_change(change, kind, columns, said["output"])
+    # Only the watch of a single job ends.
+    if last is not None and last.flyte.phase != "SUCCEEDED":
+        sys.exit(_FAILED)

@@ -1,0 +1,48 @@
+"""``kfpytorch submit``: runs a task of a Python file through a running server."""
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import rich_click as click
+
+from backend_plugin.cli import asking, command_errors, task_execution
+from backend_plugin.shell import stop_signals
+
+_HELP: Final = """Run TASK in FILE through a running server, from its Python file to its outputs.
+
+The command sends the requests that FlytePropeller would send, and prints what Flyte's console would show. The
+server must be able to read the code of the task and the files of this machine, as `kfpytorch serve` does.
+
+\b
+  $ kfpytorch submit train.py train_model --input epochs=2
+"""
+_FAILED: Final = 1
+
+
+@click.command(name="submit", help=_HELP)
+@click.argument("file")
+@click.argument("task", required=False)
+@click.option(
+    "--input", "-i", "inputs", multiple=True, metavar="K=V", help="An input of the task, as JSON or text."
+)
+@click.option("--image", metavar="NAME", help="Image of tasks that set none. Default: flytekit's image.")
+@asking.server_options
+def command(**said: Any) -> None:
+    """Run ``kfpytorch submit``."""
+    with (
+        asking.exit_on_error(),
+        stop_signals.exit_on_signals(),
+        tempfile.TemporaryDirectory(prefix="kfpytorch-submit-") as folder,
+    ):
+        try:
+            found = task_execution.load_task(Path(said["file"]), said["task"], said["image"])
+            inputs = task_execution.parse_pairs(said["inputs"])
+            server = asking.read_server(said, said["server"])
+            requested = task_execution.RequestedExecution(task_execution.build_name("submit", folder), inputs)
+            task_execution.print_title(found.template.id.name)
+            if not task_execution.run_execution(server, Path(folder) / "store", found, requested):
+                sys.exit(_FAILED)
+        except command_errors.InvalidInput as error:
+            command_errors.exit_with_error(error)

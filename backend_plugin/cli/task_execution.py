@@ -1,0 +1,137 @@
+"""The run of one task through a server, printed as Flyte's console would show it."""
+
+import signal
+import textwrap
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import rich_click as click
+
+from backend_plugin import client
+from backend_plugin.cli import asking, command_errors, tables
+
+if TYPE_CHECKING:
+    from backend_plugin.cli.propeller_emulator import End, ReportedPhase
+    from backend_plugin.cli.python_file import LoadedTask
+
+_INDENT: Final = 24
+WIDTH: Final = 110
+"""The width of the printed lines."""
+
+
+class RequestedExecution(NamedTuple):
+    """An execution of a task."""
+
+    execution: str
+    """Its name."""
+    inputs: Mapping[str, str]
+
+
+def build_name(prefix: str, folder: str) -> str:
+    """Return the name of an execution, with the random part of the name of its temporary folder."""
+    return f"{prefix}-{folder.rpartition('-')[2]}".lower().replace("_", "x")
+
+
+def run_execution(
+    server: client.Address, store: Path, found: "LoadedTask", asked: RequestedExecution
+) -> bool:
+    """Print the phases of an execution; return True if it succeeded."""
+    from backend_plugin.cli import propeller_emulator
+
+    node = propeller_emulator.TaskNode(
+        template=found.template,
+        inputs=found.encode_inputs(asked.inputs),
+        store=store,
+        execution=asked.execution,
+    )
+    began, end, links = time.monotonic(), None, set[tuple[str, str]]()
+    with (
+        client.open_channel(server) as (channel, metadata),
+        closing(propeller_emulator.PropellerEmulator(channel, metadata).run_node(node)) as walk,
+    ):
+        for seen in walk:
+            if isinstance(seen, propeller_emulator.ReportedPhase):
+                job = _format_job(server, asked.execution) if seen.phase == "QUEUED" else ""
+                _print_phase(seen, job, [link for link in seen.logs if link not in links])
+                links |= set(seen.logs)
+            else:
+                end = seen
+                _print_end(seen, found)
+    asking.print_line(f"  ({time.monotonic() - began:.0f} s)")
+    return isinstance(end, propeller_emulator.NodeSucceeded)
+
+
+def _format_job(server: client.Address, execution: str) -> str:
+    try:
+        job = client.get_job(execution, server=server)
+    except client.NotFound:  # The create request was rejected; the next phase contains the reason.
+        return ""
+    return f"job {job.name} in namespace {job.namespace}"
+
+
+def _print_phase(seen: "ReportedPhase", message: str, links: Sequence[tuple[str, str]]) -> None:
+    said = (seen.message or message).splitlines()
+    _print_entry(seen.phase, [*said, *(f"{name}: {uri}" for name, uri in links)])
+
+
+def _print_end(end: "End", found: "LoadedTask") -> None:
+    from backend_plugin.cli import propeller_emulator
+
+    if isinstance(end, propeller_emulator.NodeSucceeded):
+        outputs = found.decode_outputs(end.outputs)
+        _print_entry("SUCCEEDED", [f"{name} = {value!r}" for name, value in outputs.items()])
+    else:
+        _print_entry("FAILED", [end.code, *end.message.splitlines()])
+
+
+def _print_entry(word: str, said: Sequence[str]) -> None:
+    """Print a label and its text, wrapped to the width of the page."""
+    lines = [part for line in said for part in _wrap_line(line)]
+    label = word.ljust(_INDENT - 2)
+    if colour := tables.get_colour(word) if tables.is_coloured() else None:
+        label = click.style(label, fg=colour)
+    asking.print_line(f"  {label}{lines[0]}" if lines else f"  {label}".rstrip())
+    for line in lines[1:]:
+        asking.print_line(" " * _INDENT + line)
+
+
+def _wrap_line(line: str) -> Sequence[str]:
+    """Wrap a line; a line with a URL stays whole, so that it can be copied."""
+    if "://" in line:
+        return [line]
+    begin = line[: len(line) - len(line.lstrip())] + "  "
+    return textwrap.wrap(
+        line, WIDTH - _INDENT, subsequent_indent=begin, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def print_title(text: str) -> None:
+    """Print a title after an empty line."""
+    asking.print_line("\n" + click.style(text, bold=True))
+
+
+def load_task(path: Path, task: str | None, image: str | None) -> "LoadedTask":
+    """Return the task of a Python file.
+
+    Raises:
+        Misused: If the file is not a Python file.
+    """
+    if path.suffix != ".py" or not path.is_file():
+        raise command_errors.Misused(f"{path}: is not a Python file; name a .py file with a @task")
+    before = signal.getsignal(signal.SIGINT)
+    from backend_plugin.cli import python_file
+
+    # flytekit exits the process on Ctrl-C, but the command has to abort its task first.
+    signal.signal(signal.SIGINT, before)
+    return python_file.load_task(path, task, image=image)
+
+
+def parse_pairs(inputs: Sequence[str]) -> Mapping[str, str]:
+    """Return the inputs of a task by name, from texts such as ``epochs=2``."""
+    pairs = [pair.partition("=") for pair in inputs]
+    if bare := [name for name, equals, _ in pairs if not equals]:
+        raise command_errors.Misused(f"--input {bare[0]}: has no value; write --input {bare[0]}=VALUE")
+    return {name: value for name, _, value in pairs}
