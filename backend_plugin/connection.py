@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from backend_plugin.core.errors import BackendError
 from backend_plugin.shell import bounded_read, server_file, tls_diagnosis
-from backend_plugin.shell.tls_diagnosis import Diagnosis, TlsFailure
+from backend_plugin.shell.tls_diagnosis import Diagnosis, Endpoint, TlsFailure
 
 if TYPE_CHECKING:
     import grpc
@@ -237,38 +237,24 @@ def _explain_connection(found: Server, details: str) -> str | None:
     if end is None:
         return f"{address} has no port; write HOST:PORT, or grpcs://HOST:PORT for a server with TLS"
     known = tls_diagnosis.diagnose(end)
-    if known is None:
+    if known is None or known.failure is TlsFailure.NOT_LISTENING:
         return otherwise
-    return _explain_certificate(known, address, end) or {
-        TlsFailure.UNKNOWN_HOST: f"the DNS has no host {end.host}; write the name or address of the server",
-        TlsFailure.TIMEOUT: f"{address} accepts no connection within {tls_diagnosis.SECONDS:g} s; "
-        "see that the address is right, and that no firewall or NetworkPolicy is in between",
-        TlsFailure.NEEDS_TLS: f"the server at {address} uses TLS, and the address does not; "
-        f"write --server {tls_diagnosis.TLS}{end}",
-        TlsFailure.NO_TLS: f"the server at {end} does not use TLS, and the call does; "
-        f"write --server {end}, without --ca and --cert",
-    }.get(known.failure, otherwise)
+    return f"the server at {address} {tls_diagnosis.describe(end, known)}; {_build_remedy(end, known)}"
 
 
-def _explain_certificate(known: Diagnosis, address: str, end: tls_diagnosis.Endpoint) -> str | None:
-    if known.failure is TlsFailure.WRONG_NAME:
-        usable = next((each for each in known.names if "*" not in each), "NAME")
-        return (
-            f"the certificate of {address} is for {', '.join(known.names) or 'no name'}, and not for "
-            f"{end.server_name or end.host}; write --tls-server-name {usable}, or issue it for this name, too"
-        )
-    if known.failure is TlsFailure.CLIENT_CERTIFICATE and end.cert:
-        return (
-            f"the server at {address} does not accept the certificate in {end.cert}; "
-            "use one of the authority in the server's setting tls.client-ca"
-        )
+def _build_remedy(end: Endpoint, known: Diagnosis) -> str:
+    usable = next((each for each in known.names if "*" not in each), "NAME")
     return {
-        TlsFailure.UNTRUSTED: f"the certificate of {address} is of an authority that is not trusted "
-        f"({known.detail}); name the file of its authority: --ca FILE, or set {FILES['ca']}",
-        TlsFailure.EXPIRED: f"the certificate of {address} is not valid now ({known.detail}); "
-        "renew it, and see that the clock of this machine is right",
-        TlsFailure.CLIENT_CERTIFICATE: f"the server at {address} requires a certificate of its clients; "
-        f"write --cert FILE --key FILE, or set {FILES['cert']} and {FILES['key']}",
-        TlsFailure.UNUSABLE_FILE: f"{known.file} cannot be used for TLS: {known.detail}; "
-        "name a PEM file, and for --cert the key that belongs to it",
-    }.get(known.failure)
+        TlsFailure.UNKNOWN_HOST: "write the name or address of the server",
+        TlsFailure.TIMEOUT: "see that the address is right, and that no firewall or NetworkPolicy is in "
+        "between",
+        TlsFailure.NEEDS_TLS: f"write --server {tls_diagnosis.TLS}{end}",
+        TlsFailure.NO_TLS: f"write --server {end}, without --ca and --cert",
+        TlsFailure.UNUSABLE_FILE: "name a PEM file, and for --cert the key that belongs to it",
+        TlsFailure.UNTRUSTED: f"name the file of its authority: --ca FILE, or set {FILES['ca']}",
+        TlsFailure.WRONG_NAME: f"write --tls-server-name {usable}, or issue it for this name, too",
+        TlsFailure.EXPIRED: "renew it, and see that the clock of this machine is right",
+        TlsFailure.CLIENT_CERTIFICATE: "use one of the authority in the server's setting tls.client-ca"
+        if known.file
+        else f"write --cert FILE --key FILE, or set {FILES['cert']} and {FILES['key']}",
+    }[known.failure]

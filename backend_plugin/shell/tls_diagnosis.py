@@ -83,6 +83,25 @@ class Diagnosis:
     """The names in the server's certificate."""
 
 
+def describe(end: Endpoint, found: Diagnosis) -> str:
+    """Return the failure as a predicate whose subject is the server."""
+    if found.failure is TlsFailure.CLIENT_CERTIFICATE and found.file:
+        return f"does not accept the certificate in {found.file}"
+    names = ", ".join(found.names) or "no host"
+    return {
+        TlsFailure.UNKNOWN_HOST: f"cannot be resolved: the DNS has no {end.host}",
+        TlsFailure.TIMEOUT: f"accepts no connection within {SECONDS:g} s",
+        TlsFailure.NOT_LISTENING: f"is a port without a listener: {found.detail}",
+        TlsFailure.NEEDS_TLS: "requires TLS, and the call used none",
+        TlsFailure.NO_TLS: "does not use TLS, and the call used it",
+        TlsFailure.UNUSABLE_FILE: f"cannot be tried with TLS: {found.file} cannot be used: {found.detail}",
+        TlsFailure.UNTRUSTED: f"has a certificate from a CA that is not trusted here: {found.detail}",
+        TlsFailure.WRONG_NAME: f"has a certificate for {names}, not for {end.server_name or end.host}",
+        TlsFailure.EXPIRED: f"has a certificate that is not valid now: {found.detail}",
+        TlsFailure.CLIENT_CERTIFICATE: "requires a certificate of its clients",
+    }[found.failure]
+
+
 def parse_endpoint(
     address: str, *, ca: str = "", cert: str = "", key: str = "", server_name: str = ""
 ) -> Endpoint | None:

@@ -119,7 +119,7 @@ def test_an_unknown_authority_is_named_with_the_option(serve: Port) -> None:
     for more in ((), ("--ca", "others.crt")):
         message = fail("--server", address, *more)
         assert message.startswith(
-            f"Error: the certificate of {address} is of an authority that is not trusted ("
+            f"Error: the server at {address} has a certificate from a CA that is not trusted here: "
         )
         assert message.endswith("; name the file of its authority: --ca FILE, or set KFPYTORCH_CA\n")
 
@@ -128,8 +128,8 @@ def test_a_certificate_of_another_name_is_named_with_its_names(serve: Port) -> N
     port = serve()
     message = fail("--server", f"grpcs://localhost:{port}", "--ca", "ours.crt")
     assert message == (
-        f"Error: the certificate of grpcs://localhost:{port} is for 127.0.0.1, server.test, and not for "
-        "localhost; write --tls-server-name 127.0.0.1, or issue it for this name, too\n"
+        f"Error: the server at grpcs://localhost:{port} has a certificate for 127.0.0.1, server.test, "
+        "not for localhost; write --tls-server-name 127.0.0.1, or issue it for this name, too\n"
     )
     named = ("--tls-server-name", "127.0.0.1")
     assert run("jobs", "--server", f"grpcs://localhost:{port}", "--ca", "ours.crt", *named).exit_code == 0
@@ -139,7 +139,7 @@ def test_a_port_without_tls_is_named_with_its_address(serve: Port) -> None:
     port = serve(tls=False)
     message = fail("--server", f"grpcs://127.0.0.1:{port}")
     assert message == (
-        f"Error: the server at 127.0.0.1:{port} does not use TLS, and the call does; "
+        f"Error: the server at grpcs://127.0.0.1:{port} does not use TLS, and the call used it; "
         f"write --server 127.0.0.1:{port}, without --ca and --cert\n"
     )
     assert fail("--server", f"127.0.0.1:{port}", "--ca", "ours.crt") == message
@@ -150,7 +150,7 @@ def test_a_port_with_tls_is_named_with_its_address(serve: Port) -> None:
     port = serve()
     message = fail("--server", f"127.0.0.1:{port}")
     assert message == (
-        f"Error: the server at 127.0.0.1:{port} uses TLS, and the address does not; "
+        f"Error: the server at 127.0.0.1:{port} requires TLS, and the call used none; "
         f"write --server grpcs://127.0.0.1:{port}\n"
     )
     assert run("jobs", "--server", f"grpcs://127.0.0.1:{port}", "--ca", "ours.crt").exit_code == 0
@@ -173,7 +173,7 @@ def test_an_expired_certificate_is_named(serve: Port) -> None:
     address = f"grpcs://127.0.0.1:{serve(age=timedelta(days=7))}"
     message = fail("--server", address, "--ca", "ours.crt")
     assert message.startswith(
-        f"Error: the certificate of {address} is not valid now (certificate has expired);"
+        f"Error: the server at {address} has a certificate that is not valid now: certificate has expired; "
     )
 
 
@@ -181,11 +181,11 @@ def test_an_expired_certificate_is_named(serve: Port) -> None:
     ("files", "named"),
     [
         (("--ca", "absent"), "absent: No such file or directory"),
-        (("--ca", "text"), "text cannot be used for TLS: "),
-        (("--ca", "ours.crt", "--cert", "text", "--key", "ours-client.key"), "text cannot be used for TLS: "),
+        (("--ca", "text"), "text cannot be used: "),
+        (("--ca", "ours.crt", "--cert", "text", "--key", "ours-client.key"), "text cannot be used: "),
         (
             ("--ca", "ours.crt", "--cert", "ours-client.crt", "--key", "others-client.key"),
-            "ours-client.crt cannot be used for TLS: key values mismatch; ",
+            "ours-client.crt cannot be used: key values mismatch; ",
         ),
     ],
 )
@@ -211,7 +211,7 @@ def test_an_address_without_a_port_is_named(
 
 
 def test_a_host_that_does_not_exist_is_named(folder: Path) -> None:
-    assert "the DNS has no host server.invalid" in fail("--server", "server.invalid:8000")
+    assert "the DNS has no server.invalid" in fail("--server", "server.invalid:8000")
 
 
 def test_where_no_server_listens_the_command_names_the_address(folder: Path) -> None:
