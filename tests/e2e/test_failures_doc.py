@@ -15,6 +15,7 @@ from e2e.conftest import Ran
 
 pytestmark = pytest.mark.torch
 
+MOST_IN_REPORT, MOST_IN_ALL = 25, 35
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/reference/failure-examples.md"
 PROGRAMS = sorted((ROOT / "tests/e2e/failures").glob("*.py"))
@@ -63,6 +64,9 @@ def test_the_page_shows_what_happens(failed: Callable[[str], Ran], path: Path) -
     if os.environ.get("UPDATE"):
         update(path.stem, actual)
     assert ran.code == 1
+    # The report fits on one screen.
+    assert len(ran.report) <= MOST_IN_REPORT
+    assert len(ran.lines) < MOST_IN_ALL
     shown = dict(sections())[path.stem]
     assert (shown.program, lasting(shown.output)) == (actual.program, lasting(actual.output))
 

@@ -118,10 +118,8 @@ def pasted(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("entity", "layout", "printed"),
     [
-        ("single_node_training", "2 replicas", "2.0"),  # The master counts as a replica.
-        ("single_node_wf", "2 replicas", "2.0"),
-        ("distributed_training", "5 replicas", "2.0"),  # The mean of 0, 1, 2, 3 and 4.
-        ("distributed_wf", "5 replicas", "2.0"),
+        ("single_node_wf", "2 replicas", "2.0"),  # The master counts as a replica.
+        ("distributed_wf", "5 replicas", "2.0"),  # The mean of 0, 1, 2, 3 and 4.
         ("elastic_training", "2 nodes x 4", "0.0"),  # The number of GPUs that rank 0 detects.
     ],
 )

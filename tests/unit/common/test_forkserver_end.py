@@ -50,7 +50,7 @@ def test_what_a_child_leaves_behind_is_gone_when_it_is_released(caller: ForkCall
 def test_a_child_that_has_hardly_begun_can_be_released(caller: ForkCaller) -> None:
     started = time.monotonic()
     pids = []
-    for _ in range(10):
+    for _ in range(4):
         child = caller.start("sleep")
         pids.append(child.pid)
         caller.client.release(child.number)
@@ -61,14 +61,14 @@ def test_a_child_that_has_hardly_begun_can_be_released(caller: ForkCaller) -> No
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM], ids=lambda each: each.name)
 def test_a_child_that_has_hardly_begun_can_be_killed(caller: ForkCaller, signum: signal.Signals) -> None:
-    for _ in range(10):
+    for _ in range(4):
         child = caller.start("sleep")
         caller.client.signal_group(child.number, signum)
         assert child.code() == -signum
 
 
 def test_the_children_of_a_released_child_are_gone_when_the_server_has_settled(caller: ForkCaller) -> None:
-    for _ in range(5):
+    for _ in range(2):
         child = caller.start("agent", serve=True)
         pids = child.read_message()["pids"]
         caller.client.release(child.number)
