@@ -1,11 +1,18 @@
 """Errors of the API server for the pods and services that the operator creates."""
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.embedded.admission import admit_pod, admit_service
+
+CAUSE = re.compile(
+    r"((?:metadata|spec)[^\s:]*): "
+    r"(Required value|Invalid value|Unsupported value|Duplicate value|Forbidden|Not found|Too long)"
+)
 
 
 def a_pod(container: Any = None, **spec: Any) -> dict[str, Any]:
@@ -19,12 +26,12 @@ def a_pod(container: Any = None, **spec: Any) -> dict[str, Any]:
     }
 
 
-def refusal(manifest: Any) -> tuple[int, str, str]:
+def refusal(admit: Callable[[Any], Any], manifest: Any) -> tuple[int, str, str]:
+    """Return the code, the reason, and the fields and kinds of the causes."""
     with pytest.raises(RequestRejected) as refused:
-        admit_pod(manifest)
-    message = refused.value.message
-    assert message.startswith('Pod "pod" is invalid: ')
-    return refused.value.code, refused.value.reason, message.removeprefix('Pod "pod" is invalid: ')
+        admit(manifest)
+    causes = CAUSE.findall(refused.value.message)
+    return refused.value.code, refused.value.reason, ", ".join(f"{field}: {kind}" for field, kind in causes)
 
 
 def test_a_pod_is_stored_with_the_servers_defaults() -> None:
@@ -66,259 +73,200 @@ def test_an_image_that_may_change_is_pulled_always(image: str, policy: str) -> N
     assert stored["spec"]["containers"][0]["imagePullPolicy"] == policy
 
 
-AT = "spec.containers[0]"
-LABEL_RULE = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start"
-    " and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is"
-    " '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
-)
-NAME_RULE = (
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric"
-    " character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is"
-    " '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-VALUE_RULE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must"
-    " start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used"
-    " for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
-SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must"
-    " start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is"
-    r" '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
 REFUSED = {
-    "a restart policy": (
-        a_pod(restartPolicy="Sometimes"),
-        'spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "OnFailure",'
-        ' "Never"',
-    ),
-    "a DNS policy": (
-        a_pod(dnsPolicy="Mine"),
-        'spec.dnsPolicy: Unsupported value: "Mine": supported values: "ClusterFirst",'
-        ' "ClusterFirstWithHostNet", "Default", "None"',
-    ),
+    "a restart policy": (a_pod(restartPolicy="Sometimes"), "spec.restartPolicy: Unsupported value"),
+    "a DNS policy": (a_pod(dnsPolicy="Mine"), "spec.dnsPolicy: Unsupported value"),
     "a grace period": (
         a_pod(terminationGracePeriodSeconds=-1),
-        "spec.terminationGracePeriodSeconds: Invalid value: -1: must be greater than or equal to 0",
+        "spec.terminationGracePeriodSeconds: Invalid value",
     ),
-    "a deadline": (
-        a_pod(activeDeadlineSeconds=0),
-        "spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive",
-    ),
+    "a deadline": (a_pod(activeDeadlineSeconds=0), "spec.activeDeadlineSeconds: Invalid value"),
     "no containers": (a_pod(containers=[]), "spec.containers: Required value"),
-    "a container's name": (a_pod({"name": "A"}), f'{AT}.name: Invalid value: "A": {LABEL_RULE}'),
-    "a name with dots": (a_pod({"name": "a.b"}), f'{AT}.name: Invalid value: "a.b": must not contain dots'),
-    "no name": (a_pod({"name": ""}), f"{AT}.name: Required value"),
+    "a container's name": (a_pod({"name": "A"}), "spec.containers[0].name: Invalid value"),
+    "a name with dots": (a_pod({"name": "a.b"}), "spec.containers[0].name: Invalid value"),
+    "no name": (a_pod({"name": ""}), "spec.containers[0].name: Required value"),
     "a name twice": (
         a_pod(initContainers=[{"name": "c", "image": "b"}]),
-        'spec.initContainers[0].name: Duplicate value: "c"',
+        "spec.initContainers[0].name: Duplicate value",
     ),
-    "no image": (a_pod({"image": ""}), f"{AT}.image: Required value"),
-    "an image in spaces": (
-        a_pod({"image": " a"}),
-        f'{AT}.image: Invalid value: " a": must not have leading or trailing whitespace',
-    ),
+    "no image": (a_pod({"image": ""}), "spec.containers[0].image: Required value"),
+    "an image in spaces": (a_pod({"image": " a"}), "spec.containers[0].image: Invalid value"),
     "a pull policy": (
         a_pod({"imagePullPolicy": "Often"}),
-        f'{AT}.imagePullPolicy: Unsupported value: "Often": supported values: "Always", "IfNotPresent",'
-        ' "Never"',
+        "spec.containers[0].imagePullPolicy: Unsupported value",
     ),
     "a restart policy of its own": (
         a_pod({"restartPolicy": "Always"}),
-        f"{AT}.restartPolicy: Forbidden: may not be set for non-init containers",
+        "spec.containers[0].restartPolicy: Forbidden",
     ),
-    "a variable without a name": (a_pod({"env": [{"name": ""}]}), f"{AT}.env[0].name: Required value"),
-    "a variable's name": (
-        a_pod({"env": [{"name": "A=B"}]}),
-        f'{AT}.env[0].name: Invalid value: "A=B": a valid environment variable name must consist only of'
-        " printable ASCII characters other than '='",
+    "a variable without a name": (
+        a_pod({"env": [{"name": ""}]}),
+        "spec.containers[0].env[0].name: Required value",
     ),
+    "a variable's name": (a_pod({"env": [{"name": "A=B"}]}), "spec.containers[0].env[0].name: Invalid value"),
     "a value twice": (
         a_pod({"env": [{"name": "A", "value": "b", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]}),
-        f'{AT}.env[0].valueFrom: Invalid value: "": may not be specified when `value` is not empty',
+        "spec.containers[0].env[0].valueFrom: Invalid value",
     ),
     "a value from nowhere": (
         a_pod({"env": [{"name": "A", "valueFrom": {}}]}),
-        f'{AT}.env[0].valueFrom: Invalid value: "": must specify one of: `fieldRef`, `resourceFieldRef`,'
-        " `configMapKeyRef` or `secretKeyRef`",
+        "spec.containers[0].env[0].valueFrom: Invalid value",
     ),
     "a value from two places": (
         a_pod({"env": [{"name": "A", "valueFrom": {"fieldRef": {}, "secretKeyRef": {}}}]}),
-        f'{AT}.env[0].valueFrom: Invalid value: "": may not have more than one field specified at a time',
+        "spec.containers[0].env[0].valueFrom: Invalid value",
     ),
     "a volume that is not there": (
         a_pod({"volumeMounts": [{"name": "gone", "mountPath": "/x"}]}),
-        f'{AT}.volumeMounts[0].name: Not found: "gone"',
+        "spec.containers[0].volumeMounts[0].name: Not found",
     ),
     "a mount of nothing": (
         a_pod({"volumeMounts": [{"name": "", "mountPath": ""}]}),
-        f"[{AT}.volumeMounts[0].name: Required value, {AT}.volumeMounts[0].mountPath: Required value]",
+        "spec.containers[0].volumeMounts[0].name: Required value, "
+        "spec.containers[0].volumeMounts[0].mountPath: Required value",
     ),
     "two mounts in one place": (
         a_pod(
             {"volumeMounts": [{"name": "v", "mountPath": "/x"}, {"name": "v", "mountPath": "/x"}]},
             volumes=[{"name": "v", "emptyDir": {}}],
         ),
-        f'{AT}.volumeMounts[1].mountPath: Invalid value: "/x": must be unique',
+        "spec.containers[0].volumeMounts[1].mountPath: Invalid value",
     ),
     "a path out of a volume": (
         a_pod(
             {"volumeMounts": [{"name": "v", "mountPath": "/x", "subPath": "a/../.."}]},
             volumes=[{"name": "v", "emptyDir": {}}],
         ),
-        f"{AT}.volumeMounts[0].subPath: Invalid value: \"a/../..\": must not contain '..'",
+        "spec.containers[0].volumeMounts[0].subPath: Invalid value",
     ),
     "a volume of nothing": (
         a_pod(volumes=[{"name": ""}]),
-        "[spec.volumes[0].name: Required value, spec.volumes[0]: Required value: must specify a volume type]",
+        "spec.volumes[0].name: Required value, spec.volumes[0]: Required value",
     ),
     "a volume of two kinds, twice": (
         a_pod(volumes=[{"name": "v", "emptyDir": {}}, {"name": "v", "emptyDir": {}, "hostPath": {}}]),
-        '[spec.volumes[1].name: Duplicate value: "v", spec.volumes[1].hostPath: Forbidden: may not specify'
-        " more than 1 volume type]",
+        "spec.volumes[1].name: Duplicate value, spec.volumes[1].hostPath: Forbidden",
     ),
     "a volume's name": (
         a_pod(volumes=[{"name": "V", "emptyDir": {}}]),
-        f'spec.volumes[0].name: Invalid value: "V": {LABEL_RULE}',
+        "spec.volumes[0].name: Invalid value",
     ),
     "ports": (
         a_pod({"ports": [{"name": "a", "containerPort": 0}, {"name": "a", "containerPort": 70000}]}),
-        f'[{AT}.ports[0].containerPort: Required value, {AT}.ports[1].name: Duplicate value: "a",'
-        f" {AT}.ports[1].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive]",
+        "spec.containers[0].ports[0].containerPort: Required value, "
+        "spec.containers[0].ports[1].name: Duplicate value, "
+        "spec.containers[0].ports[1].containerPort: Invalid value",
     ),
     "a port's name": (
         a_pod({"ports": [{"name": "-1--", "containerPort": 1}]}),
-        f'[{AT}.ports[0].name: Invalid value: "-1--": must contain at least one letter (a-z),'
-        f' {AT}.ports[0].name: Invalid value: "-1--": must not contain consecutive hyphens,'
-        f' {AT}.ports[0].name: Invalid value: "-1--": must not begin or end with a hyphen]',
+        "spec.containers[0].ports[0].name: Invalid value, "
+        "spec.containers[0].ports[0].name: Invalid value, "
+        "spec.containers[0].ports[0].name: Invalid value",
     ),
     "a long name of a port": (
         a_pod({"ports": [{"name": "a-name-that-is-long", "containerPort": 1}]}),
-        f'{AT}.ports[0].name: Invalid value: "a-name-that-is-long": must be no more than 15 characters',
+        "spec.containers[0].ports[0].name: Invalid value",
     ),
     "a capital in a port's name": (
         a_pod({"ports": [{"name": "aB", "containerPort": 1}]}),
-        f'{AT}.ports[0].name: Invalid value: "aB": must contain only alpha-numeric characters (a-z, 0-9),'
-        " and hyphens (-)",
+        "spec.containers[0].ports[0].name: Invalid value",
     ),
     "a protocol": (
         a_pod({"ports": [{"containerPort": 1, "protocol": "ICMP"}]}),
-        f'{AT}.ports[0].protocol: Unsupported value: "ICMP": supported values: "SCTP", "TCP", "UDP"',
+        "spec.containers[0].ports[0].protocol: Unsupported value",
     ),
     "more requested than allowed": (
         a_pod({"resources": {"limits": {"cpu": 1}, "requests": {"cpu": 2}}}),
-        f'{AT}.resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1',
+        "spec.containers[0].resources.requests: Invalid value",
     ),
     "fewer devices requested than allowed": (
         a_pod({"resources": {"limits": {"nvidia.com/gpu": 2}, "requests": {"nvidia.com/gpu": 1}}}),
-        f'{AT}.resources.requests: Invalid value: "1": must be equal to nvidia.com/gpu limit of 2',
+        "spec.containers[0].resources.requests: Invalid value",
     ),
     "devices without a limit": (
         a_pod({"resources": {"requests": {"nvidia.com/gpu": 1}}}),
-        f"{AT}.resources.limits: Required value: Limit must be set for non overcommitable resources",
+        "spec.containers[0].resources.limits: Required value",
     ),
     "half a device": (
         a_pod({"resources": {"limits": {"nvidia.com/gpu": "500m"}}}),
-        f'{AT}.resources.limits[nvidia.com/gpu]: Invalid value: "500m": must be an integer',
+        "spec.containers[0].resources.limits[nvidia.com/gpu]: Invalid value",
     ),
     "less than nothing": (
         a_pod({"resources": {"limits": {"cpu": "-1"}}}),
-        f'{AT}.resources.limits[cpu]: Invalid value: "-1": must be greater than or equal to 0',
+        "spec.containers[0].resources.limits[cpu]: Invalid value",
     ),
     "something unheard of": (
         a_pod({"resources": {"limits": {"gpus": 1}}}),
-        f'{AT}.resources.limits[gpus]: Invalid value: "gpus": must be a standard resource for containers',
+        "spec.containers[0].resources.limits[gpus]: Invalid value",
     ),
     "a probe of nothing": (
         a_pod({"readinessProbe": {}}),
-        f"{AT}.readinessProbe: Required value: must specify a handler type",
+        "spec.containers[0].readinessProbe: Required value",
     ),
     "a probe of two kinds": (
         a_pod({"livenessProbe": {"exec": {}, "grpc": {"port": 1}}}),
-        f"{AT}.livenessProbe.grpc: Forbidden: may not specify more than 1 handler type",
+        "spec.containers[0].livenessProbe.grpc: Forbidden",
     ),
     "a toleration of everything": (
         a_pod(tolerations=[{"value": "a"}]),
-        'spec.tolerations[0].operator: Invalid value: "Equal": operator must be Exists when `key` is empty,'
-        ' which means "match all values and all keys"',
+        "spec.tolerations[0].operator: Invalid value",
     ),
     "a toleration of a value": (
         a_pod(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]),
-        "spec.tolerations[0].operator: Invalid value: \"b\": value must be empty when `operator` is 'Exists'",
+        "spec.tolerations[0].operator: Invalid value",
     ),
     "a toleration's words": (
         a_pod(tolerations=[{"key": "a", "operator": "Is", "effect": "No", "tolerationSeconds": 1}]),
-        '[spec.tolerations[0].operator: Unsupported value: "Is": supported values: "Equal", "Exists",'
-        ' spec.tolerations[0].effect: Unsupported value: "No": supported values: "NoExecute", "NoSchedule",'
-        ' "PreferNoSchedule", spec.tolerations[0].effect: Invalid value: "No": effect must be'
-        " 'NoExecute' when `tolerationSeconds` is set]",
+        "spec.tolerations[0].operator: Unsupported value, "
+        "spec.tolerations[0].effect: Unsupported value, "
+        "spec.tolerations[0].effect: Invalid value",
     ),
     "a toleration's key": (
         a_pod(tolerations=[{"key": "a b", "operator": "Exists"}]),
-        f'spec.tolerations[0].key: Invalid value: "a b": name part {NAME_RULE}',
+        "spec.tolerations[0].key: Invalid value",
     ),
     "a node's labels": (
         a_pod(nodeSelector={"a b": "c d"}),
-        f'[spec.nodeSelector: Invalid value: "a b": name part {NAME_RULE},'
-        f' spec.nodeSelector: Invalid value: "c d": {VALUE_RULE}]',
+        "spec.nodeSelector: Invalid value, spec.nodeSelector: Invalid value",
     ),
-    "a class's name": (
-        a_pod(priorityClassName="A"),
-        f'spec.priorityClassName: Invalid value: "A": {SUBDOMAIN_RULE}',
-    ),
+    "a class's name": (a_pod(priorityClassName="A"), "spec.priorityClassName: Invalid value"),
     "a resource's name": (
         a_pod({"resources": {"limits": {"a/b c": 1}}}),
-        f'{AT}.resources.limits: Invalid value: "a/b c": name part {NAME_RULE}',
+        "spec.containers[0].resources.limits: Invalid value",
     ),
-    "a host's name": (a_pod(hostname="A"), f'spec.hostname: Invalid value: "A": {LABEL_RULE}'),
+    "a host's name": (a_pod(hostname="A"), "spec.hostname: Invalid value"),
 }
 
 
 @pytest.mark.parametrize(("manifest", "said"), REFUSED.values(), ids=REFUSED)
 def test_a_pod_that_could_not_be_is_refused(manifest: Any, said: str) -> None:
-    assert refusal(manifest) == (422, "Invalid", said)
+    assert refusal(admit_pod, manifest) == (422, "Invalid", said)
 
 
 @pytest.mark.parametrize(
     ("metadata", "said"),
     [
-        ({"labels": {"a b": "c"}}, f'metadata.labels: Invalid value: "a b": name part {NAME_RULE}'),
-        ({"labels": {"a": "b c"}}, f'metadata.labels: Invalid value: "b c": {VALUE_RULE}'),
-        (
-            {"labels": {"a": "b" * 64}},
-            f'metadata.labels: Invalid value: "{"b" * 64}": must be no more than 63 characters',
-        ),
-        ({"labels": {"A_/a": ""}}, f'metadata.labels: Invalid value: "A_/a": prefix part {SUBDOMAIN_RULE}'),
-        ({"labels": {"/a": ""}}, 'metadata.labels: Invalid value: "/a": prefix part must be non-empty'),
-        (
-            {"labels": {"a/": ""}},
-            '[metadata.labels: Invalid value: "a/": name part must be non-empty,'
-            f' metadata.labels: Invalid value: "a/": name part {NAME_RULE}]',
-        ),
-        (
-            {"labels": {"a/b/c": ""}},
-            f'metadata.labels: Invalid value: "a/b/c": a qualified name {NAME_RULE} with an optional DNS'
-            " subdomain prefix and '/' (e.g. 'example.com/MyName')",
-        ),
-        ({"annotations": {"a b": ""}}, f'metadata.annotations: Invalid value: "a b": name part {NAME_RULE}'),
-        (
-            {"annotations": {"a": "b" * 262_144}},
-            "metadata.annotations: Too long: may not be more than 262144 bytes",
-        ),
-        ({"finalizers": ["a b"]}, f'metadata.finalizers: Invalid value: "a b": name part {NAME_RULE}'),
+        ({"labels": {"a b": "c"}}, "metadata.labels: Invalid value"),
+        ({"labels": {"a": "b c"}}, "metadata.labels: Invalid value"),
+        ({"labels": {"a": "b" * 64}}, "metadata.labels: Invalid value"),
+        ({"labels": {"A_/a": ""}}, "metadata.labels: Invalid value"),
+        ({"labels": {"/a": ""}}, "metadata.labels: Invalid value"),
+        ({"labels": {"a/": ""}}, "metadata.labels: Invalid value, metadata.labels: Invalid value"),
+        ({"labels": {"a/b/c": ""}}, "metadata.labels: Invalid value"),
+        ({"annotations": {"a b": ""}}, "metadata.annotations: Invalid value"),
+        ({"annotations": {"a": "b" * 262_144}}, "metadata.annotations: Too long"),
+        ({"finalizers": ["a b"]}, "metadata.finalizers: Invalid value"),
         ({"namespace": ""}, "metadata.namespace: Required value"),
-        ({"namespace": "A"}, f'metadata.namespace: Invalid value: "A": {LABEL_RULE}'),
+        ({"namespace": "A"}, "metadata.namespace: Invalid value"),
     ],
 )
 def test_metadata_is_looked_at_as_that_of_any_object(metadata: Any, said: str) -> None:
     pod = a_pod()
-    assert refusal({**pod, "metadata": {**pod["metadata"], **metadata}}) == (422, "Invalid", said)
+    assert refusal(admit_pod, {**pod, "metadata": {**pod["metadata"], **metadata}}) == (422, "Invalid", said)
 
 
 @pytest.mark.parametrize(
-    "metadata",
-    [{"labels": {"a": 1}}, {"labels": ["a"]}, {"finalizers": "a"}, {"name": 1}],
+    "metadata", [{"labels": {"a": 1}}, {"labels": ["a"]}, {"finalizers": "a"}, {"name": 1}]
 )
 def test_metadata_that_cannot_be_read_is_a_bad_request(metadata: Any) -> None:
     pod = a_pod()
@@ -346,32 +294,20 @@ def test_a_service_is_stored_with_the_servers_defaults() -> None:
 @pytest.mark.parametrize(
     ("service", "said"),
     [
-        (
-            a_service(name="a" * 64),
-            f'metadata.name: Invalid value: "{"a" * 64}": must be no more than 63 characters',
-        ),
+        (a_service(name="a" * 64), "metadata.name: Invalid value"),
         (
             a_service({"port": 1}, {"port": 2}),
-            "[spec.ports[0].name: Required value, spec.ports[1].name: Required value]",
+            "spec.ports[0].name: Required value, spec.ports[1].name: Required value",
         ),
         (
             a_service({"name": "a", "port": 1}, {"name": "a", "port": 1}),
-            '[spec.ports[1].name: Duplicate value: "a",'
-            ' spec.ports[1]: Duplicate value: {"port":1,"protocol":"TCP"}]',
+            "spec.ports[1].name: Duplicate value, spec.ports[1]: Duplicate value",
         ),
         (
             a_service({"name": "A", "port": 0}),
-            f'[spec.ports[0].name: Invalid value: "A": {LABEL_RULE},'
-            " spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive]",
+            "spec.ports[0].name: Invalid value, spec.ports[0].port: Invalid value",
         ),
     ],
 )
 def test_a_service_that_could_not_be_is_refused(service: Any, said: str) -> None:
-    with pytest.raises(RequestRejected) as refused:
-        admit_service(service)
-    name = service["metadata"]["name"]
-    assert (refused.value.code, refused.value.reason, refused.value.message) == (
-        422,
-        "Invalid",
-        f'Service "{name}" is invalid: {said}',
-    )
+    assert refusal(admit_service, service) == (422, "Invalid", said)
