@@ -258,3 +258,53 @@ def test_what_changes_the_cluster_removes_the_finding(check: str) -> None:
     if check == "quota-full":  # The status follows the spec.
         facts = alter(facts, Subject.QUOTAS, {"status": {"hard": {"requests.cpu": "3"}}})
     assert [*JUDGES[check](facts)] == []
+
+
+# ---- settings that remove the finding
+
+
+def write_gang(facts: Facts, written: Mapping[str, Any]) -> Facts:
+    return replace(facts, gang=read(written).kfpytorch.gang)
+
+
+def write_flyte(facts: Facts, written: Mapping[str, Any]) -> Facts:
+    return alter(facts, Subject.FLYTE_CONFIG, written)
+
+
+def write_connector(facts: Facts, written: Mapping[str, Any]) -> Facts:
+    # "instead of timeouts", as the remedy states.
+    entry = {"timeouts": None, **written}
+    return write_flyte(facts, {"plugins": {"connector-service": {"defaultConnector": entry}}})
+
+
+def write_tolerations(facts: Facts, written: Mapping[str, Any]) -> Facts:
+    added = read(written["plugins"]["k8s"]).default_tolerations
+    roles = [
+        replace(role, pod=merge(role.pod, {"spec": {"tolerations": added}})) for role in facts.task.roles
+    ]
+    return replace(facts, task=replace(facts.task, roles=roles))
+
+
+WRITTEN: Mapping[str, Callable[[Facts, Mapping[str, Any]], Facts]] = {
+    **dict.fromkeys(("gang-crd-missing", "gang-unused", "scheduler-missing"), write_gang),
+    **dict.fromkeys(("pod-groups-not-created", "template-gang"), write_gang),
+    **dict.fromkeys(("flyte-route", "flyte-connector"), write_flyte),
+    **dict.fromkeys(("flyte-retries", "flyte-timeout", "flyte-timeouts"), write_connector),
+    "node-taints": write_tolerations,
+}
+JUDGED_BY_THE_CLUSTER = {"pod-security"}
+
+
+def is_written(check: str) -> bool:
+    return re.match(r"write (kfpytorch|plugins|tasks|default\w+): ", remedy_of(check)) is not None
+
+
+def test_every_remedy_with_settings_is_tried() -> None:
+    assert {each for each in JUDGES if is_written(each)} == {*WRITTEN, *JUDGED_BY_THE_CLUSTER}
+
+
+@pytest.mark.parametrize("check", WRITTEN)
+def test_settings_that_are_written_remove_the_finding(check: str) -> None:
+    facts = CASES[check]
+    written = yaml.safe_load(remedy_of(check).removeprefix("write "))
+    assert [*JUDGES[check](WRITTEN[check](facts, written))] == []

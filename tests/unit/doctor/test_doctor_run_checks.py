@@ -1,11 +1,13 @@
 """Tests of the findings from facts: order, exit code and unobserved subjects."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from remedy_cases import CASES
 
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.doctor import run_checks
@@ -132,3 +134,16 @@ def test_a_store_that_could_not_be_tried_is_unknown() -> None:
     (found,) = (each for each in run_checks.list_findings(facts) if each.id == "output-store")
     assert found.level is Severity.UNKNOWN
     assert "output-store" in run_checks.list_skipped_checks(facts)
+
+
+NEEDS = [(check.id, need) for check in CHECKS for need in check.needs]
+
+
+@pytest.mark.parametrize(("check", "need"), NEEDS)
+def test_a_check_whose_subject_cannot_be_read_is_unknown_and_not_counted(check: str, need: Subject) -> None:
+    facts = replace(CASES[check], unseen={need: NODES})
+    found = {each.id: each for each in run_checks.list_findings(facts)}
+    assert check not in found
+    assert found[run_checks.NOT_READABLE].level is Severity.UNKNOWN
+    assert check in found[run_checks.NOT_READABLE].sentence.partition("not checked: ")[2].split(", ")
+    assert check in run_checks.list_skipped_checks(facts)
