@@ -1,6 +1,7 @@
 """Properties of the pods of a job's replicas."""
 
 from backend_plugin.core.observed import Job, Observed, Pod, is_replica
+from backend_plugin.core.scheduling import registry
 
 
 def list_replica_pods(observed: Observed) -> tuple[Pod, ...]:
@@ -34,5 +35,7 @@ def has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:
         # A placeholder is placed before its replica.
         or any(pod.scheduled is not None for pod in pods)
         or any(pod.scheduled is not None for pod in observed.pods if pod.place)
+        # A placeholder is deleted before its replica is bound.
+        or any(registry.is_placeholder_name(event.name) for event in observed.events)
         or any(event.warning and event.reason.startswith("FailedCreate") for event in observed.events)
     )

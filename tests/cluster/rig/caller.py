@@ -59,6 +59,8 @@ class Shape:
     """GPUs per replica."""
     sidecar_cpu: str = ""
     """The CPU request of a native sidecar; empty if there is none. The trainer requests one CPU."""
+    init_cpu: str = ""
+    """The CPU request of an init container; empty if there is none."""
     custom: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the `custom` field."""
 
@@ -141,12 +143,16 @@ def _template(shape: Shape) -> TaskTemplate:
         custom["runPolicy"] = dict(shape.run_policy)
     said = {"type": "pytorch", "taskTypeVersion": 1, "custom": custom}
     runs: dict[str, Any] = {"image": "image:1", "args": ["pyflyte-execute", "--output-prefix", "o"]}
-    if shape.sidecar_cpu:
+    if shape.sidecar_cpu or shape.init_cpu:
         limits = {"nvidia.com/gpu": str(shape.gpus), "cpu": "1", "memory": "1Gi"}
-        sidecar = {"name": "sidecar", "image": "image:1", "restartPolicy": "Always"}
+        beside = {"sidecar": (shape.sidecar_cpu, {"restartPolicy": "Always"}), "init": (shape.init_cpu, {})}
         spec = {
             "containers": [{**runs, "name": "main", "resources": {"limits": limits}}],
-            "initContainers": [{**sidecar, "resources": {"requests": {"cpu": shape.sidecar_cpu}}}],
+            "initContainers": [
+                {"name": name, "image": "image:1", "resources": {"requests": {"cpu": cpu}}, **said}
+                for name, (cpu, said) in beside.items()
+                if cpu
+            ],
         }
         said |= {"k8sPod": {"podSpec": spec}, "config": {"primary_container_name": "main"}}
         return ParseDict(said, TaskTemplate())

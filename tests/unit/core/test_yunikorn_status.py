@@ -73,6 +73,12 @@ def test_a_gang_with_all_placeholders_placed_is_not_queued_again():
     assert verdict(gang(), *members(), *holders, now=2).phase.value == "WAITING_FOR_RESOURCES"
 
 
+def test_a_gang_whose_placeholders_are_replaced_is_not_queued_again():
+    told = [event("bound", name="tg-j-worker-x")]
+    assert verdict(gang(), *members(), events=told, now=2).phase.value == "WAITING_FOR_RESOURCES"
+    assert verdict(gang(), *members(), now=2).phase.value == "QUEUED"
+
+
 @pytest.mark.parametrize(
     ("message", "said"),
     [
