@@ -120,8 +120,8 @@ def _with_event_details(pod: Pod, wait: PendingReason, events: Iterable[Event]) 
         return wait
     # Ignore events of an earlier pod incarnation, which has the same name.
     own = [each for each in events if not (each.at and pod.created and each.at < pod.created)]
-    said = placeholders.find_last_shortage(own, {pod.name})
-    if said is None or said.cause is None:
+    event, said = placeholders.find_last_shortage(own, {pod.name}) or (None, None)
+    if event is None or said is None or said.cause is None:
         return wait
     return structs.replace(
         wait,
@@ -130,6 +130,8 @@ def _with_event_details(pod: Pod, wait: PendingReason, events: Iterable[Event]) 
         said=said.said,
         lacks=said.lacks,
         queue=said.queue,
+        # A repeated event has the numbers of the first report and the time of the last.
+        observed_at=None if event.repeated else event.at,
     )
 
 

@@ -28,9 +28,10 @@ def list_gang_reasons(
     missing = sum(not pod.is_bound for pod in held)
     # The sort key puts pods that wait for a Kubernetes node before pods that wait for something else.
     worst = min((wait for _, wait in told), key=lambda wait: (wait.stage, not wait.reason, wait.said))
-    said = find_last_shortage(
-        observed.events, {pod.name for pod in held if not pod.is_bound}
-    ) or SchedulerMessage(said=worst.said if worst.reason else "")
+    _, said = find_last_shortage(observed.events, {pod.name for pod in held if not pod.is_bound}) or (
+        None,
+        SchedulerMessage(said=worst.said if worst.reason else ""),
+    )
     cause = said.cause or worst.cause
     told_by = said.said or "their placeholder pods have no node yet"
     return [
@@ -55,13 +56,15 @@ def _is_placeholder(pod: Pod) -> bool:
     return bool(pod.place) or registry.is_placeholder_name(pod.name)
 
 
-def find_last_shortage(events: Sequence[Event], waiting: Container[str]) -> SchedulerMessage | None:
-    """Return the last event message about one of the `waiting` pods that names missing resources."""
+def find_last_shortage(
+    events: Sequence[Event], waiting: Container[str]
+) -> tuple[Event, SchedulerMessage] | None:
+    """Return the last event about one of the `waiting` pods that names missing resources, and its message."""
     for event in reversed(events):
         if event.name in waiting:
             for words in registry.WORDS:
                 if (said := words.message(event.message)) is not None and said.lacks:
-                    return said
+                    return event, said
     return None
 
 
