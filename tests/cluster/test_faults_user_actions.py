@@ -244,7 +244,7 @@ def test_a_cancelled_job_ends_with_its_pods_and_keeps_them(
     again = {"replicas": 1, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}
     job = running(plane, caller, Shape(custom={"masterReplicas": again, "workerReplicas": again}))
     before = {replica: plane.admin.get(job.pod(replica)) for replica in ("master-0", "worker-0")}
-    client.cancel_job(job.attempt.job, namespace=NAMESPACE, server=served.endpoint)
+    client.cancel_job(job.attempt.job, namespace=NAMESPACE, server=str(served.state))
     for replica in before:
         wait_until(lambda replica=replica: job.has_deadline(replica), 30, lambda: "it has no deadline")
         job.set_pod_status({**build_failed_status(143, "Error"), "reason": "DeadlineExceeded"}, replica)

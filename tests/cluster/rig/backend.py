@@ -54,10 +54,10 @@ class Backend:
             known: Further environment variables.
         """
         (self.port,) = free_ports(1)
-        self._state = folder / "state"
+        self.state = folder / "state"
         self.endpoint = f"{HERE}:{self.port}"
         command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--host", HERE, "--port", str(self.port)]
-        command += ["--kubeconfig", plane.kubeconfig(BACKEND, server), "--state-dir", self._state]
+        command += ["--kubeconfig", plane.kubeconfig(BACKEND, server), "--state-dir", self.state]
         command += ["--output-prefixes", "file:///", "--log-format", "text", *flags]
         keys = folder / "signing.keys"
         keys.write_bytes(SIGNING.keys[0])
@@ -82,7 +82,7 @@ class Backend:
 
     def start(self) -> None:
         """Start the server on its port, and return when it is ready."""
-        self._state.mkdir(exist_ok=True)
+        self.state.mkdir(exist_ok=True)
         self.process.start()
         self.process.wait_until(self._is_ready)
 

@@ -145,7 +145,10 @@ def test_what_its_queue_has_no_room_for_is_borne_as_a_queue(waiting, cause, now,
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [
-        (60, "worker-0: waiting for 1 nvidia.com/gpu in queue root.team: 2 requested, 1 free at 00:01:00 UTC"),
+        (
+            60,
+            "worker-0: waiting for 1 nvidia.com/gpu in queue root.team: 2 requested, 1 free at 00:01:00 UTC",
+        ),
         # The event is about the earlier pod incarnation.
         (40, "worker-0 waiting for a node: neither its queue nor a node has enough free resources"),
     ],
