@@ -9,8 +9,8 @@ from random import Random, SystemRandom
 
 import pytest
 from gangs import storm
-from gangs.grounds import PLATFORMS, Grounds, Size
 from gangs.scene import staged
+from gangs.scheduler_clusters import PLATFORMS, Grounds, Size
 from rig.tools import COMPONENTS
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(480)]

@@ -18,12 +18,12 @@ from typing import Any, Final
 
 import httpx
 from rig.api import pods
-from rig.caller import Attempt, Shape
-from rig.process import until
+from rig.caller import CallerAttempt, Shape
+from rig.process import wait_until
 from rig.yunikorn import APPLICATION
 
-from gangs.grounds import GPU, NAMESPACE
 from gangs.scene import WORKLOADS, Scene, template
+from gangs.scheduler_clusters import GPU, NAMESPACE
 
 NODES, EACH = 6, 8
 JOBS: Final = 40
@@ -59,7 +59,7 @@ _NEVER: Final = "no node has that much"
 class Job:
     """A job of the storm, and its observed history."""
 
-    attempt: Attempt
+    attempt: CallerAttempt
     replicas: int
     fewest: int
     """The number of replicas that must be placed together."""
@@ -286,7 +286,7 @@ class Storm:
             return not left
 
         try:
-            until(is_empty, _AFTERWARDS, lambda: "")
+            wait_until(is_empty, _AFTERWARDS, lambda: "")
         except AssertionError:
             self.violations["left at the end"] = ", ".join(left)
 
