@@ -1,0 +1,119 @@
+"""A dialect for tests. Its names, its conditions and the layout of its spec are not those of a PyTorchJob."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypedDict
+
+from backend_plugin.core import job_conditions
+from backend_plugin.core.conditions import Condition
+from backend_plugin.core.dialects.base import Dialect, JobResource, ReplicaLabels, ReplicaPort
+from backend_plugin.core.job import JobDraft, TrainingJob
+from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map, get_time
+from backend_plugin.core.values import Manifest
+
+RESOURCE = JobResource(group="toys.example.com", version="v1beta1", kind="ToyJob", plural="toyjobs")
+CONTAINER = "toy"
+STATES = {
+    "Accepted": job_conditions.CREATED,
+    "Playing": job_conditions.RUNNING,
+    "Done": job_conditions.SUCCEEDED,
+    "Broken": job_conditions.FAILED,
+}
+
+
+class Fields(TypedDict, total=False):
+    kind: Any
+    apiVersion: Any
+    metadata: dict[str, Any]
+    spec: dict[str, Any]
+    status: dict[str, Any] | None
+
+
+def build(job: TrainingJob, draft: JobDraft) -> Manifest:
+    teams: list[Manifest] = [
+        {"team": group.role.value, "size": group.replicas, "pod": draft.pods[group.role]}
+        for group in job.groups
+    ]
+    return {**_head(draft.metadata), "spec": {"teams": teams, "keep": job.run_policy.clean_pod_policy}}
+
+
+def build_probe(metadata: Mapping[str, Any]) -> Manifest:
+    return {**_head(metadata), "spec": {"teams": []}}
+
+
+def _head(metadata: Mapping[str, Any]) -> Manifest:
+    return {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "metadata": metadata}
+
+
+def read(manifest: Manifest) -> Job:
+    metadata, spec, status = (get_mapping(manifest, key) for key in ("metadata", "spec", "status"))
+    seconds = get_int(spec, "seconds")
+    return Job(
+        dialect=RESOURCE.kind,
+        name=get_text(metadata, "name"),
+        namespace=get_text(metadata, "namespace"),
+        uid=get_text(metadata, "uid"),
+        created=get_time(metadata, "creationTimestamp"),
+        generation=get_int(metadata, "generation"),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        groups=tuple(
+            ReplicaSpec(role=get_text(each, "team").lower(), replicas=get_int(each, "size") or 0)
+            for each in get_mappings(spec, "teams")
+        ),
+        clean_pod_policy=get_text(spec, "keep"),
+        active_deadline=None if seconds is None else timedelta(seconds=seconds),
+        conditions=tuple(
+            Condition(
+                type=STATES[get_text(each, "state")],
+                true=True,
+                message=get_text(each, "note"),
+                since=get_time(each, "at"),
+            )
+            for each in get_mappings(status, "history")
+        ),
+        started=get_time(status, "began"),
+        completed=get_time(status, "over"),
+        owned=bool(get_mappings(metadata, "ownerReferences")),
+        annotations=get_text_map(metadata, "annotations"),
+    )
+
+
+def build_stop_spec(_: Job) -> Manifest:
+    return {"keep": "None"}
+
+
+def find_limit(message: str) -> JobLimit | None:
+    return JobLimit.DEADLINE if message == "too late" else None
+
+
+def list_pod_templates(manifest: Manifest) -> Sequence[tuple[str, Manifest]]:
+    teams = get_mappings(get_mapping(manifest, "spec"), "teams")
+    return [(get_text(each, "team"), get_mapping(each, "pod")) for each in teams]
+
+
+DIALECT = Dialect(
+    resource=RESOURCE,
+    number=77,
+    operator="toy-operator",
+    container=CONTAINER,
+    port=ReplicaPort(name="toy-port", number=4711),
+    labels=ReplicaLabels(
+        job_name="toys.example.com/job", role="toys.example.com/team", index="toys.example.com/number"
+    ),
+    longest_name=40,
+    pod_suffix=r"-in-(?:master|worker)-\d{1,9}",
+    build=build,
+    build_probe=build_probe,
+    read=read,
+    fields=Fields,
+    is_suspended=lambda manifest: get_mapping(manifest, "spec").get("paused") is True,
+    end_spec={"seconds": 1, "keep": "Running"},
+    suspend_spec={"paused": True},
+    build_stop_spec=build_stop_spec,
+    find_limit=find_limit,
+    list_pod_templates=list_pod_templates,
+    check_container=lambda *_: (),
+    list_added_containers=lambda role, _: ({"name": "hold"},) if role.value == "Worker" else (),
+    operator_containers=frozenset({"hold"}),
+)
