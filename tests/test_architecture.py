@@ -1,8 +1,10 @@
 """Structural rules that ruff, mypy and import-linter cannot check."""
 
 import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -94,3 +96,44 @@ def test_less_than_two_percent_is_written_twice() -> None:
         text=True,
     ).stdout
     assert float(report.rpartition("percent=")[2]) < DUPLICATE_PERCENT, report
+
+
+JOB_FACT = re.compile(
+    r"PyTorchJob|pytorchjob|pytorchReplicaSpecs|\bkubeflow\.org|\b23456\b|^pytorch$|^init-pytorch$"
+)
+JOB_FACT_FOLDERS = (
+    "backend_plugin/core/dialects/pytorchjob/",
+    "backend_plugin/embedded/operators/pytorchjob/",
+    "backend_plugin/doctor/operators/",
+)
+# The Flyte task type is not a fact about a job. The help of a command shows examples.
+ALLOWED_NAMES = ("TASK_TYPE", "_TASK_TYPE", "_HELP", "help")
+
+
+def iter_job_facts(node: ast.AST) -> Iterator[str]:
+    """Yield the constants with a fact about PyTorchJobs, except docstrings and values of allowed names."""
+    if isinstance(node, ast.Constant):
+        if JOB_FACT.search(str(node.value)):
+            yield f"line {node.lineno}: {node.value}"
+        return
+    for child in ast.iter_child_nodes(node):
+        is_docstring = isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)
+        if not is_docstring and get_target(child) not in ALLOWED_NAMES:
+            yield from iter_job_facts(child)
+
+
+def get_target(node: ast.AST) -> str | None:
+    """Return the name to which an assignment or an argument gives a value."""
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return node.target.id
+    return node.arg if isinstance(node, ast.keyword) else None
+
+
+def test_facts_about_a_pytorchjob_are_in_its_folders() -> None:
+    found = {
+        name: facts
+        for path in python_files(*PACKAGES)
+        if not (name := format_path(path)).startswith(JOB_FACT_FOLDERS)
+        and (facts := [*iter_job_facts(ast.parse(path.read_text()))])
+    }
+    assert found == {}

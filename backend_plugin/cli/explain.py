@@ -22,6 +22,7 @@ from backend_plugin.cli import (
 )
 from backend_plugin.core import custom, printable, reading
 from backend_plugin.core import settings as platform
+from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import InvalidSettings
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.pipeline import judge
@@ -57,9 +58,8 @@ def command(**said: Any) -> None:
         json_lines.reply_to_all(judge_request, sys.stdin.buffer, sys.stdout.buffer)
         return
     if not said["files"]:
-        raise click.UsageError(
-            "no file is given; run: kubectl get pytorchjobs,pods,events -o yaml | kfpytorch explain -"
-        )
+        kinds = ",".join((*(each.resource.plural for each in DIALECTS.values()), "pods", "events"))
+        raise click.UsageError(f"no file is given; run: kubectl get {kinds} -o yaml | kfpytorch explain -")
     now = datetime.now(timezone.utc) if said["now"] is None else reading.parse_time(said["now"])
     if now is None:
         raise click.UsageError(f"--now {said['now']} is not an RFC 3339 time; write 2026-01-31T12:00:00Z")

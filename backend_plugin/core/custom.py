@@ -22,9 +22,8 @@ from backend_plugin.core.job import (
     ReplicaRole,
     TrainingJob,
 )
+from backend_plugin.core.names import TASK_TYPE
 from backend_plugin.core.values import Manifest
-
-TASK_TYPE: Final = "pytorch"
 
 # Keys that only one of the two layouts has. Read with the other layout, they would lose all workers.
 _OF_VERSION_0: Final = ("workers",)

@@ -195,6 +195,8 @@ class JobRef:
 class JobDraft:
     """A job before its dialect writes it as one manifest."""
 
+    dialect: str = ""
+    """The name of its dialect; the default dialect if empty."""
     metadata: Manifest
     pods: Mapping[ReplicaRole, Manifest]
     """The pod template of each role: ``{"metadata": ..., "spec": ...}``."""

@@ -15,6 +15,9 @@ from backend_plugin.core.values import Manifest
 LONGEST_NAME: Final = 50
 """The maximum length of the name of a job; a dialect may allow less."""
 
+TASK_TYPE: Final = "pytorch"
+"""The type of the Flyte tasks that this project runs."""
+
 PREFIX: Final = "kfpytorch.flyte.org/"
 """The prefix of all labels and annotations of this project."""
 IDENTITY: Final = "kfpytorch.flyte.org/job"

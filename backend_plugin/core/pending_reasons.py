@@ -12,6 +12,7 @@ from typing import Final
 from msgspec import structs
 
 from backend_plugin.core import placeholders, terminations
+from backend_plugin.core.dialects.table import OPERATOR_CONTAINERS
 from backend_plugin.core.job_conditions import SUSPENDED
 from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, PodGroup
 from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
@@ -252,7 +253,7 @@ def _classify_waiting_container(container: Container, exit_codes: Mapping[int, C
     made = container.waiting in ("CreateContainerError", "RunContainerError")
     if made and not terminations.is_permanent_start_error(container.waiting_message):
         return Cause.SYSTEM_ERROR
-    if container.init and container.name == "init-pytorch":  # The operator adds it to wait for the master.
+    if container.init and container.name in OPERATOR_CONTAINERS:
         return Cause.SYSTEM_ERROR
     if container.waiting == "CrashLoopBackOff" and container.last is not None:
         return terminations.classify_container_termination(container.last, exit_codes)

@@ -56,11 +56,12 @@ def plan(
         problems.extend([*chosen.problems, *gang_options.check_gang_options(job, chosen.gang)])
         pods = pod.build_pod_templates(request, job.groups)
     draft = JobDraft(
+        dialect=dialect.name,
         metadata=build_job_metadata(template, run, job.deadlines, pods[0], longest_name=dialect.longest_name),
         pods={group.role: with_identity(each, run) for group, each in zip(job.groups, pods, strict=True)},
         ttl_seconds=_get_ttl_seconds(job, settings),
     )
-    whole, companions = scheduling.add_gang(job, draft, chosen.gang, found, dialect=dialect.name)
+    whole, companions = scheduling.add_gang(job, draft, chosen.gang, found)
     warnings = [
         *pod.find_warnings(request, job.groups),
         *missing_gang.find_warnings(job, draft, chosen.gang, found),

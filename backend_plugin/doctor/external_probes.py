@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from backend_plugin import connection
 from backend_plugin.connection import Server
-from backend_plugin.core.custom import TASK_TYPE
+from backend_plugin.core.names import TASK_TYPE
 from backend_plugin.doctor import connectivity
 from backend_plugin.doctor.facts import Facts, ProbeResult
 from backend_plugin.shell.output_prefixes import STORES

@@ -5,7 +5,7 @@ from typing import Any, Final
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
 
-from backend_plugin.core.custom import TASK_TYPE
+from backend_plugin.core.names import TASK_TYPE
 
 IMAGE: Final = "kfpytorch-doctor:1"
 """A name only: the task never runs, so the image is never pulled."""

@@ -7,12 +7,13 @@ import grpc
 from flyteidl.admin import agent_pb2 as admin
 from google.protobuf.message import Message
 
+from backend_plugin.core.names import TASK_TYPE
 from backend_plugin.shell.connector_service import CallFailed, ConnectorService
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 NAME: Final = "kfpytorch"
-TASK_TYPES: Final = ("pytorch",)
+TASK_TYPES: Final = (TASK_TYPE,)
 # FlytePropeller uses the last listed version of a task type, and its default connector for the others.
 VERSIONS: Final = (0, 1)
 

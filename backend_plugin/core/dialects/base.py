@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import JobDraft, TrainingJob
+from backend_plugin.core.job import JobDraft, ReplicaRole, TrainingJob
 from backend_plugin.core.observed import Job, JobLimit
 from backend_plugin.core.values import Manifest
 
@@ -43,11 +43,6 @@ class ReplicaPort:
 
     name: str
     number: int
-
-
-def find_no_problems(_: Mapping[str, Any], __: str) -> Iterable[Problem]:
-    """Return no problems for any container."""
-    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +91,17 @@ class Dialect:
     """Return the limit that ended a job, from the message of its condition; None if no limit did."""
     list_pod_templates: Callable[[Manifest], Sequence[tuple[str, Manifest]]]
     """Return the pod template of each role with the name of the role, from a manifest of the dialect."""
+    list_added_containers: Callable[[ReplicaRole, Iterable[ReplicaRole]], Sequence[Manifest]]
+    """Return the init containers, with name and resources, that the operator adds to the pods of a role.
+
+    The second parameter contains all roles of the job.
+    """
+    check_container: Callable[[Mapping[str, Any], str], Iterable[Problem]]
+    """Return the problems of the training container at a path."""
     end_events: Mapping[str, str] = field(default_factory=dict)
     """Condition types by the reason of the operator's event about the end of a job."""
     operator_containers: frozenset[str] = frozenset()
     """The init containers that the operator adds; their failure is not the fault of the author."""
-    check_container: Callable[[Mapping[str, Any], str], Iterable[Problem]] = find_no_problems
-    """Return the problems of the training container at a path."""
 
     @property
     def name(self) -> str:

@@ -26,7 +26,7 @@ __all__ = ["GangSettings", "add_gang"]
 
 
 def add_gang(
-    job: TrainingJob, draft: JobDraft, chosen: GangSettings, found: Capabilities = NOTHING, *, dialect: str
+    job: TrainingJob, draft: JobDraft, chosen: GangSettings, found: Capabilities = NOTHING
 ) -> tuple[JobDraft, Callable[[str], tuple[Manifest, ...]]]:
     """Return the job with the fields of its gang scheduler, and its companion objects by the uid of the job.
 
@@ -46,7 +46,7 @@ def add_gang(
         annotations[companions.ANNOTATION] = companions.encode(made)
     whole = _with_annotations(adapter.with_scheduling(draft, gang, how), annotations)
     return whole, CompanionBuilder(
-        dialect=dialect,
+        dialect=draft.dialect,
         namespace=gang.namespace,
         job=gang.name,
         output_prefix=job.run.output_prefix,

@@ -83,7 +83,9 @@ def build_gang_roles(
                 role=group.role,
                 count=group.replicas,
                 min_count=least[group.role],
-                request=pod_requests.compute_replica_requests(spec, group.role, roles, defaults),
+                request=pod_requests.compute_replica_requests(
+                    spec, group.role, roles, defaults, dialect=draft.dialect
+                ),
                 spec=spec,
                 defaults=defaults,
             )

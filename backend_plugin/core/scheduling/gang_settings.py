@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
+from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.protojson import format_value
 from backend_plugin.core.scheduling.adapter import QUEUE, SCHEDULER_NAME, TIMEOUT, SchedulerAdapter
@@ -151,8 +152,8 @@ def _scheduler_problem(said: GangSettings, path: str) -> Problem:
 
 
 IN_TREE_WHY: Final = (
-    "does not support PyTorchJobs: since Kubernetes 1.36 a pod names its group in spec.schedulingGroup "
-    "(1.35: spec.workloadRef), and the CRD of PyTorchJobs drops fields that are not in its schema"
+    f"does not support {DEFAULT.name}s: since Kubernetes 1.36 a pod names its group in spec.schedulingGroup "
+    f"(1.35: spec.workloadRef), and the CRD of {DEFAULT.name}s drops fields that are not in its schema"
 )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.job import ReplicaRole
 from backend_plugin.core.quantity import Quantity, add_quantities, multiply_quantity, parse
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
@@ -16,29 +17,30 @@ from backend_plugin.core.values import Manifest
 Amounts: TypeAlias = Mapping[str, Quantity]
 NOTHING: Final[Amounts] = MappingProxyType({})
 
-# The default of the operator. A platform can configure another init container, which we cannot see.
-_INIT_PYTORCH: Final[Manifest] = {
-    "name": "init-pytorch",
-    "resources": {"requests": {"cpu": "50m", "memory": "10Mi"}, "limits": {"cpu": "100m", "memory": "20Mi"}},
-}
 # Kubernetes supports only these resources in the resources of a pod.
 _OF_WHOLE_PODS: Final = ("cpu", "memory")
 _PAGES: Final = "hugepages-"
 
 
 def compute_replica_requests(
-    spec: Manifest, role: ReplicaRole, roles: Iterable[ReplicaRole], defaults: Amounts = NOTHING
+    spec: Manifest,
+    role: ReplicaRole,
+    roles: Iterable[ReplicaRole],
+    defaults: Amounts = NOTHING,
+    *,
+    dialect: str = "",
 ) -> Amounts:
-    """Return the requests of one replica, including the init container that the operator adds.
+    """Return the requests of one replica, including the init containers that the operator adds.
 
     Args:
         spec: The spec of its pod.
         role: Its role.
         roles: All roles of the job.
         defaults: The default requests of a container, from the LimitRanges of its namespace.
+        dialect: The name of the dialect of the job; the default dialect if empty.
     """
-    is_waiting = role is ReplicaRole.WORKER and ReplicaRole.MASTER in roles
-    return compute_pod_requests(spec, [_INIT_PYTORCH] if is_waiting else [], defaults)
+    added = get_dialect(dialect).list_added_containers(role, roles)
+    return compute_pod_requests(spec, added, defaults)
 
 
 def compute_pod_requests(

@@ -175,7 +175,7 @@ def _run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
 
 def _add_replica_note(error: Exception, rank: str) -> None:
     """Add the name of the replica to the error, so that the error file contains it."""
-    note = f"raised on rank {rank} ({runtime_info.format_pod_name()}) of the PyTorchJob"
+    note = f"raised on rank {rank} ({runtime_info.format_pod_name()}) of the job"
     with contextlib.suppress(Exception):  # The class may refuse it, as a frozen dataclass does.
         if sys.version_info >= (3, 11):
             error.add_note(note)

@@ -4,7 +4,7 @@ from typing import Final
 
 from backend_plugin.core import job_conditions
 from backend_plugin.core.dialects.base import Dialect
-from backend_plugin.core.dialects.pytorchjob import ending, manifest, port_checks, reader
+from backend_plugin.core.dialects.pytorchjob import ending, manifest, port_checks, reader, waiting
 from backend_plugin.core.dialects.pytorchjob.resource import CONTAINER, LABELS, PORT, RESOURCE
 from backend_plugin.core.names import LONGEST_NAME
 
@@ -32,7 +32,7 @@ DIALECT: Final = Dialect(
         "PyTorchJobSucceeded": job_conditions.SUCCEEDED,
         "PyTorchJobFailed": job_conditions.FAILED,
     },
-    # The init container waits until the master's name resolves.
-    operator_containers=frozenset({"init-pytorch"}),
+    list_added_containers=waiting.list_added_containers,
+    operator_containers=frozenset({waiting.NAME}),
     check_container=port_checks.check_ports,
 )
