@@ -105,8 +105,13 @@ def test_what_is_said_of_this_job_is(own: dict[str, Any], phase: str) -> None:
     [
         ((), NAMESPACE, 2, "there is more than one job; add --job with one of: a, b"),
         (("--job", "c"), NAMESPACE, 2, "there is no job c; add --job with one of: a, b"),
-        ((), "kind: TFJob", 1, "no file contains a PyTorchJob, only TFJob; run: kubectl get pytorchjob NAME"),
-        ((), "", 1, "no file contains a PyTorchJob; run: kubectl get pytorchjob NAME"),
+        (
+            (),
+            "kind: TFJob",
+            1,
+            "no file contains a PyTorchJob, only TFJob; run: kubectl get pytorchjobs NAME",
+        ),
+        ((), "", 1, "no file contains a PyTorchJob; run: kubectl get pytorchjobs NAME"),
         (("nowhere/outputs.pb",), NAMESPACE, 2, "nowhere/outputs.pb: No such file or directory"),
         (("--settings", "none.yaml"), NAMESPACE, 2, "settings none.yaml: No such file or directory"),
     ],
