@@ -122,6 +122,12 @@ class SchedulerAdapter:
     understands: frozenset[str] = frozenset()
     keys: Sequence[str] = ()
     """The prefixes of the labels and annotations that address this scheduler."""
+    gang_keys: Sequence[str] = ()
+    """The labels and annotations of a pod that identify its gang; each attempt needs its own values."""
+    size_keys: Sequence[str] = ()
+    """The labels and annotations of a pod with the size of a gang that one of `gang_keys` identifies."""
+    groups_all_jobs: bool = False
+    """True if the scheduler creates a pod group for every job whose pods name it."""
     sighting: DetectionRule | None = None
     """The detection rule; None if a job uses the scheduler only when the settings or the author name it."""
     denied: Callable[[Capabilities], str] = accept_any_cluster

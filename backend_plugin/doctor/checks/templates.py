@@ -11,7 +11,7 @@ import msgspec
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.scheduling.gang_settings import AUTO
-from backend_plugin.core.scheduling.registry import ADAPTERS
+from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import Check, Severity, Violation
@@ -26,23 +26,17 @@ _WRITTEN: Final = frozenset(
     {"name", "image", "imagePullPolicy", "resources", "terminationMessagePath", "terminationMessagePolicy"}
 )
 """Container fields that every template contains, because they are required or defaulted."""
-_ALONE: Final = frozenset({"kai"})
-"""Schedulers that create a pod group for every job, so that the scheduler name is sufficient."""
 _NAME: Final = "yunikorn.apache.org/task-group-name"
 _GROUPS: Final = "yunikorn.apache.org/task-groups"
-_FIXED: Final = (
-    "pod-group.scheduling.sigs.k8s.io",
-    "pod-group.scheduling.sigs.k8s.io/name",
-    "scheduling.k8s.io/group-name",
-    "scheduling.x-k8s.io/pod-group",
-    "yunikorn.apache.org/app-id",
-)
+_SCHEDULERS: Final = tuple(list_schedulers().values())
+_FIXED: Final = tuple(key for each in _SCHEDULERS for key in each.gang_keys)
 """Labels and annotations that identify a gang; each attempt of a task needs its own value."""
-_COUNTS: Final = ("pod-group.scheduling.sigs.k8s.io/min-available", "scheduling.volcano.sh/group-min-member")
-_OF_JOBS: Final = "kueue.x-k8s.io/queue-name"
+_COUNTS: Final = tuple(key for each in _SCHEDULERS for key in each.size_keys)
+_OF_JOBS: Final = {each.queues.label: each.title for each in _SCHEDULERS if each.admits and each.queues}
+"""The labels of jobs that have no effect on pods, with the scheduler that reads them."""
 _PREFIXES: Final = tuple(
     {
-        *(key for styles in ADAPTERS.values() for adapter in styles.values() for key in adapter.keys),
+        *(key for each in _SCHEDULERS for key in each.keys),
         *(each.partition("/")[0] for each in (*_FIXED, *_COUNTS)),
     }
 )
@@ -113,7 +107,7 @@ def _check_template_gang(facts: Facts) -> Iterator[Violation]:
         adapter.scheduler_name: scheduler
         for scheduler, styles in ADAPTERS.items()
         for adapter in styles.values()
-        if adapter.scheduler_name and scheduler not in _ALONE
+        if adapter.scheduler_name and not adapter.groups_all_jobs
     }
     for each in list_checked_templates(facts):
         scheduler = named.get(_get_scheduler_name(each))
@@ -181,7 +175,7 @@ def _find_ineffective_reason(key: str, marks: Mapping[str, str]) -> str:
         return "the pods of all tasks would be in one group"
     if key in _COUNTS and not any(marks.get(each) for each in _FIXED):
         return "it sets the size of a group without a name"
-    return "Kueue reads it from jobs, and not from their pods" if key == _OF_JOBS else ""
+    return f"{_OF_JOBS[key]} reads it from jobs, and not from their pods" if key in _OF_JOBS else ""
 
 
 def _find_group_error(said: str) -> str:

@@ -47,6 +47,10 @@ _GROUP: Final = "scheduling.x-k8s.io"
 _LABEL: Final = f"{_GROUP}/pod-group"
 _GROUPS: Final = SchedulerResource(group=_GROUP, plural="podgroups", kind="PodGroup")
 _KEYS: Final = (f"{_GROUP}/",)
+# The prefix of the labels that older releases read.
+_OLD: Final = "pod-group.scheduling.sigs.k8s.io"
+_GANG_KEYS: Final = (_OLD, f"{_OLD}/name", _LABEL)
+_SIZE_KEYS: Final = (f"{_OLD}/min-available",)
 # The scheduler name in its Helm chart.
 _NAME: Final = "scheduler-plugins-scheduler"
 _UNDERSTANDS: Final = frozenset({MIN_MEMBER, TIMEOUT, SCHEDULER_NAME})
@@ -202,6 +206,8 @@ STYLES: Final = {
         scheduler_name=_NAME,
         understands=_UNDERSTANDS,
         keys=_KEYS,
+        gang_keys=_GANG_KEYS,
+        size_keys=_SIZE_KEYS,
         words=_WORDS,
         sighting=DetectionRule(rank=DetectionRank.OPERATOR, sees=_detect_operator),
         denied=deny_without_operator(_GROUP, _is_own_scheduler),
@@ -214,6 +220,8 @@ STYLES: Final = {
         scheduler_name=_NAME,
         understands=_UNDERSTANDS,
         keys=_KEYS,
+        gang_keys=_GANG_KEYS,
+        size_keys=_SIZE_KEYS,
         words=_WORDS,
         sighting=DetectionRule(rank=DetectionRank.API, sees=detect_without_operator(_GROUP)),
         denied=deny_operator_groups(_GROUP),

@@ -147,6 +147,7 @@ STYLES: Final = {
             groups=re.compile(r"pg-(?P<job>.{1,253})-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
         ),
         keys=(_PREFIX,),
+        groups_all_jobs=True,
         sighting=DetectionRule(rank=DetectionRank.QUEUE, sees=_detect_queue),
         denied=deny_without_api(_API),
         queues=SchedulerResource(

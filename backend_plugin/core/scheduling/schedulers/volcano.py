@@ -49,6 +49,7 @@ _QUEUES: Final = SchedulerResource(
 _GROUP: Final = "scheduling.k8s.io/group-name"
 _QUEUE: Final = "scheduling.volcano.sh/queue-name"
 """Volcano reads the queue from this annotation only for a pod group that it creates itself."""
+_SIZE: Final = f"{_API}/group-min-member"
 _ROLE: Final = "volcano.sh/task-spec"
 _KEYS: Final = (_GROUP, "volcano.sh/", f"{_API}/")
 _UNDERSTANDS: Final = frozenset({QUEUE, MIN_MEMBER, SCHEDULER_NAME})
@@ -195,6 +196,8 @@ STYLES: Final = {
         scheduler_name=_NAME,
         understands=_UNDERSTANDS,
         keys=_KEYS,
+        gang_keys=(_GROUP,),
+        size_keys=(_SIZE,),
         words=_WORDS,
         sighting=DetectionRule(rank=DetectionRank.OPERATOR, sees=_detect_operator),
         denied=deny_without_operator(_API, _is_own_scheduler),
@@ -209,6 +212,8 @@ STYLES: Final = {
         scheduler_name=_NAME,
         understands=_UNDERSTANDS,
         keys=_KEYS,
+        gang_keys=(_GROUP,),
+        size_keys=(_SIZE,),
         words=_WORDS,
         sighting=DetectionRule(rank=DetectionRank.API, sees=detect_without_operator(_API)),
         denied=deny_operator_groups(_API),

@@ -235,6 +235,7 @@ STYLES: Final = {
             places=re.compile(r"tg-.{1,28}-.{1,20}-[a-z0-9]{1,10}"),
         ),
         keys=(_PREFIX,),
+        gang_keys=(f"{_PREFIX}app-id",),
         sighting=DetectionRule(rank=DetectionRank.ADMISSION, sees=_detect_webhook),
         not_after_admission="it has its own queues, and makes no placeholder pods for a job that is resumed",
     ),
