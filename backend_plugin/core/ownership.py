@@ -12,9 +12,9 @@ from backend_plugin.core.job import Attempt, OwnerReference
 from backend_plugin.core.observed import Job
 from backend_plugin.core.values import Manifest
 
-WORKFLOW: Final = "kfpytorch.flyte.org/workflow"
+WORKFLOW: Final = "kfpytorch.flyte.org/workflow-location"
 """The annotation that gives the location of the execution's FlyteWorkflow if it does not own the job."""
-_ELSEWHERE: Final = "elsewhere"
+_OTHER_CLUSTER: Final = "other-cluster"
 
 
 def is_owner_unknown(job: Job) -> bool:
@@ -47,5 +47,5 @@ def build_ownership_patch(owner: OwnerReference | None) -> Manifest:
     run in another one.
     """
     if owner is None:
-        return {"metadata": {"annotations": {WORKFLOW: _ELSEWHERE}}}
+        return {"metadata": {"annotations": {WORKFLOW: _OTHER_CLUSTER}}}
     return {"metadata": {"ownerReferences": names.build_owner_references(owner)}}

@@ -18,7 +18,7 @@ from backend_plugin.embedded.scheduling_cycle import CORDON
 
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 _HOSTNAME: Final = "kubernetes.io/hostname"
-_DISMISSED: Final = "kfpytorch.flyte.org/dismissed"
+_RETIRED: Final = "kfpytorch.flyte.org/retired"
 """Marks a node that was cordoned because the options no longer include it."""
 # Taints that belong to these states; other taints of a node are kept.
 _OF_STATES: Final = (_UNREACHABLE, CORDON.key)
@@ -46,7 +46,7 @@ def merge_state(old: Manifest, new: Manifest) -> Manifest:
         **new,
         "metadata": metadata,
         "spec": _without_taints(old, CORDON.key)
-        if get_annotation(old, _DISMISSED)
+        if get_annotation(old, _RETIRED)
         else get_mapping(old, "spec"),
         "status": {**get_mapping(new, "status"), **kept},
     }
@@ -68,7 +68,7 @@ def retire(node: Manifest) -> Manifest:
     """Return the node, cordoned because the options no longer include it. Its pods keep running."""
     if get_mapping(node, "spec").get("unschedulable") is True:  # Keep the cordon of a user.
         return node
-    return with_annotations(cordon(node), {_DISMISSED: "true"})
+    return with_annotations(cordon(node), {_RETIRED: "true"})
 
 
 def mark_unreachable(node: Manifest, now: datetime) -> Manifest:
@@ -114,13 +114,11 @@ def _without_taints(node: Manifest, *taints: str) -> Manifest:
 
 
 def _without_retired_mark(node: Manifest) -> Manifest:
-    """Remove the `_DISMISSED` mark, because the state now comes from a user."""
+    """Remove the `_RETIRED` mark, because the state now comes from a user."""
     annotations = get_text_map(get_mapping(node, "metadata"), "annotations")
-    if _DISMISSED not in annotations:
+    if _RETIRED not in annotations:
         return node
-    return with_metadata(
-        node, annotations={key: annotations[key] for key in annotations if key != _DISMISSED}
-    )
+    return with_metadata(node, annotations={key: annotations[key] for key in annotations if key != _RETIRED})
 
 
 def _build_ready_condition(now: datetime) -> Manifest:

@@ -139,7 +139,7 @@ def test_without_flytes_kind_nothing_is_an_orphan_and_with_it_an_owner_may_be_fo
         plane.admin.delete(jobs("ns", JOB))
         plane.admin.delete("/apis/flyte.lyft.com/v1alpha1/namespaces/ns/flyteworkflows/f1")
         plane.admin.create(ours())
-        mark = "kfpytorch.flyte.org/workflow"
+        mark = "kfpytorch.flyte.org/workflow-location"
         asyncio.run(asked_about(config, lambda: mark in job_of(plane)["metadata"]["annotations"]))
         assert list_results(gc(config, "--older-than", "0", "--delete")) == []
         plane.admin.patch(jobs("ns", JOB), {"metadata": {"annotations": {mark: None}}})

@@ -9,7 +9,7 @@ from kube_world import JOBS, job
 
 WORKFLOWS = ("flyte.lyft.com", "flyteworkflows")
 LONG_AGO = "2026-01-01T00:00:00Z"
-MARK = "kfpytorch.flyte.org/workflow"
+MARK = "kfpytorch.flyte.org/workflow-location"
 
 
 def prefix(execution: str) -> str:

@@ -86,7 +86,7 @@ def test_many_jobs_are_asked_for_page_by_page_and_each_execution_once(server, tm
     [
         ours("f1", creationTimestamp=datetime.now(timezone.utc).isoformat()),
         ours("f1", ownerReferences=[{"kind": "FlyteWorkflow", "name": "f1", "uid": "of-another"}]),
-        ours("f1", annotations={MARK: "elsewhere"}),
+        ours("f1", annotations={MARK: "other-cluster"}),
         ours("f1", labels={}),
         ours("f1", namespace="others"),
         job(),
@@ -266,7 +266,7 @@ def test_a_job_that_somebody_asks_about_is_none_though_its_workflow_is_not_here(
         async with collecting(server, tmp_path) as orphans:
             there = read_job(server.do(lambda objects: objects.now[(*JOBS, "ns", GONE)]))
             await asked_until(
-                orphans, [there], lambda: metadata(server, GONE)["annotations"].get(MARK) == "elsewhere"
+                orphans, [there], lambda: metadata(server, GONE)["annotations"].get(MARK) == "other-cluster"
             )
             looks = len(server.asked)
             await wait_until(lambda: len(server.asked) > looks + 3)

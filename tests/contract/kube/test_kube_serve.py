@@ -103,7 +103,7 @@ def test_what_flyte_asks_for_lives_and_what_nobody_asks_for_is_deleted(server, t
                     break
                 time.sleep(0.05)
         assert names(server) == [name]
-        assert metadata(server, name)["annotations"][MARK] == "elsewhere"
+        assert metadata(server, name)["annotations"][MARK] == "other-cluster"
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as shown:
             said = shown.read().decode().splitlines()
         assert 'kfpytorch_watches{kind="pods",state="synced"} 1.0' in said

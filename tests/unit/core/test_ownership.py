@@ -51,7 +51,7 @@ def test_a_job_that_nobody_owns_is_in_question(said: Any) -> None:
     [
         ours(job(RUNNING), ownerReferences=[{"kind": "FlyteWorkflow", "uid": "u1"}]),
         ours(job(RUNNING), ownerReferences=[{"kind": "SomebodyElse", "uid": "u1"}]),
-        ours(job(RUNNING), annotations={ownership.WORKFLOW: "elsewhere"}),
+        ours(job(RUNNING), annotations={ownership.WORKFLOW: "other-cluster"}),
         ours(job(RUNNING), deletionTimestamp="2026-01-01T00:01:00Z"),
         ours(job(RUNNING), creationTimestamp=None),
         ours(job(SUCCEEDED, ttlSecondsAfterFinished=60)),
@@ -90,5 +90,5 @@ def test_what_is_settled_is_in_question_no_more(owner: OwnerReference | None) ->
     owners = patched["metadata"].pop("ownerReferences", [])
     assert [each["uid"] for each in owners] == ([] if owner is None else ["u1"])
     marks = patched["metadata"]["annotations"]
-    assert marks.pop(ownership.WORKFLOW, "") == ("elsewhere" if owner is None else "")
+    assert marks.pop(ownership.WORKFLOW, "") == ("other-cluster" if owner is None else "")
     assert patched == said
