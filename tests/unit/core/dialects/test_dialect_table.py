@@ -1,0 +1,49 @@
+"""Tests of the functions of each dialect, and of the functions that select a dialect."""
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from backend_plugin.core.admission import is_first_admission
+from backend_plugin.core.dialects.base import Dialect
+from backend_plugin.core.dialects.table import DEFAULT, DIALECTS, parse_job_name
+from backend_plugin.core.observed import Job, Pod
+from backend_plugin.core.scheduling.companions import read_companions
+
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda each: each.name)
+def test_the_probe_of_a_dialect_is_a_job_with_one_replica(dialect: Dialect) -> None:
+    probe = dialect.build_probe({"name": "probe", "namespace": "ns"})
+    job = dialect.read(probe)
+    assert (job.name, job.namespace, [each.replicas for each in job.groups]) == ("probe", "ns", [1])
+    ((_, template),) = dialect.list_pod_templates(probe)
+    assert [each["name"] for each in template["spec"]["containers"]] == [dialect.container]
+    assert not dialect.is_suspended(probe)
+
+
+def test_a_run_policy_suspends_a_job() -> None:
+    assert DEFAULT.is_suspended({"spec": {"runPolicy": {"suspend": True}}})
+
+
+@pytest.mark.parametrize(
+    ("pod", "job"), [("a-b-worker-12", "a-b"), ("a-master-0", "a"), ("a-worker", ""), ("worker-0", "")]
+)
+def test_the_name_of_a_pod_contains_the_name_of_its_job(pod: str, job: str) -> None:
+    assert parse_job_name(pod) == job
+
+
+@pytest.mark.parametrize(
+    ("generation", "late", "first"), [(1, 0, False), (2, 1, True), (2, 60, False), (3, 1, False)]
+)
+def test_a_job_that_was_resumed_once_is_admitted_for_the_first_time(
+    generation: int, late: int, first: bool
+) -> None:
+    job = Job(name="a", started=START, generation=generation)
+    pod = Pod(name="a-worker-0", created=START + timedelta(seconds=late))
+    assert is_first_admission(job, [pod]) is first
+
+
+def test_a_job_without_the_annotation_has_no_companions() -> None:
+    assert read_companions(Job(name="a")) == ()
