@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map, get_time
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text_map, get_time
 from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.objects import get_name, get_phase, is_terminating
 from backend_plugin.embedded.operators.actions import (
     Action,
     DeletePod,
@@ -79,21 +80,6 @@ class ReconcilePass:
         )
         created, began = get_time(_get_metadata(pod), "creationTimestamp"), self.status.get_time("startTime")
         return resumed and created is not None and began is not None and created < began
-
-
-def get_name(manifest: Manifest) -> str:
-    """Return the name of an object."""
-    return get_text(_get_metadata(manifest), "name")
-
-
-def get_phase(pod: Manifest) -> str:
-    """Return the phase of a pod. Empty for a new pod."""
-    return get_text(get_mapping(pod, "status"), "phase")
-
-
-def is_terminating(manifest: Manifest) -> bool:
-    """True if the object is being deleted."""
-    return bool(_get_metadata(manifest).get("deletionTimestamp"))
 
 
 def is_active(pod: Manifest) -> bool:

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.objects import get_name, get_phase, is_terminating
 from backend_plugin.embedded.operators.actions import (
     Action,
     DeleteJob,
@@ -17,10 +18,7 @@ from backend_plugin.embedded.operators.pytorchjob import events, job_conditions,
 from backend_plugin.embedded.operators.pytorchjob.job_spec import OWN_MANAGER, ROLES, JobSpec, read_job_spec
 from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import (
     ReconcilePass,
-    get_name,
-    get_phase,
     is_controlled_by,
-    is_terminating,
     select_job_objects,
 )
 from backend_plugin.embedded.operators.pytorchjob.replica_env import ReplicaNotBuildable

@@ -4,18 +4,13 @@ from collections.abc import Mapping, Sequence
 
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.objects import get_name, get_phase, is_terminating
 from backend_plugin.embedded.operators.actions import CreatePod, CreateService, Recreation
 from backend_plugin.embedded.operators.pytorchjob import events, objects
 from backend_plugin.embedded.operators.pytorchjob import reconcile_pass as under_way
 from backend_plugin.embedded.operators.pytorchjob.job_spec import EXIT_CODE, OperatorReplicaSpec
 from backend_plugin.embedded.operators.pytorchjob.limits import is_recreated
-from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import (
-    ReconcilePass,
-    get_name,
-    get_phase,
-    get_replica_index,
-    is_terminating,
-)
+from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import ReconcilePass, get_replica_index
 from backend_plugin.embedded.operators.pytorchjob.status import (
     FAILED,
     RESTARTING,
