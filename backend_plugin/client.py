@@ -16,6 +16,7 @@ from backend_plugin.connection import (
     SERVER,
     TOKEN,
     Address,
+    MethodNotFound,
     NotFound,
     RequestFailed,
     Server,
@@ -23,7 +24,7 @@ from backend_plugin.connection import (
     TokenRejected,
     open_channel,
 )
-from kfpytorch_idl.v1 import people_pb2 as wire
+from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 __all__ = (
     "SERVER",
@@ -38,10 +39,10 @@ __all__ = (
     "cancel_job",
     "check_health",
     "drain_node",
+    "fail_node",
     "get_job",
     "list_jobs",
     "list_nodes",
-    "lose_node",
     "open_channel",
     "read_log_parts",
     "read_logs",
@@ -52,7 +53,8 @@ __all__ = (
 SERVING: Final = "SERVING"
 """The health status of a server that is ready."""
 
-_SERVICE: Final = wire.DESCRIPTOR.services_by_name["People"].full_name
+_JOBS: Final = wire.DESCRIPTOR.services_by_name["JobService"].full_name
+_NODES: Final = wire.DESCRIPTOR.services_by_name["NodeService"].full_name
 # The timeout of a unary call, which needs only the server's memory or one API request.
 _PATIENCE: Final = 30.0
 # The timeout of a health check.
@@ -77,17 +79,17 @@ class LogOptions:
 
 
 def list_jobs(
-    *, namespace: str | None = None, living: bool = False, details: bool = False, server: Address = None
+    *, namespace: str | None = None, active_only: bool = False, details: bool = False, server: Address = None
 ) -> list[wire.Job]:
     """Return all jobs, the newest first.
 
     Args:
         namespace: Return only the jobs of this namespace.
-        living: Omit jobs that have ended.
+        active_only: Omit jobs that have ended.
         details: Return each job with its replicas and events.
         server: The server to call.
     """
-    request = wire.ListJobsRequest(namespace=namespace, living=living, details=details)
+    request = wire.ListJobsRequest(namespace=namespace, active_only=active_only, details=details)
     parts = _call_streaming("ListJobs", request, wire.ListJobsResponse, server)
     return [job for part in parts for job in part.jobs]
 
@@ -103,14 +105,14 @@ def get_job(name: str, *, namespace: str | None = None, server: Address = None) 
     Raises:
         NotFound: If the job does not exist.
     """
-    return _call_unary("GetJob", wire.GetJobRequest(name=name, namespace=namespace), wire.Job, server)
+    return _call_unary(_JOBS, "GetJob", wire.GetJobRequest(name=name, namespace=namespace), wire.Job, server)
 
 
 def watch_jobs(
     name: str | None = None,
     *,
     namespace: str | None = None,
-    living: bool = False,
+    active_only: bool = False,
     details: bool = False,
     server: Address = None,
 ) -> Generator[wire.JobChange, None, None]:
@@ -119,7 +121,7 @@ def watch_jobs(
     Close the generator to stop early. This applies to all streams here, because gRPC cannot end a call during
     the shutdown of the interpreter.
     """
-    request = wire.WatchJobsRequest(name=name, namespace=namespace, living=living, details=details)
+    request = wire.WatchJobsRequest(name=name, namespace=namespace, active_only=active_only, details=details)
     return _call_streaming("WatchJobs", request, wire.JobChange, server)
 
 
@@ -153,7 +155,7 @@ def cancel_job(
 ) -> wire.CancelJobResponse:
     """End a job: Flyte receives a permanent failure with the reason and starts no other attempt."""
     request = wire.CancelJobRequest(name=name, namespace=namespace, reason=reason)
-    return _call_unary("CancelJob", request, wire.CancelJobResponse, server)
+    return _call_unary(_JOBS, "CancelJob", request, wire.CancelJobResponse, server)
 
 
 def check_health(service: str = "", *, server: Address = None) -> str:
@@ -180,12 +182,12 @@ def check_health(service: str = "", *, server: Address = None) -> str:
 
 def list_nodes(*, server: Address = None) -> list[wire.Node]:
     """Return the nodes of an embedded cluster."""
-    return list(_call_unary("ListNodes", wire.ListNodesRequest(), wire.ListNodesResponse, server).nodes)
+    return list(_call_nodes("ListNodes", wire.ListNodesRequest(), wire.ListNodesResponse, server).nodes)
 
 
-def lose_node(name: str, *, server: Address = None) -> wire.Node:
+def fail_node(name: str, *, server: Address = None) -> wire.Node:
     """Kill all processes of a node, as in a power failure."""
-    return _set_node_state(name, wire.NODE_STATE_LOST, server)
+    return _set_node_state(name, wire.NODE_STATE_NOT_READY, server)
 
 
 def drain_node(name: str, *, server: Address = None) -> wire.Node:
@@ -199,16 +201,23 @@ def restore_node(name: str, *, server: Address = None) -> wire.Node:
 
 
 def _set_node_state(name: str, state: "wire.NodeState", server: Address) -> wire.Node:
-    return _call_unary("SetNode", wire.SetNodeRequest(name=name, state=state), wire.Node, server)
+    return _call_nodes("SetNodeState", wire.SetNodeStateRequest(name=name, state=state), wire.Node, server)
 
 
 # ---- calls
 
 
-def _call_unary(method: str, request: Message, answer: type[Answer], server: Address) -> Answer:
+def _call_nodes(method: str, request: Message, answer: type[Answer], server: Address) -> Answer:
+    try:
+        return _call_unary(_NODES, method, request, answer, server)
+    except MethodNotFound as error:
+        raise RequestFailed("only an embedded cluster can list, fail, drain or restore nodes") from error
+
+
+def _call_unary(service: str, method: str, request: Message, answer: type[Answer], server: Address) -> Answer:
     with open_channel(server) as (channel, metadata):
         call = channel.unary_unary(
-            f"/{_SERVICE}/{method}",
+            f"/{service}/{method}",
             request_serializer=_serialize,
             response_deserializer=answer.FromString,
         )
@@ -221,7 +230,7 @@ def _call_streaming(
 ) -> Generator[Answer, None, None]:
     with open_channel(server) as (channel, metadata):
         call: Any = channel.unary_stream(
-            f"/{_SERVICE}/{method}",
+            f"/{_JOBS}/{method}",
             request_serializer=_serialize,
             response_deserializer=answer.FromString,
         )(request, metadata=metadata)

@@ -69,6 +69,10 @@ class TokenRejected(RequestFailed):
     """The error that the server does not accept the token, or that the token is malformed."""
 
 
+class MethodNotFound(RequestFailed):
+    """The error that the server does not have the method."""
+
+
 class NotFound(RequestFailed):
     """The error that no job has the name; the message contains similar names."""
 
@@ -215,7 +219,7 @@ def _explain(error: "grpc.RpcError", found: Server) -> RequestFailed:
     if code == "UNAVAILABLE" and (reason := _explain_connection(found, details)):
         return ServerNotFound(reason)
     if code == "UNIMPLEMENTED" and details == _NO_METHOD:
-        return RequestFailed(
+        return MethodNotFound(
             f"the server at {endpoint} does not support this call; is it of another release?"
         )
     if code == "NOT_FOUND":

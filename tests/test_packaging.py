@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("backend_plugin", "flytekitplugins", "kfpytorch_common", "kfpytorch_idl")
-WIRE = ("envelope", "job_ref", "people", "pods", "task")
+WIRE = ("envelope", "job_ref", "job_service", "pods", "task")
 DATA = {"py.typed", *(f"{name}_pb2.pyi" for name in WIRE), *(f"{name}.proto" for name in WIRE)}
 UV = Path(sysconfig.get_path("scripts")) / "uv"
 

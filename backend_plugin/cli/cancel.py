@@ -34,7 +34,7 @@ def command(**said: Any) -> None:
         )
         if said["output"] == "json":
             click.echo(msgspec.json.format(json_lines.encode_json(asking.encode_message(done)), indent=2))
-        elif done.was_over:
-            click.echo(f"{done.job.name} has ended already: {done.job.flyte.phase}")
+        elif done.already_finished:
+            click.echo(f"{done.job.name} has ended already: {done.job.verdict.phase}")
         else:
-            click.echo(f"{done.job.name} is cancelled: {done.job.flyte.phase}; it was {done.phase_before}")
+            click.echo(f"{done.job.name} is cancelled: {done.job.verdict.phase}; it was {done.phase_before}")

@@ -10,7 +10,7 @@ from backend_plugin.cli import asking, job_table, tables
 from backend_plugin.core import printable
 
 if TYPE_CHECKING:
-    from kfpytorch_idl.v1 import people_pb2 as wire
+    from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 _HELP: Final = """Print one job in full: its state, its replicas and its last events.
 
@@ -47,7 +47,7 @@ def _print_job(job: "wire.Job", form: str) -> None:
         "\n".join(
             [
                 *_format_head(job, now),
-                *_format_verdict(job.flyte),
+                *_format_verdict(job.verdict),
                 "",
                 *_format_replicas(job),
                 *_format_events(job),
@@ -57,12 +57,12 @@ def _print_job(job: "wire.Job", form: str) -> None:
 
 
 def _format_head(job: "wire.Job", now: datetime) -> list[str]:
-    whose = job.origin
+    attempt = job.attempt
     said = [f"{job.namespace}/{job.name}"]
-    if whose.execution:
+    if attempt.execution:
         said.append(
-            f"  {whose.task}, node {whose.node_id} of execution {whose.execution} "
-            f"({whose.project}, {whose.domain}), attempt {whose.attempt}"
+            f"  {attempt.task}, node {attempt.node_id} of execution {attempt.execution} "
+            f"({attempt.project}, {attempt.domain}), attempt {attempt.attempt}"
         )
     ended = tables.get_time(job, "ended")
     times = f"made {tables.format_age(tables.get_time(job, 'created'), now)} ago"
@@ -70,14 +70,14 @@ def _format_head(job: "wire.Job", now: datetime) -> list[str]:
     return said
 
 
-def _format_verdict(flyte: "wire.Verdict") -> list[str]:
-    cause = f", {flyte.cause}" if flyte.cause else ""
-    colour = tables.get_colour(flyte.phase) if tables.is_coloured() else None
-    said = [click.style(f"{flyte.phase} ({flyte.reason}{cause})", fg=colour, bold=True)]
-    said += [f"  {line}" for line in printable.escape(flyte.message).splitlines()]
-    if flyte.phase in ("FAILED", "RETRYABLE_FAILED"):
-        said.append(f"  Flyte {'may try again' if flyte.retry else 'does not try again'}")
-    return [*said, *(printable.escape(f"  {link.name}: {link.uri}") for link in flyte.logs)]
+def _format_verdict(verdict: "wire.Verdict") -> list[str]:
+    cause = f", {verdict.cause}" if verdict.cause else ""
+    colour = tables.get_colour(verdict.phase) if tables.is_coloured() else None
+    said = [click.style(f"{verdict.phase} ({verdict.reason}{cause})", fg=colour, bold=True)]
+    said += [f"  {line}" for line in printable.escape(verdict.message).splitlines()]
+    if verdict.phase in ("FAILED", "RETRYABLE_FAILED"):
+        said.append(f"  Flyte {'may try again' if verdict.retry else 'does not try again'}")
+    return [*said, *(printable.escape(f"  {link.name}: {link.uri}") for link in verdict.logs)]
 
 
 _REPLICA_HEADER: Final = (

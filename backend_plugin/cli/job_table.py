@@ -13,7 +13,7 @@ from backend_plugin import client
 from backend_plugin.cli import asking, json_lines, tables
 
 if TYPE_CHECKING:
-    from kfpytorch_idl.v1 import people_pb2 as wire
+    from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 HEADER: Final = ("NAME", "PHASE", "READY", "AGE", "MESSAGE")
 _FAILED: Final = 1
@@ -33,10 +33,10 @@ def format_row(job: "wire.Job", now: datetime) -> tuple[str, ...]:
     """Return the row of a job."""
     return (
         job.name,
-        job.flyte.phase,
+        job.verdict.phase,
         f"{job.ready}/{job.total}",
         tables.format_age(tables.get_time(job, "created"), now),
-        job.flyte.message,
+        job.verdict.message,
     )
 
 
@@ -54,11 +54,11 @@ def _print_change(change: "wire.JobChange", kind: str, columns: tables.Columns, 
         asking.print_line(columns.format_row((change.gone.name, "-", "-", "-", "is gone")))
 
 
-def print_changes(name: str | None, said: Mapping[str, Any], *, living: bool = False) -> None:
+def print_changes(name: str | None, said: Mapping[str, Any], *, active_only: bool = False) -> None:
     """Print jobs and their changes. The watch of one job ends with the job, and exits with 1 if it failed."""
     last: wire.Job | None = None
     columns = tables.Columns(HEADER)
-    with closing(client.watch_jobs(name, living=living, **build_list_options(said))) as changes:
+    with closing(client.watch_jobs(name, active_only=active_only, **build_list_options(said))) as changes:
         for change in changes:
             if last is None and said["output"] != "json":
                 asking.print_line(columns.format_header())
@@ -66,5 +66,5 @@ def print_changes(name: str | None, said: Mapping[str, Any], *, living: bool = F
             last = getattr(change, kind)
             _print_change(change, kind, columns, said["output"])
     # Only the watch of a single job ends.
-    if last is not None and last.flyte.phase != "SUCCEEDED":
+    if last is not None and last.verdict.phase != "SUCCEEDED":
         sys.exit(_FAILED)

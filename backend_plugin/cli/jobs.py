@@ -10,7 +10,7 @@ from backend_plugin import client
 from backend_plugin.cli import asking, job_table, tables
 
 if TYPE_CHECKING:
-    from kfpytorch_idl.v1 import people_pb2 as wire
+    from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 _HELP: Final = """Print the jobs of a server with their state, the newest first.
 
@@ -30,9 +30,9 @@ def command(**said: Any) -> None:
     """Run ``kfpytorch jobs``."""
     with asking.exit_on_error():
         if said["watch"]:
-            job_table.print_changes(None, said, living=said["active"])
+            job_table.print_changes(None, said, active_only=said["active"])
         else:
-            jobs = client.list_jobs(living=said["active"], **job_table.build_list_options(said))
+            jobs = client.list_jobs(active_only=said["active"], **job_table.build_list_options(said))
             _print_jobs(jobs, said["output"])
 
 

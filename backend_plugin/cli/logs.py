@@ -13,7 +13,7 @@ from backend_plugin.cli import asking, tables
 from kfpytorch_common.output_lines import format_plain
 
 if TYPE_CHECKING:
-    from kfpytorch_idl.v1 import people_pb2 as wire
+    from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 _HELP: Final = """Print the output of the replicas of JOB, ordered by time.
 

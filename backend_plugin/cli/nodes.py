@@ -10,7 +10,7 @@ from backend_plugin import client
 from backend_plugin.cli import asking, json_lines, tables
 
 if TYPE_CHECKING:
-    from kfpytorch_idl.v1 import people_pb2 as wire
+    from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 _HELP: Final = """Print the nodes of an embedded cluster, or let one fail, drain or restore it.
 
@@ -21,7 +21,7 @@ the node accepts no new pods.
   $ kfpytorch nodes
   $ kfpytorch nodes drain node-1
 """
-_CHANGES: Final = {"fail": client.lose_node, "drain": client.drain_node, "restore": client.restore_node}
+_CHANGES: Final = {"fail": client.fail_node, "drain": client.drain_node, "restore": client.restore_node}
 _HEADER: Final = ("NAME", "STATE", "CPU", "MEMORY", "GPU", "PODS")
 _RESOURCES: Final = ("cpu", "memory", "nvidia.com/gpu")
 

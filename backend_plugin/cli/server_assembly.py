@@ -39,11 +39,11 @@ from backend_plugin.shell.verdicts import VerdictStore
 _SERVICES: Final = {
     server.FLYTE: "flyteidl.service.agent_pb2",
     "flyteidl.service.AgentMetadataService": "flyteidl.service.agent_pb2",
-    job_service.SERVICE: "kfpytorch_idl.v1.people_pb2",
+    job_service.JOB_SERVICE: "kfpytorch_idl.v1.job_service_pb2",
     "grpc.health.v1.Health": "grpc_health.v1.health_pb2",
 }
 # A separate limit, so that calls of users and tools do not block calls of Flyte.
-_PEOPLE_AT_ONCE: Final = 64
+_USER_CALLS_AT_ONCE: Final = 64
 _OPERATIONS: Final = (
     *("await_removal", "clean_up", "confirm_deleted", "create_companions", "delete_companions"),
     *("delete_job", "fetch_job", "read_outputs", "record_event"),
@@ -60,7 +60,9 @@ class ServerParts:
     """The parts of a server, without its port."""
 
     tasks: connector_service.ConnectorService
-    people: job_service.JobService
+    jobs: job_service.JobService
+    nodes: job_service.NodeService | None
+    """None unless the cluster is embedded."""
     cache: Cache
     keeper: Reconciler
     orders: BackgroundOperations
@@ -113,18 +115,23 @@ def assemble_server(here: OpenedCluster, said: ServerSettings) -> ServerParts:
             asked=orphans.mark_in_use if orphans else lambda _: None,
         )
     )
-    asked = job_service.JobService(
+    jobs = job_service.JobService(
         cache=cache,
         judge=judge,
         cluster=cluster,
         verdicts=VerdictStore(cluster, metrics),
-        nodes=here.nodes,
         serves=allowed.is_served,
+    )
+    nodes = (
+        None
+        if here.nodes is None
+        else job_service.NodeService(cache=cache, nodes=here.nodes, serves=allowed.is_served)
     )
     _set_gauges(metrics, here, cache, orders)
     return ServerParts(
         tasks=tasks,
-        people=asked,
+        jobs=jobs,
+        nodes=nodes,
         cache=cache,
         keeper=keeper,
         orders=orders,
@@ -189,8 +196,11 @@ def build_middleware(parts: ServerParts, said: ServerSettings, token: str) -> Se
         parts.metrics,
         client_names=names,
     )
-    theirs = (job_service.build_handler(parts.people), Reflection(_SERVICES))
-    others = RpcMiddleware(theirs, _PEOPLE_AT_ONCE, secret, parts.metrics, client_names=names)
+    services = dict(_SERVICES)
+    if parts.nodes is not None:
+        services[job_service.NODE_SERVICE] = services[job_service.JOB_SERVICE]
+    theirs = (*job_service.build_handlers(parts.jobs, parts.nodes), Reflection(services))
+    others = RpcMiddleware(theirs, _USER_CALLS_AT_ONCE, secret, parts.metrics, client_names=names)
     parts.metrics.running.ask = lambda: {("flyte",): flytes.running, ("jobs",): others.running}
     parts.metrics.streams.ask = lambda: {("flyte",): flytes.streaming, ("jobs",): others.streaming}
     return flytes, others

@@ -22,7 +22,7 @@ _COLOURS: Final[Mapping[str, str]] = {
     "Succeeded": "green",
     "Failed": "red",
     "Running": "cyan",
-    "lost": "red",
+    "not_ready": "red",
     "drained": "yellow",
     "ready": "green",
 }

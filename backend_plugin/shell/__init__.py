@@ -7,6 +7,6 @@ service: the API that Flyte calls. allowed: the allowlist. judge, answers: verdi
 cluster: the interface to a cluster. cache: the last received state of a cluster.
 keeper, orders, endings: work outside requests.
 outcome, stores, prefixes: task outputs, object stores, and the prefixes that may be read.
-people, people_records, people_watch: the job service. job_logs, log_merge: merged logs of several replicas.
+job_service, job_encoding, job_watch: the job service. job_logs, log_merge: merged logs of several replicas.
 discovery: the file by which commands find a server. whose: log fields.
 """

@@ -11,7 +11,7 @@ from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, i
 from backend_plugin.core.reading import get_mapping, get_text, get_text_map
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Verdict
-from kfpytorch_idl.v1 import people_pb2 as wire
+from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # More than a screen of events is not useful.
@@ -25,12 +25,12 @@ def encode_summary(job: Job, verdict: Verdict) -> wire.Job:
         namespace=job.namespace,
         name=job.name,
         uid=job.uid,
-        origin=_encode_origin(job),
+        attempt=_encode_attempt(job),
         created=_encode_time(job.created),
         ended=_encode_time(_find_end_time(job)),
         total=job.replicas,
         ready=ready if isinstance(ready, int) else 0,
-        flyte=_encode_verdict(verdict),
+        verdict=_encode_verdict(verdict),
     )
 
 
@@ -45,13 +45,13 @@ def encode_job(job: Job, observed: Observed, verdict: Verdict) -> wire.Job:
     return message
 
 
-def _encode_origin(job: Job) -> wire.Origin:
+def _encode_attempt(job: Job) -> wire.Attempt:
     said = task_annotation.read(job.annotations, job.namespace)
     prefix = job.annotations.get(names.OUTPUT_PREFIX, "")
     if said is None:
-        return wire.Origin(output_prefix=prefix)
+        return wire.Attempt(output_prefix=prefix)
     run = said.run
-    return wire.Origin(
+    return wire.Attempt(
         project=run.project,
         domain=run.domain,
         execution=run.execution,
@@ -141,7 +141,7 @@ def _get_node_state(manifest: Manifest) -> wire.NodeState:
     if any(
         each.type == "Ready" and not each.true for each in read_conditions(get_mapping(manifest, "status"))
     ):
-        return wire.NODE_STATE_LOST
+        return wire.NODE_STATE_NOT_READY
     unschedulable = get_mapping(manifest, "spec").get("unschedulable") is True
     return wire.NODE_STATE_DRAINED if unschedulable else wire.NODE_STATE_READY
 

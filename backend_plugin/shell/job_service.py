@@ -1,4 +1,4 @@
-"""The gRPC job service behind the user commands: `kfpytorch_idl.v1.People`.
+"""The gRPC services behind the user commands: `kfpytorch_idl.v1.JobService` and `NodeService`.
 
 Jobs are read from the cache; logs and changes go to the cluster.
 """
@@ -24,15 +24,12 @@ from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, build_job_name
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.verdicts import VerdictStore
-from kfpytorch_idl.v1 import people_pb2 as wire
+from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 log = logging.getLogger(__name__)
 
-SERVICE: Final = wire.DESCRIPTOR.services_by_name["People"].full_name
-
-
-class OperationNotSupported(BackendError):
-    """The cluster does not support this operation."""
+JOB_SERVICE: Final = wire.DESCRIPTOR.services_by_name["JobService"].full_name
+NODE_SERVICE: Final = wire.DESCRIPTOR.services_by_name["NodeService"].full_name
 
 
 class NodeOperations(Protocol):
@@ -59,8 +56,6 @@ class JobService:
     judge: Judge
     cluster: Cluster
     verdicts: VerdictStore
-    nodes: NodeOperations | None = None
-    """None unless the cluster is embedded."""
     serves: Callable[[str], bool] = lambda _: True
     """True for the namespaces whose jobs are visible."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -75,7 +70,9 @@ class JobService:
         tell = self._encode_job if request.details else self._encode_summary
         async for jobs in job_watch.iter_batches(self.turn, newest_first, tell):
             yield wire.ListJobsResponse(
-                jobs=[job for job in jobs if not request.living or job.flyte.phase not in job_watch.ENDS]
+                jobs=[
+                    job for job in jobs if not request.active_only or job.verdict.phase not in job_watch.ENDS
+                ]
             )
 
     async def get_job(self, request: wire.GetJobRequest) -> wire.Job:
@@ -91,7 +88,7 @@ class JobService:
                 cache=self.cache,
                 belongs=lambda entry: self._is_selected(entry, request),
                 tell=self._encode_job if request.details else self._encode_summary,
-                living=request.living,
+                active_only=request.active_only,
                 turn=self.turn,
             )
             changes = job_watch.watch_all_jobs(watched)
@@ -124,9 +121,9 @@ class JobService:
         now, before = self.judge.now(), self._encode_job(entry)
         duties = cleanup.plan_cancellation(entry.get_observed_state(), request.reason, now)
         name = build_job_name(job)
-        phase = before.flyte.phase
+        phase = before.verdict.phase
         if duties.patch is None or not await self.verdicts.store(name, duties.patch, awaited=True):
-            return wire.CancelJobResponse(job=before, was_over=True, phase_before=phase)
+            return wire.CancelJobResponse(job=before, already_finished=True, phase_before=phase)
         verdict = cleanup.build_cancellation(request.reason)
         # The operator's own event names the deadline with which the job is ended.
         try:
@@ -138,28 +135,6 @@ class JobService:
         # The watch has perhaps not delivered the patched job.
         after = job_encoding.encode_job(job, entry.get_observed_state(), verdict)
         return wire.CancelJobResponse(job=after, phase_before=phase)
-
-    async def list_nodes(self, request: wire.ListNodesRequest) -> wire.ListNodesResponse:  # noqa: ARG002
-        """Return the nodes of an embedded cluster."""
-        return wire.ListNodesResponse(
-            nodes=[self._encode_node(each) for each in await self._require_nodes().list_nodes()]
-        )
-
-    async def set_node(self, request: wire.SetNodeRequest) -> wire.Node:
-        """Fail, drain or restore a node."""
-        nodes = self._require_nodes()
-        change = {
-            wire.NODE_STATE_LOST: nodes.fail_node,
-            wire.NODE_STATE_DRAINED: nodes.drain_node,
-            wire.NODE_STATE_READY: nodes.restore_node,
-        }.get(request.state)
-        if change is None:
-            raise RequestRejected(
-                HTTPStatus.BAD_REQUEST, "BadRequest", "a node can only become lost, drained or ready"
-            )
-        await change(request.name)
-        made = [self._encode_node(each) for each in await nodes.list_nodes()]
-        return next(node for node in made if node.name == request.name)
 
     # ---- helpers
 
@@ -176,11 +151,6 @@ class JobService:
         there = entry.job is not None and entry.gone is None and self.serves(entry.namespace)
         return there and (not request.HasField("namespace") or entry.namespace == request.namespace)
 
-    def _require_nodes(self) -> NodeOperations:
-        if self.nodes is None:
-            raise OperationNotSupported("only an embedded cluster can fail, drain or restore nodes")
-        return self.nodes
-
     def _encode_summary(self, entry: CachedJob) -> wire.Job:
         return job_encoding.encode_summary(_require_job(entry), self.judge.judge_entry(entry))
 
@@ -189,14 +159,45 @@ class JobService:
             _require_job(entry), entry.get_observed_state(), self.judge.judge_entry(entry)
         )
 
+    def _is_finished(self, entry: CachedJob) -> bool:
+        forgotten = self.cache.get(entry.key) is not entry
+        return forgotten or self.judge.judge_entry(entry).phase.is_terminal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeService:
+    """The calls of the node service."""
+
+    cache: Cache
+    nodes: NodeOperations
+    serves: Callable[[str], bool] = lambda _: True
+    """True for the namespaces whose pods are visible."""
+
+    async def list_nodes(self, request: wire.ListNodesRequest) -> wire.ListNodesResponse:  # noqa: ARG002
+        """Return the nodes of the cluster."""
+        return wire.ListNodesResponse(
+            nodes=[self._encode_node(each) for each in await self.nodes.list_nodes()]
+        )
+
+    async def set_node_state(self, request: wire.SetNodeStateRequest) -> wire.Node:
+        """Fail, drain or restore a node."""
+        change = {
+            wire.NODE_STATE_NOT_READY: self.nodes.fail_node,
+            wire.NODE_STATE_DRAINED: self.nodes.drain_node,
+            wire.NODE_STATE_READY: self.nodes.restore_node,
+        }.get(request.state)
+        if change is None:
+            raise RequestRejected(
+                HTTPStatus.BAD_REQUEST, "BadRequest", "the state must be NOT_READY, DRAINED or READY"
+            )
+        await change(request.name)
+        made = [self._encode_node(each) for each in await self.nodes.list_nodes()]
+        return next(node for node in made if node.name == request.name)
+
     def _encode_node(self, manifest: Manifest) -> wire.Node:
         shown = [entry for entry in self.cache if self.serves(entry.namespace)]
         pods = [(entry.namespace, pod) for entry in shown for pod in entry.pods]
         return job_encoding.encode_node(manifest, pods)
-
-    def _is_finished(self, entry: CachedJob) -> bool:
-        forgotten = self.cache.get(entry.key) is not entry
-        return forgotten or self.judge.judge_entry(entry).phase.is_terminal
 
 
 def _require_job(entry: CachedJob) -> Job:
@@ -211,18 +212,23 @@ _Answer = TypeVar("_Answer", bound=Message)
 _Context = grpc.aio.ServicerContext
 
 
-def build_handler(people: JobService) -> "grpc.GenericRpcHandler[Any, Any]":
-    """Return the service for `grpc.aio.Server.add_generic_rpc_handlers`."""
-    methods = {
-        "ListJobs": _build_stream_handler(people.list_jobs, wire.ListJobsRequest),
-        "GetJob": _build_unary_handler(people.get_job, wire.GetJobRequest),
-        "WatchJobs": _build_stream_handler(people.watch_jobs, wire.WatchJobsRequest),
-        "ReadLogs": _build_stream_handler(people.read_logs, wire.ReadLogsRequest),
-        "CancelJob": _build_unary_handler(people.cancel_job, wire.CancelJobRequest),
-        "ListNodes": _build_unary_handler(people.list_nodes, wire.ListNodesRequest),
-        "SetNode": _build_unary_handler(people.set_node, wire.SetNodeRequest),
+def build_handlers(jobs: JobService, nodes: NodeService | None) -> "list[grpc.GenericRpcHandler[Any, Any]]":
+    """Return the services for `grpc.aio.Server.add_generic_rpc_handlers`; without `nodes`, only jobs."""
+    job_methods = {
+        "ListJobs": _build_stream_handler(jobs.list_jobs, wire.ListJobsRequest),
+        "GetJob": _build_unary_handler(jobs.get_job, wire.GetJobRequest),
+        "WatchJobs": _build_stream_handler(jobs.watch_jobs, wire.WatchJobsRequest),
+        "ReadLogs": _build_stream_handler(jobs.read_logs, wire.ReadLogsRequest),
+        "CancelJob": _build_unary_handler(jobs.cancel_job, wire.CancelJobRequest),
     }
-    return grpc.method_handlers_generic_handler(SERVICE, methods)
+    handlers = [grpc.method_handlers_generic_handler(JOB_SERVICE, job_methods)]
+    if nodes is not None:
+        node_methods = {
+            "ListNodes": _build_unary_handler(nodes.list_nodes, wire.ListNodesRequest),
+            "SetNodeState": _build_unary_handler(nodes.set_node_state, wire.SetNodeStateRequest),
+        }
+        handlers.append(grpc.method_handlers_generic_handler(NODE_SERVICE, node_methods))
+    return handlers
 
 
 def _build_unary_handler(
@@ -265,7 +271,6 @@ _CODES: Final[Mapping[type[BackendError], grpc.StatusCode]] = {
     job_lookup.JobNotFound: grpc.StatusCode.NOT_FOUND,
     job_lookup.AmbiguousJob: grpc.StatusCode.INVALID_ARGUMENT,
     job_lookup.RankNotFound: grpc.StatusCode.INVALID_ARGUMENT,
-    OperationNotSupported: grpc.StatusCode.UNIMPLEMENTED,
     RequestRejected: grpc.StatusCode.FAILED_PRECONDITION,
     ClusterUnavailable: grpc.StatusCode.UNAVAILABLE,
 }

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, TypeVar
 from backend_plugin.core.verdict import Phase
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob, Key
-from kfpytorch_idl.v1 import people_pb2 as wire
+from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 # Seconds between batches; changes within this time are merged, as users read no faster.
 _PAUSE: Final = 0.2
@@ -45,7 +45,7 @@ class JobWatch:
     belongs: Callable[[CachedJob], bool]
     tell: Tell
     """Encodes one job."""
-    living: bool
+    active_only: bool
     """Leave out jobs that had ended before the watch started."""
     turn: asyncio.Lock
     """A lock that all watches share, so that they alternate."""
@@ -86,7 +86,7 @@ async def watch_one_job(entry: CachedJob, cache: Cache, tell: Tell) -> AsyncGene
             if job != last:
                 yield wire.JobChange(job=job)
                 last = job
-            if job.flyte.phase in ENDS:
+            if job.verdict.phase in ENDS:
                 return
         await asyncio.sleep(_PAUSE)
     yield wire.JobChange(gone=wire.Job(namespace=entry.namespace, name=entry.name))
@@ -99,7 +99,7 @@ def _find_change(watched: JobWatch, key: Key, told: dict[Key, wire.Job]) -> wire
         told.pop(key, None)
         return wire.JobChange(gone=wire.Job(namespace=key[0], name=key[1])) if last is not None else None
     job = watched.tell(entry)
-    if job == last or (last is None and watched.living and job.flyte.phase in ENDS):
+    if job == last or (last is None and watched.active_only and job.verdict.phase in ENDS):
         return None
     told[key] = job
     return wire.JobChange(job=job)
@@ -109,7 +109,7 @@ async def _mark_active_changed(changed: set[Key], told: dict[Key, wire.Job]) -> 
     """Periodically mark jobs that have not ended as changed, because time alone can change them."""
     while True:
         await asyncio.sleep(_LOOK_AGAIN)
-        changed |= {key for key, job in told.items() if job.flyte.phase not in ENDS}
+        changed |= {key for key, job in told.items() if job.verdict.phase not in ENDS}
 
 
 async def _wait_for_changes(changed: set[Key]) -> list[Key]:

@@ -196,11 +196,14 @@ def test_a_caller_without_credentials_gets_nothing(installed: Installed, tmp_pat
             for method, request in reads.items()
         }
         assert codes == dict.fromkeys(reads, grpc.StatusCode.PERMISSION_DENIED)
-        commands = ("ListJobs", "GetJob", "WatchJobs", "ReadLogs", "CancelJob", "ListNodes", "SetNode")
-        codes = {
-            method: status_of(channel.unary_stream(f"/{job_service.SERVICE}/{method}")(b"", timeout=60))
-            for method in commands
-        }
+        commands = (
+            *(
+                f"/{job_service.JOB_SERVICE}/{method}"
+                for method in ("ListJobs", "GetJob", "WatchJobs", "ReadLogs", "CancelJob")
+            ),
+            *(f"/{job_service.NODE_SERVICE}/{method}" for method in ("ListNodes", "SetNodeState")),
+        )
+        codes = {method: status_of(channel.unary_stream(method)(b"", timeout=60)) for method in commands}
         assert codes == dict.fromkeys(commands, grpc.StatusCode.UNAUTHENTICATED)
         create = channel.unary_unary(flyte + "CreateTask")
         get = channel.unary_unary(flyte + "GetTask")

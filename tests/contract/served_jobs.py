@@ -83,7 +83,9 @@ class FewNodes:
                 "spec": {"unschedulable": True} if state == "drained" else {},
                 "status": {
                     "allocatable": {"cpu": "2", "memory": "4Gi"},
-                    "conditions": [{"type": "Ready", "status": "Unknown" if state == "lost" else "True"}],
+                    "conditions": [
+                        {"type": "Ready", "status": "Unknown" if state == "not_ready" else "True"}
+                    ],
                 },
             }
             for name, state in self.states.items()
@@ -95,7 +97,7 @@ class FewNodes:
         self.states[name] = state
 
     async def fail_node(self, node: str) -> None:
-        self._set(node, "lost")
+        self._set(node, "not_ready")
 
     async def drain_node(self, node: str) -> None:
         self._set(node, "drained")
@@ -199,7 +201,7 @@ class ServedJobs:
 
 
 @contextmanager
-def serving_people(
+def serving_jobs(
     *,
     token: str | None = None,
     nodes: FewNodes | None = None,
@@ -214,18 +216,15 @@ def serving_people(
     async def started() -> tuple[grpc.aio.Server, int, asyncio.Task[None]]:
         cache = Cache(lambda: NOW)
         judge = Judge(settings=settings.read({}), now=lambda: NOW)
-        handler = job_service.build_handler(
+        handlers = job_service.build_handlers(
             job_service.JobService(
-                cache=cache,
-                judge=judge,
-                cluster=cluster,
-                verdicts=VerdictStore(cluster, Metrics()),
-                nodes=nodes,
-            )
+                cache=cache, judge=judge, cluster=cluster, verdicts=VerdictStore(cluster, Metrics())
+            ),
+            job_service.NodeService(cache=cache, nodes=nodes) if nodes else None,
         )
         server = grpc.aio.server()
         server.add_generic_rpc_handlers(
-            (RpcMiddleware([handler], 100, Token.from_secret(token) if token else None, streams=streams),)
+            (RpcMiddleware(handlers, 100, Token.from_secret(token) if token else None, streams=streams),)
         )
         port = (
             server.add_secure_port("127.0.0.1:0", credentials)

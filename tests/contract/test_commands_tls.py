@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from certificates import Authority
 from click.testing import CliRunner, Result
-from served_jobs import FewNodes, a_job, serving_people
+from served_jobs import FewNodes, a_job, serving_jobs
 
 from backend_plugin import client
 from backend_plugin.cli.commands import COMMANDS, kfpytorch
@@ -53,7 +53,7 @@ def serve(folder: Path) -> Iterator[Port]:
             )
             OURS.issue("server", said.certificate, said.key, age)
             served = stack.enter_context(
-                serving_people(
+                serving_jobs(
                     token=token,
                     nodes=FewNodes("node-0"),
                     credentials=build_server_credentials(said) if tls else None,

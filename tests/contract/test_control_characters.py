@@ -21,7 +21,7 @@ from backend_plugin.core.errors import Problem, RequestRejected
 from backend_plugin.core.observed import Event
 from backend_plugin.shell import job_encoding, logging_setup
 from backend_plugin.shell.cluster import ClusterUnavailable
-from kfpytorch_idl.v1 import people_pb2 as wire
+from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 EVIL = "\x1b[31mred\x9b0m \u202egnp.exe\u202c \u2028next\x00"
 SHOWN = r"\x1b[31mred\x9b0m \u202egnp.exe\u202c \u2028next\x00"
@@ -97,9 +97,9 @@ def table() -> str:
 
 
 def one_job() -> str:
-    job = wire.Job(name="j", flyte=wire.Verdict(phase="FAILED", message=EVIL))
+    job = wire.Job(name="j", verdict=wire.Verdict(phase="FAILED", message=EVIL))
     job.events.add(reason="R", message=EVIL)
-    return "\n".join([*describe._format_verdict(job.flyte), *describe._format_events(job)])
+    return "\n".join([*describe._format_verdict(job.verdict), *describe._format_events(job)])
 
 
 @pytest.mark.parametrize("shown", [table, one_job], ids=["a table", "a job"])

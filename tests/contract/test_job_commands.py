@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from served_jobs import NAMESPACE, FewNodes, ServedJobs, a_job, a_pod, format_time, serving_people, status
+from served_jobs import NAMESPACE, FewNodes, ServedJobs, a_job, a_pod, format_time, serving_jobs, status
 
 from backend_plugin import client
 from backend_plugin.cli.commands import kfpytorch
@@ -36,7 +36,7 @@ WAITING = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ServedJobs]:
     monkeypatch.setenv(server_file.STATE, str(tmp_path))
-    with serving_people(nodes=FewNodes("node-0", "node-1")) as served:
+    with serving_jobs(nodes=FewNodes("node-0", "node-1")) as served:
         served.apply(
             a_job("f1-n0-0-aaa", "Running", made=0),
             a_pod("f1-n0-0-aaa", "master-0"),
@@ -99,7 +99,7 @@ def test_a_job_in_full_has_replicas_events_and_what_flyte_is_told(served: Served
 
 def test_a_job_as_json_has_every_field_and_null_where_nothing_is_said(served: ServedJobs) -> None:
     job = records("describe", "f1")
-    assert (job["name"], job["flyte"]["phase"], job["flyte"]["cause"]) == ("f1-n0-0-aaa", "RUNNING", None)
+    assert (job["name"], job["verdict"]["phase"], job["verdict"]["cause"]) == ("f1-n0-0-aaa", "RUNNING", None)
     assert (job["created"], job["ended"]) == ("2026-01-01T00:00:00Z", None)
     assert [(each["role"], each["restarts"], each["exit_code"]) for each in job["replicas"]] == [
         ("master", 0, None),
@@ -127,8 +127,8 @@ def test_watching_one_job_ends_with_it_and_says_how(served: ServedJobs) -> None:
     first = json.loads(watching.stdout.readline())
     served.do(lambda: served.cluster.status("f1-n0-0-aaa", status("Created", "Running", "Succeeded")))
     rest = [json.loads(line) for line in watching.communicate()[0].splitlines()]
-    assert (first["change"], first["flyte"]["phase"]) == ("job", "RUNNING")
-    assert (rest[-1]["flyte"]["phase"], watching.returncode) == ("SUCCEEDED", 0)
+    assert (first["change"], first["verdict"]["phase"]) == ("job", "RUNNING")
+    assert (rest[-1]["verdict"]["phase"], watching.returncode) == ("SUCCEEDED", 0)
     failed = typed("describe", "f2", "--watch")
     assert (failed.exit_code, failed.stdout.count("FAILED")) == (1, 1)
 
@@ -214,7 +214,7 @@ def test_a_server_that_goes_away_while_it_is_read_is_said_to_be_gone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(server_file.STATE, str(tmp_path))
-    with serving_people() as served:
+    with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
         following = command("logs", "-f", "f1", served=served)
@@ -232,14 +232,14 @@ def test_cancel_says_what_it_has_done(served: ServedJobs) -> None:
         printed("cancel", "f1", "--reason", "no use") == "f1-n0-0-aaa is cancelled: FAILED; it was RUNNING\n"
     )
     assert printed("cancel", "f2") == "f2-n0-0-bbb has ended already: FAILED\n"
-    assert records("describe", "f1")["flyte"]["message"].endswith("`kfpytorch cancel`: no use")
-    assert records("cancel", "f2")["was_over"] is True
+    assert records("describe", "f1")["verdict"]["message"].endswith("`kfpytorch cancel`: no use")
+    assert records("cancel", "f2")["already_finished"] is True
 
 
 def test_cancel_as_json_has_the_phase_after_it(served: ServedJobs) -> None:
     done = records("cancel", "f1", "--reason", "no use")
-    assert (done["phase_before"], done["was_over"]) == ("RUNNING", False)
-    assert (done["job"]["flyte"]["phase"], done["job"]["flyte"]["reason"]) == ("FAILED", "Cancelled")
+    assert (done["phase_before"], done["already_finished"]) == ("RUNNING", False)
+    assert (done["job"]["verdict"]["phase"], done["job"]["verdict"]["reason"]) == ("FAILED", "Cancelled")
     assert [each["role"] for each in done["job"]["replicas"]] == ["master", "worker"]
     (event,) = [each for each in records("describe", "f1")["events"] if each["kind"] == "PyTorchJob"]
     assert (event["reason"], event["message"]) == (

@@ -16,7 +16,7 @@ from served_jobs import (
     a_job,
     a_pod,
     format_time,
-    serving_people,
+    serving_jobs,
     status,
 )
 
@@ -39,7 +39,7 @@ EXITED = {
 @pytest.fixture(scope="module")
 def served() -> Iterator[ServedJobs]:
     """A server that no test changes."""
-    with serving_people() as served:
+    with serving_jobs() as served:
         served.apply(
             a_job("f1-n0-0-aaa", "Running", made=0),
             a_pod("f1-n0-0-aaa", "master-0"),
@@ -59,7 +59,7 @@ def served() -> Iterator[ServedJobs]:
 
 def test_jobs_are_listed_the_newest_first_with_the_phase_that_flyte_is_told(served: ServedJobs) -> None:
     jobs = client.list_jobs(server=served.endpoint)
-    assert [(job.name, job.flyte.phase, job.ready, job.total) for job in jobs] == [
+    assert [(job.name, job.verdict.phase, job.ready, job.total) for job in jobs] == [
         ("h-n0-0-fff", "INITIALIZING", 0, 3),
         ("g-n1-0-eee", "INITIALIZING", 0, 2),
         ("g-n0-0-ddd", "INITIALIZING", 0, 2),
@@ -70,7 +70,9 @@ def test_jobs_are_listed_the_newest_first_with_the_phase_that_flyte_is_told(serv
 
 
 def test_a_list_may_leave_out_namespaces_and_what_has_ended(served: ServedJobs) -> None:
-    names = [job.name for job in client.list_jobs(namespace=NAMESPACE, living=True, server=served.endpoint)]
+    names = [
+        job.name for job in client.list_jobs(namespace=NAMESPACE, active_only=True, server=served.endpoint)
+    ]
     assert names == ["g-n1-0-eee", "g-n0-0-ddd", "f1-n0-0-aaa"]
 
 
@@ -83,9 +85,9 @@ def test_a_job_in_full_says_how_each_replica_ended_and_what_flyte_is_told(served
         "2026-01-01T00:00:05Z",
         "2026-01-01T00:00:50Z",
     )
-    assert (job.flyte.phase, job.flyte.cause, job.flyte.retry) == ("FAILED", "user-error", False)
-    assert job.flyte.message.startswith("worker-0 failed: ")
-    assert (job.origin.execution, job.origin.attempt, job.origin.task) == ("f2", 0, "flows.train")
+    assert (job.verdict.phase, job.verdict.cause, job.verdict.retry) == ("FAILED", "user-error", False)
+    assert job.verdict.message.startswith("worker-0 failed: ")
+    assert (job.attempt.execution, job.attempt.attempt, job.attempt.task) == ("f2", 0, "flows.train")
     assert job.ended.ToJsonString() == "2026-01-01T00:01:00Z"
 
 
@@ -121,9 +123,9 @@ def test_who_asks_for_many_is_told_them(served: ServedJobs) -> None:
 
 
 def test_all_jobs_are_watched_as_they_are_then_as_they_change() -> None:
-    with serving_people() as served:
+    with serving_jobs() as served:
         served.apply(a_job("old-n0-0-a", "Running", "Succeeded"), a_job("f1-n0-0-b", made=1))
-        changes = client.watch_jobs(living=True, server=served.endpoint)
+        changes = client.watch_jobs(active_only=True, server=served.endpoint)
         first = next(changes)
         served.apply(a_job("f2-n0-0-c", made=2))
         second = next(changes)
@@ -132,7 +134,7 @@ def test_all_jobs_are_watched_as_they_are_then_as_they_change() -> None:
         served.do(lambda: served.cluster.remove("PyTorchJob", NAMESPACE, "f1-n0-0-b"))
         fourth = next(changes)
         changes.close()
-    assert [(each.job.name, each.job.flyte.phase) for each in (first, second, third)] == [
+    assert [(each.job.name, each.job.verdict.phase) for each in (first, second, third)] == [
         ("f1-n0-0-b", "INITIALIZING"),
         ("f2-n0-0-c", "INITIALIZING"),
         ("f1-n0-0-b", "SUCCEEDED"),
@@ -141,7 +143,7 @@ def test_all_jobs_are_watched_as_they_are_then_as_they_change() -> None:
 
 
 def test_who_finds_too_many_streams_open_is_told_so_and_gets_what_is_no_stream() -> None:
-    with serving_people(streams=1) as served:
+    with serving_jobs(streams=1) as served:
         served.apply(a_job("f1-n0-0-aaa"))
         watching = client.watch_jobs(server=served.endpoint)
         assert next(watching).job.name == "f1-n0-0-aaa"
@@ -152,27 +154,27 @@ def test_who_finds_too_many_streams_open_is_told_so_and_gets_what_is_no_stream()
 
 
 def test_one_job_is_watched_until_it_has_ended() -> None:
-    with serving_people() as served:
+    with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-b"))
         changes = client.watch_jobs("f1", server=served.endpoint)
-        phases = [next(changes).job.flyte.phase]
+        phases = [next(changes).job.verdict.phase]
         served.apply(a_pod("f1-n0-0-b", "worker-0", EXITED, phase="Failed"))
         served.do(lambda: served.cluster.status("f1-n0-0-b", status("Created", "Running", "Failed")))
-        phases += [each.job.flyte.phase for each in changes]
+        phases += [each.job.verdict.phase for each in changes]
     assert (phases[0], phases[-1]) == ("INITIALIZING", "FAILED")
 
 
 def test_the_end_of_a_job_that_is_gone_is_told() -> None:
-    with serving_people() as served:
+    with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-b", "Running"))
         served.do(lambda: served.cluster.remove("PyTorchJob", NAMESPACE, "f1-n0-0-b"))
-        told = [each.job.flyte for each in client.watch_jobs("f1", server=served.endpoint)]
+        told = [each.job.verdict for each in client.watch_jobs("f1", server=served.endpoint)]
         assert client.list_jobs(server=served.endpoint) == []
     assert [(each.phase, each.reason) for each in told] == [("RETRYABLE_FAILED", "JobNotFound")]
 
 
 def test_watching_ends_when_another_job_has_taken_the_name() -> None:
-    with serving_people() as served:
+    with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-b", metadata={"uid": "first"}))
         changes = client.watch_jobs("f1", server=served.endpoint)
         assert next(changes).job.uid == "first"
@@ -188,7 +190,7 @@ def texts(lines: Iterator[object]) -> list[str]:
 
 
 def test_the_lines_of_all_replicas_come_in_the_order_of_their_times() -> None:
-    with serving_people() as served:
+    with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running", workers=2))
         for replica in ("master-0", "worker-0", "worker-1"):
             served.apply(a_pod("f1-n0-0-a", replica))
@@ -207,7 +209,7 @@ def test_the_lines_of_all_replicas_come_in_the_order_of_their_times() -> None:
 
 
 def test_a_replica_keeps_its_own_order_though_its_clock_goes_back() -> None:
-    with serving_people() as served:
+    with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         for second, text in ((5, "a"), (3, "b"), (4, "c")):
             served.cluster.write("f1-n0-0-a-worker-0", second, text)
@@ -230,7 +232,7 @@ def test_a_replica_keeps_its_own_order_though_its_clock_goes_back() -> None:
     ],
 )
 def test_only_what_is_wanted_comes(wanted: client.LogOptions, expected: list[str]) -> None:
-    with serving_people() as served:
+    with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running"))
         served.apply(a_pod("f1-n0-0-a", "master-0"), a_pod("f1-n0-0-a", "worker-0"))
         for number in (1, 2):
@@ -242,7 +244,7 @@ def test_only_what_is_wanted_comes(wanted: client.LogOptions, expected: list[str
 
 def test_a_rank_of_an_elastic_job_is_known_by_its_mark() -> None:
     elastic = {"elasticPolicy": {"minReplicas": 2, "maxReplicas": 2}, "nprocPerNode": "2"}
-    with serving_people() as served:
+    with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running", **elastic))
         served.apply(a_pod("f1-n0-0-a", "master-0"), a_pod("f1-n0-0-a", "worker-0"))
         for place, text in enumerate(("[r2] a", "[r3] b", "of the agent itself", "[r2] c")):
@@ -266,7 +268,7 @@ def test_a_rank_or_replica_that_is_none_is_refused(
 
 
 def test_following_goes_on_over_new_replicas_until_the_job_has_ended() -> None:
-    with serving_people() as served:
+    with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
         lines = client.read_logs("f1", client.LogOptions(follow=True), server=served.endpoint)
@@ -282,7 +284,7 @@ def test_following_goes_on_over_new_replicas_until_the_job_has_ended() -> None:
 
 
 def test_who_stops_following_leaves_nothing_behind() -> None:
-    with serving_people() as served:
+    with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
         lines = client.read_logs("f1", client.LogOptions(follow=True), server=served.endpoint)
@@ -296,7 +298,7 @@ def test_who_stops_following_leaves_nothing_behind() -> None:
 
 
 def test_a_line_without_end_comes_in_pieces_and_very_much_of_it_comes_whole() -> None:
-    with serving_people() as served:
+    with serving_jobs() as served:
         served.apply(
             a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"), a_pod("f1-n0-0-a", "master-0")
         )
@@ -312,7 +314,7 @@ def test_a_line_without_end_comes_in_pieces_and_very_much_of_it_comes_whole() ->
 
 
 def test_a_log_that_breaks_off_says_so() -> None:
-    with serving_people() as served:
+    with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
         served.cluster.torn = True
@@ -324,28 +326,28 @@ def test_a_log_that_breaks_off_says_so() -> None:
 
 
 def test_a_job_that_is_cancelled_says_so_to_flyte_for_good() -> None:
-    with serving_people() as served:
+    with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         done = client.cancel_job("f1", reason="wrong data", server=served.endpoint)
         again = client.cancel_job("f1", server=served.endpoint)
         after = client.get_job("f1", server=served.endpoint)
         policy = served.cluster.objects["PyTorchJob", NAMESPACE, "f1-n0-0-a"]["spec"]["runPolicy"]
-    assert (done.phase_before, done.was_over, again.was_over) == ("RUNNING", False, True)
-    assert done.job.flyte == after.flyte
-    assert (after.flyte.phase, after.flyte.reason, after.flyte.retry) == ("FAILED", "Cancelled", False)
-    assert after.flyte.message == "cancelled by a user, with `kfpytorch cancel`: wrong data"
+    assert (done.phase_before, done.already_finished, again.already_finished) == ("RUNNING", False, True)
+    assert done.job.verdict == after.verdict
+    assert (after.verdict.phase, after.verdict.reason, after.verdict.retry) == ("FAILED", "Cancelled", False)
+    assert after.verdict.message == "cancelled by a user, with `kfpytorch cancel`: wrong data"
     # The pods end, and the operator does not delete them.
     assert (policy.get("activeDeadlineSeconds"), policy["cleanPodPolicy"]) == (None, "None")
     assert served.cluster.awaited == ["patch"]
 
 
 def test_a_job_that_has_ended_is_not_cancelled(served: ServedJobs) -> None:
-    assert client.cancel_job("f2-n0-1", server=served.endpoint).was_over
-    assert client.get_job("f2-n0-1", server=served.endpoint).flyte.phase == "SUCCEEDED"
+    assert client.cancel_job("f2-n0-1", server=served.endpoint).already_finished
+    assert client.get_job("f2-n0-1", server=served.endpoint).verdict.phase == "SUCCEEDED"
 
 
 def test_nodes_are_listed_and_changed() -> None:
-    with serving_people(nodes=FewNodes("node-0", "node-1")) as served:
+    with serving_jobs(nodes=FewNodes("node-0", "node-1")) as served:
         served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         nodes = client.list_nodes(server=served.endpoint)
         assert [(node.name, list(node.pods), dict(node.allocatable)) for node in nodes] == [
@@ -354,15 +356,15 @@ def test_nodes_are_listed_and_changed() -> None:
         ]
         states = [
             client.wire.NodeState.Name(change("node-1", server=served.endpoint).state)
-            for change in (client.drain_node, client.lose_node, client.restore_node)
+            for change in (client.drain_node, client.fail_node, client.restore_node)
         ]
         with pytest.raises(client.NotFound, match='nodes "node-9" not found'):
-            client.lose_node("node-9", server=served.endpoint)
-    assert states == ["NODE_STATE_DRAINED", "NODE_STATE_LOST", "NODE_STATE_READY"]
+            client.fail_node("node-9", server=served.endpoint)
+    assert states == ["NODE_STATE_DRAINED", "NODE_STATE_NOT_READY", "NODE_STATE_READY"]
 
 
 def test_only_an_embedded_cluster_has_nodes(served: ServedJobs) -> None:
-    with pytest.raises(client.RequestFailed, match="only an embedded cluster can fail"):
+    with pytest.raises(client.RequestFailed, match="only an embedded cluster can list"):
         client.list_nodes(server=served.endpoint)
 
 
@@ -379,7 +381,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_server_that_runs_here_is_found_with_its_token(state: Path) -> None:
-    with serving_people(token=TOKEN) as served:
+    with serving_jobs(token=TOKEN) as served:
         server_file.write(
             state, server_file.ServerInfo(endpoint=served.endpoint, token=TOKEN, pid=os.getpid())
         )
@@ -388,7 +390,7 @@ def test_the_server_that_runs_here_is_found_with_its_token(state: Path) -> None:
 
 
 def test_a_server_that_is_named_wants_its_token(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving_people(token=TOKEN) as served:
+    with serving_jobs(token=TOKEN) as served:
         monkeypatch.setenv(client.SERVER, served.endpoint)
         with pytest.raises(client.TokenRejected, match=client.TOKEN):
             client.list_jobs()
@@ -400,7 +402,7 @@ def test_a_server_that_is_named_wants_its_token(state: Path, monkeypatch: pytest
 
 
 def test_a_token_is_given_to_no_other_server_than_its_own(state: Path) -> None:
-    with serving_people(token=TOKEN) as served:
+    with serving_jobs(token=TOKEN) as served:
         server_file.write(state, server_file.ServerInfo(endpoint="127.0.0.1:1", token=TOKEN, pid=os.getpid()))
         with pytest.raises(client.TokenRejected):
             client.list_jobs(server=served.endpoint)
@@ -422,7 +424,7 @@ def test_what_a_server_left_that_was_killed_is_told_from_one_that_runs(state: Pa
 
 
 def test_nobody_at_the_port_is_said_to_be_so(state: Path) -> None:
-    with serving_people() as served:
+    with serving_jobs() as served:
         gone = served.endpoint
     with pytest.raises(client.ServerNotFound, match=f"no server answers at {gone}"):
         client.list_jobs(server=gone)

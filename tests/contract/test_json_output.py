@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from served_jobs import FewNodes, ServedJobs, a_job, a_pod, format_time, serving_people, status
+from served_jobs import FewNodes, ServedJobs, a_job, a_pod, format_time, serving_jobs, status
 
 from backend_plugin import client
 from backend_plugin.cli.commands import kfpytorch
@@ -58,7 +58,7 @@ def differences(value: Any, kind: str, path: str = "") -> Iterator[str]:
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ServedJobs]:
     monkeypatch.setenv(server_file.STATE, str(tmp_path))
-    with serving_people(nodes=FewNodes("node-0")) as served:
+    with serving_jobs(nodes=FewNodes("node-0")) as served:
         ended = {
             "terminated": {
                 "exitCode": 1,

@@ -77,7 +77,7 @@ def test_a_job_is_watched_read_and_cancelled_for_good(served: RoadServer, execut
     following = subprocess.Popen(
         [KFPYTORCH, "logs", "--follow", name], env=environment(served), stdout=subprocess.PIPE, text=True
     )
-    wait_until(lambda: job(served, execution)["flyte"]["phase"] == "RUNNING")
+    wait_until(lambda: job(served, execution)["verdict"]["phase"] == "RUNNING")
     seen = job(served, execution)
     assert [(each["role"], each["phase"], each["first_rank"]) for each in seen["replicas"]] == [
         ("master", "Running", 0),
@@ -93,7 +93,7 @@ def test_a_job_is_watched_read_and_cancelled_for_good(served: RoadServer, execut
     assert (outcome.phase, len(outcome.attempts), outcome.violations) == ("FAILED", 1, ())
     assert outcome.error.endswith("cancelled by a user, with `kfpytorch cancel`: wrong data")
     assert served.left(name) == []
-    assert job(served, execution)["flyte"]["reason"] == "Cancelled"
+    assert job(served, execution)["verdict"]["reason"] == "Cancelled"
     for rank in (0, 1):
         assert f"rank {rank} speaks\n" in typed(served, "logs", name, "--rank", str(rank))
     told = following.communicate(timeout=PATIENCE)[0].splitlines()
@@ -109,7 +109,7 @@ def test_a_node_that_is_lost_takes_its_replicas_along(served: RoadServer, execut
     lost = next(iter(places.values()))
 
     (told,) = json.loads(typed(served, "nodes", "fail", lost, "-o", "json"))
-    assert (told["name"], told["state"]) == (lost, "lost")
+    assert (told["name"], told["state"]) == (lost, "not_ready")
     wait_until(lambda: len(execution.attempts) == 2)
 
     first = execution.attempts[0].shown[-1]

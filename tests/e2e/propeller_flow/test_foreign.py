@@ -28,7 +28,8 @@ def test_all_services_are_learnt_from_the_server_itself(road: Road) -> None:
         "flyteidl.service.AsyncAgentService",
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
-        "kfpytorch_idl.v1.People",
+        "kfpytorch_idl.v1.JobService",
+        "kfpytorch_idl.v1.NodeService",
     ]
     assert seen["health"] == {"status": "SERVING"}
     assert [agent["supportedTaskTypes"] for agent in seen["agents"]] == [["pytorch"]]

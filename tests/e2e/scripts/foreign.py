@@ -67,7 +67,7 @@ def main(endpoint, token, *authority):
         "agents": foreigner.call("flyteidl.service.AgentMetadataService", "ListAgents", {})["agents"],
         "health": foreigner.call("grpc.health.v1.Health", "Check", {}),
         "task": foreigner.call(tasks, "GetTask", {"resourceMeta": created["resourceMeta"]})["resource"],
-        "nodes": foreigner.call("kfpytorch_idl.v1.People", "ListNodes", {}),
+        "nodes": foreigner.call("kfpytorch_idl.v1.NodeService", "ListNodes", {}),
         "loaded": [
             name for name in sys.modules if name.startswith(("flyteidl", "kfpytorch", "backend_plugin"))
         ],
