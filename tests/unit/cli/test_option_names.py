@@ -16,6 +16,7 @@ SAME_MEANING = {
     "--settings": "the file with settings",
     "--pod-templates": "PodTemplates of the cluster",
     "--output-prefixes": "URLs below which tasks write",
+    "--watch": "the changes after the current state",
 }
 
 
