@@ -47,7 +47,7 @@ gangsEverywhere:
     resources: [deployments]
     verbs: [list]
 {cluster_queues}
-# Added if the connector creates the pod groups: gang.style plugin, or gang.scheduler auto.
+# Added if the connector creates the pod groups: gang.podGroupsBy backend, or gang.scheduler auto.
 groups:
 {companions}
 # The PodTemplate namespace, if `namespaces` contains only exact names and not this one.
@@ -132,8 +132,8 @@ def build_file() -> str:
 
 def _list_created_groups() -> Iterable[tuple[str, SchedulerResource]]:
     """Return the pod groups that the connector creates, by the name of the scheduler."""
-    for name, styles in sorted(ADAPTERS.items()):
-        for each in styles.values():
+    for name, adapters in sorted(ADAPTERS.items()):
+        for each in adapters.values():
             if each.companion is not None and each.groups is not None:
                 yield name, each.groups
 

@@ -178,7 +178,9 @@ def _with_plan(wish: DoctorRequest, facts: Facts, found: Capabilities) -> Facts:
         )
     job, *beside = planned.manifests
     gang, adapter = chosen.gang, chosen.gang.adapter
-    by_operator = gang.scheduler_name or adapter.scheduler_name if adapter and gang.style == OPERATOR else ""
+    by_operator = (
+        gang.scheduler_name or adapter.scheduler_name if adapter and gang.pod_groups_by == OPERATOR else ""
+    )
     task = PlannedTask(
         name=name,
         template=template,

@@ -53,7 +53,12 @@ _LEFT_OUT: Final = (
     "podSecurityContext.runAsGroup",
     "podSecurityContext.fsGroup",
 )
-_OF_THE_CHART: Final = {"local-queue": "localQueue", "scheduler-name": "schedulerName"}
+_OF_THE_CHART: Final = {
+    "local-queue": "localQueue",
+    "scheduler-name": "schedulerName",
+    "pod-groups-by": "podGroupsBy",
+    "schedule-timeout": "scheduleTimeout",
+}
 """Names in the server's settings for which the chart's values have another spelling."""
 # The chart has another value for this section, and two values could conflict.
 _ELSEWHERE: Final = frozenset({"kfpytorch.gang"})
@@ -175,7 +180,7 @@ def gang() -> Mapping[str, Any]:
 def choice() -> Mapping[str, Any]:
     """Return the same schema without a scheduler, because the scheduler is the key of a choice."""
     of_all = json.loads(SCHEMA.read_text())["properties"]["gang"]["properties"]
-    return build_gang_schema(loader._GANG["choices"].readers, of_all)
+    return build_gang_schema(loader._GANG["allowed-schedulers"].readers, of_all)
 
 
 def build_gang_schema(readers: Mapping[str, Any], of_all: Mapping[str, Any]) -> Mapping[str, Any]:

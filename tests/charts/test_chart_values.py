@@ -23,7 +23,7 @@ BEGUN, ENDED = "<!-- values -->\n", "<!-- end of values -->\n"
 SCHEMA_OF = json.loads(SCHEMA.read_text())
 GANGS = chart_files.read("files/gangs.yaml")
 # Value names of the chart, and the option names of the server.
-UNDERSTOOD = {"schedulerName": SCHEDULER_NAME, "queue": QUEUE, "timeout": TIMEOUT}
+UNDERSTOOD = {"schedulerName": SCHEDULER_NAME, "queue": QUEUE, "scheduleTimeout": TIMEOUT}
 
 
 def updated(path: Any, text: str) -> bool:
@@ -63,20 +63,20 @@ def test_flytes_section_is_taken_as_the_server_reads_it_and_what_is_needed_deman
 
 def test_gangs_are_those_that_the_server_knows() -> None:
     def describe_adapter(name: str) -> Any:
-        styles = ADAPTERS[name]
-        (adapter, *_) = styles.values()
+        adapters = ADAPTERS[name]
+        (adapter, *_) = adapters.values()
         understood = [key for key, its in UNDERSTOOD.items() if its in adapter.understands]
         is_after_kueue = not (adapter.admits or adapter.not_after_admission)
         return {
             "schedulerName": adapter.scheduler_name,
-            "styles": sorted(style for style in styles if style),
+            "podGroupsBy": sorted(filter(None, adapters)),
             "understands": sorted([*understood, *(["localQueue"] if is_after_kueue else [])]),
         }
 
     ours = {
         name: {
             "schedulerName": gang.get("schedulerName", ""),
-            "styles": sorted(gang.get("styles", [])),
+            "podGroupsBy": sorted(gang.get("podGroupsBy", [])),
             "understands": sorted(gang["understands"]),
         }
         for name, gang in GANGS.items()
@@ -101,7 +101,7 @@ def test_who_makes_groups_may() -> None:
         }
 
     makers = [
-        name for name, styles in ADAPTERS.items() if any(each.companion_type for each in styles.values())
+        name for name, adapters in ADAPTERS.items() if any(each.companion_type for each in adapters.values())
     ]
     assert chart_files.read("files/rules.yaml")["groups"] == {name: build_rule(name) for name in makers}
 

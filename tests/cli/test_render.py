@@ -205,7 +205,7 @@ def test_the_pod_template_of_a_guide_makes_no_gang_and_the_setting_that_does_is_
     file.write_text(f"{GUIDES}    containers: [{{name: default, image: unused}}]\n")
     done = render(*arguments)
     assert (done.exit_code, done.stderr.count("warning: ")) == (0, 1)
-    assert "kfpytorch.gang: {scheduler: coscheduling, style: plugin}" in done.stderr
+    assert "kfpytorch.gang: {scheduler: coscheduling, pod-groups-by: backend}" in done.stderr
 
 
 def test_a_missing_pod_template_of_the_platform_is_a_warning(folder: Path) -> None:
@@ -281,8 +281,8 @@ def test_who_schedules_a_job_and_why_is_said_beside_it(folder: Path) -> None:
     found = ("two.pb", "--settings", "auto.yaml", "--capabilities", "capabilities.yaml")
     done = render(*found, "--explain-scheduling")
     assert done.stderr == (
-        "Gangs are for coscheduling (plugin): the cluster has scheduling.x-k8s.io, and the training-operator "
-        "runs without --gang-scheduler-name.\n"
+        "Gangs are for coscheduling (backend): the cluster has scheduling.x-k8s.io, and the training-"
+        "operator runs without --gang-scheduler-name.\n"
     )
     assert [each["kind"] for each in yaml.safe_load_all(done.stdout)] == ["PyTorchJob", "PodGroup"]
     assert render(*found).stdout == done.stdout

@@ -24,7 +24,7 @@ from backend_plugin import client
 
 NAMESPACE = "chart-rules"
 TEMPLATE = "base"
-NAMED = {"scheduler": "coscheduling", "style": "plugin"}
+NAMED = {"scheduler": "coscheduling", "podGroupsBy": "backend"}
 DETECTED = {"scheduler": "auto"}
 
 

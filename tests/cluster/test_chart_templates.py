@@ -38,10 +38,10 @@ REFUSED = {
     "replicas: 0": "at '/replicas': minimum: got 0, want 1",
     "replica: 2": "at '': additional properties 'replica' not allowed",
     "gang: {scheduler: slurm}": "at '/gang/scheduler': value must be one of 'none', 'auto', ",
-    "gang: {scheduler: volcano}": "gang.style: '' does not define what creates the groups of volcano;",
-    "gang: {style: plugin}": "gang.style: plugin is not supported by none; leave it out",
-    "gang: {scheduler: kai, timeout: 5m}": "gang.timeout: 5m is not supported by kai; leave it out",
-    "gang: {scheduler: yunikorn, timeout: 5}": "at '/gang/timeout': got number, want string",
+    "gang: {scheduler: volcano}": "gang.podGroupsBy: '' does not define what creates the groups of volcano;",
+    "gang: {podGroupsBy: backend}": "gang.podGroupsBy: backend is not supported by none; leave it out",
+    "gang: {scheduler: kai, scheduleTimeout: 5m}": "gang.scheduleTimeout: 5m is not supported by kai; leave",
+    "gang: {scheduler: yunikorn, scheduleTimeout: 5}": "at '/gang/scheduleTimeout': got number, want string",
     "podTemplates: {enabled: true}": "podTemplates.enabled: true says nothing with gang.scheduler none",
     "tls: {clientCaKey: ca.crt}": "tls.clientCaKey: ca.crt says nothing without a certificate",
     "tls: {clientNames: [a]}": "tls.clientNames: a has no effect without a CA for client certificates",
@@ -63,7 +63,7 @@ REFUSED = {
     "server: {port: 70000}": "at '/server/port': maximum: got 70,000, want 65,535",
     "gang: {byNamespace: {a: {scheduler: slurm}}}": "at '/gang/byNamespace/a/scheduler': value must",
     "gang: {byProject: {a: {scheduler: kueue}}}": "invalid propertyName 'a'",
-    "gang: {choices: {kueue: {scheduler: kai}}}": "at '/gang/choices/kueue': additional properties",
+    "gang: {allowedSchedulers: {kueue: {scheduler: kai}}}": "at '/gang/allowedSchedulers/kueue': additional",
     "service: {type: LoadBalancer}": "networkPolicy.enabled: true keeps",
     "service: {type: NodePort}": "keeps out whoever comes by the NodePort",
     "networkPolicy: {enabled: false}": "lets every pod of the cluster start pods",
@@ -95,9 +95,9 @@ REFUSED = {
     "resources: {requests: {cpu: abc}}": "at '/resources/requests/cpu': 'abc' does not match pattern",
     "platform: {kfpytorch: {timeouts: {queue-timeout: 5 minutes}}}": "queue-timeout': '5 minutes' does not",
     "outputPrefixes: ['s3://a b/']": "at '/outputPrefixes/0': 's3://a b/' does not match pattern",
-    "gang: {choices: {none: {}}}": "invalid propertyName 'none'",
-    "gang: {choices: {volcano: {}}}": "gang.choices.volcano.style: '' does not define what creates",
-    "gang: {byNamespace: {a: {scheduler: kueue, style: plugin}}}": "gang.byNamespace.a.style: plugin is not",
+    "gang: {allowedSchedulers: {none: {}}}": "invalid propertyName 'none'",
+    "gang: {allowedSchedulers: {volcano: {}}}": "volcano.pod-groups-by: '' does not define what creates",
+    "gang: {byNamespace: {a: {scheduler: kueue, pod-groups-by: backend}}}": "a.pod-groups-by: backend is not",
     "gang: {byNamespace: {a: {queue: q}}}": "gang.byNamespace.a.queue: q is not supported by none; leave",
     "outputPrefixes: ['https://flyte-data/']": "at '/outputPrefixes/0': 'https://flyte-data/' does not match",
     "namespaces: [kfpytorch]": "namespaces: kfpytorch is the namespace of the release, in which no task runs",
@@ -196,8 +196,8 @@ def test_what_cannot_be_meant_is_refused_in_a_sentence(said: str, helm: Helm) ->
 
 def test_all_that_cannot_be_meant_is_told_at_once(helm: Helm) -> None:
     with pytest.raises(Refused) as refusal:
-        helm.rendered({"gang": {"scheduler": "kai", "style": "plugin"}, "metrics": {"port": 8000}})
-    assert "gang.style: plugin" in str(refusal.value)
+        helm.rendered({"gang": {"scheduler": "kai", "podGroupsBy": "backend"}, "metrics": {"port": 8000}})
+    assert "gang.podGroupsBy: backend" in str(refusal.value)
     assert "metrics.port: 8000" in str(refusal.value)
 
 

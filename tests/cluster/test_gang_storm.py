@@ -16,7 +16,7 @@ from rig.tools import COMPONENTS
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(480)]
 
 # With Kueue alone, a gang may be placed in part, because a quota reserves no nodes.
-NAMES = ("coscheduling-plugin", "yunikorn", "coscheduling-plugin-kueue")
+NAMES = ("coscheduling-backend", "yunikorn", "coscheduling-backend-kueue")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_gangs_survive_a_storm(name: str, six_nodes: Grounds, tmp_path: Path) ->
     print(f"repeat with KFPYTORCH_STORM_SEED={seed}")
     platform = PLATFORMS[name]
     if name == "yunikorn":  # Placeholders of several gangs can block each other until this timeout.
-        platform = replace(platform, gang={**platform.gang, "timeout": "20s"})
+        platform = replace(platform, gang={**platform.gang, "schedule-timeout": "20s"})
     require_programs(platform.ground)
     with staged(six_nodes[platform.ground], platform, tmp_path) as scene:
         counts_all = "local-queue" in platform.gang

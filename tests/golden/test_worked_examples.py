@@ -74,7 +74,7 @@ EXAMPLES: dict[str, tuple[Any, Any, Any]] = {
         HIGH,
         None,
     ),
-    "coscheduling_plugin": (
+    "coscheduling_backend": (
         {},
         {
             "scheduling.x-k8s.io/pod-group": NAME,
@@ -83,7 +83,7 @@ EXAMPLES: dict[str, tuple[Any, Any, Any]] = {
         },
         ("scheduling.x-k8s.io/v1alpha1", {**GROUP, **PERMIT}),
     ),
-    "coscheduling_plugin_elastic": (
+    "coscheduling_backend_elastic": (
         {},
         {
             "scheduling.x-k8s.io/pod-group": NAME,
@@ -116,7 +116,7 @@ EXAMPLES: dict[str, tuple[Any, Any, Any]] = {
         HIGH,
         None,
     ),
-    "volcano_plugin": (
+    "volcano_backend": (
         {},
         {
             "scheduling.k8s.io/group-name": NAME,
@@ -129,7 +129,7 @@ EXAMPLES: dict[str, tuple[Any, Any, Any]] = {
             {**GROUP, "minTaskMember": {"master": 1, "worker": 4}, "queue": "ml-team", **HIGH},
         ),
     ),
-    "volcano_plugin_elastic": (
+    "volcano_backend_elastic": (
         {},
         {
             "scheduling.k8s.io/group-name": NAME,
@@ -264,12 +264,12 @@ def test_of_the_published_guides_templates_a_gang_comes(scheduler: str) -> None:
 def test_kueue_lets_a_job_go_whose_pods_co_scheduling_places() -> None:
     job, group = planned("coscheduling_after_kueue")
     assert read_of_job(job) == {"kueue.x-k8s.io/queue-name": "ml-team", "suspend": True}
-    plain, same = planned("coscheduling_plugin")
+    plain, same = planned("coscheduling_backend")
     assert read_of_pods(job) == read_of_pods(plain)
     assert group == same
 
 
 def test_what_a_cluster_is_found_to_have_makes_the_same_of_auto() -> None:
     job, group = planned("auto")
-    plain, same = planned("volcano_plugin")
+    plain, same = planned("volcano_backend")
     assert (read_of_job(job), read_of_pods(job), group) == (read_of_job(plain), read_of_pods(plain), same)

@@ -25,7 +25,9 @@ ELASTIC = st.tuples(WORKERS, WORKERS).map(
     }
 )
 CUSTOMS = REPLICAS | ELASTIC
-HOW = st.sampled_from([(name, style) for name, styles in registry.ADAPTERS.items() for style in styles])
+HOW = st.sampled_from(
+    [(name, creator) for name, adapters in registry.ADAPTERS.items() for creator in adapters]
+)
 MARKS = {"schedulerName", "priorityClassName"}
 
 
@@ -54,9 +56,9 @@ def test_as_many_as_are_said_must_find_a_place_and_the_master_is_one_of_them(
 def test_a_gang_changes_nothing_but_what_its_scheduler_reads(
     custom: dict[str, Any], minimum: int | None, how: tuple[str, str]
 ) -> None:
-    scheduler, style = how
+    scheduler, creator = how
     queue = {} if scheduler == "coscheduling" else {"queue": "q"}
-    ganging = {"scheduler": scheduler, **({"style": style} if style else {}), **queue}
+    ganging = {"scheduler": scheduler, **({"pod-groups-by": creator} if creator else {}), **queue}
     template = a_template(gang_of(custom, None if scheduler == "kueue" else minimum))
     (plain,) = plan(template, a_run(), settings.read({})).manifests
     job, *beside = plan(template, a_run(), settings.read({"kfpytorch": {"gang": ganging}})).manifests
@@ -79,7 +81,7 @@ def without_marks(job: Any) -> Any:
 @given(CUSTOMS, st.none() | WORKERS)
 def test_the_gang_asks_for_what_its_members_ask_for(custom: dict[str, Any], minimum: int | None) -> None:
     said = gang_of(custom, minimum)
-    section = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "style": "operator"}}}
+    section = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "operator"}}}
     (job,) = plan(a_template(said), a_run(), settings.read(section)).manifests
     made: Any = job
     policy = made["spec"]["runPolicy"].get("schedulingPolicy")

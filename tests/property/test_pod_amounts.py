@@ -117,7 +117,7 @@ def test_a_yunikorn_placeholder_is_as_large_as_its_pod(pod: dict[str, Any]) -> N
     member = GangRole(
         role=ReplicaRole.WORKER, count=2, min_count=2, request=compute_pod_requests(pod), spec=pod
     )
-    marks = yunikorn.STYLES[""].marks(GangSpec(name="j", namespace="n", members=[member]))
+    marks = yunikorn.ADAPTERS[""].marks(GangSpec(name="j", namespace="n", members=[member]))
     (group,) = json.loads(marks.pod_annotations(member)["yunikorn.apache.org/task-groups"])
     written = {name: Decimal(parse(said).nano).scaleb(-9) for name, said in group["minResource"].items()}
     assert written == compute_as_yunikorn(pod)

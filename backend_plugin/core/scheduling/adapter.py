@@ -18,7 +18,7 @@ from backend_plugin.core.scheduling.status_parser import StatusParser
 from backend_plugin.core.values import JsonValue, Manifest
 
 QUEUE: Final = "queue"
-TIMEOUT: Final = "timeout"
+TIMEOUT: Final = "schedule-timeout"
 MIN_MEMBER: Final = "min_member"
 SCHEDULER_NAME: Final = "scheduler-name"
 """The gang options that a scheduler may support."""
@@ -96,7 +96,7 @@ class Detection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectionRule:
-    """A rule that detects whether a cluster uses the scheduler in this style."""
+    """A rule that detects whether a cluster uses the scheduler, with this creator of pod groups."""
 
     rank: DetectionRank
     sees: Callable[[Capabilities, str], Detection | None]
@@ -110,7 +110,7 @@ def accept_any_cluster(_: Capabilities) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerAdapter:
-    """A gang scheduler in one style."""
+    """A gang scheduler with one creator of pod groups."""
 
     marks: Callable[[GangSpec], SchedulingFields]
     title: str

@@ -41,15 +41,15 @@ def combine_adapters(places: SchedulerAdapter, admits: SchedulerAdapter) -> Sche
 
 def find_admission_adapter(table: Table) -> tuple[str, SchedulerAdapter] | None:
     """Return the name and the adapter of the scheduler that admits jobs; None if the table has none."""
-    named = ((name, each) for name, styles in table.items() for each in styles.values())
+    named = ((name, each) for name, adapters in table.items() for each in adapters.values())
     return next(((name, each) for name, each in named if each.admits), None)
 
 
 def check_other_schedulers(draft: JobDraft, chosen: str, table: Table) -> Iterator[Problem]:
     """Yield a problem for each label or annotation that addresses a scheduler other than the selected one."""
     mine = next(iter(table[chosen].values()))
-    for name, styles in table.items():
-        other = next(iter(styles.values()))
+    for name, adapters in table.items():
+        other = next(iter(adapters.values()))
         why = "" if name == chosen else _get_conflict_reason(mine, other)
         for path, key, value in _find_scheduler_keys(draft, other) if why else ():
             yield Problem(

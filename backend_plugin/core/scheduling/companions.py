@@ -88,7 +88,10 @@ def read_companions(job: Job) -> Sequence[Manifest]:
 
 def _list_companion_types() -> Container[tuple[str, str]]:
     return {
-        each.companion_type for styles in ADAPTERS.values() for each in styles.values() if each.companion_type
+        each.companion_type
+        for adapters in ADAPTERS.values()
+        for each in adapters.values()
+        if each.companion_type
     }
 
 

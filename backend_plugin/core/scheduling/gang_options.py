@@ -70,7 +70,7 @@ def build_gang(
         queue=queue,
         admission_queue=admission,
         priority_class_name=said.priority_class_name or "",
-        timeout_seconds=int(chosen.timeout.total_seconds()) or None,
+        timeout_seconds=int(chosen.schedule_timeout.total_seconds()) or None,
     )
 
 

@@ -20,7 +20,7 @@ NONE: Final = "none"
 AUTO: Final = "auto"
 PATH: Final = "kfpytorch.gang"
 LOCAL_QUEUE: Final = "local-queue"
-PARTS: Final = ("by_namespace", "by_project", "choices")
+PARTS: Final = ("by_namespace", "by_project", "allowed_schedulers")
 _SECOND: Final = timedelta(seconds=1)
 
 
@@ -29,8 +29,8 @@ class GangSettings:
     """The gang settings of a platform, or of one part of it."""
 
     scheduler: str = NONE
-    style: str = ""
-    """``operator`` or ``plugin``: the creator of the pod groups, if the scheduler supports both."""
+    pod_groups_by: str = ""
+    """``operator`` or ``backend``: the creator of the pod groups, if the scheduler supports both."""
     scheduler_name: str = ""
     """The `schedulerName` of pods; empty for the scheduler's default."""
     queue: str = ""
@@ -38,27 +38,27 @@ class GangSettings:
     local_queue: str = ""
     """The queue that admits jobs before the scheduler places their pods, if the author names no
     other; empty if no queue admission is configured."""
-    timeout: timedelta = timedelta(0)
+    schedule_timeout: timedelta = timedelta(0)
     """The time for which placed pods wait for the others; zero for the scheduler's default."""
     by_namespace: "Mapping[str, GangSettings]" = field(default_factory=dict)
     """Settings that replace these for the jobs of a namespace; they have no parts themselves."""
     by_project: "Mapping[str, GangSettings]" = field(default_factory=dict)
     """Settings for the jobs of a project and domain (``flytesnacks/production``); they take precedence."""
-    choices: "Mapping[str, GangSettings]" = field(default_factory=dict)
+    allowed_schedulers: "Mapping[str, GangSettings]" = field(default_factory=dict)
     """Settings for jobs whose author names the scheduler."""
 
     @property
     def adapter(self) -> SchedulerAdapter | None:
-        """Return the adapter for the scheduler and style, with queue admission if configured; or None."""
-        places = self.styles.get(self.style)
+        """Return the adapter for the scheduler, with queue admission if configured; or None."""
+        places = self.adapters.get(self.pod_groups_by)
         if places is None or not self.local_queue:
             return places
         admits = find_admission_adapter(ADAPTERS)
         return places if admits is None else combine_adapters(places, admits[1])
 
     @property
-    def styles(self) -> Mapping[str, SchedulerAdapter]:
-        """Return the adapters of the scheduler by style."""
+    def adapters(self) -> Mapping[str, SchedulerAdapter]:
+        """Return the adapters of the scheduler by creator of the pod groups."""
         return ADAPTERS.get(self.scheduler, {})
 
     @property
@@ -97,14 +97,15 @@ def read(said: Mapping[str, Any]) -> GangSettings:
     def build_part(mine: Mapping[str, Any]) -> GangSettings:
         return GangSettings(**mine) if "scheduler" in mine else GangSettings(**{**whole, **mine})
 
-    choices = {
-        name: GangSettings(**{"scheduler": name, **each}) for name, each in said.get("choices", {}).items()
+    allowed_schedulers = {
+        name: GangSettings(**{"scheduler": name, **each})
+        for name, each in said.get("allowed_schedulers", {}).items()
     }
     parts: Any = {
         name: {str(key): build_part(each) for key, each in said.get(name, {}).items()}
         for name in ("by_namespace", "by_project")
     }
-    return GangSettings(**whole, **parts, choices=choices)
+    return GangSettings(**whole, **parts, allowed_schedulers=allowed_schedulers)
 
 
 def check_settings(said: GangSettings) -> Iterator[Problem]:
@@ -121,8 +122,8 @@ def check_settings(said: GangSettings) -> Iterator[Problem]:
         if key.count("/") != 1 or not all(key.split("/")):
             message = "is not a project with its domain"
             yield _problem(f"{PATH}.by-project", key, message, "write PROJECT/DOMAIN")
-    for key in said.choices.keys() & {AUTO, NONE}:
-        yield _problem(f"{PATH}.choices", key, "is not a gang scheduler", "leave it out")
+    for key in said.allowed_schedulers.keys() & {AUTO, NONE}:
+        yield _problem(f"{PATH}.allowed-schedulers", key, "is not a gang scheduler", "leave it out")
 
 
 def _check_part(said: GangSettings, path: str) -> Iterator[Problem]:
@@ -131,18 +132,20 @@ def _check_part(said: GangSettings, path: str) -> Iterator[Problem]:
         # The scheduler that is found may support these options.
         understood = frozenset({QUEUE, TIMEOUT} if said.scheduler == AUTO else ())
         yield from _check_supported(said, understood, whom, path)
-        if said.style:
-            yield _problem(f"{path}.style", said.style, f"is not supported {whom}", "name the scheduler")
+        if said.pod_groups_by:
+            yield _problem(
+                f"{path}.pod-groups-by", said.pod_groups_by, f"is not supported {whom}", "name the scheduler"
+            )
         yield from _check_values(said, path)
-    elif not said.styles:
+    elif not said.adapters:
         yield _scheduler_problem(said, path)
-    elif said.styles.get(said.style) is None:
-        yield _style_problem(said, path)
+    elif said.adapters.get(said.pod_groups_by) is None:
+        yield _pod_groups_problem(said, path)
     else:
-        understands = said.styles[said.style].understands
+        understands = said.adapters[said.pod_groups_by].understands
         yield from _check_supported(said, understands, f"by {said.scheduler}", path)
         yield from _check_values(said, path)
-        yield from _check_local_queue(said, said.styles[said.style], path)
+        yield from _check_local_queue(said, said.adapters[said.pod_groups_by], path)
 
 
 def _scheduler_problem(said: GangSettings, path: str) -> Problem:
@@ -157,14 +160,19 @@ IN_TREE_WHY: Final = (
 )
 
 
-def _style_problem(said: GangSettings, path: str) -> Problem:
-    if "" in said.styles:
-        return _problem(f"{path}.style", said.style, f"is not supported by {said.scheduler}", "leave it out")
+def _pod_groups_problem(said: GangSettings, path: str) -> Problem:
+    if "" in said.adapters:
+        return _problem(
+            f"{path}.pod-groups-by",
+            said.pod_groups_by,
+            f"is not supported by {said.scheduler}",
+            "leave it out",
+        )
     message = f"does not define what creates the groups of {said.scheduler}"
     remedy = (
-        "write operator if the training-operator runs with --gang-scheduler-name, and plugin if it does not"
+        "write operator if the training-operator runs with --gang-scheduler-name, and backend if it does not"
     )
-    return _problem(f"{path}.style", said.style, message, remedy)
+    return _problem(f"{path}.pod-groups-by", said.pod_groups_by, message, remedy)
 
 
 def _check_local_queue(said: GangSettings, adapter: SchedulerAdapter, path: str) -> Iterator[Problem]:
@@ -182,7 +190,7 @@ def _check_local_queue(said: GangSettings, adapter: SchedulerAdapter, path: str)
 def _check_supported(
     said: GangSettings, understands: frozenset[str], whom: str, path: str
 ) -> Iterator[Problem]:
-    values = {QUEUE: said.queue, TIMEOUT: said.timeout, SCHEDULER_NAME: said.scheduler_name}
+    values = {QUEUE: said.queue, TIMEOUT: said.schedule_timeout, SCHEDULER_NAME: said.scheduler_name}
     if said.scheduler == NONE:
         values[LOCAL_QUEUE] = said.local_queue
     for key, value in values.items():
@@ -198,9 +206,9 @@ def _check_values(said: GangSettings, path: str) -> Iterator[Problem]:
         remedy = f"write {labels.SUBDOMAIN}"
         message = "is not the name of a scheduler"
         yield _problem(f"{path}.{SCHEDULER_NAME}", said.scheduler_name, message, remedy)
-    if said.timeout % _SECOND:
+    if said.schedule_timeout % _SECOND:
         message = "is not a whole number of seconds"
-        yield _problem(f"{path}.{TIMEOUT}", str(said.timeout), message, "write 30s, 5m or 1h")
+        yield _problem(f"{path}.{TIMEOUT}", str(said.schedule_timeout), message, "write 30s, 5m or 1h")
 
 
 def _problem(path: str, value: str, message: str, remedy: str) -> Problem:

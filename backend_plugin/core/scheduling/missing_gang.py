@@ -10,7 +10,7 @@ from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling.adapter import SchedulerAdapter
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang_settings import NONE, PATH, GangSettings
-from backend_plugin.core.scheduling.operator_gangs import OPERATOR, PLUGIN
+from backend_plugin.core.scheduling.operator_gangs import BACKEND, OPERATOR
 from backend_plugin.core.scheduling.registry import ADAPTERS
 
 _PARTS: Final = ("labels", "annotations")
@@ -25,8 +25,8 @@ def find_warnings(
     """Yield a problem for each gang scheduler that pods of a job without a gang select."""
     if chosen.adapter is not None or found.operator_scheduler or not _needs_gang(job):
         return
-    for name, styles in ADAPTERS.items():
-        adapter = next(iter(styles.values()))
+    for name, adapters in ADAPTERS.items():
+        adapter = next(iter(adapters.values()))
         if not adapter.admits and (mark := next(_iter_scheduling_fields(draft, adapter), None)) is not None:
             field, value = mark
             message = _MESSAGE.format(name=name)
@@ -58,9 +58,9 @@ def _iter_scheduling_fields(draft: JobDraft, adapter: SchedulerAdapter) -> Itera
 
 
 def _describe_setting(name: str) -> str:
-    if PLUGIN not in ADAPTERS[name]:
+    if BACKEND not in ADAPTERS[name]:
         return f"write {PATH}: {{scheduler: {name}}} in the settings"
     return (
-        f"write {PATH}: {{scheduler: {name}, style: {PLUGIN}}} in the settings, or style: {OPERATOR} "
-        "if the training-operator runs with --gang-scheduler-name"
+        f"write {PATH}: {{scheduler: {name}, pod-groups-by: {BACKEND}}} in the settings, or "
+        f"pod-groups-by: {OPERATOR} if the training-operator runs with --gang-scheduler-name"
     )

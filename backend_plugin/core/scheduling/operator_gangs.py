@@ -7,9 +7,9 @@ from backend_plugin.core.scheduling.adapter import Detection
 from backend_plugin.core.scheduling.capabilities import Capabilities
 
 FLAG: Final = "--gang-scheduler-name"
-PLUGIN: Final = "plugin"
+BACKEND: Final = "backend"
 OPERATOR: Final = "operator"
-"""The styles: the operator or this server creates the pod group of a job."""
+"""The creators: the operator or this server creates the pod group of a job."""
 
 
 def detect_without_operator(group: str) -> Callable[[Capabilities, str], Detection | None]:

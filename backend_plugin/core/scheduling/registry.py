@@ -13,20 +13,20 @@ from backend_plugin.core.scheduling.schedulers import coscheduling, in_tree, kai
 from backend_plugin.core.scheduling.status_parser import StatusParser
 
 Table: TypeAlias = Mapping[str, Mapping[str, SchedulerAdapter]]
-"""Adapters by the name of the scheduler, then by style; the style is ``""`` if there is only one."""
+"""Adapters by the name of the scheduler, then by the creator of the pod groups; ``""`` for the only one."""
 
 ADAPTERS: Final[Table] = {
-    "yunikorn": yunikorn.STYLES,
-    "volcano": volcano.STYLES,
-    "coscheduling": coscheduling.STYLES,
-    "kai": kai.STYLES,
-    "kueue": kueue.STYLES,
+    "yunikorn": yunikorn.ADAPTERS,
+    "volcano": volcano.ADAPTERS,
+    "coscheduling": coscheduling.ADAPTERS,
+    "kai": kai.ADAPTERS,
+    "kueue": kueue.ADAPTERS,
 }
 
 
 def list_schedulers() -> Mapping[str, SchedulerAdapter]:
-    """Return one adapter of each scheduler, for the facts that do not depend on the style."""
-    return {name: next(iter(styles.values())) for name, styles in ADAPTERS.items()}
+    """Return one adapter of each scheduler, for the facts that do not depend on it."""
+    return {name: next(iter(adapters.values())) for name, adapters in ADAPTERS.items()}
 
 
 WORDS: Final[Sequence[StatusParser]] = (

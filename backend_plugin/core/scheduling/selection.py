@@ -65,11 +65,11 @@ def select_scheduler(platform: GangSettings, job: TrainingJob, found: Capabiliti
     if wish.scheduler == NONE:
         return Selection(gang=GangSettings(), reasons=("No gang: the task sets Gang(scheduler='none').",))
     if wish.scheduler not in (None, AUTO, said.gang.scheduler):
-        if wish.scheduler not in platform.choices:
+        if wish.scheduler not in platform.allowed_schedulers:
             return _select_detected(said, wish, found)
-        path = f"{PATH}.choices.{wish.scheduler}"
-        why = f"the task sets Gang(scheduler='{wish.scheduler}'), which {PATH}.choices allows"
-        said = _EffectiveSettings(gang=platform.choices[wish.scheduler], path=path, why=why)
+        path = f"{PATH}.allowed-schedulers.{wish.scheduler}"
+        why = f"the task sets Gang(scheduler='{wish.scheduler}'), which {PATH}.allowed-schedulers allows"
+        said = _EffectiveSettings(gang=platform.allowed_schedulers[wish.scheduler], path=path, why=why)
     return (
         _select_detected(said, wish, found)
         if said.gang.scheduler == AUTO
@@ -87,7 +87,7 @@ def _get_effective_settings(platform: GangSettings, run: Attempt) -> _EffectiveS
         if key in parts:
             path = f"{PATH}.{name}.{key}"
             return _EffectiveSettings(gang=parts[key], path=path, why=f"set by {path}")
-    whole = replace(platform, by_project={}, by_namespace={}, choices={})
+    whole = replace(platform, by_project={}, by_namespace={}, allowed_schedulers={})
     return _EffectiveSettings(gang=whole, path=PATH, why=f"set by {PATH}")
 
 
@@ -99,16 +99,16 @@ def _list_allowed_schedulers(
     If the operator creates a pod group for every job, the author cannot choose `NONE`.
     """
     is_auto = said.scheduler == AUTO
-    is_forced = said.style == OPERATOR or (is_auto and found.operator_scheduler)
+    is_forced = said.pod_groups_by == OPERATOR or (is_auto and found.operator_scheduler)
     sighted = [
         name
-        for name, styles in ADAPTERS.items()
-        if is_auto and any(each.sighting for each in styles.values())
+        for name, adapters in ADAPTERS.items()
+        if is_auto and any(each.sighting for each in adapters.values())
     ]
     none = () if is_forced else (NONE,)
     admits = find_admission_adapter(ADAPTERS) if is_auto else None
     alone = () if admits is None else (admits[0],)
-    return tuple(dict.fromkeys([said.scheduler, *none, *platform.choices, *sighted, *alone]))
+    return tuple(dict.fromkeys([said.scheduler, *none, *platform.allowed_schedulers, *sighted, *alone]))
 
 
 def _not_allowed_problem(wanted: str, offered: Sequence[str], found: Capabilities) -> Problem:
@@ -152,7 +152,9 @@ def _check_cluster(
     """Yield a problem if the cluster cannot be used as the settings require."""
     remedy = f"write {AUTO} to detect the scheduler, or correct the cluster"
     if denied := adapter.denied(found):
-        key, value = ("style", gang.style) if gang.style else ("scheduler", gang.scheduler)
+        key, value = (
+            ("pod-groups-by", gang.pod_groups_by) if gang.pod_groups_by else ("scheduler", gang.scheduler)
+        )
         yield _problem(f"{path}.{key}", value, f"cannot be used on this cluster: {denied}", remedy)
     admits = find_admission_adapter(ADAPTERS)
     if gang.local_queue and admits is not None and (denied := admits[1].denied(found)):
@@ -204,22 +206,22 @@ def _select_detected(
         else wish.queue or said.gang.queue
     )
     passed, ranked = [], []
-    for name, style, adapter in _iter_adapters(wanted):
+    for name, pod_groups_by, adapter in _iter_adapters(wanted):
         sighting = adapter.sighting
         seen = sighting.sees(found, queue) if sighting else None
         if sighting is None or seen is None:
             continue
         if denied := adapter.denied(found):
-            passed.append(f"Not {_format_scheduler(name, style)}: {denied}.")
+            passed.append(f"Not {_format_scheduler(name, pod_groups_by)}: {denied}.")
             continue
         ranked.append(
-            (sighting.rank, _build_detected_settings(said.gang, (name, style, adapter), seen), seen)
+            (sighting.rank, _build_detected_settings(said.gang, (name, pod_groups_by, adapter), seen), seen)
         )
     if not ranked:
         return _select_without_detection(said, wish, found)
     _, gang, seen = min(ranked, key=lambda each: each[0])
     others = [
-        f"{_format_scheduler(each.scheduler, each.style)} is available, too."
+        f"{_format_scheduler(each.scheduler, each.pod_groups_by)} is available, too."
         for _, each, _ in ranked
         if each is not gang
     ]
@@ -229,23 +231,23 @@ def _select_detected(
 
 
 def _iter_adapters(wanted: str | None) -> Iterator[tuple[str, str, SchedulerAdapter]]:
-    for name, styles in ADAPTERS.items():
-        for style, adapter in styles.items():
+    for name, adapters in ADAPTERS.items():
+        for pod_groups_by, adapter in adapters.items():
             if wanted in (None, name):
-                yield name, style, adapter
+                yield name, pod_groups_by, adapter
 
 
 def _build_detected_settings(
     said: GangSettings, which: tuple[str, str, SchedulerAdapter], seen: Detection
 ) -> GangSettings:
     """Return the settings for the detected scheduler, with the options that it supports."""
-    name, style, adapter = which
+    name, pod_groups_by, adapter = which
     return GangSettings(
         scheduler=name,
-        style=style,
+        pod_groups_by=pod_groups_by,
         scheduler_name=seen.scheduler_name,
         queue=said.queue if QUEUE in adapter.understands else "",
-        timeout=said.timeout if TIMEOUT in adapter.understands else timedelta(0),
+        schedule_timeout=said.schedule_timeout if TIMEOUT in adapter.understands else timedelta(0),
     )
 
 
@@ -307,7 +309,7 @@ def _with_admission(
     reasons: list[str],
 ) -> Selection:
     """Return the selection with queue admission, if a queue applies to the job."""
-    adapter = ADAPTERS[gang.scheduler][gang.style]
+    adapter = ADAPTERS[gang.scheduler][gang.pod_groups_by]
     queue, why = _select_admission_queue(said.gang, wish, found)
     if queue and adapter.not_after_admission:
         reasons.append(
@@ -362,7 +364,7 @@ def _format_unknown_facts(found: Capabilities) -> str:
 
 def _iter_admin_warnings(gang: GangSettings, found: Capabilities) -> Iterator[str]:
     """Yield the warnings for an admin about this scheduler on this cluster."""
-    if found.operator_scheduler and gang.style != OPERATOR:
+    if found.operator_scheduler and gang.pod_groups_by != OPERATOR:
         yield (
             f"The training-operator runs with --gang-scheduler-name={found.operator_scheduler}, and "
             "creates a group for every job, which these gangs do not use."
@@ -375,16 +377,16 @@ def _iter_admin_warnings(gang: GangSettings, found: Capabilities) -> Iterator[st
 
 
 def _get_scheduler_name(gang: GangSettings) -> str:
-    return ADAPTERS[gang.scheduler][gang.style].scheduler_name
+    return ADAPTERS[gang.scheduler][gang.pod_groups_by].scheduler_name
 
 
 def _format_selection(gang: GangSettings) -> str:
     """Return the start of a sentence that names the selected scheduler."""
-    return f"Gangs are for {_format_scheduler(gang.scheduler, gang.style)}"
+    return f"Gangs are for {_format_scheduler(gang.scheduler, gang.pod_groups_by)}"
 
 
-def _format_scheduler(name: str, style: str) -> str:
-    return f"{name} ({style})" if style else name
+def _format_scheduler(name: str, pod_groups_by: str) -> str:
+    return f"{name} ({pod_groups_by})" if pod_groups_by else name
 
 
 def _problem(path: str, value: object, message: str, remedy: str) -> Problem:

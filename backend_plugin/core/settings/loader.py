@@ -107,17 +107,19 @@ _LOGS: Final[_Readers] = {
 }
 _OF_GANGS: Final[_Readers] = {
     "scheduler": value_parsers.text,
-    "style": value_parsers.text,
+    "pod-groups-by": value_parsers.text,
     "scheduler-name": value_parsers.text,
     "queue": value_parsers.text,
     "local-queue": value_parsers.text,
-    "timeout": value_parsers.duration,
+    "schedule-timeout": value_parsers.duration,
 }
 _GANG: Final[_Readers] = {
     **_OF_GANGS,
     "by-namespace": _NamedSections(_OF_GANGS),
     "by-project": _NamedSections(_OF_GANGS),
-    "choices": _NamedSections({key: reader for key, reader in _OF_GANGS.items() if key != "scheduler"}),
+    "allowed-schedulers": _NamedSections(
+        {key: reader for key, reader in _OF_GANGS.items() if key != "scheduler"}
+    ),
 }
 _POD_SECURITY: Final[_Readers] = {
     "mode": value_parsers.pod_security_mode,

@@ -7,7 +7,7 @@ from typing import Final
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.scheduling import operator_gangs
 from backend_plugin.core.scheduling.gang_settings import NONE
-from backend_plugin.core.scheduling.operator_gangs import OPERATOR
+from backend_plugin.core.scheduling.operator_gangs import BACKEND, OPERATOR
 from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
@@ -41,11 +41,11 @@ def _check_gang_unused(facts: Facts) -> Iterator[Violation]:
 
 
 def _format_alternative_settings(facts: Facts) -> str:
-    """Return settings with a gang scheduler that the cluster has, and with the style that it needs."""
+    """Return settings with a gang scheduler that the cluster has, and its creator of pod groups."""
     scheduler = _select_alternative(facts)
-    style = OPERATOR if is_grouped_by_operator(facts) else "plugin"
-    has_styles = len(ADAPTERS.get(scheduler, ())) > 1
-    return f"kfpytorch: {{gang: {{scheduler: {scheduler}{f', style: {style}' if has_styles else ''}}}}}"
+    creator = OPERATOR if is_grouped_by_operator(facts) else BACKEND
+    groups = f", pod-groups-by: {creator}" if len(ADAPTERS.get(scheduler, ())) > 1 else ""
+    return f"kfpytorch: {{gang: {{scheduler: {scheduler}{groups}}}}}"
 
 
 def _list_scheduler_apis() -> Mapping[str, str]:
@@ -165,8 +165,9 @@ def _check_pod_groups_not_created(facts: Facts) -> Iterator[Violation]:
             yield Violation(
                 sentence=f"the settings require that the operator creates the groups of {gang.scheduler}, "
                 f"but it has no --{_FLAG}",
-                remedy=f"write kfpytorch: {{gang: {{scheduler: {gang.scheduler}, style: plugin}}}}  # or add "
-                f"--{_FLAG}={adapter.scheduler_name} to the args of "
+                remedy=f"write kfpytorch: {{gang: {{scheduler: {gang.scheduler}, "
+                f"pod-groups-by: {BACKEND}}}}}  "
+                f"# or add --{_FLAG}={adapter.scheduler_name} to the args of "
                 f"{deployments.format_kubectl_name(operator)}",
             )
         elif not adapter.matches_flag(flag):
@@ -179,14 +180,14 @@ def _check_pod_groups_not_created(facts: Facts) -> Iterator[Violation]:
 
 def _check_pod_groups_duplicate(facts: Facts) -> Iterator[Violation]:
     gang = facts.gang
+    creator = f" with pod-groups-by {gang.pod_groups_by}" if gang.pod_groups_by else ""
     for operator, flag in _list_operator_flags(facts):
-        if flag not in ("", NONE) and gang.style != OPERATOR:
+        if flag not in ("", NONE) and gang.pod_groups_by != OPERATOR:
             yield Violation(
                 sentence=f"the operator creates a group for every job (--{_FLAG}={flag}), but the settings "
-                f"select {gang.scheduler}{f' with style {gang.style}' if gang.style else ''}: "
-                "pods wait for both groups",
+                f"select {gang.scheduler}{creator}: pods wait for both groups",
                 remedy=f"kubectl edit {deployments.format_kubectl_name(operator)}  # remove --{_FLAG} "
-                "from the args, or set kfpytorch.gang.style to operator",
+                "from the args, or set kfpytorch.gang.pod-groups-by to operator",
             )
 
 

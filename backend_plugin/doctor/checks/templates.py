@@ -105,8 +105,8 @@ def _check_template_gang(facts: Facts) -> Iterator[Violation]:
     """Report a scheduler name without pod groups, which does not make a gang."""
     named = {
         adapter.scheduler_name: scheduler
-        for scheduler, styles in ADAPTERS.items()
-        for adapter in styles.values()
+        for scheduler, adapters in ADAPTERS.items()
+        for adapter in adapters.values()
         if adapter.scheduler_name and not adapter.groups_all_jobs
     }
     for each in list_checked_templates(facts):
@@ -116,12 +116,12 @@ def _check_template_gang(facts: Facts) -> Iterator[Violation]:
             and _get_scheduler_name(each) in gang.get_served_schedulers(facts)
             and not _has_pod_groups(scheduler, each, facts)
         ):
-            style = ", style: plugin" if len(ADAPTERS[scheduler]) > 1 else ""
+            creator = ", pod-groups-by: backend" if len(ADAPTERS[scheduler]) > 1 else ""
             yield Violation(
                 sentence=f"{_format_template(each)} names the scheduler {_get_scheduler_name(each)}, "
                 "but nothing creates its "
                 "groups: pods are placed one by one",
-                remedy=f"write kfpytorch: {{gang: {{scheduler: {scheduler}{style}}}}}",
+                remedy=f"write kfpytorch: {{gang: {{scheduler: {scheduler}{creator}}}}}",
             )
 
 

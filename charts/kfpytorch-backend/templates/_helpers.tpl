@@ -95,12 +95,13 @@ true
 {{- define "kfpytorch.grouped" -}}
 {{- $gang := .Values.gang -}}
 {{- $found := dict -}}
-{{- if or (eq (default "" $gang.style) "plugin") (eq $gang.scheduler "auto") }}{{- $_ := set $found $gang.scheduler true -}}{{- end -}}
-{{- range $parts := list $gang.byNamespace $gang.byProject $gang.choices -}}
+{{- if or (eq (default "" $gang.podGroupsBy) "backend") (eq $gang.scheduler "auto") }}{{- $_ := set $found $gang.scheduler true -}}{{- end -}}
+{{- range $parts := list $gang.byNamespace $gang.byProject $gang.allowedSchedulers -}}
 {{- range $name, $part := $parts -}}
+{{- $part = default dict $part -}}
 {{- $scheduler := default $gang.scheduler $part.scheduler -}}
-{{- if hasKey (default dict $gang.choices) $name }}{{- $scheduler = $name -}}{{- end -}}
-{{- if or (eq (default "" $part.style) "plugin") (eq $scheduler "auto") }}{{- $_ := set $found $scheduler true -}}{{- end -}}
+{{- if hasKey (default dict $gang.allowedSchedulers) $name }}{{- $scheduler = $name -}}{{- end -}}
+{{- if or (eq (default "" (get $part "pod-groups-by")) "backend") (eq $scheduler "auto") }}{{- $_ := set $found $scheduler true -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- keys $found | sortAlpha | join " " -}}
@@ -109,7 +110,7 @@ true
 {{/* "true" if no job uses a gang scheduler. */}}
 {{- define "kfpytorch.alone" -}}
 {{- with .Values.gang -}}
-{{- if and (eq .scheduler "none") (not .byNamespace) (not .byProject) (not .choices) -}}true{{- end -}}
+{{- if and (eq .scheduler "none") (not .byNamespace) (not .byProject) (not .allowedSchedulers) -}}true{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -161,7 +162,7 @@ true
 {{- $_ := set $server "tls" $tls -}}
 {{- end -}}
 {{- $gang := dict -}}
-{{- $names := dict "schedulerName" "scheduler-name" "localQueue" "local-queue" "byNamespace" "by-namespace" "byProject" "by-project" -}}
+{{- $names := dict "schedulerName" "scheduler-name" "localQueue" "local-queue" "byNamespace" "by-namespace" "byProject" "by-project" "podGroupsBy" "pod-groups-by" "scheduleTimeout" "schedule-timeout" "allowedSchedulers" "allowed-schedulers" -}}
 {{- range $said := keys .Values.gang -}}
 {{- $key := default $said (get $names $said) -}}
 {{- with get $.Values.gang $said }}{{- $_ := set $gang $key . -}}{{- end -}}

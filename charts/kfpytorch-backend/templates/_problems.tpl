@@ -3,7 +3,7 @@
 {{- $gang := .Values.gang -}}
 {{- $gangs := .Files.Get "files/gangs.yaml" | fromYaml -}}
 {{- $known := get $gangs $gang.scheduler -}}
-{{- $styles := default list $known.styles -}}
+{{- $creators := default list $known.podGroupsBy -}}
 {{- $problems := list -}}
 {{- $name := include "kfpytorch.fullname" . -}}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
@@ -20,28 +20,28 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if and $styles (not $gang.style) -}}
-{{- $problems = append $problems (printf "gang.style: '' does not define what creates the groups of %s; write operator if the training-operator runs with --gang-scheduler-name, and plugin if it does not" $gang.scheduler) -}}
-{{- else if and $gang.style (not $styles) -}}
-{{- $problems = append $problems (printf "gang.style: %s is not supported by %s; leave it out" $gang.style $gang.scheduler) -}}
+{{- if and $creators (not $gang.podGroupsBy) -}}
+{{- $problems = append $problems (printf "gang.podGroupsBy: '' does not define what creates the groups of %s; write operator if the training-operator runs with --gang-scheduler-name, and backend if it does not" $gang.scheduler) -}}
+{{- else if and $gang.podGroupsBy (not $creators) -}}
+{{- $problems = append $problems (printf "gang.podGroupsBy: %s is not supported by %s; leave it out" $gang.podGroupsBy $gang.scheduler) -}}
 {{- end -}}
-{{- range list "schedulerName" "queue" "localQueue" "timeout" -}}
+{{- range list "schedulerName" "queue" "localQueue" "scheduleTimeout" -}}
 {{- if and (get $gang .) (not (has . $known.understands)) -}}
 {{- $problems = append $problems (printf "gang.%s: %s is not supported by %s; leave it out" . (get $gang .) $gang.scheduler) -}}
 {{- end -}}
 {{- end -}}
-{{- range $kind := list "byNamespace" "byProject" "choices" -}}
+{{- range $kind := list "byNamespace" "byProject" "allowedSchedulers" -}}
 {{- range $name, $part := index $gang $kind -}}
 {{- $part = default dict $part -}}
 {{- $path := printf "gang.%s.%s" $kind $name -}}
-{{- $scheduler := default (eq $kind "choices" | ternary $name $gang.scheduler) $part.scheduler -}}
+{{- $scheduler := default (eq $kind "allowedSchedulers" | ternary $name $gang.scheduler) $part.scheduler -}}
 {{- $its := get $gangs $scheduler -}}
-{{- if and $its.styles (or $part.scheduler (eq $kind "choices")) (not $part.style) -}}
-{{- $problems = append $problems (printf "%s.style: '' does not define what creates the groups of %s; write operator or plugin" $path $scheduler) -}}
-{{- else if and $part.style (not $its.styles) -}}
-{{- $problems = append $problems (printf "%s.style: %s is not supported by %s; leave it out" $path $part.style $scheduler) -}}
+{{- if and $its.podGroupsBy (or $part.scheduler (eq $kind "allowedSchedulers")) (not (get $part "pod-groups-by")) -}}
+{{- $problems = append $problems (printf "%s.pod-groups-by: '' does not define what creates the groups of %s; write operator or backend" $path $scheduler) -}}
+{{- else if and (get $part "pod-groups-by") (not $its.podGroupsBy) -}}
+{{- $problems = append $problems (printf "%s.pod-groups-by: %s is not supported by %s; leave it out" $path (get $part "pod-groups-by") $scheduler) -}}
 {{- end -}}
-{{- range $key, $meant := dict "scheduler-name" "schedulerName" "queue" "queue" "local-queue" "localQueue" "timeout" "timeout" -}}
+{{- range $key, $meant := dict "scheduler-name" "schedulerName" "queue" "queue" "local-queue" "localQueue" "schedule-timeout" "scheduleTimeout" -}}
 {{- if and (get $part $key) (not (has $meant $its.understands)) -}}
 {{- $problems = append $problems (printf "%s.%s: %s is not supported by %s; leave it out" $path $key (get $part $key) $scheduler) -}}
 {{- end -}}

@@ -63,7 +63,7 @@ BREAKS: Final = (
     ),
     Break(
         finds="template-gang",
-        remedy="write kfpytorch: {gang: {scheduler: coscheduling, style: plugin}}",
+        remedy="write kfpytorch: {gang: {scheduler: coscheduling, pod-groups-by: backend}}",
         there=lambda namespace: [
             scheduler("--scheduler-name=scheduler-plugins-scheduler"),
             gang_template(

@@ -118,14 +118,14 @@ BREAKS: Final = (
         finds="gang-crd-missing",
         remedy="scheduler: none",
         also=("scheduler-missing",),
-        platform=gang(scheduler="coscheduling", style="plugin"),
+        platform=gang(scheduler="coscheduling", pod_groups_by="backend"),
     ),
     Break(finds="gang-unused", remedy="scheduler: coscheduling", there=lambda _: _COSCHEDULING),
     Break(
         finds="scheduler-missing",
         remedy="a profile schedulerName: scheduler-plugins-scheduler",
         there=lambda _: _COSCHEDULING,
-        platform=gang(scheduler="coscheduling", style="plugin"),
+        platform=gang(scheduler="coscheduling", pod_groups_by="backend"),
     ),
     Break(
         finds="scheduler-missing",
@@ -144,7 +144,7 @@ BREAKS: Final = (
         finds="pod-groups-not-created",
         remedy="--gang-scheduler-name=volcano",
         there=lambda _: [*_VOLCANO, scheduler("--scheduler-name=volcano")],
-        platform=gang(scheduler="volcano", style="operator"),
+        platform=gang(scheduler="volcano", pod_groups_by="operator"),
     ),
     Break(
         finds="pod-groups-not-created",
@@ -155,7 +155,7 @@ BREAKS: Final = (
             scheduler("--scheduler-name=volcano"),
             operator("--gang-scheduler-name=scheduler-plugins-scheduler"),
         ],
-        platform=gang(scheduler="volcano", style="operator"),
+        platform=gang(scheduler="volcano", pod_groups_by="operator"),
     ),
     Break(
         finds="pod-groups-duplicate",
@@ -180,7 +180,7 @@ BREAKS: Final = (
         how="volcano",
         remedy="kind: Queue, metadata: {name: research}",
         there=lambda _: [*_VOLCANO, scheduler("--scheduler-name=volcano")],
-        platform=gang(scheduler="volcano", style="plugin", queue="research"),
+        platform=gang(scheduler="volcano", pod_groups_by="backend", queue="research"),
     ),
     Break(
         finds="queue-closed",

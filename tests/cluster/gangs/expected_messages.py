@@ -56,7 +56,7 @@ def _coscheduled(lacks: int, asked: int, free: int) -> Mapping[str, str]:
         " gangs/JOB gets rejected"
         " due to Pod JOB-… is unschedulable even after PostFilter"
     )
-    return {"coscheduling-plugin": said, "coscheduling-operator": said}
+    return {"coscheduling-backend": said, "coscheduling-operator": said}
 
 
 def _kueue(lacks: int, asked: int, free: int, queue: str = "team", beside: str = _IN_PART) -> str:
@@ -91,7 +91,7 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
         **_coscheduled(4, 10, 6),
         "yunikorn": _yunikorn(4, 6),
         "kueue": _kueue(4, 10, 6),
-        "coscheduling-plugin-kueue": _kueue(
+        "coscheduling-backend-kueue": _kueue(
             4, 10, 6, beside="PodGroup JOB: the group waits for its members to be created\n"
         ),
     },
@@ -209,7 +209,7 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "lost-member": {
         **dict.fromkeys(
-            ("coscheduling-plugin", "coscheduling-operator"),
+            ("coscheduling-backend", "coscheduling-operator"),
             "RUNNING worker-… waiting for a node: no node of 4 fits: 4 were unschedulable (4 of 5 replicas"
             f" ready)\nPodGroup JOB: the group waits for its members to be placed\n{_NODES}",
         ),

@@ -16,11 +16,11 @@ _VERSION: Final = "admissionregistration.k8s.io/v1beta1"
 _CALLED: Final = "scheduler-of-all"
 _SILENT: Final = "default-scheduler"
 OURS: Final[Mapping[str, tuple[str, str]]] = {
-    "coscheduling-plugin": ("our PodGroup", scheduling.COSCHEDULING),
+    "coscheduling-backend": ("our PodGroup", scheduling.COSCHEDULING),
     "coscheduling-operator": ("the operator's PodGroup", scheduling.COSCHEDULING),
     "yunikorn": ("task groups", yunikorn.NAME),
     "kueue": ("Workload", _SILENT),
-    "coscheduling-plugin-kueue": ("our PodGroup, Workload", scheduling.COSCHEDULING),
+    "coscheduling-backend-kueue": ("our PodGroup, Workload", scheduling.COSCHEDULING),
 }
 """The object that makes a job a gang on each platform, and the scheduler of its pods."""
 

@@ -256,7 +256,7 @@ def queue_timeout(scene: Scene) -> None:
 
 def places_timeout(scene: Scene) -> None:
     """A gang with some placeholders times out if it does not get the others: it fails and releases them."""
-    with scene.saying(timeout=f"{_PATIENCE}s") as hasty:
+    with scene.saying(**{"schedule-timeout": f"{_PATIENCE}s"}) as hasty:
         first = running(hasty)
         attempt = hasty.create(GANG)
         hasty.hears(attempt, "timed-out")
@@ -287,7 +287,7 @@ def restart(scene: Scene) -> None:
 
 def lost_place(scene: Scene) -> None:
     """The room of a lost replica goes to a waiting gang, and comes back when that gang times out."""
-    with scene.saying(timeout=f"{2 * _PATIENCE}s") as hasty:
+    with scene.saying(**{"schedule-timeout": f"{2 * _PATIENCE}s"}) as hasty:
         attempt = running(hasty, PERSISTENT)
         other = hasty.create(GANG)
         wait_until(lambda: hasty.held(other) == SMALL, 30, lambda: f"{hasty.held(other)} are held")
@@ -388,16 +388,16 @@ def second_attempt(scene: Scene) -> None:
     wait_until(lambda: scene.companions() <= {again.job}, 30, lambda: f"left: {scene.companions()}")
 
 
-_PODS: Final = ("coscheduling-plugin", "coscheduling-operator", "yunikorn")
+_PODS: Final = ("coscheduling-backend", "coscheduling-operator", "yunikorn")
 _GANGS: Final = (*_PODS, "kueue")
 _QUEUES: Final = ("yunikorn", "kueue")
-_BOTH: Final = "coscheduling-plugin-kueue"
+_BOTH: Final = "coscheduling-backend-kueue"
 
 SCENARIOS: Final[Mapping[Callable[[Scene], None], tuple[str, ...]]] = {
     fits: ("none", *_GANGS, _BOTH),
-    grouped: ("coscheduling-plugin", "coscheduling-operator"),
-    healed: ("coscheduling-plugin",),
-    deadlock: ("coscheduling-plugin", *_QUEUES),
+    grouped: ("coscheduling-backend", "coscheduling-operator"),
+    healed: ("coscheduling-backend",),
+    deadlock: ("coscheduling-backend", *_QUEUES),
     jobs_take_turns: ("coscheduling-operator", _BOTH),
     unequal: _GANGS,
     sidecars: ("yunikorn",),
@@ -405,15 +405,15 @@ SCENARIOS: Final[Mapping[Callable[[Scene], None], tuple[str, ...]]] = {
     elastic_counts_all: ("kueue",),
     queue_limit: _QUEUES,
     queue_never: _QUEUES,
-    quota: ("coscheduling-plugin", "coscheduling-operator"),
+    quota: ("coscheduling-backend", "coscheduling-operator"),
     priority: _PODS,
     preemption: ("kueue",),
     queue_stopped: ("kueue",),
     queue_timeout: _GANGS,
     places_timeout: ("yunikorn",),
-    restart: ("coscheduling-plugin", "coscheduling-operator", "kueue"),
+    restart: ("coscheduling-backend", "coscheduling-operator", "kueue"),
     lost_place: ("yunikorn",),
-    lost_member: ("coscheduling-plugin", "coscheduling-operator", "kueue"),
+    lost_member: ("coscheduling-backend", "coscheduling-operator", "kueue"),
     admitted: ("kueue",),
     selected: tuple(name for name, platform in PLATFORMS.items() if platform.like),
     abort: (*_GANGS, _BOTH),

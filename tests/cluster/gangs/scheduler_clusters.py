@@ -58,22 +58,22 @@ class Platform:
         """The name of the platform in the table of messages."""
         if self.like:
             return self.like
-        said = [self.gang[key] for key in ("scheduler", "style") if key in self.gang]
+        said = [self.gang[key] for key in ("scheduler", "pod-groups-by") if key in self.gang]
         return "-".join([*said, "kueue"] if "local-queue" in self.gang else said) or "none"
 
 
 PLATFORMS: Final[Mapping[str, Platform]] = {
     "none": Platform(ground="coscheduling", gang={}),
-    "coscheduling-plugin": Platform(
-        ground="coscheduling", gang={"scheduler": "coscheduling", "style": "plugin"}
+    "coscheduling-backend": Platform(
+        ground="coscheduling", gang={"scheduler": "coscheduling", "pod-groups-by": "backend"}
     ),
     "coscheduling-operator": Platform(
-        ground="coscheduling", gang={"scheduler": "coscheduling", "style": "operator"}
+        ground="coscheduling", gang={"scheduler": "coscheduling", "pod-groups-by": "operator"}
     ),
-    "auto-coscheduling-plugin": Platform(
+    "auto-coscheduling-backend": Platform(
         ground="coscheduling",
         gang={"scheduler": "auto"},
-        like="coscheduling-plugin",
+        like="coscheduling-backend",
         shows=installation.deployment(),
     ),
     "auto-coscheduling-operator": Platform(
@@ -99,15 +99,15 @@ PLATFORMS: Final[Mapping[str, Platform]] = {
     ),
     "kueue": Platform(ground="kueue", gang={"scheduler": "kueue", "queue": "team"}, smaller="smaller"),
     # Kueue admits a job, and coscheduling binds its pods.
-    "coscheduling-plugin-kueue": Platform(
-        ground="kueue", gang={"scheduler": "coscheduling", "style": "plugin", "local-queue": "team"}
+    "coscheduling-backend-kueue": Platform(
+        ground="kueue", gang={"scheduler": "coscheduling", "pod-groups-by": "backend", "local-queue": "team"}
     ),
     # An unobserved operator may create PodGroups itself, so detection selects only the queue.
     "auto-kueue": Platform(ground="kueue", gang={"scheduler": "auto", "queue": "team"}, like="kueue"),
     "auto-both": Platform(
         ground="kueue",
         gang={"scheduler": "auto", "local-queue": "team"},
-        like="coscheduling-plugin-kueue",
+        like="coscheduling-backend-kueue",
         shows=installation.deployment(),
     ),
 }

@@ -13,7 +13,7 @@ from kube_world import opened, options
 from serving import NAMESPACE, Served, serving, wait_until
 
 GROUPS = ("scheduling.x-k8s.io", "podgroups")
-SETTINGS = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "style": "plugin"}}}
+SETTINGS = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "backend"}}}
 Story = Callable[[Served], Awaitable[None]]
 
 

@@ -23,7 +23,7 @@ LABEL = "training.kubeflow.org/"
 Story = Callable[..., Awaitable[None]]
 NOTHING_SET: Any = {}
 GROUPS = ("scheduling.x-k8s.io", "podgroups")
-GROUPS_OF_OURS = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "style": "plugin"}}}
+GROUPS_OF_OURS = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "backend"}}}
 
 
 def ago(seconds: float) -> str:

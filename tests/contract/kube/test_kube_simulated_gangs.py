@@ -55,7 +55,7 @@ async def wait_for_message(here: Served, server: KubeServer, meta: bytes, step: 
     return await run()
 
 
-VOLCANO = {"scheduler": "volcano", "style": "plugin", "queue": "team"}
+VOLCANO = {"scheduler": "volcano", "pod-groups-by": "backend", "queue": "team"}
 
 
 def test_volcano_lets_one_gang_in_and_the_other_says_what_it_waits_for(server, tmp_path):

@@ -294,7 +294,7 @@ def test_each_key_has_a_field_or_is_part_of_one() -> None:
     assert loader.list_named_sections() == (
         "kfpytorch.gang.by-namespace",
         "kfpytorch.gang.by-project",
-        "kfpytorch.gang.choices",
+        "kfpytorch.gang.allowed-schedulers",
     )
     for key in {*loader.list_keys()} - {
         "default-env-vars-from-env"

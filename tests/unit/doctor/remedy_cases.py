@@ -94,7 +94,7 @@ def queue(name: str, api_version: str, kind: str, **spec: Any) -> dict[str, Any]
 
 KUEUE = GangSettings(scheduler="kueue", queue="team")
 LOCAL = queue("team", "kueue.x-k8s.io/v1beta1", "LocalQueue", clusterQueue="all")
-PLUGIN = GangSettings(scheduler="coscheduling", style="plugin")
+BACKEND = GangSettings(scheduler="coscheduling", pod_groups_by="backend")
 PAIR = role(2)
 TEMPLATED = read({"default-pod-template-name": "t"})
 ENDPOINT = "dns:///kfpytorch-backend.flyte.svc.cluster.local:8000"
@@ -126,14 +126,14 @@ CASES: Mapping[str, Facts] = {
     "webhook-unreachable": facts(invalid_reply=DryRunReply(message="failed calling webhook")),
     "webhook-missing": facts({DEPLOYMENTS: [operator()]}, invalid_reply=DryRunReply(stored={})),
     "gang-rejected": facts(gang_problems=[PROBLEM]),
-    "gang-crd-missing": facts(gang=PLUGIN),
+    "gang-crd-missing": facts(gang=BACKEND),
     "gang-unused": facts({Subject.GROUPS: [{"name": "scheduling.x-k8s.io"}]}),
-    "scheduler-missing": facts(gang=PLUGIN),
+    "scheduler-missing": facts(gang=BACKEND),
     "scheduler-down": facts(
-        {DEPLOYMENTS: [deployment("s", "s:1", f"--scheduler-name={COSCHEDULING}", ready=0)]}, gang=PLUGIN
+        {DEPLOYMENTS: [deployment("s", "s:1", f"--scheduler-name={COSCHEDULING}", ready=0)]}, gang=BACKEND
     ),
     "pod-groups-not-created": facts(
-        {DEPLOYMENTS: [operator()]}, gang=GangSettings(scheduler="coscheduling", style="operator")
+        {DEPLOYMENTS: [operator()]}, gang=GangSettings(scheduler="coscheduling", pod_groups_by="operator")
     ),
     "pod-groups-duplicate": facts({DEPLOYMENTS: [operator("--gang-scheduler-name=volcano")]}),
     "queue-missing": facts({Subject.QUEUES: []}, gang=KUEUE),

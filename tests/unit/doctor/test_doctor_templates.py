@@ -133,9 +133,14 @@ def gang(**said: Any) -> dict[str, Any]:
         (COSCHEDULING, [SCHEDULER], {}, True),
         (COSCHEDULING, [SCHEDULER], gang(scheduler="kueue", queue="q"), True),
         (COSCHEDULING, [SCHEDULER, OPERATOR], {}, False),
-        (COSCHEDULING, [SCHEDULER], gang(scheduler="coscheduling", style="plugin"), False),
+        (COSCHEDULING, [SCHEDULER], gang(**{"scheduler": "coscheduling", "pod-groups-by": "backend"}), False),
         (COSCHEDULING, [SCHEDULER], gang(scheduler="auto"), False),
-        (COSCHEDULING, [SCHEDULER], gang(choices={"coscheduling": {"style": "plugin"}}), False),
+        (
+            COSCHEDULING,
+            [SCHEDULER],
+            gang(**{"allowed-schedulers": {"coscheduling": {"pod-groups-by": "backend"}}}),
+            False,
+        ),
         (
             {"spec": {"schedulerName": "yunikorn"}},
             [a_deployment("x/yunikorn:1", "--scheduler-name=yunikorn")],

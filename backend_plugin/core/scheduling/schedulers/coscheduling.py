@@ -32,9 +32,9 @@ from backend_plugin.core.scheduling.adapter import (
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.operator_gangs import (
+    BACKEND,
     FLAG,
     OPERATOR,
-    PLUGIN,
     deny_operator_groups,
     deny_without_operator,
     detect_without_operator,
@@ -196,7 +196,7 @@ _WORDS: Final = StatusParser(
     api=_GROUP, message=_parse_message, group=_find_group_reason, notes=_iter_warnings, controlled=True
 )
 
-STYLES: Final = {
+ADAPTERS: Final = {
     OPERATOR: SchedulerAdapter(
         marks=_build_operator_fields,
         title="co-scheduling",
@@ -212,7 +212,7 @@ STYLES: Final = {
         sighting=DetectionRule(rank=DetectionRank.OPERATOR, sees=_detect_operator),
         denied=deny_without_operator(_GROUP, _is_own_scheduler),
     ),
-    PLUGIN: SchedulerAdapter(
+    BACKEND: SchedulerAdapter(
         marks=_build_backend_fields,
         title="co-scheduling",
         groups=_GROUPS,

@@ -130,7 +130,7 @@ def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
             )
 
 
-STYLES: Final = {
+ADAPTERS: Final = {
     "": SchedulerAdapter(
         marks=_build_fields,
         title="KAI",

@@ -256,7 +256,7 @@ def _join_messages(*said: str) -> str:
     return "; ".join(each for each in said if each)
 
 
-STYLES: Final = {
+ADAPTERS: Final = {
     "": SchedulerAdapter(
         marks=_build_fields,
         title="Kueue",

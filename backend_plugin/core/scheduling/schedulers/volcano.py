@@ -25,9 +25,9 @@ from backend_plugin.core.scheduling.adapter import (
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangRole, GangSpec
 from backend_plugin.core.scheduling.operator_gangs import (
+    BACKEND,
     FLAG,
     OPERATOR,
-    PLUGIN,
     deny_operator_groups,
     deny_without_operator,
     detect_without_operator,
@@ -185,7 +185,7 @@ _WORDS: Final = StatusParser(
     api=_API, message=_parse_message, group=_find_group_reason, events=_iter_event_reasons
 )
 
-STYLES: Final = {
+ADAPTERS: Final = {
     OPERATOR: SchedulerAdapter(
         marks=_build_operator_fields,
         title="Volcano",
@@ -203,7 +203,7 @@ STYLES: Final = {
         denied=deny_without_operator(_API, _is_own_scheduler),
         queues=_QUEUES,
     ),
-    PLUGIN: SchedulerAdapter(
+    BACKEND: SchedulerAdapter(
         marks=_build_backend_fields,
         title="Volcano",
         program="vc-scheduler",

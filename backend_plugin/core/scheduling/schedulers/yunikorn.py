@@ -221,7 +221,7 @@ def _iter_warnings(observed: Observed) -> Iterable[JobWarning]:
         yield JobWarning(said=f"{said} ({event.message})" if event.message else said)
 
 
-STYLES: Final = {
+ADAPTERS: Final = {
     "": SchedulerAdapter(
         marks=_build_fields,
         title="YuniKorn",

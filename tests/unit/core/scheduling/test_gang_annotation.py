@@ -26,7 +26,7 @@ ELASTIC = {
 
 
 def test_a_job_carries_what_its_gang_asks_for():
-    gang = carried(FIVE, scheduler="volcano", style="operator", queue="team")
+    gang = carried(FIVE, **{"scheduler": "volcano", "pod-groups-by": "operator", "queue": "team"})
     assert (gang.queue, gang.scheduler_name, gang.by_operator) == ("team", "volcano", True)
     assert [gang.compute_total("cpu", upto).text for upto in ("", "master", "worker")] == ["5", "1", "5"]
     assert gang.compute_total("nvidia.com/gpu") is None

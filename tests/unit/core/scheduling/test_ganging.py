@@ -20,9 +20,9 @@ ELASTIC = {
     "workerReplicas": {"replicas": 4},
     "elasticConfig": {"minReplicas": 2, "maxReplicas": 4, "nprocPerNode": 1},
 }
-PLUGIN = {"scheduler": "coscheduling", "style": "plugin"}
+BACKEND = {"scheduler": "coscheduling", "pod-groups-by": "backend"}
 NOT_HERE = "is not a gang scheduler that a job can use on this platform; leave it out, or write"
-OPERATOR = {"scheduler": "coscheduling", "style": "operator"}
+OPERATOR = {"scheduler": "coscheduling", "pod-groups-by": "operator"}
 CONTAINERS = [{"name": "default", "image": "unused"}]
 
 
@@ -54,44 +54,53 @@ def refused(*said: Any, **more: Any) -> list[str]:
             ['scheduler="in-tree": does not support PyTorchJobs: since Kubernetes 1.36 a pod'],
         ),
         (
-            {"scheduler": "auto", "style": "plugin", "scheduler-name": "a"},
+            {"scheduler": "auto", "pod-groups-by": "backend", "scheduler-name": "a"},
             [
                 'scheduler-name="a": is not supported by auto, which detects it',
-                'style="plugin": is not supported',
+                'pod-groups-by="backend": is not supported',
             ],
         ),
-        ({"style": "plugin"}, ['style="plugin": is not supported without a scheduler; name the scheduler']),
         (
-            {"queue": "a", "timeout": "1s"},
-            ['queue="a": is not supported without a scheduler; leave', 'timeout="0:00:01": is not'],
+            {"pod-groups-by": "backend"},
+            ['pod-groups-by="backend": is not supported without a scheduler; name the scheduler'],
+        ),
+        (
+            {"queue": "a", "schedule-timeout": "1s"},
+            ['queue="a": is not supported without a scheduler; leave', 'schedule-timeout="0:00:01": is not'],
         ),
         (
             {"scheduler": "coscheduling"},
-            ['style="": does not define what creates the groups of coscheduling; write operator if'],
+            ['pod-groups-by="": does not define what creates the groups of coscheduling; write operator if'],
         ),
         (
-            {**PLUGIN, "style": "x"},
-            ['style="x": does not define what creates the groups of coscheduling; write operator if'],
+            {**BACKEND, "pod-groups-by": "x"},
+            ['pod-groups-by="x": does not define what creates the groups of coscheduling; write operator if'],
         ),
-        ({**PLUGIN, "queue": "a"}, ['queue="a": is not supported by coscheduling; leave it out']),
+        ({**BACKEND, "queue": "a"}, ['queue="a": is not supported by coscheduling; leave it out']),
         (
-            {**PLUGIN, "timeout": "1500ms"},
-            ['timeout="0:00:01.500000": is not a whole number of seconds; write 30s'],
-        ),
-        (
-            {"scheduler": "kueue", "style": "plugin"},
-            ['style="plugin": is not supported by kueue; leave it out'],
+            {**BACKEND, "schedule-timeout": "1500ms"},
+            ['schedule-timeout="0:00:01.500000": is not a whole number of seconds; write 30s'],
         ),
         (
-            {"scheduler": "kueue", "scheduler-name": "a", "timeout": "1s"},
-            ['timeout="0:00:01": is not supported by kueue', 'scheduler-name="a": is not supported by kueue'],
+            {"scheduler": "kueue", "pod-groups-by": "backend"},
+            ['pod-groups-by="backend": is not supported by kueue; leave it out'],
+        ),
+        (
+            {"scheduler": "kueue", "scheduler-name": "a", "schedule-timeout": "1s"},
+            [
+                'schedule-timeout="0:00:01": is not supported by kueue',
+                'scheduler-name="a": is not supported by kueue',
+            ],
         ),
         ({"scheduler": "kai", "queue": "a b"}, ['queue="a b": is not the name of a queue; write at most 63']),
         (
-            {**PLUGIN, "scheduler-name": "A"},
+            {**BACKEND, "scheduler-name": "A"},
             ['scheduler-name="A": is not the name of a scheduler; write lower-case'],
         ),
-        ({**PLUGIN, "timeot": "1s"}, ["timeot='1s': is not a setting; did you mean timeout?"]),
+        (
+            {**BACKEND, "schedule-timeot": "1s"},
+            ["schedule-timeot='1s': is not a setting; did you mean schedule-timeout?"],
+        ),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(said: Any, problems: list[str]) -> None:
@@ -112,7 +121,7 @@ def test_settings_that_cannot_be_meant_are_refused(said: Any, problems: list[str
             f'scheduler="volcano": {NOT_HERE} none',
         ),
         (
-            PLUGIN,
+            BACKEND,
             {"scheduler": "kai"},
             f'scheduler="kai": {NOT_HERE} coscheduling or none',
         ),
@@ -122,7 +131,7 @@ def test_settings_that_cannot_be_meant_are_refused(said: Any, problems: list[str
             {"scheduler": "none"},
             f'scheduler="none": {NOT_HERE} coscheduling',
         ),
-        (PLUGIN, {"queue": "a"}, 'queue="a": is not supported by coscheduling; leave it out'),
+        (BACKEND, {"queue": "a"}, 'queue="a": is not supported by coscheduling; leave it out'),
         (
             {"scheduler": "kai"},
             {"queue": "a b"},
@@ -147,10 +156,10 @@ def test_what_the_platform_has_not_is_refused(ganging: Any, said: Any, problem: 
 def test_the_same_as_without_gangs_where_there_is_nobody_to_see_to_them() -> None:
     plain = planned({})
     assert planned({"scheduler": "none"}) == plain
-    for said in ({"scheduler": "kueue"}, PLUGIN):
+    for said in ({"scheduler": "kueue"}, BACKEND):
         assert planned(said, gang={"scheduler": "none"}) == planned({}, gang={"scheduler": "none"})
-    assert planned(PLUGIN, gang={"scheduler": "none"})[0]["spec"] == plain[0]["spec"]
-    for ganging in (PLUGIN, OPERATOR):
+    assert planned(BACKEND, gang={"scheduler": "none"})[0]["spec"] == plain[0]["spec"]
+    for ganging in (BACKEND, OPERATOR):
         assert planned(ganging, SINGLE) == planned({}, SINGLE)
 
 
@@ -165,7 +174,7 @@ def test_the_same_as_without_gangs_where_there_is_nobody_to_see_to_them() -> Non
     ],
 )
 def test_the_minimum_is_the_gang(custom: Any, said: Any, expected: tuple[int, str]) -> None:
-    _, group = planned(PLUGIN, custom, gang=said)
+    _, group = planned(BACKEND, custom, gang=said)
     spec = group["spec"]
     assert (spec["minMember"], spec["minResources"]["cpu"]) == expected
     assert "scheduleTimeoutSeconds" not in spec
@@ -176,14 +185,14 @@ def test_the_minimum_is_the_gang(custom: Any, said: Any, expected: tuple[int, st
 
 def test_what_pods_say_of_their_scheduler_must_be_the_gangs() -> None:
     other = {"scheduler-name": "default-scheduler"}
-    problem, _ = refused(PLUGIN, flyte=other)
+    problem, _ = refused(BACKEND, flyte=other)
     assert problem == (
         'master pod.schedulerName="default-scheduler": conflicts with the gang, which needs '
         "scheduler-plugins-scheduler; "
         "leave it out of the task, its PodTemplate and the settings, or write the same value"
     )
     assert len(refused(OPERATOR, flyte=other)) == 2
-    job, _ = planned({**PLUGIN, "scheduler-name": "default-scheduler"}, flyte=other)
+    job, _ = planned({**BACKEND, "scheduler-name": "default-scheduler"}, flyte=other)
     for replica in job["spec"]["pytorchReplicaSpecs"].values():
         assert replica["template"]["spec"]["schedulerName"] == "default-scheduler"
 
@@ -195,7 +204,7 @@ def test_the_guides_pod_template_makes_a_gang() -> None:
         "template": {"spec": {"schedulerName": "scheduler-plugins-scheduler", "containers": CONTAINERS}},
     }
     metadata = {"podTemplateName": "gang"}
-    job, group = planned(PLUGIN, metadata=metadata, pod_templates=[template])
+    job, group = planned(BACKEND, metadata=metadata, pod_templates=[template])
     (operated,) = planned(OPERATOR, metadata=metadata, pod_templates=[template])
     for manifest in (job, operated):
         for replica in manifest["spec"]["pytorchReplicaSpecs"].values():
@@ -226,7 +235,7 @@ def test_of_a_role_that_may_be_missing_nothing_is_reserved() -> None:
     assert of_yunikorn + "task-group-name" not in worker["annotations"]
     assert of_yunikorn + "queue" not in worker["labels"]
     assert worker["annotations"].items() < master["annotations"].items()
-    _, group = planned({"scheduler": "volcano", "style": "plugin"}, gang={"minMember": 1})
+    _, group = planned({"scheduler": "volcano", "pod-groups-by": "backend"}, gang={"minMember": 1})
     assert group["spec"]["minTaskMember"] == {"master": 1}
 
 
@@ -239,7 +248,7 @@ def test_the_priority_that_all_pods_have_is_the_gangs(priorities: Any, common: s
         for role, name in zip(("master", "worker"), priorities, strict=True)
         if name
     }
-    _, group = planned({"scheduler": "volcano", "style": "plugin"}, {**FIVE, "kfpytorch": roles})
+    _, group = planned({"scheduler": "volcano", "pod-groups-by": "backend"}, {**FIVE, "kfpytorch": roles})
     assert group["spec"].get("priorityClassName") == common
 
 
@@ -275,11 +284,15 @@ def test_what_a_template_leaves_empty_is_filled_in_and_what_it_contradicts_is_re
         ({"scheduler": "yunikorn"}, "labels", "applicationId"),
         ({"scheduler": "yunikorn"}, "annotations", "yunikorn.apache.org/app-id"),
         (
-            {"scheduler": "volcano", "style": "plugin", "queue": "a"},
+            {"scheduler": "volcano", "pod-groups-by": "backend", "queue": "a"},
             "annotations",
             "scheduling.volcano.sh/queue-name",
         ),
-        ({"scheduler": "volcano", "style": "operator"}, "annotations", "scheduling.k8s.io/group-name"),
+        (
+            {"scheduler": "volcano", "pod-groups-by": "operator"},
+            "annotations",
+            "scheduling.k8s.io/group-name",
+        ),
         (OPERATOR, "labels", "scheduling.x-k8s.io/pod-group"),
     ],
 )
@@ -299,17 +312,17 @@ def test_a_template_says_nothing_else_in_words_that_we_do_not_write(
 
 def test_a_priority_is_that_of_all_pods() -> None:
     said = {"priorityClassName": "high"}
-    for ganging in (PLUGIN, OPERATOR):
+    for ganging in (BACKEND, OPERATOR):
         job = planned(ganging, gang=said)[0]
         pods = [each["template"]["spec"] for each in job["spec"]["pytorchReplicaSpecs"].values()]
         assert [pod["priorityClassName"] for pod in pods] == ["high", "high"]
     custom = {**FIVE, "kfpytorch": {"gang": said, "worker": {"priorityClassName": "low"}}}
-    (problem,) = refused(PLUGIN, custom)
+    (problem,) = refused(BACKEND, custom)
     assert problem.startswith('worker pod.priorityClassName="low": conflicts with the gang, which needs high')
 
 
 def test_a_job_carries_what_stands_beside_it() -> None:
-    job, group = planned({**PLUGIN, "timeout": "1m"})
+    job, group = planned({**BACKEND, "schedule-timeout": "1m"})
     metadata = {**job["metadata"], "uid": "u-1"}
     (owned,) = companions.read_companions(read_job({**job, "metadata": metadata}))
     owner = owned["metadata"]["ownerReferences"][0]
@@ -352,7 +365,7 @@ def test_what_is_ours_to_say_of_a_job_no_author_says() -> None:
     ("ganging", "key", "why"),
     [
         (
-            PLUGIN,
+            BACKEND,
             "yunikorn.apache.org/queue",
             "is for yunikorn, but the gang scheduler is coscheduling: a pod has one",
         ),
@@ -384,7 +397,7 @@ def test_two_schedulers_for_one_job_are_refused(ganging: Any, key: str, why: str
 
 def test_a_queue_of_kueue_that_a_task_names_in_a_label_is_left_to_it() -> None:
     label = {"kueue.x-k8s.io/queue-name": "b"}
-    job, _ = planned(PLUGIN, metadata={"metadata": {"labels": label}})
+    job, _ = planned(BACKEND, metadata={"metadata": {"labels": label}})
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "b"
     (problem,) = refused({"scheduler": "yunikorn"}, metadata={"metadata": {"labels": label}})
     assert problem.startswith('metadata.labels.kueue.x-k8s.io/queue-name="b": is for kueue, but the gang')

@@ -38,7 +38,7 @@ def warnings(
         (
             COSCHEDULING,
             "schedulerName",
-            "write kfpytorch.gang: {scheduler: coscheduling, style: plugin} in the settings, or style:",
+            "write kfpytorch.gang: {scheduler: coscheduling, pod-groups-by: backend} in the settings, or",
         ),
         (
             YUNIKORN,
@@ -69,7 +69,7 @@ def test_the_scheduler_of_all_pods_makes_no_gang() -> None:
 @pytest.mark.parametrize(
     ("custom", "gang", "found"),
     [
-        (TWO, {"scheduler": "coscheduling", "style": "plugin"}, NOTHING),
+        (TWO, {"scheduler": "coscheduling", "pod-groups-by": "backend"}, NOTHING),
         (ONE, {}, NOTHING),
         ({**TWO, "kfpytorch": {"gang": {"scheduler": "none"}}}, {}, NOTHING),
         (TWO, {}, Capabilities(operator_scheduler="scheduler-plugins-scheduler")),

@@ -132,7 +132,9 @@ def test_what_a_container_does_not_say_its_namespace_says() -> None:
 
 def test_a_gang_is_as_large_as_its_namespace_makes_it() -> None:
     found = Capabilities(container_defaults={"ephemeral-storage": "1Gi"})
-    section = settings.read({"kfpytorch": {"gang": {"scheduler": "coscheduling", "style": "plugin"}}})
+    section = settings.read(
+        {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "backend"}}}
+    )
     custom = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 4}}
     _, group = plan(a_template(custom), a_run(), section, (), found).manifests
     spec: Any = group["spec"]

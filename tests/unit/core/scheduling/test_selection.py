@@ -84,19 +84,19 @@ VOLCANO = "volcano scheduling.volcano.sh/v1beta1"
             has(*GROUPS),
             AUTO,
             VOLCANO,
-            "Gangs are for volcano (plugin): the cluster has scheduling.volcano.sh",
+            "Gangs are for volcano (backend): the cluster has scheduling.volcano.sh",
         ),
         (
             has(*GROUPS, queues={"kai": ("b",)}),
             {**AUTO, "queue": "a"},
             VOLCANO,
-            "Gangs are for volcano (plug",
+            "Gangs are for volcano (back",
         ),
         (
             has("scheduling.x-k8s.io"),
             AUTO,
             COSCHEDULING,
-            "Gangs are for coscheduling (plugin): the cluster has",
+            "Gangs are for coscheduling (backend): the cluster has",
         ),
         (has(), AUTO, "", "No gang, and jobs of several replicas may block each other: no scheduler found."),
         (
@@ -124,14 +124,16 @@ def test_the_surest_of_those_that_a_cluster_shows_is_chosen(
 
 
 def test_the_others_that_are_there_are_told_of() -> None:
-    made = planned({**AUTO, "timeout": "1m", "queue": "q"}, has(*GROUPS, operator_scheduler="volcano"))
+    made = planned(
+        {**AUTO, "schedule-timeout": "1m", "queue": "q"}, has(*GROUPS, operator_scheduler="volcano")
+    )
     assert list(made.reasons) == [
         "Gangs are for volcano (operator): the training-operator runs with --gang-scheduler-name=volcano.",
         "kai is available, too.",
     ]
     made = planned(AUTO, has(*GROUPS, schedulers=("default-scheduler",)))
     assert list(made.reasons)[1:] == [
-        "coscheduling (plugin) is available, too.",
+        "coscheduling (backend) is available, too.",
         "No pod was bound by volcano recently.",
     ]
     made = planned(AUTO, has(admission_scheduler="yunikorn", operator_scheduler="volcano"))
@@ -164,13 +166,13 @@ KUEUE = {"queues": {"kueue": ("default", "team-a")}, "suspends_jobs": True}
         (has("kueue.x-k8s.io", **{**KUEUE, "suspends_jobs": False}), AUTO, {}, ("", "")),
         (
             NOTHING,
-            {"scheduler": "coscheduling", "style": "plugin", "local-queue": "a"},
+            {"scheduler": "coscheduling", "pod-groups-by": "backend", "local-queue": "a"},
             {},
             (COSCHEDULING, "a"),
         ),
         (
             NOTHING,
-            {"scheduler": "coscheduling", "style": "operator", "local-queue": "a"},
+            {"scheduler": "coscheduling", "pod-groups-by": "operator", "local-queue": "a"},
             {"queue": "b", "minMember": 3, "priorityClassName": "high"},
             ("policy", "b"),
         ),
@@ -206,14 +208,19 @@ def test_why_a_job_waits_first_or_does_not_is_told() -> None:
 
 
 def test_the_queue_of_the_author_is_where_the_job_waits_first() -> None:
-    ganging = {"scheduler": "volcano", "style": "plugin", "queue": "of-volcano", "local-queue": "all"}
+    ganging = {
+        "scheduler": "volcano",
+        "pod-groups-by": "backend",
+        "queue": "of-volcano",
+        "local-queue": "all",
+    }
     job, group = (each for each in planned(ganging, gang={"queue": "mine"}).manifests)
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "mine"  # type: ignore[index,call-overload]
     assert group["spec"]["queue"] == "of-volcano"  # type: ignore[index,call-overload]
 
 
 def test_one_replica_waits_to_be_let_go_and_is_no_gang() -> None:
-    ganging = {"scheduler": "coscheduling", "style": "plugin", "local-queue": "a"}
+    ganging = {"scheduler": "coscheduling", "pod-groups-by": "backend", "local-queue": "a"}
     one = a_template({"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 0}})
     (job,) = plan(one, a_run(), settings.read({"kfpytorch": {"gang": ganging}})).manifests
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "a"  # type: ignore[index,call-overload]
@@ -225,36 +232,36 @@ def test_one_replica_waits_to_be_let_go_and_is_no_gang() -> None:
     ("ganging", "found", "begins"),
     [
         (
-            {"scheduler": "coscheduling", "style": "plugin"},
+            {"scheduler": "coscheduling", "pod-groups-by": "backend"},
             has(*GROUPS, operator_scheduler="volcano"),
-            'style="plugin": cannot be used on this cluster: the training-operator runs with '
+            'pod-groups-by="backend": cannot be used on this cluster: the training-operator runs with '
             "--gang-scheduler-name=volcano, and overwrites the groups of this server; write auto",
         ),
         (
-            {"scheduler": "volcano", "style": "operator"},
+            {"scheduler": "volcano", "pod-groups-by": "operator"},
             has(*GROUPS),
-            'style="operator": cannot be used on this cluster: the training-operator runs without',
+            'pod-groups-by="operator": cannot be used on this cluster: the training-operator runs without',
         ),
         (
-            {"scheduler": "volcano", "style": "operator"},
+            {"scheduler": "volcano", "pod-groups-by": "operator"},
             has(*GROUPS, operator_scheduler="scheduler-plugins-scheduler"),
-            'style="operator": cannot be used on this cluster: the training-operator runs with '
+            'pod-groups-by="operator": cannot be used on this cluster: the training-operator runs with '
             "--gang-scheduler-name=scheduler-plugins-scheduler, and creates other groups",
         ),
         (
-            {"scheduler": "coscheduling", "style": "operator"},
+            {"scheduler": "coscheduling", "pod-groups-by": "operator"},
             has(*GROUPS, operator_scheduler="volcano"),
-            'style="operator": cannot be used on this cluster: the training-operator runs with',
+            'pod-groups-by="operator": cannot be used on this cluster: the training-operator runs with',
         ),
         (
-            {"scheduler": "coscheduling", "style": "operator"},
+            {"scheduler": "coscheduling", "pod-groups-by": "operator"},
             has(operator_scheduler="scheduler-plugins-scheduler"),
-            'style="operator": cannot be used on this cluster: the cluster has no scheduling.x-k8s.io',
+            'pod-groups-by="operator": cannot be used on this cluster: the cluster has no scheduling.x-k8s',
         ),
         (
-            {"scheduler": "volcano", "style": "plugin"},
+            {"scheduler": "volcano", "pod-groups-by": "backend"},
             has("scheduling.x-k8s.io"),
-            'style="plugin": cannot be used on this cluster: the cluster has no scheduling.volcano.sh',
+            'pod-groups-by="backend": cannot be used on this cluster: the cluster has no scheduling.volcano',
         ),
         (
             {"scheduler": "kai"},
@@ -277,7 +284,7 @@ def test_one_replica_waits_to_be_let_go_and_is_no_gang() -> None:
             'queue="team-b": is not a queue of kueue for this namespace; write team-a',
         ),
         (
-            {"scheduler": "volcano", "style": "plugin", "queue": "a"},
+            {"scheduler": "volcano", "pod-groups-by": "backend", "queue": "a"},
             has("scheduling.volcano.sh", queues={"volcano": ()}),
             'queue="a": is not a queue of volcano for this namespace; create a queue of volcano',
         ),
@@ -359,24 +366,24 @@ def test_who_names_a_queue_of_the_scheduler_does_not_wait_in_the_default_one_of_
 
 PARTS = {
     "scheduler": "volcano",
-    "style": "plugin",
+    "pod-groups-by": "backend",
     "queue": "all",
     "by-namespace": {"project-development": {"scheduler": "kai"}, "theirs": {"queue": "theirs"}},
     "by-project": {"project/staging": {"scheduler": "none"}},
-    "choices": {"yunikorn": {"queue": "root.a"}, "kai": {}},
+    "allowed-schedulers": {"yunikorn": {"queue": "root.a"}, "kai": {}},
 }
 
 
 @pytest.mark.parametrize(
     ("run", "gang", "expected", "why"),
     [
-        ({"namespace": "ours"}, {}, VOLCANO, "Gangs are for volcano (plugin): set by kfpytorch.gang."),
+        ({"namespace": "ours"}, {}, VOLCANO, "Gangs are for volcano (backend): set by kfpytorch.gang."),
         ({"namespace": "theirs"}, {}, VOLCANO, "set by kfpytorch.gang.by-namespace.theirs."),
         ({}, {}, "kai-scheduler policy", "set by kfpytorch.gang.by-namespace.project-development."),
         ({"domain": "staging"}, {}, "", "No gang: set by kfpytorch.gang.by-project.project/staging."),
         ({}, {"scheduler": "yunikorn"}, "yunikorn", "the task sets Gang(scheduler='yunikorn'), which"),
         ({}, {"scheduler": "none"}, "", "No gang: the task sets Gang(scheduler='none')."),
-        ({"namespace": "ours"}, {"scheduler": "volcano"}, VOLCANO, "Gangs are for volcano (plugin): set"),
+        ({"namespace": "ours"}, {"scheduler": "volcano"}, VOLCANO, "Gangs are for volcano (backend): set"),
     ],
 )
 def test_the_nearest_word_counts(run: Any, gang: Any, expected: str, why: str) -> None:
@@ -430,16 +437,25 @@ def test_the_gangs_of_kubernetes_itself_are_refused_with_the_version(found: Capa
     [
         (
             {"by-namespace": {"a": {"scheduler": "volcano"}}},
-            ['by-namespace.a.style="": does not define what creates the groups of volcano'],
+            ['by-namespace.a.pod-groups-by="": does not define what creates the groups of volcano'],
         ),
         (
-            {"scheduler": "kai", "queue": "a b", "by-namespace": {"a": {"timeout": "1s"}}},
-            ['queue="a b": is not the name', 'by-namespace.a.timeout="0:00:01": is not supported by kai'],
+            {"scheduler": "kai", "queue": "a b", "by-namespace": {"a": {"schedule-timeout": "1s"}}},
+            [
+                'queue="a b": is not the name',
+                'by-namespace.a.schedule-timeout="0:00:01": is not supported by kai',
+            ],
         ),
         ({"by-project": {"a": {"scheduler": "kai"}}}, ['by-project="a": is not a project with its domain']),
-        ({"choices": {"auto": {}}}, ['choices="auto": is not a gang scheduler; leave it out']),
-        ({"choices": {"kai": {"scheduler": "x"}}}, ["choices.kai.scheduler='x': is not a setting"]),
-        ({"choices": "kai"}, ["choices='kai': is not a section"]),
+        (
+            {"allowed-schedulers": {"auto": {}}},
+            ['allowed-schedulers="auto": is not a gang scheduler; leave it out'],
+        ),
+        (
+            {"allowed-schedulers": {"kai": {"scheduler": "x"}}},
+            ["allowed-schedulers.kai.scheduler='x': is not a setting"],
+        ),
+        ({"allowed-schedulers": "kai"}, ["allowed-schedulers='kai': is not a section"]),
         ({"local-queue": "a"}, ['local-queue="a": is not supported without a scheduler']),
         (
             {"scheduler": "kueue", "local-queue": "a"},
@@ -471,5 +487,8 @@ def test_groups_are_made_where_any_job_may_have_one_and_a_cluster_is_looked_at_w
     assert read() == (False, True)
     assert read(scheduler="auto") == (True, False)
     assert read(scheduler="kai") == (False, False)
-    assert read(scheduler="kai", choices={"volcano": {"style": "plugin"}}) == (True, False)
+    assert read(**{"scheduler": "kai", "allowed-schedulers": {"volcano": {"pod-groups-by": "backend"}}}) == (
+        True,
+        False,
+    )
     assert read(**{"by-namespace": {"a": {"scheduler": "kai"}}}) == (False, False)

@@ -47,7 +47,7 @@ def sees(found: Capabilities, _: str) -> Detection | None:
     return Detection(why=f"the cluster has {API}") if found.has_api(API) else None
 
 
-STYLES: Final = {
+ADAPTERS: Final = {
     "": SchedulerAdapter(
         marks=marks,
         title="Seventh",
@@ -72,7 +72,7 @@ CUSTOM: Final = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas
 
 @pytest.fixture(autouse=True)
 def _row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.ADAPTERS, "seventh", STYLES)  # type: ignore[arg-type]
+    monkeypatch.setitem(registry.ADAPTERS, "seventh", ADAPTERS)  # type: ignore[arg-type]
 
 
 def planned(ganging: Any, found: Capabilities | None = None, **said: Any) -> Any:
@@ -102,7 +102,7 @@ def test_it_is_found_chosen_and_combined() -> None:
 
 def test_what_it_cannot_mean_is_refused() -> None:
     with pytest.raises(InvalidSettings, match=r"timeout.*is not supported by seventh"):
-        settings.read({"kfpytorch": {"gang": {"scheduler": "seventh", "timeout": "1s"}}})
+        settings.read({"kfpytorch": {"gang": {"scheduler": "seventh", "schedule-timeout": "1s"}}})
     with pytest.raises(InvalidTask, match="is not a queue of seventh for this namespace"):
         planned({"scheduler": "seventh"}, Capabilities(queues={"seventh": ("b",)}), queue="a")
 
