@@ -24,7 +24,7 @@ from backend_plugin import client
 
 NAMESPACE = "chart-rules"
 TEMPLATE = "base"
-NAMED = {"scheduler": "coscheduling", "podGroupsBy": "backend"}
+NAMED = {"scheduler": "coscheduling", "pod-groups-by": "backend"}
 DETECTED = {"scheduler": "auto"}
 
 
