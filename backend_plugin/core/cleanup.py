@@ -44,7 +44,7 @@ class CleanupActions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stops: tuple[Pod, ...] = ()
     """Running pods of a cancelled job to end without a deletion, because users may read their logs."""
     ends: bool = False
-    """True if the job must be ended with `Dialect.end_spec`: the end of its pods has not ended it."""
+    """True if the job must be ended with `Dialect.end_spec`, because it has not ended although it must."""
     delete: bool = False
     """True if the job must be deleted: it never ran, so the operator will not end it."""
 
@@ -65,13 +65,18 @@ def plan_cleanup(observed: Observed, verdict: Verdict, now: datetime) -> Cleanup
     if job.end_condition is not None:
         left = _select_leftover_pods(job, observed.pods, is_failure=verdict.phase.is_failure, now=now)
         patch = _build_verdict_patch(verdict, now) if is_new else None
-        return CleanupActions(patch=patch, pods=left)
+        # The first pod that ends also ends the job; the others still write their logs.
+        stops = _select_running_pods(job, left) if _is_cancelling(job, verdict, now) else ()
+        return CleanupActions(patch=patch, pods=tuple(pod for pod in left if pod not in stops), stops=stops)
     if is_new:
-        stops = verdict.reason == CANCELLED and _can_keep_logs(job, observed.pods)
-        end = _build_stop_spec(job) if stops else _build_end_spec(job)
+        keeps_logs = verdict.reason == CANCELLED and _can_keep_logs(job, observed.pods)
+        end = _build_stop_spec(job) if keeps_logs else _build_end_spec(job)
         return CleanupActions(patch={**_build_verdict_patch(verdict, now), "spec": end})
-    if verdict.reason == CANCELLED and _is_stopping(job):
-        return _plan_stop(job, observed.pods, now)
+    if _is_cancelling(job, verdict, now):
+        return CleanupActions(stops=_select_running_pods(job, observed.pods))
+    # A queue may resume a job that was suspended with its verdict.
+    if verdict.phase.is_failure and job.started is not None and job.active_deadline != _DEADLINE:
+        return CleanupActions(ends=True)
     return CleanupActions(delete=True) if _is_leftover_job(job, now) else NONE
 
 
@@ -163,17 +168,12 @@ def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
     return job.started is not None and not removes_all and bool(_select_running_pods(job, pods))
 
 
-def _is_stopping(job: Job) -> bool:
-    """True if a cancelled job has the policy of `_build_stop_spec` and not yet that of `Dialect.end_spec`."""
+def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
+    """True if a cancelled job has the policy of `_build_stop_spec`, and its pods may still end in time."""
+    kept = read(job.annotations.get(ANNOTATION, ""))
+    if verdict.reason != CANCELLED or kept is None or now - kept.at > STOP_PATIENCE:
+        return False
     return job.started is not None and job.active_deadline != _DEADLINE and job.clean_pod_policy == "None"
-
-
-def _plan_stop(job: Job, pods: Sequence[Pod], now: datetime) -> CleanupActions:
-    """Return the pods to end, or the end of the job if it has not ended in time."""
-    kept = read(job.annotations[ANNOTATION])
-    if kept is None or now - kept.at > STOP_PATIENCE:
-        return CleanupActions(ends=True)
-    return CleanupActions(stops=_select_running_pods(job, pods))
 
 
 def _select_running_pods(job: Job, pods: Sequence[Pod]) -> tuple[Pod, ...]:

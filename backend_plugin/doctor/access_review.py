@@ -32,7 +32,7 @@ RULES: Final = (
         PolicyRule(resource=each, verbs=("create", "get", "list", "watch", "patch", "delete"))
         for each in JOBS.values()
     ),
-    PolicyRule(resource=PODS, verbs=("list", "watch", "patch", "delete")),
+    PolicyRule(resource=PODS, verbs=("get", "list", "watch", "patch", "delete")),
     PolicyRule(resource=PODS, verbs=("get",), sub="log"),
     PolicyRule(resource=EVENTS, verbs=("create", "list", "watch")),
     PolicyRule(resource=POD_TEMPLATES, verbs=("get",)),

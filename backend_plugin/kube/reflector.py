@@ -14,6 +14,7 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Final, NoReturn
 
+from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.observed import Job, Pod
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.kube import json_decoder, protobuf_envelope
@@ -266,7 +267,7 @@ class Reflector:
                 self._on_forbidden("watch" if " watch " in answer.message else "list", answer)
             case HTTPStatus.NOT_FOUND if answer.is_not_served:
                 if not self._kind.optional:
-                    said = "the cluster does not have this resource; install the training-operator"
+                    said = f"the cluster does not have this resource; install the {DEFAULT.operator}"
                     self._report_failure(said, answer.reason)
                 self._set_state(WatchState.NOT_SERVED)
                 self._place.part.mark_unavailable(permitted=True)

@@ -25,7 +25,7 @@ class CachedJob:
     __slots__ = (
         "accompanied", "answer", "error_files", "events", "gone", "job", "looking", "name", "namespace",
         "origin", "output_prefix", "outputs",
-        "pod_groups", "pods", "queue", "queues", "read", "steady", "told", "turned", "unconfirmed",
+        "pod_groups", "pods", "queue", "queues", "read", "steady", "stopped", "told", "turned", "unconfirmed",
         "undisturbed", "unmeasured", "version",
     )  # fmt: skip
 
@@ -42,21 +42,22 @@ class CachedJob:
         self.error_files: tuple[ErrorFile, ...] = ()
         self.outputs: bool | None = None
         """True if outputs exist; None before they have been read, or if that is not possible."""
-        self.looking = self.read = False
-        """The outputs are being read; the outputs have been read."""
+        self.looking = self.read = self.unconfirmed = self.accompanied = False
+        """The outputs are being read; the outputs have been read; the job is missing in a list, and the API
+        server has not confirmed its deletion; companion objects were created or exist, although the watch may
+        not have delivered them."""
         self.told: Phase | None = None
         """The phase that was logged last."""
         self.steady: tuple[Job, datetime] | None = None
         """The job that runs without required work, and the time until which that holds."""
         self.undisturbed: tuple[Pod, ...] = ()
         """The pods of the last check that all replicas run; empty after a change of the job or its events."""
+        self.stopped: frozenset[str] = frozenset()
+        """The uids of the pods that this server has stopped, because a user has cancelled the job."""
         self.turned: JobEventReason | None = None
         """The last transition of the job between waiting and running, as recorded in an event."""
         self.gone: datetime | None = None
         """The time at which the job was found not to exist."""
-        self.unconfirmed = self.accompanied = False
-        """The job is missing in a list, and the API server has not confirmed its deletion; companion objects
-        were created or exist, although the watch may not have delivered them."""
         self.answer: CachedResponse | None = None
         """The last encoded response."""
         self.version = self.unmeasured = 0

@@ -75,7 +75,7 @@ def _build_unary_handler(
         try:
             return await call(request)
         except CallFailed as failed:
-            await context.abort(failed.code, str(failed))
+            await context.abort(failed.code, failed.details)
 
     read = None if request_type is None else request_type.FromString
     return grpc.unary_unary_rpc_method_handler(handle, read, _serialize_response)
@@ -89,7 +89,7 @@ def _build_stream_handler(
             async for response in call(request):
                 yield response
         except CallFailed as failed:
-            await context.abort(failed.code, str(failed))
+            await context.abort(failed.code, failed.details)
 
     return grpc.unary_stream_rpc_method_handler(handle, request_type.FromString, _serialize_response)
 

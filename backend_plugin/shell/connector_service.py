@@ -82,8 +82,8 @@ class CallFailed(BackendError):
     """The error status with which a call ends."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
-        super().__init__(details)
-        self.code = code
+        super().__init__(f"{code.name}: {details}")
+        self.code, self.details = code, details
 
 
 class ConnectorService:
@@ -254,7 +254,7 @@ class ConnectorService:
         self._around.metrics.creates.add(failure.code.name.lower())
         if cluster_error:
             self._around.metrics.cluster_errors.add("create_job", cluster_error)
-        message = printable.escape(str(failure))
+        message = printable.escape(failure.details)
         log.warning(
             "not created (%s): %s", failure.code.name, message, extra=log_fields.build_attempt_fields(run)
         )

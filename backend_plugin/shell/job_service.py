@@ -125,7 +125,7 @@ class JobService:
         if duties.patch is None or not await self.verdicts.store(name, duties.patch, awaited=True):
             return wire.CancelJobResponse(job=before, already_finished=True, phase_before=phase)
         verdict = cleanup.build_cancellation(request.reason)
-        # The operator's own event names the deadline with which the job is ended.
+        # The operator's own event names a failed replica, or the deadline with which the job is ended.
         try:
             await self.cluster.record_event(
                 job_events.build_event(job, verdict.reason, verdict, now, since=now)

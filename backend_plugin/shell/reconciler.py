@@ -352,7 +352,7 @@ class Reconciler:
             )
             await self.deleter.delete_own(name, entry.output_prefix)
         if duties.ends or not await self._stop_pods(entry, duties.stops):
-            log.info("ending the cancelled job", extra=log_fields.build_cached_job_fields(entry))
+            log.info("ending the job with a deadline", extra=log_fields.build_cached_job_fields(entry))
             await self._cluster.patch(name, {"spec": get_dialect(name.dialect).end_spec})
         for pod in duties.pods:
             log.info(
@@ -366,12 +366,15 @@ class Reconciler:
         """End pods without a deletion. Return False if the cluster does not permit that."""
         fields = log_fields.build_cached_job_fields(entry)
         for pod in pods:
+            if pod.uid in entry.stopped:
+                continue
             log.info("stopping pod %s of the cancelled job", pod.name, extra=fields)
             try:
                 await self._cluster.stop_pod(_name_pod(entry, pod))
             except (Misconfigured, RequestRejected) as error:
                 log.warning("cannot keep the log of pod %s: %s", pod.name, error, extra=fields)
                 return False
+            entry.stopped |= {pod.uid}
         return True
 
 

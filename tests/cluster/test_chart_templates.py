@@ -65,7 +65,7 @@ REFUSED = {
     "gang: {byProject: {a: {scheduler: kueue}}}": "invalid propertyName 'a'",
     "gang: {allowedSchedulers: {kueue: {scheduler: kai}}}": "at '/gang/allowedSchedulers/kueue': additional",
     "service: {type: LoadBalancer}": "networkPolicy.enabled: true keeps",
-    "service: {type: NodePort}": "keeps out whoever comes by the NodePort",
+    "service: {type: NodePort}": "blocks the clients of the NodePort",
     "networkPolicy: {enabled: false}": "lets every pod of the cluster start pods",
     "signing: {existingSecret: My_Keys}": "at '/signing/existingSecret': 'My_Keys' does not match pattern",
     "networkPolicy: {allowedCIDRs: [anywhere]}": "at '/networkPolicy/allowedCIDRs/0': 'anywhere' does not",
@@ -82,7 +82,7 @@ REFUSED = {
     "extraEnv: [{name: HOME, value: /home}]": "extraEnv: HOME is the chart's own; leave it out",
     "service: {externalTrafficPolicy: Local}": "service.externalTrafficPolicy: Local says nothing of",
     "service: {type: LoadBalancer, loadBalancerSourceRanges: ['::/0']}": (
-        "keeps out who is handed on from one node to another"
+        "blocks requests that one node forwards to another"
     ),
     "networkPolicy: {allowedCIDRs: [10.0.0.0/99]}": "at '/networkPolicy/allowedCIDRs/0': '10.0.0.0/99' does",
     "metrics: {serviceMonitor: {interval: 1.5m}}": "at '/metrics/serviceMonitor/interval': '1.5m' does not",

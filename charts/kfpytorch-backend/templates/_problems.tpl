@@ -86,9 +86,9 @@
 {{- end -}}
 {{- if and .Values.networkPolicy.enabled (ne .Values.service.type "ClusterIP") (not .Values.networkPolicy.allowedCIDRs) -}}
 {{- if not .Values.service.loadBalancerSourceRanges -}}
-{{- $problems = append $problems (printf "networkPolicy.enabled: true keeps out whoever comes by the %s; say in networkPolicy.allowedCIDRs from which addresses that is, 0.0.0.0/0 if from all" .Values.service.type) -}}
+{{- $problems = append $problems (printf "networkPolicy.enabled: true blocks the clients of the %s; list their address ranges in networkPolicy.allowedCIDRs, or 0.0.0.0/0 for all" .Values.service.type) -}}
 {{- else if ne .Values.service.externalTrafficPolicy "Local" -}}
-{{- $problems = append $problems "networkPolicy.enabled: true keeps out who is handed on from one node to another, and has that node's address; write service.externalTrafficPolicy: Local, or the nodes' addresses in networkPolicy.allowedCIDRs" -}}
+{{- $problems = append $problems "networkPolicy.enabled: true blocks requests that one node forwards to another, because they have the address of the node; write service.externalTrafficPolicy: Local, or list the addresses of the nodes in networkPolicy.allowedCIDRs" -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.service.externalTrafficPolicy (eq .Values.service.type "ClusterIP") -}}

@@ -409,7 +409,7 @@ def cancelled(first: Any, *pods: Any) -> Any:
 def test_a_cancelled_job_ends_with_its_pods_which_keep_their_logs(policy: str) -> None:
     pods = (build_ended_pod("master-0", 0), running("worker-0"), pod("worker-1", "Pending"))
     patched = cancelled(job(RUNNING, workers=2, cleanPodPolicy=policy), *pods)
-    assert patched["spec"]["runPolicy"] == {"cleanPodPolicy": "None"}
+    assert patched["spec"]["runPolicy"] == {"cleanPodPolicy": "None", "backoffLimit": None}
     restarts = [each["restartPolicy"] for each in patched["spec"]["pytorchReplicaSpecs"].values()]
     assert restarts == ["Never", "Never"]
     verdict, todo = judged(observe(patched, *pods), seconds=130)
@@ -421,10 +421,27 @@ def test_a_cancelled_job_ends_with_its_pods_which_keep_their_logs(policy: str) -
         judged(observe(with_patch(patched, {"metadata": patched["metadata"], "spec": END}), *pods))[1] == NONE
     )
     patched["status"] = job(RUNNING, FAILED)["status"]
+    # The first end of a pod ends the job, and the others have not ended yet.
+    during = judged(observe(patched, build_ended_pod("master-0", 143), *pods[1:]), seconds=130)[1]
+    assert [each.name for each in during.stops] == ["j-worker-0"]
+    assert [each.name for each in during.pods] == ["j-worker-1"]
+    late = judged(observe(patched, build_ended_pod("master-0", 143), *pods[1:]), seconds=131)[1]
+    assert ([each.name for each in late.pods], late.stops) == (["j-worker-0", "j-worker-1"], ())
     after = judged(
         observe(patched, build_ended_pod("master-0", 0), build_ended_pod("worker-0", 143), pods[2])
     )[1]
     assert ([each.name for each in after.pods], after.stops, after.ends) == (["j-worker-1"], (), False)
+
+
+@pytest.mark.parametrize("policy", ["None", "Running"])
+def test_a_job_that_a_queue_resumes_after_its_end_is_ended(policy: str) -> None:
+    waiting = job(cleanPodPolicy=policy)
+    waiting["status"].pop("startTime", None)
+    todo = plan_cancellation(observe(waiting), "", BEGAN + timedelta(seconds=10))
+    resumed = with_patch(job(RUNNING, cleanPodPolicy=policy), todo.patch)
+    resumed["spec"] = job(RUNNING, cleanPodPolicy=policy)["spec"]
+    late = judged(observe(resumed, running("worker-0")), seconds=131)[1]
+    assert late == CleanupActions(ends=True)
 
 
 @pytest.mark.parametrize(
