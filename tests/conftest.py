@@ -1,10 +1,14 @@
 """Time limits, test selection and hypothesis profiles for all tests."""
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# gRPC's handler for a fork may wait forever for its own threads. No test uses gRPC in a forked process.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 # Tests do not assert durations, because these depend on the load of the machine.
 # `make test` runs a small number of generated cases, and `make soak` a large one.

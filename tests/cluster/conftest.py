@@ -26,7 +26,7 @@ LONG = (
     "test_histories",
     "gangs-coscheduling",
     "gangs-yunikorn",
-    "test_backend_played",
+    "test_backend_simulated_pods",
     "gangs-kueue",
     "test_faults_load",
     "test_admission_real",
