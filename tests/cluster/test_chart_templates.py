@@ -64,7 +64,7 @@ REFUSED = {
     "gang: {byNamespace: {a: {scheduler: slurm}}}": "at '/gang/byNamespace/a/scheduler': value must",
     "gang: {byProject: {a: {scheduler: kueue}}}": "invalid propertyName 'a'",
     "gang: {allowedSchedulers: {kueue: {scheduler: kai}}}": "at '/gang/allowedSchedulers/kueue': additional",
-    "service: {type: LoadBalancer}": "networkPolicy.enabled: true keeps",
+    "service: {type: LoadBalancer}": "networkPolicy.enabled: true blocks",
     "service: {type: NodePort}": "blocks the clients of the NodePort",
     "networkPolicy: {enabled: false}": "lets every pod of the cluster start pods",
     "signing: {existingSecret: My_Keys}": "at '/signing/existingSecret': 'My_Keys' does not match pattern",

@@ -137,7 +137,7 @@ class LoadTasks:
 
     def one(self, random: Random) -> None:
         """Perform a random operation."""
-        word = random.choices(("create", "get", "delete", "end"), (20, 58, 12, 10))[0]
+        word = random.choices(("create", "get", "delete", "finish"), (20, 58, 12, 10))[0]
         with self._lock:
             word = word if self.living and self.fresh else "create" if self.fresh else "get"
             of = self.fresh if word == "create" else self.living
