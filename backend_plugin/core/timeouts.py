@@ -6,6 +6,7 @@ from typing import Final
 
 from backend_plugin.core import job_status as statuses
 from backend_plugin.core import messages, pending_reasons
+from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.job_status import JobState, JobStatus
 from backend_plugin.core.pending import PendingReason, PendingStage
@@ -83,7 +84,7 @@ def _check_no_status(
         "OperatorTimeout",
         messages.join_lines(
             f"no operator has handled the job for {messages.format_duration(limit)}: is the "
-            "training-operator running?",
+            f"{get_dialect(job.dialect if job else '').operator} running?",
             "check its pod in the namespace of the operator, and the log of that pod",
         ),
     )

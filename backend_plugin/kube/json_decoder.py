@@ -12,6 +12,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 import msgspec
 
 from backend_plugin.core.dialects.table import get_dialect
+from backend_plugin.core.object_fields import MetadataFields, ReferenceFields
 from backend_plugin.core.reading import NOTHING, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import api_errors
@@ -23,26 +24,6 @@ T = TypeVar("T")
 
 
 # The values of scalar fields may have any type, because the readers check them.
-class _Owner(TypedDict, total=False):
-    kind: Any
-    name: Any
-    uid: Any
-
-
-class _Meta(TypedDict, total=False):
-    name: Any
-    namespace: Any
-    uid: Any
-    resourceVersion: Any
-    creationTimestamp: Any
-    deletionTimestamp: Any
-    deletionGracePeriodSeconds: Any
-
-
-class _GroupMeta(_Meta, total=False):
-    ownerReferences: list[_Owner] | None
-
-
 class _GroupSpec(TypedDict, total=False):
     priority: Any
     queueName: Any
@@ -53,8 +34,8 @@ class _GroupSpec(TypedDict, total=False):
 class EventWire(TypedDict, total=False):
     """The fields of a core/v1 event that are read."""
 
-    metadata: _Meta
-    involvedObject: _Owner
+    metadata: MetadataFields
+    involvedObject: ReferenceFields
     reason: Any
     action: Any
     message: Any
@@ -69,7 +50,7 @@ class GroupWire(TypedDict, total=False):
 
     apiVersion: Any
     kind: Any
-    metadata: _GroupMeta
+    metadata: MetadataFields
     spec: _GroupSpec
     status: Any
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_plugin.core import settings
-from backend_plugin.core.dialects import table
 from backend_plugin.core.job import JobDraft, ReplicaRole
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.scheduling import registry
@@ -85,8 +84,8 @@ def test_the_gang_asks_for_what_its_members_ask_for(custom: dict[str, Any], mini
     (job,) = plan(a_template(said), a_run(), settings.read(section)).manifests
     made: Any = job
     policy = made["spec"]["runPolicy"].get("schedulingPolicy")
-    templates = dict(table.DEFAULT.list_pod_templates(job))
-    pods = {role: templates[role.value] for role in ReplicaRole if role.value in templates}
+    replicas = made["spec"]["pytorchReplicaSpecs"]
+    pods = {role: replicas[role.value]["template"] for role in ReplicaRole if role.value in replicas}
     there = build_gang_roles(decoded(said), JobDraft(metadata=job["metadata"], pods=pods))
     if policy is not None:
         parts = [scale_amounts(each.min_count, each.request) for each in there]

@@ -1,6 +1,6 @@
 """A dialect for tests. Its names, its conditions and the layout of its spec are not those of a PyTorchJob."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, TypedDict
 
@@ -87,11 +87,6 @@ def find_limit(message: str) -> JobLimit | None:
     return JobLimit.DEADLINE if message == "too late" else None
 
 
-def list_pod_templates(manifest: Manifest) -> Sequence[tuple[str, Manifest]]:
-    teams = get_mappings(get_mapping(manifest, "spec"), "teams")
-    return [(get_text(each, "team"), get_mapping(each, "pod")) for each in teams]
-
-
 DIALECT = Dialect(
     resource=RESOURCE,
     number=77,
@@ -112,7 +107,6 @@ DIALECT = Dialect(
     suspend_spec={"paused": True},
     build_stop_spec=build_stop_spec,
     find_limit=find_limit,
-    list_pod_templates=list_pod_templates,
     check_container=lambda *_: (),
     list_added_containers=lambda role, _: ({"name": "hold"},) if role.value == "Worker" else (),
     operator_containers=frozenset({"hold"}),

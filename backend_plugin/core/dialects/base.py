@@ -89,8 +89,6 @@ class Dialect:
     """
     find_limit: Callable[[str], JobLimit | None]
     """Return the limit that ended a job, from the message of its condition; None if no limit did."""
-    list_pod_templates: Callable[[Manifest], Sequence[tuple[str, Manifest]]]
-    """Return the pod template of each role with the name of the role, from a manifest of the dialect."""
     list_added_containers: Callable[[ReplicaRole, Iterable[ReplicaRole]], Sequence[Manifest]]
     """Return the init containers, with name and resources, that the operator adds to the pods of a role.
 

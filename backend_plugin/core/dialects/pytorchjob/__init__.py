@@ -27,7 +27,6 @@ DIALECT: Final = Dialect(
     suspend_spec=ending.SUSPEND,
     build_stop_spec=ending.build_stop_spec,
     find_limit=reader.find_limit,
-    list_pod_templates=reader.list_pod_templates,
     end_events={
         "PyTorchJobSucceeded": job_conditions.SUCCEEDED,
         "PyTorchJobFailed": job_conditions.FAILED,

@@ -1,11 +1,11 @@
 """Reads a PyTorchJob. Its condition types are those of `core.job_conditions`."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final, TypedDict
 
 from backend_plugin.core.conditions import read_conditions
 from backend_plugin.core.dialects.pytorchjob.resource import REPLICA_SPECS, RESOURCE
+from backend_plugin.core.object_fields import MetadataFields
 from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
 from backend_plugin.core.reading import (
     get_int,
@@ -23,23 +23,9 @@ _MOST_REPLICAS: Final = 100_000
 
 
 # The values of scalar fields may have any type, because the reader checks them.
-class _Owner(TypedDict, total=False):
-    kind: Any
-    name: Any
-    uid: Any
-
-
-class _Meta(TypedDict, total=False):
-    name: Any
-    namespace: Any
-    uid: Any
-    resourceVersion: Any
-    creationTimestamp: Any
-    deletionTimestamp: Any
-    deletionGracePeriodSeconds: Any
+class _JobMeta(MetadataFields, total=False):
     generation: Any
     annotations: dict[str, Any] | None
-    ownerReferences: list[_Owner] | None
 
 
 class _Condition(TypedDict, total=False):
@@ -79,7 +65,7 @@ class JobFields(TypedDict, total=False):
 
     kind: Any
     apiVersion: Any
-    metadata: _Meta
+    metadata: _JobMeta
     spec: _JobSpec
     status: _JobStatus | None
 
@@ -144,9 +130,3 @@ def find_limit(message: str) -> JobLimit | None:
     if "deadline" in message:
         return JobLimit.DEADLINE
     return JobLimit.BACKOFF if "backoff limit" in message else None
-
-
-def list_pod_templates(manifest: Manifest) -> Sequence[tuple[str, Manifest]]:
-    """Return the pod template of each role with the name of the role."""
-    specs = get_mapping(manifest, "spec", REPLICA_SPECS)
-    return [(role, get_mapping(specs, role, "template")) for role in specs]

@@ -18,7 +18,7 @@ def test_the_probe_of_a_dialect_is_a_job_with_one_replica(dialect: Dialect) -> N
     probe = dialect.build_probe({"name": "probe", "namespace": "ns"})
     job = dialect.read(probe)
     assert (job.name, job.namespace, [each.replicas for each in job.groups]) == ("probe", "ns", [1])
-    ((_, template),) = dialect.list_pod_templates(probe)
+    template = probe["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
     assert [each["name"] for each in template["spec"]["containers"]] == [dialect.container]
     assert not dialect.is_suspended(probe)
 
