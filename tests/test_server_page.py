@@ -6,23 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from backend_plugin.cli import serve, serve_check
-from backend_plugin.core.settings import value_parsers as platform
+from backend_plugin.core.settings import value_parsers
 from backend_plugin.shell.metrics import CounterMetric, Gauge, Histogram, Metrics
-from backend_plugin.shell.settings import SettingsSources, load_settings, value_parsers
+from backend_plugin.shell.settings import SettingsSources, load_settings, machine_parsers
 from backend_plugin.shell.settings.loader import KEYS, get_flag, get_variable
 
 PAGE = (Path(__file__).parent.parent / "docs/reference/server.md").read_text()
 TYPES = {
-    value_parsers.parse_boolean: "true or false",
-    value_parsers.parse_namespace_template: "template",
-    value_parsers.parse_path: "path",
-    value_parsers.parse_prefixes: "places",
-    value_parsers.parse_list: "names",
-    value_parsers.parse_size: "bytes",
-    value_parsers.parse_text_map: "texts by name",
-    platform.duration: "duration",
-    platform.quantity: "quantity",
-    platform.text: "text",
+    value_parsers.boolean: "true or false",
+    machine_parsers.parse_namespace_template: "template",
+    machine_parsers.parse_path: "path",
+    machine_parsers.parse_prefixes: "places",
+    value_parsers.names: "names",
+    value_parsers.message_size: "bytes",
+    value_parsers.text_map: "texts by name",
+    value_parsers.duration: "duration",
+    value_parsers.quantity: "quantity",
+    value_parsers.text: "text",
 }
 DEFAULTS = load_settings(SettingsSources()).settings
 FLAGS = {option for parameter in serve.command.params for option in parameter.opts}

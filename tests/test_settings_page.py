@@ -11,32 +11,39 @@ import msgspec
 import pytest
 
 from backend_plugin.core.quantity import Quantity
-from backend_plugin.core.settings import PodSecurityMode, Settings, loader, value_parsers
+from backend_plugin.core.settings import (
+    PodSecurityMode,
+    Settings,
+    engine,
+    loader,
+    platform_parsers,
+    value_parsers,
+)
 
 PAGE = (Path(__file__).parent.parent / "docs/reference/settings.md").read_text()
 TYPES = {
     value_parsers.boolean: "true or false",
-    value_parsers.causes_by_exit_code: "causes by exit code",
-    value_parsers.durations_by_cause: "durations by cause",
+    platform_parsers.causes_by_exit_code: "causes by exit code",
+    platform_parsers.durations_by_cause: "durations by cause",
     value_parsers.duration: "duration",
-    value_parsers.log_templates: "log templates",
-    value_parsers.log_templates_by_name: "log templates by name",
-    value_parsers.affinity: "as in a pod",
-    value_parsers.dns_config: "as in a pod",
-    value_parsers.pod_security_context: "as in a pod",
-    value_parsers.pod_security_mode: "`off`, `warn` or `refuse`",
-    value_parsers.pod_security_modes: "modes by namespace",
-    value_parsers.security_context: "as in a pod",
+    platform_parsers.log_templates: "log templates",
+    platform_parsers.log_templates_by_name: "log templates by name",
+    platform_parsers.affinity: "as in a pod",
+    platform_parsers.dns_config: "as in a pod",
+    platform_parsers.pod_security_context: "as in a pod",
+    platform_parsers.pod_security_mode: "`off`, `warn` or `refuse`",
+    platform_parsers.pod_security_modes: "modes by namespace",
+    platform_parsers.security_context: "as in a pod",
     value_parsers.names: "names",
-    value_parsers.pull_policy: "`Always`, `Never` or `IfNotPresent`",
+    platform_parsers.pull_policy: "`Always`, `Never` or `IfNotPresent`",
     value_parsers.quantities: "quantities by resource",
     value_parsers.quantity: "quantity",
-    value_parsers.requirement: "node selector requirement",
+    platform_parsers.requirement: "node selector requirement",
     value_parsers.text: "text",
     value_parsers.text_map: "texts by name",
-    value_parsers.toleration: "toleration",
-    value_parsers.tolerations: "tolerations",
-    value_parsers.tolerations_by_resource: "tolerations by resource",
+    platform_parsers.toleration: "toleration",
+    platform_parsers.tolerations: "tolerations",
+    platform_parsers.tolerations_by_resource: "tolerations by resource",
 }
 UNSAID = ("", None, (), {}, timedelta(0))
 DEFAULTS = Settings()
@@ -58,7 +65,7 @@ def rows(readers: Mapping[str, Any], path: str = "") -> list[list[str]]:
 
 
 def type_of(reader: Any) -> str:
-    return "sections by name" if isinstance(reader, loader._NamedSections) else TYPES[reader]
+    return "sections by name" if isinstance(reader, engine.NamedSections) else TYPES[reader]
 
 
 def written(value: Any) -> str:
@@ -101,5 +108,5 @@ def test_every_setting_that_means_nothing_is_listed() -> None:
 
 
 def test_every_key_of_a_log_template_is_listed() -> None:
-    keys = [field.encode_name for field in msgspec.structs.fields(value_parsers._LogTemplate)]
+    keys = [field.encode_name for field in msgspec.structs.fields(platform_parsers._LogTemplate)]
     assert [row[0] for row in table("Log templates")] == [f"`{key}`" for key in keys if key != "scheme"]

@@ -103,10 +103,11 @@ def output_option(human: str) -> Callable[[Command], Command]:
 def parse_duration(_: click.Context, __: click.Parameter, said: str) -> timedelta:
     """Parse a duration, as a callback of `click.option`."""
     from backend_plugin.core.settings import value_parsers
+    from backend_plugin.core.settings.engine import InvalidSettingValue
 
     try:
         return value_parsers.duration(said)
-    except value_parsers.InvalidSettingValue as wrong:
+    except InvalidSettingValue as wrong:
         raise click.BadParameter(f"{said!r} {wrong.message}; {wrong.remedy}") from wrong
 
 

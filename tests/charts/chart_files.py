@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import yaml
 
-from backend_plugin.core.settings import loader, value_parsers
+from backend_plugin.core.settings import loader, platform_parsers, value_parsers
 
 ROOT: Final = Path(__file__).parents[2]
 CHARTS: Final = ROOT / "charts"
@@ -34,13 +34,13 @@ _SCHEMAS: Final[Mapping[Any, Any]] = {
     value_parsers.names: {"type": "array", "items": {"type": "string"}},
     value_parsers.quantity: _QUANTITY,
     value_parsers.quantities: {"type": "object", "additionalProperties": _QUANTITY},
-    value_parsers.pull_policy: {"enum": ["Always", "IfNotPresent", "Never"]},
+    platform_parsers.pull_policy: {"enum": ["Always", "IfNotPresent", "Never"]},
     value_parsers.text: {"type": "string"},
-    value_parsers.pod_security_mode: _MODE,
-    value_parsers.pod_security_modes: {"type": "object", "additionalProperties": _MODE},
+    platform_parsers.pod_security_mode: _MODE,
+    platform_parsers.pod_security_modes: {"type": "object", "additionalProperties": _MODE},
     value_parsers.text_map: _TEXTS,
-    value_parsers.tolerations: {"type": "array", "items": {"type": "object"}},
-    value_parsers.log_templates: {"type": "array", "items": {"type": "object"}},
+    platform_parsers.tolerations: {"type": "array", "items": {"type": "object"}},
+    platform_parsers.log_templates: {"type": "array", "items": {"type": "object"}},
 }
 # Null is valid here, because Kubernetes or the cluster sets the value.
 _LEFT_OUT: Final = (
@@ -180,7 +180,7 @@ def gang() -> Mapping[str, Any]:
 def choice() -> Mapping[str, Any]:
     """Return the same schema without a scheduler, because the scheduler is the key of a choice."""
     of_all = json.loads(SCHEMA.read_text())["properties"]["gang"]["properties"]
-    return build_gang_schema(loader._GANG["allowed-schedulers"].readers, of_all)
+    return build_gang_schema(loader._GANG["allowed-schedulers"].parsers, of_all)
 
 
 def build_gang_schema(readers: Mapping[str, Any], of_all: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,30 +1,13 @@
-"""The parsers for the kinds of values that settings have.
+"""Parsers of values that are read alike from YAML and from the text of a variable or flag."""
 
-`loader` assigns a kind to each setting.
-"""
-
-import enum
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from difflib import get_close_matches
-from textwrap import shorten
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final
 
-import msgspec
-
-from backend_plugin.core import schema_check
 from backend_plugin.core.quantity import InvalidQuantity, Quantity, parse
-from backend_plugin.core.settings.logs import LogTemplate
-from backend_plugin.core.settings.pod_security import PodSecurityMode
-from backend_plugin.core.values import Manifest
-from kfpytorch_common.causes import Cause
+from backend_plugin.core.settings.engine import InvalidSettingValue, Parser
 
-Read: TypeAlias = Callable[[Any], Any]
-
-# The length limit of a message, which may contain the value.
-_LONGEST: Final = 200
-_UNKNOWN: Final = re.compile(r"unknown field `(?P<name>[^`]*)`")
 _DURATION: Final = re.compile(r"(?<![0-9.])([0-9]{1,99}(?:\.[0-9]{1,99})?)(ms|us|s|m|h)")
 _UNITS: Final = {
     "us": timedelta(microseconds=1),
@@ -33,99 +16,11 @@ _UNITS: Final = {
     "m": timedelta(minutes=1),
     "h": timedelta(hours=1),
 }
-_EXIT_CODES: Final = {str(code): code for code in range(1, 256)}
-
-
-class InvalidSettingValue(ValueError):
-    """An invalid value: the message and the remedy."""
-
-    def __init__(self, message: str, remedy: str) -> None:
-        super().__init__(message)
-        self.message = message
-        self.remedy = remedy
-
-
-class _Toleration(msgspec.Struct, forbid_unknown_fields=True):
-    key: str = ""
-    operator: Literal["", "Exists", "Equal", "Lt", "Gt"] = ""
-    value: str = ""
-    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
-    tolerationSeconds: int | None = None  # noqa: N815  (Kubernetes' name)
-
-
-class _Requirement(msgspec.Struct, forbid_unknown_fields=True):
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    values: list[str] = msgspec.field(default_factory=list)
-
-
-class _LogTemplate(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    name: str = ""
-    display_name: str = ""
-    template_uris: tuple[str, ...] = ()
-    dynamic_template_uris: tuple[str, ...] = ()
-    message_format: str = "UNKNOWN"
-    show_while_pending: bool = False
-    hide_once_finished: bool = False
-    scheme: Any = None
-    """Flyte ignores it, but existing files contain it."""
-
-
-class _PullPolicy(enum.Enum):
-    UNSAID = ""
-    ALWAYS = "Always"
-    NEVER = "Never"
-    IF_NOT_PRESENT = "IfNotPresent"
-
-
-def build_parser(kind: Any, remedy: str) -> Read:
-    """Return a parser for a type that msgspec supports; it returns plain values."""
-
-    def read(value: Any) -> Any:
-        try:
-            return msgspec.to_builtins(msgspec.convert(value, kind))
-        except msgspec.ValidationError as refusal:
-            raise _build_error(refusal, kind, remedy) from refusal
-
-    return read
-
-
-def _build_error(refusal: msgspec.ValidationError, kind: Any, remedy: str) -> InvalidSettingValue:
-    """Return the error; for an unknown field the remedy is the most similar field name."""
-    unknown = _UNKNOWN.search(str(refusal))
-    struct = (*get_args(kind), kind)[0]
-    if unknown and isinstance(struct, type) and issubclass(struct, msgspec.Struct):
-        known = [field.encode_name for field in msgspec.structs.fields(struct)]
-        near = get_close_matches(unknown["name"], known, n=1)
-        remedy = f"did you mean {near[0]}?" if near else remedy
-    return InvalidSettingValue(shorten(str(refusal), _LONGEST), remedy)
-
-
-def build_checked_parser(kind: Any, remedy: str) -> Read:
-    """Return a parser that checks the value against a msgspec type and returns it unchanged."""
-    check = build_parser(kind, remedy)
-
-    def read(value: Any) -> Any:
-        check(value)
-        return msgspec.to_builtins(value)
-
-    return read
-
-
-def build_pod_part_parser(kind: str) -> Read:
-    """Return a parser for a part of a pod, which it returns in the form that Kubernetes writes."""
-
-    def read(value: Any) -> Any:
-        said = schema_check.normalize_json(value)
-        written, problems = schema_check.convert_value(said, kind, "")
-        for problem in problems:
-            at = f"{problem.field.lstrip('.')} {problem.value} " if problem.field else ""
-            raise InvalidSettingValue(at + problem.message, problem.remedy)
-        for name in schema_check.iter_unknown_fields(said, kind):
-            raise InvalidSettingValue(f"has the unknown field {name}", "write it as in a pod's spec")
-        return written
-
-    return read
+_MOST: Final = 1_000_000
+_TRUTH: Final = {"true": True, "false": False}
+_SMALLEST_MESSAGE: Final = 64 * 2**10
+# gRPC stores the length of a message in a signed 32-bit integer.
+_LARGEST_MESSAGE: Final = 2**31 - 1
 
 
 def anything(value: Any) -> Any:
@@ -142,12 +37,61 @@ def text(value: Any) -> str:
     raise InvalidSettingValue("is not text", "write one value, in quotes")
 
 
+def boolean(value: Any) -> bool:
+    """Return true or false, also from its text."""
+    name = text(value).lower()
+    if name not in _TRUTH:
+        raise InvalidSettingValue("is neither true nor false", "write true or false")
+    return _TRUTH[name]
+
+
+def build_count_parser(least: int, most: int = _MOST) -> Parser:
+    """Return a parser for a whole number from `least` to `most`."""
+
+    def read(value: Any) -> int:
+        digits = text(value)
+        if not digits.isascii() or not digits.isdigit() or not least <= int(digits[:20]) <= most:
+            raise InvalidSettingValue(
+                "is not a number in the valid range", f"write a whole number from {least} to {most}"
+            )
+        return int(digits)
+
+    return read
+
+
+def build_choice_parser(*words: str) -> Parser:
+    """Return a parser that accepts one of these words."""
+
+    def read(value: Any) -> str:
+        word = text(value).lower()
+        if word not in words:
+            raise InvalidSettingValue("is not a valid value", f"write {' or '.join(words)}")
+        return word
+
+    return read
+
+
+def names(value: Any) -> Sequence[str]:
+    """Return a list of texts; one text with commas is equivalent."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, Sequence):
+        raise InvalidSettingValue("is not a list", "write a list of names, or one text with commas")
+    return tuple(name for part in parts for name in [text(part).strip()] if name)
+
+
 def text_map(value: Any) -> dict[str, str]:
     """Return a map of names to texts.
 
-    A list of maps, which Flyte uses to keep the case of names, is equivalent.
+    A list of maps, which Flyte uses to keep the case of names, and ``name=text,name=text`` are equivalent.
     """
-    return {text(key): text(item) for key, item in _merge_maps(value).items()}
+    if isinstance(value, str) or (isinstance(value, Sequence) and value and isinstance(value[0], str)):
+        pairs = [each.partition("=") for each in names(value)]
+        if any(not (name and equals) for name, equals, _ in pairs):
+            raise InvalidSettingValue(
+                "is not a map", "write names with values, as a map, a list of maps or name=value,name=value"
+            )
+        return {name.strip(): item.strip() for name, _, item in pairs}
+    return {text(key): text(item) for key, item in merge_maps(value).items()}
 
 
 def quantity(value: Any) -> Quantity:
@@ -165,19 +109,22 @@ def quantity(value: Any) -> Quantity:
 
 def quantities(value: Any) -> dict[str, Quantity]:
     """Return quantities by resource name."""
-    return {text(name): quantity(amount) for name, amount in _merge_maps(value).items()}
+    return {text(name): quantity(amount) for name, amount in merge_maps(value).items()}
 
 
-def tolerations_by_resource(value: Any) -> dict[str, Sequence[Manifest]]:
-    """Return tolerations by resource name."""
-    return {text(name): tolerations(items) for name, items in _merge_maps(value).items()}
+def message_size(value: Any) -> int:
+    """Return the maximum size of a gRPC message in bytes."""
+    size = quantity(value).whole
+    if not _SMALLEST_MESSAGE <= size <= _LARGEST_MESSAGE:
+        raise InvalidSettingValue("is not a valid message size", "write 64Ki to 2047Mi")
+    return size
 
 
 def duration(value: Any) -> timedelta:
     """Return a duration in Go's form, such as ``90s`` or ``1h30m``; zero needs no unit."""
-    said = text(value)
-    parts = _DURATION.findall(said)
-    if said != "0" and (not parts or "".join(number + unit for number, unit in parts) != said):
+    whole = text(value)
+    parts = _DURATION.findall(whole)
+    if whole != "0" and (not parts or "".join(number + unit for number, unit in parts) != whole):
         raise InvalidSettingValue("is not a duration", "write it as Go does, such as 90s, 3m or 1h30m")
     try:
         return sum((float(number) * _UNITS[unit] for number, unit in parts), timedelta(0))
@@ -185,107 +132,9 @@ def duration(value: Any) -> timedelta:
         raise InvalidSettingValue("is too long", "write 0 for no limit") from refusal
 
 
-WAITS: Final = (
-    "unsatisfiable",
-    *(each.value for each in (Cause.QUEUE, Cause.QUOTA_EXCEEDED, Cause.UNSCHEDULABLE, Cause.INVALID_CONFIG)),
-)
-"""The keys of ``queue-timeout-by-cause``: causes for which a job is pending, and ``unsatisfiable`` for
-requests that can never be met. The cause `invalid-config` means that the queue does not exist."""
-
-
-def durations_by_cause(value: Any) -> dict[str, timedelta]:
-    """Return durations by the cause for which a job is pending."""
-    pairs = _merge_maps(value)
-    if unknown := [each for each in pairs if each not in WAITS]:
-        raise InvalidSettingValue(
-            f"has {unknown[0]!r} as the reason of a wait", f"write one of {', '.join(WAITS)}"
-        )
-    return {why: duration(said) for why, said in pairs.items()}
-
-
-def causes_by_exit_code(value: Any) -> dict[int, Cause]:
-    """Return causes by exit code."""
-    return {_parse_exit_code(code): _parse_cause(cause) for code, cause in _merge_maps(value).items()}
-
-
-def _parse_exit_code(value: Any) -> int:
-    said = text(value)
-    if said not in _EXIT_CODES:
-        raise InvalidSettingValue(
-            f"has {shorten(said, _LONGEST)!r} as an exit code", "write numbers from 1 to 255"
-        )
-    return _EXIT_CODES[said]
-
-
-def _parse_cause(value: Any) -> Cause:
-    try:
-        return Cause(value)
-    except ValueError as refusal:
-        known = ", ".join(cause.value for cause in Cause)
-        raise InvalidSettingValue(f"has {value!r} as a cause", f"write one of {known}") from refusal
-
-
-def log_templates(value: Any) -> tuple[LogTemplate, ...]:
-    """Return templates of log links."""
-    return tuple(LogTemplate(**each) for each in _parse_log_templates(value))
-
-
-def log_templates_by_name(value: Any) -> dict[str, LogTemplate]:
-    """Return templates of log links by the names that tasks use for them."""
-    pairs = _merge_maps(value)
-    templates = _parse_log_templates(list(pairs.values()))
-    return {
-        text(key): LogTemplate(**{**each, "name": each["name"] or text(key)})
-        for key, each in zip(pairs, templates, strict=True)
-    }
-
-
-def _parse_log_templates(value: Any) -> list[dict[str, Any]]:
-    try:
-        templates = [msgspec.structs.asdict(each) for each in msgspec.convert(value, list[_LogTemplate])]
-    except msgspec.ValidationError as refusal:
-        remedy = "write log templates as Flyte does: name, displayName, templateUris, ..."
-        raise _build_error(refusal, list[_LogTemplate], remedy) from refusal
-    return [{key: said for key, said in each.items() if key != "scheme"} for each in templates]
-
-
-def _merge_maps(value: Any) -> Mapping[Any, Any]:
+def merge_maps(value: Any) -> Mapping[Any, Any]:
+    """Return a map, or the union of a list of maps."""
     parts = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     if not all(isinstance(part, Mapping) for part in parts):
         raise InvalidSettingValue("is not a map", "write names with values, as a map or a list of maps")
     return {key: item for part in parts for key, item in part.items()}
-
-
-boolean: Final = build_parser(bool, "write true or false")
-names: Final = build_parser(list[str], "write a list of names")
-affinity: Final = build_pod_part_parser("Affinity")
-security_context: Final = build_pod_part_parser("SecurityContext")
-pod_security_context: Final = build_pod_part_parser("PodSecurityContext")
-dns_config: Final = build_pod_part_parser("PodDNSConfig")
-tolerations: Final = build_checked_parser(
-    list[_Toleration], "write a list of tolerations as in a pod's spec: key, operator, value, effect"
-)
-toleration: Final = build_checked_parser(
-    _Toleration, "write it as in a pod's spec: key, operator, value, effect"
-)
-requirement: Final = build_checked_parser(
-    _Requirement, "write a node selector requirement: key, operator, values"
-)
-pull_policy: Final = build_parser(_PullPolicy, "write Always, Never or IfNotPresent")
-
-
-def pod_security_mode(value: Any) -> PodSecurityMode:
-    """Return one of ``off``, ``warn`` and ``refuse``."""
-    # YAML 1.1 decodes the word off as false.
-    said = "off" if value is False else value
-    known = {mode.value: mode for mode in PodSecurityMode}
-    if not isinstance(said, str) or said not in known:
-        raise InvalidSettingValue("is not a mode", f"write {', '.join(known)}")
-    return known[said]
-
-
-def pod_security_modes(value: Any) -> Mapping[str, PodSecurityMode]:
-    """Return a mode for each namespace."""
-    if not isinstance(value, Mapping):
-        raise InvalidSettingValue("is not a map", "write names of namespaces with modes")
-    return {str(name): pod_security_mode(mode) for name, mode in value.items()}

@@ -4,18 +4,18 @@ To add a setting, add a field in `model` and a row in `KEYS`.
 """
 
 import ipaddress
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final, TypeAlias
 
-from backend_plugin.core.errors import InvalidSettings, Problem
-from backend_plugin.core.settings import value_parsers as platform
-from backend_plugin.core.settings.value_parsers import InvalidSettingValue, Read
+from backend_plugin.core.errors import InvalidSettings
+from backend_plugin.core.settings import value_parsers
+from backend_plugin.core.settings.engine import Parser, SettingsReader, convert_to_fields
 from backend_plugin.shell import allowlist, logging_setup, output_prefixes
 from backend_plugin.shell.credentials import Tls
 from backend_plugin.shell.server_file import STATE, get_state_directory
-from backend_plugin.shell.settings import value_parsers
+from backend_plugin.shell.settings import machine_parsers
 from backend_plugin.shell.settings.model import (
     ClusterKind,
     EmbeddedSettings,
@@ -26,48 +26,47 @@ from backend_plugin.shell.settings.model import (
 Flags: TypeAlias = Mapping[str, Any]
 """The flags of a command by the keys of `KEYS`; None and empty values are ignored."""
 
-_LONGEST_SHOWN: Final = 80
 _VARIABLE: Final = "KFPYTORCH_"
 
-KEYS: Final[Mapping[str, Read]] = {
+KEYS: Final[Mapping[str, Parser]] = {
     "cluster": value_parsers.build_choice_parser(*(kind.value for kind in ClusterKind)),
-    "host": platform.text,
+    "host": value_parsers.text,
     "port": value_parsers.build_count_parser(0, 65_535),
-    "state-dir": value_parsers.parse_path,
-    "tls.certificate": value_parsers.parse_path,
-    "tls.key": value_parsers.parse_path,
-    "tls.client-ca": value_parsers.parse_path,
-    "tls.client-names": value_parsers.parse_list,
-    "token-file": value_parsers.parse_path,
-    "signing-keys-file": value_parsers.parse_path,
-    "accept-unsigned": value_parsers.parse_boolean,
-    "allow-unauthenticated": value_parsers.parse_boolean,
-    "max-receive-message-size": value_parsers.parse_size,
-    "max-send-message-size": value_parsers.parse_size,
+    "state-dir": machine_parsers.parse_path,
+    "tls.certificate": machine_parsers.parse_path,
+    "tls.key": machine_parsers.parse_path,
+    "tls.client-ca": machine_parsers.parse_path,
+    "tls.client-names": value_parsers.names,
+    "token-file": machine_parsers.parse_path,
+    "signing-keys-file": machine_parsers.parse_path,
+    "accept-unsigned": value_parsers.boolean,
+    "allow-unauthenticated": value_parsers.boolean,
+    "max-receive-message-size": value_parsers.message_size,
+    "max-send-message-size": value_parsers.message_size,
     "max-concurrent-rpcs": value_parsers.build_count_parser(1),
-    "drain-timeout": platform.duration,
-    "namespaces": value_parsers.parse_list,
-    "namespace-template": value_parsers.parse_namespace_template,
-    "excluded-namespaces": value_parsers.parse_list,
-    "output-prefixes": value_parsers.parse_prefixes,
-    "metrics.host": platform.text,
+    "drain-timeout": value_parsers.duration,
+    "namespaces": value_parsers.names,
+    "namespace-template": machine_parsers.parse_namespace_template,
+    "excluded-namespaces": value_parsers.names,
+    "output-prefixes": machine_parsers.parse_prefixes,
+    "metrics.host": value_parsers.text,
     "metrics.port": value_parsers.build_count_parser(0, 65_535),
     "log.level": value_parsers.build_choice_parser(*logging_setup.LEVELS),
     "log.format": value_parsers.build_choice_parser(*logging_setup.FORMS),
     "embedded.nodes": value_parsers.build_count_parser(1, 1_000),
-    "embedded.cpus": platform.quantity,
-    "embedded.memory": platform.quantity,
+    "embedded.cpus": value_parsers.quantity,
+    "embedded.memory": value_parsers.quantity,
     "embedded.gpus": value_parsers.build_count_parser(0, 1_000),
-    "embedded.labels": value_parsers.parse_text_map,
-    "embedded.images": value_parsers.parse_text_map,
-    "embedded.strict-images": value_parsers.parse_boolean,
-    "embedded.durable": value_parsers.parse_boolean,
-    "embedded.code-dir": value_parsers.parse_path,
-    "embedded.pass-env": value_parsers.parse_list,
-    "embedded.pod-templates": value_parsers.parse_path,
-    "kubernetes.kubeconfig": platform.text,
-    "kubernetes.context": platform.text,
-    "kubernetes.orphan-scan-interval": platform.duration,
+    "embedded.labels": value_parsers.text_map,
+    "embedded.images": value_parsers.text_map,
+    "embedded.strict-images": value_parsers.boolean,
+    "embedded.durable": value_parsers.boolean,
+    "embedded.code-dir": machine_parsers.parse_path,
+    "embedded.pass-env": value_parsers.names,
+    "embedded.pod-templates": machine_parsers.parse_path,
+    "kubernetes.kubeconfig": value_parsers.text,
+    "kubernetes.context": value_parsers.text,
+    "kubernetes.orphan-scan-interval": value_parsers.duration,
 }
 """The parser of every setting, by its key below ``server`` in the file."""
 
@@ -104,27 +103,18 @@ class EffectiveSettings:
 
 
 @dataclass(slots=True)
-class _SettingsReader:
-    """The values and problems that have been read so far."""
+class _ServerReader(SettingsReader):
+    """The values that have been read so far, by key."""
 
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
-    said: dict[str, tuple[str, Any]] = field(default_factory=dict)
-    """The name of the setting in its source and the raw value, by key."""
-    problems: list[Problem] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    """The name of the setting in its source."""
 
     def add_value(self, key: str, value: Any, name: str, source: str) -> None:
         """Parse one value; it replaces an earlier value of the same key."""
-        try:
-            self.values[key] = KEYS[key](value)
-        except InvalidSettingValue as wrong:
-            self.add_problem(name, value, wrong)
-        self.sources[key], self.said[key] = source, (name, value)
-
-    def add_problem(self, name: str, value: Any, wrong: InvalidSettingValue) -> None:
-        """Add a problem."""
-        shown = repr(value)[:_LONGEST_SHOWN]
-        self.problems.append(Problem(field=name, value=shown, message=wrong.message, remedy=wrong.remedy))
+        self.read_value(self.values, key, name, value, KEYS[key])
+        self.sources[key], self.names[key] = source, name
 
 
 def load_settings(sources: SettingsSources) -> EffectiveSettings:
@@ -133,8 +123,8 @@ def load_settings(sources: SettingsSources) -> EffectiveSettings:
     Raises:
         InvalidSettings: With all unknown, invalid and contradictory settings.
     """
-    reading = _SettingsReader()
-    _read_section(sources.section, "", reading, sources.file)
+    reading = _ServerReader()
+    _read_section(sources, reading)
     _read_environ(sources.environ, reading)
     for key, value in sources.flags.items():
         if value not in (None, (), ""):
@@ -161,37 +151,25 @@ def get_flag(key: str) -> str:
     return "--" + key.replace(".", "-")
 
 
-def _read_section(section: Any, path: str, reading: _SettingsReader, file: str) -> None:
-    if not isinstance(section, Mapping):
-        wrong = InvalidSettingValue("is not a section", "write keys with values")
-        reading.add_problem(f"server.{path}".rstrip("."), section, wrong)
-        return
-    known = [key.removeprefix(path).partition(".")[0] for key in KEYS if key.startswith(path)]
-    for name, value in section.items():
-        key = f"{path}{name}"
-        if value is None:
-            continue  # An empty value in YAML leaves the setting unset.
-        if key in KEYS:
-            reading.add_value(key, value, f"server.{key}", file)
-        elif name in known:
-            _read_section(value, f"{key}.", reading, file)
-        else:
-            reading.add_problem(
-                f"server.{key}",
-                value,
-                InvalidSettingValue("is not a setting", _suggest_name(str(name), known)),
-            )
+def _read_section(sources: SettingsSources, reading: _ServerReader) -> None:
+    parsers: dict[str, Any] = {}
+    for key, parser in KEYS.items():
+        part, _, name = key.rpartition(".")
+        (parsers.setdefault(part, {}) if part else parsers)[name] = parser
+    for name, value in reading.read_section(sources.section, parsers, "server.").items():
+        is_part = isinstance(parsers[name], Mapping)
+        reading.values |= {f"{name}.{key}": each for key, each in value.items()} if is_part else {name: value}
+    reading.names = {key: f"server.{key}" for key in reading.values}
+    reading.sources = dict.fromkeys(reading.values, sources.file)
 
 
-def _read_environ(environ: Mapping[str, str], reading: _SettingsReader) -> None:
+def _read_environ(environ: Mapping[str, str], reading: _ServerReader) -> None:
     keys = {get_variable(key): key for key in KEYS}
     for name, value in _iter_own_variables(environ):
         if name in keys:
             reading.add_value(keys[name], value, name, name)
         elif near := get_close_matches(name, keys, n=1, cutoff=0.85):
-            reading.add_problem(
-                name, value, InvalidSettingValue("is not a setting", f"did you mean {near[0]}?")
-            )
+            reading.add_problem(name, value, "is not a setting", f"did you mean {near[0]}?")
 
 
 def _iter_own_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -205,19 +183,15 @@ def _iter_own_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]
         yield name, value
 
 
-def _suggest_name(name: str, known: Sequence[str]) -> str:
-    nearest = get_close_matches(name, known, n=1)
-    return f"did you mean {nearest[0]}?" if nearest else "remove it"
-
-
-def _set_default_state(reading: _SettingsReader, environ: Mapping[str, str]) -> None:
+def _set_default_state(reading: _ServerReader, environ: Mapping[str, str]) -> None:
     try:
         found = get_state_directory({name: value for name, value in environ.items() if name != STATE})
     except RuntimeError:  # The user of this process has neither a name nor a home directory.
         reading.add_problem(
             "server.state-dir",
             "",
-            InvalidSettingValue("has no default, because the user has no home directory", f"set {STATE}"),
+            "has no default, because the user has no home directory",
+            f"set {STATE}",
         )
     else:
         reading.values["state-dir"] = found
@@ -225,15 +199,17 @@ def _set_default_state(reading: _SettingsReader, environ: Mapping[str, str]) -> 
 
 def _build_settings(values: Mapping[str, Any], kind: ClusterKind) -> ServerSettings:
     embedded = kind is ClusterKind.EMBEDDED
-    inner = _select_fields(values, "embedded.")
-    outer = {
-        name: value
-        for name, value in _select_fields(values).items()
-        if not name.startswith(("tls_", "embedded_", "kubernetes_"))
+    any_host = "127.0.0.1" if embedded else "0.0.0.0"  # noqa: S104  (a pod is reached at its own address)
+    parts: dict[str, dict[str, Any]] = {
+        part: convert_to_fields(
+            {key.removeprefix(f"{part}."): each for key, each in values.items() if key.startswith(f"{part}.")}
+        )
+        for part in ("tls", "embedded", "kubernetes")
     }
+    outer = {key: each for key, each in values.items() if key.partition(".")[0] not in parts}
     defaults: dict[str, Any] = {
-        "host": "127.0.0.1" if embedded else "0.0.0.0",  # noqa: S104  (a pod is reached at its own address)
-        "metrics_host": "127.0.0.1" if embedded else "0.0.0.0",  # noqa: S104
+        "host": any_host,
+        "metrics_host": any_host,
         # A client of an embedded cluster can run commands as this user, so it can read all files anyway.
         "output_prefixes": (*output_prefixes.DEFAULT, "file:///") if embedded else output_prefixes.DEFAULT,
         # Jobs of an embedded cluster outlive an upgrade of its server, and only its user may call it.
@@ -244,30 +220,22 @@ def _build_settings(values: Mapping[str, Any], kind: ClusterKind) -> ServerSetti
     return ServerSettings(
         **{
             **defaults,
-            **outer,
+            **convert_to_fields(outer),
             "cluster": kind,
-            "tls": Tls(**tls) if (tls := _select_fields(values, "tls.")) else None,
-            "embedded": EmbeddedSettings(**inner),
-            "kubernetes": KubernetesSettings(**_select_fields(values, "kubernetes.")),
+            "tls": Tls(**parts["tls"]) if parts["tls"] else None,
+            "embedded": EmbeddedSettings(**parts["embedded"]),
+            "kubernetes": KubernetesSettings(**parts["kubernetes"]),
         }
     )
 
 
-def _select_fields(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Return the values below a path, by field name."""
-    return {
-        key.removeprefix(path).replace(".", "_").replace("-", "_"): value
-        for key, value in values.items()
-        if key.startswith(path)
-    }
-
-
-def _check_contradictions(reading: _SettingsReader, kind: ClusterKind) -> None:
+def _check_contradictions(reading: _ServerReader, kind: ClusterKind) -> None:
     """Check for settings that contradict each other."""
     values = reading.values
 
     def add_contradiction(key: str, message: str, remedy: str) -> None:
-        reading.add_problem(*reading.said[key], InvalidSettingValue(message, remedy))
+        name = reading.names[key]
+        reading.add_problem(name, reading.raw[name], message, remedy)
 
     for needs, needed in (
         ("tls.certificate", "tls.key"),

@@ -11,7 +11,7 @@ from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import judge
-from backend_plugin.core.settings import value_parsers
+from backend_plugin.core.settings import engine, platform_parsers, value_parsers
 from kfpytorch_common.causes import Cause
 
 GAP = " " * 250
@@ -32,7 +32,7 @@ NODES = "0/1 nodes are available: " + " " * 2_000
 
 
 def refused(text: str) -> None:
-    with pytest.raises(value_parsers.InvalidSettingValue):
+    with pytest.raises(engine.InvalidSettingValue):
         value_parsers.duration(text)
 
 
@@ -57,8 +57,8 @@ def test_a_hostile_text_is_read_quickly(read: Callable[[], object]) -> None:
 
 
 def test_an_exit_code_of_very_many_digits_is_refused() -> None:
-    with pytest.raises(value_parsers.InvalidSettingValue, match="as an exit code"):
-        value_parsers.causes_by_exit_code({"9" * 5_000: "system-error"})
+    with pytest.raises(engine.InvalidSettingValue, match="as an exit code"):
+        platform_parsers.causes_by_exit_code({"9" * 5_000: "system-error"})
 
 
 def test_a_message_that_never_ends_is_read_from_its_beginning() -> None:

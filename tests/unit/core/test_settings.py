@@ -20,8 +20,8 @@ SAID: dict[str, tuple[Any, Any]] = {
     "default-annotations": ({"a": "b"}, {"a": "b"}),
     "default-labels": ([{"a": 1}, {"B": True}], {"a": "1", "B": "true"}),
     "default-env-vars": ([{"A": "b"}, {"C": 0.5}], {"A": "b", "C": "0.5"}),
-    "default-env-from-configmaps": (["a"], ["a"]),
-    "default-env-from-secrets": (["a"], ["a"]),
+    "default-env-from-configmaps": (["a"], ("a",)),
+    "default-env-from-secrets": (["a"], ("a",)),
     "default-cpus": (0.5, parse("500m")),
     "default-memory": ("1024Mi", parse("1Gi")),
     "default-tolerations": ([TOLERATION], [TOLERATION]),
@@ -44,7 +44,7 @@ SAID: dict[str, tuple[Any, Any]] = {
     "enable-host-networking-pod": (False, False),
     "default-pod-dns-config": ({"options": [{"name": "x"}]}, {"options": [{"name": "x"}]}),
     "default-pod-template-name": ("gang", "gang"),
-    "add-tolerations-for-extended-resources": (["a/b"], ["a/b"]),
+    "add-tolerations-for-extended-resources": (["a/b"], ("a/b",)),
 }
 
 
@@ -228,7 +228,12 @@ def test_variables_come_from_the_environment_that_is_given() -> None:
         ({"scheduler-name": [1]}, ("scheduler-name", "[1]", "is not text", "write one value, in quotes")),
         (
             {"default-labels": "x"},
-            ("default-labels", "'x'", "is not a map", "write names with values, as a map or a list of maps"),
+            (
+                "default-labels",
+                "'x'",
+                "is not a map",
+                "write names with values, as a map, a list of maps or name=value,name=value",
+            ),
         ),
         (
             {"image-pull-policy": "always"},

@@ -242,7 +242,7 @@ def test_all_problems_of_all_sources_are_told_at_once() -> None:
         (
             {"embedded": {"images": "a"}},
             "server.embedded.images='a': is not a map; "
-            "write names with values: a map, or name=value,name=value",
+            "write names with values, as a map, a list of maps or name=value,name=value",
         ),
         (
             {"tls": {"key": "/k"}},

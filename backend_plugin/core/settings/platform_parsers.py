@@ -1,0 +1,203 @@
+"""Parsers of structured values of the platform's settings: parts of pods, log links, causes and modes."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from difflib import get_close_matches
+from textwrap import shorten
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+from backend_plugin.core import schema_check
+from backend_plugin.core.settings.engine import InvalidSettingValue, Parser
+from backend_plugin.core.settings.logs import LogTemplate
+from backend_plugin.core.settings.pod_security import PodSecurityMode
+from backend_plugin.core.settings.value_parsers import duration, merge_maps, text
+from backend_plugin.core.values import Manifest
+from kfpytorch_common.causes import Cause
+
+# The length limit of a message, which may contain the value.
+_LONGEST: Final = 200
+_UNKNOWN: Final = re.compile(r"unknown field `(?P<name>[^`]*)`")
+_EXIT_CODES: Final = {str(code): code for code in range(1, 256)}
+
+
+class _Toleration(msgspec.Struct, forbid_unknown_fields=True):
+    key: str = ""
+    operator: Literal["", "Exists", "Equal", "Lt", "Gt"] = ""
+    value: str = ""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+    tolerationSeconds: int | None = None  # noqa: N815  (Kubernetes' name)
+
+
+class _Requirement(msgspec.Struct, forbid_unknown_fields=True):
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    values: list[str] = msgspec.field(default_factory=list)
+
+
+class _LogTemplate(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    name: str = ""
+    display_name: str = ""
+    template_uris: tuple[str, ...] = ()
+    dynamic_template_uris: tuple[str, ...] = ()
+    message_format: str = "UNKNOWN"
+    show_while_pending: bool = False
+    hide_once_finished: bool = False
+    scheme: Any = None
+    """Flyte ignores it, but existing files contain it."""
+
+
+def build_parser(kind: Any, remedy: str) -> Parser:
+    """Return a parser for a type that msgspec supports; it returns plain values."""
+
+    def read(value: Any) -> Any:
+        try:
+            return msgspec.to_builtins(msgspec.convert(value, kind))
+        except msgspec.ValidationError as refusal:
+            raise _build_error(refusal, kind, remedy) from refusal
+
+    return read
+
+
+def _build_error(refusal: msgspec.ValidationError, kind: Any, remedy: str) -> InvalidSettingValue:
+    """Return the error; for an unknown field the remedy is the most similar field name."""
+    unknown = _UNKNOWN.search(str(refusal))
+    struct = (*get_args(kind), kind)[0]
+    if unknown and isinstance(struct, type) and issubclass(struct, msgspec.Struct):
+        known = [field.encode_name for field in msgspec.structs.fields(struct)]
+        near = get_close_matches(unknown["name"], known, n=1)
+        remedy = f"did you mean {near[0]}?" if near else remedy
+    return InvalidSettingValue(shorten(str(refusal), _LONGEST), remedy)
+
+
+def build_checked_parser(kind: Any, remedy: str) -> Parser:
+    """Return a parser that checks the value against a msgspec type and returns it unchanged."""
+    check = build_parser(kind, remedy)
+
+    def read(value: Any) -> Any:
+        check(value)
+        return msgspec.to_builtins(value)
+
+    return read
+
+
+def build_pod_part_parser(kind: str) -> Parser:
+    """Return a parser for a part of a pod, which it returns in the form that Kubernetes writes."""
+
+    def read(value: Any) -> Any:
+        found = schema_check.normalize_json(value)
+        written, problems = schema_check.convert_value(found, kind, "")
+        for problem in problems:
+            at = f"{problem.field.lstrip('.')} {problem.value} " if problem.field else ""
+            raise InvalidSettingValue(at + problem.message, problem.remedy)
+        for name in schema_check.iter_unknown_fields(found, kind):
+            raise InvalidSettingValue(f"has the unknown field {name}", "write it as in a pod's spec")
+        return written
+
+    return read
+
+
+def tolerations_by_resource(value: Any) -> dict[str, Sequence[Manifest]]:
+    """Return tolerations by resource name."""
+    return {text(name): tolerations(items) for name, items in merge_maps(value).items()}
+
+
+WAITS: Final = (
+    "unsatisfiable",
+    *(each.value for each in (Cause.QUEUE, Cause.QUOTA_EXCEEDED, Cause.UNSCHEDULABLE, Cause.INVALID_CONFIG)),
+)
+"""The keys of ``queue-timeout-by-cause``: causes for which a job is pending, and ``unsatisfiable`` for
+requests that can never be met. The cause `invalid-config` means that the queue does not exist."""
+
+
+def durations_by_cause(value: Any) -> dict[str, timedelta]:
+    """Return durations by the cause for which a job is pending."""
+    pairs = merge_maps(value)
+    if unknown := [each for each in pairs if each not in WAITS]:
+        raise InvalidSettingValue(
+            f"has {unknown[0]!r} as the reason of a wait", f"write one of {', '.join(WAITS)}"
+        )
+    return {why: duration(found) for why, found in pairs.items()}
+
+
+def causes_by_exit_code(value: Any) -> dict[int, Cause]:
+    """Return causes by exit code."""
+    return {_parse_exit_code(code): _parse_cause(cause) for code, cause in merge_maps(value).items()}
+
+
+def _parse_exit_code(value: Any) -> int:
+    found = text(value)
+    if found not in _EXIT_CODES:
+        raise InvalidSettingValue(
+            f"has {shorten(found, _LONGEST)!r} as an exit code", "write numbers from 1 to 255"
+        )
+    return _EXIT_CODES[found]
+
+
+def _parse_cause(value: Any) -> Cause:
+    try:
+        return Cause(value)
+    except ValueError as refusal:
+        known = ", ".join(cause.value for cause in Cause)
+        raise InvalidSettingValue(f"has {value!r} as a cause", f"write one of {known}") from refusal
+
+
+def log_templates(value: Any) -> tuple[LogTemplate, ...]:
+    """Return templates of log links."""
+    return tuple(LogTemplate(**each) for each in _parse_log_templates(value))
+
+
+def log_templates_by_name(value: Any) -> dict[str, LogTemplate]:
+    """Return templates of log links by the names that tasks use for them."""
+    pairs = merge_maps(value)
+    templates = _parse_log_templates(list(pairs.values()))
+    return {
+        text(key): LogTemplate(**{**each, "name": each["name"] or text(key)})
+        for key, each in zip(pairs, templates, strict=True)
+    }
+
+
+def _parse_log_templates(value: Any) -> list[dict[str, Any]]:
+    try:
+        templates = [msgspec.structs.asdict(each) for each in msgspec.convert(value, list[_LogTemplate])]
+    except msgspec.ValidationError as refusal:
+        remedy = "write log templates as Flyte does: name, displayName, templateUris, ..."
+        raise _build_error(refusal, list[_LogTemplate], remedy) from refusal
+    return [{key: found for key, found in each.items() if key != "scheme"} for each in templates]
+
+
+affinity: Final = build_pod_part_parser("Affinity")
+security_context: Final = build_pod_part_parser("SecurityContext")
+pod_security_context: Final = build_pod_part_parser("PodSecurityContext")
+dns_config: Final = build_pod_part_parser("PodDNSConfig")
+tolerations: Final = build_checked_parser(
+    list[_Toleration], "write a list of tolerations as in a pod's spec: key, operator, value, effect"
+)
+toleration: Final = build_checked_parser(
+    _Toleration, "write it as in a pod's spec: key, operator, value, effect"
+)
+requirement: Final = build_checked_parser(
+    _Requirement, "write a node selector requirement: key, operator, values"
+)
+pull_policy: Final = build_parser(
+    Literal["", "Always", "Never", "IfNotPresent"], "write Always, Never or IfNotPresent"
+)
+
+
+def pod_security_mode(value: Any) -> PodSecurityMode:
+    """Return one of ``off``, ``warn`` and ``refuse``."""
+    # YAML 1.1 decodes the word off as false.
+    found = "off" if value is False else value
+    known = {mode.value: mode for mode in PodSecurityMode}
+    if not isinstance(found, str) or found not in known:
+        raise InvalidSettingValue("is not a mode", f"write {', '.join(known)}")
+    return known[found]
+
+
+def pod_security_modes(value: Any) -> Mapping[str, PodSecurityMode]:
+    """Return a mode for each namespace."""
+    if not isinstance(value, Mapping):
+        raise InvalidSettingValue("is not a map", "write names of namespaces with modes")
+    return {str(name): pod_security_mode(mode) for name, mode in value.items()}
