@@ -5,9 +5,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from server_metrics import get_exported_name, list_metrics
+
 from backend_plugin.cli import serve, serve_check
 from backend_plugin.core.settings import value_parsers
-from backend_plugin.shell.metrics import CounterMetric, Gauge, Histogram, Metrics
 from backend_plugin.shell.settings import SettingsSources, load_settings, machine_parsers
 from backend_plugin.shell.settings.loader import KEYS, get_flag, get_variable
 
@@ -85,15 +86,8 @@ def test_every_flag_is_of_a_setting_or_listed_apart() -> None:
 
 
 def test_every_metric_is_listed() -> None:
-    parts = [getattr(Metrics(), name) for name in Metrics.__slots__]
-    assert table("Metrics", 3) == [[f"`{metric(part)}`", *kind_and_labels(part)] for part in parts]
+    assert table("Metrics", 3) == [
+        [f"`{get_exported_name(part)}`", part._type, ", ".join(f"`{label}`" for label in part._labelnames)]
+        for part in list_metrics()
+    ]
     assert all(row[3] for row in table("Metrics", 4)), "each has a unit"
-
-
-def metric(part: CounterMetric | Histogram | Gauge) -> str:
-    return f"kfpytorch_{part.name}{'_total' if isinstance(part, CounterMetric) else ''}"
-
-
-def kind_and_labels(part: CounterMetric | Histogram | Gauge) -> tuple[str, str]:
-    kind = {CounterMetric: "counter", Histogram: "histogram", Gauge: "gauge"}[type(part)]
-    return kind, ", ".join(f"`{label}`" for label in part.labels)

@@ -88,7 +88,7 @@ def assemble_server(here: OpenedCluster, said: ServerSettings) -> ServerParts:
     metrics, prefixes, ring = Metrics(), OutputPrefixes(said.output_prefixes), _read_key_ring(said)
     judge = Judge(settings=here.platform, now=here.now)
     cache, orders = (
-        Cache(here.now, lambda kind, lag: metrics.watch_lag.child(kind).add(lag)),
+        Cache(here.now, lambda kind, lag: metrics.watch_lag.labels(kind).observe(lag)),
         BackgroundOperations(metrics),
     )
     outcomes = OutputReader(prefixes, trouble=_build_error_counter(metrics))
@@ -144,14 +144,16 @@ def assemble_server(here: OpenedCluster, said: ServerSettings) -> ServerParts:
 def _set_gauges(metrics: Metrics, here: OpenedCluster, cache: Cache, orders: BackgroundOperations) -> None:
     """Set the sources of the gauges, which are read during a scrape."""
     build: Mapping[Labels, float] = {(release.read_version(), platform.python_version()): 1.0}
-    metrics.build.ask = lambda: build
-    metrics.jobs.ask = lambda: job_metrics.count_jobs(cache)
-    metrics.oldest_waiting.ask = lambda: {(): job_metrics.compute_oldest_wait(cache, here.now())}
-    metrics.cached.ask = lambda: _count_objects(cache)
-    metrics.background_operations.ask = lambda: {(what,): orders.count_running(what) for what in _OPERATIONS}
+    metrics.build.compute = lambda: build
+    metrics.jobs.compute = lambda: job_metrics.count_jobs(cache)
+    metrics.oldest_waiting.compute = lambda: {(): job_metrics.compute_oldest_wait(cache, here.now())}
+    metrics.cached.compute = lambda: _count_objects(cache)
+    metrics.background_operations.compute = lambda: {
+        (what,): orders.count_running(what) for what in _OPERATIONS
+    }
     if here.sight is not None:
-        metrics.watches.ask = here.sight.count_watches
-        metrics.watch_age.ask = here.sight.ages
+        metrics.watches.compute = here.sight.count_watches
+        metrics.watch_age.compute = here.sight.ages
         here.sight.trouble = lambda error: metrics.cluster_errors.add("watch", error)
 
 
@@ -201,8 +203,8 @@ def build_middleware(parts: ServerParts, said: ServerSettings, token: str) -> Se
         services[job_service.NODE_SERVICE] = services[job_service.JOB_SERVICE]
     theirs = (*job_service.build_handlers(parts.jobs, parts.nodes), Reflection(services))
     others = RpcMiddleware(theirs, _USER_CALLS_AT_ONCE, secret, parts.metrics, client_names=names)
-    parts.metrics.running.ask = lambda: {("flyte",): flytes.running, ("jobs",): others.running}
-    parts.metrics.streams.ask = lambda: {("flyte",): flytes.streaming, ("jobs",): others.streaming}
+    parts.metrics.running.compute = lambda: {("flyte",): flytes.running, ("jobs",): others.running}
+    parts.metrics.streams.compute = lambda: {("flyte",): flytes.streaming, ("jobs",): others.streaming}
     return flytes, others
 
 

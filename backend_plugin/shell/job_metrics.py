@@ -57,10 +57,10 @@ def measure_start(metrics: Metrics, entry: CachedJob, phase: Phase, now: datetim
         return
     age = max(0.0, (now - entry.job.created).total_seconds())
     if entry.unmeasured == _BOTH and phase in _PLACED:
-        metrics.job_wait.child().add(age)
+        metrics.job_wait.observe(age)
         entry.unmeasured = _ONLY_START
     if entry.unmeasured == _ONLY_START and phase in _STARTED:
-        metrics.job_start.child().add(age)
+        metrics.job_start.observe(age)
         entry.unmeasured = 0
 
 

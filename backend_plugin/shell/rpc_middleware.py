@@ -89,7 +89,7 @@ class RpcMiddleware(Handler):
     def _wrap_unary(self, found: Any, method: str) -> Callable[..., Any]:
         behaviour, read = found.unary_unary, found.request_deserializer or bytes
         name = method.rpartition(".")[2]
-        durations = self.metrics.request_duration.child(name)
+        durations = self.metrics.request_duration.labels(name)
 
         async def answer(data: bytes, context: Any) -> Any:
             await self._check_peer(context)
@@ -117,7 +117,7 @@ class RpcMiddleware(Handler):
             finally:
                 self.running -= 1
                 self.held_bytes -= size
-                durations.add(time.perf_counter() - began)
+                durations.observe(time.perf_counter() - began)
                 self.metrics.requests.add(name, (context.code() or code).name)
 
         return answer

@@ -7,9 +7,9 @@ import chart_files
 import promql_parser
 import pytest
 from chart_files import ROOT
+from prometheus_client import Histogram
 from promql_parser import AggregateExpr, Expr, VectorSelector
-
-from backend_plugin.shell.metrics import CounterMetric, Histogram, Metrics
+from server_metrics import get_exported_name, list_metrics
 
 ALERTS = [rule for group in chart_files.read("files/alerts.yaml")["groups"] for rule in group["rules"]]
 PANELS = chart_files.read("files/dashboard.json")["panels"]
@@ -25,12 +25,12 @@ def series() -> dict[str, set[str]]:
         "process_resident_memory_bytes": set(),
         "process_cpu_seconds_total": set(),
     }
-    for part in (getattr(Metrics(), name) for name in Metrics.__slots__):
-        name = f"kfpytorch_{part.name}"
+    for part in list_metrics():
+        name, labels = get_exported_name(part), {*part._labelnames}
         if isinstance(part, Histogram):
-            found |= {f"{name}_bucket": {*part.labels, "le"}, f"{name}_sum": {*part.labels}}
+            found |= {f"{name}_bucket": {*labels, "le"}, f"{name}_sum": labels}
         else:
-            found[f"{name}_total" if isinstance(part, CounterMetric) else name] = {*part.labels}
+            found[name] = labels
     return {name: labels | OF_THE_TARGET for name, labels in found.items()}
 
 
@@ -74,7 +74,7 @@ def test_each_expression_uses_existing_metrics_and_labels(said: str) -> None:
 
 def test_the_dashboard_shows_all_metrics() -> None:
     shown = " ".join(target["expr"] for panel in PANELS for target in panel["targets"])
-    names = {f"kfpytorch_{getattr(Metrics(), name).name}" for name in Metrics.__slots__}
+    names = {metric._name for metric in list_metrics()}
     assert {name for name in names if not re.search(rf"\b{name}(_total|_bucket)?{{", shown)} == set()
 
 
@@ -114,7 +114,7 @@ def test_the_default_runbook_is_the_page_of_the_alerts() -> None:
 
 
 def test_names_of_metrics_follow_the_conventions() -> None:
-    for part in (getattr(Metrics(), name) for name in Metrics.__slots__):
+    for part in list_metrics():
         if isinstance(part, Histogram):
-            assert part.name.endswith("_seconds")
-        assert not part.name.endswith(("_total", "_count", "_sum", "_bucket"))
+            assert part._name.endswith("_seconds")
+        assert not part._name.endswith(("_total", "_count", "_sum", "_bucket"))

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from server_metrics import read_counts
 from tiny_service import call, code_of, health, serving, wait_until
 
 from backend_plugin.shell import metrics
@@ -52,7 +53,7 @@ def test_who_does_not_carry_the_token_reaches_nothing_but_health(metadata: Any) 
                 (await code_of(stream.read()))[0],
                 (await code_of(reflection.read()))[0],
                 await health(channel, "liveness"),
-                dict(served.metrics.requests.counts),
+                read_counts(served.metrics.requests),
             ]
 
     counted = {("any", "UNAUTHENTICATED"): 4}
@@ -131,7 +132,7 @@ def test_a_caller_that_goes_away_makes_room() -> None:
             await wait_until(lambda: served.tiny.waiting == 1)
             call.cancel()
             await wait_until(lambda: served.server.fronts[0].running == 0)
-            assert served.metrics.requests.counts == {("Tiny/Wait", "CANCELLED"): 1}
+            assert read_counts(served.metrics.requests) == {("Tiny/Wait", "CANCELLED"): 1}
             return await served.echo(channel)
 
     assert asyncio.run(check()) == b"hello"
@@ -161,7 +162,7 @@ def test_streams_have_a_limit_of_their_own_and_take_no_place_of_calls() -> None:
             await wait_until(lambda: front.streaming == 1)
             again = counting(channel)
             assert await again.read() == b"1"
-            assert served.metrics.requests.counts == {
+            assert read_counts(served.metrics.requests) == {
                 ("Tiny/Count", "RESOURCE_EXHAUSTED"): 1,
                 ("Tiny/Count", "CANCELLED"): 1,
                 ("Tiny/Say", "OK"): 1,
@@ -212,7 +213,7 @@ def test_calls_are_counted_by_how_they_ended() -> None:
             await served.echo(channel)
             await code_of(call(channel, "Refuse"))
             served.metrics.phases.add("RUNNING")
-            served.metrics.cached.ask = lambda: {("Job",): 3, ("Pod",): 4}
+            served.metrics.cached.compute = lambda: {("Job",): 3, ("Pod",): 4}
             with metrics.serve_metrics(served.metrics, "127.0.0.1", 0) as port:
                 return await asyncio.to_thread(scraped, port)
 

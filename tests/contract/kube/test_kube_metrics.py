@@ -18,12 +18,12 @@ from kube_served import serve
 from kube_server import Fault, KubeServer, served
 from kube_world import JOBS, NAME, PODS, apply, job, pod
 from prometheus_client.parser import text_string_to_metric_families
+from server_metrics import get_exported_name, list_metrics
 from serving import metadata, template
 
 from backend_plugin.cli.release import read_version
 from backend_plugin.core import job_ref
 from backend_plugin.core.verdict_annotation import ANNOTATION
-from backend_plugin.shell.metrics import CounterMetric, Metrics
 
 ROOT = Path(__file__).parents[3]
 FAILED = {
@@ -114,8 +114,7 @@ def test_every_metric_of_the_pages_and_the_chart_is_exported(server: KubeServer,
         text = it.text()
     types = dict(re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE))
     assert {name for name in types if name.startswith("kfpytorch_")} == {
-        f"kfpytorch_{part.name}" + ("_total" if isinstance(part, CounterMetric) else "")
-        for part in (getattr(Metrics(), name) for name in Metrics.__slots__)
+        get_exported_name(metric) for metric in list_metrics()
     }
     exported = {*types} | {
         f"{name}_{part}" for name, kind in types.items() if kind == "histogram" for part in ("bucket", "sum")
