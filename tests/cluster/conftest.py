@@ -8,13 +8,14 @@ from typing import NoReturn
 import pytest
 from gangs.scene import Scene, staged
 from gangs.scheduler_clusters import PLATFORMS, Grounds
-from rig import backend, fake_nodes, helm, operator, real_cluster, scheduling
+from rig import backend, fake_nodes, helm, operator, real_cluster, scheduling, trainer
 from rig.backend import Backend
 from rig.caller import Caller
 from rig.control_plane import ControlPlane, Options
 from rig.process import Process
 from rig.propeller import IMAGE
 from rig.real_cluster import RealCluster
+from rig.trainer import TrainerCluster
 
 NOT_RUN = 75
 """The exit status of a test run with skipped tests and without failures."""
@@ -114,6 +115,15 @@ def plane(operated: tuple[ControlPlane, Process]) -> ControlPlane:
 def training_operator(operated: tuple[ControlPlane, Process]) -> Process:
     """The training operator of `plane`. A test that stops it must start it again."""
     return operated[1]
+
+
+@pytest.fixture(scope="session")
+def trainer_cluster(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainerCluster]:
+    """A control plane with Trainer, JobSet, the scheduler and four simulated nodes."""
+    with ControlPlane(tmp_path_factory.mktemp("trainer")) as plane:
+        scheduling.start(plane)
+        fake_nodes.start(plane, 4, {"nvidia.com/gpu": "4"})
+        yield trainer.start(plane)
 
 
 @pytest.fixture(scope="session")

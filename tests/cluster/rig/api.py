@@ -16,6 +16,7 @@ _CLUSTER_WIDE: Final = {
     "ClusterQueue",
     "ClusterRole",
     "ClusterRoleBinding",
+    "ClusterTrainingRuntime",
     "CustomResourceDefinition",
     "MutatingAdmissionPolicy",
     "MutatingAdmissionPolicyBinding",

@@ -5,13 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
-
 from rig.api import manifests
 from rig.certificates import CertificatePair, ClusterAuthority
 from rig.control_plane import HERE, ControlPlane, dumped, free_ports
 from rig.process import Process
 from rig.tools import module_directory
+from rig.webhooks import encode_authority, redirect
 
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 _NAMESPACE: Final = "kueue-system"
@@ -37,14 +36,14 @@ def start(plane: ControlPlane) -> Process:
     authority = ClusterAuthority(folder, "kueue")
     serving = authority.server("tls", (f"{_SERVICE}.{_NAMESPACE}.svc", HERE))
     _keep(plane, authority.pair, serving)
-    trusted = base64.b64encode(authority.certificate.read_bytes()).decode()
+    trusted = encode_authority(authority.certificate)
     plane.crds(list(_kinds(folder, {"url": f"{address}/convert", "caBundle": trusted})))
     config = dumped(_configuration(health, webhook, folder), folder / "config.json")
     for manifest in _webhooks(address, trusted):
         plane.admin.apply(manifest)
     known = {"KUBECONFIG": str(plane.kubeconfig()), "HOME": str(plane.folder)}
     process = plane.enter(plane.process("kueue", (f"--config={config}",), known))
-    process.wait_until(lambda: _answers(health))
+    process.wait_until(lambda: plane.place.is_ready(health))
     return process
 
 
@@ -100,10 +99,9 @@ def _webhooks(address: str, trusted: str) -> Iterator[dict[str, Any]]:
     """Yield the webhooks of the module for the kinds in use, with an address instead of a Service."""
     file = _module() / "config/components/webhook/manifests.yaml"
     for manifest in manifests(file):
-        hooks = [each for each in manifest["webhooks"] if _kinds_of(each) <= _LOOKED_AT]
-        for hook in hooks:
-            path = hook["clientConfig"]["service"]["path"]
-            hook["clientConfig"] = {"url": f"{address}{path}", "caBundle": trusted}
+        hooks = [
+            redirect(hook, address, trusted) for hook in manifest["webhooks"] if _kinds_of(hook) <= _LOOKED_AT
+        ]
         # Kueue looks for webhook configurations with these names.
         name = f"kueue-{manifest['metadata']['name']}"
         yield {**manifest, "metadata": {"name": name}, "webhooks": hooks}
@@ -115,13 +113,6 @@ def _kinds_of(hook: Mapping[str, Any]) -> set[str]:
 
 def _module() -> Path:
     return module_directory("kueue", "sigs.k8s.io/kueue")
-
-
-def _answers(port: int) -> bool:
-    try:
-        return httpx.get(f"http://{HERE}:{port}/readyz").is_success
-    except httpx.HTTPError:
-        return False
 
 
 def quota(name: str, amounts: Mapping[str, str], **said: Any) -> Sequence[dict[str, Any]]:

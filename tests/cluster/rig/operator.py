@@ -66,7 +66,7 @@ def start(plane: ControlPlane, *flags: str) -> Process:
     plane.admin.apply(_webhook(webhook))
     process = _process(plane, temporary, Ports(metrics=metrics, health=health, webhook=webhook), flags)
     plane.enter(process)
-    process.wait_until(lambda: _answers(plane.place.address, health))
+    process.wait_until(lambda: plane.place.is_ready(health))
     wait_until(lambda: refuses(plane), 30, lambda: "its webhook refuses nothing: " + process.tail())
     return process
 
@@ -101,7 +101,7 @@ def another(plane: ControlPlane) -> Iterator[Process]:
     metrics, health, webhook = free_ports(3)
     ports = Ports(metrics=metrics, health=health, webhook=webhook)
     with _process(plane, plane.folder / "operator", ports) as process:
-        process.wait_until(lambda: _answers(plane.place.address, health))
+        process.wait_until(lambda: plane.place.is_ready(health))
         yield process
 
 
@@ -119,13 +119,6 @@ def _webhook(port: int) -> Mapping[str, Any]:
         "metadata": {"name": _HOOK},
         "webhooks": [{**hook, "clientConfig": {"url": url}}],
     }
-
-
-def _answers(address: str, port: int) -> bool:
-    try:
-        return httpx.get(f"http://{address}:{port}/readyz").is_success
-    except httpx.HTTPError:
-        return False
 
 
 def refuses(plane: ControlPlane) -> bool:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import httpx
+
 _PATIENCE: Final = 60
 
 
@@ -34,6 +36,13 @@ class Place:
         nsenter = shutil.which("nsenter")
         assert nsenter is not None, "nsenter is not on the PATH"
         return [nsenter, f"--target={self.holder}", "--mount", "--net", "--pid", "--", *said]
+
+    def is_ready(self, port: int) -> bool:
+        """Return True if the health server of a controller manager reports that the manager is ready."""
+        try:
+            return httpx.get(f"http://{self.address}:{port}/readyz").is_success
+        except httpx.HTTPError:
+            return False
 
     def run(self, *words: str | Path) -> str:
         """Run a short command and return its standard output. Fails the test if the command fails."""

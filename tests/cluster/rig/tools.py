@@ -117,6 +117,11 @@ COMPONENTS: Final[Sequence[Component]] = (
         module="training-operator",
         programs={"training-operator": "github.com/kubeflow/training-operator/cmd/training-operator.v1"},
     ),
+    Component(
+        module="trainer",
+        programs={"trainer": "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager"},
+    ),
+    Component(module="jobset", programs={"jobset": "sigs.k8s.io/jobset"}),
     Component(module="kueue", programs={"kueue": "sigs.k8s.io/kueue/cmd/kueue"}),
     Component(module="yunikorn", programs={"yunikorn": "."}),
     Component(module="kwok", programs={"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),

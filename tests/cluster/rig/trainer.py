@@ -1,0 +1,125 @@
+"""Kubeflow Trainer and JobSet, which together run TrainJobs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rig.api import manifests
+from rig.certificates import CertificatePair
+from rig.control_plane import HERE, ControlPlane, dumped, free_ports
+from rig.process import Process
+from rig.tools import module_directory
+from rig.webhooks import encode_authority, redirect
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerCluster:
+    """A control plane with the managers of JobSets and of TrainJobs."""
+
+    plane: ControlPlane
+    jobset: Process
+    trainer: Process
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Manager:
+    """A controller manager, with paths in its module."""
+
+    program: str
+    module: str
+    crds: str
+    webhooks: str
+    configuration: str
+    """The API version of the configuration."""
+    certificates: str
+    """The field of the configuration that enables own certificates."""
+    selectors: Mapping[str, Mapping[str, Any]]
+    """The object selector that the installation adds to the webhooks of a resource."""
+
+    @property
+    def _directory(self) -> Path:
+        return module_directory(self.program, self.module)
+
+    def list_crds(self) -> Sequence[Path]:
+        return sorted(self._directory.glob(self.crds))
+
+    def build_webhooks(self, address: str, authority: str) -> Iterator[dict[str, Any]]:
+        for manifest in manifests(self._directory / self.webhooks):
+            # Both modules have the same names.
+            name = f"{self.program}-{manifest['metadata']['name']}"
+            hooks = [
+                {**redirect(hook, address, authority), "objectSelector": self._selector(hook)}
+                for hook in manifest["webhooks"]
+            ]
+            yield {**manifest, "metadata": {"name": name}, "webhooks": hooks}
+
+    def _selector(self, hook: Mapping[str, Any]) -> Mapping[str, Any]:
+        (resource,) = (resource for rule in hook["rules"] for resource in rule["resources"])
+        return self.selectors.get(resource, {})
+
+
+def _matches(key: str, operator: str, *values: str) -> Mapping[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+_CHECKED: Final = _matches("trainer.kubeflow.org/webhook-validation", "NotIn", "disabled")
+_JOBSET: Final = _Manager(
+    program="jobset",
+    module="sigs.k8s.io/jobset",
+    crds="config/components/crd/bases/*.yaml",
+    webhooks="config/components/webhook/manifests.yaml",
+    configuration="config.jobset.x-k8s.io/v1alpha1",
+    certificates="internalCertManagement",
+    selectors={"pods": _matches("jobset.sigs.k8s.io/jobset-name", "Exists")},
+)
+_TRAINER: Final = _Manager(
+    program="trainer",
+    module="github.com/kubeflow/trainer/v2",
+    crds="manifests/base/crds/trainer.kubeflow.org_*.yaml",
+    webhooks="manifests/base/webhook/manifests.yaml",
+    configuration="config.trainer.kubeflow.org/v1alpha1",
+    certificates="certManagement",
+    selectors={"clustertrainingruntimes": _CHECKED, "trainingruntimes": _CHECKED},
+)
+
+
+def start(plane: ControlPlane) -> TrainerCluster:
+    """Install and start JobSet and Trainer; return when they and their webhooks are ready.
+
+    Start the scheduler before, because its CRDs of PodGroups make Trainer support gangs.
+    """
+    serving = plane.authority.server("trainer")
+    return TrainerCluster(
+        plane=plane,
+        jobset=_start(plane, _JOBSET, serving),
+        trainer=_start(plane, _TRAINER, serving),
+    )
+
+
+def _start(plane: ControlPlane, manager: _Manager, serving: CertificatePair) -> Process:
+    plane.crds(manager.list_crds())
+    health, webhook = free_ports(2)
+    configuration = {
+        "apiVersion": manager.configuration,
+        "kind": "Configuration",
+        "webhook": {"host": HERE, "port": webhook},
+        "metrics": {"bindAddress": "0"},
+        "health": {"healthProbeBindAddress": f"{plane.place.listen}:{health}"},
+        "leaderElection": {"leaderElect": False},
+        manager.certificates: {"enable": False},
+    }
+    folder = plane.folder / manager.program
+    # Without own certificates, a manager uses those of a folder below TMPDIR.
+    served = folder / "k8s-webhook-server/serving-certs"
+    served.mkdir(parents=True)
+    (served / "tls.crt").write_bytes(serving.certificate.read_bytes())
+    (served / "tls.key").write_bytes(serving.key.read_bytes())
+    authority = encode_authority(plane.authority.certificate)
+    for manifest in manager.build_webhooks(f"https://{HERE}:{webhook}", authority):
+        plane.admin.apply(manifest)
+    config = dumped(configuration, folder / "config.json")
+    known = {"KUBECONFIG": str(plane.kubeconfig()), "HOME": str(plane.folder), "TMPDIR": str(folder)}
+    process = plane.enter(plane.process(manager.program, (f"--config={config}",), known))
+    process.wait_until(lambda: plane.place.is_ready(health))
+    return process

@@ -1,0 +1,115 @@
+"""Tests of the rig: its Trainer and JobSet run a TrainJob, and their webhooks reject others."""
+
+from typing import Any
+
+import pytest
+from rig.api import path_of, pods
+from rig.control_plane import ControlPlane
+from rig.fake_nodes import RUN
+from rig.process import wait_until
+from rig.trainer import TrainerCluster
+
+NAMESPACE = "trainer"
+API = "trainer.kubeflow.org/v1alpha1"
+RUNTIME = {
+    "apiVersion": API,
+    "kind": "TrainingRuntime",
+    "metadata": {"name": "torch", "namespace": NAMESPACE},
+    "spec": {
+        "mlPolicy": {"numNodes": 1, "torch": {}},
+        "template": {
+            "spec": {
+                "replicatedJobs": [
+                    {
+                        "name": "node",
+                        "template": {
+                            "metadata": {
+                                "labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+                            },
+                            "spec": {
+                                "backoffLimit": 0,
+                                "template": {
+                                    "metadata": {"annotations": {RUN: "500ms"}},
+                                    "spec": {
+                                        "restartPolicy": "Never",
+                                        "containers": [{"name": "node", "image": "nothing:1"}],
+                                    },
+                                },
+                            },
+                        },
+                    }
+                ]
+            }
+        },
+    },
+}
+
+
+def trainjob(name: str = "first", **trainer: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": API,
+        "kind": "TrainJob",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "runtimeRef": {"kind": "TrainingRuntime", "name": "torch"},
+            "trainer": {"numNodes": 2, "numProcPerNode": 3, **trainer},
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def plane(trainer_cluster: TrainerCluster) -> ControlPlane:
+    """The control plane with a TrainingRuntime, which the webhook of TrainJobs has in its cache."""
+    plane = trainer_cluster.plane
+    plane.namespace(NAMESPACE)
+    plane.admin.create(RUNTIME)
+    wait_until(lambda: try_to_create(plane, trainjob())[0] == 201, 10, lambda: "the runtime is not found")
+    return plane
+
+
+def try_to_create(plane: ControlPlane, job: dict[str, Any]) -> tuple[int, str]:
+    answer = plane.admin.request("POST", path_of(job), job, params={"dryRun": "All"})
+    return answer.status_code, answer.text
+
+
+def test_a_trainjob_runs_two_nodes_to_their_end(plane: ControlPlane) -> None:
+    path = f"{path_of(plane.admin.create(trainjob()))}/first"
+
+    def is_complete() -> bool:
+        job = plane.admin.get(path)
+        assert job is not None
+        return any(each["type"] == "Complete" for each in job["status"].get("conditions", []))
+
+    wait_until(is_complete, 60, lambda: str(plane.admin.get(path)))
+    jobset = plane.admin.get(f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets/first")
+    assert jobset is not None
+    assert jobset["status"]["terminalState"] == "Completed"
+    found = plane.admin.items(pods(NAMESPACE))
+    nodes = {pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]: pod for pod in found}
+    assert sorted(nodes) == ["0", "1"]
+    for index, pod in nodes.items():
+        assert pod["spec"]["hostname"] == f"first-node-0-{index}"
+        (container,) = pod["spec"]["containers"]
+        env = {each["name"]: each.get("value") for each in container["env"]}
+        assert container["name"] == "node"
+        assert {name: value for name, value in env.items() if name.startswith("PET_")} == {
+            "PET_NNODES": "2",
+            "PET_NPROC_PER_NODE": "3",
+            "PET_NODE_RANK": None,
+            "PET_MASTER_ADDR": "first-node-0-0.first",
+            "PET_MASTER_PORT": "29500",
+        }
+
+
+@pytest.mark.parametrize(
+    ("job", "code", "value"),
+    [
+        (trainjob(env=[{"name": "PET_NNODES", "value": "1"}]), 403, "PET_NNODES"),
+        (trainjob("first.job"), 422, "first.job"),
+    ],
+    ids=["by the webhook", "by the CRD"],
+)
+def test_a_trainjob_is_rejected(plane: ControlPlane, job: dict[str, Any], code: int, value: str) -> None:
+    answer = try_to_create(plane, job)
+    assert answer[0] == code
+    assert value in answer[1]
