@@ -78,7 +78,7 @@ def test_a_trainjob_runs_two_nodes_to_their_end(plane: ControlPlane) -> None:
     def is_complete() -> bool:
         job = plane.admin.get(path)
         assert job is not None
-        return any(each["type"] == "Complete" for each in job["status"].get("conditions", []))
+        return any(each["type"] == "Complete" for each in job.get("status", {}).get("conditions", []))
 
     wait_until(is_complete, 60, lambda: str(plane.admin.get(path)))
     jobset = plane.admin.get(f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets/first")
