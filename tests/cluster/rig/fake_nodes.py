@@ -10,6 +10,8 @@ from rig.process import Process, wait_until
 from rig.tools import module_directory
 
 _STAGES: Final = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
+# The second one ends the pods of a Job immediately.
+_UNUSED: Final = ("kustomization.yaml", "pod-complete.yaml")
 _MARK: Final = {"kwok.x-k8s.io/node": "fake"}
 RUN: Final = "kfpytorch.test/run"
 """Annotation with the time that a pod runs before it succeeds, as a Go duration: `1500ms`.
@@ -28,7 +30,7 @@ def start(plane: ControlPlane, nodes: int = 2, capacity: Mapping[str, str] | Non
         yaml.safe_load(file.read_text())
         for stage in _STAGES
         for file in sorted((module / stage).glob("*.yaml"))
-        if file.name != "kustomization.yaml"
+        if file.name not in _UNUSED
     ]
     (begins,) = (each for each in stages if each["metadata"]["name"] == "pod-ready")
     begins["spec"]["selector"]["matchExpressions"].append(_NOT_BY_HAND)
