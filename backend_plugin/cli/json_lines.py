@@ -13,6 +13,7 @@ import msgspec
 from backend_plugin.core import printable
 from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem
 from backend_plugin.core.protojson import format_value
+from kfpytorch_common.caught import Caught, catch
 
 Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -41,23 +42,24 @@ def build_error(field: str, value: object, message: str, remedy: str) -> Invalid
 
 
 def _build_reply(answer: Answer, line: bytes) -> Mapping[str, Any]:
-    request: Any = None
-    try:
-        request = _decode_request(line)
-        return {"id": request.get("id"), **answer(request)}
-    except (InvalidTask, InvalidSettings) as refusal:
-        problems = refusal.problems
-    except RecursionError:
-        problems = build_error(
-            "", "…", "is nested too deeply", "write no more levels than a pod has"
-        ).problems
-    except Exception as error:  # noqa: BLE001 - a defect must not affect other lines
+    request = catch(lambda: _decode_request(line))
+    reply = request if isinstance(request, Caught) else catch(lambda: answer(request))
+    found = _find_id(line) if isinstance(request, Caught) else request.get("id")
+    if isinstance(reply, Caught):
+        return {"id": found, "problems": _encode_problems(_convert_error(reply.error))}
+    return {"id": found, **reply}
+
+
+def _convert_error(error: BaseException) -> Sequence[Problem]:
+    """Return the problems of a request; a defect of this program must not affect other lines."""
+    if isinstance(error, InvalidTask | InvalidSettings):
+        return error.problems
+    if isinstance(error, RecursionError):
+        message = ("…", "is nested too deeply", "write no more levels than a pod has")
+    else:
         text = f"{type(error).__name__}: {error}"
-        problems = build_error(
-            "", text, "is an internal error of kfpytorch", "report it with this line"
-        ).problems
-    said = request.get("id") if isinstance(request, Mapping) else _find_id(line)
-    return {"id": said, "problems": _encode_problems(problems)}
+        message = (text, "is an internal error of kfpytorch", "report it with this line")
+    return build_error("", *message).problems
 
 
 def _find_id(line: bytes) -> Any:

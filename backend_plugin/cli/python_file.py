@@ -28,6 +28,7 @@ from flytekit.tools.translator import get_serializable
 
 from backend_plugin.cli.command_errors import InvalidInput, Misused
 from backend_plugin.cli.task_files import select_task
+from kfpytorch_common.caught import Caught, catch
 
 _VERSION: Final = "example"
 _STDOUT: Final = 1
@@ -180,12 +181,12 @@ def _serialize_task(task: PythonTask, image: str | None) -> TaskTemplate:
     # During an execution flytekit only names the image of an ImageSpec, and does not build it.
     mode = context.new_execution_state().with_params(mode=ExecutionState.Mode.TASK_EXECUTION)
     with FlyteContextManager.with_context(context.with_execution_state(mode)):
-        try:
-            spec = get_serializable(OrderedDict(), settings, task)
-        except Exception as error:  # flytekit and the types of the author can raise any exception.
-            raise InvalidInput(
-                f"{task.name} cannot be serialized: {type(error).__name__}: {error}"
-            ) from error
+        # flytekit and the types of the author can raise any exception.
+        spec = catch(lambda: get_serializable(OrderedDict(), settings, task))
+    if isinstance(spec, Caught):
+        raise InvalidInput(
+            f"{task.name} cannot be serialized: {type(spec.error).__name__}: {spec.error}"
+        ) from spec.error
     written: TaskTemplate = spec.template.to_flyte_idl()
     return written
 

@@ -49,9 +49,11 @@ async def _probe_store(prefix: str, *, read_only: bool) -> ProbeResult:
     do, what, rights = (
         (_list_prefix, "read", _READABLE) if read_only else (_write_test_object, "written", _WRITABLE)
     )
-    try:
-        await asyncio.wait_for(asyncio.to_thread(do, prefix), _SECONDS)
-    except ImportError:
+    # The package of each store raises its own exception types.
+    (error,) = await asyncio.gather(
+        asyncio.wait_for(asyncio.to_thread(do, prefix), _SECONDS), return_exceptions=True
+    )
+    if isinstance(error, ImportError):
         package = STORES.get(scheme, scheme)
         return ProbeResult(
             what=prefix,
@@ -59,17 +61,17 @@ async def _probe_store(prefix: str, *, read_only: bool) -> ProbeResult:
             remedy=f"pip install {package}  # or build the image with --build-arg STORES={package}",
             is_tried=False,
         )
-    except asyncio.TimeoutError as error:
+    if isinstance(error, asyncio.TimeoutError):
         trouble = f"does not answer within {_SECONDS:g} s"
         return ProbeResult(what=prefix, trouble=trouble, remedy=_get_remedy(prefix, error, rights))
-    except Exception as error:  # noqa: BLE001 - the package of each store raises its own exception types.
-        said = f"{type(error).__name__}: {error}".strip().rstrip(":")
-        trouble = f"cannot be {what}: {said}"
+    if error is not None:
+        reason = f"{type(error).__name__}: {error}".strip().rstrip(":")
+        trouble = f"cannot be {what}: {reason}"
         return ProbeResult(what=prefix, trouble=trouble, remedy=_get_remedy(prefix, error, rights))
     return ProbeResult(what=prefix)
 
 
-def _get_remedy(prefix: str, error: Exception, rights: str) -> str:
+def _get_remedy(prefix: str, error: BaseException, rights: str) -> str:
     """Return the remedy; S3 has its own commands for missing buckets and wrong endpoints."""
     scheme, _, path = prefix.partition("://")
     if scheme not in _AMAZONS or isinstance(error, PermissionError):

@@ -62,6 +62,7 @@ class InClusterCredentials:
     async def load(self) -> ClusterAccess:
         """Read the token and the CA file; see `Credentials.load`."""
         from kubernetes.aio.client import Configuration
+        from kubernetes.aio.config import ConfigException
         from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 
         configuration = Configuration()
@@ -72,7 +73,7 @@ class InClusterCredentials:
                 cert_filename=str(self._account / "ca.crt"),
                 environ=self._environ,
             ).load_and_set(configuration)
-        except Exception as error:
+        except (ConfigException, OSError, ValueError) as error:
             raise CredentialsUnusable(
                 f"{self._account}: {error}; run in a pod with a service account"
             ) from error
@@ -125,22 +126,26 @@ class KubeconfigCredentials:
             raise CredentialsUnusable(
                 f"kubeconfig {self._files}: there is no such file; name a kubeconfig that kubectl can use"
             )
-        try:
-            if self._loader is not None and seen == self._seen:
-                await self._loader.load_and_set(configuration)
-            else:
-                self._loader = await load(
-                    config_file=self._files,
-                    context=self._context or None,
-                    client_configuration=configuration,
-                    persist_config=False,
-                )
-                self._seen = seen
+        is_loaded = self._loader is not None and seen == self._seen
+        loading = (
+            self._loader.load_and_set(configuration)
+            if is_loaded
+            else load(
+                config_file=self._files,
+                context=self._context or None,
+                client_configuration=configuration,
+                persist_config=False,
+            )
+        )
         # The package evaluates user input and the output of plugins, so any exception is possible.
-        except Exception as error:
+        loader: Any
+        (loader,) = await asyncio.gather(loading, return_exceptions=True)
+        if isinstance(loader, Exception):
             raise CredentialsUnusable(
-                f"kubeconfig {self._files}: {self._format_load_error(error)}"
-            ) from error
+                f"kubeconfig {self._files}: {self._format_load_error(loader)}"
+            ) from loader
+        if not is_loaded:
+            self._loader, self._seen = loader, seen
         return _build_access(configuration)
 
     def _format_load_error(self, error: Exception) -> str:

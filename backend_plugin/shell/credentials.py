@@ -79,8 +79,8 @@ class _ReloadedValue(Generic[T]):
             _LOG.error("the previous content stays in use: %s", error)
             self._state = state
             return False
-        except Exception:  # noqa: BLE001 - gRPC calls this, and an error would stop the server.
-            # A library may raise any error. The files are read again a second later.
+        except (MemoryError, OSError, RuntimeError, TypeError, ValueError):
+            # gRPC calls this, and an error would stop the server. The files are read again a second later.
             _LOG.exception(
                 "cannot read %s; the previous content stays in use", ", ".join(map(str, self._files))
             )

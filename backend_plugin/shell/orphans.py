@@ -251,11 +251,10 @@ class OrphanCollector:
 async def _run_periodically(pause: timedelta, do: Callable[[], Awaitable[None]]) -> NoReturn:
     while True:
         await asyncio.sleep(pause.total_seconds())
-        try:
-            await do()
-        except Exception:
+        (error,) = await asyncio.gather(do(), return_exceptions=True)
+        if error is not None:
             # An unexpected error in this background work must not stop the server.
-            log.exception("internal error in the search for orphans")
+            log.error("internal error in the search for orphans", exc_info=error)
 
 
 def _build_key(job: Job) -> _Key:

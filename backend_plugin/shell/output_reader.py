@@ -25,6 +25,7 @@ from backend_plugin.shell.output_stores import (
     StoreEntry,
     StoreUnavailable,
 )
+from kfpytorch_common.caught import Caught, catch
 
 _OUTPUTS: Final = "outputs.pb"
 _LONGEST_SHOWN: Final = 300
@@ -162,17 +163,21 @@ class OutputReader:
 
     def _read_outputs(self, place: StoreLocation) -> TaskOutputs | BackendError:
         deadline = time.monotonic() + self.bounds.seconds
-        try:
+
+        def read() -> TaskOutputs:
             with self._stores.open_directory(place, deadline) as directory:
                 return _read_directory(directory, place, self.bounds)
-        except (FileNotFoundError, NotADirectoryError):
+
+        outputs = catch(read)
+        if not isinstance(outputs, Caught):
+            return outputs
+        error = outputs.error
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
             return TaskOutputs()
-        except BackendError as error:
-            return error
-        except (TimeoutError, asyncio.TimeoutError):  # Two different classes before Python 3.11.
+        if isinstance(error, TimeoutError | asyncio.TimeoutError):  # Two classes before Python 3.11.
             return _build_timeout_error(place, self.bounds)
-        except Exception as error:  # noqa: BLE001  (each store's package has its own errors)
-            return _build_unavailable(place, error)
+        # Each store's package has its own errors.
+        return error if isinstance(error, BackendError) else _build_unavailable(place, error)
 
 
 def _read_directory(directory: StoreDirectory, place: StoreLocation, bounds: ReadLimits) -> TaskOutputs:
@@ -223,13 +228,13 @@ def _build_timeout_error(place: StoreLocation, bounds: ReadLimits) -> StoreUnava
     return StoreUnavailable(f"{_format_bucket(place)} did not answer within {bounds.seconds:g} s; {_CHECK}")
 
 
-def _build_unavailable(place: StoreLocation, error: Exception) -> StoreUnavailable:
+def _build_unavailable(place: StoreLocation, error: BaseException) -> StoreUnavailable:
     said = StoreUnavailable(f"{_format_bucket(place)} cannot be read: {_format_error(error)}; {_CHECK}")
     said.__cause__ = error
     return said
 
 
-def _format_error(error: Exception) -> str:
+def _format_error(error: BaseException) -> str:
     text = shorten(str(error), _LONGEST_SHOWN)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
+from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.forkserver.messages import Message
 from kfpytorch_common.loaded_modules import find_loaded
 
@@ -153,24 +154,28 @@ def build_interpreter_command(code: str) -> list[str]:
 
 def _call_target(target: str, start: ChildStart) -> int:
     module, _, name = target.partition(":")
-    try:
+
+    def call() -> int:
         code: int = getattr(importlib.import_module(module), name)(start)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
-    except BaseException:  # noqa: BLE001 - the last frame of a process prints every error.
-        _print_error()
-        return EXIT_BROKEN
-    return code
+        return code
+
+    code = catch(call, BaseException)
+    if not isinstance(code, Caught):
+        return code
+    if issubclass(type(code.error), SystemExit):
+        stop = vars(SystemExit)["code"].__get__(code.error)
+        return stop if isinstance(stop, int) else 0 if stop is None else 1
+    _print_error(code.error)
+    return EXIT_BROKEN
 
 
-def _print_error() -> None:
-    """Print the current exception, or its stack and type if a method of its class raises."""
-    kind, _, stack = sys.exc_info()
-    try:
-        traceback.print_exc()
-    except BaseException:  # noqa: BLE001 - a method of a user's exception may raise any exception.
+def _print_error(error: BaseException) -> None:
+    """Print an exception, or its stack and type if a method of its class raises."""
+    stack = vars(BaseException)["__traceback__"].__get__(error)
+    printed = catch(lambda: traceback.print_exception(type(error), error, stack), BaseException)
+    if isinstance(printed, Caught):
         traceback.print_tb(stack)
-        print(type.__dict__["__qualname__"].__get__(kind), file=sys.stderr)  # noqa: T201
+        print(type.__dict__["__qualname__"].__get__(type(error)), file=sys.stderr)  # noqa: T201
 
 
 def _exit_process(code: int) -> NoReturn:

@@ -36,6 +36,7 @@ from flytekitplugins.kfpytorch.worker import (
     verdict,
 )
 from flytekitplugins.kfpytorch.worker.activity import IdleWatch
+from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.causes import Failure
 from kfpytorch_common.forkserver.client import ChildSpec, Client
 
@@ -84,17 +85,17 @@ def main(start: "ChildStart") -> int:
     os.environ.update(node.env)
     directory = Path(node.directory)
     directory.mkdir(exist_ok=True)
-    try:
-        with loopback.keep_stores_on_loopback():
-            failures = _run_agent(launch, node, Client(start.server), start.fds)
-    except SignalException as stop:
-        return 128 + stop.sigval
-    except Exception as error:  # noqa: BLE001 - torch may raise any exception; the caller reports it.
-        failure_file.write_failure(
-            directory, error, failure_file.read_identity(f"node {node.index}"), recoverable=False
-        )
-        return EXIT_RENDEZVOUS
-    return EXIT_FAILED if failures else 0
+    client = Client(start.server)
+    with loopback.keep_stores_on_loopback():
+        outcome = catch(lambda: _run_agent(launch, node, client, start.fds))
+    if not isinstance(outcome, Caught):
+        return EXIT_FAILED if outcome else 0
+    if isinstance(outcome.error, SignalException):
+        return 128 + outcome.error.sigval
+    failure_file.write_failure(
+        directory, outcome.error, failure_file.read_identity(f"node {node.index}"), recoverable=False
+    )
+    return EXIT_RENDEZVOUS
 
 
 def _raise_signal(signum: int, _: object) -> None:

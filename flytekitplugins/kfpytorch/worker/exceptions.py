@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from flytekitplugins.kfpytorch.worker.user_frames import format_frame, read_user_frames
+from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.causes import RaisedException
 
 LONGEST_TEXT: Final = 64_000
@@ -180,9 +181,9 @@ def _call_safely(describe: Callable[[], str], otherwise: str | None = None) -> s
 
     The result has the exact type `str`, because a derived class may override the methods that readers call.
     """
-    try:
-        return str.__str__(describe())
-    except BaseException as unprintable:  # noqa: BLE001 - a method of a user's exception may raise anything.
-        if otherwise is not None:
-            return otherwise
-        return f"(its message cannot be printed: {read_class_name(unprintable)})"
+    text = catch(lambda: str.__str__(describe()), BaseException)
+    if not isinstance(text, Caught):
+        return text
+    if otherwise is not None:
+        return otherwise
+    return f"(its message cannot be printed: {read_class_name(text.error)})"

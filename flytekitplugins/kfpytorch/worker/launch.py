@@ -24,6 +24,7 @@ from flytekitplugins.kfpytorch.worker import (
     topology,
 )
 from kfpytorch_common import operator_env
+from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.forkserver.client import ForkServerGone
 
 if TYPE_CHECKING:
@@ -159,21 +160,19 @@ def _call_function(task: Any, inputs: dict[str, Any]) -> Any:
 
 def _run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
     rank = os.environ.get("RANK", "0")
-    try:
-        with loopback.keep_stores_on_loopback():
-            value = task.task_function(**inputs)
-    except IgnoreOutputs:
-        raise
-    except Exception as error:
-        _add_replica_note(error, rank)
-        raise
+    with loopback.keep_stores_on_loopback():
+        value = catch(lambda: task.task_function(**inputs))
+    if isinstance(value, Caught):
+        if not isinstance(value.error, IgnoreOutputs):
+            _add_replica_note(value.error, rank)
+        raise value.error
     if rank != "0":
         # All replicas would write to the same prefix, and the last one would overwrite the others.
         raise IgnoreOutputs
     return value
 
 
-def _add_replica_note(error: Exception, rank: str) -> None:
+def _add_replica_note(error: BaseException, rank: str) -> None:
     """Add the name of the replica to the error, so that the error file contains it."""
     note = f"raised on rank {rank} ({runtime_info.format_pod_name()}) of the job"
     with contextlib.suppress(Exception):  # The class may refuse it, as a frozen dataclass does.

@@ -11,6 +11,7 @@ from typing import Any
 from flytekitplugins.kfpytorch.worker import loading
 from flytekitplugins.kfpytorch.worker.replica import Payload
 from kfpytorch_common import loaded_modules
+from kfpytorch_common.caught import Caught, catch
 
 
 class NotPicklable(TypeError):
@@ -43,13 +44,14 @@ def encode_payload(payload: Payload, task: str) -> bytes:
     """
     from flytekitplugins.kfpytorch.worker import pickling
 
-    try:
-        return pickling.dumps(payload)
-    except Exception as error:
+    pickled = catch(lambda: pickling.dumps(payload))
+    if isinstance(pickled, Caught):
         raise NotPicklable(
-            f"{task} cannot be sent to its worker processes: {_describe_unpicklable(payload)}{error}. "
+            f"{task} cannot be sent to its worker processes: "
+            f"{_describe_unpicklable(payload)}{pickled.error}. "
             'Make it inside the function, or use start_method="fork"'
-        ) from error
+        ) from pickled.error
+    return pickled
 
 
 def encode_parcel(payload: Payload, task: Any) -> bytes:
@@ -201,8 +203,4 @@ def _get_cell_content(cell: Any) -> Any:
 def _is_picklable(value: Any) -> bool:
     from flytekitplugins.kfpytorch.worker import pickling
 
-    try:
-        pickling.dumps(value)
-    except Exception:  # noqa: BLE001 - a user's object may raise anything when pickled.
-        return False
-    return True
+    return not isinstance(catch(lambda: pickling.dumps(value)), Caught)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flytekitplugins.kfpytorch.worker import exceptions, failure_file, loading, loopback, recovery, result
+from kfpytorch_common.caught import Caught, catch
 
 if TYPE_CHECKING:
     from kfpytorch_common.forkserver.child import ChildStart
@@ -61,13 +62,16 @@ def main(start: "ChildStart") -> int:
     say({"event": "started", "rank": who.rank, "pid": os.getpid(), "directory": str(directory)})
     if place.asks_for_input:
         sys.stdin = _TerminalInput(say)
-    try:
+
+    def run_and_save() -> None:
         with loopback.keep_stores_on_loopback(), _replace_nccl(place):
             outcome = _run_function(place, start.inherited)
         if who.rank == 0:
             _save_result(outcome, directory)
-    except BaseException as caught:  # noqa: BLE001 - the last frame of the worker reports every error.
-        error = exceptions.unwrap(caught)
+
+    done = catch(run_and_save, BaseException)
+    if isinstance(done, Caught):
+        error = exceptions.unwrap(done.error)
         is_exit = exceptions.is_instance(error, SystemExit)
         if is_exit and exceptions.read_exit_code(error) == 0 and who.rank != 0:
             failure_file.write_exit(directory, who, error)
@@ -156,10 +160,9 @@ def compute_result(function: Callable[..., Any], inputs: Mapping[str, Any]) -> r
     import flytekit
     from flytekit.core.context_manager import FlyteContextManager
 
-    try:
-        value = function(**inputs)
-    except BaseException as error:  # noqa: BLE001 - the caller reports every error.
-        raise exceptions.UserError(error) from None
+    value = catch(lambda: function(**inputs), BaseException)
+    if isinstance(value, Caught):
+        raise exceptions.UserError(value.error)
     tracker = FlyteContextManager.current_context().output_metadata_tracker
     return result.ElasticWorkerResult(
         return_value=value,
@@ -192,11 +195,10 @@ def _redirect_temporary_files(workspace: str | None) -> Iterator[None]:
 
 
 def _save_result(outcome: result.ElasticWorkerResult, directory: Path) -> None:
-    try:
-        result.save(outcome, directory)
-    except Exception as error:
+    saved = catch(lambda: result.save(outcome, directory))
+    if isinstance(saved, Caught):
         kind = type(outcome.return_value).__name__
-        raise TypeError(f"rank 0 returned a {kind} that cannot be sent back: {error}") from error
+        raise TypeError(f"rank 0 returned a {kind} that cannot be sent back: {saved.error}") from saved.error
 
 
 @contextlib.contextmanager

@@ -1,0 +1,25 @@
+"""Calls of code that may raise any exception: a user's code, and libraries without documented errors."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Caught:
+    """The exception that a call raised."""
+
+    error: BaseException
+
+
+def catch(call: Callable[[], T], kind: type[BaseException] = Exception) -> T | Caught:
+    """Return the result of a call, or the exception of `kind` that it raised."""
+    try:
+        return call()
+    except BaseException as error:
+        # The caller reports every exception that is not raised again here.
+        if issubclass(type(error), kind):
+            return Caught(error)
+        raise
