@@ -33,6 +33,7 @@ _MADE = {
             name_rules._DNS_1035,
             name_rules._QUALIFIED,
             name_rules._LABEL_VALUE,
+            name_rules._PORT_NAME,
         )
     ],
     "backend_plugin/embedded/pod_addresses.py": [PodAddresses.from_pod(_POD).pattern],

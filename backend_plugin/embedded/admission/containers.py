@@ -11,7 +11,6 @@ from backend_plugin.embedded.admission.api_errors import (
     build_duplicate_error,
     build_forbidden_error,
     build_invalid_error,
-    build_not_found_error,
     build_required_error,
     build_unsupported_error,
 )
@@ -121,7 +120,7 @@ def _check_mounts(
         if not name:
             yield build_required_error(f"{path}[{index}].name")
         elif name not in volumes:
-            yield build_not_found_error(f"{path}[{index}].name", name)
+            yield build_invalid_error(f"{path}[{index}].name", name, "is not a volume of the pod")
         if not place:
             yield build_required_error(f"{path}[{index}].mountPath")
         elif place in taken:

@@ -1,10 +1,11 @@
 """Validates the metadata of objects of every kind. Each kind has its own rule for names."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
-from backend_plugin.core.errors import RequestRejected
-from backend_plugin.core.reading import get_mapping, get_text
+import msgspec
+
+from backend_plugin.core.reading import get_mapping
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import name_rules
 from backend_plugin.embedded.admission.api_errors import (
@@ -12,32 +13,32 @@ from backend_plugin.embedded.admission.api_errors import (
     build_bad_request,
     build_invalid_error,
     build_required_error,
-    build_too_long_error,
 )
 
 ANNOTATIONS_BYTES: Final = 256 * 1024
-_OWNER: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("apiVersion", "kind", "name"), "string"),
-    "uid": "types.UID",
-    **dict.fromkeys(("controller", "blockOwnerDeletion"), "bool"),
-}
-# The fields and their Go types. Error messages contain the names of these types.
-_FIELDS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("name", "generateName", "namespace"), "string"),
-    **dict.fromkeys(("labels", "annotations"), "map[string]string"),
-    "finalizers": "[]string",
-    "ownerReferences": "[]v1.OwnerReference",
-}
-_ZEROS: Final[Mapping[str, Any]] = {"string": "", "types.UID": "", "bool": False, "v1.OwnerReference": {}}
-# The order matters, because a Python bool is also an int.
-_JSON: Final[Mapping[str, type | tuple[type, ...]]] = {
-    "bool": bool,
-    "number": (int, float),
-    "string": str,
-    "array": (list, tuple),
-    "object": Mapping,
-}
-_WANTED: Final[Mapping[str, str]] = {"bool": "bool", "string": "string", "types.UID": "string"}
+
+
+class _Owner(TypedDict, total=False):
+    apiVersion: str | None
+    kind: str | None
+    name: str | None
+    uid: str | None
+    controller: bool | None
+    blockOwnerDeletion: bool | None
+
+
+class _ClientFields(TypedDict, total=False):
+    """The fields that a client may set. A null is an empty value, also in a list or a map."""
+
+    name: str | None
+    generateName: str | None
+    namespace: str | None
+    labels: dict[str, str | None] | None
+    annotations: dict[str, str | None] | None
+    finalizers: list[str | None] | None
+    ownerReferences: list[_Owner | None] | None
+
+
 _OF_SERVER: Final = (
     "uid",
     "resourceVersion",
@@ -62,14 +63,19 @@ def read_client_fields(manifest: Manifest) -> dict[str, Any]:
     Raises:
         RequestRejected: If a field has a wrong type.
     """
-    metadata = {} if manifest.get("metadata") is None else manifest["metadata"]
-    if not isinstance(metadata, Mapping):
-        raise _build_decoding_error(manifest, metadata, "Go value", "v1.ObjectMeta")
-    found = {}
-    for field, kind in _FIELDS.items():
-        value = _decode_value(manifest, metadata.get(field), kind, f"ObjectMeta.{field}")
-        found.update({field: value} if value else {})
-    return found
+    metadata = manifest.get("metadata")
+    try:
+        found: Any = msgspec.convert({} if metadata is None else metadata, _ClientFields)
+    except msgspec.ValidationError as error:
+        raise build_bad_request(f"the metadata of the object cannot be decoded: {error}") from error
+    for field in ("labels", "annotations"):
+        found[field] = {key: value or "" for key, value in (found.get(field) or {}).items()}
+    found["finalizers"] = [each or "" for each in found.get("finalizers") or ()]
+    found["ownerReferences"] = [
+        {key: value for key, value in (owner or {}).items() if value is not None}
+        for owner in found.get("ownerReferences") or ()
+    ]
+    return {field: found[field] for field in _ClientFields.__annotations__ if found.get(field)}
 
 
 def read_stored_fields(manifest: Manifest) -> dict[str, Any]:
@@ -125,7 +131,9 @@ def _check_text_maps(metadata: Mapping[str, Any]) -> Iterator[FieldError]:
             yield build_invalid_error("metadata.annotations", key, wrong)
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > ANNOTATIONS_BYTES:
-        yield build_too_long_error("metadata.annotations", ANNOTATIONS_BYTES)
+        yield build_invalid_error(
+            "metadata.annotations", size, f"must have at most {ANNOTATIONS_BYTES} bytes"
+        )
 
 
 def _check_owners(owners: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
@@ -140,34 +148,3 @@ def _check_owners(owners: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
         yield build_invalid_error(
             "metadata.ownerReferences", list(owners), f"{detail} {controllers[0]} and {other}"
         )
-
-
-def _decode_value(manifest: Manifest, value: Any, kind: str, path: str) -> Any:
-    """Return a value decoded as its Go type, without unknown fields. Null becomes the zero value."""
-    if value is None:
-        return _ZEROS.get(kind)
-    if kind.startswith("[]") and isinstance(value, list):
-        return [_decode_value(manifest, item, kind.removeprefix("[]"), path) for item in value]
-    if kind == "map[string]string" and isinstance(value, Mapping):
-        return {key: _decode_value(manifest, item, "string", path) for key, item in value.items()}
-    if kind == "v1.OwnerReference" and isinstance(value, Mapping):
-        fields = {field: of for field, of in _OWNER.items() if value.get(field) is not None}
-        at = "OwnerReference.ownerReferences"
-        return {
-            field: _decode_value(manifest, value[field], of, f"{at}.{field}") for field, of in fields.items()
-        }
-    if _WANTED.get(kind) != _get_json_type(value):
-        raise _build_decoding_error(manifest, value, f"Go struct field {path}", kind)
-    return value
-
-
-def _get_json_type(value: Any) -> str:
-    return next(name for name, kind in _JSON.items() if isinstance(value, kind))
-
-
-def _build_decoding_error(manifest: Manifest, value: Any, into: str, wanted: str) -> RequestRejected:
-    kind = get_text(manifest, "kind")
-    return build_bad_request(
-        f'{kind} in version "v1" cannot be handled as a {kind}:'
-        f" json: cannot unmarshal {_get_json_type(value)} into {into} of type {wanted}"
-    )

@@ -6,7 +6,7 @@ Quotas, priority classes, service accounts and other admission plugins are not e
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.reading import get_mapping
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import containers, metadata, name_rules
 from backend_plugin.embedded.admission.api_errors import (
@@ -15,7 +15,7 @@ from backend_plugin.embedded.admission.api_errors import (
     build_forbidden_error,
     build_invalid_error,
     build_required_error,
-    build_unprocessable,
+    build_unprocessable_resource,
     build_unsupported_error,
 )
 
@@ -41,7 +41,7 @@ def admit_pod(manifest: Manifest) -> Manifest:
     spec = dict(get_mapping(manifest, "spec"))
     wrong = [*metadata.check_metadata(found, name_rules.check_subdomain), *_check_spec(spec)]
     if wrong:
-        raise build_unprocessable("Pod", get_text(get_mapping(manifest, "metadata"), "name"), wrong)
+        raise build_unprocessable_resource("Pod", found.get("name", ""), wrong)
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -159,10 +159,9 @@ def _get_json_type(value: Any) -> str:
 def _check_int_or_string(value: Any, kind: str, path: str) -> Iterator[FieldError]:
     if isinstance(value, str):
         if kind == "quantity" and _AMOUNT.match(value) is None:
-            yield build_invalid_error(path, value, f"{path} in body should match '{_QUANTITY}'")
+            yield build_invalid_error(path, value, "is not a quantity")
     elif _get_json_type(value) != "integer":
-        yield build_invalid_error("<nil>", "", f'"{path}" must validate at least one schema (anyOf)')
-        yield build_type_error(path, "integer", _get_json_type(value))
+        yield build_type_error(path, "integer or string", _get_json_type(value))
 
 
 def _check_keys(items: Any, keys: list[str], path: str) -> Iterator[FieldError]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import get_mapping, get_mappings
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import metadata, name_rules
 from backend_plugin.embedded.admission.api_errors import (
@@ -11,7 +11,7 @@ from backend_plugin.embedded.admission.api_errors import (
     build_duplicate_error,
     build_invalid_error,
     build_required_error,
-    build_unprocessable,
+    build_unprocessable_resource,
 )
 
 _MOST_PORTS: Final = 65535
@@ -27,7 +27,7 @@ def admit_service(manifest: Manifest) -> Manifest:
     given: list[Mapping[str, Any]] = [*get_mappings(get_mapping(manifest, "spec"), "ports")]
     wrong = [*metadata.check_metadata(found, name_rules.check_dns_1035_label), *_check_ports(given)]
     if wrong:
-        raise build_unprocessable("Service", get_text(get_mapping(manifest, "metadata"), "name"), wrong)
+        raise build_unprocessable_resource("Service", found.get("name", ""), wrong)
     ports = [{"protocol": "TCP", "targetPort": port["port"], **port} for port in given]
     spec = {**get_mapping(manifest, "spec"), "ports": ports}
     return {"apiVersion": "v1", "kind": "Service", "metadata": found, "spec": spec}

@@ -10,10 +10,6 @@ from backend_plugin.embedded.operators.pytorchjob import admit_job, admit_job_up
 
 DENIED = 'admission webhook "validator.pytorchjob.training-operator.kubeflow.org" denied the request: '
 INVALID = 'PyTorchJob.kubeflow.org "job" is invalid: '
-MORE = (
-    "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid;"
-    " correct the existing errors to complete validation"
-)
 POD = "spec.pytorchReplicaSpecs.Worker.template.spec"
 
 
@@ -110,7 +106,6 @@ def test_what_is_sent_is_not_changed() -> None:
     assert job == a_job({**a_spec(), "runPolicy": {}})
 
 
-# Each case contains the first cause. The API server adds `MORE` after a wrong type or a missing field.
 MALFORMED = {
     "a number for a text": ({**a_spec(), "nprocPerNode": 2}, "spec.nprocPerNode", "string", "integer"),
     "a text for a number": (
@@ -169,8 +164,8 @@ MALFORMED = {
 
 @pytest.mark.parametrize(("spec", "path", "wanted", "found"), MALFORMED.values(), ids=MALFORMED)
 def test_a_value_of_another_type_is_refused(spec: Any, path: str, wanted: str, found: str) -> None:
-    said = f'{path}: Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
-    assert refusal(a_job(spec)) == (422, "Invalid", f"{INVALID}[{said}, {MORE}]")
+    message = f'{INVALID}{path}: Invalid value: "{found}": must be of type {wanted}'
+    assert refusal(a_job(spec)) == (422, "Invalid", message)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +180,7 @@ def test_a_value_of_another_type_is_refused(spec: Any, path: str, wanted: str, f
     ],
 )
 def test_what_must_be_there_and_is_not_is_named(manifest: Any, path: str) -> None:
-    assert refusal(manifest) == (422, "Invalid", f"{INVALID}[{path}: Required value, {MORE}]")
+    assert refusal(manifest) == (422, "Invalid", f"{INVALID}{path}: Required value")
 
 
 PAIR = "spec.pytorchReplicaSpecs[Worker].template.spec"
@@ -222,10 +217,6 @@ def test_entries_of_a_list_must_be_told_apart(manifest: Any, said: str) -> None:
     assert refusal(manifest) == (422, "Invalid", INVALID + said)
 
 
-QUANTITY = (
-    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
-    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
-)
 CPU = f"{POD}.containers[0].resources.limits.cpu"
 
 
@@ -236,17 +227,10 @@ def test_a_quantity_is_a_whole_number_or_a_text_of_its_form() -> None:
     assert [admit_job(limited(amount)) == limited(amount) for amount in (2, "500m", "1e3", ".5", "-1")] == [
         True
     ] * 5
-    assert refusal(limited("lots")) == (
-        422,
-        "Invalid",
-        f"{INVALID}{CPU}: Invalid value: \"lots\": {CPU} in body should match '{QUANTITY}'",
-    )
-    assert refusal(limited(0.5)) == (
-        422,
-        "Invalid",
-        f'{INVALID}[<nil>: Invalid value: "": "{CPU}" must validate at least one schema (anyOf), '
-        f'{CPU}: Invalid value: "number": {CPU} in body must be of type integer: "number", {MORE}]',
-    )
+    for amount, shown in (("lots", '"lots"'), (0.5, '"number"')):
+        code, reason, message = refusal(limited(amount))
+        assert (code, reason) == (422, "Invalid")
+        assert message.startswith(f"{INVALID}{CPU}: Invalid value: {shown}: ")
 
 
 @pytest.mark.parametrize(
@@ -278,10 +262,8 @@ def a_role(**fields: Any) -> dict[str, Any]:
 DENIALS = {
     "a name that begins with a digit": (
         a_job(name="1job"),
-        'metadata.name: Invalid value: "1job": should match: a DNS-1035 label must consist of lower case'
-        " alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric"
-        " character (e.g. 'my-name',  or 'abc-123', regex used for validation is"
-        " '[a-z]([-a-z0-9]*[a-z0-9])?')",
+        'metadata.name: Invalid value: "1job": should match: must match the regular expression'
+        " '[a-z]([-a-z0-9]*[a-z0-9])?'",
     ),
     "a long name": (
         a_job(name="j" * 64),
@@ -335,14 +317,14 @@ def test_a_job_must_have_a_name() -> None:
         422,
         "Invalid",
         'PyTorchJob.kubeflow.org "" is invalid: '
-        f"[metadata.name: Required value: name or generateName is required, {MORE}]",
+        "metadata.name: Required value: name or generateName is required",
     )
 
 
 def test_an_entry_without_fields_is_refused_by_type_and_by_key() -> None:
-    said = f'{POD}.containers[0]: Invalid value: "string": {POD}.containers[0] in body must be of type object'
+    of_type = f'{POD}.containers[0]: Invalid value: "string": must be of type object'
     key = f'{PAIR}.containers[0]: Invalid value: "a": must be an object for an array of list-type map'
-    assert refusal(a_pod(containers=["a"]))[2] == f'{INVALID}[{said}: "string", {key}, {MORE}]'
+    assert refusal(a_pod(containers=["a"]))[2] == f"{INVALID}[{of_type}, {key}]"
 
 
 def test_a_job_without_a_spec_is_the_webhooks_matter() -> None:
