@@ -1,1 +1,13 @@
-"""Adds this folder to the import path for its subfolders."""
+"""Adds this folder to the import path for its subfolders, and shortens the pauses of the product."""
+
+import pytest
+
+from backend_plugin.kube import list_watch
+from backend_plugin.shell import output_collector
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the pauses before a list is repeated, and before late files are searched again."""
+    monkeypatch.setattr(list_watch, "_FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(output_collector, "LOOKS", (0.0, 0.05, 0.1))

@@ -57,7 +57,7 @@ async def send(served: Served, method: str, data: bytes) -> str:
     return (await call.code()).name
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [SIZES[0], pytest.param(SIZES[1], marks=pytest.mark.soak)])
 def test_large_requests_do_not_stop_the_event_loop(tmp_path: Path, size: int) -> None:
     async def story() -> tuple[Watchdog, dict[str, str]]:
         async with serving(tmp_path) as served:

@@ -162,7 +162,7 @@ async def forgotten(served: Served, clock: list[datetime]) -> int:
 
 @pytest.mark.parametrize(
     ("number", "size"),
-    [(500, 250), pytest.param(36_000, 4_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
+    [(200, 100), pytest.param(36_000, 4_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
 )
 def test_whatever_is_sent_nothing_breaks_and_nothing_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int, size: int

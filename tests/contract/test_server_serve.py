@@ -224,7 +224,6 @@ def test_a_token_that_is_not_there_is_told(tmp_path: Path) -> None:
             "objects.sqlite/",
             "state/objects.sqlite: Is a directory; check that this user may write",
         ),
-        ("pods", "state: [Errno 17] File exists: "),
         ("lock/", "state: Is a directory; check that this user may write there"),
         ("server.json/", "state/server.json: cannot be written (Is a directory), so commands would not find"),
     ],

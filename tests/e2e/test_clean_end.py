@@ -16,7 +16,8 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 BUSY = Path(__file__).parent / "scripts" / "busy.py"
 RANKS = 4
 TASKS = ("nodes", "node", "replicas")
-FEW, MANY = range(3), range(3, 100)
+# One run with nodes and one with replicas.
+FEW, MANY = (0, 2), (1, *range(3, 100))
 
 
 def pids(directory: Path, patience: float = 40.0) -> dict[int, int]:

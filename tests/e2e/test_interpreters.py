@@ -4,11 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from e2e import test_models, test_module_import, test_rank_state, test_workers
+from e2e import test_rank_state, test_workers
 from e2e.conftest import FAILURES, Pyflyte
-from e2e.test_module_import import Load, load
-
-__all__ = ["load"]
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
@@ -22,18 +19,12 @@ def _without_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     ("test", "args"),
     [
         (test_workers.test_state_of_the_module_closures_and_dataclasses_reach_every_rank, ("fork",)),
-        (test_rank_state.test_ranks_and_runs_have_seeds_of_their_own, ("spawn",)),
         (test_rank_state.test_each_rank_has_a_working_directory_of_its_own, ("spawn",)),
-        (test_models.test_a_model_is_the_result_of_a_call, ()),
     ],
-    ids=["state", "seeds", "directories", "models"],
+    ids=["state", "directories"],
 )
 def test_it_holds_for_interpreters(test: Callable[..., None], args: tuple[str, ...]) -> None:
     test(*args)
-
-
-def test_the_statements_of_the_module_apply(load: Load) -> None:
-    test_module_import.test_the_statements_of_the_module_apply_in_every_rank(load)
 
 
 def test_replicas_have_the_operators_environment(monkeypatch: pytest.MonkeyPatch) -> None:

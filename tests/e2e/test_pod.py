@@ -140,15 +140,6 @@ def test_the_error_file_names_rank_replica_and_node_and_its_time(pyflyte: Pyflyt
     assert began < cause.timestamp.ToNanoseconds() / 1e9 < consequence.timestamp.ToNanoseconds() / 1e9
 
 
-def test_a_recoverable_error_stays_recoverable(pyflyte: Pyflyte) -> None:
-    pods = start(pyflyte, "elastic", "recoverable")
-    for pod in pods:
-        pod.wait()
-
-    (cause,) = [pod.error for pod in pods if "three may come back" in pod.error.message]
-    assert cause.kind == errors_pb2.ContainerError.RECOVERABLE
-
-
 def test_a_pod_that_is_stopped_is_no_failure_and_no_success(pyflyte: Pyflyte) -> None:
     pods = start(pyflyte, "elastic", "long")
     for pod in pods:
@@ -189,12 +180,3 @@ def test_of_replicas_only_rank_0_writes_outputs(pyflyte: Pyflyte) -> None:
 
     assert [pod.files for pod in pods] == [["outputs.pb"], []]
     assert pods[0].value == 8
-
-
-def test_a_failed_replica_says_which_it_is(pyflyte: Pyflyte) -> None:
-    pods = start(pyflyte, "replicas", "error")
-    for pod in pods:
-        pod.wait()
-
-    assert codes(pods) == [0, 1]
-    assert re.search(r"rank 1 \(.*node gpu-1\)", pods[1].error.message)

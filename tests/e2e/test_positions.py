@@ -74,7 +74,7 @@ def wait_for_positions(run: "subprocess.Popen[str]", folder: Path) -> list[str]:
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize(("task", "fork"), [("elastic", "1"), ("replicas", "1"), ("elastic", "0")])
+@pytest.mark.parametrize(("task", "fork"), [("elastic", "1"), ("replicas", "0")])
 def test_a_hanging_run_shows_the_position_of_each_rank(tmp_path: Path, task: str, fork: str) -> None:
     with running(tmp_path, task, fork) as run:
         first, *_ = wait_for_positions(run, tmp_path)

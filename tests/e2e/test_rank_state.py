@@ -93,18 +93,6 @@ def test_ranks_and_runs_have_seeds_of_their_own(start_method: str) -> None:
     assert len(set(drawn)) == len(drawn)
 
 
-@pytest.mark.parametrize("start_method", ["spawn", "fork"])
-def test_a_seed_that_the_function_sets_applies(start_method: str) -> None:
-    @task(task_config=Elastic(nproc_per_node=2, start_method=start_method))
-    def draw() -> list[float]:
-        torch.manual_seed(7)
-        return gather(float(torch.rand(())))
-
-    torch.manual_seed(7)
-    expected = float(torch.rand(()))
-    assert [draw(), draw()] == [[expected] * 2] * 2
-
-
 def test_a_seed_that_was_set_before_a_fork_of_the_process_applies() -> None:
     import numpy as np
 

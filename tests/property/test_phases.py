@@ -77,20 +77,19 @@ def is_right_end(moment: Moment, verdict: Verdict) -> None:
         assert verdict.phase is Phase.RETRYABLE_FAILED
 
 
-@pytest.mark.parametrize("first", range(0, 300, 100))
-def test_no_history_ends_wrongly_or_goes_back(first: int) -> None:
-    for seed in range(first, first + 100):
+def test_no_history_ends_wrongly_or_goes_back() -> None:
+    for seed in range(100):
         check(seed)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1_800)
 def test_no_history_of_very_many_ends_wrongly_or_goes_back() -> None:
-    for seed in range(300, 20_000):
+    for seed in range(100, 20_000):
         check(seed)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(25))
 def test_the_order_in_which_objects_are_listed_means_nothing(seed: int) -> None:
     dice = random.Random(seed)
     for moment in history(seed):

@@ -160,9 +160,8 @@ def sound(job: Any) -> None:
         assert int(job["spec"]["nprocPerNode"]) >= 1
 
 
-@pytest.mark.parametrize("first", range(5))
-def test_a_mutated_task_becomes_a_job_or_problems(first: int) -> None:
-    check(first, 1_000)
+def test_a_mutated_task_becomes_a_job_or_problems() -> None:
+    check(0, 1_000)
 
 
 @pytest.mark.soak

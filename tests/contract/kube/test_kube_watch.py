@@ -27,6 +27,7 @@ from kube_world import (
 from kubernetes_messages import frame
 
 from backend_plugin.core.observed import Pod, PodGroup
+from backend_plugin.kube import list_watch
 from kfpytorch_idl.kubernetes import pods_pb2
 from kfpytorch_idl.kubernetes.envelope_pb2 import TypeMeta, Unknown
 
@@ -130,25 +131,26 @@ def test_a_page_of_which_one_pod_cannot_be_read_is_asked_for_again_as_a_whole(se
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault(code=429, headers={"Retry-After": "1"}),
-        Fault(code=500),
-        Fault(code=503, body=b"upstream connect error"),
-        Fault(reset="before"),
-        Fault(reset="after"),
-        Fault(truncate=True),
-        Fault(code=200, body=b"[]"),
-        Fault(code=403, body=b"blocked by a proxy"),
-        Fault(code=404, body=b"no such page"),
+        Fault(path="/pods", code=429, headers={"Retry-After": "1"}),
+        Fault(path="/pods", code=500),
+        Fault(path="/pods", code=503, body=b"upstream connect error"),
+        Fault(path="/pods", reset="before"),
+        Fault(path="/pods", reset="after"),
+        Fault(path="/pods", truncate=True),
+        Fault(path="/pods", code=200, body=b"[]"),
+        Fault(path="/pods", code=403, body=b"blocked by a proxy"),
+        Fault(path="/pods", code=404, body=b"no such page"),
+        Fault(path="pytorchjobs", truncate=True),
+        Fault(path="pytorchjobs", code=200, body=b"[]"),
     ],
-    ids=lambda fault: f"{fault.code}{fault.reset}{fault.truncate}",
+    ids=lambda fault: f"{fault.path}{fault.code}{fault.reset}{fault.truncate}",
 )
-@pytest.mark.parametrize("place", ["pytorchjobs", "/pods"])
-def test_a_list_is_asked_for_until_it_is_complete(server, tmp_path, fault, place):
+def test_a_list_is_asked_for_until_it_is_complete(server, tmp_path, fault):
     server.do(apply(JOBS, job()))
     server.do(apply(JOBS, job(OTHER)))
     server.do(apply(PODS, pod()))
     server.do(apply(PODS, pod(f"{OTHER}-master-0")))
-    server.faults.append(replace(fault, path=place, times=2))
+    server.faults.append(replace(fault, times=2))
 
     async def check(heard):
         assert heard.names() == [NAME, OTHER]
@@ -284,7 +286,9 @@ def test_a_watch_that_stalls_is_left(server, tmp_path):
     followed(server, tmp_path, check, silence=0.4)
 
 
-def test_a_server_that_was_restarted_is_found_again(server, tmp_path, caplog):
+def test_a_server_that_was_restarted_is_found_again(server, tmp_path, caplog, monkeypatch):
+    # After three failures the server would list the pods again.
+    monkeypatch.setattr(list_watch, "_FIRST_PAUSE", 0.5)
     caplog.set_level(logging.INFO)
     server.do(apply(PODS, pod()))
 

@@ -1,12 +1,10 @@
 """Tasks as a pod runs them, with pyflyte-execute."""
 
-import os
 import sys
 import time
 from pathlib import Path
 
 from flytekit import task
-from flytekit.exceptions.user import FlyteRecoverableException
 
 from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
 
@@ -25,8 +23,6 @@ def elastic(what: str) -> int:
     print(f"rank {rank} of {dist.get_world_size()}", flush=True)
     if what == "error" and rank == 3:
         raise ValueError("three is out")
-    if what == "recoverable" and rank == 3:
-        raise FlyteRecoverableException("three may come back")
     if what == "long":
         time.sleep(60)
     dist.barrier()
@@ -57,6 +53,4 @@ def alone(what: str) -> int:
 
 @task(task_config=PyTorch(worker=Worker(replicas=1)))
 def replicas(what: str) -> int:
-    if what == "error" and os.environ["RANK"] == "1":
-        raise ValueError("one is out")
     return 8

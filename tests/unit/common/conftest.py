@@ -8,12 +8,12 @@ from processes import ForkCaller
 
 from kfpytorch_common.forkserver import client
 
-FRESH, FORKED, INTERPRETERS = "fresh", "forked", "fresh interpreters"
+FORKED, INTERPRETERS = "forked", "fresh interpreters"
 
 
-@pytest.fixture(params=[FRESH, FORKED, INTERPRETERS])
+@pytest.fixture(params=[FORKED, INTERPRETERS])
 def caller(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkCaller]:
-    """Yield a caller with a server: a new interpreter, a fork, or one that does not fork."""
+    """Yield a caller with a server: a fork, or a new interpreter that does not fork."""
     if request.param == INTERPRETERS:
         monkeypatch.setenv("FLYTE_KFPYTORCH_FORK", "0")
     with contextlib.ExitStack() as ending:

@@ -122,22 +122,9 @@ def looked(*argv: str | Path, **env: str) -> str:
     return ran.stdout.strip()
 
 
-def test_a_process_that_is_not_pyflyte_starts_nothing(ours: Path) -> None:
-    assert looked("python", "run", ours, "main") == NOTHING
-
-
-@pytest.mark.parametrize("option", ["--remote", "--help"])
-def test_a_run_that_is_not_here_starts_nothing(ours: Path, option: str) -> None:
-    assert looked("pyflyte", "run", option, ours, "main") == NOTHING
-
-
 def test_a_script_that_does_not_name_us_starts_nothing(tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text("import flytekit\n")
     assert looked("pyflyte", "run", tmp_path / "other.py", "main") == NOTHING
-
-
-def test_a_script_that_is_not_there_starts_nothing(tmp_path: Path) -> None:
-    assert looked("pyflyte", "run", tmp_path / "missing.py", "main") == NOTHING
 
 
 def test_a_head_start_can_be_switched_off(ours: Path) -> None:
@@ -147,7 +134,9 @@ def test_a_head_start_can_be_switched_off(ours: Path) -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
 def test_a_run_of_our_script_here_has_a_head_start(ours: Path) -> None:
-    assert looked("pyflyte", "run", ours, "main") == STARTED
+    # The server loads this module instead of torch.
+    (ours.parent / "torch.py").touch()
+    assert looked("pyflyte", "run", ours, "main", PYTHONPATH=str(ours.parent)) == STARTED
 
 
 SWALLOWS = """

@@ -32,8 +32,6 @@ def inner():
     match sys.argv[2]:
         case "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
-        case "wait":
-            print("ready", flush=True); time.sleep(60)
         case "all_reduce":
             exec(compile(WAIT, sysconfig.get_path("purelib") + "/torch/distributed/c10d.py", "exec"))
 
@@ -311,14 +309,13 @@ def watched(directory: Path, what: str) -> tuple[tuple[tuple[str, int, str], ...
     ("what", "code", "waits"),
     [
         ("crash", "os.kill(os.getpid(), signal.SIGSEGV)", False),
-        ("wait", 'print("ready", flush=True); time.sleep(60)', False),
         (
             "all_reduce",
             'exec(compile(WAIT, sysconfig.get_path("purelib") + "/torch/distributed/c10d.py", "exec"))',
             True,
         ),
     ],
-    ids=["crash", "wait", "all_reduce"],
+    ids=["crash", "all_reduce"],
 )
 def test_a_process_tells_where_it_was(tmp_path: Path, what: str, code: str, waits: bool) -> None:
     lines = [line.strip() for line in WATCHED.splitlines()]
@@ -421,41 +418,3 @@ def test_of_a_long_chain_the_nearest_and_the_first_are_written(tmp_path: Path) -
     for later, earlier in itertools.pairwise(errors):
         later.__cause__ = earlier
     assert [each.message for each in recorded(tmp_path, errors[0]).chain] == ["9", "3", "2", "1"]
-
-
-@pytest.mark.torch
-def test_the_error_of_a_data_loader_is_the_one_of_its_worker(tmp_path: Path) -> None:
-    script = tmp_path / "loading.py"
-    script.write_text(LOADING)
-    subprocess.run([sys.executable, "-W", "ignore", script, tmp_path], check=True, timeout=60)
-    said = failure_file.read_failure(tmp_path)
-    assert said is not None
-    assert (said.exception, said.message, said.from_torch) == (
-        "ValueError",
-        "image 0\nis broken (in DataLoader worker process 0)",
-        False,
-    )
-    assert [(frame.function, frame.line) for frame in said.frames] == [("<module>", 16), ("__getitem__", 12)]
-    [before] = said.chain
-    assert (before.exception, before.frames[-1].line, before.handled) == ("KeyError", 10, False)
-
-
-LOADING = """
-import sys
-from pathlib import Path
-from torch.utils.data import DataLoader
-from flytekitplugins.kfpytorch.worker import failure_file
-class Images(list):
-    def __len__(self): return 1
-    def __getitem__(self, index):
-        try:
-            {}["label"]
-        except KeyError as error:
-            raise ValueError(f"image {index}\\nis broken") from error
-
-
-try:
-    next(iter(DataLoader(Images(), num_workers=1, multiprocessing_context="fork")))
-except ValueError as error:
-    failure_file.write_failure(Path(sys.argv[1]), error, failure_file.read_identity(""), recoverable=False)
-"""
