@@ -33,30 +33,6 @@ def messages(step: Any) -> list[str]:
     return [each["message"] for each in step.status["conditions"] if each["type"] == "Failed"]
 
 
-@pytest.mark.parametrize(
-    ("limit", "restarts", "past", "failed"),
-    [
-        (0, 0, 0, False),
-        (0, 1, 0, True),
-        (1, 1, 0, True),
-        (3, 2, 0, False),
-        (3, 3, 0, True),
-        (3, 1, 1, False),
-        (3, 1, 2, True),
-        (-1, 0, 0, True),
-        (None, 99, 99, False),
-    ],
-)
-def test_restarts_in_place_and_of_whole_pods_are_counted_together(
-    limit: int | None, restarts: int, past: int, failed: bool
-) -> None:
-    status = {**STARTED, "replicaStatuses": {"Worker": {"restarts": past}}}
-    policy = {} if limit is None else {"backoffLimit": limit}
-    pods = [a_pod("master-0", "Running"), a_pod("worker-0", "Running", restarts=restarts)]
-    step = run_controller(limited(policy, status=status), *pods)
-    assert messages(step) == ([TOO_OFTEN] if failed else [])
-
-
 def test_a_pod_that_would_be_made_anew_once_too_often_ends_the_job() -> None:
     pods = [a_pod("master-0", "Running"), a_pod("worker-0", "Failed", exit=1, restarts=1)]
     goes_on = run_controller(limited({"backoffLimit": 3}), *pods)
@@ -92,12 +68,6 @@ def test_what_was_made_anew_before_a_pass_was_refused_counts() -> None:
     assert with_recreations(seen, step, step.actions[:0]) is job
 
 
-def test_restarts_under_never_do_not_count() -> None:
-    pods = [a_pod("master-0", "Running"), a_pod("worker-0", "Running", restarts=5)]
-    step = run_controller(limited({"backoffLimit": 1}, restartPolicy="Never"), *pods)
-    assert messages(step) == []
-
-
 @pytest.mark.parametrize(
     ("policy", "now", "failed", "wake_at"),
     [
@@ -130,76 +100,6 @@ def test_a_finished_job_is_kept_as_long_as_it_says(policy: Any, now: int, expect
     done = {"conditions": [a_condition("Failed")], "completionTime": stamp()}
     step = run_controller(a_job(worker={}, runPolicy=policy, status=done), now=after(now))
     assert (list_actions(step), step.wake_at, step.status) == (*expected, None)
-
-
-def test_suspension_removes_all_and_ends_nothing() -> None:
-    status = {**STARTED, "replicaStatuses": {"Master": {"active": 1}}}
-    job = a_job(master={}, runPolicy={"suspend": True, "cleanPodPolicy": "None"}, status=status)
-    step = run_controller(job, a_pod("master-0", "Running"), now=after(9))
-    assert list_actions(step) == ["DeletePod job-master-0", "DeleteService job-master-0"]
-    assert step.status == {
-        "conditions": [
-            a_condition("Created"),
-            *(
-                {
-                    "type": kind,
-                    "status": holds,
-                    "reason": "PyTorchJobSuspended",
-                    "message": "PyTorchJob job is suspended.",
-                    "lastUpdateTime": stamp(9),
-                    "lastTransitionTime": stamp(9),
-                }
-                for kind, holds in (("Running", "False"), ("Suspended", "True"))
-            ),
-        ],
-        "replicaStatuses": {"Master": {}},
-        "startTime": stamp(),
-    }
-
-
-def test_a_job_that_begins_suspended_has_not_started() -> None:
-    step = run_controller(a_job(worker={}, runPolicy={"suspend": True}))
-    assert (conditions(step), step.actions) == (["Created=True", "Suspended=True"], ())
-    assert step.status is not None
-    assert "startTime" not in step.status
-
-
-def test_a_resumed_job_starts_again() -> None:
-    status = {"conditions": [a_condition("Created"), a_condition("Suspended")], "startTime": stamp()}
-    step = run_controller(a_job(worker={}, status=status), now=after(30))
-    assert (conditions(step), list_actions(step)) == (
-        ["Created=True", "Suspended=False"],
-        ["CreatePod job-worker-0", "CreateService job-worker-0"],
-    )
-    assert step.status is not None
-    assert step.status["startTime"] == stamp(30)
-    assert [event["reason"] for event in step.events] == ["PyTorchJobResumed"]
-
-
-def test_the_end_outlives_a_suspension() -> None:
-    done = {"conditions": [a_condition("Succeeded")], "completionTime": stamp()}
-    step = run_controller(
-        a_job(worker={}, runPolicy={"suspend": True}, status=done), a_pod("worker-0", "Running")
-    )
-    assert (step.status, step.actions) == (None, ())
-
-
-def test_scaling_adds_at_the_end_and_removes_from_it() -> None:
-    pods = [a_pod(f"worker-{index}", "Running") for index in range(3)]
-    more = run_controller(a_job(worker={"replicas": 4}), *pods)
-    fewer = run_controller(a_job(worker={"replicas": 1}), *pods)
-    assert list_actions(more) == ["CreatePod job-worker-3", "CreateService job-worker-3"]
-    assert list_actions(fewer) == [
-        "DeletePod job-worker-1",
-        "DeletePod job-worker-2",
-        "DeleteService job-worker-1",
-        "DeleteService job-worker-2",
-    ]
-
-
-def test_a_place_is_taken_until_its_pod_is_gone() -> None:
-    pods = [a_pod("worker-0", "Failed", deleted=30), a_pod("worker-1", "Running")]
-    assert list_actions(run_controller(a_job(worker={"replicas": 2, **ON_FAILURE}), *pods)) == []
 
 
 def test_two_pods_in_one_place_are_left_alone() -> None:
