@@ -86,12 +86,6 @@ def test_with_the_right_certificate_nothing_of_it_is_said(tmp_path: Path) -> Non
     assert trouble == "serves no tasks of type pytorch; its types are none"
 
 
-def test_a_server_without_tls_is_asked_without(tmp_path: Path) -> None:
-    trouble, remedy = probe("127.0.0.1")
-    assert trouble == "does not use TLS, and the call used it"
-    assert remedy.startswith("kfpytorch doctor --connector 127.0.0.1:PORT  # and for Flyte insecure: true")
-
-
 @pytest.mark.parametrize(
     ("content", "why"),
     [(None, "No such file or directory"), ("not PEM", "no certificate or crl found")],
@@ -132,20 +126,6 @@ def test_of_a_handshake_that_is_reset_nothing_is_claimed(resetting: int) -> None
     assert found.trouble.startswith("does not answer: ")
 
 
-def test_a_server_with_tls_is_asked_with_it(tmp_path: Path) -> None:
-    trouble, remedy = probe("127.0.0.1", "", secured(tmp_path))
-    assert trouble == "requires TLS, and the call used none"
-    assert remedy == "kfpytorch doctor --connector grpcs://127.0.0.1:PORT  # and for Flyte insecure: false"
-
-
-@pytest.mark.parametrize("certificate", ["", "others.crt"])
-def test_whose_authority_is_not_known_is_told_with_how_to_know_it(tmp_path: Path, certificate: str) -> None:
-    known = tmp_path / certificate if certificate else ""
-    trouble, remedy = probe("127.0.0.1", credentials=secured(tmp_path), certificate=known)
-    assert trouble.startswith("has a certificate from a CA that is not trusted here: ")
-    assert remedy.startswith("kfpytorch doctor --connector grpcs://127.0.0.1:PORT --ca ca.crt  # ")
-
-
 ASKS = """
 import asyncio, sys
 from backend_plugin.connection import Server
@@ -169,50 +149,5 @@ def test_what_is_proposed_for_an_unknown_authority_helps(tmp_path: Path) -> None
     assert asyncio.run(run_probe()) == "serves no tasks of type pytorch; its types are none\n"
 
 
-def test_a_certificate_for_another_is_told_with_whose_it_is(tmp_path: Path) -> None:
-    trouble, remedy = probe("localhost", credentials=secured(tmp_path), certificate=tmp_path / "ca.crt")
-    assert trouble == "has a certificate for 127.0.0.1, server.test, not for localhost"
-    assert remedy == "kfpytorch doctor --connector grpcs://127.0.0.1:PORT  # or issue one for localhost, too"
-
-
-def test_a_certificate_that_has_expired_is_told(tmp_path: Path) -> None:
-    credentials = secured(tmp_path, timedelta(days=7))
-    trouble, remedy = probe("127.0.0.1", credentials=credentials, certificate=tmp_path / "ca.crt")
-    assert trouble == "has a certificate that is not valid now: certificate has expired"
-    assert "openssl s_client -connect 127.0.0.1:PORT" in remedy
-
-
-def test_a_server_that_wants_a_certificate_of_clients_is_told(tmp_path: Path) -> None:
-    credentials = secured(tmp_path, mutual=True)
-    trouble, remedy = probe("127.0.0.1", credentials=credentials, certificate=tmp_path / "ca.crt")
-    assert trouble == "requires a certificate of its clients"
-    assert remedy.startswith(
-        "kfpytorch doctor --connector grpcs://127.0.0.1:PORT --cert tls.crt --key tls.key  # "
-    )
-
-
-@pytest.mark.parametrize("scheme", ["", "grpcs://"])
-def test_where_nobody_listens_that_is_said(unused: int, scheme: str) -> None:
-    found = asyncio.run(tried(f"{scheme}127.0.0.1:{unused}"))
-    assert found.trouble == "is a port without a listener: Connection refused"
-    assert found.remedy == "kubectl get services,pods -A -l app.kubernetes.io/name=kfpytorch-backend"
-
-
-@pytest.mark.parametrize("name", ["connector.invalid", "a..b", "x" * 64])
-@pytest.mark.parametrize("scheme", ["", "grpcs://"])
-def test_a_name_that_nobody_knows_is_told(name: str, scheme: str) -> None:
-    found = asyncio.run(tried(f"{scheme}{name}:8000"))
-    assert found.trouble == f"cannot be resolved: the DNS has no {name}"
-    assert "kubectl port-forward -n NAMESPACE service/NAME 8000" in found.remedy
-
-
 def test_also_one_that_wants_a_certificate_is_asked_with_tls(tmp_path: Path) -> None:
     assert probe("127.0.0.1", "", secured(tmp_path, mutual=True))[0] == "requires TLS, and the call used none"
-
-
-def test_an_address_without_a_port_is_told() -> None:
-    found = asyncio.run(tried("grpcs://connector.invalid"))
-    assert (found.trouble, found.remedy) == (
-        "has no port",
-        "kfpytorch doctor --connector grpcs://connector.invalid:8000",
-    )

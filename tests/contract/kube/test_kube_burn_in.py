@@ -181,23 +181,6 @@ def test_without_a_right_nothing_is_made_and_the_rule_is_told(server, tmp_path, 
     assert server.bodies == []
 
 
-def test_all_rights_that_are_missing_are_told_together(server, tmp_path):
-    server.forbidden |= {"create pytorchjobs", "delete pytorchjobs", "get pods/log"}
-    (found,), _ = burned_in(server, tmp_path)
-    assert found.sentence.endswith("create pytorchjobs, delete pytorchjobs, get pods/log")
-    assert "verbs: [create, delete]}" in found.remedy
-    assert "resources: [pods/log], verbs: [get]}" in found.remedy
-
-
-def test_what_is_not_made_needs_no_right(server, tmp_path):
-    server.forbidden.add("create podgroups")
-    server.logs[MASTER] = [[LINE]]
-    thread = played(server, lambda: server.do(apply(PODS, replica("master", "node-1"))))
-    (found,), _ = burned_in(server, tmp_path)
-    thread.join()
-    assert found.level is Severity.NOTE
-
-
 def test_what_the_cluster_refuses_is_told(server, tmp_path):
     server.do(lambda objects: setattr(objects, "quota", "exceeded quota: few"))
     (found,), _ = burned_in(server, tmp_path)

@@ -235,23 +235,6 @@ def test_a_job_gets_the_scheduler_that_its_cluster_has_and_the_log_says_why_once
     assert server.asked.count("GET /apis") == 1
 
 
-def test_a_job_of_a_cluster_that_cannot_be_looked_at_is_asked_for_again(server, tmp_path):
-    server.faults.append(Fault(path="/version", times=1_000, code=503))
-
-    async def auto(here: Served) -> None:
-        with pytest.raises(Exception, match="retry"):
-            await here.create(workers=4)
-
-    run_story(server, tmp_path, auto)
-    assert list_objects(server, "pytorchjobs") == []
-
-    async def create_with_gang(here: Served) -> None:
-        await here.create(workers=4)
-
-    run_story(server, tmp_path, create_with_gang, {"kfpytorch": {"gang": {"scheduler": "yunikorn"}}})
-    assert len(list_objects(server, "pytorchjobs")) == 1
-
-
 def test_a_queue_that_is_made_after_the_look_is_no_reason_to_refuse(server, tmp_path, monkeypatch):
     monkeypatch.setattr(remembering, "FRESH", 0.0)
     server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}

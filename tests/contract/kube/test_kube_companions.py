@@ -172,28 +172,6 @@ def test_a_job_that_was_there_is_not_deleted_because_no_group_can_be_made(server
     run_stories(server, tmp_path, story)
 
 
-def test_a_group_of_a_job_that_ended_unseen_goes_too(server, tmp_path):
-    async def create_and_check(here: Served) -> None:
-        await here.create(workers=4)
-
-    async def second(here: Served) -> None:
-        await wait_until(lambda: list_objects(server, "podgroups") == [])
-        # A second call does not create a group.
-        await here.create(workers=4)
-        await asyncio.sleep(0.2)
-        assert list_objects(server, "podgroups") == []
-
-    run_stories(server, tmp_path, create_and_check)
-    (job,) = list_objects(server, "pytorchjobs")
-    ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
-    server.do(
-        lambda objects: objects.apply(
-            ("kubeflow.org", "pytorchjobs", NAMESPACE, job["metadata"]["name"]), ended
-        )
-    )
-    run_stories(server, tmp_path, second)
-
-
 @pytest.mark.parametrize("said", ["a/v1/namespaces/theirs/pytorchjobs/one?/x", "kubeflow.org/v1"])
 def test_who_may_edit_a_job_deletes_nothing_elsewhere(server, tmp_path, said):
     async def story(here: Served) -> None:

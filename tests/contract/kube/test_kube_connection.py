@@ -4,9 +4,7 @@ import asyncio
 import http.server
 import threading
 
-import aiohttp
 import pytest
-from kube_server import served
 
 from backend_plugin.kube.connection import ApiRequest, Connection
 from backend_plugin.kube.credentials import ClusterAccess, CredentialsUnusable
@@ -68,21 +66,6 @@ def send(question, url):
     return server.server_port, *server.requests[0]
 
 
-def test_a_request_has_the_path_the_query_and_the_headers():
-    query = {"fieldManager": "a b", "continue": "x&y"}
-    question = ApiRequest(method="POST", path="/api/v1/x", query=query, body=b"{}")
-    port, line, headers = send(question, "http://127.0.0.1:{port}/k8s/clusters/c-1")
-    assert line == "POST /k8s/clusters/c-1/api/v1/x?fieldManager=a+b&continue=x%26y HTTP/1.1"
-    assert headers == {
-        "Host": f"127.0.0.1:{port}",
-        "Accept": "application/json",
-        "Accept-Encoding": "identity",
-        "User-Agent": "kfpytorch",
-        "Content-Type": "application/json",
-        "Content-Length": "2",
-    }
-
-
 def test_the_url_may_contain_a_user_and_a_password():
     _, _, headers = send(ApiRequest(path="/api"), "http://u:p%40w@127.0.0.1:{port}")
     assert headers["Authorization"] == "Basic dTpwQHc="
@@ -103,15 +86,3 @@ def test_a_header_value_cannot_contain_a_second_header():
     question = ApiRequest(path="/api", accept="application/json\r\nAuthorization: Bearer other")
     with pytest.raises(ValueError, match="header injection"):
         send(question, "http://127.0.0.1:{port}")
-
-
-def test_a_closed_connection_sends_no_request():
-    async def check(server):
-        connection = Connection(Account(server.url))
-        await connection.open()
-        await connection.close()
-        with pytest.raises(aiohttp.ClientConnectionError):
-            await connection.send(ApiRequest(path="/api"), 5)
-
-    with served() as server:
-        asyncio.run(check(server))

@@ -149,18 +149,6 @@ def test_the_page_shows_the_versions_and_the_age_of_the_watches(server: KubeServ
         assert {"pods", "pytorchjobs.kubeflow.org"} <= ages
 
 
-def test_a_restarted_server_does_not_count_a_failure_again(server: KubeServer, tmp_path: Path) -> None:
-    server.do(apply(JOBS, job(status=FAILED)))
-    with scraped(server, tmp_path) as it:
-        wait_until(it.has_stored_all)
-        assert it.failures() == 1
-    first = verdict(server)
-    with scraped(server, tmp_path) as it:
-        wait_until(it.has_stored_all)
-        assert it.failures() == 0
-    assert verdict(server) == first
-
-
 def test_two_servers_count_a_failure_once(server: KubeServer, tmp_path: Path) -> None:
     """Both read the job before one of them can store its verdict."""
     server.do(apply(JOBS, job()))
@@ -175,15 +163,6 @@ def test_two_servers_count_a_failure_once(server: KubeServer, tmp_path: Path) ->
             wait_until(each.has_stored_all)
         assert one.failures() + two.failures() == 1
         assert verdict(server)
-
-
-def test_a_count_survives_a_lost_response(server: KubeServer, tmp_path: Path) -> None:
-    server.do(apply(JOBS, job()))
-    server.faults.append(Fault("PATCH", path=f"/pytorchjobs/{NAME}", reset="after"))
-    with scraped(server, tmp_path) as it:
-        server.do(apply(JOBS, job(status=FAILED)))
-        wait_until(it.has_stored_all)
-        assert it.failures() == 1
 
 
 def test_the_server_that_created_a_job_measures_how_long_it_waits(server: KubeServer, tmp_path: Path) -> None:

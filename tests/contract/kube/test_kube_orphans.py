@@ -57,13 +57,6 @@ def scan_orphans(server, tmp_path, *namespaces, **said):
 # ---- detection
 
 
-def test_a_job_is_an_orphan_when_its_workflow_is_gone(server, tmp_path):
-    for execution in ("gone", "lives"):
-        server.do(apply(JOBS, ours(execution)))
-    server.do(apply(WORKFLOWS, workflow("lives")))
-    assert scan_orphans(server, tmp_path) == ([GONE], [], 1)
-
-
 def test_a_workflow_of_another_namespace_is_another_workflow(server, tmp_path):
     server.do(apply(JOBS, ours("gone")))
     server.do(apply(WORKFLOWS, workflow("gone", namespace="other")))
@@ -303,19 +296,6 @@ def test_a_job_that_is_asked_about_is_none_also_while_that_cannot_be_written_dow
 
     asyncio.run(check())
     assert names(server) == [GONE]
-
-
-def test_several_servers_at_once_do_no_harm(server, tmp_path):
-    for execution in ("gone", "lives"):
-        server.do(apply(JOBS, ours(execution)))
-    server.do(apply(WORKFLOWS, workflow("lives")))
-
-    async def check():
-        async with orphanage(server, tmp_path) as here, living(here), living(here):
-            await wait_until(lambda: names(server) == [LIVES])
-
-    asyncio.run(check())
-    assert len(metadata(server, LIVES)["ownerReferences"]) == 1
 
 
 # ---- deletion by a command

@@ -6,8 +6,6 @@ import pytest
 from kube_server import Fault, served
 from kube_world import apply, opened, options
 
-from backend_plugin.core.job import OwnerReference
-
 WORKFLOWS = ("flyte.lyft.com", "flyteworkflows")
 RULE = "{apiGroups: [flyte.lyft.com], resources: [flyteworkflows], verbs: [get]}"
 
@@ -29,14 +27,6 @@ def owners(server, tmp_path, *executions, **said):
 def exists(server, name):
     server.groups["flyte.lyft.com"] = {"flyteworkflows": "v1alpha1"}
     return server.do(apply(WORKFLOWS, {"metadata": {"name": name, "namespace": "ns"}}))
-
-
-def test_a_job_goes_with_its_workflow(server, tmp_path):
-    exists(server, "f1")
-    (owner,) = owners(server, tmp_path, "f1")
-    assert isinstance(owner, OwnerReference)
-    assert (owner.api_version, owner.kind, owner.name) == ("flyte.lyft.com/v1alpha1", "FlyteWorkflow", "f1")
-    assert owner.uid.startswith("uid-")
 
 
 def test_a_workflow_that_is_elsewhere_is_no_reason_not_to_ask_for_the_next_one(server, tmp_path):

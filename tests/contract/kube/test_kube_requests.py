@@ -8,7 +8,6 @@ import pytest
 from kube_server import Fault, served
 from kube_world import JOBS, NAME, PODS, apply, job, opened, options, pod, wait_until
 
-from backend_plugin.core import rejection
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, Misconfigured, ObjectName
 
@@ -46,58 +45,6 @@ def test_a_job_is_made_as_it_was_written(server, tmp_path):
     assert made["metadata"]["uid"].startswith("uid-")
     assert server.bodies == [job()]
     assert server.asked == ["POST /apis/kubeflow.org/v1/namespaces/ns/pytorchjobs"]
-
-
-@pytest.mark.parametrize(
-    ("arrange", "message"),
-    [
-        (
-            lambda objects: objects.namespaces.clear(),
-            'namespaces "ns" not found; create the namespace, as Flyte does for each project and domain',
-        ),
-        (
-            lambda objects: objects.namespaces.update(ns="Terminating"),
-            "unable to create new content in namespace ns because it is being terminated; run it in another "
-            "project or domain, or after the namespace exists again",
-        ),
-    ],
-    ids=["no namespace", "terminating"],
-)
-def test_a_namespace_that_is_missing_may_come_back(server, tmp_path, arrange, message):
-    server.do(arrange)
-    with pytest.raises(Misconfigured) as caught:
-        create_job(server, tmp_path)
-    assert str(caught.value).endswith(message)
-    assert server.asked == ["POST /apis/kubeflow.org/v1/namespaces/ns/pytorchjobs"]
-
-
-def test_a_full_quota_is_reported_in_the_words_of_the_cluster(server, tmp_path):
-    server.do(lambda objects: setattr(objects, "quota", "exceeded quota: q, requested: pods=1"))
-    with pytest.raises(RequestRejected) as caught:
-        create_job(server, tmp_path)
-    message = f'pytorchjobs.kubeflow.org "{NAME}" is forbidden: exceeded quota: q, requested: pods=1'
-    assert (caught.value.code, caught.value.message) == (403, message)
-    assert rejection.is_transient(403, message)
-
-
-def test_a_field_that_the_cluster_does_not_know_is_refused(server, tmp_path):
-    manifest = job(spec={"pytorchReplicaSpecs": {}, "colour": "red"})
-    with pytest.raises(RequestRejected, match=r"unknown field .spec[.]colour"):
-        create_job(server, tmp_path, manifest)
-    assert list_names(server) == []
-
-
-def test_who_hears_nothing_more_says_what_he_heard(server, tmp_path):
-    status = {"kind": "Status", "message": "the store has no leader", "code": 503}
-    server.faults += [Fault("POST", code=503, status=status), Fault("POST", hang=9)]
-    with pytest.raises(ClusterUnavailable, match="503 ServiceUnavailable: the store has no leader"):
-        create_job(server, tmp_path, patience=1.0)
-
-
-def test_without_an_operator_it_says_so(server, tmp_path):
-    del server.groups["kubeflow.org"]
-    with pytest.raises(Misconfigured, match="install the training-operator"):
-        create_job(server, tmp_path)
 
 
 def test_a_missing_permission_is_said_with_its_rule(server, tmp_path, caplog):
@@ -195,18 +142,6 @@ def test_one_jobs_trouble_delays_no_other(server, tmp_path):
 # ---- get, patch, delete
 
 
-def test_a_job_is_found_or_certainly_not_there(server, tmp_path):
-    uid = server.do(apply(JOBS, job()))["metadata"]["uid"]
-
-    async def check(cluster):
-        found = await cluster.get(ObjectName(namespace="ns", name=NAME, uid=uid))
-        assert found["metadata"]["uid"] == uid
-        assert await cluster.get(ObjectName(namespace="ns", name=NAME, uid="another")) is None
-        assert await cluster.get(ObjectName(namespace="ns", name="other")) is None
-
-    run_with_cluster(server, tmp_path, check)
-
-
 @pytest.mark.parametrize("name", [f"{NAME}/status", f"{NAME}?x", f"{NAME}#x", f"{NAME}\n", ".", ""])
 def test_what_is_no_name_leads_nowhere(server, tmp_path, name):
     server.do(apply(JOBS, job()))
@@ -282,14 +217,6 @@ def test_only_the_job_that_is_meant_is_deleted(server, tmp_path):
     run_with_cluster(server, tmp_path, check)
     how = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
     assert server.bodies[1] == {**how, "preconditions": {"uid": uid}}
-
-
-def test_finalizers_are_left_alone(server, tmp_path):
-    manifest = job()
-    manifest["metadata"]["finalizers"] = ["a/b"]
-    server.do(apply(JOBS, manifest))
-    run_with_cluster(server, tmp_path, lambda cluster: cluster.delete(ObjectName(namespace="ns", name=NAME)))
-    assert server.objects.get((*JOBS, "ns", NAME))["metadata"]["deletionTimestamp"]
 
 
 def test_a_pod_is_deleted_and_may_be_gone(server, tmp_path):
@@ -436,20 +363,6 @@ def test_who_waits_for_many_before_him_is_not_given_up(server, tmp_path):
 
     run_with_cluster(server, tmp_path, check, patience=0.6)
     assert asked_for(server, "PATCH") == 96
-
-
-def test_what_hangs_in_one_namespace_holds_up_nothing_of_another(server, tmp_path):
-    server.do(apply(JOBS, job()))
-    server.faults.append(Fault("PATCH", path="/namespaces/slow/", hang=60, times=1_000))
-    slow = [ObjectName(namespace="slow", name=name.name) for name in build_names(100)]
-    name = ObjectName(namespace="ns", name=NAME)
-
-    async def check(cluster):
-        edits = [cluster.patch(each, {"spec": {}}) for each in slow]
-        async with under_way(edits, lambda: asked_for(server, "PATCH") >= 12):
-            await asyncio.wait_for(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}), 3)
-
-    run_with_cluster(server, tmp_path, check)
 
 
 def test_who_is_to_ask_again_holds_up_nobody_meanwhile(server, tmp_path):

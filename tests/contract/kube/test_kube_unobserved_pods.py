@@ -172,39 +172,6 @@ def test_an_api_server_that_does_not_answer_is_asked_again_and_nothing_is_decide
     run_story(server, tmp_path, story)
 
 
-def test_where_pods_may_not_be_listed_the_job_is_judged_without(server, tmp_path, caplog):
-    async def story(here: Served) -> None:
-        meta, name = await running(server, here)
-        server.muted.add("pods")
-        server.forbidden.add("list pods")
-        fails(server, name)
-        assert await wait_for_end(here, meta) == ["RETRYABLE_FAILED"]
-
-    run_story(server, tmp_path, story)
-    assert '{apiGroups: [""], resources: [pods], verbs: [list, watch]}' in caplog.text
-
-
-def test_nothing_is_asked_where_the_watch_has_told_why(server, tmp_path):
-    async def story(here: Served) -> None:
-        meta, name = await running(server, here)
-        fails(server, name)
-        assert await wait_for_end(here, meta) == ["FAILED"]
-        assert lists(server) == 0
-
-    run_story(server, tmp_path, story)
-
-
-def test_nothing_is_asked_of_a_job_that_has_succeeded(server, tmp_path):
-    async def story(here: Served) -> None:
-        meta, name = await running(server, here)
-        server.muted.add("pods")
-        becomes(server, name, "Succeeded", 7)
-        assert await wait_for_end(here, meta) == ["SUCCEEDED"]
-        assert lists(server) == 0
-
-    run_story(server, tmp_path, story)
-
-
 @pytest.mark.parametrize(("namespace", "job"), [("../x", "j"), ("ns", "../x")])
 def test_what_cannot_be_a_name_is_not_asked_about(server, tmp_path, namespace, job):
     async def done() -> None:

@@ -75,19 +75,6 @@ def test_all_that_is_there_is_told_and_then_every_change(server, tmp_path):
     followed(server, tmp_path, check)
 
 
-def test_a_long_list_comes_in_pages(server, tmp_path):
-    names = [f"f{number}-n0-0-0123456789ab" for number in range(7)]
-    for name in names:
-        server.do(apply(JOBS, job(name)))
-
-    async def check(heard):
-        assert heard.names() == names
-        assert heard.replaced.count("Job") == 1
-        assert sum(asked == "GET /apis/kubeflow.org/v1/pytorchjobs" for asked in server.asked) == 4
-
-    followed(server, tmp_path, check, page=2)
-
-
 def test_a_list_that_expires_in_its_middle_is_begun_anew(server, tmp_path):
     for number in range(5):
         server.do(apply(JOBS, job(f"f{number}-n0-0-0123456789ab")))
@@ -239,21 +226,6 @@ def test_of_a_pod_that_is_too_long_nothing_is_told_but_of_the_next(server, tmp_p
     assert "is skipped" in caplog.text
 
 
-def test_what_went_while_a_watch_had_expired_is_gone(server, tmp_path):
-    server.do(apply(PODS, pod()))
-
-    async def check(heard):
-        def away(objects):
-            objects.remove((*PODS, "ns", REPLICA))
-            objects.compact()
-
-        server.do(away)
-        await wait_until(lambda: heard.names(Pod) == [])
-        assert heard.replaced.count("Pod") == 2
-
-    followed(server, tmp_path, check)
-
-
 def test_nothing_is_forgotten_while_a_list_is_half_told(server, tmp_path):
     for number in range(4):
         server.do(apply(JOBS, job(f"f{number}-n0-0-0123456789ab")))
@@ -353,23 +325,6 @@ def test_what_may_not_be_seen_is_named_once_and_delays_nothing_else(server, tmp_
     )
 
 
-def test_a_server_that_may_not_see_a_job_is_not_complete(server, tmp_path):
-    server.forbidden.add("list pytorchjobs")
-
-    async def check():
-        async with opened(options(server, tmp_path)) as cluster:
-            heard = Heard()
-            task = asyncio.create_task(cluster.watch(heard))
-            await wait_until(lambda: sum("pytorchjobs" in each for each in server.asked) >= 3)
-            assert "Job" not in heard.there
-            server.forbidden.clear()
-            await wait_until(heard.complete)
-            task.cancel()
-            await asyncio.wait([task])
-
-    asyncio.run(check())
-
-
 def test_only_the_namespaces_that_are_allowed_are_asked_for(server, tmp_path):
     server.do(apply(JOBS, job()))
     other = job(OTHER)
@@ -391,35 +346,6 @@ def test_only_the_namespaces_that_are_allowed_are_asked_for(server, tmp_path):
         assert heard.names() == [NAME, OTHER]
 
     followed(server, tmp_path, check, namespaces=("ns", "other"))
-
-
-def test_an_object_of_no_shape_stops_nothing(server, tmp_path):
-    server.do(apply(JOBS, job()))
-
-    async def check(heard):
-        odd = {"name": "odd-n0-0-0123456789ab", "namespace": "ns", "labels": {"kfpytorch.flyte.org/job": "x"}}
-        server.do(apply(JOBS, {"metadata": {**odd, "annotations": []}, "spec": [], "status": "no"}))
-        server.do(apply(JOBS, job(OTHER)))
-        await wait_until(lambda: OTHER in heard.names())
-        assert "odd-n0-0-0123456789ab" in heard.names()
-
-    followed(server, tmp_path, check)
-
-
-def test_events_are_told_once_though_they_are_listed_anew(server, tmp_path):
-    server.do(apply(JOBS, job()))
-    server.do(apply(EVENTS, event("Scheduled")))
-
-    async def check(heard):
-        def add_event(objects):
-            objects.apply((*EVENTS, "ns", "new"), event("Pulled"))
-            objects.compact()
-
-        server.do(add_event)
-        await wait_until(lambda: "Pulled" in heard.events)
-        assert heard.events == ["Scheduled", "Pulled"]
-
-    followed(server, tmp_path, check)
 
 
 def test_closing_ends_what_is_followed(server, tmp_path):

@@ -3,19 +3,13 @@
 from typing import Any
 
 import pytest
-from builders import a_run, decoded
+from builders import decoded
 
 from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.job import (
-    ElasticPolicy,
-    GangOptions,
-    JobRunPolicy,
-    Placement,
     ReplicaGroup,
     ReplicaRole,
     Resources,
-    TrainingJob,
-    TrainJobOptions,
 )
 
 MASTER = ReplicaGroup(role=ReplicaRole.MASTER, replicas=1, restart_policy="Never")
@@ -106,50 +100,6 @@ def test_replicas_are_read_as_protobuf_reads_them(
 )
 def test_the_old_layout_is_read_as_well(custom: dict[str, Any], groups: tuple[ReplicaGroup, ...]) -> None:
     assert decoded(custom, taskTypeVersion=0).groups == groups
-
-
-def test_an_elastic_job_has_agents_that_find_each_other() -> None:
-    elastic = {**ELASTIC, "rdzvBackend": "", "maxRestarts": 3}
-    policy = {
-        "cleanPodPolicy": "CLEANPOD_POLICY_RUNNING",
-        "ttlSecondsAfterFinished": 60,
-        "activeDeadlineSeconds": 0,
-    }
-    assert decoded(
-        {"workerReplicas": {"replicas": 4}, "elasticConfig": elastic, "runPolicy": policy}
-    ) == TrainingJob(
-        run=a_run(),
-        groups=(workers(4, processes=2),),
-        nproc_per_node=2,
-        elastic=ElasticPolicy(min_replicas=1, max_replicas=4, rdzv_backend="c10d", max_restarts=3),
-        run_policy=JobRunPolicy(clean_pod_policy="Running", ttl_seconds_after_finished=60),
-    )
-
-
-def test_the_extension_says_where_roles_run_and_in_which_gang() -> None:
-    extension = {
-        "version": 1.0,
-        "master": {"priorityClassName": "high"},
-        "worker": {
-            "nodeSelector": {"pool": "gpu"},
-            "tolerations": [{"key": "gpu", "operator": "Exists", "tolerationSeconds": "5"}],
-            "podTemplate": {"spec": {"hostIPC": True}},
-        },
-        "gang": {"scheduler": "volcano", "queue": "q", "min_member": 2, "queueTimeoutSeconds": 60},
-        "trainJob": {"runtime": "torch", "runtimeKind": "TrainingRuntime"},
-        "unknownToThisRelease": [1],
-    }
-    job = decoded({"workerReplicas": {"replicas": 2}, "kfpytorch": extension})
-    assert [group.placement for group in job.groups] == [
-        Placement(priority_class_name="high"),
-        Placement(
-            node_selector={"pool": "gpu"},
-            tolerations=({"key": "gpu", "operator": "Exists", "tolerationSeconds": 5},),
-            pod_template={"spec": {"hostIPC": True}},
-        ),
-    ]
-    assert job.gang == GangOptions(scheduler="volcano", queue="q", min_member=2, queue_timeout_seconds=60)
-    assert job.train_job == TrainJobOptions(runtime="torch", runtime_kind="TrainingRuntime")
 
 
 def test_an_extension_that_is_null_says_nothing() -> None:
@@ -284,11 +234,3 @@ def test_what_cannot_be_meant_is_refused(
     custom: dict[str, Any], said: dict[str, Any], expected: list[str]
 ) -> None:
     assert refusals(custom, **said) == expected
-
-
-def test_a_problem_is_a_sentence_with_a_remedy() -> None:
-    with pytest.raises(InvalidTask) as caught:
-        decoded({"workerReplicas": {"replicas": -1}})
-    assert str(caught.value) == (
-        "custom.workerReplicas.replicas=-1: is negative; write 0 or more, or leave it out"
-    )

@@ -88,50 +88,9 @@ def test_nothing_is_nothing():
     assert (seen.job, seen.pods, seen.events, seen.outputs) == (None, (), (), None)
 
 
-def test_a_job():
-    job = read_job(
-        {
-            "metadata": {"name": "j", "annotations": {"a": "b"}},
-            "spec": {
-                "runPolicy": {"activeDeadlineSeconds": 60, "cleanPodPolicy": "All"},
-                "elasticPolicy": {"minReplicas": 1, "maxReplicas": 4, "nProcPerNode": 8},
-                "pytorchReplicaSpecs": {"Worker": {"replicas": 3}, "Master": {}, "Chief": {"replicas": 9}},
-            },
-        }
-    )
-    assert [(group.role, group.replicas) for group in job.groups] == [("master", 1), ("worker", 3)]
-    assert (job.replicas, job.elastic, job.scales, job.nproc_per_node) == (4, True, True, 8)
-    assert (job.active_deadline, job.clean_pod_policy) == (timedelta(minutes=1), "All")
-    assert job.annotations == {"a": "b"}
-
-
 def test_the_deletion_of_a_pod_was_ordered_before_its_grace():
     metadata = {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30}
     assert read_pod({"metadata": metadata}).deleted == datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def test_events_of_both_apis():
-    old = {"reason": "r", "message": "m", "type": "Warning", "involvedObject": {"kind": "Pod", "name": "p"}}
-    new = {"reason": "r", "note": "m", "type": "Warning", "regarding": {"kind": "Pod", "name": "p"}}
-    assert read_event(old) == read_event(new)
-    assert read_event({"series": {"lastObservedTime": "2026-01-01T00:00:00Z"}}).at == datetime(
-        2026, 1, 1, tzinfo=UTC
-    )
-
-
-@pytest.mark.parametrize("below", ["document", "error", ""])
-@pytest.mark.parametrize(("kind", "origin"), [("RECOVERABLE", "SYSTEM"), (1, 2), (1.0, 2.0), ("1", "2")])
-def test_an_error_file_in_each_of_its_shapes(below, kind, origin):
-    error = {"message": "m", "kind": kind, "origin": origin, "worker": "w"}
-    said = {"document": {"error": error}} if below == "document" else {"error": error} if below else error
-    file = read_error_file({"path": "p", **said})
-    assert (file.path, file.message, file.recoverable, file.system, file.worker) == (
-        "p",
-        "m",
-        True,
-        True,
-        "w",
-    )
 
 
 def test_an_object_tells_how_old_it_is_at_most() -> None:

@@ -6,11 +6,9 @@ import sys
 import pytest
 from builders import a_run, a_template
 
-from backend_plugin.core import settings, task_annotation
+from backend_plugin.core import settings
 from backend_plugin.core.errors import InvalidTask, Problem, collect_problems
-from backend_plugin.core.job import Deadlines
 from backend_plugin.core.pipeline import plan
-from backend_plugin.core.reading import get_mapping, get_text_map
 
 LOADED = """
 import sys
@@ -72,18 +70,3 @@ def test_problems_are_gathered_in_order() -> None:
     assert caught.value.problems == (one, two)
     with collect_problems() as problems:
         assert problems == []
-
-
-def test_what_the_author_said_about_time_stands_on_the_job() -> None:
-    said = {
-        **TWO,
-        "runPolicy": {"activeDeadlineSeconds": 3600},
-        "kfpytorch": {"gang": {"queueTimeoutSeconds": 60, "pendingTimeoutSeconds": 30}},
-    }
-    template = a_template(said, container={"image": "i"})
-    deadlines = Deadlines(active_seconds=3600, queue_seconds=60, pending_seconds=30)
-    for each, expected in ((template, deadlines), (a_template(TWO), Deadlines())):
-        (manifest,) = plan(each, a_run(), settings.read({})).manifests
-        told = task_annotation.read(get_text_map(get_mapping(manifest, "metadata"), "annotations"), "ns")
-        assert told is not None
-        assert told.deadlines == expected

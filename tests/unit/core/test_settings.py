@@ -282,12 +282,6 @@ def test_a_setting_that_cannot_be_meant_is_a_problem(
     assert refusal.value.problems == (Problem(field=field, value=value, message=message, remedy=remedy),)
 
 
-def test_all_problems_are_told_at_once() -> None:
-    with pytest.raises(InvalidSettings) as refusal:
-        settings.read({"a": 1, "default-cpus": "x", "kfpytorch": {"b": 1}})
-    assert [problem.field for problem in refusal.value.problems] == ["a", "default-cpus", "kfpytorch.b"]
-
-
 def test_a_section_that_is_none_is_a_problem() -> None:
     with pytest.raises(InvalidSettings):
         settings.read([])  # type: ignore[arg-type]

@@ -43,11 +43,6 @@ def a_container(**fields: Any) -> dict[str, Any]:
     return a_pod(containers=[{"name": "pytorch", "image": "a", **fields}])
 
 
-def test_a_good_job_is_stored_as_it_was_sent() -> None:
-    job = a_job(labels={"a": "b"}, annotations={"c": "d"}, finalizers=["example.com/x"])
-    assert admit_job(job) == job
-
-
 def test_nulls_say_nothing() -> None:
     job = a_pod(nodeSelector={"a": None, "b": "c"}, hostname=None)
     job["spec"] |= {"nprocPerNode": None, "runPolicy": {"suspend": None, "managedBy": None}}
@@ -59,46 +54,6 @@ def test_nulls_say_nothing() -> None:
     assert admit_job(job) == stored
     with pytest.raises(RequestRejected):
         admit_job({**job, "spec": None})
-
-
-def test_unknown_fields_and_what_only_the_server_says_are_dropped() -> None:
-    job = a_pod(resources={"limits": {"cpu": 1}}, hostnameOverride="x")
-    job["metadata"] |= {"uid": "mine", "creationTimestamp": None, "labels": {}, "selfLink": "x"}
-    job["status"] = {"conditions": []}
-    job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"] = {
-        "creationTimestamp": None,
-        "labels": {"a": "b"},
-    }
-    job["spec"]["pytorchReplicaSpecs"]["Worker"]["minReplicas"] = 3
-    job["spec"]["ttlSecondsAfterFinished"] = 3
-    expected = a_pod()
-    expected["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"] = {"labels": {"a": "b"}}
-    assert admit_job(job) == expected
-
-
-def test_defaults_are_filled_into_what_is_there() -> None:
-    job = a_pod(
-        containers=[
-            {
-                "name": "pytorch",
-                "image": "a",
-                "ports": [{"containerPort": 80}, {"containerPort": 81, "protocol": None}],
-                "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"key": "k"}}}],
-            }
-        ],
-        volumes=[{"name": "v", "iscsi": {"iqn": "i", "lun": 1, "targetPortal": "t"}}],
-    )
-    job["spec"]["runPolicy"] = {"suspend": None}
-    job["spec"]["nprocPerNode"] = "1"
-    stored = admit_job(job)
-    pod = stored["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]  # type: ignore[index,call-overload]
-    assert stored["spec"]["runPolicy"] == {"suspend": False}  # type: ignore[index,call-overload]
-    assert pod["containers"][0]["ports"] == [
-        {"containerPort": 80, "protocol": "TCP"},
-        {"containerPort": 81, "protocol": "TCP"},
-    ]
-    assert pod["containers"][0]["env"][0]["valueFrom"] == {"secretKeyRef": {"key": "k", "name": ""}}
-    assert pod["volumes"][0]["iscsi"]["iscsiInterface"] == "default"
 
 
 def test_what_is_sent_is_not_changed() -> None:

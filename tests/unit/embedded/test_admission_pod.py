@@ -34,30 +34,6 @@ def refusal(admit: Callable[[Any], Any], manifest: Any) -> tuple[int, str, str]:
     return refused.value.code, refused.value.reason, ", ".join(f"{field}: {kind}" for field, kind in causes)
 
 
-def test_a_pod_is_stored_with_the_servers_defaults() -> None:
-    resources = {"limits": {"cpu": 2, "memory": "1Gi"}, "requests": {"cpu": 1}}
-    pod = a_pod({"image": "registry:5000/a:1", "ports": [{"containerPort": 80}], "resources": resources})
-    assert admit_pod(pod) == {
-        **pod,
-        "spec": {
-            "restartPolicy": "Always",
-            "dnsPolicy": "ClusterFirst",
-            "schedulerName": "default-scheduler",
-            "terminationGracePeriodSeconds": 30,
-            "containers": [
-                {
-                    "name": "c",
-                    "image": "registry:5000/a:1",
-                    "imagePullPolicy": "IfNotPresent",
-                    "ports": [{"protocol": "TCP", "containerPort": 80}],
-                    "resources": {**resources, "requests": {"cpu": 1, "memory": "1Gi"}},
-                }
-            ],
-        },
-        "status": {"phase": "Pending"},
-    }
-
-
 @pytest.mark.parametrize(
     ("image", "policy"),
     [
@@ -280,13 +256,6 @@ def a_service(*ports: Any, name: str = "service") -> dict[str, Any]:
         "metadata": {"name": name, "namespace": "ns"},
         "spec": {"clusterIP": "None", "selector": {"a": "b"}, "ports": list(ports)},
     }
-
-
-def test_a_service_is_stored_with_the_servers_defaults() -> None:
-    service = a_service({"name": "a", "port": 80})
-    port = {"name": "a", "port": 80, "protocol": "TCP", "targetPort": 80}
-    assert admit_service(service) == {**service, "spec": {**service["spec"], "ports": [port]}}
-    assert admit_service(a_service()) == a_service()
 
 
 @pytest.mark.parametrize(

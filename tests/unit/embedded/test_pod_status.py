@@ -75,40 +75,6 @@ def test_phases(of, expected):
     assert compute_phase(of) == build_pod_status(of)["phase"] == expected
 
 
-def test_a_pod_that_runs():
-    assert build_pod_status(state(pytorch=app(**RUNNING, restarts=2, ended=BADLY, previous=WELL))) == {
-        "phase": "Running",
-        "hostIP": "127.0.0.1",
-        "podIP": "127.0.0.1",
-        "podIPs": [{"ip": "127.0.0.1"}],
-        "startTime": "2023-11-14T22:14:50Z",
-        "conditions": [
-            {"type": kind, "status": "True", "lastTransitionTime": AT_ONCE}
-            for kind in ("Initialized", "ContainersReady", "Ready")
-        ],
-        "containerStatuses": [
-            {
-                "name": "pytorch",
-                "image": "train:1",
-                "imageID": "",
-                "ready": True,
-                "started": True,
-                "restartCount": 2,
-                "state": {"running": {"startedAt": "2023-11-14T22:14:55Z"}},
-                "lastState": {
-                    "terminated": {
-                        "exitCode": 3,
-                        "reason": "Error",
-                        "message": "oh",
-                        "startedAt": "2023-11-14T22:14:51Z",
-                        "finishedAt": "2023-11-14T22:14:59Z",
-                    }
-                },
-            }
-        ],
-    }
-
-
 @pytest.mark.parametrize(
     ("of", "now", "last"),
     [

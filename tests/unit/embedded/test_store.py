@@ -34,19 +34,6 @@ def version(manifest):
     return int(manifest["metadata"]["resourceVersion"])
 
 
-def test_a_new_object_gets_what_the_api_server_gives(store):
-    new = store.create(pod())
-    metadata = new["metadata"]
-    assert metadata == {
-        **pod()["metadata"],
-        "uid": metadata["uid"],
-        "resourceVersion": "1",
-        "creationTimestamp": AT_ONCE,
-        "generation": 1,
-    }
-    assert store.get(POD) is store.get_by_uid(metadata["uid"]) is new
-
-
 def test_a_name_is_given_once_in_a_namespace(store):
     store.create(pod())
     with pytest.raises(AlreadyExists, match=r'^pods "p" already exists$'):
@@ -148,33 +135,6 @@ def test_watchers_are_told_in_the_order_of_changes_also_of_those_of_other_watche
         ObjectChange(key=POD, old=second, new=None),
     ]
     assert second["status"] == {"phase": "Running"}
-
-
-WRITER = """
-import os, sys
-from pathlib import Path
-from backend_plugin.embedded.store import Store
-
-store = Store.open(Path(sys.argv[1]))
-for number in range(1_000_000):
-    metadata = {"namespace": "a", "name": f"p{number}"}
-    store.create({"kind": "Pod", "metadata": metadata})
-    os.write(1, f"p{number}\\n".encode())
-"""
-
-
-def test_what_was_created_is_there_after_a_kill(state):
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, state], stdout=subprocess.PIPE, text=True)
-    said = [writer.stdout.readline() for _ in range(200)]
-    writer.kill()
-    said += writer.stdout.readlines()
-    assert writer.wait() == -signal.SIGKILL
-    writer.stdout.close()
-
-    store = Store.open(state)
-    names = {each["metadata"]["name"] for each in store.list_objects("Pod")}
-    assert {each.strip() for each in said} <= names
-    store.close()
 
 
 def test_a_second_server_is_told_who_has_the_state(store, state):

@@ -12,8 +12,6 @@ from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from flyteidl.core.execution_pb2 import ExecutionError
 from fsspec.implementations.memory import MemoryFileSystem
 
-from backend_plugin.core import error_parser
-from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.errors import BackendError
 from backend_plugin.shell.output_prefixes import OutputPrefixes, PrefixNotAllowed
 from backend_plugin.shell.output_reader import OutputReader, ReadLimits, TaskOutputs
@@ -62,28 +60,6 @@ def write(prefix: str, **files: bytes) -> None:
         fsspec.filesystem(prefix.partition(":")[0], auto_mkdir=True).pipe_file(
             f"{prefix}/{name.replace('__', '.')}", content
         )
-
-
-def test_error_files_and_outputs_directly_under_the_prefix_are_found(prefix: str) -> None:
-    write(prefix, outputs__pb=b"", error__pb=document(), deck__html=b"x", errors__txt=b"x")
-    fsspec.filesystem(prefix.partition(":")[0], auto_mkdir=True).pipe_file(f"{prefix}/below/error.pb", b"x")
-    assert read_outputs(prefix) == TaskOutputs(
-        error_files=(
-            error_parser.summarize_file(
-                ErrorFile(
-                    path=f"{prefix}/error.pb",
-                    worker="job-worker-1",
-                    code="USER:ValueError",
-                    message="no data",
-                    recoverable=True,
-                    system=True,
-                    at=AT,
-                    time_ns=int(AT.timestamp()) * 10**9 + 5,
-                )
-            ),
-        ),
-        outputs=True,
-    )
 
 
 def test_what_is_not_there_holds_nothing(prefix: str) -> None:

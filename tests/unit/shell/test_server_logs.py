@@ -39,21 +39,6 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_a_line_is_json_with_whose_it_is() -> None:
-    stream = set_up()
-    LOG.warning("it %s", "waits", extra={"execution": "f1", "node": "n0", "attempt": 0, "job": ""})
-    (line,) = lines(stream)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", line.pop("time"))
-    assert line == {
-        "level": "WARNING",
-        "logger": "backend_plugin.test",
-        "message": "it waits",
-        "execution": "f1",
-        "node": "n0",
-        "attempt": 0,
-    }
-
-
 def test_what_is_said_within_is_about_the_same_also_in_tasks_begun_there() -> None:
     stream = set_up()
 

@@ -1,6 +1,5 @@
 """Tests for the conversion of a TrainingJob and its pods to a PyTorchJob."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,8 +7,7 @@ from builders import a_run, a_template, decoded
 
 from backend_plugin.core.dialects.pytorchjob import manifest
 from backend_plugin.core.errors import InvalidTask
-from backend_plugin.core.job import Deadlines, JobDraft, JobRunPolicy, OwnerReference, TrainingJob
-from backend_plugin.core.manifest.object_metadata import build_job_metadata
+from backend_plugin.core.job import JobDraft, TrainingJob
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import read
 
@@ -29,59 +27,6 @@ def build(job: TrainingJob, metadata: Any, pods: list[Any], **given: Any) -> Any
     roles = [group.role for group in job.groups]
     draft = JobDraft(metadata=metadata, pods=dict(zip(roles, pods, strict=True)), **given)
     return manifest.build(job, draft)
-
-
-def test_a_master_and_its_workers() -> None:
-    job = decoded(
-        {
-            "masterReplicas": {"restartPolicy": "RESTART_POLICY_ALWAYS"},
-            "workerReplicas": {"replicas": 2},
-            "runPolicy": {
-                "cleanPodPolicy": "CLEANPOD_POLICY_ALL",
-                "backoffLimit": 3,
-                "activeDeadlineSeconds": 9,
-            },
-        }
-    )
-    assert build(job, {"name": "f1"}, [POD, POD]) == {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": "f1"},
-        "spec": {
-            "pytorchReplicaSpecs": {
-                "Master": {"replicas": 1, "restartPolicy": "OnFailure", "template": TEMPLATE},
-                "Worker": {"replicas": 2, "restartPolicy": "Never", "template": TEMPLATE},
-            },
-            "runPolicy": {"cleanPodPolicy": "All", "backoffLimit": 3, "activeDeadlineSeconds": 9},
-        },
-    }
-
-
-def test_elastic_agents_are_told_where_they_meet() -> None:
-    job = decoded({"workerReplicas": {"replicas": 2}, "elasticConfig": ELASTIC})
-    assert build(job, {"name": "f1"}, [POD])["spec"] == {
-        "pytorchReplicaSpecs": {"Worker": {"replicas": 2, "restartPolicy": "Never", "template": TEMPLATE}},
-        "runPolicy": {"cleanPodPolicy": "None"},
-        "nprocPerNode": "4",
-        "elasticPolicy": {
-            "minReplicas": 1,
-            "maxReplicas": 2,
-            "rdzvBackend": "c10d",
-            "rdzvId": "f1",
-            "maxRestarts": 1,
-        },
-    }
-
-
-def test_the_operator_does_not_clean_up_while_rank_0_writes() -> None:
-    job = decoded({"workerReplicas": {"replicas": 2}, "elasticConfig": ELASTIC})
-    cleaning = replace(job, run_policy=JobRunPolicy(clean_pod_policy="Running"))
-    manifest: Any = build(cleaning, {"name": "f1", "annotations": {"a": "b"}}, [POD], ttl_seconds=1)
-    assert manifest["metadata"]["annotations"] == {
-        "a": "b",
-        "kfpytorch.flyte.org/clean-pod-policy": "Running",
-    }
-    assert manifest["spec"]["runPolicy"] == {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": 1}
 
 
 @pytest.mark.parametrize(
@@ -127,41 +72,6 @@ TASK = (
     '{"project":"project","domain":"development","execution":"f1","nodeId":"n0","taskProject":"project",'
     '"taskDomain":"development","taskName":"module.train","taskVersion":"v1","queueSeconds":9}'
 )
-
-
-def test_a_job_has_what_its_pods_its_task_and_its_execution_say() -> None:
-    template = a_template(
-        {}, metadata={"metadata": {"labels": {"a": "task", "t": "t"}, "annotations": {"b": "task"}}}
-    )
-    owner = OwnerReference(api_version="v1", kind="K", name="n", uid="u")
-    run = a_run(labels={"t": "run"}, annotations={"c": "run"}, owner=owner)
-    assert build_job_metadata(template, run, Deadlines(queue_seconds=9), POD, longest_name=50) == {
-        "name": "f1-n0-0-4fc1931eedf1",
-        "namespace": "project-development",
-        "labels": {
-            "a": "task",
-            "t": "run",
-            "app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch",
-            "app.kubernetes.io/part-of": "flyte",
-            **IDENTITY,
-        },
-        "annotations": {
-            "b": "task",
-            "c": "run",
-            "kfpytorch.flyte.org/output-prefix": "s3://bucket/metadata/propeller/project-development-f1/n0/data/0",
-            "kfpytorch.flyte.org/task": TASK,
-        },
-        "ownerReferences": [
-            {
-                "apiVersion": "v1",
-                "kind": "K",
-                "name": "n",
-                "uid": "u",
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }
-        ],
-    }
 
 
 def test_nothing_given_is_changed() -> None:

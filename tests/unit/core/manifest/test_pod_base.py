@@ -7,13 +7,7 @@ import pytest
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
 from pods import (
-    FOR_TRAINING,
     METADATA,
-    OF_RUN,
-    RUN,
-    SPEC,
-    TRAINER,
-    TRUTHFUL,
     WORKER,
     container,
     pod,
@@ -110,74 +104,12 @@ def test_the_scheduler_that_the_api_server_fills_in_was_named_by_nobody(
     assert made["spec"].get("schedulerName") == meant
 
 
-FULL_TEMPLATE = pod_template(
-    "named",
-    containers=[
-        {
-            "name": "default",
-            "image": "x",
-            "env": [{"name": "A", "value": "default"}],
-            "terminationMessagePolicy": "File",
-            "resources": {"limits": {"a.b/c": "1"}},
-        },
-        {
-            "name": "primary",
-            "image": "x",
-            "args": ["first"],
-            "env": [{"name": "B", "value": "primary"}],
-            "volumeMounts": [{"name": "v", "mountPath": "/v"}],
-            "resources": {"limits": {"memory": "4Gi"}},
-        },
-        {"name": "dropped", "image": "x"},
-    ],
-    initContainers=[{"name": "dropped-as-well", "image": "x"}],
-    volumes=[{"name": "v", "emptyDir": {}}],
-    tolerations=[{"key": "base", "operator": "Exists"}],
-    nodeSelector={"a": "base", "b": "base"},
-    schedulerName="base",
-    serviceAccountName="base",
-    restartPolicy="Always",
-    hostNetwork=True,
-    securityContext={"runAsUser": 1, "fsGroup": 2},
-)
 PLATFORM = {
     "default-tolerations": [{"key": "own", "operator": "Exists"}],
     "default-node-selector": {"a": "own"},
     "default-pod-security-context": {"runAsUser": 3},
     "enable-host-networking-pod": False,
 }
-MERGED_TRAINER = {
-    **TRAINER,
-    "args": ["first", "train"],
-    "env": [
-        {"name": "A", "value": "own"},
-        {"name": "B", "value": "primary"},
-        *OF_RUN,
-        *FOR_TRAINING,
-        *TRUTHFUL,
-    ],
-    "volumeMounts": [{"name": "v", "mountPath": "/v"}],
-    "resources": {
-        "limits": {"cpu": "1", "memory": "4Gi", "a.b/c": "1"},
-        "requests": {"cpu": "1", "memory": "4Gi"},
-    },
-}
-
-
-def test_a_pod_is_merged_into_its_template() -> None:
-    template = container(NAMED, env=[{"key": "A", "value": "own"}])
-    assert pod(template, PLATFORM, FULL_TEMPLATE, run=replace(RUN, service_account="own"))["spec"] == {
-        **SPEC,
-        "containers": [MERGED_TRAINER],
-        "volumes": [{"name": "v", "emptyDir": {}}],
-        "tolerations": [{"key": "base", "operator": "Exists"}, {"key": "own", "operator": "Exists"}],
-        "nodeSelector": {"a": "own", "b": "base"},
-        "schedulerName": "base",
-        "serviceAccountName": "own",
-        "restartPolicy": "Never",
-        "hostNetwork": True,
-        "securityContext": {"runAsUser": 3, "fsGroup": 2},
-    }
 
 
 def test_a_requirement_of_the_platform_holds_in_every_alternative_of_the_template() -> None:

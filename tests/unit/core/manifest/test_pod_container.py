@@ -35,10 +35,6 @@ def node_affinity(*terms: Any) -> Any:
     return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}}}
 
 
-def test_the_plainest_pod() -> None:
-    assert pod(container()) == {"metadata": METADATA, "spec": SPEC}
-
-
 def test_what_the_container_says_is_kept() -> None:
     template = container(command=["sh"], env=[{"key": "A", "value": "b"}])
     env = [{"name": "A", "value": "b"}, *OF_RUN, *FOR_TRAINING, *TRUTHFUL]

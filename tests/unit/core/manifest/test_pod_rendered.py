@@ -11,7 +11,6 @@ from pods import (
     OF_RUN,
     RUN,
     SPEC,
-    TRAINER,
     TRUTHFUL,
     WORKER,
     container,
@@ -67,15 +66,6 @@ def test_what_propeller_has_rendered_is_not_decorated_again() -> None:
         "metadata": METADATA,
         "spec": {**spec, "containers": [{**trainer, "env": [OF_RUN[0], *NCCL, *TRUTHFUL]}]},
     }
-
-
-def test_what_nobody_has_rendered_is_decorated_like_a_container() -> None:
-    trainer = {"name": "primary", "image": "trainer:v1", "args": ["train"]}
-    policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
-    template = rendered({"containers": [trainer]})
-    template.k8s_pod.pod_spec["containers"][0].update({**policy, "env": []})
-    section = {key: value for key, value in EVERYTHING.items() if key != "image-pull-policy"}
-    assert pod(template, section) == pod(container(), section)
 
 
 def test_the_primary_container_is_the_one_that_is_named_wherever_it_stands() -> None:
@@ -288,10 +278,6 @@ def test_the_metadata_of_a_pod_is_everybodys_and_the_last_one_wins() -> None:
             "flyte.secrets/s1": "",
         },
     }
-
-
-def test_the_containers_of_a_container_task_are_named_like_those_of_a_pod() -> None:
-    assert pod(container())["spec"]["containers"][0]["name"] == TRAINER["name"]
 
 
 def test_resource_claims_stay_beside_the_amounts() -> None:

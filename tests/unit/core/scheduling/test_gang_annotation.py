@@ -25,13 +25,6 @@ ELASTIC = {
 }
 
 
-def test_a_job_carries_what_its_gang_asks_for():
-    gang = carried(FIVE, **{"scheduler": "volcano", "pod-groups-by": "operator", "queue": "team"})
-    assert (gang.queue, gang.scheduler_name, gang.by_operator) == ("team", "volcano", True)
-    assert [gang.compute_total("cpu", upto).text for upto in ("", "master", "worker")] == ["5", "1", "5"]
-    assert gang.compute_total("nvidia.com/gpu") is None
-
-
 @pytest.mark.parametrize(("scheduler", "members"), [("kueue", 4), ("kai", 2)])
 def test_of_an_elastic_job_as_many_are_counted_as_its_scheduler_counts(scheduler, members):
     gang = carried(ELASTIC, scheduler=scheduler, queue="team")

@@ -197,30 +197,8 @@ def test_what_pods_say_of_their_scheduler_must_be_the_gangs() -> None:
         assert replica["template"]["spec"]["schedulerName"] == "default-scheduler"
 
 
-def test_the_guides_pod_template_makes_a_gang() -> None:
-    """The PodTemplate of the guide sets only the scheduler name."""
-    template = {
-        "metadata": {"name": "gang", "namespace": "flyte"},
-        "template": {"spec": {"schedulerName": "scheduler-plugins-scheduler", "containers": CONTAINERS}},
-    }
-    metadata = {"podTemplateName": "gang"}
-    job, group = planned(BACKEND, metadata=metadata, pod_templates=[template])
-    (operated,) = planned(OPERATOR, metadata=metadata, pod_templates=[template])
-    for manifest in (job, operated):
-        for replica in manifest["spec"]["pytorchReplicaSpecs"].values():
-            assert replica["template"]["spec"]["schedulerName"] == "scheduler-plugins-scheduler"
-    assert group["spec"]["minMember"] == 5
-
-
 def pods(job: Any) -> dict[str, Any]:
     return {role: each["template"] for role, each in job["spec"]["pytorchReplicaSpecs"].items()}
-
-
-def test_a_single_replica_waits_in_the_queue_of_kueue() -> None:
-    (job,) = planned({"scheduler": "kueue", "queue": "all"}, SINGLE)
-    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "all"
-    assert "kueue.x-k8s.io/priority-class" not in job["metadata"]["labels"]
-    assert job["spec"]["runPolicy"]["suspend"] is True
 
 
 def test_of_a_role_that_may_be_missing_nothing_is_reserved() -> None:
@@ -319,16 +297,6 @@ def test_a_priority_is_that_of_all_pods() -> None:
     custom = {**FIVE, "kfpytorch": {"gang": said, "worker": {"priorityClassName": "low"}}}
     (problem,) = refused(BACKEND, custom)
     assert problem.startswith('worker pod.priorityClassName="low": conflicts with the gang, which needs high')
-
-
-def test_a_job_carries_what_stands_beside_it() -> None:
-    job, group = planned({**BACKEND, "schedule-timeout": "1m"})
-    metadata = {**job["metadata"], "uid": "u-1"}
-    (owned,) = companions.read_companions(read_job({**job, "metadata": metadata}))
-    owner = owned["metadata"]["ownerReferences"][0]
-    assert (owner["uid"], owner["name"], owner["controller"]) == ("u-1", job["metadata"]["name"], True)
-    assert owned["spec"] == group["spec"]
-    assert group["metadata"]["ownerReferences"][0]["uid"] == companions.NO_UID
 
 
 GROUP = '{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}'

@@ -61,11 +61,6 @@ def test_a_pod_template_of_a_gang_scheduler_makes_no_gang(
     assert setting in warning
 
 
-def test_the_scheduler_of_all_pods_makes_no_gang() -> None:
-    (warning,) = warnings({}, section={"scheduler-name": "yunikorn"})
-    assert "scheduler: yunikorn" in warning
-
-
 @pytest.mark.parametrize(
     ("custom", "gang", "found"),
     [

@@ -207,18 +207,6 @@ def test_why_a_job_waits_first_or_does_not_is_told() -> None:
     )
 
 
-def test_the_queue_of_the_author_is_where_the_job_waits_first() -> None:
-    ganging = {
-        "scheduler": "volcano",
-        "pod-groups-by": "backend",
-        "queue": "of-volcano",
-        "local-queue": "all",
-    }
-    job, group = (each for each in planned(ganging, gang={"queue": "mine"}).manifests)
-    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "mine"  # type: ignore[index,call-overload]
-    assert group["spec"]["queue"] == "of-volcano"  # type: ignore[index,call-overload]
-
-
 def test_one_replica_waits_to_be_let_go_and_is_no_gang() -> None:
     ganging = {"scheduler": "coscheduling", "pod-groups-by": "backend", "local-queue": "a"}
     one = a_template({"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 0}})
