@@ -38,9 +38,7 @@ def kill_at_random_moments(road: Road, folder: Path, kills: int) -> list[Executi
 
 
 @pytest.mark.parametrize("durable", [True, False], ids=["durable", "mortal"])
-@pytest.mark.parametrize(
-    "kills", [10, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
-)
+@pytest.mark.parametrize("kills", [4, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
 def test_every_task_ends_right(
     serve: Callable[..., Road], tmp_path: Path, kills: int, *, durable: bool
 ) -> None:

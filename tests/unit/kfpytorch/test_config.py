@@ -185,6 +185,12 @@ def test_workers_are_counted_as_upstream_counts_them() -> None:
 
 # Invalid values.
 
+
+def list_places(config: Any, **said: Any) -> list[str]:
+    """Return the fields and values of the problems."""
+    return [problem.partition(": ")[0] for problem in refusal(config, **said)]
+
+
 COUNTS = [-1, True, 1.5, "3", 2**31, float("nan"), [1]]
 
 
@@ -208,198 +214,78 @@ def test_a_count_is_a_whole_number(config: Any, field: str, value: object) -> No
     assert problem.startswith(f"{field}={value!r}: must be ")
 
 
-POSITIVE = "must be a whole number above 0 (the time-outs are in seconds)"
-NODES = "must be a number of nodes of at least 1, or a range 'low:high' such as '2:4'"
-
-
 @pytest.mark.parametrize(
-    ("config", "said", "problem"),
+    ("config", "said", "place"),
     [
-        (Elastic, {"nnodes": "4:1"}, f"nnodes='4:1': {NODES}"),
-        (Elastic, {"nnodes": "a"}, f"nnodes='a': {NODES}"),
-        (Elastic, {"nnodes": "1:2:3"}, f"nnodes='1:2:3': {NODES}"),
-        (Elastic, {"nnodes": "0:2"}, f"nnodes='0:2': {NODES}"),
-        (Elastic, {"nnodes": "2:"}, f"nnodes='2:': {NODES}"),
-        (Elastic, {"nnodes": True}, f"nnodes=True: {NODES}"),
-        (Elastic, {"nnodes": 2.0}, f"nnodes=2.0: {NODES}"),
-        (Elastic, {"nnodes": 0}, "nnodes=0: must be a whole number of at least 1"),
-        (Elastic, {"nproc_per_node": 0}, "nproc_per_node=0: must be a whole number of at least 1"),
-        (
-            Elastic,
-            {"nproc_per_node": "gpus"},
-            "nproc_per_node='gpus': must be a whole number of at least 1, or 'auto', 'gpu' or 'cpu'; "
-            "did you mean 'gpu'?",
-        ),
-        (
-            Elastic,
-            {"start_method": "Spawn"},
-            "start_method='Spawn': must be 'spawn' or 'fork'; did you mean 'spawn'?",
-        ),
-        (Elastic, {"monitor_interval": 0}, "monitor_interval=0: must be a number of seconds above 0"),
-        (
-            Elastic,
-            {"monitor_interval": float("inf")},
-            "monitor_interval=inf: must be a number of seconds above 0",
-        ),
-        (
-            Elastic,
-            {"rdzv_configs": None},
-            "rdzv_configs=None: must be a dict such as {'timeout': 900, 'join_timeout': 900}",
-        ),
-        (Elastic, {"rdzv_configs": {3: 4}}, "rdzv_configs[3]=4: a key must be text"),
-        (
-            Elastic,
-            {"rdzv_configs": {"join_timeot": 4}},
-            "rdzv_configs['join_timeot']=4: torch would ignore this key; did you mean 'join_timeout'?",
-        ),
-        (
-            Elastic,
-            {"rdzv_configs": {"timeout": -1}},
-            f"rdzv_configs['timeout']=-1: {POSITIVE}",
-        ),
-        (Elastic, {"rdzv_configs": {"timeout": True}}, f"rdzv_configs['timeout']=True: {POSITIVE}"),
-        (Elastic, {"rdzv_configs": {"timeout": "1 h"}}, f"rdzv_configs['timeout']='1 h': {POSITIVE}"),
-        (
-            Elastic,
-            {"rdzv_configs": {"endpoint": "a:1"}},
-            "rdzv_configs['endpoint']='a:1': is set by the plugin; leave it out",
-        ),
-        (Elastic, {"increase_shared_mem": "false"}, "increase_shared_mem='false': must be True or False"),
-        (PyTorch, {"increase_shared_mem": None}, "increase_shared_mem=None: must be True or False"),
-        (PyTorch, {"worker": 4}, "worker=4: must be Worker(...)"),
-        (PyTorch, {"master": None}, "master=None: must be Master(...)"),
-        (PyTorch, {"run_policy": "Running"}, "run_policy='Running': must be RunPolicy(...)"),
-        (
-            PyTorch,
-            {"run_policy": {"clean_pod_polcy": "All"}},
-            "run_policy.clean_pod_polcy='All': RunPolicy has no such field; did you mean 'clean_pod_policy'?",
-        ),
-        (
-            PyTorch,
-            {"run_policy": {"ttlSecondsAfterFinished": 1}},
-            "run_policy.ttlSecondsAfterFinished=1: RunPolicy has no such field; "
-            "did you mean 'ttl_seconds_after_finished'?",
-        ),
-        (
-            RunPolicy,
-            {"clean_pod_policy": "runing"},
-            "clean_pod_policy='runing': must be one of CleanPodPolicy.NONE, CleanPodPolicy.ALL, "
-            "CleanPodPolicy.RUNNING, or the name as text; did you mean 'running'?",
-        ),
-        (
-            Worker,
-            {"restart_policy": 1},
-            "restart_policy=1: must be one of RestartPolicy.ALWAYS, RestartPolicy.FAILURE, "
-            "RestartPolicy.NEVER, or the name as text",
-        ),
-        (Worker, {"image": 3}, "image=3: must be the name of an image or an ImageSpec"),
-        (
-            Worker,
-            {"requests": {"cpu": "1"}},
-            "requests={'cpu': '1'}: must be flytekit's Resources, "
-            "such as Resources(cpu='4', mem='16Gi', gpu='1')",
-        ),
-        (
-            Worker,
-            {"limits": Resources(mem=("1Gi", "2Gi"))},
-            "limits.mem=('1Gi', '2Gi'): must be one value; a request with its limit goes into resources=",
-        ),
-        (
-            Worker,
-            {"requests": Resources(mem="16Gib")},
-            "requests.mem='16Gib': must be a quantity as Kubernetes writes it, "
-            "such as 2, '500m' or '16Gi'; did you mean '16Gi'?",
-        ),
-        (Worker, {"requests": Resources(cpu="-1")}, "requests.cpu='-1': must not be negative"),
-        (Worker, {"requests": Resources(gpu="0.5")}, "requests.gpu='0.5': must be a whole number of devices"),
+        (Elastic, {"nnodes": "4:1"}, "nnodes='4:1'"),
+        (Elastic, {"nnodes": "a"}, "nnodes='a'"),
+        (Elastic, {"nnodes": "1:2:3"}, "nnodes='1:2:3'"),
+        (Elastic, {"nnodes": "0:2"}, "nnodes='0:2'"),
+        (Elastic, {"nnodes": "2:"}, "nnodes='2:'"),
+        (Elastic, {"nnodes": True}, "nnodes=True"),
+        (Elastic, {"nnodes": 2.0}, "nnodes=2.0"),
+        (Elastic, {"nnodes": 0}, "nnodes=0"),
+        (Elastic, {"nproc_per_node": 0}, "nproc_per_node=0"),
+        (Elastic, {"nproc_per_node": "gpus"}, "nproc_per_node='gpus'"),
+        (Elastic, {"start_method": "Spawn"}, "start_method='Spawn'"),
+        (Elastic, {"monitor_interval": 0}, "monitor_interval=0"),
+        (Elastic, {"monitor_interval": float("inf")}, "monitor_interval=inf"),
+        (Elastic, {"rdzv_configs": None}, "rdzv_configs=None"),
+        (Elastic, {"rdzv_configs": {3: 4}}, "rdzv_configs[3]=4"),
+        (Elastic, {"rdzv_configs": {"join_timeot": 4}}, "rdzv_configs['join_timeot']=4"),
+        (Elastic, {"rdzv_configs": {"timeout": -1}}, "rdzv_configs['timeout']=-1"),
+        (Elastic, {"rdzv_configs": {"timeout": True}}, "rdzv_configs['timeout']=True"),
+        (Elastic, {"rdzv_configs": {"timeout": "1 h"}}, "rdzv_configs['timeout']='1 h'"),
+        (Elastic, {"rdzv_configs": {"endpoint": "a:1"}}, "rdzv_configs['endpoint']='a:1'"),
+        (Elastic, {"increase_shared_mem": "false"}, "increase_shared_mem='false'"),
+        (PyTorch, {"increase_shared_mem": None}, "increase_shared_mem=None"),
+        (PyTorch, {"worker": 4}, "worker=4"),
+        (PyTorch, {"master": None}, "master=None"),
+        (PyTorch, {"run_policy": "Running"}, "run_policy='Running'"),
+        (PyTorch, {"run_policy": {"clean_pod_polcy": "All"}}, "run_policy.clean_pod_polcy='All'"),
+        (PyTorch, {"run_policy": {"ttlSecondsAfterFinished": 1}}, "run_policy.ttlSecondsAfterFinished=1"),
+        (RunPolicy, {"clean_pod_policy": "runing"}, "clean_pod_policy='runing'"),
+        (Worker, {"restart_policy": 1}, "restart_policy=1"),
+        (Worker, {"image": 3}, "image=3"),
+        (Worker, {"requests": {"cpu": "1"}}, "requests={'cpu'"),
+        (Worker, {"limits": Resources(mem=("1Gi", "2Gi"))}, "limits.mem=('1Gi', '2Gi')"),
+        (Worker, {"requests": Resources(mem="16Gib")}, "requests.mem='16Gib'"),
+        (Worker, {"requests": Resources(cpu="-1")}, "requests.cpu='-1'"),
+        (Worker, {"requests": Resources(gpu="0.5")}, "requests.gpu='0.5'"),
     ],
 )
-def test_a_wrong_value_is_named_with_its_field_and_what_would_be_right(
-    config: Any, said: dict[str, Any], problem: str
-) -> None:
-    assert refusal(config, **said) == (problem,)
+def test_a_wrong_value_is_named_with_its_field(config: Any, said: dict[str, Any], place: str) -> None:
+    assert list_places(config, **said) == [place]
 
 
 @pytest.mark.parametrize(
-    ("config", "said", "problem"),
+    ("config", "said", "place"),
     [
-        (
-            Worker,
-            {"requests": Resources(cpu="2"), "limits": Resources(cpu="1500m")},
-            "requests.cpu='2': must not exceed the limit, '1500m'",
-        ),
-        (
-            Worker,
-            {"resources": Resources(mem=("2Gi", "1G"))},
-            "resources.mem='2Gi': must not exceed the limit, '1G'",
-        ),
-        (
-            Master,
-            {"num_retries": 2, "restart_policy": "never"},
-            "num_retries=2: restart_policy=NEVER permits no retry; "
-            "leave it out or write RestartPolicy.FAILURE",
-        ),
-        (
-            Master,
-            {"num_retries": 0, "restart_policy": "failure"},
-            "num_retries=0: restart_policy= requires restarts and num_retries=0 permits none; leave one "
-            "of the two out",
-        ),
-        (
-            Master,
-            {"num_retries": 1, "restart_policy": "always"},
-            "num_retries=1: restart_policy=ALWAYS also restarts and counts what succeeded; write "
-            "RestartPolicy.FAILURE",
-        ),
-        (
-            PyTorch,
-            {"num_workers": 2, "worker": Worker(replicas=3)},
-            "num_workers=2: worker.replicas=3 sets it, too; leave num_workers out",
-        ),
+        (Worker, {"requests": Resources(cpu="2"), "limits": Resources(cpu="1500m")}, "requests.cpu='2'"),
+        (Worker, {"resources": Resources(mem=("2Gi", "1G"))}, "resources.mem='2Gi'"),
+        (Master, {"num_retries": 2, "restart_policy": "never"}, "num_retries=2"),
+        (Master, {"num_retries": 0, "restart_policy": "failure"}, "num_retries=0"),
+        (Master, {"num_retries": 1, "restart_policy": "always"}, "num_retries=1"),
+        (PyTorch, {"num_workers": 2, "worker": Worker(replicas=3)}, "num_workers=2"),
         (
             PyTorch,
             {"master": Master(num_retries=1), "run_policy": {"backoff_limit": 3}},
-            "run_policy.backoff_limit=3: num_retries= sets the limit already; leave one of the two out",
+            "run_policy.backoff_limit=3",
         ),
         (
             PyTorch,
             {"master": Master(num_retries=1), "worker": Worker(restart_policy="always")},
-            "worker.restart_policy=<RestartPolicy.ALWAYS: 2>: also restarts replicas that succeeded and "
-            "uses up the other role's num_retries; write RestartPolicy.FAILURE",
+            "worker.restart_policy=<RestartPolicy.ALWAYS",
         ),
-        (
-            PyTorch,
-            {"worker": Worker(replicas=1), "gang": Gang(min_member=9)},
-            "gang.min_member=9: is more than the 2 replicas of the task, so none would start; "
-            "write at most 2",
-        ),
-        (
-            PyTorch,
-            {"num_workers": 3, "gang": Gang(min_member=5)},
-            "gang.min_member=5: is more than the 4 replicas of the task, so none would start; "
-            "write at most 4",
-        ),
-        (
-            Elastic,
-            {"nnodes": "2:4", "gang": Gang(min_member=5)},
-            "gang.min_member=5: is more than the 4 replicas of the task, so none would start; "
-            "write at most 4",
-        ),
-        (
-            Elastic,
-            {"nnodes": "2:4", "gang": Gang(min_member=1)},
-            "gang.min_member=1: is fewer than the 2 nodes with which training begins, so they would wait "
-            "for others; write at least 2",
-        ),
-        (
-            PyTorch,
-            {"worker": Worker(replicas=2**20, num_retries=2**20)},
-            "num_retries=1048576: for this number of replicas exceeds the limit of the operator (int32)",
-        ),
+        (PyTorch, {"worker": Worker(replicas=1), "gang": Gang(min_member=9)}, "gang.min_member=9"),
+        (PyTorch, {"num_workers": 3, "gang": Gang(min_member=5)}, "gang.min_member=5"),
+        (Elastic, {"nnodes": "2:4", "gang": Gang(min_member=5)}, "gang.min_member=5"),
+        (Elastic, {"nnodes": "2:4", "gang": Gang(min_member=1)}, "gang.min_member=1"),
+        (PyTorch, {"worker": Worker(replicas=2**20, num_retries=2**20)}, "num_retries=1048576"),
     ],
 )
-def test_what_does_not_go_together_is_refused(config: Any, said: dict[str, Any], problem: str) -> None:
-    assert refusal(config, **said) == (problem,)
+def test_what_does_not_go_together_is_refused(config: Any, said: dict[str, Any], place: str) -> None:
+    assert list_places(config, **said) == [place]
 
 
 @pytest.mark.parametrize(

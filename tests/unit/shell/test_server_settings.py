@@ -193,90 +193,33 @@ def test_all_problems_of_all_sources_are_told_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "problem"),
+    ("section", "place"),
     [
-        ([], None),
-        ("x", "server='x': is not a section; write keys with values"),
-        ({3: 4}, "server.3=4: is not a setting; remove it"),
-        (
-            {"port": -1},
-            "server.port=-1: is not a number in the valid range; write a whole number from 0 to 65535",
-        ),
-        (
-            {"port": 1.5},
-            "server.port=1.5: is not a number in the valid range; write a whole number from 0 to 65535",
-        ),
-        (
-            {"port": True},
-            "server.port=True: is not a number in the valid range; write a whole number from 0 to 65535",
-        ),
-        ({"port": [1]}, "server.port=[1]: is not text; write one value, in quotes"),
-        ({"state-dir": ""}, "server.state-dir='': is not a path; write a path, or remove the setting"),
-        (
-            {"state-dir": "~nobody-at-all/x"},
-            "server.state-dir='~nobody-at-all/x': is the home directory of an unknown user; "
-            "write the absolute path",
-        ),
-        (
-            {"max-receive-message-size": "4Gi"},
-            "server.max-receive-message-size='4Gi': is not a valid message size; write 64Ki to 2047Mi",
-        ),
-        (
-            {"max-receive-message-size": 10},
-            "server.max-receive-message-size=10: is not a valid message size; write 64Ki to 2047Mi",
-        ),
-        (
-            {"embedded": {"durable": "yes"}},
-            "server.embedded.durable='yes': is neither true nor false; write true or false",
-        ),
-        (
-            {"namespaces": 3},
-            "server.namespaces=3: is not a list; write a list of names, or one text with commas",
-        ),
-        (
-            {"output-prefixes": ["https://a/"]},
-            "server.output-prefixes=['https://a/']: is not a list of locations: 'https://a/' has an "
-            "unsupported scheme; supported schemes: s3, s3a, gs, gcs, abfs, abfss, az, memory, file; write "
-            "s3://bucket/, gs://* or file:///directory",
-        ),
-        (
-            {"embedded": {"images": "a"}},
-            "server.embedded.images='a': is not a map; "
-            "write names with values, as a map, a list of maps or name=value,name=value",
-        ),
-        (
-            {"tls": {"key": "/k"}},
-            "server.tls.key='/k': has no effect without tls.certificate; also set tls.certificate",
-        ),
-        (
-            {"tls": {"certificate": "/c"}},
-            "server.tls.certificate='/c': has no effect without tls.key; also set tls.key",
-        ),
-        (
-            {"tls": {"client-names": "a"}},
-            "server.tls.client-names='a': has no effect without tls.client-ca; also set tls.client-ca",
-        ),
-        (
-            {"tls": {"client-ca": "/c"}},
-            "server.tls.client-ca='/c': has no effect without tls.certificate; also set tls.certificate",
-        ),
-        (
-            {"cluster": "kubernetes", "embedded": {"nodes": 4}},
-            "server.embedded.nodes=4: has no effect if the cluster is kubernetes; write cluster: embedded",
-        ),
-        (
-            {"kubernetes": {"context": "prod"}},
-            "server.kubernetes.context='prod': has no effect if the cluster is embedded; "
-            "write cluster: kubernetes",
-        ),
-        (
-            {"cluster": "kubernetes", "kubernetes": {"contxt": "prod"}},
-            "server.kubernetes.contxt='prod': is not a setting; did you mean context?",
-        ),
+        ("x", "server='x'"),
+        ({3: 4}, "server.3=4"),
+        ({"port": -1}, "server.port=-1"),
+        ({"port": 1.5}, "server.port=1.5"),
+        ({"port": True}, "server.port=True"),
+        ({"port": [1]}, "server.port=[1]"),
+        ({"state-dir": ""}, "server.state-dir=''"),
+        ({"state-dir": "~nobody-at-all/x"}, "server.state-dir='~nobody-at-all/x'"),
+        ({"max-receive-message-size": "4Gi"}, "server.max-receive-message-size='4Gi'"),
+        ({"max-receive-message-size": 10}, "server.max-receive-message-size=10"),
+        ({"embedded": {"durable": "yes"}}, "server.embedded.durable='yes'"),
+        ({"namespaces": 3}, "server.namespaces=3"),
+        ({"output-prefixes": ["https://a/"]}, "server.output-prefixes=['https://a/']"),
+        ({"embedded": {"images": "a"}}, "server.embedded.images='a'"),
+        ({"tls": {"key": "/k"}}, "server.tls.key='/k'"),
+        ({"tls": {"certificate": "/c"}}, "server.tls.certificate='/c'"),
+        ({"tls": {"client-names": "a"}}, "server.tls.client-names='a'"),
+        ({"tls": {"client-ca": "/c"}}, "server.tls.client-ca='/c'"),
+        ({"cluster": "kubernetes", "embedded": {"nodes": 4}}, "server.embedded.nodes=4"),
+        ({"kubernetes": {"context": "prod"}}, "server.kubernetes.context='prod'"),
+        ({"cluster": "kubernetes", "kubernetes": {"contxt": "prod"}}, "server.kubernetes.contxt='prod'"),
     ],
 )
-def test_what_cannot_be_meant_is_a_problem(section: Any, problem: str | None) -> None:
-    assert problem is None or problems(section) == [problem]
+def test_what_cannot_be_meant_is_a_problem(section: Any, place: str) -> None:
+    assert [each.partition(": ")[0] for each in problems(section)] == [place]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.1", "example.org", "localhost.example.org", ""])

@@ -12,7 +12,6 @@ from backend_plugin.core.errors import InvalidSettings, InvalidTask
 from backend_plugin.core.names import PLACE, PLACE_OF
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.scheduling import companions
-from kfpytorch_common import labels
 
 FIVE = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 4}}
 SINGLE = {"workerReplicas": {"replicas": 0}, "masterReplicas": {"replicas": 1}}
@@ -21,7 +20,6 @@ ELASTIC = {
     "elasticConfig": {"minReplicas": 2, "maxReplicas": 4, "nprocPerNode": 1},
 }
 BACKEND = {"scheduler": "coscheduling", "pod-groups-by": "backend"}
-NOT_HERE = "is not a gang scheduler that a job can use on this platform; leave it out, or write"
 OPERATOR = {"scheduler": "coscheduling", "pod-groups-by": "operator"}
 CONTAINERS = [{"name": "default", "image": "unused"}]
 
@@ -43,114 +41,53 @@ def refused(*said: Any, **more: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("said", "problems"),
+    ("said", "places"),
     [
-        (
-            {"scheduler": "volcanoe"},
-            ['scheduler="volcanoe": is not a gang scheduler that this backend supports; write one of auto, '],
-        ),
-        (
-            {"scheduler": "in-tree"},
-            ['scheduler="in-tree": does not support PyTorchJobs: since Kubernetes 1.36 a pod'],
-        ),
+        ({"scheduler": "volcanoe"}, ['scheduler="volcanoe"']),
+        ({"scheduler": "in-tree"}, ['scheduler="in-tree"']),
         (
             {"scheduler": "auto", "pod-groups-by": "backend", "scheduler-name": "a"},
-            [
-                'scheduler-name="a": is not supported by auto, which detects it',
-                'pod-groups-by="backend": is not supported',
-            ],
+            ['scheduler-name="a"', 'pod-groups-by="backend"'],
         ),
-        (
-            {"pod-groups-by": "backend"},
-            ['pod-groups-by="backend": is not supported without a scheduler; name the scheduler'],
-        ),
-        (
-            {"queue": "a", "schedule-timeout": "1s"},
-            ['queue="a": is not supported without a scheduler; leave', 'schedule-timeout="0:00:01": is not'],
-        ),
-        (
-            {"scheduler": "coscheduling"},
-            ['pod-groups-by="": does not define what creates the groups of coscheduling; write operator if'],
-        ),
-        (
-            {**BACKEND, "pod-groups-by": "x"},
-            ['pod-groups-by="x": does not define what creates the groups of coscheduling; write operator if'],
-        ),
-        ({**BACKEND, "queue": "a"}, ['queue="a": is not supported by coscheduling; leave it out']),
-        (
-            {**BACKEND, "schedule-timeout": "1500ms"},
-            ['schedule-timeout="0:00:01.500000": is not a whole number of seconds; write 30s'],
-        ),
-        (
-            {"scheduler": "kueue", "pod-groups-by": "backend"},
-            ['pod-groups-by="backend": is not supported by kueue; leave it out'],
-        ),
+        ({"pod-groups-by": "backend"}, ['pod-groups-by="backend"']),
+        ({"queue": "a", "schedule-timeout": "1s"}, ['queue="a"', 'schedule-timeout="0:00:01"']),
+        ({"scheduler": "coscheduling"}, ['pod-groups-by=""']),
+        ({**BACKEND, "pod-groups-by": "x"}, ['pod-groups-by="x"']),
+        ({**BACKEND, "queue": "a"}, ['queue="a"']),
+        ({**BACKEND, "schedule-timeout": "1500ms"}, ['schedule-timeout="0:00:01.500000"']),
+        ({"scheduler": "kueue", "pod-groups-by": "backend"}, ['pod-groups-by="backend"']),
         (
             {"scheduler": "kueue", "scheduler-name": "a", "schedule-timeout": "1s"},
-            [
-                'schedule-timeout="0:00:01": is not supported by kueue',
-                'scheduler-name="a": is not supported by kueue',
-            ],
+            ['schedule-timeout="0:00:01"', 'scheduler-name="a"'],
         ),
-        ({"scheduler": "kai", "queue": "a b"}, ['queue="a b": is not the name of a queue; write at most 63']),
-        (
-            {**BACKEND, "scheduler-name": "A"},
-            ['scheduler-name="A": is not the name of a scheduler; write lower-case'],
-        ),
-        (
-            {**BACKEND, "schedule-timeot": "1s"},
-            ["schedule-timeot='1s': is not a setting; did you mean schedule-timeout?"],
-        ),
+        ({"scheduler": "kai", "queue": "a b"}, ['queue="a b"']),
+        ({**BACKEND, "scheduler-name": "A"}, ['scheduler-name="A"']),
+        ({**BACKEND, "schedule-timeot": "1s"}, ["schedule-timeot='1s'"]),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused(said: Any, problems: list[str]) -> None:
+def test_settings_that_cannot_be_meant_are_refused(said: Any, places: list[str]) -> None:
     with pytest.raises(InvalidSettings) as caught:
         settings.read({"kfpytorch": {"gang": said}})
-    told = [str(problem).removeprefix("kfpytorch.gang.") for problem in caught.value.problems]
-    assert len(told) == len(problems)
-    for line, begin in zip(told, problems, strict=True):
-        assert line.startswith(begin)
+    found = [str(problem).partition(": ")[0] for problem in caught.value.problems]
+    assert found == [f"kfpytorch.gang.{place}" for place in places]
 
 
 @pytest.mark.parametrize(
-    ("ganging", "said", "problem"),
+    ("ganging", "said", "place"),
     [
-        (
-            {},
-            {"scheduler": "volcano"},
-            f'scheduler="volcano": {NOT_HERE} none',
-        ),
-        (
-            BACKEND,
-            {"scheduler": "kai"},
-            f'scheduler="kai": {NOT_HERE} coscheduling or none',
-        ),
+        ({}, {"scheduler": "volcano"}, 'scheduler="volcano"'),
+        (BACKEND, {"scheduler": "kai"}, 'scheduler="kai"'),
         # This operator creates a pod group for each job.
-        (
-            OPERATOR,
-            {"scheduler": "none"},
-            f'scheduler="none": {NOT_HERE} coscheduling',
-        ),
-        (BACKEND, {"queue": "a"}, 'queue="a": is not supported by coscheduling; leave it out'),
-        (
-            {"scheduler": "kai"},
-            {"queue": "a b"},
-            f'queue="a b": is not the name of a queue; write {labels.VALUE}',
-        ),
-        (
-            {"scheduler": "kueue", "queue": "a"},
-            {"minMember": 3},
-            "minMember=3: is not supported by kueue; leave it out",
-        ),
-        (
-            {"scheduler": "kueue"},
-            {},
-            'queue="": is required by kueue, and this platform has no default; write Gang(queue=...)',
-        ),
+        (OPERATOR, {"scheduler": "none"}, 'scheduler="none"'),
+        (BACKEND, {"queue": "a"}, 'queue="a"'),
+        ({"scheduler": "kai"}, {"queue": "a b"}, 'queue="a b"'),
+        ({"scheduler": "kueue", "queue": "a"}, {"minMember": 3}, "minMember=3"),
+        ({"scheduler": "kueue"}, {}, 'queue=""'),
     ],
 )
-def test_what_the_platform_has_not_is_refused(ganging: Any, said: Any, problem: str) -> None:
-    assert refused(ganging, gang=said) == [f"custom.kfpytorch.gang.{problem}"]
+def test_what_the_platform_has_not_is_refused(ganging: Any, said: Any, place: str) -> None:
+    (problem,) = refused(ganging, gang=said)
+    assert problem.partition(": ")[0] == f"custom.kfpytorch.gang.{place}"
 
 
 def test_the_same_as_without_gangs_where_there_is_nobody_to_see_to_them() -> None:

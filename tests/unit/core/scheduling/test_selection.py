@@ -217,77 +217,63 @@ def test_one_replica_waits_to_be_let_go_and_is_no_gang() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ganging", "found", "begins"),
+    ("ganging", "found", "place"),
     [
         (
             {"scheduler": "coscheduling", "pod-groups-by": "backend"},
             has(*GROUPS, operator_scheduler="volcano"),
-            'pod-groups-by="backend": cannot be used on this cluster: the training-operator runs with '
-            "--gang-scheduler-name=volcano, and overwrites the groups of this server; write auto",
+            'pod-groups-by="backend"',
         ),
-        (
-            {"scheduler": "volcano", "pod-groups-by": "operator"},
-            has(*GROUPS),
-            'pod-groups-by="operator": cannot be used on this cluster: the training-operator runs without',
-        ),
+        ({"scheduler": "volcano", "pod-groups-by": "operator"}, has(*GROUPS), 'pod-groups-by="operator"'),
         (
             {"scheduler": "volcano", "pod-groups-by": "operator"},
             has(*GROUPS, operator_scheduler="scheduler-plugins-scheduler"),
-            'pod-groups-by="operator": cannot be used on this cluster: the training-operator runs with '
-            "--gang-scheduler-name=scheduler-plugins-scheduler, and creates other groups",
+            'pod-groups-by="operator"',
         ),
         (
             {"scheduler": "coscheduling", "pod-groups-by": "operator"},
             has(*GROUPS, operator_scheduler="volcano"),
-            'pod-groups-by="operator": cannot be used on this cluster: the training-operator runs with',
+            'pod-groups-by="operator"',
         ),
         (
             {"scheduler": "coscheduling", "pod-groups-by": "operator"},
             has(operator_scheduler="scheduler-plugins-scheduler"),
-            'pod-groups-by="operator": cannot be used on this cluster: the cluster has no scheduling.x-k8s',
+            'pod-groups-by="operator"',
         ),
         (
             {"scheduler": "volcano", "pod-groups-by": "backend"},
             has("scheduling.x-k8s.io"),
-            'pod-groups-by="backend": cannot be used on this cluster: the cluster has no scheduling.volcano',
+            'pod-groups-by="backend"',
         ),
-        (
-            {"scheduler": "kai"},
-            has(),
-            'scheduler="kai": cannot be used on this cluster: the cluster has no scheduling.run.ai',
-        ),
+        ({"scheduler": "kai"}, has(), 'scheduler="kai"'),
         (
             {"scheduler": "kueue", "queue": "a"},
             has("kueue.x-k8s.io", suspends_jobs=False),
-            'scheduler="kueue": cannot be used on this cluster: Kueue does not manage PyTorchJobs',
+            'scheduler="kueue"',
         ),
-        (
-            {"scheduler": "kai", "local-queue": "a"},
-            has("scheduling.run.ai"),
-            'local-queue="a": cannot be used on this cluster: the cluster has no kueue.x-k8s.io',
-        ),
+        ({"scheduler": "kai", "local-queue": "a"}, has("scheduling.run.ai"), 'local-queue="a"'),
         (
             {"scheduler": "kueue", "queue": "team-b"},
             has("kueue.x-k8s.io", queues={"kueue": ("team-a",)}),
-            'queue="team-b": is not a queue of kueue for this namespace; write team-a',
+            'queue="team-b"',
         ),
         (
             {"scheduler": "volcano", "pod-groups-by": "backend", "queue": "a"},
             has("scheduling.volcano.sh", queues={"volcano": ()}),
-            'queue="a": is not a queue of volcano for this namespace; create a queue of volcano',
+            'queue="a"',
         ),
         (
             {"scheduler": "kai", "queue": "q", "local-queue": "x"},
             has("scheduling.run.ai", "kueue.x-k8s.io", queues={"kai": ("q",), "kueue": ("team-a", "b")}),
-            'local-queue="x": is not a queue of kueue for this namespace; write b or team-a',
+            'local-queue="x"',
         ),
     ],
 )
 def test_what_a_cluster_shows_to_be_impossible_is_refused(
-    ganging: Any, found: Capabilities, begins: str
+    ganging: Any, found: Capabilities, place: str
 ) -> None:
     (problem,) = refused(ganging, found)
-    assert problem.startswith(f"kfpytorch.gang.{begins}")
+    assert problem.partition(": ")[0] == f"kfpytorch.gang.{place}"
     # The same settings are valid if the capabilities are unknown.
     planned(ganging)
 
@@ -421,47 +407,27 @@ def test_the_gangs_of_kubernetes_itself_are_refused_with_the_version(found: Capa
 
 
 @pytest.mark.parametrize(
-    ("said", "problems"),
+    ("said", "places"),
     [
-        (
-            {"by-namespace": {"a": {"scheduler": "volcano"}}},
-            ['by-namespace.a.pod-groups-by="": does not define what creates the groups of volcano'],
-        ),
+        ({"by-namespace": {"a": {"scheduler": "volcano"}}}, ['by-namespace.a.pod-groups-by=""']),
         (
             {"scheduler": "kai", "queue": "a b", "by-namespace": {"a": {"schedule-timeout": "1s"}}},
-            [
-                'queue="a b": is not the name',
-                'by-namespace.a.schedule-timeout="0:00:01": is not supported by kai',
-            ],
+            ['queue="a b"', 'by-namespace.a.schedule-timeout="0:00:01"'],
         ),
-        ({"by-project": {"a": {"scheduler": "kai"}}}, ['by-project="a": is not a project with its domain']),
-        (
-            {"allowed-schedulers": {"auto": {}}},
-            ['allowed-schedulers="auto": is not a gang scheduler; leave it out'],
-        ),
-        (
-            {"allowed-schedulers": {"kai": {"scheduler": "x"}}},
-            ["allowed-schedulers.kai.scheduler='x': is not a setting"],
-        ),
-        ({"allowed-schedulers": "kai"}, ["allowed-schedulers='kai': is not a section"]),
-        ({"local-queue": "a"}, ['local-queue="a": is not supported without a scheduler']),
-        (
-            {"scheduler": "kueue", "local-queue": "a"},
-            ['local-queue="a": is not supported by kueue alone; write queue'],
-        ),
-        (
-            {"scheduler": "yunikorn", "local-queue": "a"},
-            ['local-queue="a": is not supported by yunikorn: it has its own queues, and makes no'],
-        ),
+        ({"by-project": {"a": {"scheduler": "kai"}}}, ['by-project="a"']),
+        ({"allowed-schedulers": {"auto": {}}}, ['allowed-schedulers="auto"']),
+        ({"allowed-schedulers": {"kai": {"scheduler": "x"}}}, ["allowed-schedulers.kai.scheduler='x'"]),
+        ({"allowed-schedulers": "kai"}, ["allowed-schedulers='kai'"]),
+        ({"local-queue": "a"}, ['local-queue="a"']),
+        ({"scheduler": "kueue", "local-queue": "a"}, ['local-queue="a"']),
+        ({"scheduler": "yunikorn", "local-queue": "a"}, ['local-queue="a"']),
     ],
 )
-def test_what_parts_cannot_mean_is_refused_where_it_stands(said: Any, problems: list[str]) -> None:
+def test_what_parts_cannot_mean_is_refused_where_it_stands(said: Any, places: list[str]) -> None:
     with pytest.raises(InvalidSettings) as caught:
         settings.read({"kfpytorch": {"gang": said}})
-    told = [str(problem).removeprefix("kfpytorch.gang.") for problem in caught.value.problems]
-    assert len(told) == len(problems), told
-    for line, begin in zip(told, problems, strict=True):
-        assert line.startswith(begin)
+    found = [str(problem).partition(": ")[0] for problem in caught.value.problems]
+    assert found == [f"kfpytorch.gang.{place}" for place in places]
 
 
 def test_groups_are_made_where_any_job_may_have_one_and_a_cluster_is_looked_at_where_any_may_be_a_gang() -> (
