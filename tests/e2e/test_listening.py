@@ -25,9 +25,8 @@ def sockets(ran: Ran) -> tuple[list[str], list[str]]:
         ("replicas", {}),
         ("replicas", {"FLYTE_KFPYTORCH_LOCAL": "inline"}),
         ("elastic", {"FLYTE_KFPYTORCH_FORK": "0"}),
-        ("forked", {}),
     ],
-    ids=["replicas", "inline", "fresh interpreters", "start method fork"],
+    ids=["replicas", "inline", "fresh interpreters"],
 )
 def test_no_process_of_a_run_listens_outside_of_loopback(
     pyflyte: Pyflyte, task: str, env: dict[str, str]

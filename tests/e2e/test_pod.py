@@ -111,9 +111,8 @@ def codes(pods: Sequence[Pod]) -> list[int]:
     return [pod.process.returncode for pod in pods]
 
 
-@pytest.mark.parametrize("task", ["elastic", "elastic_auto"])
-def test_rank_0_writes_the_outputs_and_the_other_pod_nothing(pyflyte: Pyflyte, task: str) -> None:
-    pods = start(pyflyte, task, "well")
+def test_rank_0_writes_the_outputs_and_the_other_pod_nothing(pyflyte: Pyflyte) -> None:
+    pods = start(pyflyte, "elastic_auto", "well")
     logs = [pod.wait() for pod in pods]
 
     assert codes(pods) == [0, 0]

@@ -22,8 +22,8 @@ WAYS = {
 }
 NO_PROGRAMS = {"driver", "ranks"}
 NAMES = [*sorted({path.stem for path in PROGRAMS.glob("*.py")} - NO_PROGRAMS), "packaged.flow"]
-# `make test` runs these programs, and `make soak` runs all.
-QUICK = ("data_loader", "packaged.flow", "randomness")
+# `make test` runs this program, and `make soak` runs all.
+QUICK = ("packaged.flow",)
 GIVEN = {"PROGRAM_GIVEN": "given", "_FSEC_TEAM_TOKEN": "hush", "FLYTE_KFPYTORCH_LOCAL": "replicas"}
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]

@@ -55,11 +55,6 @@ def elastic() -> list[list[str]]:
     return meet()
 
 
-@task(task_config=Elastic(nproc_per_node=2, start_method="fork"))
-def forked() -> list[list[str]]:
-    return meet()
-
-
 @task(task_config=TWO_NODES)
 def attacked(planted: str) -> list[list[str]]:
     """Store `planted` in every store of the first generation, then have the agents meet again."""
