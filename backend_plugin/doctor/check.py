@@ -3,6 +3,7 @@
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from backend_plugin.doctor.facts import Facts, Subject
 
@@ -32,6 +33,10 @@ class Violation:
     """True if the check could not observe this."""
 
 
+Judge: TypeAlias = Callable[[Facts], Iterable[Violation]]
+"""Yields the violations in the facts."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """A test of the facts."""
@@ -41,9 +46,24 @@ class Check:
     level: Severity
     proves: str
     """The condition that holds if the check yields no violation."""
-    judge: Callable[[Facts], Iterable[Violation]]
+    judge: Judge
     needs: tuple[Subject, ...] = ()
     """The subjects that must have been observed."""
+
+
+class CheckList(list[Check]):
+    """The checks of a module, in the order of their definition."""
+
+    def add(
+        self, check_id: str, proves: str, *needs: Subject, level: Severity = Severity.ERROR
+    ) -> Callable[[Judge], Judge]:
+        """Add the decorated function as a check; the arguments are the fields of `Check`."""
+
+        def append(judge: Judge) -> Judge:
+            self.append(Check(id=check_id, level=level, proves=proves, judge=judge, needs=needs))
+            return judge
+
+        return append
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The table of all checks, in the order of reports. Add a new check to the table of its module."""
+"""The table of all checks, in the order of reports. A decorator adds a check to the list of its module."""
 
 from typing import Final
 
@@ -20,7 +20,6 @@ from backend_plugin.doctor.checks import (
 )
 from backend_plugin.doctor.operators import table as operators
 
-UNREACHABLE: Final = api_server.UNREACHABLE
 CHECKS: Final[tuple[Check, ...]] = (
     *api_server.CHECKS,
     *operators.CHECKS,

@@ -6,7 +6,7 @@ from typing import Final
 from backend_plugin.doctor import deployments, rbac_commands
 from backend_plugin.doctor.check import Check, Finding, Severity
 from backend_plugin.doctor.facts import DryRunReply, Facts, ReadFailure, Subject
-from backend_plugin.doctor.registry import CHECKS, UNREACHABLE
+from backend_plugin.doctor.registry import CHECKS
 
 _NO_REPLY: Final = DryRunReply()
 NOT_READABLE: Final = "not-readable"
@@ -43,7 +43,7 @@ def list_skipped_checks(facts: Facts, checks: Sequence[Check] = CHECKS) -> Seque
 
 def _select_checks(facts: Facts, checks: Sequence[Check]) -> Sequence[Check]:
     if facts.unreachable:
-        return [check for check in checks if check.id == UNREACHABLE.id]
+        return [check for check in checks if check.id == "api-unreachable"]
     missing = {*facts.unseen, *_list_unobservable(facts)}
     return [check for check in checks if not missing & {*check.needs}]
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_text
-from backend_plugin.doctor.check import Check, Severity, Violation
+from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
@@ -14,7 +14,10 @@ _OLDEST: Final = (1, 27)
 """The first version in which `fieldValidation=Strict`, which rejects unknown fields, is stable."""
 _APART: Final = timedelta(seconds=30)
 
+CHECKS: Final = CheckList()
 
+
+@CHECKS.add("api-unreachable", "the API server answers")
 def _check_api_unreachable(facts: Facts) -> Iterator[Violation]:
     if facts.unreachable:
         yield Violation(
@@ -24,6 +27,7 @@ def _check_api_unreachable(facts: Facts) -> Iterator[Violation]:
         )
 
 
+@CHECKS.add("api-version", "the API server is 1.27 or newer", level=Severity.WARNING)
 def _check_api_version(facts: Facts) -> Iterator[Violation]:
     found = _VERSION.match(facts.version)
     if found and (int(found[1]), int(found[2])) < _OLDEST:
@@ -33,6 +37,11 @@ def _check_api_version(facts: Facts) -> Iterator[Violation]:
         )
 
 
+@CHECKS.add(
+    "clock-skew",
+    "the clock of the cluster and the local clock differ by at most 30 s",
+    level=Severity.WARNING,
+)
 def _check_clock_skew(facts: Facts) -> Iterator[Violation]:
     if abs(facts.ahead) > _APART:
         way = "ahead of" if facts.ahead > timedelta(0) else "behind"
@@ -42,6 +51,7 @@ def _check_clock_skew(facts: Facts) -> Iterator[Violation]:
         )
 
 
+@CHECKS.add("namespace-missing", "the namespace exists", Subject.NAMESPACE)
 def _check_namespace_missing(facts: Facts) -> Iterator[Violation]:
     if not facts.get_objects(Subject.NAMESPACE):
         yield Violation(
@@ -50,6 +60,7 @@ def _check_namespace_missing(facts: Facts) -> Iterator[Violation]:
         )
 
 
+@CHECKS.add("namespace-terminating", "the namespace is not being deleted", Subject.NAMESPACE)
 def _check_namespace_terminating(facts: Facts) -> Iterator[Violation]:
     for each in facts.get_objects(Subject.NAMESPACE):
         if get_text(get_mapping(each, "metadata"), "deletionTimestamp"):
@@ -57,40 +68,3 @@ def _check_namespace_terminating(facts: Facts) -> Iterator[Violation]:
                 sentence=f"the namespace {facts.namespace} is being deleted, and accepts no new objects",
                 remedy=f"kubectl get namespace {facts.namespace} -o jsonpath='{{.status.conditions}}'",
             )
-
-
-UNREACHABLE: Final = Check(
-    id="api-unreachable",
-    level=Severity.ERROR,
-    proves="the API server answers",
-    judge=_check_api_unreachable,
-)
-CHECKS: Final = (
-    UNREACHABLE,
-    Check(
-        id="api-version",
-        level=Severity.WARNING,
-        proves="the API server is 1.27 or newer",
-        judge=_check_api_version,
-    ),
-    Check(
-        id="clock-skew",
-        level=Severity.WARNING,
-        proves="the clock of the cluster and the local clock differ by at most 30 s",
-        judge=_check_clock_skew,
-    ),
-    Check(
-        id="namespace-missing",
-        level=Severity.ERROR,
-        proves="the namespace exists",
-        judge=_check_namespace_missing,
-        needs=(Subject.NAMESPACE,),
-    ),
-    Check(
-        id="namespace-terminating",
-        level=Severity.ERROR,
-        proves="the namespace is not being deleted",
-        judge=_check_namespace_terminating,
-        needs=(Subject.NAMESPACE,),
-    ),
-)

@@ -4,10 +4,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from backend_plugin.doctor import deployments, rbac_commands
-from backend_plugin.doctor.check import Check, Severity, Violation
+from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 
+CHECKS: Final = CheckList()
 
+
+@CHECKS.add(
+    "connector-rbac",
+    "the service account of the connector has the required permissions",
+    Subject.DEPLOYMENTS,
+    Subject.RIGHTS,
+)
 def _check_connector_rbac(facts: Facts) -> Iterator[Violation]:
     for each in facts.lacking:
         uses = ", ".join(f"{verb} {rule.resource}" for rule in each.rules for verb in rule.verbs)
@@ -18,6 +26,12 @@ def _check_connector_rbac(facts: Facts) -> Iterator[Violation]:
         )
 
 
+@CHECKS.add(
+    "connector-version-mismatch",
+    "the connector and this command have the same version",
+    Subject.DEPLOYMENTS,
+    level=Severity.WARNING,
+)
 def _check_connector_version_mismatch(facts: Facts) -> Iterator[Violation]:
     for each in deployments.list_connectors(facts):
         version = deployments.get_release(each)
@@ -28,21 +42,3 @@ def _check_connector_version_mismatch(facts: Facts) -> Iterator[Violation]:
                 remedy=f"install flytekitplugins-kfpytorch {version} from its repository, "
                 "or upgrade the connector",
             )
-
-
-CHECKS: Final = (
-    Check(
-        id="connector-rbac",
-        level=Severity.ERROR,
-        proves="the service account of the connector has the required permissions",
-        judge=_check_connector_rbac,
-        needs=(Subject.DEPLOYMENTS, Subject.RIGHTS),
-    ),
-    Check(
-        id="connector-version-mismatch",
-        level=Severity.WARNING,
-        proves="the connector and this command have the same version",
-        judge=_check_connector_version_mismatch,
-        needs=(Subject.DEPLOYMENTS,),
-    ),
-)

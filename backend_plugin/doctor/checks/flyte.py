@@ -8,7 +8,7 @@ from backend_plugin.core.names import TASK_TYPE
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor import deployments
-from backend_plugin.doctor.check import Check, Severity, Violation
+from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 
 _PLUGINS: Final = ("connector-service", "agent-service")
@@ -62,6 +62,11 @@ def get_template_name(facts: Facts) -> str:
     return get_text(_get_config_section(facts, "plugins", "k8s"), "default-pod-template-name")
 
 
+CHECKS: Final = CheckList()
+_CONFIGURED: Final = (Subject.FLYTE_CONFIG,)
+
+
+@CHECKS.add("flyte-route", f"Flyte sends tasks of type {TASK_TYPE} to connectors", *_CONFIGURED)
 def _check_flyte_route(facts: Facts) -> Iterator[Violation]:
     if not _has_flyte_config(facts):
         return
@@ -93,6 +98,7 @@ def _iter_connectors(facts: Facts) -> Iterator[tuple[str, Manifest]]:
                 yield f"plugins.{plugin}.{key}.{name}", get_mapping(said, key, name)
 
 
+@CHECKS.add("flyte-connector", "Flyte has the endpoint of the connector", *_CONFIGURED)
 def _check_flyte_connector(facts: Facts) -> Iterator[Violation]:
     if (
         _has_flyte_config(facts)
@@ -107,6 +113,7 @@ def _check_flyte_connector(facts: Facts) -> Iterator[Violation]:
         )
 
 
+@CHECKS.add("flyte-timeouts", "Flyte uses the configured timeouts", *_CONFIGURED, level=Severity.WARNING)
 def _check_flyte_timeouts(facts: Facts) -> Iterator[Violation]:
     for path, said in _iter_connectors(facts):
         for method in get_mapping(said, "timeouts"):
@@ -117,6 +124,9 @@ def _check_flyte_timeouts(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add(
+    "flyte-names", "Flyte finds connectors by their configured names", *_CONFIGURED, level=Severity.WARNING
+)
 def _check_flyte_names(facts: Facts) -> Iterator[Violation]:
     for path, _ in _iter_connectors(facts):
         name = path.rpartition(".")[2]
@@ -128,6 +138,12 @@ def _check_flyte_names(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add(
+    "flyte-retries",
+    "Flyte waits for a connector that is unavailable for a moment",
+    *_CONFIGURED,
+    level=Severity.WARNING,
+)
 def _check_flyte_retries(facts: Facts) -> Iterator[Violation]:
     for path, said in _iter_connectors(facts):
         config = get_text(said, "defaultServiceConfig")
@@ -145,6 +161,7 @@ def _check_flyte_retries(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add("flyte-timeout", "Flyte has a timeout for each call", *_CONFIGURED, level=Severity.WARNING)
 def _check_flyte_timeout(facts: Facts) -> Iterator[Violation]:
     for path, said in _iter_connectors(facts):
         if not get_text(said, "defaultTimeout"):
@@ -154,6 +171,12 @@ def _check_flyte_timeout(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add(
+    "connector-service",
+    "the Service in the configuration of Flyte exists",
+    Subject.FLYTE_CONFIG,
+    Subject.SERVICES,
+)
 def _check_connector_service(facts: Facts) -> Iterator[Violation]:
     for path, said in _iter_connectors(facts):
         found = _ENDPOINT.fullmatch(get_text(said, "endpoint"))
@@ -174,6 +197,13 @@ def _check_connector_service(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add(
+    "connector-down",
+    "a pod is ready behind that Service",
+    Subject.FLYTE_CONFIG,
+    Subject.SERVICES,
+    Subject.ENDPOINTS,
+)
 def _check_connector_down(facts: Facts) -> Iterator[Violation]:
     for path, said in _iter_connectors(facts):
         found = _ENDPOINT.fullmatch(get_text(said, "endpoint"))
@@ -202,6 +232,11 @@ def _has_ready_pod(facts: Facts, service: str) -> bool:
     )
 
 
+@CHECKS.add(
+    "connector-unreachable",
+    f"the connector of --connector answers, and serves tasks of type {TASK_TYPE}",
+    Subject.CONNECTOR,
+)
 def _check_connector_unreachable(facts: Facts) -> Iterator[Violation]:
     if facts.connector is not None and facts.connector.trouble:
         yield Violation(
@@ -210,6 +245,7 @@ def _check_connector_unreachable(facts: Facts) -> Iterator[Violation]:
         )
 
 
+@CHECKS.add("flyte-outdated", "Flyte is 1.16.7 or newer", Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_flyte_outdated(facts: Facts) -> Iterator[Violation]:
     for each in deployments.list_propellers(facts):
         version = deployments.find_flyte_version(each)
@@ -222,6 +258,12 @@ def _check_flyte_outdated(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add(
+    "flyte-version",
+    "the image or a label of Flyte contains its version",
+    Subject.DEPLOYMENTS,
+    level=Severity.UNKNOWN,
+)
 def _check_flyte_version(facts: Facts) -> Iterator[Violation]:
     for each in deployments.list_propellers(facts):
         if deployments.find_flyte_version(each) is None:
@@ -241,85 +283,3 @@ def _format_chart(deployment: Manifest) -> str:
     release = release or get_text(get_mapping(metadata, "labels"), "app.kubernetes.io/instance")
     whole = deployments.has_program(deployment, "flyte-binary")
     return f"{release or 'flyte'} {'flyte-binary' if whole else 'flyte-core'}"
-
-
-_CONFIGURED: Final = (Subject.FLYTE_CONFIG,)
-CHECKS: Final = (
-    Check(
-        id="flyte-outdated",
-        level=Severity.WARNING,
-        proves="Flyte is 1.16.7 or newer",
-        judge=_check_flyte_outdated,
-        needs=(Subject.DEPLOYMENTS,),
-    ),
-    Check(
-        id="flyte-version",
-        level=Severity.UNKNOWN,
-        proves="the image or a label of Flyte contains its version",
-        judge=_check_flyte_version,
-        needs=(Subject.DEPLOYMENTS,),
-    ),
-    Check(
-        id="flyte-route",
-        level=Severity.ERROR,
-        proves=f"Flyte sends tasks of type {TASK_TYPE} to connectors",
-        judge=_check_flyte_route,
-        needs=_CONFIGURED,
-    ),
-    Check(
-        id="flyte-connector",
-        level=Severity.ERROR,
-        proves="Flyte has the endpoint of the connector",
-        judge=_check_flyte_connector,
-        needs=_CONFIGURED,
-    ),
-    Check(
-        id="flyte-timeouts",
-        level=Severity.WARNING,
-        proves="Flyte uses the configured timeouts",
-        judge=_check_flyte_timeouts,
-        needs=_CONFIGURED,
-    ),
-    Check(
-        id="flyte-names",
-        level=Severity.WARNING,
-        proves="Flyte finds connectors by their configured names",
-        judge=_check_flyte_names,
-        needs=_CONFIGURED,
-    ),
-    Check(
-        id="flyte-retries",
-        level=Severity.WARNING,
-        proves="Flyte waits for a connector that is unavailable for a moment",
-        judge=_check_flyte_retries,
-        needs=_CONFIGURED,
-    ),
-    Check(
-        id="flyte-timeout",
-        level=Severity.WARNING,
-        proves="Flyte has a timeout for each call",
-        judge=_check_flyte_timeout,
-        needs=_CONFIGURED,
-    ),
-    Check(
-        id="connector-service",
-        level=Severity.ERROR,
-        proves="the Service in the configuration of Flyte exists",
-        judge=_check_connector_service,
-        needs=(Subject.FLYTE_CONFIG, Subject.SERVICES),
-    ),
-    Check(
-        id="connector-down",
-        level=Severity.ERROR,
-        proves="a pod is ready behind that Service",
-        judge=_check_connector_down,
-        needs=(Subject.FLYTE_CONFIG, Subject.SERVICES, Subject.ENDPOINTS),
-    ),
-    Check(
-        id="connector-unreachable",
-        level=Severity.ERROR,
-        proves=f"the connector of --connector answers, and serves tasks of type {TASK_TYPE}",
-        judge=_check_connector_unreachable,
-        needs=(Subject.CONNECTOR,),
-    ),
-)

@@ -11,7 +11,7 @@ from backend_plugin.core.scheduling.operator_gangs import BACKEND, OPERATOR
 from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
-from backend_plugin.doctor.check import Check, Severity, Violation
+from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.checks import queues
 from backend_plugin.doctor.facts import Facts, Subject
 from backend_plugin.doctor.operators.table import list_operators
@@ -20,7 +20,14 @@ _DEFAULT: Final = "default-scheduler"
 _PROFILE: Final = re.compile(r"^[ \t-]{0,200}\"?schedulerName\"?:\s{0,200}\"?([\w.-]+)", re.MULTILINE)
 _FLAG: Final = operator_gangs.FLAG.removeprefix("--")
 
+CHECKS: Final = CheckList()
 
+
+@CHECKS.add(
+    "gang-crd-missing",
+    "the cluster has the kinds of the gang scheduler that the settings select",
+    Subject.GROUPS,
+)
 def _check_gang_crd_missing(facts: Facts) -> Iterator[Violation]:
     scheduler = facts.gang.scheduler
     group = _list_scheduler_apis().get(scheduler)
@@ -31,6 +38,9 @@ def _check_gang_crd_missing(facts: Facts) -> Iterator[Violation]:
         )
 
 
+@CHECKS.add(
+    "gang-unused", "the settings use the gang scheduler of the cluster", Subject.GROUPS, level=Severity.NOTE
+)
 def _check_gang_unused(facts: Facts) -> Iterator[Violation]:
     if facts.gang.scheduler == NONE and _select_alternative(facts) != NONE:
         yield Violation(
@@ -114,6 +124,13 @@ def _is_mounted(deployment: Manifest, config: Manifest) -> bool:
     ]
 
 
+@CHECKS.add(
+    "scheduler-missing",
+    "a scheduler serves the scheduler name of the pods",
+    Subject.DEPLOYMENTS,
+    Subject.SCHEDULER_CONFIG,
+    Subject.WAITING_FOR,
+)
 def _check_scheduler_missing(facts: Facts) -> Iterator[Violation]:
     known = get_served_schedulers(facts)
     for name in sorted(list_requested_schedulers(facts) - set(known)):
@@ -136,6 +153,12 @@ def _format_other_scheduler(name: str, known: Mapping[str, bool], facts: Facts) 
     return f"kfpytorch: {{gang: {{scheduler: {facts.gang.scheduler}, scheduler-name: {min(others)}}}}}"
 
 
+@CHECKS.add(
+    "scheduler-down",
+    "the scheduler of the pods has a ready pod",
+    Subject.DEPLOYMENTS,
+    Subject.SCHEDULER_CONFIG,
+)
 def _check_scheduler_down(facts: Facts) -> Iterator[Violation]:
     known = get_served_schedulers(facts)
     for name in sorted(list_requested_schedulers(facts)):
@@ -156,6 +179,11 @@ def is_grouped_by_operator(facts: Facts) -> bool:
     return any(flag not in ("", NONE) for _, flag in _list_operator_flags(facts))
 
 
+@CHECKS.add(
+    "pod-groups-not-created",
+    "the operator creates the groups that the settings require from it",
+    Subject.DEPLOYMENTS,
+)
 def _check_pod_groups_not_created(facts: Facts) -> Iterator[Violation]:
     gang, adapter = facts.gang, facts.gang.adapter
     for operator, flag in _list_operator_flags(facts):
@@ -178,6 +206,11 @@ def _check_pod_groups_not_created(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add(
+    "pod-groups-duplicate",
+    "the operator creates no groups unless the settings require it",
+    Subject.DEPLOYMENTS,
+)
 def _check_pod_groups_duplicate(facts: Facts) -> Iterator[Violation]:
     gang = facts.gang
     creator = f" with pod-groups-by {gang.pod_groups_by}" if gang.pod_groups_by else ""
@@ -191,6 +224,7 @@ def _check_pod_groups_duplicate(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add("gang-rejected", "the selected gang scheduler can be used on this cluster")
 def _check_gang_rejected(facts: Facts) -> Iterator[Violation]:
     """Report the capability problems of the plan, unless another check reports them with a better remedy."""
     if any(
@@ -201,55 +235,3 @@ def _check_gang_rejected(facts: Facts) -> Iterator[Violation]:
         return
     for each in facts.gang_problems:
         yield Violation(sentence=f"{each.field}: {each.value}: {each.message}", remedy=each.remedy)
-
-
-CHECKS: Final = (
-    Check(
-        id="gang-rejected",
-        level=Severity.ERROR,
-        proves="the selected gang scheduler can be used on this cluster",
-        judge=_check_gang_rejected,
-    ),
-    Check(
-        id="gang-crd-missing",
-        level=Severity.ERROR,
-        proves="the cluster has the kinds of the gang scheduler that the settings select",
-        judge=_check_gang_crd_missing,
-        needs=(Subject.GROUPS,),
-    ),
-    Check(
-        id="gang-unused",
-        level=Severity.NOTE,
-        proves="the settings use the gang scheduler of the cluster",
-        judge=_check_gang_unused,
-        needs=(Subject.GROUPS,),
-    ),
-    Check(
-        id="scheduler-missing",
-        level=Severity.ERROR,
-        proves="a scheduler serves the scheduler name of the pods",
-        judge=_check_scheduler_missing,
-        needs=(Subject.DEPLOYMENTS, Subject.SCHEDULER_CONFIG, Subject.WAITING_FOR),
-    ),
-    Check(
-        id="scheduler-down",
-        level=Severity.ERROR,
-        proves="the scheduler of the pods has a ready pod",
-        judge=_check_scheduler_down,
-        needs=(Subject.DEPLOYMENTS, Subject.SCHEDULER_CONFIG),
-    ),
-    Check(
-        id="pod-groups-not-created",
-        level=Severity.ERROR,
-        proves="the operator creates the groups that the settings require from it",
-        judge=_check_pod_groups_not_created,
-        needs=(Subject.DEPLOYMENTS,),
-    ),
-    Check(
-        id="pod-groups-duplicate",
-        level=Severity.ERROR,
-        proves="the operator creates no groups unless the settings require it",
-        judge=_check_pod_groups_duplicate,
-        needs=(Subject.DEPLOYMENTS,),
-    ),
-)

@@ -5,7 +5,7 @@ from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import JsonValue, Manifest
-from backend_plugin.doctor.check import Check, Severity, Violation
+from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.checks import flyte
 from backend_plugin.doctor.facts import DryRunReply, Facts, Subject
 
@@ -24,12 +24,16 @@ _DEFAULT: Final = "default-scheduler"
 _KEPT: Final = ("metadata.labels", "metadata.annotations", "spec")
 _MANY: Final = 5
 
+CHECKS: Final = CheckList()
 
+
+@CHECKS.add("task-rejected", "the task can be planned on this platform")
 def _check_task_rejected(facts: Facts) -> Iterator[Violation]:
     for each in facts.task.problems:
         yield Violation(sentence=f"{each.field}: {each.value}: {each.message}", remedy=each.remedy)
 
 
+@CHECKS.add("template-missing", "the PodTemplate that the settings name exists", Subject.TEMPLATES)
 def _check_template_missing(facts: Facts) -> Iterator[Violation]:
     """Report a missing default PodTemplate; a missing template of the task itself fails the plan."""
     name, place = facts.settings.default_pod_template_name, facts.settings.kfpytorch.pod_template_namespace
@@ -41,6 +45,13 @@ def _check_template_missing(facts: Facts) -> Iterator[Violation]:
         )
 
 
+@CHECKS.add(
+    "flyte-template-missing",
+    "the PodTemplate that Flyte's configuration names exists",
+    Subject.TEMPLATES,
+    Subject.FLYTE_CONFIG,
+    level=Severity.WARNING,
+)
 def _check_flyte_template_missing(facts: Facts) -> Iterator[Violation]:
     """Report a missing PodTemplate of Flyte's configuration, which FlytePropeller silently ignores.
 
@@ -77,6 +88,7 @@ def _is_template_missing(facts: Facts, name: str, place: str) -> bool:
     return bool(name) and not {(facts.namespace, name), (place, name)} & there
 
 
+@CHECKS.add("job-rejected", "the cluster accepts the job in a dry run", Subject.JOB_TRIAL, Subject.JOB_KINDS)
 def _check_job_rejected(facts: Facts) -> Iterator[Violation]:
     reply = facts.job_reply
     if reply.message and not _is_explained(reply, facts):
@@ -87,6 +99,7 @@ def _check_job_rejected(facts: Facts) -> Iterator[Violation]:
         )
 
 
+@CHECKS.add("pod-rejected", "the cluster accepts a pod of each role in a dry run", Subject.POD_TRIALS)
 def _check_pod_rejected(facts: Facts) -> Iterator[Violation]:
     for role, reply in facts.pod_replies.items():
         if reply.message and not _is_explained(reply, facts):
@@ -104,11 +117,15 @@ def _is_explained(reply: DryRunReply, facts: Facts) -> bool:
     )
 
 
+@CHECKS.add("job-changed", "the cluster stores the job unchanged", Subject.JOB_TRIAL, level=Severity.WARNING)
 def _check_job_changed(facts: Facts) -> Iterator[Violation]:
     if facts.task.job is not None and facts.job_reply.stored is not None:
         yield from _report_changes("job", _list_differences(facts.task.job, facts.job_reply.stored))
 
 
+@CHECKS.add(
+    "pod-changed", "the cluster stores the pods unchanged", Subject.POD_TRIALS, level=Severity.WARNING
+)
 def _check_pod_changed(facts: Facts) -> Iterator[Violation]:
     for role in facts.task.roles:
         stored = facts.pod_replies[role.name].stored if role.name in facts.pod_replies else None
@@ -200,55 +217,3 @@ def _is_equal(sent: JsonValue, stored: JsonValue) -> bool:
         return parse(str(sent)) == parse(str(stored))
     except InvalidQuantity:
         return False
-
-
-CHECKS: Final = (
-    Check(
-        id="task-rejected",
-        level=Severity.ERROR,
-        proves="the task can be planned on this platform",
-        judge=_check_task_rejected,
-    ),
-    Check(
-        id="template-missing",
-        level=Severity.ERROR,
-        proves="the PodTemplate that the settings name exists",
-        judge=_check_template_missing,
-        needs=(Subject.TEMPLATES,),
-    ),
-    Check(
-        id="flyte-template-missing",
-        level=Severity.WARNING,
-        proves="the PodTemplate that Flyte's configuration names exists",
-        judge=_check_flyte_template_missing,
-        needs=(Subject.TEMPLATES, Subject.FLYTE_CONFIG),
-    ),
-    Check(
-        id="job-rejected",
-        level=Severity.ERROR,
-        proves="the cluster accepts the job in a dry run",
-        judge=_check_job_rejected,
-        needs=(Subject.JOB_TRIAL, Subject.JOB_KINDS),
-    ),
-    Check(
-        id="pod-rejected",
-        level=Severity.ERROR,
-        proves="the cluster accepts a pod of each role in a dry run",
-        judge=_check_pod_rejected,
-        needs=(Subject.POD_TRIALS,),
-    ),
-    Check(
-        id="job-changed",
-        level=Severity.WARNING,
-        proves="the cluster stores the job unchanged",
-        judge=_check_job_changed,
-        needs=(Subject.JOB_TRIAL,),
-    ),
-    Check(
-        id="pod-changed",
-        level=Severity.WARNING,
-        proves="the cluster stores the pods unchanged",
-        judge=_check_pod_changed,
-        needs=(Subject.POD_TRIALS,),
-    ),
-)

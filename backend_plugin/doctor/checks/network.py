@@ -6,7 +6,7 @@ from typing import Final
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
-from backend_plugin.doctor.check import Check, Severity, Violation
+from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
 from backend_plugin.doctor.label_selectors import is_match
 
@@ -117,14 +117,36 @@ def _has_several_pods(facts: Facts) -> bool:
     return sum(role.count for role in facts.task.roles) > 1
 
 
+CHECKS: Final = CheckList()
+
+
+@CHECKS.add(
+    "network-ingress",
+    "NetworkPolicies allow connections to the rendezvous port of the replicas",
+    Subject.POLICIES,
+    Subject.ROLES,
+)
 def _check_network_ingress(facts: Facts) -> Iterator[Violation]:
     yield from _report_blocked(facts, _INGRESS, "from")
 
 
+@CHECKS.add(
+    "network-egress",
+    "NetworkPolicies allow connections from replica to replica",
+    Subject.POLICIES,
+    Subject.ROLES,
+)
 def _check_network_egress(facts: Facts) -> Iterator[Violation]:
     yield from _report_blocked(facts, _EGRESS, "to")
 
 
+@CHECKS.add(
+    "network-ports",
+    "replicas reach each other on every port",
+    Subject.POLICIES,
+    Subject.ROLES,
+    level=Severity.WARNING,
+)
 def _check_network_ports(facts: Facts) -> Iterator[Violation]:
     for role in facts.task.roles if _has_several_pods(facts) else ():
         policies = _list_policies(facts, role, _INGRESS)
@@ -144,6 +166,9 @@ def _check_network_ports(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add(
+    "network-dns", "NetworkPolicies allow the DNS queries of replicas", Subject.POLICIES, Subject.ROLES
+)
 def _check_network_dns(facts: Facts) -> Iterator[Violation]:
     for role in facts.task.roles if _has_several_pods(facts) else ():
         policies = _list_policies(facts, role, _EGRESS)
@@ -157,6 +182,13 @@ def _check_network_dns(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add(
+    "dns-not-ready",
+    "the DNS of the cluster exists and is ready",
+    Subject.DNS,
+    Subject.DNS_ENDPOINTS,
+    level=Severity.WARNING,
+)
 def _check_dns_not_ready(facts: Facts) -> Iterator[Violation]:
     if not facts.get_objects(Subject.DNS):
         yield Violation(
@@ -178,6 +210,7 @@ def _check_dns_not_ready(facts: Facts) -> Iterator[Violation]:
         )
 
 
+@CHECKS.add("hostname-length", "the host names of pods are not too long for Linux", Subject.ROLES)
 def _check_hostname_length(facts: Facts) -> Iterator[Violation]:
     for role in facts.task.roles:
         name, spec = deployments.get_name(role.pod), get_mapping(role.pod, "spec")
@@ -188,49 +221,3 @@ def _check_hostname_length(facts: Facts) -> Iterator[Violation]:
                 f"and the limit is {_LONGEST_HOSTNAME}: the pod would never start",
                 remedy="leave setHostnameAsFQDN out of the PodTemplate",
             )
-
-
-CHECKS: Final = (
-    Check(
-        id="network-ingress",
-        level=Severity.ERROR,
-        proves="NetworkPolicies allow connections to the rendezvous port of the replicas",
-        judge=_check_network_ingress,
-        needs=(Subject.POLICIES, Subject.ROLES),
-    ),
-    Check(
-        id="network-egress",
-        level=Severity.ERROR,
-        proves="NetworkPolicies allow connections from replica to replica",
-        judge=_check_network_egress,
-        needs=(Subject.POLICIES, Subject.ROLES),
-    ),
-    Check(
-        id="network-ports",
-        level=Severity.WARNING,
-        proves="replicas reach each other on every port",
-        judge=_check_network_ports,
-        needs=(Subject.POLICIES, Subject.ROLES),
-    ),
-    Check(
-        id="network-dns",
-        level=Severity.ERROR,
-        proves="NetworkPolicies allow the DNS queries of replicas",
-        judge=_check_network_dns,
-        needs=(Subject.POLICIES, Subject.ROLES),
-    ),
-    Check(
-        id="dns-not-ready",
-        level=Severity.WARNING,
-        proves="the DNS of the cluster exists and is ready",
-        judge=_check_dns_not_ready,
-        needs=(Subject.DNS, Subject.DNS_ENDPOINTS),
-    ),
-    Check(
-        id="hostname-length",
-        level=Severity.ERROR,
-        proves="the host names of pods are not too long for Linux",
-        judge=_check_hostname_length,
-        needs=(Subject.ROLES,),
-    ),
-)

@@ -9,7 +9,7 @@ from typing import Final
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
-from backend_plugin.doctor.check import Check, Severity, Violation
+from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
 from backend_plugin.embedded.node_affinity import Taint
 from backend_plugin.embedded.resources import ONE
@@ -107,6 +107,10 @@ def _iter_excluded_roles(
             yield role, claim, found[1]
 
 
+CHECKS: Final = CheckList()
+
+
+@CHECKS.add("no-ready-node", "a node is ready and accepts pods", Subject.NODES)
 def _check_no_ready_node(facts: Facts) -> Iterator[Violation]:
     if not _list_ready_nodes(facts):
         yield Violation(
@@ -124,6 +128,9 @@ def _format_uncordon_command(nodes: Sequence[Manifest]) -> str:
     return "kubectl describe nodes  # the conditions contain the reason why a node is not ready; or add nodes"
 
 
+@CHECKS.add(
+    "node-selector", "each role matches a node by selector and affinity", Subject.NODES, Subject.ROLES
+)
 def _check_node_selector(facts: Facts) -> Iterator[Violation]:
     for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.SELECTOR):
         labels = ", ".join(f"{key}={value}" for key, value in claim.wishes.selector.items()) or "its affinity"
@@ -144,6 +151,7 @@ def _format_label_remedy(claim: PodInfo, nodes: Sequence[NodeInfo]) -> str:
     return f"kubectl label node {nodes[0].name} --overwrite {said}  # or another node; or {change}"
 
 
+@CHECKS.add("node-taints", "each role tolerates the taints of a matching node", Subject.NODES, Subject.ROLES)
 def _check_node_taints(facts: Facts) -> Iterator[Violation]:
     for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.TAINT):
         by_node = [(each, _list_untolerated(claim, each)) for each in nodes]
@@ -207,6 +215,7 @@ def _list_missing_devices(claim: PodInfo, nodes: Sequence[NodeInfo]) -> list[str
     ]
 
 
+@CHECKS.add("device-missing", "a node has the devices that a role requests", Subject.NODES, Subject.ROLES)
 def _check_device_missing(facts: Facts) -> Iterator[Violation]:
     for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.NO_DEVICE):
         if not _list_mig_slices(nodes):
@@ -224,6 +233,9 @@ def _list_mig_slices(nodes: Sequence[NodeInfo]) -> list[str]:
     )
 
 
+@CHECKS.add(
+    "mig-profile", "tasks request whole GPUs only if nodes have whole GPUs", Subject.NODES, Subject.ROLES
+)
 def _check_mig_profile(facts: Facts) -> Iterator[Violation]:
     for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.NO_DEVICE):
         if slices := _list_mig_slices(nodes):
@@ -235,6 +247,7 @@ def _check_mig_profile(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add("replica-too-large", "each role fits on a node", Subject.NODES, Subject.ROLES)
 def _check_replica_too_large(facts: Facts) -> Iterator[Violation]:
     for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.SIZE):
         lacking = [
@@ -253,6 +266,7 @@ def _format_amount(name: str, amount: int) -> str:
     return f"{amount / ONE / 2**30:g}Gi" if name == "memory" else f"{amount / ONE:g}"
 
 
+@CHECKS.add("gang-too-large", "all replicas fit on the nodes together", Subject.NODES, Subject.ROLES)
 def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
     nodes = _list_ready_nodes(facts)
     fits_alone = nodes and all(
@@ -274,6 +288,7 @@ def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
         )
 
 
+@CHECKS.add("device-plugin", "every node with a GPU offers it", Subject.NODES)
 def _check_device_plugin(facts: Facts) -> Iterator[Violation]:
     name = facts.settings.gpu_resource_name
     without = [
@@ -294,6 +309,9 @@ def _is_label_set(labels: Manifest, label: str) -> bool:
     return get_text(labels, label) not in ("", "false")
 
 
+@CHECKS.add(
+    "gpu-unhealthy", "every GPU of a node is available to pods", Subject.NODES, level=Severity.WARNING
+)
 def _check_gpu_unhealthy(facts: Facts) -> Iterator[Violation]:
     name = facts.settings.gpu_resource_name
     for each in facts.get_objects(Subject.NODES):
@@ -305,70 +323,3 @@ def _check_gpu_unhealthy(facts: Facts) -> Iterator[Violation]:
                 sentence=f"{lost} GPUs of node {node.name} are unhealthy: {name}",
                 remedy=f"kubectl describe node {node.name}; kubectl drain {node.name} --ignore-daemonsets",
             )
-
-
-CHECKS: Final = (
-    Check(
-        id="no-ready-node",
-        level=Severity.ERROR,
-        proves="a node is ready and accepts pods",
-        judge=_check_no_ready_node,
-        needs=(Subject.NODES,),
-    ),
-    Check(
-        id="node-selector",
-        level=Severity.ERROR,
-        proves="each role matches a node by selector and affinity",
-        judge=_check_node_selector,
-        needs=(Subject.NODES, Subject.ROLES),
-    ),
-    Check(
-        id="node-taints",
-        level=Severity.ERROR,
-        proves="each role tolerates the taints of a matching node",
-        judge=_check_node_taints,
-        needs=(Subject.NODES, Subject.ROLES),
-    ),
-    Check(
-        id="device-missing",
-        level=Severity.ERROR,
-        proves="a node has the devices that a role requests",
-        judge=_check_device_missing,
-        needs=(Subject.NODES, Subject.ROLES),
-    ),
-    Check(
-        id="mig-profile",
-        level=Severity.ERROR,
-        proves="tasks request whole GPUs only if nodes have whole GPUs",
-        judge=_check_mig_profile,
-        needs=(Subject.NODES, Subject.ROLES),
-    ),
-    Check(
-        id="replica-too-large",
-        level=Severity.ERROR,
-        proves="each role fits on a node",
-        judge=_check_replica_too_large,
-        needs=(Subject.NODES, Subject.ROLES),
-    ),
-    Check(
-        id="gang-too-large",
-        level=Severity.ERROR,
-        proves="all replicas fit on the nodes together",
-        judge=_check_gang_too_large,
-        needs=(Subject.NODES, Subject.ROLES),
-    ),
-    Check(
-        id="device-plugin",
-        level=Severity.ERROR,
-        proves="every node with a GPU offers it",
-        judge=_check_device_plugin,
-        needs=(Subject.NODES,),
-    ),
-    Check(
-        id="gpu-unhealthy",
-        level=Severity.WARNING,
-        proves="every GPU of a node is available to pods",
-        judge=_check_gpu_unhealthy,
-        needs=(Subject.NODES,),
-    ),
-)

@@ -8,7 +8,7 @@ from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get
 from backend_plugin.core.scheduling.adapter import SchedulerResource
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
-from backend_plugin.doctor.check import Check, Severity, Violation
+from backend_plugin.doctor.check import CheckList, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 from backend_plugin.doctor.operators.table import get_operator
 
@@ -33,6 +33,10 @@ def _find_queue(facts: Facts) -> Manifest | None:
     return next((each for each in there if deployments.get_name(each) == _find_queue_name(facts)), None)
 
 
+CHECKS: Final = CheckList()
+
+
+@CHECKS.add("queue-missing", "the queue of the job exists", Subject.QUEUES)
 def check_queue_missing(facts: Facts) -> Iterator[Violation]:
     """Report a missing queue of the job."""
     name, queues = _find_queue_name(facts), _get_queues(facts)
@@ -55,6 +59,7 @@ def _find_parent_queue(facts: Facts) -> Manifest | None:
     return next((each for each in there if deployments.get_name(each) == name), None)
 
 
+@CHECKS.add("queue-closed", "the queue of the job accepts jobs", Subject.QUEUES, Subject.PARENT_QUEUES)
 def _check_queue_closed(facts: Facts) -> Iterator[Violation]:
     for each in filter(None, (_find_queue(facts), _find_parent_queue(facts))):
         state = get_text(get_mapping(each, "status"), "state")
@@ -83,6 +88,13 @@ def _get_inactive_reason(queue: Manifest) -> str:
     return ""
 
 
+@CHECKS.add(
+    "queue-too-small",
+    "the queue of the job has enough quota for the job",
+    Subject.QUEUES,
+    Subject.PARENT_QUEUES,
+    Subject.ROLES,
+)
 def _check_queue_too_small(facts: Facts) -> Iterator[Violation]:
     """Report requests above a queue's own maximum; a queue in a cohort may borrow, so Kueue decides then."""
     for each in filter(None, (_find_queue(facts), _find_parent_queue(facts))):
@@ -112,6 +124,13 @@ def _read_maximum(queue: Manifest) -> Mapping[str, Quantity]:
     return found
 
 
+@CHECKS.add(
+    "queue-uncovered",
+    "the ClusterQueue of the job covers the resources that the job requests",
+    Subject.QUEUES,
+    Subject.PARENT_QUEUES,
+    Subject.ROLES,
+)
 def _check_queue_uncovered(facts: Facts) -> Iterator[Violation]:
     queue = _find_parent_queue(facts)
     if queue is None:
@@ -131,6 +150,9 @@ def _get_list(said: object) -> list[object]:
     return list(said) if isinstance(said, list | tuple) else []
 
 
+@CHECKS.add(
+    "priority-class-missing", "the PriorityClasses of the job's pods exist", Subject.PRIORITIES, Subject.ROLES
+)
 def _check_priority_class_missing(facts: Facts) -> Iterator[Violation]:
     there = set(map(deployments.get_name, facts.get_objects(Subject.PRIORITIES)))
     wanted = {get_text(get_mapping(role.pod, "spec"), "priorityClassName") for role in facts.task.roles}
@@ -141,6 +163,12 @@ def _check_priority_class_missing(facts: Facts) -> Iterator[Violation]:
         )
 
 
+@CHECKS.add(
+    "workload-priority-class-missing",
+    "the WorkloadPriorityClass of the job exists",
+    Subject.JOB_PRIORITIES,
+    Subject.ROLES,
+)
 def _check_workload_priority_class_missing(facts: Facts) -> Iterator[Violation]:
     labels = get_mapping(facts.task.job or {}, "metadata", "labels")
     adapter = facts.gang.adapter
@@ -153,49 +181,3 @@ def _check_workload_priority_class_missing(facts: Facts) -> Iterator[Violation]:
             sentence=f"{adapter.title} has no {adapter.priorities.kind} {name}",
             remedy=f"echo '{manifest}' | kubectl apply -f -",
         )
-
-
-CHECKS: Final = (
-    Check(
-        id="queue-missing",
-        level=Severity.ERROR,
-        proves="the queue of the job exists",
-        judge=check_queue_missing,
-        needs=(Subject.QUEUES,),
-    ),
-    Check(
-        id="queue-closed",
-        level=Severity.ERROR,
-        proves="the queue of the job accepts jobs",
-        judge=_check_queue_closed,
-        needs=(Subject.QUEUES, Subject.PARENT_QUEUES),
-    ),
-    Check(
-        id="queue-too-small",
-        level=Severity.ERROR,
-        proves="the queue of the job has enough quota for the job",
-        judge=_check_queue_too_small,
-        needs=(Subject.QUEUES, Subject.PARENT_QUEUES, Subject.ROLES),
-    ),
-    Check(
-        id="queue-uncovered",
-        level=Severity.ERROR,
-        proves="the ClusterQueue of the job covers the resources that the job requests",
-        judge=_check_queue_uncovered,
-        needs=(Subject.QUEUES, Subject.PARENT_QUEUES, Subject.ROLES),
-    ),
-    Check(
-        id="priority-class-missing",
-        level=Severity.ERROR,
-        proves="the PriorityClasses of the job's pods exist",
-        judge=_check_priority_class_missing,
-        needs=(Subject.PRIORITIES, Subject.ROLES),
-    ),
-    Check(
-        id="workload-priority-class-missing",
-        level=Severity.ERROR,
-        proves="the WorkloadPriorityClass of the job exists",
-        judge=_check_workload_priority_class_missing,
-        needs=(Subject.JOB_PRIORITIES, Subject.ROLES),
-    ),
-)

@@ -7,7 +7,7 @@ from backend_plugin.core.quantity import InvalidQuantity, Quantity, add_quantiti
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
-from backend_plugin.doctor.check import Check, Severity, Violation
+from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage")
@@ -53,6 +53,15 @@ def _parse_amounts(said: Manifest) -> Mapping[str, Quantity]:
     return found
 
 
+CHECKS: Final = CheckList()
+
+
+@CHECKS.add(
+    "quota-too-small",
+    "the quotas of the namespace allow all replicas together",
+    Subject.QUOTAS,
+    Subject.ROLES,
+)
 def _check_quota_too_small(facts: Facts) -> Iterator[Violation]:
     asked = _compute_requested(facts)
     for quota, hard, _ in _iter_quotas(facts):
@@ -65,6 +74,13 @@ def _check_quota_too_small(facts: Facts) -> Iterator[Violation]:
                 )
 
 
+@CHECKS.add(
+    "quota-full",
+    "the quotas of the namespace have capacity for all replicas now",
+    Subject.QUOTAS,
+    Subject.ROLES,
+    level=Severity.WARNING,
+)
 def _check_quota_full(facts: Facts) -> Iterator[Violation]:
     asked = _compute_requested(facts)
     for quota, hard, used in _iter_quotas(facts):
@@ -85,6 +101,12 @@ def _format_raise_command(quota: Manifest, name: str, amount: Quantity) -> str:
     return f"kubectl patch resourcequota {where} -p '{patch}'"
 
 
+@CHECKS.add(
+    "limit-range",
+    "the LimitRanges of the namespace allow each container",
+    Subject.LIMIT_RANGES,
+    Subject.ROLES,
+)
 def _check_limit_range(facts: Facts) -> Iterator[Violation]:
     for ranges in facts.get_objects(Subject.LIMIT_RANGES):
         for limit in get_mappings(get_mapping(ranges, "spec"), "limits"):
@@ -121,28 +143,3 @@ def _check_containers(limit: Manifest, ranges: Manifest, facts: Facts) -> Iterat
                     remedy=f"kubectl edit limitrange {deployments.get_name(ranges)} -n "
                     f"{deployments.get_namespace(ranges)}  # or change Resources in the task",
                 )
-
-
-CHECKS: Final = (
-    Check(
-        id="quota-too-small",
-        level=Severity.ERROR,
-        proves="the quotas of the namespace allow all replicas together",
-        judge=_check_quota_too_small,
-        needs=(Subject.QUOTAS, Subject.ROLES),
-    ),
-    Check(
-        id="quota-full",
-        level=Severity.WARNING,
-        proves="the quotas of the namespace have capacity for all replicas now",
-        judge=_check_quota_full,
-        needs=(Subject.QUOTAS, Subject.ROLES),
-    ),
-    Check(
-        id="limit-range",
-        level=Severity.ERROR,
-        proves="the LimitRanges of the namespace allow each container",
-        judge=_check_limit_range,
-        needs=(Subject.LIMIT_RANGES, Subject.ROLES),
-    ),
-)

@@ -6,7 +6,7 @@ from typing import Final
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
-from backend_plugin.doctor.check import Check, Severity, Violation
+from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 
 _REMEDIES: Final = {
@@ -59,18 +59,32 @@ def _lower_first(kind: str) -> str:
     return kind[:1].lower() + kind[1:]
 
 
+CHECKS: Final = CheckList()
+
+
+@CHECKS.add("config-map-missing", "the ConfigMaps that pods name exist", Subject.CONFIG_MAPS, Subject.ROLES)
 def _check_config_map_missing(facts: Facts) -> Iterator[Violation]:
     yield from _report_missing(facts, "ConfigMap", Subject.CONFIG_MAPS)
 
 
+@CHECKS.add("secret-missing", "the Secrets that pods name exist", Subject.SECRETS, Subject.ROLES)
 def _check_secret_missing(facts: Facts) -> Iterator[Violation]:
     yield from _report_missing(facts, "Secret", Subject.SECRETS)
 
 
+@CHECKS.add(
+    "volume-claim-missing", "the PersistentVolumeClaims that pods name exist", Subject.CLAIMS, Subject.ROLES
+)
 def _check_volume_claim_missing(facts: Facts) -> Iterator[Violation]:
     yield from _report_missing(facts, "PersistentVolumeClaim", Subject.CLAIMS)
 
 
+@CHECKS.add(
+    "volume-unbound",
+    "the PersistentVolumeClaims that pods name have their volumes",
+    Subject.CLAIMS,
+    Subject.ROLES,
+)
 def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
     wanted = {
         each
@@ -85,6 +99,13 @@ def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add(
+    "volume-shared",
+    "several nodes can mount the volumes that several replicas mount",
+    Subject.CLAIMS,
+    Subject.ROLES,
+    level=Severity.WARNING,
+)
 def _check_volume_shared(facts: Facts) -> Iterator[Violation]:
     """Report a volume for one node that is used by replicas on possibly several nodes."""
     several = sum(role.count for role in facts.task.roles) > 1
@@ -102,42 +123,3 @@ def _check_volume_shared(facts: Facts) -> Iterator[Violation]:
                 "one node, but replicas of the job run on several nodes",
                 remedy="claim a volume with accessModes: [ReadWriteMany], or [ReadOnlyMany] for data",
             )
-
-
-CHECKS: Final = (
-    Check(
-        id="config-map-missing",
-        level=Severity.ERROR,
-        proves="the ConfigMaps that pods name exist",
-        judge=_check_config_map_missing,
-        needs=(Subject.CONFIG_MAPS, Subject.ROLES),
-    ),
-    Check(
-        id="secret-missing",
-        level=Severity.ERROR,
-        proves="the Secrets that pods name exist",
-        judge=_check_secret_missing,
-        needs=(Subject.SECRETS, Subject.ROLES),
-    ),
-    Check(
-        id="volume-claim-missing",
-        level=Severity.ERROR,
-        proves="the PersistentVolumeClaims that pods name exist",
-        judge=_check_volume_claim_missing,
-        needs=(Subject.CLAIMS, Subject.ROLES),
-    ),
-    Check(
-        id="volume-unbound",
-        level=Severity.ERROR,
-        proves="the PersistentVolumeClaims that pods name have their volumes",
-        judge=_check_volume_unbound,
-        needs=(Subject.CLAIMS, Subject.ROLES),
-    ),
-    Check(
-        id="volume-shared",
-        level=Severity.WARNING,
-        proves="several nodes can mount the volumes that several replicas mount",
-        judge=_check_volume_shared,
-        needs=(Subject.CLAIMS, Subject.ROLES),
-    ),
-)

@@ -7,7 +7,7 @@ from typing import Final
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
-from backend_plugin.doctor.check import Check, Severity, Violation
+from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
 
 _VIOLATES: Final = "violates PodSecurity"
@@ -23,7 +23,14 @@ _IMAGE: Final = re.compile(
     r"(?:@[A-Za-z][A-Za-z0-9]*:[0-9a-fA-F]{32,})?"
 )
 
+CHECKS: Final = CheckList()
 
+
+@CHECKS.add(
+    "pod-security",
+    "the PodSecurity level of the namespace allows the job's pods, with the operator's additions",
+    Subject.POD_TRIALS,
+)
 def _check_pod_security(facts: Facts) -> Iterator[Violation]:
     for role, reply in facts.pod_replies.items():
         if _VIOLATES in reply.message:
@@ -43,6 +50,9 @@ def _iter_accounts(facts: Facts) -> Iterator[tuple[RolePods, str]]:
         yield role, get_text(get_mapping(role.pod, "spec"), "serviceAccountName") or "default"
 
 
+@CHECKS.add(
+    "service-account-missing", "the ServiceAccount of the pods exists", Subject.ACCOUNTS, Subject.ROLES
+)
 def _check_service_account_missing(facts: Facts) -> Iterator[Violation]:
     there = set(map(deployments.get_name, facts.get_objects(Subject.ACCOUNTS)))
     for name in sorted({name for _, name in _iter_accounts(facts)} - there):
@@ -54,6 +64,13 @@ def _check_service_account_missing(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add(
+    "pull-secret-missing",
+    "the Secrets for image pulls exist",
+    Subject.ACCOUNTS,
+    Subject.SECRETS,
+    Subject.ROLES,
+)
 def _check_pull_secret_missing(facts: Facts) -> Iterator[Violation]:
     there = set(map(deployments.get_name, facts.get_objects(Subject.SECRETS)))
     for name in sorted(
@@ -82,6 +99,7 @@ def _iter_containers(role: RolePods) -> Iterator[Manifest]:
         yield from get_mappings(get_mapping(role.pod, "spec"), part)
 
 
+@CHECKS.add("image-reference-invalid", "image references are valid", Subject.ROLES)
 def _check_image_reference_invalid(facts: Facts) -> Iterator[Violation]:
     said = {
         get_text(each, "image"): role.name for role in facts.task.roles for each in _iter_containers(role)
@@ -95,6 +113,7 @@ def _check_image_reference_invalid(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add("image-tag-missing", "image references have a version", Subject.ROLES, level=Severity.NOTE)
 def _check_image_tag_missing(facts: Facts) -> Iterator[Violation]:
     said = {
         get_text(each, "image"): role.name for role in facts.task.roles for each in _iter_containers(role)
@@ -107,42 +126,3 @@ def _check_image_tag_missing(facts: Facts) -> Iterator[Violation]:
                 f"later may run another",
                 remedy=f"write its tag: {image.removesuffix(':latest')}:VERSION",
             )
-
-
-CHECKS: Final = (
-    Check(
-        id="pod-security",
-        level=Severity.ERROR,
-        proves="the PodSecurity level of the namespace allows the job's pods, with the operator's additions",
-        judge=_check_pod_security,
-        needs=(Subject.POD_TRIALS,),
-    ),
-    Check(
-        id="service-account-missing",
-        level=Severity.ERROR,
-        proves="the ServiceAccount of the pods exists",
-        judge=_check_service_account_missing,
-        needs=(Subject.ACCOUNTS, Subject.ROLES),
-    ),
-    Check(
-        id="pull-secret-missing",
-        level=Severity.ERROR,
-        proves="the Secrets for image pulls exist",
-        judge=_check_pull_secret_missing,
-        needs=(Subject.ACCOUNTS, Subject.SECRETS, Subject.ROLES),
-    ),
-    Check(
-        id="image-reference-invalid",
-        level=Severity.ERROR,
-        proves="image references are valid",
-        judge=_check_image_reference_invalid,
-        needs=(Subject.ROLES,),
-    ),
-    Check(
-        id="image-tag-missing",
-        level=Severity.NOTE,
-        proves="image references have a version",
-        judge=_check_image_tag_missing,
-        needs=(Subject.ROLES,),
-    ),
-)

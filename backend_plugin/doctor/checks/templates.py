@@ -14,7 +14,7 @@ from backend_plugin.core.scheduling.gang_settings import AUTO
 from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor import deployments
-from backend_plugin.doctor.check import Check, Severity, Violation
+from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.checks import flyte, gang
 from backend_plugin.doctor.facts import Facts, Subject
 
@@ -73,6 +73,21 @@ def _format_patch(template: Manifest, kind: str, change: JsonValue) -> str:
     return f"kubectl patch podtemplate {where} --type={kind} -p '{json.dumps(change)}'"
 
 
+CHECKS: Final = CheckList()
+_SERVED: Final = (
+    Subject.TEMPLATES,
+    Subject.DEPLOYMENTS,
+    Subject.SCHEDULER_CONFIG,
+    Subject.WAITING_FOR,
+)
+
+
+@CHECKS.add(
+    "template-containers",
+    "containers of PodTemplates are named `default` or `primary`, which apply to all tasks",
+    Subject.TEMPLATES,
+    level=Severity.NOTE,
+)
 def _check_template_containers(facts: Facts) -> Iterator[Violation]:
     for each in list_checked_templates(facts):
         containers = get_mappings(get_mapping(each, "template", "spec"), "containers")
@@ -87,6 +102,12 @@ def _check_template_containers(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add(
+    "template-scheduler",
+    "a scheduler serves each scheduler name of PodTemplates",
+    *_SERVED,
+    level=Severity.WARNING,
+)
 def _check_template_scheduler(facts: Facts) -> Iterator[Violation]:
     served = gang.get_served_schedulers(facts)
     for each in list_checked_templates(facts):
@@ -101,6 +122,12 @@ def _check_template_scheduler(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add(
+    "template-gang",
+    "the groups of the gang schedulers in PodTemplates are created",
+    *_SERVED,
+    level=Severity.WARNING,
+)
 def _check_template_gang(facts: Facts) -> Iterator[Violation]:
     """Report a scheduler name without pod groups, which does not make a gang."""
     named = {
@@ -144,6 +171,12 @@ def _get_gang_fields(template: Manifest) -> Mapping[str, str]:
     return {key: value for key, value in said.items() if key.startswith(_PREFIXES)}
 
 
+@CHECKS.add(
+    "template-placeholder",
+    "gang labels and annotations of PodTemplates have an effect",
+    Subject.TEMPLATES,
+    level=Severity.WARNING,
+)
 def _check_template_placeholder(facts: Facts) -> Iterator[Violation]:
     for each in list_checked_templates(facts):
         marks = _get_gang_fields(each)
@@ -203,41 +236,3 @@ def _list_group_names(said: str) -> set[str]:
         }
     except msgspec.DecodeError:
         return set()
-
-
-_SERVED: Final = (
-    Subject.TEMPLATES,
-    Subject.DEPLOYMENTS,
-    Subject.SCHEDULER_CONFIG,
-    Subject.WAITING_FOR,
-)
-CHECKS: Final = (
-    Check(
-        id="template-containers",
-        level=Severity.NOTE,
-        proves="containers of PodTemplates are named `default` or `primary`, which apply to all tasks",
-        judge=_check_template_containers,
-        needs=(Subject.TEMPLATES,),
-    ),
-    Check(
-        id="template-scheduler",
-        level=Severity.WARNING,
-        proves="a scheduler serves each scheduler name of PodTemplates",
-        judge=_check_template_scheduler,
-        needs=_SERVED,
-    ),
-    Check(
-        id="template-gang",
-        level=Severity.WARNING,
-        proves="the groups of the gang schedulers in PodTemplates are created",
-        judge=_check_template_gang,
-        needs=_SERVED,
-    ),
-    Check(
-        id="template-placeholder",
-        level=Severity.WARNING,
-        proves="gang labels and annotations of PodTemplates have an effect",
-        judge=_check_template_placeholder,
-        needs=(Subject.TEMPLATES,),
-    ),
-)
