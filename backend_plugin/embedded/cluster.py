@@ -19,7 +19,6 @@ from backend_plugin.embedded.admission.api_errors import build_bad_request
 from backend_plugin.embedded.events import EventRecorder
 from backend_plugin.embedded.job_reconciler import JobReconciler
 from backend_plugin.embedded.kubelet import Kubelet
-from backend_plugin.embedded.kubelet_options import KubeletOptions
 from backend_plugin.embedded.node_controller import NodeController
 from backend_plugin.embedded.objects import Key, get_key, get_label, get_uid, with_metadata
 from backend_plugin.embedded.operators.table import OPERATORS
@@ -47,7 +46,7 @@ class EmbeddedCluster:
             store,
             self._recorder,
             clock,
-            lambda pods: Kubelet(directory / "pods", _build_kubelet_options(options), pods),
+            lambda pods: Kubelet(directory / "pods", options, pods),
         )
         self._nodes = NodeController(store, self._pods, self._recorder, options=options, clock=clock)
         self._nodes.ensure_nodes(machine_nodes.build_nodes(options, directory, clock()))
@@ -266,16 +265,3 @@ def _with_default_namespace(manifest: Manifest) -> Manifest:
     if get_text(get_mapping(manifest, "metadata"), "namespace"):
         return manifest
     return with_metadata(manifest, namespace="default")
-
-
-def _build_kubelet_options(options: EmbeddedOptions) -> KubeletOptions:
-    return KubeletOptions(
-        code=options.code,
-        images=options.images,
-        strict_images=options.strict_images,
-        durable=options.durable,
-        pass_env=options.pass_env,
-        back_off=options.restarts,
-        logs=options.logs,
-        open_files=options.open_files,
-    )

@@ -38,7 +38,7 @@ class KubeletOptions:
     """The kubelet options that the user sets, and time limits."""
 
     code: Path = field(default_factory=Path.cwd)
-    """The directory on the Python path of every process."""
+    """The directory with the code of the tasks, on the Python path of every process."""
     images: Mapping[str, str] = field(default_factory=dict)
     """Virtual environments by image name pattern (see `fnmatch`); ``.`` is the environment of the server. The
     first matching pattern applies."""
@@ -46,10 +46,12 @@ class KubeletOptions:
     """Report an image without a matching pattern as failed to pull. If False, it gets the environment of the
     server."""
     durable: bool = False
-    """Pods keep running when the server stops."""
+    """Pods keep running when the server stops, and the next server adopts them. If False, they end with
+    it."""
     pass_env: Sequence[str] = ()
     """Patterns of additional environment variables that pods inherit from the server."""
     back_off: RestartBackoff = field(default_factory=RestartBackoff)
+    """The delay before an ended container is restarted."""
     logs: LogLimits = field(default_factory=LogLimits)
     open_files: int | None = None
     """The limit on open files of each process of a pod; None means the limit of the server."""

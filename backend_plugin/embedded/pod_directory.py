@@ -91,11 +91,8 @@ class PodDirectory:
     @property
     def is_ours(self) -> bool:
         """True if a server has created the directory for a pod, and it is not a link."""
-        if not _has_file_type(stat.S_ISDIR, self.path):
-            return False
-        # An earlier release created pipes, but no marker.
-        return _has_file_type(stat.S_ISREG, self.path / layout.MARKER) or _has_file_type(
-            stat.S_ISFIFO, self.path / layout.WAKE
+        return _has_file_type(stat.S_ISDIR, self.path) and _has_file_type(
+            stat.S_ISREG, self.path / layout.MARKER
         )
 
     @property

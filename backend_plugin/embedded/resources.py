@@ -22,7 +22,7 @@ def parse_amounts(quantities: Manifest) -> Amounts:
     for resource, said in quantities.items():
         try:
             found[resource] = parse(str(said)).nano
-        except InvalidQuantity:  # Admission rejects them, but objects of an earlier release may have them.
+        except InvalidQuantity:  # The doctor reads objects of any cluster.
             continue
     return found
 

@@ -15,8 +15,6 @@ _OWNER_FILE: Final = 0o600
 MARKER: Final = "kfpytorch-state"
 """The marker file. Files in a directory without it are neither changed nor removed."""
 _TEXT: Final = b"The embedded cluster of kfpytorch keeps its state here, and removes what it has put here.\n"
-_EARLIER: Final = frozenset({"lock", "objects.sqlite", "pods"})
-"""The files of an earlier release, which had no marker."""
 _HARMLESS: Final = frozenset({"lost+found", "runs"})
 """Names that may be in a new directory: one of a file system, and the logs of local runs."""
 
@@ -80,7 +78,7 @@ def find_foreign_files(directory: Path) -> str:
         return ""
     address = server_file.get_path(directory).name
     foreign = names - _HARMLESS - {address, f"{address}.new"}
-    if MARKER in names or not foreign or names >= _EARLIER:
+    if MARKER in names or not foreign:
         return ""
     return (
         f"contains files that do not belong to an embedded cluster, such as {min(foreign)!r}; name a new or "

@@ -1,6 +1,5 @@
 """The objects of the cluster: in memory for reads, in an SQLite file for durability, with watches."""
 
-import logging
 import os
 import sqlite3
 import uuid
@@ -17,7 +16,6 @@ import msgspec
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.reading import get_int, get_mapping
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.change_counter import ChangeCounter
 from backend_plugin.embedded.objects import (
     RESOURCES,
     Key,
@@ -30,23 +28,17 @@ from backend_plugin.embedded.objects import (
 from backend_plugin.embedded.state_lock import USABLE, StateLock, StateUnusable, open_own
 from backend_plugin.shell.cluster import AlreadyExists, NotDurable
 
-log = logging.getLogger(__name__)
-
 _SCHEMA: Final = 1
 """The schema version of the file. A server reads this version and earlier ones."""
 
 # A killed process loses no committed change, because the system has it. A power failure may lose the last
-# changes. Versions are never reused, even after an object is deleted.
+# changes.
 _OPEN: Final = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS objects (
     made INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, version INTEGER NOT NULL, body BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS versions (one INTEGER PRIMARY KEY CHECK (one = 1), last INTEGER NOT NULL);
-INSERT INTO versions VALUES (1, 0) ON CONFLICT DO NOTHING;
-CREATE TRIGGER IF NOT EXISTS removed AFTER DELETE ON objects
-    BEGIN UPDATE versions SET last = max(last, old.version); END;
 PRAGMA user_version = 1;
 COMMIT;
 """
@@ -54,10 +46,6 @@ _PUT: Final = """
 INSERT INTO objects (uid, version, body) VALUES (?, ?, ?)
     ON CONFLICT (uid) DO UPDATE SET version = excluded.version, body = excluded.body
 """
-
-
-_COUNT: Final = "UPDATE versions SET last = ?"
-
 
 _MOVE: Final = "move it away to start with an empty cluster"
 _DAMAGED: Final = (
@@ -91,8 +79,6 @@ class ObjectChange:
         return self.new or self.old or {}
 
 
-Statement: TypeAlias = tuple[str, tuple[str | int | bytes, ...]]
-"""An SQL statement and its values."""
 Watcher: TypeAlias = Callable[[ObjectChange], None]
 Clock: TypeAlias = Callable[[], datetime]
 
@@ -108,12 +94,9 @@ class Store:
     Objects are immutable values: `update` replaces an object.
     """
 
-    def __init__(
-        self, lock: StateLock, file: sqlite3.Connection, counted: ChangeCounter, clock: Clock
-    ) -> None:
+    def __init__(self, lock: StateLock, file: sqlite3.Connection, clock: Clock) -> None:
         self._lock = lock
         self._file = file
-        self._counted = counted
         self._clock = clock
         self._objects: dict[Key, Manifest]
         self._keys: dict[str, Key]
@@ -136,33 +119,17 @@ class Store:
             undo.callback(lock.release)
             path = directory / "objects.sqlite"
             file = undo.enter_context(closing(_open_file(path)))
-            counted = undo.enter_context(closing(ChangeCounter(directory / "changes")))
             try:
-                store = cls(lock, file, counted, clock)
+                store = cls(lock, file, clock)
             except _DAMAGED as error:
                 raise StateUnusable(f"{path}: {_format_error(error)}; {_MOVE}") from error
             undo.pop_all()
-        store._report_loss(path)
         return store
-
-    def _report_loss(self, path: Path) -> None:
-        """Log an error if acknowledged changes are missing."""
-        last = self._counted.read()
-        if last > self._version:
-            log.error(
-                "%s has lost the last %d changes, by a power failure or a damaged write-ahead log: jobs that "
-                "were made or deleted just before may be missing, or be there again; check them with "
-                "`kfpytorch jobs`",
-                path,
-                last - self._version,
-            )
-        self._record_version(max(last, self._version))
 
     def close(self) -> None:
         """Close the files and release the directory."""
         self._watchers.clear()
         self._file.close()
-        self._counted.close()
         self._lock.release()
 
     def get(self, key: Key) -> Manifest | None:
@@ -226,9 +193,7 @@ class Store:
         key = self._keys.get(uid)
         if key is None:
             return None
-        version = self._version + 1
-        self._write_statements(("DELETE FROM objects WHERE uid = ?", (uid,)), (_COUNT, (version,)))
-        self._record_version(version)
+        self._execute("DELETE FROM objects WHERE uid = ?", uid)
         old = self._objects.pop(key)
         del self._keys[uid], self._kinds[key.kind][key]
         self._remove_from_owner(old, key)
@@ -251,7 +216,6 @@ class Store:
                 yield
                 self._execute("COMMIT")
                 undo.pop_all()
-                self._record_version(self._version)
         finally:
             self._telling = False
         self._notify_watchers()
@@ -277,8 +241,8 @@ class Store:
     def _store_object(self, key: Key, old: Manifest | None, manifest: Manifest) -> Manifest:
         version = self._version + 1
         new = with_metadata(manifest, resourceVersion=str(version))
-        self._write_statements((_PUT, (get_uid(new), version, msgspec.json.encode(new))))
-        self._record_version(version)
+        self._execute(_PUT, get_uid(new), version, msgspec.json.encode(new))
+        self._version = version
         if old is not None and get_owner_uid(old) != get_owner_uid(new):
             self._remove_from_owner(old, key)
         self._index_object(key, new)
@@ -312,28 +276,6 @@ class Store:
         finally:
             self._telling = False
 
-    def _write_statements(self, *statements: Statement) -> None:
-        """Execute all statements, or none. Raise `NotDurable` if the file cannot be written."""
-        if len(statements) == 1 or self._file.in_transaction:
-            for statement, values in statements:
-                self._execute(statement, *values)
-            return
-        self._execute("BEGIN IMMEDIATE")
-        try:
-            for statement, values in statements:
-                self._execute(statement, *values)
-            self._execute("COMMIT")
-        except NotDurable:
-            if self._file.in_transaction:
-                self._execute("ROLLBACK")
-            raise
-
-    def _record_version(self, version: int) -> None:
-        """Store the number of the last change once it is durable, so that a loss is detected."""
-        self._version = version
-        if not self._file.in_transaction:
-            self._counted.write(version)
-
     def _execute(self, statement: str, *values: str | int | bytes) -> None:
         try:
             self._file.execute(statement, values)
@@ -341,7 +283,7 @@ class Store:
             raise NotDurable(f"the cluster's state cannot be written: {error}") from error
 
     def _load_objects(self) -> int:
-        (last,) = self._file.execute("SELECT last FROM versions").fetchone()
+        last = 0
         found = self._file.execute("SELECT version, body FROM objects ORDER BY made").fetchall()
         self._objects, self._keys, self._owned = {}, {}, {}
         self._kinds = {kind: {} for kind in RESOURCES}
@@ -349,7 +291,7 @@ class Store:
             manifest = msgspec.json.decode(body, type=dict[str, Any])
             self._index_object(get_key(manifest), manifest)
             last = max(last, version)
-        return int(last)
+        return last
 
 
 def _format_error(error: Exception) -> str:

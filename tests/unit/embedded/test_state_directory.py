@@ -59,14 +59,6 @@ def test_the_remedy_that_is_named_helps(tmp_path: Path) -> None:
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_the_state_of_a_release_without_a_marker_is_taken_over(tmp_path: Path) -> None:
-    Store.open(tmp_path).close()
-    (tmp_path / "pods").mkdir()
-    (tmp_path / MARKER).unlink()
-    Store.open(tmp_path).close()
-    assert (tmp_path / MARKER).is_file()
-
-
 @pytest.mark.parametrize("name", ["lock", "objects.sqlite"])
 def test_a_link_in_place_of_a_file_of_ours_is_not_written_to(tmp_path: Path, name: str) -> None:
     state, mine = tmp_path / "state", tmp_path / "mine"
@@ -91,13 +83,6 @@ def test_only_marked_directories_are_those_of_pods(tmp_path: Path) -> None:
     for each in (theirs, link, ours):
         each.remove()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "theirs"]
-
-
-def test_what_a_release_without_a_marker_left_of_a_pod_is_one(tmp_path: Path) -> None:
-    pod = PodDirectory.from_uid(tmp_path, "u")
-    pod.create()
-    (pod.path / "kfpytorch-pod").unlink()
-    assert PodDirectory.list_all(tmp_path) == [pod]
 
 
 @pytest.mark.parametrize("where", ["work", "tmp", "logs/main/0.0.log", "work/deep/er"])
