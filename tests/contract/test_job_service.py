@@ -2,7 +2,6 @@
 
 import os
 import re
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,18 +54,6 @@ def served() -> Iterator[ServedJobs]:
 
 
 # ---- list and get
-
-
-def test_jobs_are_listed_the_newest_first_with_the_phase_that_flyte_is_told(served: ServedJobs) -> None:
-    jobs = client.list_jobs(server=served.endpoint)
-    assert [(job.name, job.verdict.phase, job.ready, job.total) for job in jobs] == [
-        ("h-n0-0-fff", "INITIALIZING", 0, 3),
-        ("g-n1-0-eee", "INITIALIZING", 0, 2),
-        ("g-n0-0-ddd", "INITIALIZING", 0, 2),
-        ("f2-n0-1-ccc", "SUCCEEDED", 0, 2),
-        ("f2-n0-0-bbb", "FAILED", 0, 2),
-        ("f1-n0-0-aaa", "RUNNING", 2, 2),
-    ]
 
 
 def test_a_list_may_leave_out_namespaces_and_what_has_ended(served: ServedJobs) -> None:
@@ -151,17 +138,6 @@ def test_who_finds_too_many_streams_open_is_told_so_and_gets_what_is_no_stream()
             client.list_jobs(server=served.endpoint)
         assert client.get_job("f1", server=served.endpoint).name == "f1-n0-0-aaa"
         watching.close()
-
-
-def test_one_job_is_watched_until_it_has_ended() -> None:
-    with serving_jobs() as served:
-        served.apply(a_job("f1-n0-0-b"))
-        changes = client.watch_jobs("f1", server=served.endpoint)
-        phases = [next(changes).job.verdict.phase]
-        served.apply(a_pod("f1-n0-0-b", "worker-0", EXITED, phase="Failed"))
-        served.do(lambda: served.cluster.status("f1-n0-0-b", status("Created", "Running", "Failed")))
-        phases += [each.job.verdict.phase for each in changes]
-    assert (phases[0], phases[-1]) == ("INITIALIZING", "FAILED")
 
 
 def test_the_end_of_a_job_that_is_gone_is_told() -> None:
@@ -438,16 +414,3 @@ def test_a_server_says_so_no_longer_only_for_itself(state: Path) -> None:
     assert server_file.read(state) == new
     server_file.delete_if_own(state, new)
     assert server_file.read(state) is None
-
-
-def test_two_may_ask_at_once(served: ServedJobs) -> None:
-    told: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: told.append(len(client.list_jobs(server=served.endpoint))))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert told == [6, 6, 6, 6]

@@ -152,17 +152,6 @@ def test_get_asks_nobody(tmp_path: Path) -> None:
     run_story(story, tmp_path)
 
 
-def test_a_success_is_told_once_its_files_are_read(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
-        meta = await served.create()
-        served.leave("outputs.pb")
-        served.cluster.status(name_of(meta), status("Running", "Succeeded"))
-        assert await served.phase(meta) in ("RUNNING", "SUCCEEDED")
-        await wait_until(lambda: is_phase(served, meta, "SUCCEEDED"))
-
-    run_story(story, tmp_path)
-
-
 def test_an_error_file_makes_a_failure_of_a_job_that_succeeded(tmp_path: Path) -> None:
     error = ContainerError(code="USER:ValueError", message="ValueError: no data", worker="")
 
@@ -414,17 +403,3 @@ def test_a_job_that_went_before_its_making_was_answered_is_gone(tmp_path: Path) 
         await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
 
     run_story(story, tmp_path)
-
-
-class _OneByOne:
-    """Replaces `late` of the cluster: releases a given number of responses."""
-
-    def __init__(self) -> None:
-        self._let = asyncio.Semaphore(0)
-
-    async def wait(self) -> None:
-        await self._let.acquire()
-
-    def let_go(self, number: int) -> None:
-        for _ in range(number):
-            self._let.release()

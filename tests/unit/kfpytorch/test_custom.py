@@ -4,7 +4,6 @@ import json
 
 import pytest
 from flyteidl.plugins.kubeflow.pytorch_pb2 import DistributedPyTorchTrainingTask
-from flytekit import Resources
 from google.protobuf.json_format import ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,119 +21,6 @@ from flytekitplugins.kfpytorch.config import ConfigError
 from flytekitplugins.kfpytorch.custom import encode_elastic, encode_pytorch, iter_ineffective_settings
 
 MASTER = {"replicas": 1, "resources": {}}
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        (
-            PyTorch(num_workers=10),
-            {"workerReplicas": {"replicas": 10, "resources": {}}, "masterReplicas": MASTER},
-        ),
-        (PyTorch(worker=Worker(replicas=0)), {"workerReplicas": {"resources": {}}, "masterReplicas": MASTER}),
-        (
-            PyTorch(worker=Worker(replicas=1), run_policy=RunPolicy()),
-            {"workerReplicas": MASTER, "masterReplicas": MASTER, "runPolicy": {}},
-        ),
-        (
-            PyTorch(
-                Master(restart_policy=RestartPolicy.ALWAYS),
-                Worker(
-                    "worker:latest",
-                    Resources(cpu="2", mem="2Gi"),
-                    Resources(cpu="4", mem="2Gi"),
-                    5,
-                    RestartPolicy.FAILURE,
-                ),
-                RunPolicy(CleanPodPolicy.ALL, 100, 200, 5),
-            ),
-            {
-                "workerReplicas": {
-                    "replicas": 5,
-                    "image": "worker:latest",
-                    "resources": {
-                        "requests": [{"name": "CPU", "value": "2"}, {"name": "MEMORY", "value": "2Gi"}],
-                        "limits": [{"name": "CPU", "value": "4"}, {"name": "MEMORY", "value": "2Gi"}],
-                    },
-                    "restartPolicy": "RESTART_POLICY_ON_FAILURE",
-                },
-                "masterReplicas": {**MASTER, "restartPolicy": "RESTART_POLICY_ALWAYS"},
-                "runPolicy": {
-                    "cleanPodPolicy": "CLEANPOD_POLICY_ALL",
-                    "ttlSecondsAfterFinished": 100,
-                    "activeDeadlineSeconds": 200,
-                    "backoffLimit": 5,
-                },
-            },
-        ),
-        (
-            PyTorch(
-                Master(num_retries=3),
-                Worker(replicas=4, resources=Resources(gpu="1")),
-                {"clean_pod_policy": "Running"},
-            ),
-            {
-                "workerReplicas": {
-                    "replicas": 4,
-                    "resources": {
-                        "requests": [{"name": "GPU", "value": "1"}],
-                        "limits": [{"name": "GPU", "value": "1"}],
-                    },
-                    "restartPolicy": "RESTART_POLICY_ON_FAILURE",
-                },
-                "masterReplicas": {**MASTER, "restartPolicy": "RESTART_POLICY_ON_FAILURE"},
-                "runPolicy": {"cleanPodPolicy": "CLEANPOD_POLICY_RUNNING", "backoffLimit": 16},
-            },
-        ),
-        (
-            PyTorch(worker=Worker(replicas=1, num_retries=2)),
-            {
-                "workerReplicas": {**MASTER, "restartPolicy": "RESTART_POLICY_ON_FAILURE"},
-                "masterReplicas": {**MASTER, "restartPolicy": "RESTART_POLICY_ON_FAILURE"},
-                "runPolicy": {"backoffLimit": 5},
-            },
-        ),
-    ],
-)
-def test_a_pytorch_config_is_written(config: PyTorch, expected: dict[str, object]) -> None:
-    assert encode_pytorch(config) == expected
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        (
-            Elastic(
-                nnodes=2, nproc_per_node=4, max_restarts=3, run_policy=RunPolicy("running", backoff_limit=2)
-            ),
-            {
-                "workerReplicas": {"replicas": 2},
-                "elasticConfig": {
-                    "rdzvBackend": "c10d",
-                    "minReplicas": 2,
-                    "maxReplicas": 2,
-                    "nprocPerNode": 4,
-                    "maxRestarts": 3,
-                },
-                "runPolicy": {"cleanPodPolicy": "CLEANPOD_POLICY_RUNNING", "backoffLimit": 2},
-            },
-        ),
-        (
-            Elastic(nnodes="1:4", nproc_per_node=2),
-            {
-                "workerReplicas": {"replicas": 4},
-                "elasticConfig": {
-                    "rdzvBackend": "c10d",
-                    "minReplicas": 1,
-                    "maxReplicas": 4,
-                    "nprocPerNode": 2,
-                },
-            },
-        ),
-    ],
-)
-def test_an_elastic_config_is_written(config: Elastic, expected: dict[str, object]) -> None:
-    assert encode_elastic(config) == expected
 
 
 COUNTS = st.integers(0, 2**31 - 1)

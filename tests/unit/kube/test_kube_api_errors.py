@@ -20,32 +20,6 @@ def status(**said):
     return json.dumps({"kind": "Status", **said}).encode()
 
 
-@pytest.mark.parametrize(
-    ("answer", "passing"),
-    [
-        (answered(401), True),
-        (answered(408), True),
-        (answered(429), True),
-        (answered(500), True),
-        (answered(504), True),
-        (answered(400), False),
-        (answered(403), False),
-        (answered(404), False),
-        (answered(422), False),
-        (answered(302), False),
-        (answered(500, status(message="etcdserver: request is too large")), False),
-        (answered(409, status(reason="AlreadyExists")), False),
-        (answered(409, status(reason="Conflict", message="Precondition failed: UID in precondition")), False),
-        (
-            answered(409, status(reason="Conflict", message="x: the object has been modified; try again")),
-            True,
-        ),
-    ],
-)
-def test_whether_asking_again_may_help(answer, passing):
-    assert answer.is_transient is passing
-
-
 def test_only_kubernetes_itself_says_that_an_object_is_not_there():
     assert answered(404, status(reason="NotFound")).is_not_found
     assert not answered(404, b"404 page not found\n").is_not_found
