@@ -35,10 +35,8 @@ def read_state(server: client.ForkServer, directory: Path) -> dict[str, Any]:
     return state
 
 
-@pytest.fixture(scope="module")
-def states(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+def read_states(directory: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the states of two processes of each kind."""
-    directory = tmp_path_factory.mktemp("temporary")
     found = {}
     for kind, preload in ((FORKS, (*prestart.PRELOAD, "tests.e2e.scripts.frozen")), (INTERPRETERS, ())):
         with pytest.MonkeyPatch.context() as patch:
@@ -51,19 +49,14 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str,
     return found
 
 
-@pytest.mark.parametrize("name", rank_state.INDEPENDENT)
-def test_two_forks_differ_where_two_interpreters_do(
-    states: dict[str, list[dict[str, Any]]], name: str
-) -> None:
-    differs = {kind: first[name] != second[name] for kind, (first, second) in states.items()}
-    assert differs == {FORKS: True, INTERPRETERS: True}
-
-
-@pytest.mark.parametrize("name", rank_state.EQUAL)
-def test_a_fork_reads_its_environment_as_an_interpreter_does(
-    states: dict[str, list[dict[str, Any]]], name: str
-) -> None:
-    assert states[FORKS][0][name] == states[INTERPRETERS][0][name]
+def test_forks_share_and_read_what_interpreters_do(tmp_path: Path) -> None:
+    states = read_states(tmp_path)
+    for first, second in states.values():
+        assert [name for name in rank_state.INDEPENDENT if first[name] == second[name]] == []
+    (fork, _), (interpreter, _) = states[FORKS], states[INTERPRETERS]
+    assert {name: fork[name] for name in rank_state.EQUAL} == {
+        name: interpreter[name] for name in rank_state.EQUAL
+    }
 
 
 def gather(value: Any) -> list[Any]:

@@ -1,11 +1,9 @@
 """Results of tasks with real processes, from the template to the outputs or the error."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from propeller import Execution
 
 from e2e.propeller_flow import tasks
 from e2e.propeller_flow.conftest import Road, started, wait_for_outcome
@@ -15,107 +13,71 @@ pytestmark = pytest.mark.timeout(180)
 RAISED = "ValueError: batch 7 has 31 labels for 32 images"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder in which tasks record their starts."""
-    return tmp_path_factory.mktemp("notes")
+def test_tasks_that_succeed_return_their_outputs(road: Road, tmp_path: Path) -> None:
+    """Start all tasks at the same time, because this is faster."""
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    plain = road.start(tasks.types_of_replicas, scale=3.0, names=["a", "b"])
+    recovers = road.start(tasks.recovers, folder=str(tmp_path))
+    restarts = road.start(tasks.restarts_in_place, folder=str(alone))
 
-
-@pytest.fixture(scope="module")
-def begun(road: Road, folder: Path) -> Mapping[str, Execution]:
-    """Start one execution per case, all at the same time, because this is faster."""
-    noting, alone = {"folder": str(folder)}, tmp(folder, "restarts")
-    return {
-        "succeeds": road.start(tasks.types_of_replicas, scale=3.0, names=["a", "b"]),
-        "raises": road.start(tasks.raises_with_outputs),
-        "raises unread": road.start(tasks.raises_without_outputs),
-        "recovers": road.start(tasks.recovers, **noting),
-        "exits": road.start(tasks.exits, code=3),
-        "is killed": road.start(tasks.is_killed),
-        "takes too much": road.start(tasks.takes_too_much),
-        "restarts": road.start(tasks.restarts_in_place, folder=str(alone)),
-    }
-
-
-def tmp(folder: Path, name: str) -> Path:
-    (folder / name).mkdir()
-    return folder / name
-
-
-def test_outputs_of_many_types_come_back(begun: Mapping[str, Execution]) -> None:
-    outcome = wait_for_outcome(begun["succeeds"])
-
+    outcome = wait_for_outcome(plain)
     outputs = dict(outcome.outputs)
     weights = outputs.pop("weights")
     assert (outcome.phase, outcome.last.phases[-1]) == ("SUCCEEDED", "SUCCEEDED")
-    assert outputs == {
-        "loss": 1.5,
-        "steps": 3,
-        "label": "rank 0",
-        "curve": tasks.Curve("a+b", [3.0, 6.0]),
-    }
+    curve = tasks.Curve("a+b", [3.0, 6.0])
+    assert outputs == {"loss": 1.5, "steps": 3, "label": "rank 0", "curve": curve}
     assert Path(weights).read_text() == "weights of 2"
 
+    # A second attempt after a recoverable exception.
+    outcome = wait_for_outcome(recovers)
+    assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 1})
+    assert recovers.calls == ["CreateTask 0", "DeleteTask 0", "CreateTask 1"]
+    assert "the shard is not there yet" in outcome.attempts[0].message("RETRYABLE_FAILED")
+    assert started(tmp_path, recovers) == ["0.0", "1.0"]
 
-def test_a_users_exception_is_told_and_stops_the_others(road: Road, begun: Mapping[str, Execution]) -> None:
-    outcome = wait_for_outcome(begun["raises"])
+    # A second start of the container in the same attempt.
+    outcome = wait_for_outcome(restarts)
+    assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 1})
+    assert started(alone, restarts) == ["0.0", "0.0"]
+    assert len(outcome.attempts) == 1
 
+
+def test_tasks_that_fail_report_the_cause(road: Road) -> None:
+    """Start all tasks at the same time, because this is faster."""
+    raises = road.start(tasks.raises_with_outputs)
+    raises_unread = road.start(tasks.raises_without_outputs)
+    exits = road.start(tasks.exits, code=3)
+    is_killed = road.start(tasks.is_killed)
+    takes_too_much = road.start(tasks.takes_too_much)
+
+    # The exception of a user stops the other replicas.
+    outcome = wait_for_outcome(raises)
     assert (outcome.phase, outcome.code) == ("FAILED", "TaskFailedWithError")
     assert RAISED in outcome.error
     assert "worker-0 failed" in outcome.error
-    assert begun["raises"].calls == ["CreateTask 0"]
-    assert road.nothing_runs(begun["raises"])
+    assert raises.calls == ["CreateTask 0"]
+    assert road.nothing_runs(raises)
 
-
-def test_a_users_exception_is_told_where_propeller_reads_nothing(begun: Mapping[str, Execution]) -> None:
-    outcome = wait_for_outcome(begun["raises unread"])
-
+    # FlytePropeller reads no error file of a task without outputs.
+    outcome = wait_for_outcome(raises_unread)
     assert outcome.phase == "FAILED"
     assert RAISED in outcome.error
 
-
-def test_what_the_user_calls_recoverable_is_tried_again(begun: Mapping[str, Execution], folder: Path) -> None:
-    execution = begun["recovers"]
-    outcome = wait_for_outcome(execution)
-
-    assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 1})
-    assert execution.calls == ["CreateTask 0", "DeleteTask 0", "CreateTask 1"]
-    assert "the shard is not there yet" in outcome.attempts[0].message("RETRYABLE_FAILED")
-    assert started(folder, execution) == ["0.0", "1.0"]
-
-
-def test_an_exit_code_is_the_users_and_not_tried_again(begun: Mapping[str, Execution]) -> None:
-    outcome = wait_for_outcome(begun["exits"])
-
+    outcome = wait_for_outcome(exits)
     assert outcome.phase == "FAILED"
     assert re.search(r"exit code 3\b|sys\.exit\(3\)", outcome.error), outcome.error
-    assert begun["exits"].calls == ["CreateTask 0"]
+    assert exits.calls == ["CreateTask 0"]
 
-
-def test_a_killed_replica_ends_the_task_and_is_named(road: Road, begun: Mapping[str, Execution]) -> None:
-    outcome = wait_for_outcome(begun["is killed"])
-
+    outcome = wait_for_outcome(is_killed)
     assert outcome.code == "RetriesExhausted|TaskFailedWithError"
     assert "worker-0 failed" in outcome.error
     assert "SIGKILL" in outcome.error
-    assert road.nothing_runs(begun["is killed"])
+    assert road.nothing_runs(is_killed)
 
-
-def test_memory_beyond_the_limit_is_named_as_such(begun: Mapping[str, Execution]) -> None:
-    outcome = wait_for_outcome(begun["takes too much"])
-
+    outcome = wait_for_outcome(takes_too_much)
     assert outcome.code == "RetriesExhausted|TaskFailedWithError"
     assert "OOMKilled" in outcome.error
-
-
-def test_a_container_restarts_in_place_where_that_is_asked_for(
-    begun: Mapping[str, Execution], folder: Path
-) -> None:
-    outcome = wait_for_outcome(begun["restarts"])
-
-    assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 1})
-    assert started(folder / "restarts", begun["restarts"]) == ["0.0", "0.0"]
-    assert len(outcome.attempts) == 1
 
 
 @pytest.mark.torch

@@ -15,7 +15,7 @@ from e2e.propeller_flow.conftest import Road, started, wait_for_outcome
 
 pytestmark = pytest.mark.timeout(300)
 
-AT_ONCE = 6
+AT_ONCE = 3
 # As in the chart's values, failed calls during the start of a server do not fail a task.
 PATIENT = PropellerSettings(polling=Polling(max_system_failures=10_000))
 
@@ -38,7 +38,7 @@ def kill_at_random_moments(road: Road, folder: Path, kills: int) -> list[Executi
 
 
 @pytest.mark.parametrize("durable", [True, False], ids=["durable", "mortal"])
-@pytest.mark.parametrize("kills", [4, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
 def test_every_task_ends_right(
     serve: Callable[..., Road], tmp_path: Path, kills: int, *, durable: bool
 ) -> None:
