@@ -6,7 +6,7 @@ store, objects, changes, state_lock: durable objects and their watchers; one ser
 following, events: delivery of changes to a sink; the event recorder.
 operators: the emulated operators, which validate and reconcile jobs. Pure.
 jobs, work: the job reconciler and its work queue. ports: one port for each job.
-nodes, node_affinity, node_rejections, resources: placement of pods on nodes. Pure.
+nodes, node_affinity, resources: placement of pods on nodes. Pure.
 scheduler: the scheduling loop.
 machine, node_states, node_commands: the nodes, and the commands that fail, drain and restore them.
 pods, pod_states, pod_events, templates: the lifecycle of pod objects; PodTemplates. tasks: one queue per pod.

@@ -91,7 +91,6 @@ class EmbeddedCluster:
 
     def _on_change(self, change: ObjectChange) -> None:
         self._jobs.on_change(change)
-        self._nodes.on_change(change)
         self._scheduler.on_change(change)
 
     async def create(self, manifest: Manifest) -> Manifest:

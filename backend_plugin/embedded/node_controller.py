@@ -19,7 +19,7 @@ from backend_plugin.embedded.objects import (
 )
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.pods import PodController
-from backend_plugin.embedded.store import Clock, ObjectChange, Store
+from backend_plugin.embedded.store import Clock, Store
 from backend_plugin.shell.cluster import ClusterUnavailable
 
 _NOT_FOUND: Final = 404
@@ -84,27 +84,10 @@ class NodeController:
         self._store.update(node_transitions.restore(self._get_node(name), self._clock()))
 
     def start(self) -> None:
-        """Resume the pending work of an earlier server for pods on unreachable or missing nodes."""
+        """Resume the pending work of an earlier server for pods on unreachable nodes."""
         for node in self._store.list_objects("Node"):
             if node_transitions.is_unreachable(node):
                 self._disconnect_node(get_name(node))
-        for pod in self._store.list_objects("Pod"):
-            if (
-                get_node_name(pod)
-                and not is_ended(pod)
-                and self._store.get(Key("Node", "", get_node_name(pod))) is None
-            ):
-                self._arm_pod_timer(pod)
-
-    def on_change(self, change: ObjectChange) -> None:
-        """Check the node of a new pod that was created with a node name."""
-        if (
-            change.key.kind == "Pod"
-            and change.old is None
-            and change.new is not None
-            and get_node_name(change.new)
-        ):
-            self._arm_pod_timer(change.new)
 
     def close(self) -> None:
         """Cancel all timers."""
@@ -139,26 +122,6 @@ class NodeController:
                 reason="NodeNotReady", message="Node is not ready", component=NODE_CONTROLLER, warning=True
             )
             self._recorder.emit(pod, said)
-
-    def _arm_pod_timer(self, pod: Manifest) -> None:
-        """Set a timer if the node of the pod is unreachable or missing, because no kubelet takes the pod."""
-        node, uid = self._store.get(Key("Node", "", get_node_name(pod))), get_uid(pod)
-        if node is None:
-            self._timers[uid] = self._loop.call_later(
-                self._options.orphaned_after, self._remove_orphaned_pod, uid
-            )
-        elif node_transitions.is_unreachable(node):
-            self._arm_timer(uid, [pod], self._options.lost_after)
-
-    def _remove_orphaned_pod(self, uid: str) -> None:
-        del self._timers[uid]
-        pod = self._store.get_by_uid(uid)
-        if pod is None:
-            return
-        try:
-            self._pods.remove(self._store.update(pod_transitions.mark_orphaned(pod, self._clock())))
-        except ClusterUnavailable:
-            self._timers[uid] = self._loop.call_later(_AGAIN, self._remove_orphaned_pod, uid)
 
     def _arm_timer(self, name: str, pods: Sequence[Manifest], seconds: float) -> None:
         if name in self._timers:

@@ -17,7 +17,7 @@ from backend_plugin.embedded.objects import (
 from backend_plugin.embedded.scheduling_cycle import CORDON
 
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
-_HOSTNAME: Final = "kubernetes.io/hostname"
+HOSTNAME: Final = "kubernetes.io/hostname"
 _RETIRED: Final = "kfpytorch.flyte.org/retired"
 """Marks a node that was cordoned because the options no longer include it."""
 # Taints that belong to these states; other taints of a node are kept.
@@ -31,7 +31,7 @@ def build_node(
     node: Manifest = {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": {_HOSTNAME: name, **labels}},
+        "metadata": {"name": name, "labels": {HOSTNAME: name, **labels}},
         "spec": {},
         "status": {"capacity": dict(capacity), "allocatable": dict(capacity)},
     }

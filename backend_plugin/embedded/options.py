@@ -24,8 +24,6 @@ class EmbeddedOptions(KubeletOptions):
     """A YAML or JSON file with PodTemplates, or a directory with these files."""
     lost_after: float = 1.0
     """Seconds before the pods of an unreachable node fail; five minutes in Kubernetes."""
-    orphaned_after: float = 40.0
-    """Seconds before a pod on a missing node is removed; the same as in Kubernetes."""
     backoff: RetryBackoff = field(default_factory=RetryBackoff)
     """The retry delay of a job after the API server rejected one of its pods or services."""
     events: EventRetention = field(default_factory=EventRetention)

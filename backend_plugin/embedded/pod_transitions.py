@@ -5,13 +5,12 @@ from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.node_rejections import Rejection
+from backend_plugin.embedded.node_transitions import HOSTNAME
 from backend_plugin.embedded.objects import (
     build_condition,
     format_time,
     get_name,
     get_node_name,
-    has_started,
     merge_conditions,
     with_annotations,
     with_conditions,
@@ -29,35 +28,18 @@ _NOT_THE_KUBELETS: Final = ("PodScheduled", "DisruptionTarget")
 
 
 def prepare_pod(pod: Manifest, port: int) -> Manifest:
-    """Return a new pod with its job's port. Remove GPU indices of its author: the scheduler sets them."""
-    said = get_text_map(get_mapping(pod, "metadata"), "annotations")
-    kept = {key: value for key, value in said.items() if key != GPU_INDICES}
-    return with_metadata(pod, annotations={**kept, PORT: str(port)})
+    """Return a new pod with its job's port. Its author may name a node, but no GPU indices.
 
-
-def is_accepted(pod: Manifest) -> bool:
-    """True if the scheduler has placed the pod, or the kubelet of the node that it names has accepted it."""
-    conditions = get_mappings(get_mapping(pod, "status"), "conditions")
-    placed = any(
-        get_text(each, "type") == "PodScheduled" and get_text(each, "status") == "True" for each in conditions
-    )
-    return bool(get_node_name(pod)) and (placed or has_started(pod))
-
-
-def reject(pod: Manifest, why: Rejection, now: datetime) -> Manifest:
-    """Return the pod as failed: the kubelet of the node that it names has rejected it."""
-    message = f"Pod was rejected: {why.message}"
-    return with_section(
-        pod, "status", phase="Failed", reason=why.reason, message=message, startTime=format_time(now)
-    )
-
-
-def mark_orphaned(pod: Manifest, now: datetime) -> Manifest:
-    """Return the pod as failed: the node that it names does not exist."""
-    disrupted = build_condition(
-        "DisruptionTarget", "True", reason="DeletionByPodGC", message="PodGC: node no longer exists", now=now
-    )
-    return with_section(with_conditions(pod, disrupted), "status", phase="Failed")
+    The scheduler places also a pod that names its node, which becomes a node selector.
+    """
+    annotations = get_text_map(get_mapping(pod, "metadata"), "annotations")
+    kept = {key: value for key, value in annotations.items() if key != GPU_INDICES}
+    pod = with_metadata(pod, annotations={**kept, PORT: str(port)})
+    if not (node := get_node_name(pod)):
+        return pod
+    spec = {key: value for key, value in get_mapping(pod, "spec").items() if key != "nodeName"}
+    selector = {**get_text_map(spec, "nodeSelector"), HOSTNAME: node}
+    return {**pod, "spec": {**spec, "nodeSelector": selector}}
 
 
 def bind(pod: Manifest, binding: Binding, now: datetime) -> Manifest:

@@ -10,11 +10,10 @@ from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_time
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded import admission, node_rejections, pod_events, pod_transitions
+from backend_plugin.embedded import admission, pod_events, pod_transitions
 from backend_plugin.embedded.events import KUBELET, SCHEDULER, EventMessage, EventRecorder
 from backend_plugin.embedded.keyed_tasks import KeyedTasks
 from backend_plugin.embedded.kubelet import Kubelet
-from backend_plugin.embedded.node_rejections import Rejection
 from backend_plugin.embedded.node_transitions import is_unreachable
 from backend_plugin.embedded.objects import (
     Key,
@@ -25,7 +24,7 @@ from backend_plugin.embedded.objects import (
     is_ended,
     is_terminating,
 )
-from backend_plugin.embedded.scheduling_cycle import Binding, Unschedulable, read_node_info, read_pod_info
+from backend_plugin.embedded.scheduling_cycle import Binding, Unschedulable
 from backend_plugin.embedded.store import Clock, Store
 from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest
 
@@ -63,10 +62,7 @@ class PodController:
             AlreadyExists: If a pod has the same name.
             RequestRejected: If the pod is invalid.
         """
-        pod = self._store.create(admission.admit_pod(pod_transitions.prepare_pod(manifest, port)))
-        if get_node_name(pod):  # The manifest names a node, so the scheduler does not place the pod.
-            self.start(get_uid(pod))
-        return pod
+        return self._store.create(admission.admit_pod(pod_transitions.prepare_pod(manifest, port)))
 
     def apply_decision(self, decision: Binding | Unschedulable) -> None:
         """Apply a decision of the scheduler to a pending pod."""
@@ -127,17 +123,10 @@ class PodController:
     async def adopt(self) -> None:
         """Take over the pods of an earlier server. No pod is started twice."""
         pods = [pod for pod in self._store.list_objects("Pod") if get_node_name(pod)]
-        known = [
-            pod
-            for pod in pods
-            if has_started(pod) or (pod_transitions.is_accepted(pod) and self._can_start(pod))
-        ]
+        known = [pod for pod in pods if has_started(pod) or self._can_start(pod)]
         failed = await self._kubelet.adopt_pods([pod_transitions.with_visible_gpus(pod) for pod in known])
         for uid in failed:
             self._loop.call_later(_AGAIN, self.start, uid)
-        for pod in pods:
-            if not (pod_transitions.is_accepted(pod) or is_ended(pod)):
-                self.start(get_uid(pod))
         await asyncio.sleep(0)  # Store what the kubelet reports before any other change.
         for pod in pods:
             now = self._store.get_by_uid(get_uid(pod))
@@ -224,8 +213,6 @@ class PodController:
             if is_terminating(pod):
                 self.remove(pod)
             return
-        if not pod_transitions.is_accepted(pod):
-            pod = self._admit_pod(pod)
         if is_ended(pod):
             return
         try:
@@ -237,22 +224,6 @@ class PodController:
                 EventMessage(reason="FailedCreatePodSandBox", message=said, component=KUBELET, warning=True),
             )
             self._loop.call_later(_AGAIN, self.start, uid)
-
-    def _admit_pod(self, pod: Manifest) -> Manifest:
-        """Return the pod as accepted or rejected by the kubelet of the node that it names."""
-        node, pods = get_node_name(pod), self._store.list_objects("Pod")
-        there = [
-            read_pod_info(each)
-            for each in pods
-            if get_node_name(each) == node and pod_transitions.is_accepted(each) and not is_ended(each)
-        ]
-        found = self._store.get(Key("Node", "", node)) or {}
-        verdict = node_rejections.decide_admission(read_pod_info(pod), read_node_info(found), there)
-        if not isinstance(verdict, Rejection):
-            return self._store.update(pod_transitions.bind(pod, verdict, self._clock()))
-        said = EventMessage(reason=verdict.reason, message=verdict.message, component=KUBELET, warning=True)
-        self._recorder.emit(pod, said)
-        return self._store.update(pod_transitions.reject(pod, verdict, self._clock()))
 
     def _request_termination(self, pod: Manifest) -> None:
         self._tasks.add(get_uid(pod), lambda: self._terminate_pod(get_uid(pod)))

@@ -52,14 +52,11 @@ class Scheduler:
             self._request_cycle()
         elif change.key.kind == "Pod" and _has_resource_change(change):
             uid = get_uid(change.manifest)
-            freed, waited = self._bound.pop(uid, None), self._waiting.pop(uid, None)
+            freed = self._bound.pop(uid, None)
+            self._waiting.pop(uid, None)
             if change.new is not None:
                 self._read_pod(uid, change.new)
-            came = uid in self._bound and waited is None
-            if came:
-                # The pod names its node, and uses resources that the pass counts as free.
-                self._decisions = None
-            if came or freed is not None or uid in self._waiting:
+            if freed is not None or uid in self._waiting:
                 self._request_cycle()
             elif uid not in self._bound and self._decisions is not None:
                 # The pod was deleted before its decision. The pass still reserves resources for it.

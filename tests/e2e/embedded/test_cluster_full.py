@@ -6,7 +6,7 @@ import pytest
 
 from backend_plugin.core.observed import Pod
 from backend_plugin.embedded import job_reconciler
-from e2e.embedded.emulated import cpus, job, named, opened, role
+from e2e.embedded.emulated import job, named, opened, role
 
 
 @pytest.fixture
@@ -77,26 +77,21 @@ def test_a_pod_that_is_made_anew_counts_once_whenever_that_can_be_written(state,
 
 
 def test_of_many_pods_that_are_made_anew_a_part_at_a_time_each_counts_though_the_server_ends(state):
-    """Create pods that their node rejects, so that they fail without a process."""
     many = job_reconciler.AT_ONCE + 10
-    worker = role("exit 0", many, "OnFailure", resources=cpus("64"), nodeName="node-1")
-
-    room = {"nodes": 1, "capacity": {"cpu": "1"}}
     made = set()
 
     async def run():
-        async with opened(state, **room) as (cluster, seen):
-            await cluster.create(job(Worker=worker, run_policy={"backoffLimit": 3 * many}))
-            while len(seen.pods) < many:
-                await asyncio.sleep(0)
-            while len(seen.pods) == many:
+        async with opened(state, nodes=1) as (cluster, seen):
+            await cluster.create(job(Worker=role("sleep 60", many, "OnFailure")))
+            await seen.wait_until(lambda: sum(1 for each in seen.pods.values() if each.node) == many)
+            await cluster.fail_node("node-1")
+            while len(uids(seen)) == many:
                 await asyncio.sleep(0)
             made.update(uids(seen))
-        async with opened(state, **room) as (cluster, seen):
-            await seen.state("Failed")
+        async with opened(state, nodes=1) as (cluster, seen):
+            await seen.wait_until(lambda: len(made | uids(seen)) == 2 * many)
             status = (await cluster.get(named()))["status"]["replicaStatuses"]["Worker"]
-            # Every pod counts as a restart, except the pods of the last round.
-            assert 0 < len(made | uids(seen)) - status["restarts"] <= many
+            assert status["restarts"] == many
 
     asyncio.run(run())
 
