@@ -31,7 +31,7 @@ TYPES = {
     platform_parsers.affinity: "as in a pod",
     platform_parsers.dns_config: "as in a pod",
     platform_parsers.pod_security_context: "as in a pod",
-    platform_parsers.pod_security_mode: "`off`, `warn` or `refuse`",
+    platform_parsers.pod_security_mode: "`off`, `warn` or `enforce`",
     platform_parsers.pod_security_modes: "modes by namespace",
     platform_parsers.security_context: "as in a pod",
     value_parsers.names: "names",

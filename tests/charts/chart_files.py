@@ -27,7 +27,7 @@ _QUANTITY: Final = {
     "pattern": "^([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([eE][-+]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?$",
 }
 # YAML 1.1 reads the word off as false.
-_MODE: Final = {"enum": ["off", "warn", "refuse", False]}
+_MODE: Final = {"enum": ["off", "warn", "enforce", False]}
 _SCHEMAS: Final[Mapping[Any, Any]] = {
     value_parsers.boolean: {"type": "boolean"},
     value_parsers.duration: {"type": "string", "pattern": "^(0|([0-9]+(\\.[0-9]+)?(ms|us|s|m|h))+)$"},

@@ -68,7 +68,7 @@ def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> 
     ground, found = _build_pod_context(request)
     problems = Problems(found)
     pods = list(_build_pods(ground, groups, problems)) if ground is not None else []
-    if ground is not None and _get_security_mode(request) is PodSecurityMode.REFUSE:
+    if ground is not None and _get_security_mode(request) is PodSecurityMode.ENFORCE:
         problems.extend(_check_security(ground, groups))
     if problems:
         raise InvalidTask(*dict.fromkeys(problems))

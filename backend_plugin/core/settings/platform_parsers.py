@@ -187,7 +187,7 @@ pull_policy: Final = build_parser(
 
 
 def pod_security_mode(value: Any) -> PodSecurityMode:
-    """Return one of ``off``, ``warn`` and ``refuse``."""
+    """Return one of ``off``, ``warn`` and ``enforce``."""
     # YAML 1.1 decodes the word off as false.
     found = "off" if value is False else value
     known = {mode.value: mode for mode in PodSecurityMode}

@@ -11,14 +11,14 @@ class PodSecurityMode(enum.Enum):
     OFF = "off"
     WARN = "warn"
     """The job is created, and the server logs the fields."""
-    REFUSE = "refuse"
+    ENFORCE = "enforce"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSecuritySettings:
     """The modes for pods of authors that the level "baseline" does not admit."""
 
-    mode: PodSecurityMode = PodSecurityMode.REFUSE
+    mode: PodSecurityMode = PodSecurityMode.ENFORCE
     by_namespace: Mapping[str, PodSecurityMode] = field(default_factory=dict)
     service_accounts: Sequence[str] = ()
     """The service accounts that an author may name instead of the one that Flyte selected."""
