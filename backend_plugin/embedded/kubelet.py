@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import logging
 import os
-import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
@@ -196,7 +195,7 @@ class Kubelet:
                 self._release_pod(pod)
 
     def _create_record(self, manifest: Manifest, directory: PodDirectory) -> PodRecord:
-        return PodRecord(manifest, directory, self._options.shim_patience, self._abandon_pod)
+        return PodRecord(manifest, directory, self._options.shim_patience)
 
     def _start_or_attach(self, pod: PodRecord) -> None:
         """Start a pod, attach to its running shim, or determine how it ended."""
@@ -274,12 +273,6 @@ class Kubelet:
         pod.last = state
         self._close_shim(pod)
         self._finish_pod(pod)
-
-    def _abandon_pod(self, pod: PodRecord) -> None:
-        """Give up a pod with a shim that survived SIGKILL: it waits for a disk and does nothing more."""
-        if pod.shim is not None and pod.shim.process is not None:
-            pod.shim.process.returncode = -signal.SIGKILL  # `wait` then returns immediately.
-        self._on_shim_exit(pod)
 
     def _conclude_lost_pod(self, pod: PodRecord, state: PodState | None) -> PodState:
         """Kill the remaining processes of a pod without a shim, and write its final state."""

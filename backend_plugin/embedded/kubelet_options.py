@@ -57,9 +57,9 @@ class KubeletOptions:
     """The limit on open files of each process of a pod; None means the limit of the server."""
     master_patience: float = 200
     """Seconds that a worker waits for its master: the operator tries 100 times, every two seconds."""
-    shim_patience: float = 5
-    """Seconds within which a shim must read an order to end; after that it is killed. A shim needs one or two
-    seconds on a machine that starts hundreds of pods."""
+    shim_patience: float = 10
+    """Seconds after the grace period in which a pod must end; then its shim is killed. A shim needs one or
+    two seconds on a machine that starts hundreds of pods."""
     last_patience: float = 30
     """Seconds to wait for the end of a pod that is to be removed. A process in uninterruptible disk sleep
     cannot be killed."""

@@ -15,7 +15,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import termios
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -233,15 +232,6 @@ class PodDirectory:
         finally:
             os.close(fd)
         return True
-
-    def has_unread_commands(self) -> bool:
-        """True if the shim has not read all orders: it is stopped or blocked."""
-        try:
-            with _open_both_ends(self.path / layout.CONTROL) as fd:
-                unread = fcntl.ioctl(fd, termios.FIONREAD, bytes(4))
-        except FileNotFoundError:  # Without the pipe, no order can be sent.
-            return True
-        return any(unread)
 
     def remove(self) -> None:
         """Remove the directory as far as file permissions allow. Links are not followed."""

@@ -1,7 +1,6 @@
 """The kubelet's record of a pod, and its source of logs."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
@@ -19,16 +18,10 @@ from backend_plugin.embedded.shim_commands import ShimCommands
 class PodRecord:
     """A pod of this node, running or ended."""
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        directory: PodDirectory,
-        patience: float,
-        abandon: Callable[["PodRecord"], None],
-    ) -> None:
+    def __init__(self, manifest: Manifest, directory: PodDirectory, patience: float) -> None:
         self.manifest = manifest
         self._operator = find_pod_operator(manifest)
-        self.orders = ShimCommands(directory, patience, kill=self._kill_shim, abandon=lambda: abandon(self))
+        self.orders = ShimCommands(directory, patience, self._kill_shim)
         self.uid = get_uid(manifest)
         self.directory = directory
         self.shim: ShimHandle | None = None

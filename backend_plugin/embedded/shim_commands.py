@@ -1,4 +1,4 @@
-"""Sends orders to a shim, repeats those that cannot be sent, and kills a shim that does not read them."""
+"""Sends orders to a shim, repeats those that cannot be sent, and kills a shim whose pod does not end."""
 
 import asyncio
 import contextlib
@@ -19,28 +19,18 @@ class ShimCommands:
 
     Args:
         directory: The directory of the pod.
-        patience: Seconds in which a shim must read an order, and in which it must end after SIGKILL.
+        patience: Seconds after the grace period in which a pod must end.
         kill: Kills the shim.
-        abandon: Called if the shim still runs after it was killed.
     """
 
-    def __init__(
-        self,
-        directory: PodDirectory,
-        patience: float,
-        *,
-        kill: Callable[[], None],
-        abandon: Callable[[], None],
-    ) -> None:
+    def __init__(self, directory: PodDirectory, patience: float, kill: Callable[[], None]) -> None:
         self._directory = directory
         self._patience = patience
         self._kill = kill
-        self._abandon = abandon
         self._untold: dict[str, str] = {}
         """The last value of each unsent order; it replaces earlier values."""
         self._again: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._is_killed = False
         self._is_closed = False
 
     def send(self, word: str, value: str = "") -> None:
@@ -82,7 +72,7 @@ class ShimCommands:
             del self._untold[word]
             if not is_told and word in (layout.TERMINATE, layout.LOSE):
                 # The directory of the pod was removed, so the shim cannot receive orders.
-                with contextlib.suppress(OSError):  # `_look` tries again after the grace period.
+                with contextlib.suppress(OSError):  # `_check_shim` tries again after the grace period.
                     self._kill()
 
     def _check_after(self, seconds: float) -> None:
@@ -95,23 +85,11 @@ class ShimCommands:
         self._deadline = loop.call_at(at, self._check_shim)
 
     def _check_shim(self) -> None:
-        """Kill or abandon the shim if the pod has not ended in time."""
+        """Kill the shim, because its pod has not ended in time."""
         self._deadline = None
-        if self._is_killed:
-            self._abandon()
-            return
+        _LOG.warning("the shim of %s does not respond; killing it", self._directory.path)
         try:
-            self._escalate()
-        except OSError as error:  # Too many open files: check again later.
+            self._kill()
+        except OSError as error:  # Too many open files.
             _LOG.warning("%s: %s", self._directory.path, error)
         self._check_after(self._patience)
-
-    def _escalate(self) -> None:
-        if self._untold or self._directory.has_unread_commands():
-            _LOG.warning("the shim of %s does not respond; killing it", self._directory.path)
-            self._kill()
-            self._is_killed = True
-        else:
-            # The shim has read its orders. A process that waits for a disk or a GPU cannot be killed faster.
-            # If the shim was stopped after it read them, the next check detects it.
-            self.send(layout.TERMINATE, "0")
