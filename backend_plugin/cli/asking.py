@@ -67,7 +67,7 @@ def credential_options(command: Command) -> Command:
     return command
 
 
-def read_server(said: Mapping[str, Any], address: str | None) -> "Server":
+def read_server(options: Mapping[str, Any], address: str | None) -> "Server":
     """Return the server of a command line, from the values of its options.
 
     Raises:
@@ -80,11 +80,11 @@ def read_server(said: Mapping[str, Any], address: str | None) -> "Server":
             f"{address!r} is not the address of a server; write HOST:PORT, grpcs://HOST:PORT, "
             "or the state directory of a server"
         )
-    if not (said["token"].isascii() and said["token"].isprintable()):
+    if not (options["token"].isascii() and options["token"].isprintable()):
         raise click.UsageError("--token is not a token; write one word of plain characters")
-    if bool(said["cert"]) != bool(said["key"]):
+    if bool(options["cert"]) != bool(options["key"]):
         raise click.UsageError("--cert and --key belong together; write both")
-    named = {name: said[name] for name in ("token", "ca", "cert", "key", "tls_server_name")}
+    named = {name: options[name] for name in ("token", "ca", "cert", "key", "tls_server_name")}
     return Server(address=address, **named)
 
 
@@ -100,15 +100,15 @@ def output_option(human: str) -> Callable[[Command], Command]:
     )
 
 
-def parse_duration(_: click.Context, __: click.Parameter, said: str) -> timedelta:
+def parse_duration(_: click.Context, __: click.Parameter, text: str) -> timedelta:
     """Parse a duration, as a callback of `click.option`."""
     from backend_plugin.core.settings import value_parsers
     from backend_plugin.core.settings.engine import InvalidSettingValue
 
     try:
-        return value_parsers.duration(said)
+        return value_parsers.duration(text)
     except InvalidSettingValue as wrong:
-        raise click.BadParameter(f"{said!r} {wrong.message}; {wrong.remedy}") from wrong
+        raise click.BadParameter(f"{text!r} {wrong.message}; {wrong.remedy}") from wrong
 
 
 @contextmanager

@@ -4,14 +4,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Final
 
-from backend_plugin.cli import emulated
 from backend_plugin.cli.serve_settings import Configuration
+from backend_plugin.core.dialects import table
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.settings import Settings
+from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.shell import bounded_read, server_file
@@ -25,6 +27,8 @@ from backend_plugin.shell.watch_status import WatchStatus
 _LOG: Final = logging.getLogger("kfpytorch")
 _GPU: Final = "nvidia.com/gpu"
 _PATTERN: Final = frozenset("*?[")
+# Jobs of an embedded cluster have no owner that deletes them, and their logs use the disk of this machine.
+_KEPT_EMBEDDED: Final = timedelta(days=1)
 
 
 def _get_utc_now() -> datetime:
@@ -55,11 +59,11 @@ async def open_cluster(stack: AsyncExitStack, configuration: Configuration) -> O
     Raises:
         BackendError: If the cluster cannot be opened.
     """
-    said, platform = configuration.server.settings, configuration.platform
-    if said.cluster is ClusterKind.KUBERNETES:
+    settings, platform = configuration.server.settings, configuration.platform
+    if settings.cluster is ClusterKind.KUBERNETES:
         from backend_plugin.kube.cluster import KubernetesCluster
 
-        kubernetes = await KubernetesCluster.open(build_kubernetes_options(said))
+        kubernetes = await KubernetesCluster.open(build_kubernetes_options(settings))
         stack.push_async_callback(kubernetes.close)
         return OpenedCluster(
             cluster=kubernetes,
@@ -71,54 +75,68 @@ async def open_cluster(stack: AsyncExitStack, configuration: Configuration) -> O
         )
     from backend_plugin.embedded.cluster import EmbeddedCluster
 
-    embedded = await EmbeddedCluster.open(said.state_dir, build_embedded_options(said.embedded))
+    embedded = await EmbeddedCluster.open(settings.state_dir, build_embedded_options(settings.embedded))
     stack.push_async_callback(embedded.close)
     return OpenedCluster(
-        cluster=embedded, platform=emulated.with_embedded_defaults(platform, said.state_dir), nodes=embedded
+        cluster=embedded,
+        platform=_with_embedded_defaults(platform, settings.state_dir),
+        nodes=embedded,
     )
 
 
-def publish_server(stack: AsyncExitStack, said: ServerSettings, reached: server_file.ServerInfo) -> None:
+def _with_embedded_defaults(settings: Settings, state: Path) -> Settings:
+    """Return the settings with log links to local files, and with a TTL for finished jobs."""
+    ours = settings.kfpytorch
+    if not ours.ttl_after_finished:
+        ours = replace(ours, ttl_after_finished=_KEPT_EMBEDDED)
+    logs = settings.logs
+    if logs == LogLinkSettings():
+        folder = f"{(state / 'pods').absolute().as_uri()}/{{{{ .podUID }}}}/logs/{table.DEFAULT.container}"
+        logs = replace(logs, templates=(LogTemplate(name="Logs of", template_uris=(folder,)),))
+    return replace(settings, logs=logs, kfpytorch=ours)
+
+
+def publish_server(stack: AsyncExitStack, settings: ServerSettings, reached: server_file.ServerInfo) -> None:
     """Write the file by which this user's commands find the server, and remove it when `stack` ends.
 
     Raises:
         ServerFileError: If the cluster is embedded and the file cannot be written to its state directory.
     """
     try:
-        server_file.write(said.state_dir, reached)
+        server_file.write(settings.state_dir, reached)
     except server_file.ServerFileError as error:
         # In a pod the file is not needed, and often no directory is writable.
-        if said.cluster is ClusterKind.EMBEDDED:
+        if settings.cluster is ClusterKind.EMBEDDED:
             raise
         _LOG.info("%s; or set --token-file, with which commands can call this server from elsewhere", error)
         return
-    stack.callback(server_file.delete_if_own, said.state_dir, reached)
+    stack.callback(server_file.delete_if_own, settings.state_dir, reached)
 
 
-def require_credentials(said: ServerSettings) -> None:
+def require_credentials(settings: ServerSettings) -> None:
     """Check that credentials for a Kubernetes cluster are configured, without a connection.
 
     Raises:
         CredentialsUnusable: If there are no usable credentials.
     """
-    if said.cluster is ClusterKind.KUBERNETES:
+    if settings.cluster is ClusterKind.KUBERNETES:
         from backend_plugin.kube import credentials
 
-        asyncio.run(credentials.select_credentials(build_kubernetes_options(said)).load())
+        asyncio.run(credentials.select_credentials(build_kubernetes_options(settings)).load())
 
 
-def list_named_namespaces(said: ServerSettings) -> tuple[str, ...]:
+def list_named_namespaces(settings: ServerSettings) -> tuple[str, ...]:
     """Return the namespaces of the settings that are not patterns."""
-    return tuple(each for each in said.namespaces if not _PATTERN & set(each))
+    return tuple(each for each in settings.namespaces if not _PATTERN & set(each))
 
 
-def build_kubernetes_options(said: ServerSettings) -> KubernetesOptions:
+def build_kubernetes_options(settings: ServerSettings) -> KubernetesOptions:
     """Return the options of a Kubernetes cluster. If a namespace is a pattern, all namespaces are watched."""
-    several = any(_PATTERN & set(namespace) for namespace in said.namespaces)
+    several = any(_PATTERN & set(namespace) for namespace in settings.namespaces)
     return KubernetesOptions(
-        kubeconfig=said.kubernetes.kubeconfig or "",
-        context=said.kubernetes.context or "",
-        namespaces=() if several else tuple(said.namespaces),
+        kubeconfig=settings.kubernetes.kubeconfig or "",
+        context=settings.kubernetes.context or "",
+        namespaces=() if several else tuple(settings.namespaces),
     )
 
 
@@ -126,27 +144,27 @@ class UnusableTemplates(BackendError):
     """The PodTemplates are neither in a directory nor in a readable regular file of limited size."""
 
 
-def build_embedded_options(said: EmbeddedSettings) -> EmbeddedOptions:
+def build_embedded_options(settings: EmbeddedSettings) -> EmbeddedOptions:
     """Return the options of an embedded cluster.
 
     Raises:
         UnusableTemplates: If its PodTemplates cannot be read.
     """
-    if said.pod_templates is not None and not said.pod_templates.is_dir():
+    if settings.pod_templates is not None and not settings.pod_templates.is_dir():
         try:
-            bounded_read.read_file(said.pod_templates)
+            bounded_read.read_file(settings.pod_templates)
         except OSError as error:
-            raise UnusableTemplates(f"{said.pod_templates}: {error.strerror}") from error
-    has = {"cpu": said.cpus, "memory": said.memory}
+            raise UnusableTemplates(f"{settings.pod_templates}: {error.strerror}") from error
+    has = {"cpu": settings.cpus, "memory": settings.memory}
     capacity = {name: amount.text for name, amount in has.items() if amount is not None}
     return EmbeddedOptions(
-        nodes=said.nodes,
-        capacity=capacity if said.gpus is None else {**capacity, _GPU: str(said.gpus)},
-        labels=said.labels,
-        durable=said.durable,
-        code=said.code_dir,
-        images=said.images,
-        strict_images=said.strict_images,
-        pass_env=said.pass_env,
-        pod_templates=said.pod_templates,
+        nodes=settings.nodes,
+        capacity=capacity if settings.gpus is None else {**capacity, _GPU: str(settings.gpus)},
+        labels=settings.labels,
+        durable=settings.durable,
+        code=settings.code_dir,
+        images=settings.images,
+        strict_images=settings.strict_images,
+        pass_env=settings.pass_env,
+        pod_templates=settings.pod_templates,
     )

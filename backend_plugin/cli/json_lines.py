@@ -65,8 +65,8 @@ def _convert_error(error: BaseException) -> Sequence[Problem]:
 def _find_id(line: bytes) -> Any:
     """Return the id of a line that is almost JSON, so that the client can match the reply, or None."""
     try:
-        said = json.loads(line)
-        return msgspec.json.decode(encode_json(said["id"]))
+        request = json.loads(line)
+        return msgspec.json.decode(encode_json(request["id"]))
     except (LookupError, TypeError, ValueError, RecursionError):
         return None
 

@@ -53,7 +53,7 @@ class LoadedTask:
     root: Path
     """The directory from which its module is imported."""
 
-    def encode_inputs(self, said: Mapping[str, str]) -> LiteralMap:
+    def encode_inputs(self, texts: Mapping[str, str]) -> LiteralMap:
         """Return the content of `inputs.pb` from texts and the function's defaults.
 
         A text is JSON, unless the type of the input is str.
@@ -63,14 +63,14 @@ class LoadedTask:
         """
         context = FlyteContextManager.current_context()
         declared = self.task.python_interface.inputs_with_defaults
-        if unknown := set(said) - set(declared):
+        if unknown := set(texts) - set(declared):
             raise Misused(f"{self.task.name} has no input {', '.join(sorted(unknown))}")
-        values = {name: _parse_value(name, said.get(name), typed) for name, typed in declared.items()}
+        values = {name: _parse_value(name, texts.get(name), typed) for name, typed in declared.items()}
         types = self.task.python_interface.inputs
         try:
             written: LiteralMap = TypeEngine.dict_to_literal_map(context, values, types).to_flyte_idl()
         except (TypeError, ValueError) as error:
-            raise Misused(f"{self.task.name} does not take {dict(said)}: {error}") from error
+            raise Misused(f"{self.task.name} does not take {dict(texts)}: {error}") from error
         return written
 
     def decode_outputs(self, written: LiteralMap) -> Mapping[str, object]:
@@ -107,19 +107,19 @@ def load_task(path: Path, task: str | None, *, image: str | None) -> LoadedTask:
         return select_task(tasks, named.name if isinstance(named, PythonTask) else task, str(path))()
 
 
-def _parse_value(name: str, said: str | None, typed: tuple[type, object]) -> object:
+def _parse_value(name: str, text: str | None, typed: tuple[type, object]) -> object:
     wanted, default = typed
-    if said is None:
+    if text is None:
         if default is None:
             raise Misused(f"input {name} has no value; write --input {name}=VALUE")
         return default
     if wanted is str:
-        return said
+        return text
     try:
         # Numbers, booleans, and lists and mappings of them.
-        value = json.loads(said)
+        value = json.loads(text)
     except ValueError as error:
-        raise Misused(f"--input {name}={said}: is not JSON; write a {wanted} as JSON") from error
+        raise Misused(f"--input {name}={text}: is not JSON; write a {wanted} as JSON") from error
     return float(value) if wanted is float and isinstance(value, int) else value
 
 
@@ -162,15 +162,15 @@ def _import_file(path: Path) -> ModuleType:
 
 def _format_error(error: BaseException, root: Path) -> str:
     """Return the error, and its location in the files of the author."""
-    said = f"{type(error).__name__}: {error}"
+    message = f"{type(error).__name__}: {error}"
     if isinstance(error, ModuleNotFoundError) and "." not in str(error.name):
-        said += "; install it here, or import it inside the task"
+        message += "; install it here, or import it inside the task"
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename).is_relative_to(root) and "site-packages" not in Path(frame.filename).parts
     ]
-    return f"{said}\n  at {Path(own[-1].filename).relative_to(root)}:{own[-1].lineno}" if own else said
+    return f"{message}\n  at {Path(own[-1].filename).relative_to(root)}:{own[-1].lineno}" if own else message
 
 
 def _serialize_task(task: PythonTask, image: str | None) -> TaskTemplate:

@@ -116,36 +116,36 @@ async def _run_server(configuration: Configuration) -> None:
     from backend_plugin.shell import allocator, gc_tuning, logging_setup, metrics, server_file, tracing
     from backend_plugin.shell.server import GrpcServer
 
-    said = configuration.server.settings
+    settings = configuration.server.settings
     allocator.limit_kept_memory(os.environ)
-    logging_setup.configure_logging(said.log_level, said.log_format)
+    logging_setup.configure_logging(settings.log_level, settings.log_format)
     async with AsyncExitStack() as stack:
-        token = server_assembly.get_token(said)
+        token = server_assembly.get_token(settings)
         here = await clusters.open_cluster(stack, configuration)
-        parts = server_assembly.assemble_server(here, said)
-        if said.metrics_port is not None:
+        parts = server_assembly.assemble_server(here, settings)
+        if settings.metrics_port is not None:
             port = stack.enter_context(
-                metrics.serve_metrics(parts.metrics, said.metrics_host, said.metrics_port)
+                metrics.serve_metrics(parts.metrics, settings.metrics_host, settings.metrics_port)
             )
-            _LOG.info("metrics at http://%s:%d/metrics", said.metrics_host, port)
+            _LOG.info("metrics at http://%s:%d/metrics", settings.metrics_host, port)
         interceptors = stack.enter_context(tracing.open_tracing(os.environ))
         server = GrpcServer(
-            server_assembly.build_middleware(parts, said, token),
-            server_assembly.build_server_options(said, interceptors),
+            server_assembly.build_middleware(parts, settings, token),
+            server_assembly.build_server_options(settings, interceptors),
         )
 
         def on_started(port: int) -> None:
-            host = f"[{said.host}]" if ":" in said.host else said.host
-            scheme, roots = ("grpcs://", str(said.tls.certificate)) if said.tls else ("", "")
+            host = f"[{settings.host}]" if ":" in settings.host else settings.host
+            scheme, roots = ("grpcs://", str(settings.tls.certificate)) if settings.tls else ("", "")
             reached = server_file.ServerInfo(
                 endpoint=f"{scheme}{host}:{port}",
-                token="" if said.token_file else token,
-                token_file=str(said.token_file or ""),
+                token="" if settings.token_file else token,
+                token_file=str(settings.token_file or ""),
                 pid=os.getpid(),
                 roots=roots,
             )
             _LOG.info("listening at %s", reached.endpoint)
-            clusters.publish_server(stack, said, reached)
+            clusters.publish_server(stack, settings, reached)
 
         stack.callback(asyncio.create_task(gc_tuning.tune_collector(parts.cache.ready)).cancel)
         stack.callback(asyncio.create_task(allocator.trim_regularly()).cancel)

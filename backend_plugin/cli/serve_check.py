@@ -31,7 +31,7 @@ _SECTIONS: Final = ("tls", "embedded", "kubernetes")
 
 def print_report(file: str | None, flags: Flags, form: str) -> int:
     """Print the report; return 0 if a server would start with these settings."""
-    told: EffectiveSettings | None = None
+    effective: EffectiveSettings | None = None
     settings: Mapping[str, tuple[Any, str]] = {}
     try:
         configuration = serve_settings.read_configuration(file, flags)
@@ -40,12 +40,12 @@ def print_report(file: str | None, flags: Flags, form: str) -> int:
     except command_errors.InvalidInput as error:
         command_errors.exit_with_error(error)
     else:
-        told = configuration.server
-        problems = [*_iter_problems(told)]
+        effective = configuration.server
+        problems = [*_iter_problems(effective)]
         section = configuration.section
         of_platform = serve_platform.build_report(configuration.platform, section, file or "", _DEFAULT)
-        settings = {**_get_effective_settings(told), **of_platform}
-    notes = [*_iter_notes(told.settings)] if told else []
+        settings = {**_get_effective_settings(effective), **of_platform}
+    notes = [*_iter_notes(effective.settings)] if effective else []
     if form == "json":
         _print_json(settings, problems, notes)
     else:
@@ -53,8 +53,8 @@ def print_report(file: str | None, flags: Flags, form: str) -> int:
     return command_errors.exit_code(problems)
 
 
-def _get_effective_settings(told: EffectiveSettings) -> Mapping[str, tuple[Any, str]]:
-    return {key: (_get_value(told.settings, key), told.sources.get(key, _DEFAULT)) for key in KEYS}
+def _get_effective_settings(effective: EffectiveSettings) -> Mapping[str, tuple[Any, str]]:
+    return {key: (_get_value(effective.settings, key), effective.sources.get(key, _DEFAULT)) for key in KEYS}
 
 
 def _get_value(settings: ServerSettings, key: str) -> Any:
@@ -70,48 +70,48 @@ def _get_value(settings: ServerSettings, key: str) -> Any:
     return str(found) if isinstance(found, Path) else msgspec.to_builtins(found, enc_hook=str)
 
 
-def _iter_problems(told: EffectiveSettings) -> Iterator[Problem]:
+def _iter_problems(effective: EffectiveSettings) -> Iterator[Problem]:
     from backend_plugin.cli import clusters
     from backend_plugin.embedded import pod_templates
 
-    said = told.settings
+    settings = effective.settings
     for key, attempt in (
-        ("tls.certificate", lambda: said.tls and credentials.build_server_credentials(said.tls)),
-        ("token-file", lambda: said.token_file and Token.from_file(said.token_file)),
+        ("tls.certificate", lambda: settings.tls and credentials.build_server_credentials(settings.tls)),
+        ("token-file", lambda: settings.token_file and Token.from_file(settings.token_file)),
         (
             "signing-keys-file",
             lambda: (
-                said.signing_keys_file
-                and KeyRing.from_file(said.signing_keys_file, accepts_unsigned=said.accept_unsigned)
+                settings.signing_keys_file
+                and KeyRing.from_file(settings.signing_keys_file, accepts_unsigned=settings.accept_unsigned)
             ),
         ),
         (
             "embedded.pod-templates",
             lambda: pod_templates.read_templates(
-                clusters.build_embedded_options(said.embedded).pod_templates
+                clusters.build_embedded_options(settings.embedded).pod_templates
             ),
         ),
-        ("kubernetes.kubeconfig", lambda: clusters.require_credentials(said)),
+        ("kubernetes.kubeconfig", lambda: clusters.require_credentials(settings)),
     ):
         try:
             attempt()
         except BackendError as error:
             yield _build_problem(
-                told, key, str(error), "name files that this user can read, with the expected content"
+                effective, key, str(error), "name files that this user can read, with the expected content"
             )
-    if why_not := _find_directory_problem(said.state_dir) or _find_state_problem(said):
-        yield _build_problem(told, "state-dir", why_not, "name another directory")
-    if why_not := _find_port_problem(said):
+    if why_not := _find_directory_problem(settings.state_dir) or _find_state_problem(settings):
+        yield _build_problem(effective, "state-dir", why_not, "name another directory")
+    if why_not := _find_port_problem(settings):
         yield _build_problem(
-            told,
+            effective,
             "port",
             why_not,
             "stop the process that listens there, or set another port, or 0 for a free one",
         )
-    for scheme, package in _iter_missing_packages(said):
-        if "output-prefixes" in told.sources:
+    for scheme, package in _iter_missing_packages(settings):
+        if "output-prefixes" in effective.sources:
             yield _build_problem(
-                told, "output-prefixes", f"{scheme}:// needs {package}", f"pip install {package}"
+                effective, "output-prefixes", f"{scheme}:// needs {package}", f"pip install {package}"
             )
     try:
         with tracing.open_tracing(os.environ):
@@ -120,9 +120,9 @@ def _iter_problems(told: EffectiveSettings) -> Iterator[Problem]:
         yield Problem(field="OTEL_*", value="", message=str(error), remedy="see OpenTelemetry's variables")
 
 
-def _build_problem(told: EffectiveSettings, key: str, message: str, remedy: str) -> Problem:
+def _build_problem(effective: EffectiveSettings, key: str, message: str, remedy: str) -> Problem:
     return Problem(
-        field=f"server.{key}", value=str(_get_value(told.settings, key)), message=message, remedy=remedy
+        field=f"server.{key}", value=str(_get_value(effective.settings, key)), message=message, remedy=remedy
     )
 
 
@@ -136,30 +136,32 @@ def _find_directory_problem(directory: Path) -> str | None:
     )
 
 
-def _find_state_problem(said: ServerSettings) -> str | None:
+def _find_state_problem(settings: ServerSettings) -> str | None:
     """Return why an embedded cluster would not use the state directory."""
-    return find_foreign_files(said.state_dir) if said.cluster is ClusterKind.EMBEDDED else None
+    return find_foreign_files(settings.state_dir) if settings.cluster is ClusterKind.EMBEDDED else None
 
 
-def _find_port_problem(said: ServerSettings) -> str | None:
+def _find_port_problem(settings: ServerSettings) -> str | None:
     """Return why the port is not available, or None. A running server with the same state is replaced."""
-    here = server_file.read(said.state_dir)
-    if said.port == 0 or (here and server_file.is_alive(here) and here.endpoint.endswith(f":{said.port}")):
+    here = server_file.read(settings.state_dir)
+    if settings.port == 0 or (
+        here and server_file.is_alive(here) and here.endpoint.endswith(f":{settings.port}")
+    ):
         return None
-    why_not = find_bind_error(said.host, said.port)
+    why_not = find_bind_error(settings.host, settings.port)
     return f"cannot listen on this port: {why_not}" if why_not else None
 
 
-def _iter_missing_packages(said: ServerSettings) -> Iterator[tuple[str, str]]:
-    for scheme in sorted(OutputPrefixes(said.output_prefixes).schemes - {"file"}):
+def _iter_missing_packages(settings: ServerSettings) -> Iterator[tuple[str, str]]:
+    for scheme in sorted(OutputPrefixes(settings.output_prefixes).schemes - {"file"}):
         if find_spec(STORES[scheme]) is None:
             yield scheme, STORES[scheme]
 
 
-def _iter_notes(said: ServerSettings) -> Iterator[str]:
-    for scheme, package in _iter_missing_packages(said):
+def _iter_notes(settings: ServerSettings) -> Iterator[str]:
+    for scheme, package in _iter_missing_packages(settings):
         yield f"{scheme}:// cannot be read: {package} is not installed"
-    here = server_file.read(said.state_dir)
+    here = server_file.read(settings.state_dir)
     if here is not None and server_file.is_alive(here):
         yield f"a server with this state directory is running: {here.endpoint}, process {here.pid}"
 
@@ -186,7 +188,7 @@ def _encode_json(value: Any) -> str:
 def _print_json(
     settings: Mapping[str, tuple[Any, str]], problems: Sequence[Problem], notes: Sequence[str]
 ) -> None:
-    said = {
+    report = {
         "ok": not problems,
         "settings": {key: {"value": value, "source": source} for key, (value, source) in settings.items()},
         "problems": [
@@ -195,4 +197,4 @@ def _print_json(
         ],
         "notes": notes,
     }
-    click.echo(msgspec.json.format(json_lines.encode_json(said), indent=2))
+    click.echo(msgspec.json.format(json_lines.encode_json(report), indent=2))

@@ -57,10 +57,10 @@ def _collect_problems(read: Callable[[], T], problems: list[Problem]) -> T | Non
 
 
 def _read_document(file: str) -> dict[str, Any]:
-    said = input_files.read_document(file)
-    if not isinstance(said, Mapping):
+    document = input_files.read_document(file)
+    if not isinstance(document, Mapping):
         raise InvalidInput(f"settings {file}: is not a mapping; write a section server, and Flyte's plugins")
-    return dict(said)
+    return dict(document)
 
 
 def build_flags(typed: Mapping[str, Any]) -> Flags:

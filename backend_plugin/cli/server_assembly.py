@@ -82,10 +82,10 @@ class ServerParts:
         await self.orders.drain(SETTLE_SECONDS, "delete_job", left)
 
 
-def assemble_server(here: OpenedCluster, said: ServerSettings) -> ServerParts:
+def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerParts:
     """Build the services and background tasks of a server."""
     cluster = here.cluster
-    metrics, prefixes, ring = Metrics(), OutputPrefixes(said.output_prefixes), _read_key_ring(said)
+    metrics, prefixes, ring = Metrics(), OutputPrefixes(settings.output_prefixes), _read_key_ring(settings)
     judge = Judge(settings=here.platform, now=here.now)
     cache, orders = (
         Cache(here.now, lambda kind, lag: metrics.watch_lag.labels(kind).observe(lag)),
@@ -96,12 +96,12 @@ def assemble_server(here: OpenedCluster, said: ServerSettings) -> ServerParts:
     keeper = Reconciler(cluster, cache, answers, OutputCollector(cluster, cache, outcomes, orders, ring))
     allowed = Allowlist(
         prefixes=prefixes,
-        namespaces=said.namespaces,
-        refused=said.excluded_namespaces,
-        template=said.namespace_template,
+        namespaces=settings.namespaces,
+        refused=settings.excluded_namespaces,
+        template=settings.namespace_template,
     )
-    orphans = _create_orphan_collector(here, allowed, metrics, said)
-    found = _create_capabilities_cache(here, said)
+    orphans = _create_orphan_collector(here, allowed, metrics, settings)
+    found = _create_capabilities_cache(here, settings)
     tasks = connector_service.ConnectorService(
         connector_service.ServiceDependencies(
             cluster=cluster,
@@ -157,43 +157,47 @@ def _set_gauges(metrics: Metrics, here: OpenedCluster, cache: Cache, orders: Bac
         here.sight.trouble = lambda error: metrics.cluster_errors.add("watch", error)
 
 
-def _read_key_ring(said: ServerSettings) -> KeyRing:
-    if said.signing_keys_file is not None:
-        return KeyRing.from_file(said.signing_keys_file, accepts_unsigned=said.accept_unsigned)
-    return KeyRing.from_directory(said.state_dir, accepts_unsigned=said.accept_unsigned)
+def _read_key_ring(settings: ServerSettings) -> KeyRing:
+    if settings.signing_keys_file is not None:
+        return KeyRing.from_file(settings.signing_keys_file, accepts_unsigned=settings.accept_unsigned)
+    return KeyRing.from_directory(settings.state_dir, accepts_unsigned=settings.accept_unsigned)
 
 
-def _create_capabilities_cache(here: OpenedCluster, said: ServerSettings) -> CapabilitiesCache | None:
+def _create_capabilities_cache(here: OpenedCluster, settings: ServerSettings) -> CapabilitiesCache | None:
     gang = here.platform.kfpytorch.gang
     if here.looks is None or gang.is_unconfigured:
         return None
-    return CapabilitiesCache(here.looks, gang, list_named_namespaces(said))
+    return CapabilitiesCache(here.looks, gang, list_named_namespaces(settings))
 
 
 def _create_orphan_collector(
-    here: OpenedCluster, allowed: Allowlist, metrics: Metrics, said: ServerSettings
+    here: OpenedCluster, allowed: Allowlist, metrics: Metrics, settings: ServerSettings
 ) -> OrphanCollector | None:
     if here.executions is None:
         return None
     orphanage = OrphanFinder(cluster=here.cluster, executions=here.executions, allowed=allowed, now=here.now)
     return OrphanCollector(
-        orphanage, metrics, ScanSchedule.from_scan_interval(said.kubernetes.orphan_scan_interval)
+        orphanage, metrics, ScanSchedule.from_scan_interval(settings.kubernetes.orphan_scan_interval)
     )
 
 
-def build_middleware(parts: ServerParts, said: ServerSettings, token: str) -> Sequence[RpcMiddleware]:
+def build_middleware(parts: ServerParts, settings: ServerSettings, token: str) -> Sequence[RpcMiddleware]:
     """Return one front for Flyte's calls and one for calls of users and tools."""
     secret = (
-        Token.from_file(said.token_file) if said.token_file else Token.from_secret(token) if token else None
+        Token.from_file(settings.token_file)
+        if settings.token_file
+        else Token.from_secret(token)
+        if token
+        else None
     )
     # FlytePropeller sends no token. If jobs do not run as this user, its calls need one only if the admin has
     # configured a token file and adds the token on the way. Users may cancel and read jobs, so a token is
     # always required for their calls if there is one.
-    is_open = said.cluster is ClusterKind.KUBERNETES and said.token_file is None
-    names = frozenset(said.tls.client_names if said.tls else ())
+    is_open = settings.cluster is ClusterKind.KUBERNETES and settings.token_file is None
+    names = frozenset(settings.tls.client_names if settings.tls else ())
     flytes = RpcMiddleware(
         connector_handlers.build_handlers(parts.tasks),
-        said.max_concurrent_rpcs,
+        settings.max_concurrent_rpcs,
         None if is_open else secret,
         parts.metrics,
         client_names=names,
@@ -208,26 +212,26 @@ def build_middleware(parts: ServerParts, said: ServerSettings, token: str) -> Se
     return flytes, others
 
 
-def get_token(said: ServerSettings) -> str:
+def get_token(settings: ServerSettings) -> str:
     """Return the token that callers must send: from the file, or a random one; empty if none is required.
 
     Raises:
         UnusableCredentials: If the file contains no token.
     """
-    if said.token_file is not None:
-        return Token.from_file(said.token_file).secret
-    return "" if said.allow_unauthenticated else secrets.token_urlsafe(32)
+    if settings.token_file is not None:
+        return Token.from_file(settings.token_file).secret
+    return "" if settings.allow_unauthenticated else secrets.token_urlsafe(32)
 
 
-def build_server_options(said: ServerSettings, interceptors: Sequence[Any]) -> ServerOptions:
+def build_server_options(settings: ServerSettings, interceptors: Sequence[Any]) -> ServerOptions:
     """Return the options of the gRPC server."""
     return ServerOptions(
-        host=said.host,
-        port=said.port,
-        credentials=credentials.build_server_credentials(said.tls) if said.tls else None,
-        receive_bytes=said.max_receive_message_size,
-        send_bytes=said.max_send_message_size,
-        drain_seconds=said.drain_timeout.total_seconds(),
+        host=settings.host,
+        port=settings.port,
+        credentials=credentials.build_server_credentials(settings.tls) if settings.tls else None,
+        receive_bytes=settings.max_receive_message_size,
+        send_bytes=settings.max_send_message_size,
+        drain_seconds=settings.drain_timeout.total_seconds(),
         interceptors=interceptors,
     )
 

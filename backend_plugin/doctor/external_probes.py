@@ -137,8 +137,8 @@ def _probe_connector(server: Server) -> ProbeResult:
         return known or ProbeResult(what=address, trouble=f"does not answer: {error}", remedy=remedy)
     types = {each.name for agent in answer.agents for each in agent.supported_task_categories}
     if TASK_TYPE not in types:
-        said = ", ".join(sorted(types)) or "none"
+        names = ", ".join(sorted(types)) or "none"
         return ProbeResult(
-            what=address, trouble=f"serves no tasks of type {TASK_TYPE}; its types are {said}", remedy=remedy
+            what=address, trouble=f"serves no tasks of type {TASK_TYPE}; its types are {names}", remedy=remedy
         )
     return ProbeResult(what=address)

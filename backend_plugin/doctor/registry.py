@@ -15,7 +15,6 @@ from backend_plugin.doctor.checks import (
     quotas,
     references,
     security,
-    storage,
     templates,
 )
 from backend_plugin.doctor.operators import table as operators
@@ -32,7 +31,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     *network.CHECKS,
     *security.CHECKS,
     *references.CHECKS,
-    *storage.CHECKS,
     *flyte.CHECKS,
     *connector.CHECKS,
 )

@@ -118,10 +118,10 @@ class NodeController:
         self._arm_timer(name, pods, self._options.lost_after)
         for pod in pods:
             self._store.update(pod_transitions.mark_unready(pod, self._clock()))
-            said = EventMessage(
+            event = EventMessage(
                 reason="NodeNotReady", message="Node is not ready", component=NODE_CONTROLLER, warning=True
             )
-            self._recorder.emit(pod, said)
+            self._recorder.emit(pod, event)
 
     def _arm_timer(self, name: str, pods: Sequence[Manifest], seconds: float) -> None:
         if name in self._timers:
@@ -144,8 +144,8 @@ class NodeController:
             self._pods.remove(pod)
             return
         key = get_key(pod)
-        said = f"Marking for deletion Pod {key.namespace}/{key.name}"
+        message = f"Marking for deletion Pod {key.namespace}/{key.name}"
         self._recorder.emit(
-            pod, EventMessage(reason="TaintManagerEviction", message=said, component=TAINT_CONTROLLER)
+            pod, EventMessage(reason="TaintManagerEviction", message=message, component=TAINT_CONTROLLER)
         )
         self._store.update(pod_transitions.mark_node_lost(pod, self._clock()))

@@ -168,10 +168,10 @@ class PodDirectory:
     def read_error_output(self) -> str:
         """Return the end of the error output of the shim; empty if it cannot be read."""
         try:
-            said = files.read_regular(str(self.path / layout.COMPLAINTS), _LONGEST_COMPLAINTS)
+            output = files.read_regular(str(self.path / layout.COMPLAINTS), _LONGEST_COMPLAINTS)
         except OSError:
             return ""
-        return said.decode(errors="replace")[-_LONGEST_COMPLAINT:]
+        return output.decode(errors="replace")[-_LONGEST_COMPLAINT:]
 
     def write_final_state(self, state: bytes) -> None:
         """Write the final state for a shim that has died."""

@@ -59,8 +59,8 @@ def mark_unschedulable(pod: Manifest, why: Unschedulable, now: datetime) -> Mani
 
 def mark_terminating(pod: Manifest, now: datetime) -> Manifest:
     """Return the pod with a deletion timestamp, according to its grace period."""
-    said = get_int(get_mapping(pod, "spec"), "terminationGracePeriodSeconds")
-    grace = _GRACE if said is None else max(0, said)
+    seconds = get_int(get_mapping(pod, "spec"), "terminationGracePeriodSeconds")
+    grace = _GRACE if seconds is None else max(0, seconds)
     return with_metadata(
         pod,
         deletionTimestamp=format_time(now + timedelta(seconds=grace)),
@@ -112,8 +112,8 @@ def merge_status(pod: Manifest, status: Manifest) -> Manifest:
         for each in get_mappings(get_mapping(pod, "status"), "conditions")
         if get_text(each, "type") in _NOT_THE_KUBELETS
     ]
-    told = merge_conditions(get_mappings(status, "conditions"), kept)
-    return {**pod, "status": {**status, "conditions": told}}
+    conditions = merge_conditions(get_mappings(status, "conditions"), kept)
+    return {**pod, "status": {**status, "conditions": conditions}}
 
 
 def with_visible_gpus(pod: Manifest) -> Manifest:

@@ -12,7 +12,6 @@ from backend_plugin.core.reading import get_int, get_mapping, get_time
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission, pod_events, pod_transitions
 from backend_plugin.embedded.events import KUBELET, SCHEDULER, EventMessage, EventRecorder
-from backend_plugin.embedded.keyed_tasks import KeyedTasks
 from backend_plugin.embedded.kubelet import Kubelet
 from backend_plugin.embedded.node_transitions import is_unreachable
 from backend_plugin.embedded.objects import (
@@ -26,6 +25,7 @@ from backend_plugin.embedded.objects import (
 )
 from backend_plugin.embedded.scheduling_cycle import Binding, Unschedulable
 from backend_plugin.embedded.store import Clock, Store
+from backend_plugin.embedded.workqueue import KeyedTasks
 from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest
 
 _AGAIN: Final = 1.0
@@ -74,10 +74,10 @@ class PodController:
             waits = pod_transitions.mark_unschedulable(pod, decision, now)
             if waits != pod:
                 self._store.update(waits)
-                said = EventMessage(
+                event = EventMessage(
                     reason="FailedScheduling", message=decision.message, component=SCHEDULER, warning=True
                 )
-                self._recorder.emit(pod, said)
+                self._recorder.emit(pod, event)
             return
         bound = self._store.update(pod_transitions.bind(pod, decision, now))
         self.start(get_uid(bound))
@@ -218,10 +218,12 @@ class PodController:
         try:
             await self._kubelet.start_pod(pod_transitions.with_visible_gpus(pod))
         except OSError as error:
-            said = f"Failed to create pod sandbox: {error}"
+            message = f"Failed to create pod sandbox: {error}"
             self._recorder.emit(
                 pod,
-                EventMessage(reason="FailedCreatePodSandBox", message=said, component=KUBELET, warning=True),
+                EventMessage(
+                    reason="FailedCreatePodSandBox", message=message, component=KUBELET, warning=True
+                ),
             )
             self._loop.call_later(_AGAIN, self.start, uid)
 

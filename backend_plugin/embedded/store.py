@@ -270,9 +270,9 @@ class Store:
         self._telling = True
         try:
             while self._untold:
-                told = self._untold.popleft()
+                change = self._untold.popleft()
                 for watcher in tuple(self._watchers):
-                    watcher(told)
+                    watcher(change)
         finally:
             self._telling = False
 

@@ -1,7 +1,7 @@
-"""A work queue with retries: each key is queued once, and keys are processed one at a time."""
+"""Two queues: a work queue that processes one key at a time, with retries, and one of coroutines per key."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
@@ -105,3 +105,31 @@ class WorkQueue:
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
+
+
+class KeyedTasks:
+    """Runs the coroutines of each key in order."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, asyncio.Task[None]] = {}
+
+    def add(self, key: str, what: Callable[[], Awaitable[None]]) -> None:
+        """Run a coroutine after the previous one of `key` has ended, even if that one failed."""
+        task = asyncio.get_running_loop().create_task(_run_after(self._last.get(key), what))
+        self._last[key] = task
+        task.add_done_callback(lambda ended: self._on_task_done(key, ended))
+
+    async def close(self) -> None:
+        """Wait for the end of all coroutines."""
+        while self._last:
+            await asyncio.wait(tuple(self._last.values()))
+
+    def _on_task_done(self, key: str, ended: "asyncio.Task[None]") -> None:
+        if self._last.get(key) is ended:
+            del self._last[key]
+
+
+async def _run_after(before: "asyncio.Task[None] | None", what: Callable[[], Awaitable[None]]) -> None:
+    if before is not None:
+        await asyncio.wait((before,))
+    await what()

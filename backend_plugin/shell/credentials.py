@@ -186,8 +186,8 @@ class Token:
         self._secret.reload_if_changed()
         for key, value in metadata:
             if key == "authorization" and isinstance(value, str):
-                said = value[len(_SCHEME) :] if value[: len(_SCHEME)].lower() == _SCHEME else ""
-                return hmac.compare_digest(said.strip().encode(), self._secret.value)
+                sent = value[len(_SCHEME) :] if value[: len(_SCHEME)].lower() == _SCHEME else ""
+                return hmac.compare_digest(sent.strip().encode(), self._secret.value)
         return False
 
 

@@ -170,9 +170,9 @@ class OrphanCollector:
     # ---- requested jobs
 
     async def _record_owners(self) -> None:
-        asked, self._asked = self._asked, {}
-        self._living |= asked.keys()
-        for job in asked.values():
+        requested, self._asked = self._asked, {}
+        self._living |= requested.keys()
+        for job in requested.values():
             await self._record_requested_owner(job)
 
     async def _record_requested_owner(self, job: Job) -> None:

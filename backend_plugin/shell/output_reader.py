@@ -209,8 +209,8 @@ def _iter_error_files(
             continue  # Deleted after the listing.
         if isinstance(content, Exception) and not isinstance(content, PermissionError):
             raise content
-        said = _build_document(content, bounds)
-        file = read_error_file({**said, "path": f"{place.url}/{entry.name}", "modified": entry.modified})
+        document = _build_document(content, bounds)
+        file = read_error_file({**document, "path": f"{place.url}/{entry.name}", "modified": entry.modified})
         # Summarize here, because every poll judges the job again.
         yield error_parser.summarize_file(file)
 
@@ -229,9 +229,11 @@ def _build_timeout_error(place: StoreLocation, bounds: ReadLimits) -> StoreUnava
 
 
 def _build_unavailable(place: StoreLocation, error: BaseException) -> StoreUnavailable:
-    said = StoreUnavailable(f"{_format_bucket(place)} cannot be read: {_format_error(error)}; {_CHECK}")
-    said.__cause__ = error
-    return said
+    unavailable = StoreUnavailable(
+        f"{_format_bucket(place)} cannot be read: {_format_error(error)}; {_CHECK}"
+    )
+    unavailable.__cause__ = error
+    return unavailable
 
 
 def _format_error(error: BaseException) -> str:

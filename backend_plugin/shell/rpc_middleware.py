@@ -103,7 +103,7 @@ class RpcMiddleware(Handler):
             try:
                 request = read(data)
                 del data  # Hold only the parsed request in memory.
-                said = await behaviour(request, context)
+                response = await behaviour(request, context)
             except DecodeError as error:
                 await context.abort(
                     grpc.StatusCode.INVALID_ARGUMENT, f"not a valid request of {name}: {error}"
@@ -113,7 +113,7 @@ class RpcMiddleware(Handler):
                 raise
             else:
                 code = _OK
-                return said
+                return response
             finally:
                 self.running -= 1
                 self.held_bytes -= size
@@ -138,14 +138,14 @@ class RpcMiddleware(Handler):
 
         # This is not a generator: after its client has gone, a generator ends only when it is garbage
         # collected, and it would count as an open stream until then.
-        async def stream(asked: Any, context: Any) -> None:
+        async def stream(request: Any, context: Any) -> None:
             await self._check_peer(context)
             if self.streaming >= self.streams:
                 await self._abort_exhausted(name, context, f"{self.streams} streams are open")
             self.streaming += 1
             code = grpc.StatusCode.UNKNOWN
             try:
-                await _write_responses(behaviour(read(asked), context), context)
+                await _write_responses(behaviour(read(request), context), context)
             except DecodeError as error:
                 await context.abort(
                     grpc.StatusCode.INVALID_ARGUMENT, f"not a valid request of {name}: {error}"
@@ -187,9 +187,9 @@ async def _write_responses(answers: Any, context: Any) -> None:
             await context.write(each)
 
 
-def _get_unchanged(asked: Any) -> Any:
+def _get_unchanged(request: Any) -> Any:
     """Return the request iterator of a stream-stream call unchanged."""
-    return asked
+    return request
 
 
 async def _abort_unauthenticated(_requests: Any, context: Any) -> None:

@@ -1,4 +1,4 @@
-"""Checks of the installed connector: its release and its permissions."""
+"""Checks of the output stores, and of the installed connector: its release and its permissions."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,6 +8,19 @@ from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 
 CHECKS: Final = CheckList()
+
+
+@CHECKS.add(
+    "output-store", "an object below the output prefix can be written, read and deleted", Subject.STORES
+)
+def _check_output_store(facts: Facts) -> Iterator[Violation]:
+    for each in facts.stores:
+        if each.trouble:
+            yield Violation(
+                sentence=f"{each.what}: {each.trouble}",
+                remedy=each.remedy,
+                is_unknown=not each.is_tried,
+            )
 
 
 @CHECKS.add(

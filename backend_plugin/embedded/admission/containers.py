@@ -167,8 +167,8 @@ def _check_probe(probe: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         yield build_forbidden_error(f"{path}.{handler}", "may not specify more than 1 handler type")
 
 
-def _parse_amounts(said: Mapping[str, Any]) -> dict[str, Quantity]:
-    return {name: parse(format_amount(amount)) for name, amount in said.items()}
+def _parse_amounts(amounts: Mapping[str, Any]) -> dict[str, Quantity]:
+    return {name: parse(format_amount(amount)) for name, amount in amounts.items()}
 
 
 def _is_extended(name: str) -> bool:

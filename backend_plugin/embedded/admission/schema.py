@@ -77,15 +77,15 @@ class ResourceSchema:
             return [self.prune(item, kind[1:-1]) for item in value]
         if not isinstance(value, Mapping):
             return int(value) if isinstance(value, float) and value.is_integer() else value
-        said = {key: item for key, item in value.items() if item is not None}
+        present = {key: item for key, item in value.items() if item is not None}
         if kind.startswith("{"):
-            return {key: self.prune(item, kind[1:-1]) for key, item in said.items()}
+            return {key: self.prune(item, kind[1:-1]) for key, item in present.items()}
         if kind not in self._fields:
             return value
         defaults = self.defaults.get(kind, {})
         known = {
             key: self.prune(item, self._fields[kind][key])
-            for key, item in said.items()
+            for key, item in present.items()
             if key in self._fields[kind]
         }
         return {**known, **{key: default for key, default in defaults.items() if key not in known}}

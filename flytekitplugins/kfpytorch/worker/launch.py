@@ -101,9 +101,11 @@ def _report_start_errors(task: Any) -> Iterator[None]:
         raise outcome.build_start_error(task, error) from None
 
 
-def _fit_topology(task: Any, asked: tuple[int, int | str], chosen: local_mode.LocalMode) -> topology.Topology:
+def _fit_topology(
+    task: Any, requested: tuple[int, int | str], chosen: local_mode.LocalMode
+) -> topology.Topology:
     here = machine.detect_machine(os.environ)
-    nodes, processes = asked
+    nodes, processes = requested
     size = (nodes, topology.count_processes(processes, nodes, here, chosen.ranks))
     words = _list_text_constants(getattr(task.task_function, "__code__", None))
     if "gloo" in words and "nccl" not in words:
