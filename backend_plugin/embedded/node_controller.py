@@ -48,7 +48,10 @@ class NodeController:
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def ensure_nodes(self, wanted: Sequence[Manifest]) -> None:
-        """Create or update these nodes. Remove other nodes without pods, and cordon other nodes with pods."""
+        """Create or update these nodes. Remove other nodes without pods, and cordon other nodes with pods.
+
+        A cordoned node stays cordoned until `restore_node`.
+        """
         for node in wanted:
             old = self._store.get(get_key(node))
             if old is None:
@@ -108,7 +111,7 @@ class NodeController:
 
     def _retire_node(self, node: Manifest) -> None:
         if self._list_running_pods(get_name(node)):
-            self._store.update(node_transitions.retire(node))
+            self._store.update(node_transitions.cordon(node))
         else:
             self._store.remove(get_uid(node))
 

@@ -4,22 +4,17 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import (
     build_condition,
-    get_annotation,
-    with_annotations,
     with_conditions,
-    with_metadata,
     with_section,
 )
 from backend_plugin.embedded.scheduling_cycle import CORDON
 
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 HOSTNAME: Final = "kubernetes.io/hostname"
-_RETIRED: Final = "kfpytorch.flyte.org/retired"
-"""Marks a node that was cordoned because the options no longer include it."""
 # Taints that belong to these states; other taints of a node are kept.
 _OF_STATES: Final = (_UNREACHABLE, CORDON.key)
 
@@ -45,9 +40,7 @@ def merge_state(old: Manifest, new: Manifest) -> Manifest:
     return {
         **new,
         "metadata": metadata,
-        "spec": _without_taints(old, CORDON.key)
-        if get_annotation(old, _RETIRED)
-        else get_mapping(old, "spec"),
+        "spec": get_mapping(old, "spec"),
         "status": {**get_mapping(new, "status"), **kept},
     }
 
@@ -61,14 +54,7 @@ def _select_identity(node: Manifest) -> Manifest:
 def cordon(node: Manifest) -> Manifest:
     """Return the node as cordoned by a user."""
     taints = [*_list_taints(node, CORDON.key), _build_taint(CORDON.key, "NoSchedule")]
-    return with_section(_without_retired_mark(node), "spec", unschedulable=True, taints=taints)
-
-
-def retire(node: Manifest) -> Manifest:
-    """Return the node, cordoned because the options no longer include it. Its pods keep running."""
-    if get_mapping(node, "spec").get("unschedulable") is True:  # Keep the cordon of a user.
-        return node
-    return with_annotations(cordon(node), {_RETIRED: "true"})
+    return with_section(node, "spec", unschedulable=True, taints=taints)
 
 
 def mark_unreachable(node: Manifest, now: datetime) -> Manifest:
@@ -98,7 +84,7 @@ def is_unreachable(node: Manifest) -> bool:
 
 def restore(node: Manifest, now: datetime) -> Manifest:
     """Return the node as ready and schedulable."""
-    back: Manifest = {**_without_retired_mark(node), "spec": _without_taints(node, *_OF_STATES)}
+    back: Manifest = {**node, "spec": _without_taints(node, *_OF_STATES)}
     return with_conditions(back, _build_ready_condition(now))
 
 
@@ -111,14 +97,6 @@ def _without_taints(node: Manifest, *taints: str) -> Manifest:
     }
     left = _list_taints(node, *taints)
     return {**spec, "taints": left} if left else spec
-
-
-def _without_retired_mark(node: Manifest) -> Manifest:
-    """Remove the `_RETIRED` mark, because the state now comes from a user."""
-    annotations = get_text_map(get_mapping(node, "metadata"), "annotations")
-    if _RETIRED not in annotations:
-        return node
-    return with_metadata(node, annotations={key: annotations[key] for key in annotations if key != _RETIRED})
 
 
 def _build_ready_condition(now: datetime) -> Manifest:

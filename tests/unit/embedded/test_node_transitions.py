@@ -36,22 +36,6 @@ def test_a_fresh_node_is_ready():
     assert not node_transitions.is_unreachable(fresh())
 
 
-def test_a_node_that_is_wanted_again_takes_pods_unless_somebody_has_drained_it():
-    gone = node_transitions.retire(tainted())
-    assert not read_node_info(gone).schedulable
-    assert node_transitions.merge_state(gone, fresh()) == tainted()
-    for drained in (
-        node_transitions.cordon(gone),
-        node_transitions.retire(node_transitions.cordon(tainted())),
-    ):
-        assert not read_node_info(node_transitions.merge_state(drained, fresh())).schedulable
-    assert node_transitions.restore(gone, BEGAN) == {**tainted(), "metadata": restored_metadata()}
-
-
-def restored_metadata():
-    return {**fresh()["metadata"], "annotations": {}}
-
-
 def test_a_cordoned_node_takes_no_pods_until_it_is_restored():
     cordoned = node_transitions.cordon(node_transitions.cordon(tainted()))
     assert cordoned["spec"] == {
