@@ -16,9 +16,11 @@ from typing import Any
 import grpc
 import pytest
 from certificates import Authority
+from click.testing import CliRunner, Result
 from flyteidl.admin import agent_pb2 as admin
 from grpc_health.v1 import health_pb2
 
+from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.connection import Server
 from backend_plugin.doctor import external_probes
 from backend_plugin.doctor.facts import Facts, ProbeResult
@@ -117,17 +119,16 @@ def test_commands_get_in_with_a_token_that_was_replaced(tmp_path: Path) -> None:
         file.write_text("second\n")
         time.sleep(1.1)  # The server reads the file at most once a second.
         done = jobs(tmp_path / "state")
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (done.exit_code, done.stderr) == (0, "")
         file.unlink()
         done = jobs(tmp_path / "state")
-        assert done.returncode == 1
+        assert done.exit_code == 1
         assert f"cannot be read: {file}: No such file or directory" in done.stderr
 
 
-def jobs(state: Path, *more: str) -> "subprocess.CompletedProcess[str]":
-    said = [str(KFPYTORCH), "jobs", "-o", "json", *more]
-    environ = {**ENVIRON, "KFPYTORCH_STATE_DIR": str(state)}
-    return subprocess.run(said, check=False, capture_output=True, text=True, env=environ)
+def jobs(state: Path, *more: str) -> Result:
+    said = ["jobs", "-o", "json", *more]
+    return CliRunner().invoke(kfpytorch, said, env={"KFPYTORCH_STATE_DIR": str(state)})
 
 
 def test_the_commands_of_its_user_know_a_server_with_tls(tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_the_commands_of_its_user_know_a_server_with_tls(tmp_path: Path) -> None
         assert here["endpoint"].startswith("grpcs://127.0.0.1:")
         for named in ((), ("--server", here["endpoint"])):
             done = jobs(tmp_path / "state", *named)
-            assert (done.returncode, done.stderr) == (0, "")
+            assert (done.exit_code, done.stderr) == (0, "")
 
 
 def test_a_probe_asks_a_server_with_tls_by_the_name_that_it_has(tmp_path: Path) -> None:
@@ -145,9 +146,8 @@ def test_a_probe_asks_a_server_with_tls_by_the_name_that_it_has(tmp_path: Path) 
     tls = ("--tls-certificate", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"))
 
     def run_health(*flags: str) -> tuple[int, str]:
-        said = [str(KFPYTORCH), "health", "--server", str(tmp_path / "state"), *flags]
-        done = subprocess.run(said, check=False, capture_output=True, text=True, env=ENVIRON)
-        return done.returncode, done.stdout
+        done = CliRunner().invoke(kfpytorch, ["health", "--server", str(tmp_path / "state"), *flags])
+        return done.exit_code, done.stdout
 
     with serve(tmp_path / "state", *tls) as (process, _, _lines):
         well = (0, "SERVING\n")
@@ -206,7 +206,7 @@ def test_a_client_that_knows_nothing_of_ours_learns_all_over_tls(tmp_path: Path)
 def test_a_server_without_authentication_requires_no_token(tmp_path: Path) -> None:
     with serve(tmp_path / "state", "--allow-unauthenticated") as (_, here, _lines):
         assert listed(here["endpoint"], None) == ["pytorch", "pytorch"]
-        assert jobs(tmp_path / "state").returncode == 0
+        assert jobs(tmp_path / "state").exit_code == 0
 
 
 def test_a_token_that_is_not_there_is_told(tmp_path: Path) -> None:

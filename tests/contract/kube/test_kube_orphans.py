@@ -2,17 +2,16 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from kube_nobodys import LONG_AGO, MARK, WORKFLOWS, metadata, names, ours, workflow
 from kube_server import Fault, kubeconfig, served
 from kube_world import JOBS, apply, job, opened, options, wait_until
 
+from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.shell.allowlist import Allowlist
 from backend_plugin.shell.cluster import ClusterUnavailable
@@ -20,7 +19,6 @@ from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.orphans import OrphanCollector, OrphanFinder, ScanSchedule
 from backend_plugin.shell.output_prefixes import OutputPrefixes
 
-KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
 SOON = ScanSchedule(look=timedelta(seconds=0.1), settle=timedelta(seconds=0.02))
 GONE, LIVES = "gone-n0-0-0123456789ab", "lives-n0-0-0123456789ab"
 
@@ -303,9 +301,9 @@ def test_a_job_that_is_asked_about_is_none_also_while_that_cannot_be_written_dow
 
 def gc(server, tmp_path, *flags):
     config = kubeconfig(server, tmp_path / "config")
-    command = [KFPYTORCH, "gc", "--kubeconfig", config, "--confirm-after", "100ms", *flags]
+    command = ["gc", "--kubeconfig", str(config), "--confirm-after", "100ms", *flags]
     environment = {"PATH": "", "HOME": str(tmp_path), "COLUMNS": "200"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return CliRunner().invoke(kfpytorch, command, env=environment)
 
 
 def test_people_are_shown_first_and_then_it_is_done(server, tmp_path):
@@ -313,7 +311,7 @@ def test_people_are_shown_first_and_then_it_is_done(server, tmp_path):
         server.do(apply(JOBS, ours(execution)))
     server.do(apply(WORKFLOWS, workflow("lives")))
     shown = gc(server, tmp_path)
-    assert shown.returncode == 0, shown.stderr
+    assert shown.exit_code == 0, shown.stderr
     header, row = (line.split() for line in shown.stdout.splitlines())
     assert header == ["NAMESPACE", "NAME", "EXECUTION", "NODE", "ATTEMPT", "STATE", "AGE", "RESULT"]
     assert (row[:6], row[7]) == (["ns", GONE, "gone", "n0", "0", "-"], "orphan")
@@ -321,11 +319,11 @@ def test_people_are_shown_first_and_then_it_is_done(server, tmp_path):
     assert server.bodies == []
     done = gc(server, tmp_path, "--delete", "-o", "json")
     (said,) = json.loads(done.stdout)
-    assert (done.returncode, said["name"], said["result"], said["message"]) == (0, GONE, "deleted", None)
+    assert (done.exit_code, said["name"], said["result"], said["message"]) == (0, GONE, "deleted", None)
     assert said["created"] == LONG_AGO
     assert names(server) == [LIVES]
     again = gc(server, tmp_path, "--delete")
-    assert (again.returncode, again.stdout, again.stderr) == (0, "", "there are no orphans\n")
+    assert (again.exit_code, again.stdout, again.stderr) == (0, "", "there are no orphans\n")
 
 
 def test_people_may_name_namespaces_and_an_age(server, tmp_path):
@@ -339,7 +337,7 @@ def test_people_are_told_of_what_cannot_be_told(server, tmp_path):
     server.do(apply(JOBS, ours("gone")))
     server.forbidden.add("get flyteworkflows")
     done = gc(server, tmp_path, "--delete")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.exit_code, done.stdout) == (1, "")
     assert "cannot determine if 1 jobs without an owner are orphans" in done.stderr
     assert "{apiGroups: [flyte.lyft.com], resources: [flyteworkflows], verbs: [get]}" in done.stderr
     server.stop()
@@ -347,12 +345,12 @@ def test_people_are_told_of_what_cannot_be_told(server, tmp_path):
         away = gc(server, tmp_path)
     finally:
         server.start()
-    assert away.returncode == 1
+    assert away.exit_code == 1
     assert away.stderr.startswith("Error: the API server ")
     assert names(server) == [GONE]
 
 
 def test_a_duration_is_one(server, tmp_path):
     done = gc(server, tmp_path, "--older-than", "soon")
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert "write it as Go does" in done.stderr
