@@ -13,12 +13,10 @@ from pods import (
     pod,
     pod_template,
     refused,
-    rendered,
     request,
 )
 
 from backend_plugin.core.manifest.pod import find_warnings
-from backend_plugin.core.manifest.pod_base import merge_objects
 
 NAMED = {"metadata": {"podTemplateName": "named"}}
 REQUIREMENT = {"key": "spot", "operator": "DoesNotExist"}
@@ -122,120 +120,6 @@ def test_a_requirement_of_the_platform_holds_in_every_alternative_of_the_templat
     section = {"non-interruptible-node-selector-requirement": REQUIREMENT}
     made = pod(container(NAMED), section, base)
     assert made["spec"]["affinity"] == affinity([z, REQUIREMENT], [y, REQUIREMENT])
-
-
-def test_sidecars_and_init_containers_have_patterns_of_their_own() -> None:
-    base = pod_template(
-        "base",
-        containers=[
-            {"name": "default", "image": "x", "tty": True},
-            {"name": "primary", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}},
-            {"name": "logs", "image": "x", "stdin": True, "resources": {"limits": {"cpu": "2"}}},
-        ],
-        initContainers=[
-            {"name": "default-init", "image": "x", "tty": True, "resources": {"limits": {"cpu": "3"}}},
-            {"name": "init", "image": "x", "stdin": True},
-        ],
-    )
-    template = rendered(
-        {
-            "containers": [{"name": "main"}, {"name": "logs"}, {"name": "other"}],
-            "initContainers": [{"name": "init", "image": "i"}, {"name": "more", "image": "i"}],
-        },
-        "main",
-    )
-    for each in template.k8s_pod.pod_spec["containers"]:
-        each.update({"env": []})
-    made = pod(template, {"default-pod-template-name": "base"}, base)["spec"]
-    kept = ("tty", "stdin", "resources")
-    assert {
-        each["name"]: {key: each[key] for key in kept if key in each}
-        for kind in ("containers", "initContainers")
-        for each in made[kind]
-    } == {
-        "pytorch": {
-            "tty": True,
-            "resources": {
-                part: {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "8"} for part in ("limits", "requests")
-            },
-        },
-        "logs": {
-            "tty": True,
-            "stdin": True,
-            "resources": {"limits": {"cpu": "2", "memory": "0"}, "requests": {"cpu": "0", "memory": "0"}},
-        },
-        "other": {
-            "tty": True,
-            "resources": {part: {"cpu": "0", "memory": "0"} for part in ("limits", "requests")},
-        },
-        "init": {
-            "tty": True,
-            "stdin": True,
-            "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}},
-        },
-        "more": {
-            "tty": True,
-            "resources": {"limits": {"cpu": "3", "memory": "1Gi"}, "requests": {"cpu": "3", "memory": "1Gi"}},
-        },
-    }
-
-
-@pytest.mark.parametrize(
-    ("below", "above", "both"),
-    [
-        ({"a": 1}, {"a": 2}, {"a": 2}),
-        ({"a": 1}, {"a": 0}, {"a": 1}),
-        ({"a": True}, {"a": False}, {"a": True}),
-        ({"a": "x"}, {"a": ""}, {"a": "x"}),
-        ({}, {"a": False}, {"a": False}),
-        ({"a": [1]}, {"a": [2]}, {"a": [1, 2]}),
-        ({"a": [1]}, {"a": []}, {"a": [1]}),
-        ({"a": {"b": 1}}, {"a": {"c": 2}}, {"a": {"b": 1, "c": 2}}),
-        ({"nodeSelector": {"b": "x"}}, {"nodeSelector": {"b": ""}}, {"nodeSelector": {"b": ""}}),
-        ({"a": {"b": 1}}, {"a": 2}, {"a": 2}),
-    ],
-)
-def test_what_is_above_wins_if_it_says_anything(below: Any, above: Any, both: Any) -> None:
-    assert merge_objects(below, above) == both
-
-
-def test_a_container_named_like_the_pattern_for_all_stands_on_it_once() -> None:
-    base = pod_template(
-        containers=[{"name": "default", "args": ["x"]}],
-        initContainers=[{"name": "default-init", "args": ["y"]}],
-    )
-    spec = {
-        "containers": [{"name": "main", "image": "a"}, {"name": "default", "image": "a"}],
-        "initContainers": [{"name": "default-init", "image": "a"}],
-    }
-    template = ParseDict(
-        {
-            "k8sPod": {"podSpec": spec},
-            "config": {"primary_container_name": "main"},
-            "metadata": {"podTemplateName": "base"},
-        },
-        TaskTemplate(),
-    )
-    made = pod(template, {}, base)["spec"]
-    assert [each["args"] for kind in ("containers", "initContainers") for each in made[kind]] == [
-        ["x"],
-        ["x"],
-        ["y"],
-    ]
-
-
-def test_a_pod_template_is_read_as_kubernetes_reads_it() -> None:
-    base = pod_template(
-        hostPID=False, dnsPolicy=None, priority=7.0, unknown={}, overhead={"memory": "1024Mi"}
-    )
-    made = pod(container({"metadata": {"podTemplateName": "base"}}), {}, base)["spec"]
-    assert {key: made.get(key) for key in ("hostPID", "dnsPolicy", "priority", "unknown", "overhead")} == {
-        "hostPID": None,
-        "dnsPolicy": None,
-        "priority": 7,
-        "unknown": None,
-        "overhead": {"memory": "1Gi"},
-    }
 
 
 def test_a_sidecar_that_limits_its_storage_requests_none() -> None:

@@ -68,19 +68,6 @@ def test_what_propeller_has_rendered_is_not_decorated_again() -> None:
     }
 
 
-def test_the_primary_container_is_the_one_that_is_named_wherever_it_stands() -> None:
-    spec = {
-        "containers": [{"name": "logs"}, {"name": "main"}],
-        "initContainers": [{"name": "init", "image": "i"}],
-    }
-    made = pod(rendered(spec, "main"), group=replace(WORKER, image="worker:v2"))["spec"]
-    assert [(each["name"], each["image"], each["env"]) for each in made["containers"]] == [
-        ("logs", "trainer:v1", [OF_RUN[0]]),
-        ("pytorch", "worker:v2", [OF_RUN[0], *NCCL, *TRUTHFUL]),
-    ]
-    assert made["initContainers"] == [{"name": "init", "image": "i", "resources": {}}]
-
-
 @pytest.mark.parametrize("primary", ["", "gone"])
 def test_the_only_container_is_the_primary_one_whatever_is_named(primary: str) -> None:
     made = pod(rendered({"containers": [{"name": "override"}]}, primary))
@@ -230,25 +217,6 @@ def test_roles_that_claim_alike_have_pods_alike() -> None:
     ]
     eight = {part: {"nvidia.com/gpu": "8"} for part in ("limits", "requests")}
     assert images == [("trainer:v1", {}), ("worker:v2", {}), ("trainer:v1", eight)]
-
-
-def test_numbers_and_nulls_of_a_struct_are_those_of_json() -> None:
-    spec = {
-        "containers": [
-            {"name": "primary", "ports": [{"containerPort": 80}], "stdin": True, "lifecycle": None}
-        ],
-        "terminationGracePeriodSeconds": 30,
-        "hostname": None,
-    }
-    made = pod(rendered(spec))["spec"]
-    assert made.keys() == {"containers", "terminationGracePeriodSeconds"}
-    assert repr(made["terminationGracePeriodSeconds"]) == "30"
-    (trainer,) = made["containers"]
-    assert (trainer["ports"], trainer["stdin"], "lifecycle" in trainer) == (
-        [{"containerPort": 80}],
-        True,
-        False,
-    )
 
 
 def test_the_metadata_of_a_pod_is_everybodys_and_the_last_one_wins() -> None:
