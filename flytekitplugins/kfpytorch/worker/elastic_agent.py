@@ -35,7 +35,6 @@ from flytekitplugins.kfpytorch.worker import (
     torch_rendezvous,
     verdict,
 )
-from flytekitplugins.kfpytorch.worker.activity import IdleWatch
 from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.causes import Failure
 from kfpytorch_common.forkserver.client import ChildSpec, Client
@@ -56,8 +55,6 @@ _GENERATION: Final = "kfpytorch/generation"
 _NO_SLEEP: Final = 1e-6
 # Time for a worker to write its stack in a signal handler (seconds).
 _WRITE_WHERE: Final = 0.1
-# Interval between checks of the activity of stopped workers (seconds).
-_LOOK: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -231,13 +228,11 @@ class _Workers:
     def list_running(self) -> list[_RunningWorker]:
         return [each for each in self.running.values() if each.code is None]
 
-    def wait_for_all(self, patience: float, idle: IdleWatch | None = None) -> None:
-        """Wait until all workers have ended, at most `patience` seconds, or until they make no progress."""
+    def wait_for_all(self, patience: float) -> None:
+        """Wait until all workers have ended, at most `patience` seconds."""
         deadline = time.monotonic() + patience
-        while (alive := self.list_running()) and (left := deadline - time.monotonic()) > 0:
-            if idle is not None and idle.is_idle([each.pid for each in alive], time.monotonic()):
-                return
-            for child, code in self._client.wait_for_exits(min(left, _LOOK) if idle else left):
+        while self.list_running() and (left := deadline - time.monotonic()) > 0:
+            for child, code in self._client.wait_for_exits(left):
                 self.running[child].code, self.running[child].ended_ns = code, time.time_ns()
 
     def stop_all(self, signum: int, launch: launch_settings.ElasticLaunchConfig) -> None:
@@ -250,7 +245,7 @@ class _Workers:
         for each in self.list_running():
             each.stopped = True
             self._client.signal_group(each.child, signum)
-        self.wait_for_all(patience, IdleWatch() if launch.kills_idle else None)
+        self.wait_for_all(patience)
         for each in self.list_running():
             self._client.signal_group(each.child, signal.SIGKILL)
         self.wait_for_all(patience)

@@ -24,8 +24,6 @@ class ElasticLaunchConfig:
     local_addr: str | None = None
     on_one_machine: bool = False
     """True if all nodes run on this machine, so that no other machine shares the store."""
-    kills_idle: bool = False
-    """True to kill stopped workers that make no progress, before `shutdown_timeout` ends."""
 
 
 @dataclass(frozen=True, kw_only=True)

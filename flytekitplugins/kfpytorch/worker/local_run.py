@@ -192,7 +192,6 @@ def _build_launch_config(task: Any, nodes: int, nproc_per_node: int, endpoint: s
         start_method=config.start_method,
         shutdown_timeout=_PATIENCE_IN_POD if in_cluster else _PATIENCE_HERE,
         local_addr=os.environ.get("PET_LOCAL_ADDR"),
-        kills_idle=not in_cluster,
     )
     if find_loaded("torch"):
         # torch is loaded already, and its validation errors are raised in this process.

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from flytekitplugins.kfpytorch.worker import failure_file
-from flytekitplugins.kfpytorch.worker.activity import IdleWatch
 from flytekitplugins.kfpytorch.worker.console import Console
 from flytekitplugins.kfpytorch.worker.launch_settings import ProcessSpec
 from flytekitplugins.kfpytorch.worker.positions import RankPositions
@@ -242,13 +241,8 @@ class ProcessSupervisor:
             member.stopped = True
             self.client.signal_group(member.child, signal.SIGTERM)
         deadline = time.monotonic() + max((each.process.patience for each in self.members), default=0.0)
-        idle = IdleWatch()
-        while (alive := self._list_running()) and time.monotonic() < deadline:
+        while self._list_running() and time.monotonic() < deadline:
             self._poll_events(events, 0.1)
-            replicas = [each.pid for each in alive if not each.process.is_agent]
-            # Agents stop their workers themselves.
-            if len(replicas) == len(alive) and idle.is_idle(replicas, time.monotonic()):
-                break
         for member in self.members:
             self.client.release(member.child)
         # The server handles releases in order. When it replies to this, all processes are gone.
