@@ -10,7 +10,8 @@ def list_metrics() -> list[MetricWrapperBase]:
 
 
 def get_exported_name(metric: MetricWrapperBase) -> str:
-    return metric._name + ("_total" if isinstance(metric, CounterMetric) else "")
+    name: str = metric._name
+    return f"{name}_total" if isinstance(metric, CounterMetric) else name
 
 
 def read_counts(counter: CounterMetric) -> dict[tuple[str, ...], float]:

@@ -1,7 +1,8 @@
 """The Prometheus metrics of a server, and the page that serves them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 import prometheus_client
@@ -62,63 +63,52 @@ class Metrics:
         def make(kind: type[M], name: str, text: str, *labels: str) -> M:
             return kind(f"kfpytorch_{name}", text, labels, registry=registry)
 
-        def histogram(
-            name: str, text: str, labels: Sequence[str], buckets: Sequence[float]
-        ) -> prometheus_client.Histogram:
-            return prometheus_client.Histogram(
-                f"kfpytorch_{name}", text, labels, buckets=buckets, registry=registry
-            )
-
-        self.build = make(
-            ComputedGauge,
-            *("build_info", "The version of the server, as labels of the value 1.", "version", "python"),
+        counter, gauge = partial(make, CounterMetric), partial(make, ComputedGauge)
+        calls, starts = (
+            partial(prometheus_client.Histogram, namespace="kfpytorch", registry=registry, buckets=buckets)
+            for buckets in (_CALLS, _STARTS)
         )
-        self.requests = make(
-            CounterMetric, "grpc_requests", "Completed calls, by gRPC code.", "method", "code"
+        self.build = gauge(
+            "build_info", "The version of the server, as labels of the value 1.", "version", "python"
         )
-        self.request_duration = histogram(
-            "grpc_request_duration_seconds", "Duration of calls that are not streams.", ["method"], _CALLS
+        self.requests = counter("grpc_requests", "Completed calls, by gRPC code.", "method", "code")
+        self.request_duration = calls(
+            "grpc_request_duration_seconds", "Duration of calls that are not streams.", ["method"]
         )
-        self.running = make(ComputedGauge, "grpc_requests_in_flight", "Calls in progress.", "api")
-        self.streams = make(ComputedGauge, "grpc_streams_in_flight", "Open streams.", "api")
-        self.phases = make(CounterMetric, "reported_phases", "Phases that GetTask returned.", "phase")
-        self.jobs = make(
-            ComputedGauge,
-            *("jobs", "Existing jobs, by their last observed phase.", "phase", "task_namespace", "queue"),
+        self.running = gauge("grpc_requests_in_flight", "Calls in progress.", "api")
+        self.streams = gauge("grpc_streams_in_flight", "Open streams.", "api")
+        self.phases = counter("reported_phases", "Phases that GetTask returned.", "phase")
+        self.jobs = gauge(
+            "jobs", "Existing jobs, by their last observed phase.", "phase", "task_namespace", "queue"
         )
-        self.oldest_waiting = make(
-            ComputedGauge, "oldest_waiting_job_seconds", "Age of the oldest job that has never been placed."
+        self.oldest_waiting = gauge(
+            "oldest_waiting_job_seconds", "Age of the oldest job that has never been placed."
         )
-        self.job_wait = histogram(
-            "job_wait_duration_seconds", "Time from the creation of a job until it was placed.", (), _STARTS
+        self.job_wait = starts(
+            "job_wait_duration_seconds", "Time from the creation of a job until it was placed."
         )
-        self.job_start = histogram(
-            "job_start_duration_seconds", "Time from the creation of a job until it first ran.", (), _STARTS
+        self.job_start = starts(
+            "job_start_duration_seconds", "Time from the creation of a job until it first ran."
         )
-        self.failures = make(CounterMetric, "job_failures", "Failed jobs, by cause.", "cause")
-        self.creates = make(CounterMetric, "create_task", "CreateTask calls, by result.", "result")
-        self.cluster_errors = make(
-            CounterMetric,
-            "cluster_errors",
-            *("Failed requests to the cluster and failures of watches.", "operation", "error"),
+        self.failures = counter("job_failures", "Failed jobs, by cause.", "cause")
+        self.creates = counter("create_task", "CreateTask calls, by result.", "result")
+        self.cluster_errors = counter(
+            "cluster_errors", "Failed requests to the cluster and failures of watches.", "operation", "error"
         )
-        self.orphans = make(CounterMetric, "orphans", "Jobs without an owner, by result.", "result")
-        self.store_errors = make(
-            CounterMetric,
-            *("output_store_errors", "Failed reads of outputs and error files.", "scheme", "error"),
+        self.orphans = counter("orphans", "Jobs without an owner, by result.", "result")
+        self.store_errors = counter(
+            "output_store_errors", "Failed reads of outputs and error files.", "scheme", "error"
         )
-        self.watch_lag = histogram(
-            "watch_lag_seconds", "Time from a change in the cluster until it was received.", ["kind"], _CALLS
+        self.watch_lag = calls(
+            "watch_lag_seconds", "Time from a change in the cluster until it was received.", ["kind"]
         )
-        self.watch_age = make(
-            ComputedGauge, "watch_age_seconds", "Time since the API server last sent data for a kind.", "kind"
+        self.watch_age = gauge(
+            "watch_age_seconds", "Time since the API server last sent data for a kind.", "kind"
         )
-        self.watches = make(
-            ComputedGauge, "watches", "Watches in a Kubernetes cluster, by state.", "kind", "state"
-        )
-        self.cached = make(ComputedGauge, "cached_objects", "Objects in the cache.", "kind")
-        self.background_operations = make(
-            ComputedGauge, "background_operations", "Pending background operations.", "operation"
+        self.watches = gauge("watches", "Watches in a Kubernetes cluster, by state.", "kind", "state")
+        self.cached = gauge("cached_objects", "Objects in the cache.", "kind")
+        self.background_operations = gauge(
+            "background_operations", "Pending background operations.", "operation"
         )
         # These series start at 0, because the first increment of a new series is not a rate.
         for cause in Cause:
