@@ -64,14 +64,7 @@ def environment(task: str, index: int, port: int) -> dict[str, str]:
             "PET_NNODES": "2:2",
             "PET_NPROC_PER_NODE": "2",
         }
-    if task == "alone":
-        return flyte | {"GLOO_SOCKET_IFNAME": "lo"}
-    return flyte | {
-        "RANK": str(index),
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": str(port),
-    }
+    return flyte | {"GLOO_SOCKET_IFNAME": "lo"}
 
 
 def start(pyflyte: Pyflyte, task: str, what: str, indices: Sequence[int] = (0, 1)) -> list[Pod]:
@@ -170,12 +163,3 @@ def test_a_job_of_one_pod_needs_no_open_port(pyflyte: Pyflyte) -> None:
 
     assert codes([pod]) == [0], log
     assert pod.value == 100
-
-
-def test_of_replicas_only_rank_0_writes_outputs(pyflyte: Pyflyte) -> None:
-    pods = start(pyflyte, "replicas", "well")
-    for pod in pods:
-        pod.wait()
-
-    assert [pod.files for pod in pods] == [["outputs.pb"], []]
-    assert pods[0].value == 8

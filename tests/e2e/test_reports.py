@@ -24,14 +24,6 @@ def test_a_log_directory_that_cannot_be_written_is_one_warning(pyflyte: Pyflyte)
     assert Path(ran.report[-2].split()[1]).read_text().endswith("images\n")
 
 
-def test_verbose_shows_the_whole_traceback_and_every_rank(pyflyte: Pyflyte) -> None:
-    ran = pyflyte.run(FAILURES / "exception.py", "train", FLYTE_KFPYTORCH_VERBOSE="1")
-
-    assert "Traceback (most recent call last):" in ran.err
-    assert "[r0] " in ran.err
-    assert "[r1] " in ran.err
-
-
 def test_a_notebook_shows_the_report_with_the_line_of_the_cell(tmp_path: Path) -> None:
     shown = subprocess.run(
         [sys.executable, CELL],

@@ -12,7 +12,7 @@ from e2e.propeller_flow.conftest import Road, started, wait_for_outcome
 
 pytestmark = pytest.mark.timeout(240)
 
-MANY = 6
+MANY = 4
 
 
 def test_a_new_attempt_finds_nothing_of_the_earlier_one(road: Road, tmp_path: Path) -> None:

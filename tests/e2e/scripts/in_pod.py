@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flytekit import task
 
-from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
+from flytekitplugins.kfpytorch import Elastic
 
 # The path of `listening_sockets`, which pytest does not set in this process.
 sys.path.append(str(Path(__file__).parents[2]))
@@ -49,8 +49,3 @@ def alone(what: str) -> int:
     inside, outside = sockets_of_run("KFPYTORCH_TEST_MARK")
     dist.barrier()
     return 100 + len(outside) if inside else 0
-
-
-@task(task_config=PyTorch(worker=Worker(replicas=1)))
-def replicas(what: str) -> int:
-    return 8
