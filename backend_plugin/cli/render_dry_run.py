@@ -66,8 +66,10 @@ def build_plan(
     if refused:
         raise InvalidTask(*refused)
     stored = (each.reply.stored for each in tried)
-    job, *companions = (_without_server_fields(each) for each in stored if each is not None)
-    return replace(whole, job=job, companions=lambda _: tuple(companions))
+    seen = [_without_server_fields(each) for each in stored if each is not None]
+    first = len(whole.prerequisites)
+    prerequisites, job, companions = seen[:first], seen[first], seen[first + 1 :]
+    return replace(whole, prerequisites=tuple(prerequisites), job=job, companions=lambda _: tuple(companions))
 
 
 def _build_problem(sent: Manifest, reply: Any) -> Problem:

@@ -164,10 +164,12 @@ def _read_key_ring(settings: ServerSettings) -> KeyRing:
 
 
 def _create_capabilities_cache(here: OpenedCluster, settings: ServerSettings) -> CapabilitiesCache | None:
-    gang = here.platform.kfpytorch.gang
-    if here.looks is None or gang.is_unconfigured:
+    ours = here.platform.kfpytorch
+    if here.looks is None or (ours.gang.is_unconfigured and not ours.selects_dialect):
         return None
-    return CapabilitiesCache(here.looks, gang, list_named_namespaces(settings))
+    return CapabilitiesCache(
+        here.looks, ours.gang, list_named_namespaces(settings), selects_dialect=ours.selects_dialect
+    )
 
 
 def _create_orphan_collector(

@@ -11,9 +11,9 @@ import msgspec
 
 from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.names import CLEAN_POD_POLICY
-from backend_plugin.core.observed import Job, Observed, Pod, is_replica
+from backend_plugin.core.observed import Job, Observed, Pod, PodGroup, is_replica
 from backend_plugin.core.reading import get_text
-from backend_plugin.core.scheduling import companions
+from backend_plugin.core.scheduling import companions, registry
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Verdict, build_failure
 from backend_plugin.core.verdict_annotation import ANNOTATION, encode, read
@@ -25,8 +25,6 @@ CANCELLED: Final = "Cancelled"
 """The reason of the verdict on a job that a user has cancelled."""
 STOP_PATIENCE: Final = timedelta(minutes=2)
 """The time in which the end of its pods must have ended a cancelled job."""
-_DEADLINE: Final = timedelta(seconds=1)
-"""The deadline by which a dialect ends a job."""
 LINGER: Final = timedelta(seconds=30)
 """The time that pods may still run after their job has succeeded.
 
@@ -43,13 +41,15 @@ class CleanupActions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Pods to delete after the patch, because the operator does not stop them."""
     stops: tuple[Pod, ...] = ()
     """Running pods of a cancelled job to end without a deletion, because users may read their logs."""
+    groups: tuple[PodGroup, ...] = ()
+    """Pod groups to deactivate before the job is suspended, because their queue would resume it."""
     ends: bool = False
     """True if the job must be ended with `Dialect.end_spec`, because it has not ended although it must."""
     delete: bool = False
-    """True if the job must be deleted: it never ran, so the operator will not end it."""
+    """True if the job must be deleted: it never ran, or its time to live is over."""
 
     def __bool__(self) -> bool:
-        return self.patch is not None or bool(self.pods or self.stops) or self.ends or self.delete
+        return self != NONE
 
 
 NONE: Final = CleanupActions()
@@ -60,24 +60,42 @@ def plan_cleanup(observed: Observed, verdict: Verdict, now: datetime) -> Cleanup
     job = observed.job
     if job is None or job.deleting or not verdict.phase.is_terminal:
         return NONE
-    # The annotation shows that the patch has been applied.
-    is_new = verdict.phase.is_failure and ANNOTATION not in job.annotations
-    if job.end_condition is not None:
-        left = _select_leftover_pods(job, observed.pods, is_failure=verdict.phase.is_failure, now=now)
-        patch = _build_verdict_patch(verdict, now) if is_new else None
-        # The first pod that ends also ends the job; the others still write their logs.
-        stops = _select_running_pods(job, left) if _is_cancelling(job, verdict, now) else ()
-        return CleanupActions(patch=patch, pods=tuple(pod for pod in left if pod not in stops), stops=stops)
-    if is_new:
-        keeps_logs = verdict.reason == CANCELLED and _can_keep_logs(job, observed.pods)
-        end = _build_stop_spec(job) if keeps_logs else _build_end_spec(job)
-        return CleanupActions(patch={**_build_verdict_patch(verdict, now), "spec": end})
+    if is_expired(job, now):
+        return CleanupActions(delete=True)
+    plan = _plan_for_active_job if job.end_condition is None else _plan_for_ended_job
+    return plan(job, observed, verdict, now)
+
+
+def _plan_for_ended_job(job: Job, observed: Observed, verdict: Verdict, now: datetime) -> CleanupActions:
+    patch = _build_verdict_patch(verdict, now) if _is_unrecorded(job, verdict) else None
+    if job.unfinished:
+        # A deleted pod would be created again, and the suspension deletes it.
+        return CleanupActions(patch=patch, groups=_select_active_groups(observed), ends=not job.ending)
+    left = _select_leftover_pods(job, observed.pods, is_failure=verdict.phase.is_failure, now=now)
+    # The first pod that ends also ends the job; the others still write their logs.
+    stops = _select_running_pods(job, left) if _is_cancelling(job, verdict, now) else ()
+    return CleanupActions(patch=patch, pods=tuple(pod for pod in left if pod not in stops), stops=stops)
+
+
+def _plan_for_active_job(job: Job, observed: Observed, verdict: Verdict, now: datetime) -> CleanupActions:
+    groups = _select_active_groups(observed)
+    if _is_unrecorded(job, verdict):
+        patch = _build_verdict_patch(verdict, now)
+        stop = get_dialect(job.dialect).build_stop_spec(job)
+        if verdict.reason == CANCELLED and stop is not None and _can_keep_logs(job, observed.pods):
+            return CleanupActions(patch={**patch, **({"spec": stop} if stop else {})})
+        return CleanupActions(patch={**patch, "spec": _build_end_spec(job)}, groups=groups)
     if _is_cancelling(job, verdict, now):
         return CleanupActions(stops=_select_running_pods(job, observed.pods))
     # A queue may resume a job that was suspended with its verdict.
-    if verdict.phase.is_failure and job.started is not None and job.active_deadline != _DEADLINE:
-        return CleanupActions(ends=True)
+    if verdict.phase.is_failure and not job.ending:
+        return CleanupActions(groups=groups, ends=True)
     return CleanupActions(delete=True) if _is_leftover_job(job, now) else NONE
+
+
+def _is_unrecorded(job: Job, verdict: Verdict) -> bool:
+    """True if the verdict is a failure that the job's annotation does not contain."""
+    return verdict.phase.is_failure and ANNOTATION not in job.annotations
 
 
 def _list_existing_companions(observed: Observed) -> tuple[Manifest, ...]:
@@ -128,6 +146,30 @@ def plan_cancellation(observed: Observed, reason: str, now: datetime) -> Cleanup
     return NONE if is_finished(observed) else plan_cleanup(observed, build_cancellation(reason), now)
 
 
+def is_expired(job: Job, now: datetime) -> bool:
+    """True if this server must delete the job, because the time to live after its end is over."""
+    if job.ttl is None:
+        return False
+    kept = read(job.annotations.get(ANNOTATION, ""))
+    ended = (
+        job.end_condition.since if job.end_condition is not None else kept.at if kept is not None else None
+    )
+    # Flyte reads the verdict of a job that exists, so a short time to live waits for it.
+    return ended is not None and now - ended > max(job.ttl, LINGER)
+
+
+def _select_active_groups(observed: Observed) -> tuple[PodGroup, ...]:
+    """Return the pod groups whose queue would resume the job after a suspension."""
+    job = observed.job
+    if job is None or not get_dialect(job.dialect).ends_by_suspension:
+        return ()
+    return tuple(
+        group
+        for group in observed.pod_groups
+        if not group.foreign and group.active and registry.get_deactivation(group) is not None
+    )
+
+
 def _is_leftover_job(job: Job, now: datetime) -> bool:
     """True if the job failed before it had pods, and Flyte has had time to receive the verdict."""
     kept = read(job.annotations.get(ANNOTATION, ""))
@@ -173,7 +215,7 @@ def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
     kept = read(job.annotations.get(ANNOTATION, ""))
     if verdict.reason != CANCELLED or kept is None or now - kept.at > STOP_PATIENCE:
         return False
-    return job.started is not None and job.active_deadline != _DEADLINE and job.clean_pod_policy == "None"
+    return job.started is not None and not job.ending and job.clean_pod_policy == "None"
 
 
 def _select_running_pods(job: Job, pods: Sequence[Pod]) -> tuple[Pod, ...]:
@@ -241,8 +283,3 @@ def _build_end_spec(job: Job) -> Manifest:
     """Return the change that ends a job: a deadline if it has pods, otherwise a suspension."""
     dialect = get_dialect(job.dialect)
     return dialect.end_spec if job.started is not None else dialect.suspend_spec
-
-
-def _build_stop_spec(job: Job) -> Manifest:
-    """Return the change with which the end of its pods ends a job. The operator then deletes no pod."""
-    return get_dialect(job.dialect).build_stop_spec(job)

@@ -47,7 +47,11 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kind: str
     api: str = ""
     """The API group, which identifies the scheduler; empty if unknown."""
+    version: str = ""
     name: str = ""
+    """The name of its job, or its own name."""
+    object_name: str = ""
+    """Its own name, if `name` is that of its job; otherwise empty."""
     namespace: str = ""
     uid: str = ""
     foreign: bool = False
@@ -89,6 +93,7 @@ def read_pod_group(manifest: Manifest) -> PodGroup:
     return PodGroup(
         kind=get_text(manifest, "kind") or "PodGroup",
         api=intern_text(get_text(manifest, "apiVersion").rpartition("/")[0]),
+        version=intern_text(get_text(manifest, "apiVersion").rpartition("/")[2]),
         name=get_text(metadata, "name"),
         namespace=intern_text(get_text(metadata, "namespace")),
         uid=get_text(metadata, "uid"),

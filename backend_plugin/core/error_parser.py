@@ -43,6 +43,7 @@ _EXITED: Final = (
     re.compile(r"Error pod (\S{1,253}) container pytorch exitCode: (-?\d{1,9})"),
 )
 _REPLICA: Final = re.compile(r"(?:.*-)?((?:master|worker)-\d{1,9})")
+_NODE: Final = re.compile(r".*-node-0-(\d{1,9})-[a-z0-9]{5}")
 _NAME: Final = re.compile(r"[\w.-]{1,253}", re.ASCII)
 _CAUSES: Final = {cause.value: cause for cause in Cause}
 
@@ -201,6 +202,8 @@ def format_headline(file: ErrorFile, failure: Failure) -> str:
 
 def parse_replica_name(pod: str) -> str:
     """Return ``worker-0`` for the pod ``job-worker-0``, other names unchanged, "" for an invalid name."""
+    if (node := _NODE.fullmatch(pod)) is not None:
+        return f"node-{node[1]}"
     match = _REPLICA.fullmatch(pod)
     return match[1] if match else pod if _NAME.fullmatch(pod) else ""
 

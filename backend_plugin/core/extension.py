@@ -31,6 +31,8 @@ class Extension:
     """The content of the key; every part is optional."""
 
     placements: Mapping[ReplicaRole, Placement] = field(default_factory=dict)
+    retries: Mapping[ReplicaRole, int] = field(default_factory=dict)
+    """The number of restarts of each replica of a role, if the author set one."""
     gang: GangOptions | None = None
     train_job: TrainJobOptions | None = None
 
@@ -58,6 +60,11 @@ def decode(said: JsonValue, problems: list[Problem]) -> Extension:
                 (ReplicaRole.WORKER, "worker", message.worker),
             )
             if message.HasField(name)
+        },
+        retries={
+            role: part.num_retries
+            for role, part in ((ReplicaRole.MASTER, message.master), (ReplicaRole.WORKER, message.worker))
+            if part.HasField("num_retries")
         },
         gang=GangOptions(**_read_set_fields(message.gang)) if message.HasField("gang") else None,
         train_job=TrainJobOptions(**_read_set_fields(message.train_job))

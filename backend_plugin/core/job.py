@@ -60,6 +60,8 @@ class ReplicaRole(enum.Enum):
 
     MASTER = "Master"
     WORKER = "Worker"
+    NODE = "Node"
+    """All replicas of a job whose dialect has no master."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,8 @@ class ReplicaGroup:
     resources: Resources | None = None
     """Replaces all of the task's resources; None keeps them."""
     placement: Placement = field(default_factory=Placement)
+    num_retries: int | None = None
+    """The number of restarts of each replica that the author permits; None if the author set none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +146,10 @@ class TrainJobOptions:
     runtime_kind: str | None = None
 
 
+TRAIN_JOB: Final = "TrainJob"
+"""The name of the dialect that `TrainJobOptions` selects."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob:
     """A distributed training, independent of the dialect."""
@@ -155,6 +163,11 @@ class TrainingJob:
     run_policy: JobRunPolicy = field(default_factory=JobRunPolicy)
     gang: GangOptions | None = None
     train_job: TrainJobOptions | None = None
+
+    @property
+    def dialect(self) -> str:
+        """The name of the dialect that the author's options select; empty if they select none."""
+        return TRAIN_JOB if self.train_job is not None else ""
 
     @property
     def deadlines(self) -> "Deadlines":
@@ -206,6 +219,8 @@ class JobDraft:
     """The fields of the operator's scheduling policy, for pod groups that the operator creates."""
     suspended: bool = False
     """True if a queue starts the job."""
+    max_disruptions: int | None = None
+    """The number of restarts of all replicas after disruptions; None if the operator limits it."""
 
 
 def build_no_companions(_: str) -> tuple[Manifest, ...]:
@@ -220,6 +235,8 @@ class Plan:
     dialect: str
     """The name of the dialect of the job."""
     job: Manifest
+    prerequisites: tuple[Manifest, ...] = ()
+    """The objects that must exist before the job, which owns them afterwards."""
     companions: Callable[[str], tuple[Manifest, ...]] = build_no_companions
     """Return the companion objects of the job with the given uid, which owns them."""
     warnings: tuple[str, ...] = ()
@@ -230,4 +247,4 @@ class Plan:
     @property
     def manifests(self) -> tuple[Manifest, ...]:
         """All manifests in the order of their creation, with a placeholder for the uid of the job."""
-        return (self.job, *self.companions(NO_UID))
+        return (*self.prerequisites, self.job, *self.companions(NO_UID))

@@ -211,12 +211,13 @@ def _list_targets(
 ) -> list[LogLinkTarget]:
     replicas = ((group.role, index) for group in job.groups for index in range(group.replicas))
     masters = next((group.replicas for group in job.groups if group.role == "master"), 0)
+    build_pod_name = table.get_dialect(job.dialect).build_pod_name
     return [
         LogLinkTarget(
             job=job,
             about=about,
             name=format_replica_name(job, role, index, masters),
-            pod_name=f"{job.name}-{role}-{index}",
+            pod_name=build_pod_name(job.name, role, index),
             pod=by_replica.get((role, index)),
         )
         for role, index in islice(replicas, _MOST_PLACES)

@@ -32,7 +32,7 @@ def read_observed(said: Manifest) -> Observed:
     """Read a mapping with the keys ``job, pods, events, pod_groups, error_files, outputs``."""
     job = said.get("job")
     outputs = said.get("outputs")
-    return Observed(
+    observed = Observed(
         job=table.read_job(job) if isinstance(job, Mapping) and job else None,
         pods=tuple(read_pod(each) for each in get_mappings(said, "pods")),
         events=tuple(read_event(each) for each in get_mappings(said, "events")),
@@ -40,6 +40,7 @@ def read_observed(said: Manifest) -> Observed:
         error_files=tuple(read_error_file(each) for each in get_mappings(said, "error_files")),
         outputs=outputs if isinstance(outputs, bool) else None,
     )
+    return table.interpret(observed)
 
 
 def read_pod(manifest: Manifest) -> Pod:
@@ -57,6 +58,7 @@ def read_pod(manifest: Manifest) -> Pod:
         owners=tuple(get_interned(each, "uid") for each in get_mappings(metadata, "ownerReferences")),
         role=intern_text(get_text(labels, dialect.labels.role).lower()),
         index=max(0, get_int(labels, dialect.labels.index) or 0),
+        attempt=max(0, get_int(labels, dialect.labels.attempt) or 0),
         trainer=dialect.container,
         place=get_interned(labels, PLACE),
         created=get_time(metadata, "creationTimestamp"),

@@ -25,7 +25,7 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The replicas of one role in the spec of a job."""
 
     role: str
-    """``master`` or ``worker``."""
+    """``master``, ``worker`` or ``node``."""
     replicas: int
     restarts: bool = False
     """True if the restart policy restarts a failed replica."""
@@ -51,6 +51,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     nproc_per_node: int | None = None
     clean_pod_policy: str = ""
     active_deadline: timedelta | None = None
+    ending: bool = False
+    """True if its spec ends it: the change with which we end a job has been applied."""
+    unfinished: bool = False
+    """True if its end is derived from its pods: its operator would continue it."""
+    ttl: timedelta | None = None
+    """The time after its end at which this server deletes it, because its operator does not."""
+    owns_pods: bool = True
+    """True if it is itself the owner of its pods."""
     conditions: tuple[Condition, ...] = ()
     started: datetime | None = None
     """The time at which the operator had created all pods; they may not run yet."""
@@ -114,6 +122,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     owners: tuple[str, ...] = ()
     role: str = ""
     index: int = 0
+    attempt: int = 0
+    """The number of restarts of the whole job before this pod was created."""
     trainer: str = ""
     """The name of the trainer container; the first container is the trainer if empty."""
     place: str = ""
@@ -156,10 +166,11 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def is_replica(pod: Pod, job: Job) -> bool:
     """True if the job owns the pod, and the pod is not a placeholder.
 
-    Labels are not sufficient, because any user with edit permission can set them. A job without a uid comes
-    from a file, so its pods are not checked for ownership.
+    A job without a uid comes from a file, so its pods are not checked for ownership. Neither are pods that
+    another object owns for the job: their label has the name of the job, which is unique for an attempt.
     """
-    return not pod.place and pod.job_name in ("", job.name) and (not job.uid or job.uid in pod.owners)
+    is_owned = not (job.uid and job.owns_pods) or job.uid in pod.owners
+    return not pod.place and pod.job_name in ("", job.name) and is_owned
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import structs
 
 from backend_plugin.core import placeholders, terminations
-from backend_plugin.core.dialects.table import OPERATOR_CONTAINERS
+from backend_plugin.core.dialects.table import CREATION_FAILURES, OPERATOR_CONTAINERS
 from backend_plugin.core.job_conditions import SUSPENDED
 from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, PodGroup
 from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
@@ -81,7 +81,7 @@ def list_creation_failures(observed: Observed, pods: Sequence[Pod]) -> list[Pend
         each
         for each in observed.events
         if each.warning
-        and each.reason in ("FailedCreatePod", "FailedCreateService")
+        and each.reason in CREATION_FAILURES
         and (job is None or not _is_outdated(each, job, pods))
     ]
     if not refused:

@@ -7,8 +7,16 @@ from typing import Final
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from msgspec import structs
 
-from backend_plugin.core import custom, job_events, log_links, messages, scheduling, status, verdict_rules
-from backend_plugin.core.dialects import table
+from backend_plugin.core import (
+    custom,
+    dialect_selection,
+    job_events,
+    log_links,
+    messages,
+    scheduling,
+    status,
+    verdict_rules,
+)
 from backend_plugin.core.errors import collect_problems
 from backend_plugin.core.job import Attempt, JobDraft, Plan, TrainingJob
 from backend_plugin.core.job_events import JobEventDecision
@@ -46,32 +54,39 @@ def plan(
     Raises:
         InvalidTask: If the task is invalid; it contains all problems.
     """
-    dialect = table.DEFAULT
-    request = pod.PodRequest(
-        template=template, run=run, settings=settings, dialect=dialect, pod_templates=pod_templates
-    )
     with collect_problems() as problems:
         job = custom.decode(template, run, problems)
-        chosen = selection.select_scheduler(settings.kfpytorch.gang, job, found)
-        problems.extend([*chosen.problems, *gang_options.check_gang_options(job, chosen.gang)])
-        pods = pod.build_pod_templates(request, job.groups)
+        kind = dialect_selection.select_dialect(settings.kfpytorch, job, found)
+        dialect, found = kind.dialect, found.for_dialect(kind.dialect)
+        gangs = settings.kfpytorch.gang
+        chosen = selection.select_scheduler(
+            gangs if dialect.creates_pod_groups else gangs.without_operator_groups(), job, found
+        )
+        problems.extend(
+            [*kind.problems, *chosen.problems, *gang_options.check_gang_options(job, chosen.gang)]
+        )
+        request = pod.PodRequest(
+            template=template, run=run, settings=settings, dialect=dialect, pod_templates=pod_templates
+        )
+        pods: Sequence[Manifest] = pod.build_pod_templates(request, job.groups)
+    warnings = [*pod.find_warnings(request, job.groups)]
+    job, pods = dialect.fold(job, pods)
     draft = JobDraft(
         dialect=dialect.name,
         metadata=build_job_metadata(template, run, job.deadlines, pods[0], longest_name=dialect.longest_name),
         pods={group.role: with_identity(each, run) for group, each in zip(job.groups, pods, strict=True)},
         ttl_seconds=_get_ttl_seconds(job, settings),
+        max_disruptions=settings.kfpytorch.max_disruptions,
     )
     whole, companions = scheduling.add_gang(job, draft, chosen.gang, found)
-    warnings = [
-        *pod.find_warnings(request, job.groups),
-        *missing_gang.find_warnings(job, draft, chosen.gang, found),
-    ]
+    warnings += missing_gang.find_warnings(job, draft, chosen.gang, found)
     return Plan(
         dialect=dialect.name,
         job=dialect.build(job, whole),
+        prerequisites=dialect.build_prerequisites(job, whole),
         companions=companions,
         warnings=tuple(map(str, warnings)),
-        reasons=tuple(chosen.reasons),
+        reasons=(*kind.reasons, *chosen.reasons),
     )
 
 

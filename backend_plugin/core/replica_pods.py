@@ -1,5 +1,6 @@
 """Properties of the pods of a job's replicas."""
 
+from backend_plugin.core.dialects.table import CREATION_FAILURES
 from backend_plugin.core.observed import Job, Observed, Pod, is_replica
 from backend_plugin.core.scheduling import registry
 
@@ -37,5 +38,5 @@ def has_been_held(observed: Observed, pods: tuple[Pod, ...]) -> bool:
         or any(pod.scheduled is not None for pod in observed.pods if pod.place)
         # A placeholder is deleted before its replica is bound.
         or any(registry.is_placeholder_name(event.name) for event in observed.events)
-        or any(event.warning and event.reason.startswith("FailedCreate") for event in observed.events)
+        or any(event.warning and event.reason in CREATION_FAILURES for event in observed.events)
     )

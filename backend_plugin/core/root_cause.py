@@ -198,7 +198,8 @@ def is_recovery_implied(file: ErrorFile, job: Job, ended: datetime | None) -> bo
     """
     role = error_parser.parse_replica_name(file.worker).partition("-")[0]
     masters = any(group.role == "master" for group in job.groups)
-    needed = role == "master" or not (masters or job.elastic)
+    # All nodes of a job without roles must succeed, also if it is elastic.
+    needed = role in ("master", "node") or not (masters or job.elastic)
     restarts = any(group.restarts and group.role == role for group in job.groups)
     if not restarts or not (needed or job.clean_pod_policy == "All"):
         return False

@@ -6,7 +6,7 @@ from typing import Final
 
 from backend_plugin.core import job_status as statuses
 from backend_plugin.core import messages, pending_reasons
-from backend_plugin.core.dialects.table import get_dialect
+from backend_plugin.core.dialects.table import CREATION_FAILURES, get_dialect
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.job_status import JobState, JobStatus
 from backend_plugin.core.pending import PendingReason, PendingStage
@@ -71,7 +71,7 @@ def _check_no_status(
     if not limit or age <= limit or (job is not None and job.started is not None):
         return None
     for wait in status.waits:
-        if wait.reason.startswith("FailedCreate") and wait.cause in (
+        if wait.reason in CREATION_FAILURES and wait.cause in (
             Cause.INVALID_CONFIG,
             Cause.SYSTEM_ERROR,
         ):

@@ -1,10 +1,11 @@
 """Dry runs of planned manifests, with the PodTemplates and the gang capabilities of the cluster."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.job import Plan
-from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.cluster_reader import ClusterReader
 from backend_plugin.doctor.facts import DryRunReply, Subject
@@ -56,15 +57,17 @@ async def run_dry_runs(
         namespaces = tuple(dict.fromkeys((places.namespace, places.templates)))
         look = Query(subject=Subject.TEMPLATES, resource=POD_TEMPLATES, namespaces=namespaces)
         templates = [{**each, "kind": "PodTemplate"} for each in await asking.read_objects(look) or ()]
-        found = NOTHING
-        if places.has_gangs:
-            found = await CapabilityDiscovery(api, Permissions(), options).fetch_capabilities(
-                places.namespace
-            )
+        looking = CapabilityDiscovery(api, Permissions(), options)
+        found = await looking.fetch_capabilities(places.namespace, examines_gangs=places.has_gangs)
         plan = planned(templates, found)
-        return plan, [
-            DryRunResult(sent=each, reply=await asking.dry_run_create(get_resource(each), each))
-            for each in plan.manifests
-        ]
+        return plan, [await _run_dry_run(asking, plan, each) for each in plan.manifests]
     finally:
         await connection.close()
+
+
+async def _run_dry_run(asking: ClusterReader, plan: Plan, manifest: Manifest) -> DryRunResult:
+    reply = await asking.dry_run_create(get_resource(manifest), manifest)
+    # The dry run of a prerequisite does not store it, so the operator cannot check a job that needs it.
+    if plan.prerequisites and get_dialect(plan.dialect).is_premature(reply.message):
+        reply = replace(reply, stored=manifest)
+    return DryRunResult(sent=manifest, reply=reply)

@@ -146,11 +146,10 @@ async def _with_query_results(asking: ClusterReader, facts: Facts, rows: Iterabl
 
 async def _fetch_capabilities(looking: CapabilityDiscovery, wish: DoctorRequest) -> Capabilities:
     """Return the capabilities for gangs. Errors are ignored, because `queries` reports them."""
-    if wish.settings.kfpytorch.gang.is_unconfigured:
-        return NOTHING
+    gang = wish.settings.kfpytorch.gang
     try:
         return await looking.fetch_capabilities(
-            wish.run.namespace, tries_pod=wish.settings.kfpytorch.gang.needs_detection
+            wish.run.namespace, examines_gangs=not gang.is_unconfigured, tries_pod=gang.needs_detection
         )
     except ClusterUnavailable:
         return NOTHING
@@ -176,7 +175,7 @@ def _with_plan(wish: DoctorRequest, facts: Facts, found: Capabilities) -> Facts:
         return replace(
             facts, task=PlannedTask(name=name, template=template, problems=refusal.problems), gang=gang
         )
-    job, *beside = planned.manifests
+    job, beside = planned.job, [each for each in planned.manifests if each is not planned.job]
     gang, adapter = chosen.gang, chosen.gang.adapter
     by_operator = (
         gang.scheduler_name or adapter.scheduler_name if adapter and gang.pod_groups_by == OPERATOR else ""

@@ -31,6 +31,11 @@ from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest
 
 _EXPIRY: Final = 60.0
 """Seconds between two deletions of expired events."""
+_PREREQUISITES: Final = tuple(
+    each.prerequisite.kind for each in table.DIALECTS.values() if each.prerequisite is not None
+)
+_COMPANIONS: Final = ("PodGroup", *_PREREQUISITES)
+"""The kinds that are stored as they are."""
 
 
 class EmbeddedCluster:
@@ -95,7 +100,7 @@ class EmbeddedCluster:
 
     async def create(self, manifest: Manifest) -> Manifest:
         """Create a job or a companion object; see `Cluster.create`."""
-        if get_text(manifest, "kind") == "PodGroup":
+        if get_text(manifest, "kind") in _COMPANIONS:
             return self._store.create(manifest)
         return self._store.create(_admit_job(_with_default_namespace(manifest)))
 
@@ -144,6 +149,16 @@ class EmbeddedCluster:
         if pod is not None:
             self._pods.stop(pod)
         await asyncio.sleep(0)  # As in `delete_pod`.
+
+    async def patch_object(self, manifest: Manifest, patch: Manifest) -> None:
+        """Patch a prerequisite of a job; see `Cluster.patch_object`."""
+        there = self._store.get(get_key(manifest))
+        if there is not None:
+            self._store.update(admission.merge_patch(there, patch))
+
+    async def list_prerequisites(self) -> Sequence[Manifest]:
+        """Return the prerequisites of jobs; see `Cluster.list_prerequisites`."""
+        return [each for kind in _PREREQUISITES for each in self._store.list_objects(kind)]
 
     async def delete_companion(self, manifest: Manifest) -> None:
         """Delete a companion object; see `Cluster.delete_companion`."""

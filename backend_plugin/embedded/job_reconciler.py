@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission
@@ -36,6 +37,11 @@ from backend_plugin.embedded.store import Clock, ObjectChange, Store
 from backend_plugin.embedded.workqueue import FAILED, Retry, RetryBackoff, WorkQueue
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable
 
+_OWNED: Final = (
+    *("Service", "PodGroup"),
+    *(each.prerequisite.kind for each in DIALECTS.values() if each.prerequisite is not None),
+)
+"""The kinds that are deleted with the job that owns them, except pods."""
 AT_ONCE: Final = 50
 """The maximum number of objects that one pass creates or deletes. Requests are served between two passes."""
 
@@ -119,7 +125,7 @@ class JobReconciler:
         left = AT_ONCE
         while self._gone and left > 0:
             owner = next(iter(self._gone))
-            still = [*self._store.list_owned(owner, "Service"), *self._store.list_owned(owner, "PodGroup")]
+            still = [each for kind in _OWNED for each in self._store.list_owned(owner, kind)]
             pods = [pod for pod in self._store.list_owned(owner, "Pod") if not is_terminating(pod)]
             for each in still[:left]:
                 self._store.remove(get_uid(each))

@@ -10,6 +10,11 @@ from backend_plugin.core.values import JsonValue, Manifest
 
 RESOURCES: Final[Mapping[str, str]] = {
     **{name: f"{each.resource.plural}.{each.resource.group}" for name, each in DIALECTS.items()},
+    **{
+        kind.kind: f"{kind.plural}.{kind.group}"
+        for each in DIALECTS.values()
+        if (kind := each.prerequisite) is not None
+    },
     "Pod": "pods",
     "Service": "services",
     "Event": "events",

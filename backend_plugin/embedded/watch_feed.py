@@ -28,9 +28,13 @@ _TOLD: Final = {
 
 def deliver_all(store: Store, sink: Sink) -> None:
     """Deliver all objects with the label `IDENTITY` to `sink`."""
+    found: dict[type[Record], list[tuple[str, Record]]] = {}
     for kind, told in _TOLD.items():
-        ours = [each for each in store.list_objects(kind) if _is_ours(each)]
-        sink.replace_records(told.record, [(get_key(each).namespace, told.read(each)) for each in ours])
+        ours = (each for each in store.list_objects(kind) if _is_ours(each))
+        listed = found.setdefault(told.record, [])
+        listed += [(get_key(each).namespace, told.read(each)) for each in ours]
+    for record, records in found.items():
+        sink.replace_records(record, records)
 
 
 def deliver_change(change: ObjectChange, sink: Sink) -> None:

@@ -115,8 +115,8 @@ def _read_own_group(manifest: Manifest) -> PodGroup | None:
     """
     for owner in json_decoder.iter_owner_names(manifest, table.DIALECTS):
         if _OURS.fullmatch(owner):
-            named = {**manifest, "metadata": {**json_decoder.get_metadata(manifest), "name": owner}}
-            return read_pod_group(named)
+            group = read_pod_group(manifest)
+            return structs.replace(group, name=owner, object_name=group.name)
     # Kueue's Workloads never have the name of the job.
     if get_text(manifest, "kind") == "PodGroup" and _OURS.fullmatch(
         get_text(json_decoder.get_metadata(manifest), "name")
@@ -151,7 +151,14 @@ def list_group_kinds() -> tuple[WatchedKind, ...]:
 LABELLED: Final = {"labelSelector": IDENTITY}
 KINDS: Final = (
     *(
-        WatchedKind(record=Job, resource=JOBS[name], wire=each.fields, read=each.read, query=LABELLED)
+        WatchedKind(
+            record=Job,
+            resource=JOBS[name],
+            wire=each.fields,
+            read=each.read,
+            query=LABELLED,
+            optional=each is not table.DEFAULT,
+        )
         for name, each in table.DIALECTS.items()
     ),
     # An API server without protobuf returns whole pods in JSON.
@@ -173,7 +180,7 @@ KINDS: Final = (
             query={"fieldSelector": f"involvedObject.kind={about}"},
             about=about,
         )
-        for about in (*table.DIALECTS, "Pod", "PodGroup")
+        for about in (*table.EVENT_KINDS, "Pod", "PodGroup")
     ),
     *list_group_kinds(),
 )

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from backend_plugin.core.dialects import table
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.scheduling.adapter import SchedulerResource
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.operator_gangs import FLAG
@@ -28,11 +28,6 @@ from backend_plugin.kube.permissions import Permissions, PolicyRule
 from backend_plugin.shell.cluster import ClusterUnavailable
 
 _DEPLOYMENTS: Final = ApiResource(group="apps", version="v1", plural="deployments")
-# The Deployment has the default name, or another name and the default label.
-_OPERATORS: Final = (
-    {"fieldSelector": "metadata.name=training-operator"},
-    {"labelSelector": "control-plane=kubeflow-training-operator"},
-)
 _LIMITS: Final = ApiResource(group="", version="v1", plural="limitranges")
 _PROBE: Final = "kfpytorch-probe"
 _DRY_RUN: Final = {"dryRun": "All", "fieldManager": "kfpytorch", "fieldValidation": "Ignore"}
@@ -76,10 +71,15 @@ class CapabilityDiscovery:
         self._permissions = permissions
         self._everywhere = not options.namespaces
 
-    async def fetch_capabilities(self, namespace: str, *, tries_pod: bool = True) -> Capabilities:
+    async def fetch_capabilities(
+        self, namespace: str, *, examines_gangs: bool = True, tries_pod: bool = True
+    ) -> Capabilities:
         """Return the current capabilities for the jobs of a namespace.
 
-        Without `tries_pod` no pod is created in a dry run, and what it would show is unknown.
+        Args:
+            namespace: The namespace.
+            examines_gangs: If false, only the API groups and the operators are examined.
+            tries_pod: If false, no pod is created in a dry run, and what it would show is unknown.
 
         Raises:
             ClusterUnavailable: If the API server does not respond.
@@ -88,6 +88,9 @@ class CapabilityDiscovery:
             raise ClusterUnavailable(f"{namespace} is not a valid namespace name")
         apis = await self._await_fact(self._list_api_versions())
         served = apis if isinstance(apis, Mapping) else {}
+        down = await self._await_fact(self._list_unavailable_operators(served))
+        if not examines_gangs:
+            return _build_capabilities({"apis": apis, "unavailable_operators": down}, ())
         asked: dict[str, Awaitable[Any]] = {
             "kubernetes": self._fetch_server_version(),
             "operator_scheduler": self._find_operator_scheduler(),
@@ -104,7 +107,8 @@ class CapabilityDiscovery:
                 ApiResource(group=kind.group, version=version, plural=kind.plural), kind, namespace
             )
         answers = await asyncio.gather(*map(self._await_fact, asked.values()))
-        return _build_capabilities({"apis": apis, **dict(zip(asked, answers, strict=True))}, kinds)
+        facts = {"apis": apis, "unavailable_operators": down}
+        return _build_capabilities({**facts, **dict(zip(asked, answers, strict=True))}, kinds)
 
     async def _await_fact(self, fact: Awaitable[Any]) -> Any:
         """Return the fact, or the exception that it raised."""
@@ -125,7 +129,7 @@ class CapabilityDiscovery:
 
     async def _find_operator_scheduler(self) -> str:
         rule = PolicyRule(resource=_DEPLOYMENTS, verbs=("list",))
-        for query in _OPERATORS:
+        for query in table.DEFAULT.deployments:
             question = ApiRequest(path=_DEPLOYMENTS.build_path(""), query=query, doubts=False)
             found = get_mappings(await self._fetch_fact(question, rule), "items")
             names = {_find_flag_scheduler(each) for each in found}
@@ -139,6 +143,25 @@ class CapabilityDiscovery:
                     f"{', '.join(sorted(map(str, names)))}"
                 )
         raise _UnknownFact("there is no Deployment training-operator")
+
+    async def _list_unavailable_operators(self, served: Mapping[str, Sequence[str]]) -> Sequence[str]:
+        """Return the kinds of jobs whose operator has no available pod, if the cluster has several kinds."""
+        kinds = [each for each in table.DIALECTS.values() if each.resource.group in served]
+        if len(kinds) <= 1:
+            return ()
+        found: dict[str, list[bool]] = {}
+        rule = PolicyRule(resource=_DEPLOYMENTS, verbs=("list",))
+        for dialect in kinds:
+            for query in dialect.deployments:
+                question = ApiRequest(path=_DEPLOYMENTS.build_path(""), query=query, doubts=False)
+                found.setdefault(dialect.name, []).extend(
+                    bool(get_int(get_mapping(each, "status"), "availableReplicas"))
+                    for each in get_mappings(await self._fetch_fact(question, rule), "items")
+                )
+        # An operator that runs without a Deployment cannot be found. If another one has a Deployment, it is
+        # more likely that only the API of this one is left.
+        runs = {name: any(seen) for name, seen in found.items()}
+        return tuple(name for name, seen in found.items() if not runs[name] and (seen or any(runs.values())))
 
     async def _list_binding_schedulers(self, namespace: str) -> Sequence[str] | None:
         scope = "" if self._everywhere else namespace

@@ -150,9 +150,13 @@ class KubernetesCluster:
 
     async def patch(self, name: ObjectName, patch: Manifest, *, awaited: bool = False) -> None:
         """Patch a job; see `Cluster.patch`."""
+        await self._patch_object(_get_job_resource(name), name, patch, awaited=awaited)
+
+    async def _patch_object(
+        self, resource: ApiResource, name: ObjectName, patch: Manifest, *, awaited: bool = False
+    ) -> None:
         if not is_path_safe(name.namespace, name.name):
             return
-        resource = _get_job_resource(name)
         question = build_patch(resource, name, patch, awaited=awaited)
         try:
             await self._api.send(question)
@@ -165,8 +169,6 @@ class KubernetesCluster:
             rule = PolicyRule(
                 resource=resource, verbs=("patch",), namespace=self._get_rule_namespace(name.namespace)
             )
-            if answer.is_not_authorized:
-                raise ClusterUnavailable(self._permissions.record_missing(rule, answer.message)) from answer
             raise self._build_write_error(answer, rule) from answer
 
     async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:
@@ -179,18 +181,21 @@ class KubernetesCluster:
 
     async def stop_pod(self, name: ObjectName) -> None:
         """End a pod by its deadline: its kubelet then ends the containers; see `Cluster.stop_pod`."""
-        if not is_path_safe(name.namespace, name.name):
-            return
-        patch = {"spec": {"activeDeadlineSeconds": 1}}
-        try:
-            await self._api.send(build_patch(PODS, name, patch, awaited=False))
-        except ApiError as answer:
-            if answer.error_class.delete is RequestOutcome.ABSENT or "metadata.uid" in answer.fields:
-                return
-            rule = PolicyRule(
-                resource=PODS, verbs=("patch",), namespace=self._get_rule_namespace(name.namespace)
-            )
-            raise self._build_write_error(answer, rule) from answer
+        await self._patch_object(PODS, name, {"spec": {"activeDeadlineSeconds": 1}})
+
+    async def patch_object(self, manifest: Manifest, patch: Manifest) -> None:
+        """Patch a prerequisite or a pod group; see `Cluster.patch_object`."""
+        found = get_mapping(manifest, "metadata")
+        name = ObjectName(
+            namespace=get_text(found, "namespace"),
+            name=get_text(found, "name"),
+            uid=get_text(found, "uid") or None,
+        )
+        await self._patch_object(get_resource(manifest), name, patch)
+
+    async def list_prerequisites(self) -> Sequence[Manifest]:
+        """Return the prerequisites of jobs; see `Cluster.list_prerequisites`."""
+        return await listing.list_prerequisites(self._api, self._permissions, self._options)
 
     async def delete_companion(self, manifest: Manifest) -> None:
         """Delete a companion object of a job; see `Cluster.delete_companion`."""

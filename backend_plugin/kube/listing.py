@@ -1,4 +1,7 @@
-"""Lists all jobs of this backend from the API server. The server's cache of jobs comes from `reflector`."""
+"""Lists all jobs of this backend, and their prerequisites, from the API server.
+
+The server's cache of jobs comes from `reflector`.
+"""
 
 import itertools
 from collections.abc import AsyncIterator, Sequence
@@ -6,10 +9,12 @@ from collections.abc import AsyncIterator, Sequence
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.observed import Job
+from backend_plugin.core.reading import get_mapping, get_mappings
+from backend_plugin.core.values import Manifest
 from backend_plugin.kube import json_decoder
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
-from backend_plugin.kube.api_resources import JOBS, LABELLED
+from backend_plugin.kube.api_resources import JOBS, LABELLED, ApiResource
 from backend_plugin.kube.connection import ApiRequest
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import Permissions, PolicyRule
@@ -29,9 +34,40 @@ async def list_jobs(api: ApiClient, permissions: Permissions, options: Kubernete
         try:
             found += [job async for job in _iter_jobs(api, dialect, namespace, options.page)]
         except ApiError as answer:
+            # A cluster may have the operator of only some dialects.
+            if answer.is_not_served and dialect is not table.DEFAULT:
+                continue
             if answer.is_not_authorized:
                 raise ClusterUnavailable(permissions.record_missing(rule, answer.message)) from answer
             raise ClusterUnavailable(f"the API server answers {answer}") from answer
+    return found
+
+
+async def list_prerequisites(
+    api: ApiClient, permissions: Permissions, options: KubernetesOptions
+) -> Sequence[Manifest]:
+    """Return the kinds and metadata of the prerequisites of jobs; none of kinds that are not served.
+
+    Raises:
+        ClusterUnavailable: If a list failed.
+    """
+    found: list[Manifest] = []
+    kinds = [each.prerequisite for each in table.DIALECTS.values() if each.prerequisite is not None]
+    for kind, namespace in itertools.product(kinds, options.namespaces or ("",)):
+        resource = ApiResource(group=kind.group, version=kind.version, plural=kind.plural)
+        rule = PolicyRule(resource=resource, verbs=("list",), namespace=namespace)
+        try:
+            listed = await api.fetch_object(ApiRequest(path=resource.build_path(namespace), query=LABELLED))
+        except ApiError as answer:
+            if answer.is_not_served:
+                continue
+            if answer.is_not_authorized:
+                raise ClusterUnavailable(permissions.record_missing(rule, answer.message)) from answer
+            raise ClusterUnavailable(f"the API server answers {answer}") from answer
+        found += [
+            {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": get_mapping(each, "metadata")}
+            for each in get_mappings(listed, "items")
+        ]
     return found
 
 

@@ -87,6 +87,7 @@ def _decode_pod(pod: wire.Pod, meta: wire.ObjectMeta) -> Pod:
         owners=_decode_owner_uids(meta.owner_references[:]),
         role=_decode_role(labels.get(dialect.labels.role, b"")),
         index=_decode_index(labels.get(dialect.labels.index, b"")),
+        attempt=_decode_index(labels.get(dialect.labels.attempt, b"")),
         trainer=dialect.container,
         place=_decode_interned(labels.get(PLACE, b"")),
         created=_decode_time(meta.creation_timestamp),

@@ -14,13 +14,13 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Final, NoReturn
 
-from backend_plugin.core.dialects.table import DEFAULT
+from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.observed import Job, Pod
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.kube import json_decoder, protobuf_envelope
 from backend_plugin.kube.api_client import ApiClient, ResponseStream, StreamStalled
 from backend_plugin.kube.api_errors import ApiError
-from backend_plugin.kube.api_resources import ApiResource, WatchedKind
+from backend_plugin.kube.api_resources import JOBS, ApiResource, WatchedKind
 from backend_plugin.kube.connection import ApiRequest
 from backend_plugin.kube.decoder import Decoder, ListPage, MalformedResponse, WatchedObject, WatchEvent
 from backend_plugin.kube.list_watch import ListStep, ListWatch, PauseStep, WatchStep
@@ -42,6 +42,8 @@ _DEAF: Final = 2
 _SPOKEN: Final = (Job, Pod)
 """The kinds whose watches always receive bookmarks. Events have no bookmarks. For an unused kind, as some
 PodGroups are, API servers before 1.33 send no bookmark until the first change."""
+_JOBS: Final = frozenset(map(str, JOBS.values()))
+_OPERATORS: Final = " or ".join(f"the {each.operator}" for each in DIALECTS.values())
 _AT_ONCE: Final = 100
 """The number of objects that are parsed without yielding to the event loop, which takes about 3 ms."""
 _WATCH_PAUSE_SECONDS: Final = 0.02
@@ -266,8 +268,8 @@ class Reflector:
             case HTTPStatus.FORBIDDEN if answer.is_not_authorized:
                 self._on_forbidden("watch" if " watch " in answer.message else "list", answer)
             case HTTPStatus.NOT_FOUND if answer.is_not_served:
-                if not self._kind.optional:
-                    said = f"the cluster does not have this resource; install the {DEFAULT.operator}"
+                if not (self._kind.optional or self._place.sight.is_any_synced(_JOBS)):
+                    said = f"the cluster does not have this resource; install {_OPERATORS}"
                     self._report_failure(said, answer.reason)
                 self._set_state(WatchState.NOT_SERVED)
                 self._place.part.mark_unavailable(permitted=True)

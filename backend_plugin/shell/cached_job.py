@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from backend_plugin.core.dialects import table
 from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup, is_replica
 from backend_plugin.shell.cluster import ObjectName, build_job_name
 from backend_plugin.shell.queue_positions import QueuePositions
@@ -87,7 +88,7 @@ class CachedJob:
         groups = self.pod_groups
         if self.queues is not None and any(group.queue for group in groups):
             groups = tuple(self.queues.with_position(group) for group in groups)
-        return Observed(
+        observed = Observed(
             job=None if self.gone else self.job,
             # Once the job is gone, its uid is the only evidence of which pods belong to it.
             pods=self.replicas if self.gone else self.pods,
@@ -97,3 +98,4 @@ class CachedJob:
             outputs=self.outputs,
             looking=self.looking,
         )
+        return table.interpret(observed)

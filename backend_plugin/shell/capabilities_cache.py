@@ -38,10 +38,13 @@ MOST: Final = 1_000
 class CapabilitySource(Protocol):
     """A source of gang capabilities."""
 
-    async def fetch_capabilities(self, namespace: str, *, tries_pod: bool = True) -> Capabilities:
+    async def fetch_capabilities(
+        self, namespace: str, *, examines_gangs: bool = True, tries_pod: bool = True
+    ) -> Capabilities:
         """Return the current capabilities for the jobs of a namespace; raises `ClusterUnavailable`.
 
-        Only with `tries_pod` a pod may be created in a dry run.
+        Without `examines_gangs`, these are only the APIs and operators. Only with `tries_pod` a pod may be
+        created in a dry run.
         """
 
 
@@ -57,14 +60,24 @@ class CapabilitiesCache:
     """The capabilities of one cluster, by namespace."""
 
     def __init__(
-        self, looks: CapabilitySource | None, gang: GangSettings, namespaces: Sequence[str] = ()
+        self,
+        looks: CapabilitySource | None,
+        gang: GangSettings,
+        namespaces: Sequence[str] = (),
+        *,
+        selects_dialect: bool = False,
     ) -> None:
-        """Create a cache; `namespaces` are refreshed before a task uses them.
+        """Create a cache.
 
-        If `looks` is None, no capabilities are found.
+        Args:
+            looks: The source; if it is None, no capabilities are found.
+            gang: The settings of the platform.
+            namespaces: The namespaces that are refreshed before a task uses them.
+            selects_dialect: True if the kind of a job depends on the capabilities.
         """
         self._looks = looks
-        self._decides = gang.needs_detection
+        self._examines_gangs, self._tries_pod = not gang.is_unconfigured, gang.needs_detection
+        self._decides = gang.needs_detection or selects_dialect
         self._first = namespaces or _FIRST
         self._seen: dict[str, _CacheEntry] = {}
         self._looking: dict[str, asyncio.Task[Capabilities]] = {}
@@ -142,7 +155,10 @@ class CapabilitiesCache:
             return NOTHING
         try:
             findings = await asyncio.wait_for(
-                self._looks.fetch_capabilities(namespace, tries_pod=self._decides), _LOOK
+                self._looks.fetch_capabilities(
+                    namespace, examines_gangs=self._examines_gangs, tries_pod=self._tries_pod
+                ),
+                _LOOK,
             )
         except asyncio.TimeoutError:
             raise ClusterUnavailable(f"the gang capabilities could not be read within {_LOOK:g} s") from None

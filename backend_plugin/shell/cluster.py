@@ -145,8 +145,19 @@ class Cluster(Protocol):
             Misconfigured: If a permission is missing.
         """
 
+    async def patch_object(self, manifest: Manifest, patch: Manifest) -> None:
+        """Apply a merge patch to an object that belongs to a job; has no effect if it does not exist.
+
+        Args:
+            manifest: Identifies the object by apiVersion, kind, namespace, name and, if present, uid.
+            patch: The merge patch.
+        """
+
+    async def list_prerequisites(self) -> Sequence[Manifest]:
+        """Return the kinds and metadata of all prerequisites of jobs, as the API server has them now."""
+
     async def delete_companion(self, manifest: Manifest) -> None:
-        """Delete a companion object of a job; has no effect if it does not exist."""
+        """Delete a companion object or a prerequisite of a job; has no effect if it does not exist."""
 
     async def record_event(self, event: Manifest) -> None:
         """Create an event about a job; has no effect if an event of that name exists.

@@ -15,7 +15,7 @@ import grpc
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
-from backend_plugin.core import job_ref, printable, rejection, signing
+from backend_plugin.core import job_ref, printable, rejection
 from backend_plugin.core.attempts import AttemptSuperseded
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.table import read_job
@@ -24,7 +24,6 @@ from backend_plugin.core.job import Attempt, JobRef, OwnerReference, Plan
 from backend_plugin.core.job_ref import UnreadableReference
 from backend_plugin.core.observed import Job
 from backend_plugin.core.pipeline import plan
-from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import create_request, log_fields, task_responses
 from backend_plugin.shell.allowlist import Allowlist
@@ -32,15 +31,14 @@ from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.capabilities_cache import NOBODY, CapabilitiesCache
 from backend_plugin.shell.cluster import (
-    AlreadyExists,
     Cluster,
     ClusterUnavailable,
     Misconfigured,
     NotDurable,
-    ObjectName,
 )
 from backend_plugin.shell.create_request import CreateRequest
 from backend_plugin.shell.credentials import KeyRing
+from backend_plugin.shell.job_creator import JobCreator
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.planner import Planner
 from backend_plugin.shell.reconciler import Reconciler
@@ -96,6 +94,7 @@ class ConnectorService:
         self._around = around
         self._answers = around.answers
         self._planner = Planner()
+        self._creator = JobCreator(around.cluster, around.cache, around.found, around.ring)
 
     # ---- create
 
@@ -143,11 +142,7 @@ class ConnectorService:
         planned = await self._plan_job(replace(request, run=run), pod_templates, size)
         await around.cache.ready.wait()  # Before this, the cache may lack other attempts.
         around.keeper.deleter.delete_superseded(run)
-        manifest = signing.sign_job(planned.job, around.ring.keys)
-        last = around.cache.get_last_record(
-            (run.namespace, get_text(get_mapping(manifest, "metadata"), "name"))
-        )
-        made, is_new = await self._create_job(manifest, run)
+        made, is_new, last = await self._creator.create_or_find(planned, run)
         job = read_job(made)
         # Update the cache before the next await, because it drops events of jobs that it does not contain.
         around.cache.merge_fetched_job(run.namespace, job, last, is_new=is_new)
@@ -165,6 +160,7 @@ class ConnectorService:
         except AttemptSuperseded:
             await around.keeper.deleter.delete(ref)
             raise
+        around.keeper.prerequisites.own(job, planned.prerequisites)
         await self._ensure_companions(job, ref, is_new=is_new)
         around.metrics.creates.add("created")
         return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self._around.ring.keys))
@@ -212,23 +208,6 @@ class ConnectorService:
             return (), await owner
         places = dict.fromkeys((run.namespace, settings.kfpytorch.pod_template_namespace))
         return await asyncio.gather(self._around.cluster.list_pod_templates([*places], wanted), owner)
-
-    async def _create_job(self, manifest: Manifest, run: Attempt) -> tuple[Manifest, bool]:
-        """Create the job; return it, and False if an earlier call for the same attempt has created it."""
-        cluster, name = self._around.cluster, get_text(get_mapping(manifest, "metadata"), "name")
-        dialect = get_text(manifest, "kind")
-        try:
-            made = await cluster.create(manifest)
-        except AlreadyExists:
-            there = await cluster.get(ObjectName(namespace=run.namespace, name=name, dialect=dialect))
-            # The job was deleted between the two requests, or is being deleted.
-            if there is None or read_job(there).deleting:
-                raise ClusterUnavailable(f"job {name} is being deleted") from None
-            rejection.require_own_job(run, there)
-            log.info("adopted", extra=log_fields.build_attempt_fields(run, name))
-            return there, False
-        log.info("created", extra=log_fields.build_attempt_fields(run, name))
-        return made, True
 
     def _reject_task(self, run: Attempt, message: str) -> admin.CreateTaskResponse:
         self._around.metrics.creates.add("rejected")

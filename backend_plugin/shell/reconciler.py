@@ -13,12 +13,10 @@ from datetime import timedelta
 from typing import Final
 
 from backend_plugin.core import cleanup, job_events
-from backend_plugin.core.cleanup import CleanupActions
-from backend_plugin.core.dialects.table import get_dialect, read_job
-from backend_plugin.core.errors import RequestRejected
+from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.job import JobRef
 from backend_plugin.core.job_events import JobEventReason
-from backend_plugin.core.observed import Event, Job, Pod, PodGroup
+from backend_plugin.core.observed import Event, Job, PodGroup
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.values import Manifest
@@ -33,9 +31,11 @@ from backend_plugin.shell.cluster import (
     Misconfigured,
     ObjectName,
 )
+from backend_plugin.shell.job_cleaner import JobCleaner
 from backend_plugin.shell.job_deleter import JobDeleter
 from backend_plugin.shell.job_event_recorder import JobEventRecorder
 from backend_plugin.shell.output_collector import OutputCollector
+from backend_plugin.shell.prerequisites import Prerequisites
 from backend_plugin.shell.task_responses import TaskResponses
 from backend_plugin.shell.timeouts import timeout
 from backend_plugin.shell.together import run_until_first_exit
@@ -76,7 +76,8 @@ class Reconciler:
         self._orders = endings.orders
         self.deleter = JobDeleter(cluster, cache, endings.orders, seconds)
         self._metrics = endings.orders.metrics
-        self._verdicts = VerdictStore(cluster, self._metrics)
+        self.prerequisites = Prerequisites(cluster, cache, endings.orders, answers.judge.now)
+        self._cleaner = JobCleaner(cluster, self.deleter, VerdictStore(cluster, self._metrics))
         self._turning = JobEventRecorder(cluster, cache, answers.judge, endings.orders)
         self._due: set[CachedJob] = set()
         self._seconds = seconds
@@ -89,7 +90,7 @@ class Reconciler:
         """Watch the cluster and reconcile jobs, until cancelled."""
         ignore = self._cache.listen(self._on_change)
         try:
-            await run_until_first_exit(self._run_watch(), self._run_resyncs())
+            await run_until_first_exit(self._run_watch(), self._run_resyncs(), self.prerequisites.run())
         finally:
             ignore()
 
@@ -284,7 +285,10 @@ class Reconciler:
             has_duties = False
         else:
             # A pod of an ended job may be created or bound after the end.
-            has_duties = entry.job is not None and cleanup.has_active_pods(entry.job, entry.pods)
+            has_duties = entry.job is not None and (
+                cleanup.has_active_pods(entry.job, entry.pods)
+                or cleanup.is_expired(entry.get_observed_state().job or entry.job, self._judge.now())
+            )
             known = self._answers.find_cached(entry)
             is_new = known is None or known.phase is not entry.told or known.phase.is_failure
             if not is_new and not has_duties:
@@ -328,7 +332,7 @@ class Reconciler:
         if duties := cleanup.plan_cleanup(entry.get_observed_state(), verdict, self._judge.now()):
             self._orders.submit(
                 ("clean_up", entry.key),
-                lambda: self._clean_up(entry, duties),
+                lambda: self._cleaner.clean_up(entry, duties),
                 log_fields.build_cached_job_fields(entry),
             )
 
@@ -339,45 +343,3 @@ class Reconciler:
             self._cache.mark_deleted(entry)
         else:
             self._cache.merge_fetched_job(entry.namespace, read_job(found), last)
-
-    async def _clean_up(self, entry: CachedJob, duties: CleanupActions) -> None:
-        name = entry.object_name
-        if duties.patch is not None:
-            log.debug("storing the failure on the job", extra=log_fields.build_cached_job_fields(entry))
-            await self._verdicts.store(name, duties.patch)
-        if duties.delete:
-            log.info(
-                "deleting the job, which failed before it started",
-                extra=log_fields.build_cached_job_fields(entry),
-            )
-            await self.deleter.delete_own(name, entry.output_prefix)
-        if duties.ends or not await self._stop_pods(entry, duties.stops):
-            log.info("ending the job with a deadline", extra=log_fields.build_cached_job_fields(entry))
-            await self._cluster.patch(name, {"spec": get_dialect(name.dialect).end_spec})
-        for pod in duties.pods:
-            log.info(
-                "deleting pod %s, which is left over from the job",
-                pod.name,
-                extra=log_fields.build_cached_job_fields(entry),
-            )
-            await self._cluster.delete_pod(_name_pod(entry, pod))
-
-    async def _stop_pods(self, entry: CachedJob, pods: Sequence[Pod]) -> bool:
-        """End pods without a deletion. Return False if the cluster does not permit that."""
-        fields = log_fields.build_cached_job_fields(entry)
-        for pod in pods:
-            if pod.uid in entry.stopped:
-                continue
-            log.info("stopping pod %s of the cancelled job", pod.name, extra=fields)
-            try:
-                await self._cluster.stop_pod(_name_pod(entry, pod))
-            except (Misconfigured, RequestRejected) as error:
-                log.warning("cannot keep the log of pod %s: %s", pod.name, error, extra=fields)
-                return False
-            entry.stopped |= {pod.uid}
-        return True
-
-
-def _name_pod(entry: CachedJob, pod: Pod) -> ObjectName:
-    """Return the name of a pod, with the uid, which protects a new pod of the same name."""
-    return ObjectName(namespace=entry.namespace, name=pod.name, uid=pod.uid or None)

@@ -3,7 +3,7 @@
 import enum
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import TypeAlias
 
 _Place: TypeAlias = tuple[str, str]
@@ -43,6 +43,10 @@ class WatchStatus:
     def receive(self, kind: str, namespace: str) -> None:
         """Record that the API server has sent a list, a change or a bookmark."""
         self._received[kind, namespace] = self._clock()
+
+    def is_any_synced(self, kinds: Container[str]) -> bool:
+        """True if the watch on one of these kinds is in the state `SYNCED`."""
+        return any(kind in kinds and state is WatchState.SYNCED for (kind, _), state in self._states.items())
 
     def count_watches(self) -> Mapping[tuple[str, ...], float]:
         """Return the number of watches by kind and state; safe to call from another thread."""

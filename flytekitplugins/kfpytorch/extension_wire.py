@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KEY: Final = "kfpytorch"
 VERSION: Final = 1
 
-_ROLE: Final = ("node_selector", "tolerations", "pod_template", "priority_class_name")
+_ROLE: Final = ("node_selector", "tolerations", "pod_template", "priority_class_name", "num_retries")
 _PARTS: Final = (("gang", Gang), ("train_job", TrainJob))
 
 
@@ -101,6 +101,8 @@ def _encode_value(value: Any) -> Any:
 
 def _decode_fields(message: "task_pb2.Role | task_pb2.Gang | task_pb2.TrainJob") -> dict[str, Any]:
     said = {item.name: getattr(message, item.name) for item, _ in message.ListFields()}
+    # The restart policies and the backoff limit of the custom already have it.
+    said.pop("num_retries", None)
     if "node_selector" in said:
         said["node_selector"] = dict(said["node_selector"])
     if "tolerations" in said:

@@ -180,6 +180,12 @@ class ScriptedCluster:
         if pod is not None:
             self.apply({**pod, "status": {**pod["status"], "phase": "Failed", "reason": "DeadlineExceeded"}})
 
+    async def patch_object(self, manifest: Manifest, patch: Manifest) -> None:
+        await self._record_call("patch_object")
+
+    async def list_prerequisites(self) -> Sequence[Manifest]:
+        return ()
+
     async def delete_companion(self, manifest: Manifest) -> None:
         await self._record_call("delete_companion")
 

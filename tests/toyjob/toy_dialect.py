@@ -99,6 +99,7 @@ DIALECT = Dialect(
     longest_name=40,
     pod_suffix=r"-in-(?:master|worker)-\d{1,9}",
     build=build,
+    build_pod_name=lambda job, role, index: f"{job}-in-{role}-{index}",
     build_probe=build_probe,
     read=read,
     fields=Fields,

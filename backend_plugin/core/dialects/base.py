@@ -6,7 +6,7 @@ from typing import Any
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import JobDraft, ReplicaRole, TrainingJob
-from backend_plugin.core.observed import Job, JobLimit
+from backend_plugin.core.observed import Job, JobLimit, Observed
 from backend_plugin.core.values import Manifest
 
 
@@ -35,6 +35,8 @@ class ReplicaLabels:
     """The label with the replica role, in any case."""
     index: str
     """The label with the index of the replica within its role."""
+    attempt: str = ""
+    """The label with the number of restarts of the whole job before the pod; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,26 @@ class ReplicaPort:
 
     name: str
     number: int
+
+
+def keep_roles(job: TrainingJob, pods: Sequence[Manifest]) -> tuple[TrainingJob, Sequence[Manifest]]:
+    """Return the job and its pod templates unchanged, for a dialect that has all roles."""
+    return job, pods
+
+
+def build_no_prerequisites(_: TrainingJob, __: JobDraft) -> tuple[Manifest, ...]:
+    """Return no prerequisites for any job."""
+    return ()
+
+
+def accept_no_message(_: str) -> bool:
+    """Return False for any message."""
+    return False
+
+
+def keep_observed(observed: Observed) -> Observed:
+    """Return the observed state unchanged, for an operator that reports all conditions."""
+    return observed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +98,11 @@ class Dialect:
     is_suspended: Callable[[Manifest], bool]
     """True if the spec of a job suspends it."""
     end_spec: Manifest
-    """The change of the spec that ends a job with pods, which the operator then deletes.
-
-    The `Job` has an active deadline of one second after the change.
-    """
+    """The change of the spec that ends a job with pods, which the operator then deletes."""
     suspend_spec: Manifest
     """The change of the spec that suspends a job without pods."""
-    build_stop_spec: Callable[[Job], Manifest]
-    """Return the change of the spec with which the end of its pods ends a job.
+    build_stop_spec: Callable[[Job], Manifest | None]
+    """Return the change of the spec with which the end of its pods ends a job; None if there is none.
 
     The operator then deletes no pod. The `Job` has the clean pod policy ``None`` after the change.
     """
@@ -96,10 +115,42 @@ class Dialect:
     """
     check_container: Callable[[Mapping[str, Any], str], Iterable[Problem]]
     """Return the problems of the training container at a path."""
+    build_pod_name: Callable[[str, str, int], str]
+    """Return the name of a pod, or its first part, from the names of the job and the role, and the index."""
+    fold: Callable[[TrainingJob, Sequence[Manifest]], tuple[TrainingJob, Sequence[Manifest]]] = keep_roles
+    """Return the job with the roles of the dialect, and their pod templates.
+
+    Raises `InvalidTask` if the dialect does not have the roles of the job.
+    """
+    build_prerequisites: Callable[[TrainingJob, JobDraft], tuple[Manifest, ...]] = build_no_prerequisites
+    """Return the objects that must exist before the job, which owns them afterwards."""
+    prerequisite: JobResource | None = None
+    """The API resource of the prerequisites; None if there are none."""
+    is_premature: Callable[[str], bool] = accept_no_message
+    """True if a job was rejected with this message because its operator had not seen a prerequisite."""
+    interpret: Callable[[Observed], Observed] = keep_observed
+    """Return the observed state of an existing job with the conditions that the operator does not report."""
+    required_groups: tuple[str, ...] = ()
+    """Further API groups that the cluster must serve for its operator."""
+    installation: str = ""
+    """The command that installs its operator."""
+    deployments: tuple[Mapping[str, str], ...] = ()
+    """The selectors of a list request that find the Deployment of its operator."""
+    event_kinds: tuple[str, ...] = ()
+    """The kinds of the objects between a job and its pods, whose events are watched."""
+    creation_failures: frozenset[str] = frozenset()
+    """The reasons of warning events about a failed creation of the objects of a job."""
+    creates_pod_groups: bool = True
+    """True if the operator can create the pod groups of its jobs."""
     end_events: Mapping[str, str] = field(default_factory=dict)
     """Condition types by the reason of the operator's event about the end of a job."""
     operator_containers: frozenset[str] = frozenset()
     """The init containers that the operator adds; their failure is not the fault of the author."""
+
+    @property
+    def ends_by_suspension(self) -> bool:
+        """True if a job is ended by a suspension, which a queue may undo."""
+        return self.end_spec == self.suspend_spec
 
     @property
     def name(self) -> str:

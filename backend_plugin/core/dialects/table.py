@@ -7,13 +7,13 @@ import re
 from collections.abc import Container, Mapping
 from typing import Final
 
-from backend_plugin.core.dialects import pytorchjob
+from backend_plugin.core.dialects import pytorchjob, trainjob
 from backend_plugin.core.dialects.base import Dialect
-from backend_plugin.core.observed import Job
+from backend_plugin.core.observed import Job, Observed
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
 
-_ROWS: Final = (pytorchjob.DIALECT,)
+_ROWS: Final = (pytorchjob.DIALECT, trainjob.DIALECT)
 
 DIALECTS: Final[Mapping[str, Dialect]] = {each.name: each for each in _ROWS}
 """The dialects by name; the first one is the default."""
@@ -24,6 +24,10 @@ END_EVENTS: Final[Mapping[str, str]] = {
 """Condition types by the reason of an operator's event about the end of a job, of all dialects."""
 OPERATOR_CONTAINERS: Final = frozenset(name for each in _ROWS for name in each.operator_containers)
 """The init containers that operators add to pods, of all dialects."""
+CREATION_FAILURES: Final = frozenset(name for each in _ROWS for name in each.creation_failures)
+"""The reasons of warning events about a failed creation of the objects of a job, of all dialects."""
+EVENT_KINDS: Final = tuple(dict.fromkeys((*DIALECTS, *(kind for each in _ROWS for kind in each.event_kinds))))
+"""The kinds of jobs, and of the objects between a job and its pods, whose events are watched."""
 POD_SUFFIX: Final = "|".join(each.pod_suffix for each in _ROWS)
 """A regular expression for the part of a pod's name after the name of its job, of all dialects."""
 _POD: Final = re.compile(f"(?P<job>.+)(?:{POD_SUFFIX})")
@@ -55,3 +59,8 @@ def parse_job_name(pod: str) -> str:
     """Return the name of the job of a replica's pod, from the name of the pod; empty for any other name."""
     found = _POD.fullmatch(pod)
     return found["job"] if found is not None else ""
+
+
+def interpret(observed: Observed) -> Observed:
+    """Return the observed state with the conditions that the operator of the job does not report."""
+    return observed if observed.job is None else get_dialect(observed.job.dialect).interpret(observed)

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
+from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.quantity import InvalidQuantity, parse
 
 
@@ -27,6 +28,8 @@ class Capabilities(
     """The versions of each API group, the preferred one first."""
     operator_scheduler: str | None = None
     """The value of ``--gang-scheduler-name`` of the training-operator; empty if it is not set."""
+    unavailable_operators: Sequence[str] = ()
+    """The kinds of jobs whose operator has no available pod; the other operators are not known to be down."""
     schedulers: Sequence[str] | None = None
     """The schedulers that bound a pod recently, by the `schedulerName` of the pods."""
     queues: Mapping[str, Sequence[str]] = {}
@@ -55,6 +58,15 @@ class Capabilities(
     def has_api(self, group: str) -> bool | None:
         """True if the cluster serves an API group; None if unknown."""
         return None if self.apis is None else group in self.apis
+
+    def for_dialect(self, dialect: Dialect) -> "Capabilities":
+        """Return the capabilities for the jobs of a dialect.
+
+        Some facts are about the training-operator, or about the jobs of the default dialect.
+        """
+        if dialect.creates_pod_groups:
+            return self
+        return structs.replace(self, operator_scheduler="", suspends_jobs=None)
 
     def with_last_known(self, last: "Capabilities") -> "Capabilities":
         """Return these capabilities, completed by the facts of `last` that are unknown now.

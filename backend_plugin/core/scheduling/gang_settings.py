@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from backend_plugin.core.errors import Problem
 from backend_plugin.core.protojson import format_value
 from backend_plugin.core.scheduling.adapter import QUEUE, SCHEDULER_NAME, TIMEOUT, SchedulerAdapter
 from backend_plugin.core.scheduling.adapter_composition import combine_adapters, find_admission_adapter
+from backend_plugin.core.scheduling.operator_gangs import BACKEND, OPERATOR
 from backend_plugin.core.scheduling.registry import ADAPTERS, IN_TREE
 from kfpytorch_common import labels
 
@@ -75,6 +76,15 @@ class GangSettings:
             self.adapter is not None and self.adapter.companion_type is not None
         )
         return alone or any(part.can_create_groups for _, part in self.parts)
+
+    def without_operator_groups(self) -> "GangSettings":
+        """Return the settings for jobs whose operator creates no pod groups, so that this server does."""
+        parts: dict[str, Any] = {
+            name: {key: part.without_operator_groups() for key, part in getattr(self, name).items()}
+            for name in PARTS
+        }
+        creator = BACKEND if self.pod_groups_by == OPERATOR else self.pod_groups_by
+        return replace(self, pod_groups_by=creator, **parts)
 
     @property
     def needs_detection(self) -> bool:

@@ -19,7 +19,7 @@ def detect_without_operator(group: str) -> Callable[[Capabilities, str], Detecti
         # If the flag is unknown, the operator may overwrite a pod group that this server creates.
         if found.operator_scheduler != "" or not found.has_api(group):
             return None
-        return Detection(why=f"the cluster has {group}, and the training-operator runs without {FLAG}")
+        return Detection(why=f"the cluster has {group}, and the operator creates no pod groups")
 
     return detect
 

@@ -11,6 +11,7 @@ from backend_plugin.core.observed import PodGroup
 from backend_plugin.core.scheduling.adapter import SchedulerAdapter
 from backend_plugin.core.scheduling.schedulers import coscheduling, in_tree, kai, kueue, volcano, yunikorn
 from backend_plugin.core.scheduling.status_parser import StatusParser
+from backend_plugin.core.values import Manifest
 
 Table: TypeAlias = Mapping[str, Mapping[str, SchedulerAdapter]]
 """Adapters by the name of the scheduler, then by the creator of the pod groups; ``""`` for the only one."""
@@ -60,6 +61,11 @@ def parse_job_name(name: str) -> str:
 def is_controller_managed(group: PodGroup) -> bool:
     """True if a controller writes the pod group, and not the scheduler that places the pods."""
     return any(group.api == words.api and words.controlled for words in WORDS)
+
+
+def get_deactivation(group: PodGroup) -> Manifest | None:
+    """Return the patch with which a queue no longer admits the job of a pod group; None if there is none."""
+    return next((words.deactivation for words in WORDS if group.api == words.api), None)
 
 
 def has_queue_position(group: PodGroup) -> bool:

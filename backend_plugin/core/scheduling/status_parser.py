@@ -11,6 +11,7 @@ from typing import Final
 from backend_plugin.core.observed import Observed, PodGroup
 from backend_plugin.core.pending import JobWarning, PendingReason, SchedulerMessage
 from backend_plugin.core.quantity import InvalidQuantity, Quantity, add_quantities, parse, with_binary_suffix
+from backend_plugin.core.values import Manifest
 
 
 def ignore_message(_: str) -> SchedulerMessage | None:
@@ -53,6 +54,8 @@ class StatusParser:
     """A pattern for the names of its placeholder pods."""
     queued: Callable[[PodGroup], bool] = ignore_queue
     """True if the pod group stands in a queue and has a position in it."""
+    deactivation: Manifest | None = None
+    """The patch of a pod group after which its queue does not resume the job; None if it resumes no job."""
     controlled: bool = False
     """True if a controller writes the pod groups, so that they do not show that the scheduler runs."""
     groups: re.Pattern[str] | None = None

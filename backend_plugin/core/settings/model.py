@@ -42,12 +42,29 @@ class PluginSettings:
     defaults that the setting does not mention keep their values."""
     ttl_after_finished: timedelta = timedelta(0)
     """The time that a finished job is kept, if its author sets none; zero: until its owner is deleted."""
+    dialect: str = "auto"
+    """The kind of jobs, in lower case; ``auto`` for the kind that the cluster supports."""
+    dialect_by_namespace: Mapping[str, str] = field(default_factory=dict)
+    """The kinds of the jobs in some namespaces."""
+    dialect_by_project: Mapping[str, str] = field(default_factory=dict)
+    """The kinds of the jobs of a project and domain (``flytesnacks/production``); they take precedence."""
+    max_disruptions: int = 10
+    """The number of times that a TrainJob is restarted after disruptions, in addition to its restarts."""
     pod_template_namespace: str = "flyte"
     """The namespace of PodTemplates that the task's own namespace does not have."""
     pod_security: PodSecuritySettings = field(default_factory=PodSecuritySettings)
     """The limits of the fields that authors may write into their pods."""
     gang: GangSettings = field(default_factory=GangSettings)
     """The gang settings."""
+
+    @property
+    def selects_dialect(self) -> bool:
+        """True if the kind of a job may depend on the capabilities of the cluster."""
+        return "auto" in (
+            self.dialect,
+            *self.dialect_by_namespace.values(),
+            *self.dialect_by_project.values(),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from backend_plugin.core import schema_check
+from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.settings.engine import InvalidSettingValue, Parser
 from backend_plugin.core.settings.logs import LogTemplate
 from backend_plugin.core.settings.pod_security import PodSecurityMode
@@ -120,6 +121,28 @@ def durations_by_cause(value: Any) -> dict[str, timedelta]:
             f"has {unknown[0]!r} as the reason of a wait", f"write one of {', '.join(WAITS)}"
         )
     return {why: duration(found) for why, found in pairs.items()}
+
+
+def dialect(value: Any) -> str:
+    """Return ``auto``, or the name of a dialect in lower case."""
+    known = ("auto", *(name.lower() for name in DIALECTS))
+    if value not in known:
+        raise InvalidSettingValue("is not a kind of job", f"write {', '.join(known)}")
+    return str(value)
+
+
+def dialects(value: Any) -> Mapping[str, str]:
+    """Return the name of a dialect for each namespace or project."""
+    if not isinstance(value, Mapping):
+        raise InvalidSettingValue("is not a map", "write names with kinds of jobs")
+    return {str(name): dialect(kind) for name, kind in value.items()}
+
+
+def times(value: Any) -> int:
+    """Return a whole number of repetitions, which may be 0."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidSettingValue("is not a number of times", "write a whole number, 0 or more")
+    return value
 
 
 def causes_by_exit_code(value: Any) -> dict[int, Cause]:

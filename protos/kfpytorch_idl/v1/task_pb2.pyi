@@ -21,7 +21,7 @@ class TaskExtension(_message.Message):
     def __init__(self, version: _Optional[int] = ..., master: _Optional[_Union[Role, _Mapping]] = ..., worker: _Optional[_Union[Role, _Mapping]] = ..., gang: _Optional[_Union[Gang, _Mapping]] = ..., train_job: _Optional[_Union[TrainJob, _Mapping]] = ...) -> None: ...
 
 class Role(_message.Message):
-    __slots__ = ["node_selector", "tolerations", "pod_template", "priority_class_name"]
+    __slots__ = ["node_selector", "tolerations", "pod_template", "priority_class_name", "num_retries"]
     class NodeSelectorEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -33,11 +33,13 @@ class Role(_message.Message):
     TOLERATIONS_FIELD_NUMBER: _ClassVar[int]
     POD_TEMPLATE_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_CLASS_NAME_FIELD_NUMBER: _ClassVar[int]
+    NUM_RETRIES_FIELD_NUMBER: _ClassVar[int]
     node_selector: _containers.ScalarMap[str, str]
     tolerations: _containers.RepeatedCompositeFieldContainer[Toleration]
     pod_template: _struct_pb2.Struct
     priority_class_name: str
-    def __init__(self, node_selector: _Optional[_Mapping[str, str]] = ..., tolerations: _Optional[_Iterable[_Union[Toleration, _Mapping]]] = ..., pod_template: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., priority_class_name: _Optional[str] = ...) -> None: ...
+    num_retries: int
+    def __init__(self, node_selector: _Optional[_Mapping[str, str]] = ..., tolerations: _Optional[_Iterable[_Union[Toleration, _Mapping]]] = ..., pod_template: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., priority_class_name: _Optional[str] = ..., num_retries: _Optional[int] = ...) -> None: ...
 
 class Toleration(_message.Message):
     __slots__ = ["key", "operator", "value", "effect", "toleration_seconds"]

@@ -4,7 +4,7 @@ from typing import Final
 
 from backend_plugin.core import job_conditions
 from backend_plugin.core.dialects.base import Dialect
-from backend_plugin.core.dialects.pytorchjob import ending, manifest, port_checks, reader, waiting
+from backend_plugin.core.dialects.pytorchjob import ending, manifest, port_checks, reader, resource, waiting
 from backend_plugin.core.dialects.pytorchjob.resource import CONTAINER, LABELS, PORT, RESOURCE
 from backend_plugin.core.names import LONGEST_NAME
 
@@ -27,6 +27,15 @@ DIALECT: Final = Dialect(
     suspend_spec=ending.SUSPEND,
     build_stop_spec=ending.build_stop_spec,
     find_limit=reader.find_limit,
+    build_pod_name=resource.build_pod_name,
+    creation_failures=frozenset({"FailedCreatePod", "FailedCreateService"}),
+    # The Deployment has the default name, or another name and the default label.
+    deployments=(
+        {"fieldSelector": "metadata.name=training-operator"},
+        {"labelSelector": "control-plane=kubeflow-training-operator"},
+    ),
+    installation="kubectl apply --server-side -k "
+    "https://github.com/kubeflow/training-operator.git/manifests/overlays/standalone?ref=v1.9.3",
     end_events={
         "PyTorchJobSucceeded": job_conditions.SUCCEEDED,
         "PyTorchJobFailed": job_conditions.FAILED,

@@ -2,12 +2,13 @@
 
 from typing import Final
 
+from backend_plugin.core.dialects.pytorchjob.reader import ENDING_DEADLINE
 from backend_plugin.core.dialects.pytorchjob.resource import REPLICA_SPECS
 from backend_plugin.core.observed import Job
 from backend_plugin.core.values import Manifest
 
 END: Final[Manifest] = {
-    "runPolicy": {"activeDeadlineSeconds": 1, "cleanPodPolicy": "Running", "suspend": False}
+    "runPolicy": {"activeDeadlineSeconds": ENDING_DEADLINE, "cleanPodPolicy": "Running", "suspend": False}
 }
 """The change that ends a job with pods. The operator deletes all pods of a job that reaches its deadline."""
 SUSPEND: Final[Manifest] = {"runPolicy": {"suspend": True}}

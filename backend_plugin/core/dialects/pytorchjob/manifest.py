@@ -7,10 +7,8 @@ docs/reference/differences-from-the-go-plugin.md lists the differences from Flyt
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
+from backend_plugin.core.dialects.pod_specs import require_storable, without_duplicate_secrets
 from backend_plugin.core.dialects.pytorchjob.resource import CONTAINER, PORT, REPLICA_SPECS, RESOURCE
-from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import JobDraft, ReplicaGroup, TrainingJob
 from backend_plugin.core.names import CLEAN_POD_POLICY
 from backend_plugin.core.values import JsonValue, Manifest
@@ -22,28 +20,13 @@ _RESTART_POLICIES: Final = {"Never": "Never", "OnFailure": "OnFailure", "Always"
 _UNNAMED_PORT: Final = "port-{number}"
 
 
-# The default request limit of etcd; the API server itself accepts 3 MiB.
-_LARGEST: Final = 3 * 2**19
-
-
 def build(job: TrainingJob, draft: JobDraft) -> Manifest:
     """Return the PyTorchJob.
 
     Raises:
         InvalidTask: If the manifest is larger than the cluster accepts.
     """
-    manifest = _build_manifest(job, draft)
-    size = len(msgspec.json.encode(manifest))
-    if size > _LARGEST:
-        raise InvalidTask(
-            Problem(
-                field="template",
-                value=f"{size:,} bytes",
-                message=f"makes the PyTorchJob larger than {_LARGEST:,} bytes, the limit of a cluster",
-                remedy="pass large data as files or inputs, not in args, variables or annotations",
-            )
-        )
-    return manifest
+    return require_storable(_build_manifest(job, draft))
 
 
 def build_probe(metadata: Mapping[str, Any]) -> Manifest:
@@ -87,19 +70,10 @@ def _build_pod_spec(pod: Manifest) -> Manifest:
     if not isinstance(spec, dict):
         return {}
     containers = spec.get("containers")
-    kept = {key: value for key, value in spec.items() if key != "restartPolicy"}
-    if "imagePullSecrets" in kept:
-        kept["imagePullSecrets"] = _without_duplicates(kept["imagePullSecrets"])
+    kept = without_duplicate_secrets({key: value for key, value in spec.items() if key != "restartPolicy"})
     if not isinstance(containers, list):
         return kept
     return {**kept, "containers": [_with_named_ports(container) for container in containers]}
-
-
-def _without_duplicates(values: JsonValue) -> JsonValue:
-    """Return the pull secrets without duplicates, which the CRD of release 1.9 rejects."""
-    if not isinstance(values, list):
-        return values
-    return list({str(value): value for value in values}.values())
 
 
 def _with_named_ports(container: JsonValue) -> JsonValue:

@@ -18,6 +18,8 @@ from backend_plugin.core.reading import (
 )
 from backend_plugin.core.values import Manifest
 
+ENDING_DEADLINE: Final = 1
+"""The deadline in seconds by which we end a job."""
 # A limit on the work per job, because some results have an entry for each replica.
 _MOST_REPLICAS: Final = 100_000
 
@@ -93,6 +95,7 @@ def read_job(manifest: Manifest) -> Job:
         nproc_per_node=get_int(spec, "nprocPerNode") or get_int(elastic, "nProcPerNode"),
         clean_pod_policy=get_interned(policy, "cleanPodPolicy"),
         active_deadline=None if deadline is None or deadline < 0 else timedelta(seconds=deadline),
+        ending=deadline == ENDING_DEADLINE or (is_suspended(manifest) and not status.get("startTime")),
         conditions=read_conditions(status),
         started=get_time(status, "startTime"),
         completed=get_time(status, "completionTime"),

@@ -15,3 +15,8 @@ _PREFIX: Final = "training.kubeflow.org/"
 LABELS: Final = ReplicaLabels(
     job_name=_PREFIX + "job-name", role=_PREFIX + "replica-type", index=_PREFIX + "replica-index"
 )
+
+
+def build_pod_name(job: str, role: str, index: int) -> str:
+    """Return the name of the pod of a replica."""
+    return f"{job}-{role}-{index}"

@@ -287,6 +287,12 @@ ADAPTERS: Final = {
         needs_queue=True,
         admits=True,
         counts_all=True,
-        words=StatusParser(api=_API, message=_parse_message, group=_find_group_reason, queued=_is_queued),
+        words=StatusParser(
+            api=_API,
+            message=_parse_message,
+            group=_find_group_reason,
+            queued=_is_queued,
+            deactivation={"spec": {"active": False}},
+        ),
     ),
 }

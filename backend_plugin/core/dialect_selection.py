@@ -1,0 +1,104 @@
+"""The selection of the dialect of a job, from the settings, the task and the APIs of the cluster."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from backend_plugin.core.dialects import table
+from backend_plugin.core.dialects.base import Dialect
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.job import TrainingJob
+from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.settings import PluginSettings
+
+AUTO: Final = "auto"
+_PATH: Final = "kfpytorch.dialect"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DialectSelection:
+    """The dialect of a job, with the reasons as sentences."""
+
+    dialect: Dialect
+    reasons: Sequence[str] = ()
+    """Empty if the platform and the cluster leave no choice."""
+    problems: Sequence[Problem] = ()
+    """The reasons why the job cannot have this dialect."""
+
+
+def select_dialect(settings: PluginSettings, job: TrainingJob, found: Capabilities) -> DialectSelection:
+    """Return the dialect for a job: of the task, else of the settings, else one that the cluster supports."""
+    said, path = _get_setting(settings, job)
+    asked = next((each for each in table.DIALECTS.values() if each.name == job.dialect), None)
+    if asked is not None:
+        why = f"{asked.name}: the task sets options of this kind of job"
+        if said not in (AUTO, asked.name.lower()):
+            return DialectSelection(dialect=asked, problems=(_build_conflict(asked, said, path),))
+    elif said != AUTO:
+        asked, why = _find_dialect(said), f"set by {path}"
+        why = f"{asked.name}: {why}"
+    else:
+        return _select_served(found)
+    return DialectSelection(
+        dialect=asked, reasons=(f"The job is a {why}.",), problems=tuple(_check_served(asked, found))
+    )
+
+
+def _get_setting(settings: PluginSettings, job: TrainingJob) -> tuple[str, str]:
+    """Return the setting for the project and domain, the namespace or the platform, and its path."""
+    project = f"{job.run.project}/{job.run.domain}"
+    if project in settings.dialect_by_project:
+        return settings.dialect_by_project[project], f"{_PATH}-by-project.{project}"
+    if job.run.namespace in settings.dialect_by_namespace:
+        return settings.dialect_by_namespace[job.run.namespace], f"{_PATH}-by-namespace.{job.run.namespace}"
+    return settings.dialect, _PATH
+
+
+def _find_dialect(said: str) -> Dialect:
+    return next(each for each in table.DIALECTS.values() if each.name.lower() == said)
+
+
+def _select_served(found: Capabilities) -> DialectSelection:
+    """Return the first dialect that the cluster serves and whose operator is not known to be down."""
+    served = [each for each in table.DIALECTS.values() if not [*_iter_missing_groups(each, found)]]
+    if found.apis is None or not served:
+        return DialectSelection(dialect=table.DEFAULT)
+    if len(served) == 1 and served[0] is table.DEFAULT:
+        return DialectSelection(dialect=table.DEFAULT)
+    first, *others = [each for each in served if each.name not in found.unavailable_operators] or served
+    if len(served) == 1:
+        why = f"the cluster has no {table.DEFAULT.resource.plural}.{table.DEFAULT.resource.group}"
+    elif first is served[0]:
+        kinds = " and ".join(f"{each.name}s" for each in (first, *others))
+        why = f"the cluster supports {kinds}, and {first.operator} is not known to be down"
+    else:
+        why = f"no pod of {served[0].operator} is available"
+    return DialectSelection(dialect=first, reasons=(f"The job is a {first.name}: {why}.",))
+
+
+def _check_served(dialect: Dialect, found: Capabilities) -> Iterator[Problem]:
+    for group in _iter_missing_groups(dialect, found):
+        yield Problem(
+            field=_PATH,
+            value=dialect.name.lower(),
+            message=f"cannot be used on this cluster: it has no {group}",
+            remedy=f"install {dialect.operator}: {dialect.installation}",
+        )
+
+
+def _iter_missing_groups(dialect: Dialect, found: Capabilities) -> Iterator[str]:
+    """Yield the API groups that jobs of the dialect need, and that the cluster is known not to serve."""
+    if found.apis is None:
+        return
+    if dialect.resource.version not in found.apis.get(dialect.resource.group, ()):
+        yield f"{dialect.resource.group}/{dialect.resource.version}"
+    yield from (group for group in dialect.required_groups if group not in found.apis)
+
+
+def _build_conflict(dialect: Dialect, said: str, path: str) -> Problem:
+    return Problem(
+        field="custom.kfpytorch.trainJob",
+        value="{...}",
+        message=f"is only for a {dialect.name}, and {path} is {said}",
+        remedy="leave it out, or ask the platform's admin for this kind of job",
+    )

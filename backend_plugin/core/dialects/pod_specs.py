@@ -1,0 +1,36 @@
+"""Rules that several dialects have for the objects that they write."""
+
+import msgspec
+
+from backend_plugin.core.errors import InvalidTask, Problem
+from backend_plugin.core.values import Manifest
+
+# The default request limit of etcd; the API server itself accepts 3 MiB.
+_LARGEST = 3 * 2**19
+
+
+def require_storable(manifest: Manifest) -> Manifest:
+    """Return the manifest.
+
+    Raises:
+        InvalidTask: If the manifest is larger than the cluster accepts.
+    """
+    size = len(msgspec.json.encode(manifest))
+    if size > _LARGEST:
+        raise InvalidTask(
+            Problem(
+                field="template",
+                value=f"{size:,} bytes",
+                message=f"makes the {manifest['kind']} larger than {_LARGEST:,} bytes, a cluster's limit",
+                remedy="pass large data as files or inputs, not in args, variables or annotations",
+            )
+        )
+    return manifest
+
+
+def without_duplicate_secrets(spec: Manifest) -> Manifest:
+    """Return a pod's spec without duplicate pull secrets, which the CRDs of jobs reject."""
+    secrets = spec.get("imagePullSecrets")
+    if not isinstance(secrets, list):
+        return spec
+    return {**spec, "imagePullSecrets": list({str(each): each for each in secrets}.values())}

@@ -1,0 +1,60 @@
+"""The TrainJob of Kubeflow Trainer 2.2 and later as a dialect, with its JobSet."""
+
+from typing import Final
+
+from backend_plugin.core import job_conditions
+from backend_plugin.core.dialects.base import Dialect
+from backend_plugin.core.dialects.trainjob import course, environment, folding, manifest, reader
+from backend_plugin.core.dialects.trainjob.resource import (
+    CONTAINER,
+    LABELS,
+    LONGEST_NAME,
+    PORT,
+    RESOURCE,
+    RUNTIME,
+    build_pod_name,
+)
+from backend_plugin.core.values import Manifest
+
+_SUSPEND: Final[Manifest] = {"suspend": True}
+
+DIALECT: Final = Dialect(
+    resource=RESOURCE,
+    number=2,
+    operator="Kubeflow Trainer",
+    container=CONTAINER,
+    port=PORT,
+    labels=LABELS,
+    longest_name=LONGEST_NAME,
+    pod_suffix=r"-node-0(?:-\d{1,9}-[a-z0-9]{5})?",
+    build_pod_name=build_pod_name,
+    fold=folding.fold,
+    build=manifest.build,
+    build_probe=manifest.build_probe,
+    build_prerequisites=manifest.build_runtime,
+    prerequisite=RUNTIME,
+    # The webhook reads the runtime from a cache.
+    is_premature=lambda message: "must be created before the TrainJob" in message,
+    read=reader.read_job,
+    fields=reader.JobFields,
+    is_suspended=reader.is_suspended,
+    interpret=course.interpret,
+    # A deadline would delete the JobSet with its logs, and Trainer would create it again.
+    end_spec=_SUSPEND,
+    suspend_spec=_SUSPEND,
+    build_stop_spec=course.build_stop_spec,
+    find_limit=reader.find_limit,
+    required_groups=("jobset.x-k8s.io",),
+    deployments=(
+        {"fieldSelector": "metadata.name=kubeflow-trainer-controller-manager"},
+        {"labelSelector": "app.kubernetes.io/name=kubeflow-trainer"},
+    ),
+    installation="kubectl apply --server-side -k "
+    "https://github.com/kubeflow/trainer.git/manifests/overlays/manager?ref=v2.3.0",
+    event_kinds=("JobSet", "Job"),
+    creation_failures=frozenset({"TrainJobResourcesCreationFailed", "JobCreationFailed", "FailedCreate"}),
+    end_events={"AllJobsCompleted": job_conditions.SUCCEEDED, "JobSetFailed": job_conditions.FAILED},
+    list_added_containers=lambda *_: (),
+    check_container=environment.check_container,
+    creates_pod_groups=False,
+)

@@ -1,0 +1,73 @@
+"""The nodes of a TrainJob, which are all equal: the master, which is the first node, and the workers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from backend_plugin.core.dialects.trainjob.resource import CONTAINER
+from backend_plugin.core.errors import InvalidTask, Problem
+from backend_plugin.core.job import ReplicaRole, TrainingJob
+from backend_plugin.core.protojson import format_value
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.values import JsonValue, Manifest
+
+_OF_CONTAINERS: Final = ("image", "resources")
+_ABSENT: Final[Any] = None
+
+
+def fold(job: TrainingJob, pods: Sequence[Manifest]) -> tuple[TrainingJob, Sequence[Manifest]]:
+    """Return the job with one group of nodes, the master at index 0, and the pod template of the nodes.
+
+    Raises:
+        InvalidTask: If the master and the workers differ; it contains each field with both values.
+    """
+    first, *others = job.groups
+    problems = [
+        problem
+        for group, pod in zip(others, pods[1:], strict=True)
+        for problem in _compare(pods[0], pod, first.role, group.role)
+    ]
+    if problems:
+        raise InvalidTask(*problems)
+    restarts = {group.restart_policy for group in job.groups} - {"Never"}
+    nodes = replace(
+        first,
+        role=ReplicaRole.NODE,
+        replicas=sum(group.replicas for group in job.groups),
+        restart_policy="OnFailure" if restarts else "Never",
+        num_retries=max(
+            (each.num_retries for each in job.groups if each.num_retries is not None), default=None
+        ),
+    )
+    return replace(job, groups=(nodes,)), pods[:1]
+
+
+def _compare(one: Manifest, other: Manifest, role: ReplicaRole, other_role: ReplicaRole) -> Iterator[Problem]:
+    """Yield the fields in which the pod templates of two roles differ."""
+    values, others = _list_fields(one), _list_fields(other)
+    for field in dict.fromkeys([*values, *others]):
+        value, there = values.get(field, _ABSENT), others.get(field, _ABSENT)
+        if value != there:
+            yield Problem(
+                field=f"{role.value.lower()} and {other_role.value.lower()}: {field}",
+                value=f"{format_value(value)} and {format_value(there)}",
+                message="differ, and all nodes of a TrainJob are equal",
+                remedy="use PyTorchJob, or make them equal",
+            )
+
+
+def _list_fields(pod: Manifest) -> Mapping[str, JsonValue]:
+    """Return the fields of a pod template by name; those of the training container under their own names."""
+    spec, metadata = get_mapping(pod, "spec"), get_mapping(pod, "metadata")
+    containers = get_mappings(spec, "containers")
+    trainer = next((each for each in containers if get_text(each, "name") == CONTAINER), {})
+    rest: list[JsonValue] = [
+        {key: value for key, value in each.items() if each is not trainer or key not in _OF_CONTAINERS}
+        for each in containers
+    ]
+    return {
+        **{key: trainer.get(key) for key in _OF_CONTAINERS},
+        **{key: value for key, value in spec.items() if key != "containers"},
+        "containers": rest,
+        **{f"metadata.{key}": value for key, value in metadata.items()},
+    }

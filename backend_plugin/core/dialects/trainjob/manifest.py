@@ -1,0 +1,179 @@
+"""The TrainJob manifest and that of its own TrainingRuntime, for Trainer 2.2 and later.
+
+The runtime has no policy of a framework, because such a policy reserves variables and has no elastic jobs.
+No object has a deadline or a time to live: Trainer 2.3 starts a failed job again when its JobSet is gone.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from backend_plugin.core import names
+from backend_plugin.core.dialects.pod_specs import require_storable, without_duplicate_secrets
+from backend_plugin.core.dialects.trainjob import options
+from backend_plugin.core.dialects.trainjob.environment import build_environment
+from backend_plugin.core.dialects.trainjob.options import JobOptions
+from backend_plugin.core.dialects.trainjob.resource import (
+    ANCESTOR,
+    CONTAINER,
+    FRAMEWORK,
+    RESOURCE,
+    ROLE,
+    RUNTIME,
+)
+from backend_plugin.core.job import JobDraft, ReplicaGroup, ReplicaRole, TrainingJob
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.values import Manifest
+
+_DEFAULT_RESTARTS: Final = 6
+"""The restarts of a job whose restart policy has no limit: the default limit of a Kubernetes Job."""
+_DISRUPTED: Final = [{"type": "DisruptionTarget", "status": "True"}]
+
+
+def build(job: TrainingJob, draft: JobDraft) -> Manifest:
+    """Return the TrainJob.
+
+    Raises:
+        InvalidTask: If the manifest is larger than the cluster accepts.
+    """
+    (group,) = job.groups
+    metadata, pod = draft.metadata, draft.pods[ReplicaRole.NODE]
+    trainer = _find_trainer(pod)
+    annotations = {
+        **get_mapping(metadata, "annotations"),
+        options.ANNOTATION: options.encode(_build_options(job, draft)),
+        **_build_clean_pod_policy(job),
+    }
+    return require_storable(
+        {
+            "apiVersion": RESOURCE.api_version,
+            "kind": RESOURCE.kind,
+            "metadata": {**metadata, "annotations": annotations},
+            "spec": {
+                "runtimeRef": {
+                    "apiGroup": RESOURCE.group,
+                    "kind": RUNTIME.kind,
+                    "name": get_text(metadata, "name"),
+                },
+                # Without a field of the trainer, Trainer derives the value from the resources of the pod.
+                "trainer": {
+                    "numNodes": group.replicas,
+                    "numProcPerNode": group.processes,
+                    **{
+                        field: value
+                        for field, value in (("resourcesPerNode", trainer.get("resources")),)
+                        if value
+                    },
+                },
+                **({"suspend": True} if draft.suspended else {}),
+            },
+        }
+    )
+
+
+def build_probe(metadata: Mapping[str, Any]) -> Manifest:
+    """Return a job with one node and a runtime that need not exist, for a dry run."""
+    reference: Manifest = {"apiGroup": RESOURCE.group, "kind": RUNTIME.kind, "name": metadata["name"]}
+    return {
+        "apiVersion": RESOURCE.api_version,
+        "kind": RESOURCE.kind,
+        "metadata": metadata,
+        "spec": {"runtimeRef": reference, "trainer": {"numNodes": 1}},
+    }
+
+
+def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
+    """Return the TrainingRuntime of the job, which has its name."""
+    (group,) = job.groups
+    metadata = draft.metadata
+    name = get_text(metadata, "name")
+    labels = names.build_identity_labels(job.run.output_prefix)
+    runtime: Manifest = {
+        "apiVersion": RUNTIME.api_version,
+        "kind": RUNTIME.kind,
+        "metadata": {
+            "name": name,
+            "namespace": get_text(metadata, "namespace"),
+            "labels": {**labels, FRAMEWORK: "torch"},
+        },
+        "spec": {
+            "mlPolicy": {"numNodes": group.replicas},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "failurePolicy": _build_failure_policy(_count_restarts(job, group)),
+                    "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+                    "replicatedJobs": [
+                        {
+                            "name": ROLE,
+                            "template": {
+                                "metadata": {"labels": {ANCESTOR: "trainer"}},
+                                "spec": _build_job_spec(job, group, draft.pods[ReplicaRole.NODE], name),
+                            },
+                        }
+                    ],
+                },
+            },
+        },
+    }
+    return (require_storable(runtime),)
+
+
+def _build_failure_policy(restarts: int) -> Manifest:
+    """Return the policy: only a restart after a disruption does not count as one of `restarts`."""
+    return {
+        "maxRestarts": restarts,
+        # The pods of the earlier attempt have the same host names, and they may hold the GPUs.
+        "restartStrategy": "BlockingRecreate",
+        "rules": [
+            {
+                "name": "disruption",
+                "action": "RestartJobSetAndIgnoreMaxRestarts",
+                "onJobFailureReasons": ["PodFailurePolicy"],
+            }
+        ],
+    }
+
+
+def _build_job_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: str) -> Manifest:
+    # The others train on without a lost node if the rendezvous accepts fewer nodes.
+    lost = "Ignore" if job.elastic and job.elastic.min_replicas < job.elastic.max_replicas else "FailJob"
+    return {
+        "backoffLimit": 0,
+        "podFailurePolicy": {"rules": [{"action": lost, "onPodConditions": _DISRUPTED}]},
+        "template": {**pod, "spec": _build_pod_spec(job, group, get_mapping(pod, "spec"), name)},
+    }
+
+
+def _build_pod_spec(job: TrainingJob, group: ReplicaGroup, spec: Manifest, name: str) -> Manifest:
+    env = build_environment(job, group, name)
+    containers = [
+        {**each, "env": [*get_mappings(each, "env"), *env]} for each in get_mappings(spec, "containers")
+    ]
+    return without_duplicate_secrets({**spec, "restartPolicy": "Never", "containers": containers})
+
+
+def _find_trainer(pod: Manifest) -> Manifest:
+    containers = get_mappings(get_mapping(pod, "spec"), "containers")
+    return next((each for each in containers if get_text(each, "name") == CONTAINER), {})
+
+
+def _build_options(job: TrainingJob, draft: JobDraft) -> JobOptions:
+    return JobOptions(
+        min_nodes=job.elastic.min_replicas if job.elastic else None,
+        max_restarts=_count_restarts(job, job.groups[0]),
+        max_disruptions=draft.max_disruptions,
+        ttl_seconds=draft.ttl_seconds,
+    )
+
+
+def _count_restarts(job: TrainingJob, group: ReplicaGroup) -> int:
+    """Return the number of restarts of all nodes after failures."""
+    for limit in (group.num_retries, job.run_policy.backoff_limit):
+        if limit is not None:
+            return limit
+    return 0 if group.restart_policy == "Never" else _DEFAULT_RESTARTS
+
+
+def _build_clean_pod_policy(job: TrainingJob) -> Manifest:
+    policy = job.run_policy.clean_pod_policy
+    return {} if policy == "None" else {names.CLEAN_POD_POLICY: policy}

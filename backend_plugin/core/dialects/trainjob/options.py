@@ -1,0 +1,39 @@
+"""The options of a job that the spec of a TrainJob cannot contain, in an annotation of it."""
+
+from typing import Final
+
+import msgspec
+
+from backend_plugin.core.names import PREFIX
+
+ANNOTATION: Final = f"{PREFIX}train-job"
+
+
+class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
+    """The options of one job; the defaults apply to a job that another client created."""
+
+    min_nodes: int | None = None
+    """The number of nodes with which an elastic job starts; None if it is not elastic."""
+    max_restarts: int = 0
+    """The number of restarts after failures."""
+    max_disruptions: int | None = None
+    """The number of restarts after disruptions; None for no limit."""
+    ttl_seconds: int | None = None
+    """The time after its end at which the server deletes the job, in seconds; None for never."""
+
+
+NONE: Final = JobOptions()
+_DECODER: Final = msgspec.json.Decoder(JobOptions)
+
+
+def encode(options: JobOptions) -> str:
+    """Return the value of the annotation."""
+    return msgspec.json.encode(options).decode()
+
+
+def decode(said: str) -> JobOptions:
+    """Return the options in the value of an annotation; the defaults if it is invalid."""
+    try:
+        return _DECODER.decode(said) if said else NONE
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return NONE

@@ -1,0 +1,109 @@
+"""Reads a TrainJob. `course` adds the conditions that Trainer does not report."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final, TypedDict
+
+from msgspec import structs
+
+from backend_plugin.core import job_conditions
+from backend_plugin.core.conditions import Condition, read_conditions
+from backend_plugin.core.dialects.trainjob import options
+from backend_plugin.core.dialects.trainjob.resource import RESOURCE, ROLE
+from backend_plugin.core.object_fields import MetadataFields
+from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
+from backend_plugin.core.reading import (
+    get_int,
+    get_interned,
+    get_mapping,
+    get_mappings,
+    get_text_map,
+    get_time,
+)
+from backend_plugin.core.values import Manifest
+
+# A limit on the work per job, because some results have an entry for each replica.
+_MOST_NODES: Final = 100_000
+_CONDITIONS: Final[Mapping[str, str]] = {
+    "Complete": job_conditions.SUCCEEDED,
+    "Failed": job_conditions.FAILED,
+    "Suspended": job_conditions.SUSPENDED,
+}
+
+
+# The values of scalar fields may have any type, because the reader checks them.
+class _JobMeta(MetadataFields, total=False):
+    generation: Any
+    annotations: dict[str, Any] | None
+
+
+class _Trainer(TypedDict, total=False):
+    numNodes: Any
+    numProcPerNode: Any
+
+
+class _JobSpec(TypedDict, total=False):
+    trainer: _Trainer | None
+    suspend: Any
+
+
+class _JobStatus(TypedDict, total=False):
+    conditions: list[dict[str, Any]] | None
+
+
+class JobFields(TypedDict, total=False):
+    """The fields of a TrainJob that `read_job` uses."""
+
+    kind: Any
+    apiVersion: Any
+    metadata: _JobMeta
+    spec: _JobSpec
+    status: _JobStatus | None
+
+
+def read_job(manifest: Manifest) -> Job:
+    """Read a TrainJob as the API server returns it."""
+    metadata, spec, status = (get_mapping(manifest, key) for key in ("metadata", "spec", "status"))
+    trainer = get_mapping(spec, "trainer")
+    annotations = get_text_map(metadata, "annotations")
+    said = options.decode(annotations.get(options.ANNOTATION, ""))
+    nodes = get_int(trainer, "numNodes")
+    count = 1 if nodes is None else max(0, min(nodes, _MOST_NODES))
+    return Job(
+        dialect=RESOURCE.kind,
+        name=get_interned(metadata, "name"),
+        namespace=get_interned(metadata, "namespace"),
+        uid=get_interned(metadata, "uid"),
+        created=get_time(metadata, "creationTimestamp"),
+        generation=get_int(metadata, "generation"),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        # A disruption restarts all nodes of any job.
+        groups=(ReplicaSpec(role=ROLE, replicas=count, restarts=True),),
+        elastic=said.min_nodes is not None,
+        scales=said.min_nodes is not None and said.min_nodes < count,
+        nproc_per_node=get_int(trainer, "numProcPerNode"),
+        # Trainer deletes no pod after the end.
+        clean_pod_policy="None",
+        ending=is_suspended(manifest),
+        owns_pods=False,
+        conditions=tuple(map(_translate_condition, read_conditions(status))),
+        expires=said.ttl_seconds is not None,
+        ttl=None if said.ttl_seconds is None else timedelta(seconds=max(0, said.ttl_seconds)),
+        owned=bool(get_mappings(metadata, "ownerReferences")),
+        annotations=annotations,
+    )
+
+
+def _translate_condition(condition: Condition) -> Condition:
+    kind = _CONDITIONS.get(condition.type)
+    return condition if kind is None or kind == condition.type else structs.replace(condition, type=kind)
+
+
+def is_suspended(manifest: Manifest) -> bool:
+    """True if the spec of the job suspends it."""
+    return get_mapping(manifest, "spec").get("suspend") is True
+
+
+def find_limit(message: str) -> JobLimit | None:
+    """Return the limit that ended the job, from the message of its condition; None if no limit did."""
+    return JobLimit.DEADLINE if "deadline" in message else None

@@ -1,0 +1,42 @@
+"""The API resources of a TrainJob, and the names that its operators require or set."""
+
+from typing import Final
+
+from backend_plugin.core.dialects.base import JobResource, ReplicaLabels, ReplicaPort
+
+RESOURCE: Final = JobResource(
+    group="trainer.kubeflow.org", version="v1alpha1", kind="TrainJob", plural="trainjobs"
+)
+RUNTIME: Final = JobResource(
+    group="trainer.kubeflow.org", version="v1alpha1", kind="TrainingRuntime", plural="trainingruntimes"
+)
+"""The object with the pod template of a TrainJob."""
+CONTAINER: Final = "node"
+"""The name of the training container; Trainer requires exactly this name."""
+ROLE: Final = "node"
+"""The name of the replicated job with all nodes; it is a part of the names of pods and hosts."""
+PORT: Final = ReplicaPort(name="trainjob-port", number=29500)
+"""The port of the first node at which all nodes meet, and the value of MASTER_PORT."""
+ANCESTOR: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
+FRAMEWORK: Final = "trainer.kubeflow.org/framework"
+"""The label by which the Kubeflow SDK recognizes a runtime."""
+INDEX: Final = "batch.kubernetes.io/job-completion-index"
+_JOBSET: Final = "jobset.sigs.k8s.io/"
+LABELS: Final = ReplicaLabels(
+    job_name=_JOBSET + "jobset-name",
+    role=_JOBSET + "replicatedjob-name",
+    index=INDEX,
+    attempt=_JOBSET + "restart-attempt",
+)
+LONGEST_NAME: Final = 44
+"""``<job>-node-0-<index>-<5 characters>``, with an index up to 99999, has at most 63 characters."""
+
+
+def build_pod_name(job: str, role: str, index: int) -> str:
+    """Return the host name of a replica, which is the first part of the name of its pod."""
+    return f"{job}-{role}-0-{index}"
+
+
+def build_master_address(job: str) -> str:
+    """Return the DNS name of the first node, which is published before the node is ready."""
+    return f"{build_pod_name(job, ROLE, 0)}.{job}"

@@ -1,0 +1,95 @@
+"""Performs the cleanup of one job, which `core.cleanup` has planned."""
+
+import logging
+from collections.abc import Sequence
+
+from backend_plugin.core.cleanup import CleanupActions
+from backend_plugin.core.dialects.table import get_dialect
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.core.observed import Pod, PodGroup
+from backend_plugin.core.scheduling import registry
+from backend_plugin.core.values import Manifest
+from backend_plugin.shell import log_fields
+from backend_plugin.shell.cached_job import CachedJob
+from backend_plugin.shell.cluster import Cluster, Misconfigured, ObjectName
+from backend_plugin.shell.job_deleter import JobDeleter
+from backend_plugin.shell.verdicts import VerdictStore
+
+log = logging.getLogger(__name__)
+
+
+class JobCleaner:
+    """Edits and ends jobs, and deletes jobs and pods."""
+
+    def __init__(self, cluster: Cluster, deleter: JobDeleter, verdicts: VerdictStore) -> None:
+        self._cluster = cluster
+        self._deleter = deleter
+        self._verdicts = verdicts
+
+    async def clean_up(self, entry: CachedJob, duties: CleanupActions) -> None:
+        """Perform a planned cleanup.
+
+        Raises:
+            ClusterUnavailable: If a request fails; the rest must be planned again.
+            RequestRejected: If the cluster rejects a change.
+        """
+        name = entry.object_name
+        if duties.patch is not None:
+            log.debug("storing the failure on the job", extra=log_fields.build_cached_job_fields(entry))
+            await self._verdicts.store(name, duties.patch)
+        if duties.delete:
+            log.info(
+                "deleting the job, which failed before it started or is over its time to live",
+                extra=log_fields.build_cached_job_fields(entry),
+            )
+            await self._deleter.delete_own(name, entry.output_prefix)
+        for group in duties.groups:
+            await self._deactivate_group(entry, group)
+        if duties.ends or not await self._stop_pods(entry, duties.stops):
+            log.info("ending the job", extra=log_fields.build_cached_job_fields(entry))
+            await self._cluster.patch(name, {"spec": get_dialect(name.dialect).end_spec})
+        for pod in duties.pods:
+            log.info(
+                "deleting pod %s, which is left over from the job",
+                pod.name,
+                extra=log_fields.build_cached_job_fields(entry),
+            )
+            await self._cluster.delete_pod(_name_pod(entry, pod))
+
+    async def _deactivate_group(self, entry: CachedJob, group: PodGroup) -> None:
+        """Change a pod group so that its queue does not resume the job."""
+        patch = registry.get_deactivation(group)
+        if patch is None:
+            return
+        log.info("deactivating its %s", group.kind, extra=log_fields.build_cached_job_fields(entry))
+        await self._cluster.patch_object(_build_reference(entry, group), patch)
+
+    async def _stop_pods(self, entry: CachedJob, pods: Sequence[Pod]) -> bool:
+        """End pods without a deletion. Return False if the cluster does not permit that."""
+        fields = log_fields.build_cached_job_fields(entry)
+        for pod in pods:
+            if pod.uid in entry.stopped:
+                continue
+            log.info("stopping pod %s of the cancelled job", pod.name, extra=fields)
+            try:
+                await self._cluster.stop_pod(_name_pod(entry, pod))
+            except (Misconfigured, RequestRejected) as error:
+                log.warning("cannot keep the log of pod %s: %s", pod.name, error, extra=fields)
+                return False
+            entry.stopped |= {pod.uid}
+        return True
+
+
+def _name_pod(entry: CachedJob, pod: Pod) -> ObjectName:
+    """Return the name of a pod, with the uid, which protects a new pod of the same name."""
+    return ObjectName(namespace=entry.namespace, name=pod.name, uid=pod.uid or None)
+
+
+def _build_reference(entry: CachedJob, group: PodGroup) -> Manifest:
+    """Return the fields that identify a pod group."""
+    name = group.object_name or group.name
+    return {
+        "apiVersion": f"{group.api}/{group.version}",
+        "kind": group.kind,
+        "metadata": {"namespace": entry.namespace, "name": name, "uid": group.uid},
+    }

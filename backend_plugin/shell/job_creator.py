@@ -1,0 +1,124 @@
+"""Creates the job of an attempt with its prerequisites.
+
+An attempt has exactly one job, also if the dialect of new jobs changes between two calls.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from backend_plugin.core import names, rejection, signing
+from backend_plugin.core.dialects import table
+from backend_plugin.core.dialects.table import read_job
+from backend_plugin.core.errors import RequestRejected
+from backend_plugin.core.job import Attempt, Plan
+from backend_plugin.core.observed import Job
+from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.values import Manifest
+from backend_plugin.shell import log_fields
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.capabilities_cache import CapabilitiesCache
+from backend_plugin.shell.cluster import AlreadyExists, Cluster, ClusterUnavailable, ObjectName
+from backend_plugin.shell.credentials import KeyRing
+
+log = logging.getLogger(__name__)
+
+_PREMATURE_SECONDS: Final = 2.0
+_PREMATURE_PAUSE: Final = 0.1
+
+
+class JobCreator:
+    """Creates jobs in one cluster."""
+
+    def __init__(self, cluster: Cluster, cache: Cache, found: CapabilitiesCache, ring: KeyRing) -> None:
+        self._cluster = cluster
+        self._cache = cache
+        self._found = found
+        self._ring = ring
+
+    async def create_or_find(self, planned: Plan, run: Attempt) -> tuple[Manifest, bool, Job | None]:
+        """Create the job of a plan, or find the job of an earlier call for the same attempt.
+
+        Returns:
+            The job, True if it is new, and the record that the cache had of it before.
+
+        Raises:
+            RequestRejected: If the cluster rejects the job.
+            ClusterUnavailable: If a request fails, or the job is being deleted.
+        """
+        manifest = signing.sign_job(planned.job, self._ring.keys)
+        name = _name_job(manifest)
+        last = self._cache.get_last_record((name.namespace, name.name))
+        # The settings, or the operators in the cluster, may have changed since an earlier call.
+        for other in await self._list_other_names(run, planned.dialect):
+            there = await self._cluster.get(other)
+            if there is not None and names.has_output_prefix(there, run.output_prefix):
+                last = self._cache.get_last_record((other.namespace, other.name))
+                return self._adopt_job(there, run, other.name), False, last
+        await self._create_prerequisites(planned)
+        try:
+            made = await self._create_job(planned, manifest)
+        except AlreadyExists:
+            found = await self._cluster.get(name)
+            return self._adopt_job(found, run, name.name), False, last
+        except RequestRejected as refused:
+            if not rejection.is_transient(refused.code, refused.message):
+                await self._delete_prerequisites(planned)
+            raise
+        log.info("created", extra=log_fields.build_attempt_fields(run, name.name))
+        return made, True, last
+
+    async def _list_other_names(self, run: Attempt, dialect: str) -> Sequence[ObjectName]:
+        """Return the names of the attempt's job in the other dialects that the cluster serves."""
+        found = await self._found.get_capabilities(run.namespace)
+        return [
+            ObjectName(
+                namespace=run.namespace, name=names.job_name(run, each.longest_name), dialect=each.name
+            )
+            for each in table.DIALECTS.values()
+            if each.name != dialect and (found.apis is None or each.resource.group in found.apis)
+        ]
+
+    async def _create_prerequisites(self, planned: Plan) -> None:
+        for each in planned.prerequisites:
+            with contextlib.suppress(AlreadyExists):  # From an earlier call for the same attempt.
+                await self._cluster.create(each)
+
+    async def _delete_prerequisites(self, planned: Plan) -> None:
+        for each in planned.prerequisites:
+            await self._cluster.delete_companion(each)
+
+    async def _create_job(self, planned: Plan, manifest: Manifest) -> Manifest:
+        """Create the job, and retry for `_PREMATURE_SECONDS` if its operator has not seen a prerequisite."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _PREMATURE_SECONDS
+        is_premature = table.get_dialect(planned.dialect).is_premature
+        while True:
+            try:
+                return await self._cluster.create(manifest)
+            except RequestRejected as refused:
+                if not (planned.prerequisites and is_premature(refused.message)) or loop.time() >= end:
+                    raise
+            await asyncio.sleep(_PREMATURE_PAUSE)
+
+    @staticmethod
+    def _adopt_job(there: Manifest | None, run: Attempt, name: str) -> Manifest:
+        """Return the job of an earlier call; raises if it is being deleted, or belongs to another attempt."""
+        # The job was deleted between the two requests, or is being deleted.
+        if there is None or read_job(there).deleting:
+            raise ClusterUnavailable(f"job {name} is being deleted")
+        rejection.require_own_job(run, there)
+        log.info("adopted", extra=log_fields.build_attempt_fields(run, name))
+        return there
+
+
+def _name_job(manifest: Manifest) -> ObjectName:
+    """Return the name of a planned job."""
+    metadata = get_mapping(manifest, "metadata")
+    return ObjectName(
+        namespace=get_text(metadata, "namespace"),
+        name=get_text(metadata, "name"),
+        dialect=get_text(manifest, "kind"),
+    )

@@ -1,0 +1,91 @@
+"""Sets the owner of the prerequisites of jobs, and deletes those that a killed server left without a job."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final, NoReturn
+
+from backend_plugin.core import names
+from backend_plugin.core.dialects import table
+from backend_plugin.core.observed import Job
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_time
+from backend_plugin.core.values import Manifest
+from backend_plugin.shell import log_fields
+from backend_plugin.shell.background_operations import BackgroundOperations
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.cluster import Cluster, ClusterUnavailable
+
+log = logging.getLogger(__name__)
+
+PERIOD: Final = 600.0
+"""Seconds between two scans."""
+LEAST_AGE: Final = timedelta(minutes=15)
+"""Younger prerequisites are kept, because their job may be about to be created."""
+
+
+class Prerequisites:
+    """The prerequisites of the jobs of one cluster."""
+
+    def __init__(
+        self, cluster: Cluster, cache: Cache, orders: BackgroundOperations, now: Callable[[], datetime]
+    ) -> None:
+        self._cluster = cluster
+        self._cache = cache
+        self._orders = orders
+        self._now = now
+
+    async def run(self) -> NoReturn:
+        """Scan periodically until cancelled."""
+        await self._cache.ready.wait()
+        while True:
+            try:
+                await self.scan()
+            except ClusterUnavailable as trouble:
+                log.info("cannot check the prerequisites of jobs; retrying: %s", trouble)
+            await asyncio.sleep(PERIOD)
+
+    async def scan(self) -> None:
+        """Set missing owners, and delete the prerequisites without a job that are older than `LEAST_AGE`.
+
+        Raises:
+            ClusterUnavailable: If they cannot be listed.
+        """
+        for each in await self._cluster.list_prerequisites():
+            metadata = get_mapping(each, "metadata")
+            if get_mappings(metadata, "ownerReferences"):
+                continue
+            job = self._cache.get_last_record((get_text(metadata, "namespace"), get_text(metadata, "name")))
+            created = get_time(metadata, "creationTimestamp")
+            if job is not None and job.dialect and not job.deleting:
+                self.own(job, [each])
+            elif created is not None and self._now() - created > LEAST_AGE:
+                await self.delete([each])
+
+    def own(self, job: Job, prerequisites: Sequence[Manifest]) -> None:
+        """Set the job as the owner of its prerequisites, in the background."""
+        for each in prerequisites:
+            self._orders.submit(
+                ("own_prerequisite", job.namespace, job.name),
+                lambda each=each: self._set_owner(job, each),  # type: ignore[misc]
+                log_fields.build_job_fields(job.namespace, job.name),
+            )
+
+    async def _set_owner(self, job: Job, prerequisite: Manifest) -> None:
+        resource = table.get_dialect(job.dialect).resource
+        owner: Manifest = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "name": job.name,
+            "uid": job.uid,
+            "controller": True,
+        }
+        await self._cluster.patch_object(prerequisite, {"metadata": {"ownerReferences": [owner]}})
+
+    async def delete(self, prerequisites: Sequence[Manifest]) -> None:
+        """Delete prerequisites whose job does not exist."""
+        for each in prerequisites:
+            metadata = get_mapping(each, "metadata")
+            label = get_text(get_mapping(metadata, "labels"), names.IDENTITY)
+            log.info("deleting %s %s, which has no job (%s)", each["kind"], get_text(metadata, "name"), label)
+            await self._cluster.delete_companion(each)
