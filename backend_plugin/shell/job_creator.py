@@ -20,7 +20,13 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.shell import log_fields
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.capabilities_cache import CapabilitiesCache
-from backend_plugin.shell.cluster import AlreadyExists, Cluster, ClusterUnavailable, ObjectName
+from backend_plugin.shell.cluster import (
+    AlreadyExists,
+    Cluster,
+    ClusterUnavailable,
+    ObjectName,
+    build_job_name,
+)
 from backend_plugin.shell.credentials import KeyRing
 
 log = logging.getLogger(__name__)
@@ -52,7 +58,8 @@ class JobCreator:
         name = _name_job(manifest)
         last = self._cache.get_last_record((name.namespace, name.name))
         # The settings, or the operators in the cluster, may have changed since an earlier call.
-        for other in await self._list_other_names(run, planned.dialect):
+        others = await self._list_other_names(run, planned.dialect)
+        for other in dict.fromkeys([*self._find_cached_name(run, planned.dialect), *others]):
             there = await self._cluster.get(other)
             if there is not None and names.has_output_prefix(there, run.output_prefix):
                 last = self._cache.get_last_record((other.namespace, other.name))
@@ -70,6 +77,17 @@ class JobCreator:
         log.info("created", extra=log_fields.build_attempt_fields(run, name.name))
         return made, True, last
 
+    def _find_cached_name(self, run: Attempt, dialect: str) -> Sequence[ObjectName]:
+        """Return the name of the attempt's job in another dialect, if the cache has it."""
+        return [
+            build_job_name(entry.job)
+            for entry in self._cache.list_attempts(run)
+            if entry.job is not None
+            and entry.gone is None
+            and entry.output_prefix == run.output_prefix
+            and entry.job.dialect != dialect
+        ]
+
     async def _list_other_names(self, run: Attempt, dialect: str) -> Sequence[ObjectName]:
         """Return the names of the attempt's job in the other dialects that the cluster serves."""
         found = await self._found.get_capabilities(run.namespace)
@@ -78,7 +96,7 @@ class JobCreator:
                 namespace=run.namespace, name=names.job_name(run, each.longest_name), dialect=each.name
             )
             for each in table.DIALECTS.values()
-            if each.name != dialect and (found.apis is None or each.resource.group in found.apis)
+            if each.name != dialect and each.resource.group in (found.apis or ())
         ]
 
     async def _create_prerequisites(self, planned: Plan) -> None:

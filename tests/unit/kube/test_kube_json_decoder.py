@@ -175,7 +175,7 @@ def test_a_group_goes_by_the_name_of_its_job(kind, plural):
     meta = {"name": "pg-1", "namespace": "n", "ownerReferences": [{"kind": "PyTorchJob", "name": OURS}]}
     row = next(each for each in KINDS if each.resource.plural == plural)
     found = row.read({"kind": kind, "metadata": meta, "status": {"phase": "Pending"}})
-    assert found == PodGroup(kind=kind, name=OURS, namespace="n", phase="Pending")
+    assert found == PodGroup(kind=kind, name=OURS, object_name="pg-1", namespace="n", phase="Pending")
     taken = row.read({"kind": kind, "metadata": {"name": OURS}})
     assert taken == PodGroup(kind=kind, name=OURS, foreign=True)
     assert kind == "Workload" or row.read({"kind": kind, "metadata": {"name": "pg-1"}}) is None
@@ -192,7 +192,14 @@ def test_of_others_in_a_queue_only_that_is_kept(reserved, queue):
         "status": {"conditions": [{"type": "QuotaReserved", "status": reserved, "message": "long"}]},
     }
     assert row.read(theirs) == PodGroup(
-        kind="Workload", api="kueue.x-k8s.io", name="job-x-1", uid="u", priority=7, queue=queue, foreign=True
+        kind="Workload",
+        api="kueue.x-k8s.io",
+        version="v1beta2",
+        name="job-x-1",
+        uid="u",
+        priority=7,
+        queue=queue,
+        foreign=True,
     )
 
 

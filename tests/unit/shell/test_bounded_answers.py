@@ -80,7 +80,9 @@ class Looks:
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    async def fetch_capabilities(self, namespace: str, *, tries_pod: bool = True) -> Capabilities:
+    async def fetch_capabilities(
+        self, namespace: str, *, examines_gangs: bool = True, tries_pod: bool = True
+    ) -> Capabilities:
         self.seen.append(namespace)
         return Capabilities()
 
