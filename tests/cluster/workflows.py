@@ -6,7 +6,15 @@ from pathlib import Path
 
 from flytekit import PodTemplate, Resources, task, workflow
 from flytekit.exceptions.user import FlyteRecoverableException
-from kubernetes.client import V1Container, V1PodSpec, V1Toleration
+from kubernetes.client import (
+    V1Affinity,
+    V1Container,
+    V1LabelSelector,
+    V1PodAffinityTerm,
+    V1PodAntiAffinity,
+    V1PodSpec,
+    V1Toleration,
+)
 
 from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
 
@@ -118,6 +126,49 @@ def all_reduced_until_on_patient_pods(told: str) -> int:
 @workflow
 def reduces_until_on_patient_pods(told: str) -> int:
     return all_reduced_until_on_patient_pods(told=told)
+
+
+APART = V1PodAntiAffinity(
+    required_during_scheduling_ignored_during_execution=[
+        V1PodAffinityTerm(
+            topology_key="kubernetes.io/hostname",
+            label_selector=V1LabelSelector(match_labels={"spread": "sizes"}),
+        )
+    ]
+)
+"""At most one of these pods on each node."""
+
+
+@task(
+    # The loss of a node fails the processes of the others, which counts as one of their restarts.
+    task_config=Elastic(nnodes="1:2", max_restarts=3),
+    requests=Resources(cpu="100m", mem="2Gi"),
+    pod_template=PodTemplate(
+        primary_container_name="main",
+        labels={"spread": "sizes"},
+        pod_spec=V1PodSpec(
+            containers=[V1Container(name="main")], affinity=V1Affinity(pod_anti_affinity=APART)
+        ),
+    ),
+)
+def sizes_until(told: str) -> int:
+    """Run all-reduce steps, and write the world size after each, until the file `told` exists."""
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    while True:
+        over = torch.tensor(int(Path(told).exists()))
+        dist.all_reduce(over)
+        Path(f"{told}.size").write_text(str(dist.get_world_size()))
+        if over.item():
+            return dist.get_world_size()
+        time.sleep(0.2)
+
+
+@workflow
+def grows_and_shrinks(told: str) -> int:
+    return sizes_until(told=told)
 
 
 @task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL)

@@ -20,10 +20,10 @@ from backend_plugin.core.values import Manifest
 RESTARTS = frozenset({
     "RestartJobSetFailurePolicyAction",
     "RestartJobSetAndIgnoreMaxRestartsFailurePolicyAction",
-    "BackoffLimitExceeded",
-    "PodFailurePolicy",
+    *("BackoffLimitExceeded", "PodFailurePolicy"),
+    *("Started", "Killing", "SuccessfulDelete"),
 })  # fmt: skip
-"""The reasons of events after which no pod may exist until all nodes are created again."""
+"""The reasons of events which show that nodes have run, while none exists because all are created again."""
 _OVER = ("Succeeded", "Failed")
 
 
@@ -68,14 +68,21 @@ def _get_age_key(pod: Pod) -> tuple[bool, bool, float, str]:
 
 
 def _with_course(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Job:
-    created = [pod.created for pod in nodes if pod.created is not None]
     derived = list(_derive_conditions(job, nodes, events))
     return structs.replace(
         job,
         conditions=(*job.conditions, *derived),
-        started=max(created) if created and len(nodes) >= job.replicas else None,
-        unfinished=any(each.type in ENDS for each in derived),
+        started=_find_full_set(job, nodes),
+        unfinished=job.end_condition is None and any(each.type in ENDS for each in derived),
     )
+
+
+def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
+    """Return the time at which all nodes had been created first; None if they were not, as far as is known."""
+    if any(pod.attempt for pod in nodes):
+        # The first pods no longer exist. Any earlier time makes the present ones replacements.
+        return job.created
+    return _find_creation(nodes) if len(nodes) >= job.replicas else None
 
 
 def _derive_conditions(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Iterator[Condition]:
@@ -86,10 +93,15 @@ def _derive_conditions(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) 
         yield Condition(type=job_conditions.RUNNING, true=True, since=min(began, default=None))
     elif attempt or is_restarting:
         yield Condition(type=job_conditions.RESTARTING, true=True, since=_find_creation(nodes))
-    if job.end_condition is not None:
-        return
     limit = _read_options(job)
-    if limit.max_disruptions is not None and attempt > limit.max_restarts + limit.max_disruptions:
+    if job.scales and (ended := _find_surplus_end(nodes, limit.min_nodes or 1)) is not None:
+        said = "all nodes of the training have succeeded"
+        yield Condition(
+            type=job_conditions.SUCCEEDED, true=True, reason="NodesSucceeded", message=said, since=ended
+        )
+    elif job.end_condition is not None:
+        return
+    elif limit.max_disruptions is not None and attempt > limit.max_restarts + limit.max_disruptions:
         said = f"all nodes were restarted {attempt} times, after failures and disruptions"
         yield Condition(
             type=job_conditions.FAILED,
@@ -97,11 +109,6 @@ def _derive_conditions(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) 
             reason="DisruptionLimitExceeded",
             message=said,
             since=_find_creation(nodes),
-        )
-    elif job.scales and (ended := _find_surplus_end(nodes, limit.min_nodes or 1)) is not None:
-        said = "all nodes that were placed have succeeded"
-        yield Condition(
-            type=job_conditions.SUCCEEDED, true=True, reason="NodesSucceeded", message=said, since=ended
         )
 
 
@@ -117,16 +124,20 @@ def _find_creation(nodes: Iterable[Pod]) -> datetime | None:
 
 
 def _find_surplus_end(nodes: Sequence[Pod], least: int) -> datetime | None:
-    """Return the time at which the last placed node has succeeded; None if one may still run or start."""
+    """Return the time at which the last node of the training has succeeded; None if one has not.
+
+    Nodes that had not started when the first one succeeded are not nodes of the training: they take the
+    resources that it frees, and find nothing to join.
+    """
     done = [pod for pod in nodes if pod.phase == "Succeeded"]
-    rest = [pod for pod in nodes if pod.phase != "Succeeded"]
-    if len(done) < least or any(pod.is_bound or pod.phase != "Pending" for pod in rest):
+    ends = [end for pod in done if (end := _find_end(pod)) is not None]
+    if len(done) < least or not ends:
         return None
-    ends = [
-        pod.primary.ended.finished
-        for pod in done
-        if pod.primary is not None
-        and pod.primary.ended is not None
-        and pod.primary.ended.finished is not None
-    ]
-    return max(ends, default=None)
+    first = min(ends)
+    rest = [began for pod in nodes if pod not in done and (began := _find_start(pod)) is not None]
+    return max(ends) if all(began > first for began in rest) else None
+
+
+def _find_end(pod: Pod) -> datetime | None:
+    ended = pod.primary.ended if pod.primary is not None else None
+    return ended.finished if ended is not None else None

@@ -1,0 +1,224 @@
+"""Our server with the real Trainer and JobSet, which it finds by itself; only the pods are simulated."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+import yaml
+from rig import backend
+from rig.api import pods
+from rig.backend import Backend
+from rig.caller import Caller, CallerAttempt, Said, Shape
+from rig.control_plane import ControlPlane
+from rig.fake_nodes import BY_HAND, RUN
+from rig.process import wait_until
+from rig.trainer import TrainerCluster
+
+from backend_plugin import client
+
+NAMESPACE = "trainjobs"
+ENDS = {"SUCCEEDED", "FAILED", "RETRYABLE_FAILED"}
+KINDS = ("trainjobs", "trainingruntimes")
+DISRUPTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+MOST_DISRUPTIONS = 2
+ELASTIC = {
+    "masterReplicas": {},
+    "workerReplicas": {"replicas": 6},
+    "elasticConfig": {"minReplicas": 2, "maxReplicas": 6, "nprocPerNode": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def plane(trainer_cluster: TrainerCluster) -> ControlPlane:
+    return trainer_cluster.plane
+
+
+@pytest.fixture(scope="module")
+def served(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+    backend.permit(plane)
+    plane.namespace(NAMESPACE)
+    folder = tmp_path_factory.mktemp("backend")
+    said = {"plugins": {"k8s": {"kfpytorch": {"max-disruptions": MOST_DISRUPTIONS}}}}
+    (folder / "settings.yaml").write_text(yaml.safe_dump(said))
+    with Backend(plane, folder, "--settings", str(folder / "settings.yaml")) as served:
+        yield served
+
+
+@pytest.fixture
+def caller(served: Backend, tmp_path: Any) -> Iterator[Caller]:
+    with Caller(served.endpoint, tmp_path, NAMESPACE) as caller:
+        yield caller
+
+
+def find(plane: ControlPlane, kind: str, attempt: CallerAttempt) -> dict[str, Any] | None:
+    return plane.admin.get(f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{NAMESPACE}/{kind}/{attempt.job}")
+
+
+def list_pods(plane: ControlPlane, attempt: CallerAttempt) -> Mapping[int, dict[str, Any]]:
+    """Return the pods of a job that are not being deleted, by the index of the node."""
+    found = plane.admin.items(pods(NAMESPACE), labelSelector=f"jobset.sigs.k8s.io/jobset-name={attempt.job}")
+    return {
+        int(each["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]): each
+        for each in found
+        if "deletionTimestamp" not in each["metadata"]
+    }
+
+
+def set_status(plane: ControlPlane, pod: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+    """Write a pod status, as the kubelet does."""
+    plane.admin.patch(f"{pods(NAMESPACE, pod['metadata']['name'])}/status", {"status": dict(status)})
+
+
+def build_time() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def build_running_status() -> Mapping[str, Any]:
+    began = build_time()
+    state = {"running": {"startedAt": began}}
+    container = {"name": "node", "ready": True, "started": True, "state": state, **_IMAGE}
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": began}
+    return {
+        "phase": "Running",
+        "startTime": began,
+        "containerStatuses": [container],
+        "conditions": [ready],
+    }
+
+
+_IMAGE = {"image": "image:1", "imageID": "", "restartCount": 0}
+
+
+def build_ended_status(code: int, *conditions: Mapping[str, str]) -> Mapping[str, Any]:
+    ended = {"exitCode": code, "startedAt": build_time(), "finishedAt": build_time(), "reason": ""}
+    container = {"name": "node", "ready": False, "state": {"terminated": ended}, **_IMAGE}
+    phase = "Failed" if code else "Succeeded"
+    return {"phase": phase, "containerStatuses": [container], "conditions": [dict(e) for e in conditions]}
+
+
+def start(plane: ControlPlane, caller: Caller, shape: Shape, *, nodes: int) -> CallerAttempt:
+    """Create a job whose pods a test controls, and return when they exist."""
+    attempt = caller.create(shape=Shape(**{**vars(shape), "annotations": {BY_HAND: "yes"}}))
+    wait_for_pods(plane, attempt, nodes)
+    return attempt
+
+
+def wait_for_pods(plane: ControlPlane, attempt: CallerAttempt, nodes: int, other: Sequence[str] = ()) -> None:
+    """Wait until the job has pods other than those with these uids."""
+
+    def are_there() -> bool:
+        found = list_pods(plane, attempt)
+        return len(found) == nodes and not {each["metadata"]["uid"] for each in found.values()} & set(other)
+
+    wait_until(are_there, 30, lambda: str(list_pods(plane, attempt)))
+
+
+def run_all(plane: ControlPlane, caller: Caller, attempt: CallerAttempt) -> None:
+    for pod in list_pods(plane, attempt).values():
+        set_status(plane, pod, build_running_status())
+    wait_for_phase(caller, attempt, {"RUNNING"})
+
+
+def wait_for_phase(caller: Caller, attempt: CallerAttempt, phases: set[str]) -> Said:
+    wait_until(
+        lambda: caller.get(attempt).phase in phases, 30, lambda: f"{attempt.job}: {caller.get(attempt)}"
+    )
+    return caller.get(attempt)
+
+
+def test_a_job_runs_to_its_end_and_leaves_nothing(plane: ControlPlane, caller: Caller) -> None:
+    attempt = caller.create(shape=Shape(workers=2, annotations={RUN: "15s"}))
+    wait_for_phase(caller, attempt, {"RUNNING"})
+    job = find(plane, "trainjobs", attempt)
+    assert job is not None
+
+    def is_owned() -> bool:
+        runtime = find(plane, "trainingruntimes", attempt)
+        owners = (runtime or {"metadata": {}})["metadata"].get("ownerReferences", [])
+        return [each["uid"] for each in owners] == [job["metadata"]["uid"]]
+
+    wait_until(is_owned, 10, lambda: str(find(plane, "trainingruntimes", attempt)))
+    nodes = list_pods(plane, attempt)
+    assert sorted(nodes) == [0, 1, 2]
+    for pod in nodes.values():
+        (container,) = pod["spec"]["containers"]
+        env = {each["name"]: each.get("value") for each in container["env"]}
+        assert env["MASTER_ADDR"] == f"{attempt.job}-node-0-0.{attempt.job}"
+        assert (env["WORLD_SIZE"], env["PET_NNODES"], env["RANK"]) == ("3", "3", None)
+    caller.succeeded(attempt)
+    assert wait_for_phase(caller, attempt, ENDS).phase == "SUCCEEDED"
+    caller.delete(attempt)
+    wait_until(
+        lambda: not list_pods(plane, attempt) and not any(find(plane, kind, attempt) for kind in KINDS),
+        30,
+        lambda: "something is left",
+    )
+
+
+def test_a_failure_has_the_exit_code_of_the_node_that_failed(plane: ControlPlane, caller: Caller) -> None:
+    attempt = start(plane, caller, Shape(workers=1), nodes=2)
+    run_all(plane, caller, attempt)
+    set_status(plane, list_pods(plane, attempt)[1], build_ended_status(3))
+    said = wait_for_phase(caller, attempt, ENDS)
+    assert said.phase == "FAILED"
+    assert "node-1" in said.message
+    assert "exit code 3" in said.message
+
+
+def test_a_disruption_costs_no_attempt_up_to_the_limit(plane: ControlPlane, caller: Caller) -> None:
+    attempt = start(plane, caller, Shape(workers=1), nodes=2)
+    for _ in range(MOST_DISRUPTIONS):
+        run_all(plane, caller, attempt)
+        nodes = list_pods(plane, attempt)
+        set_status(plane, nodes[1], build_ended_status(143, DISRUPTED))
+        wait_for_pods(plane, attempt, 2, [each["metadata"]["uid"] for each in nodes.values()])
+        assert caller.get(attempt).phase == "RUNNING"
+    run_all(plane, caller, attempt)
+    set_status(plane, list_pods(plane, attempt)[0], build_ended_status(143, DISRUPTED))
+    assert wait_for_phase(caller, attempt, ENDS).phase == "RETRYABLE_FAILED"
+    wait_until(lambda: not list_pods(plane, attempt), 30, lambda: "its pods are left")
+
+
+def test_a_failure_restarts_all_nodes_as_often_as_the_author_permits(
+    plane: ControlPlane, caller: Caller
+) -> None:
+    attempt = start(plane, caller, Shape(workers=1, run_policy={"backoffLimit": 1}), nodes=2)
+    run_all(plane, caller, attempt)
+    nodes = list_pods(plane, attempt)
+    set_status(plane, nodes[0], build_ended_status(1))
+    wait_for_pods(plane, attempt, 2, [each["metadata"]["uid"] for each in nodes.values()])
+    assert caller.get(attempt).phase == "RUNNING"
+    run_all(plane, caller, attempt)
+    set_status(plane, list_pods(plane, attempt)[0], build_ended_status(1))
+    assert wait_for_phase(caller, attempt, ENDS).phase == "FAILED"
+
+
+def test_a_cancelled_job_has_no_running_pod(plane: ControlPlane, caller: Caller, served: Backend) -> None:
+    attempt = caller.create(shape=Shape(workers=1, run_policy={"backoffLimit": 1}))
+    wait_for_phase(caller, attempt, {"RUNNING"})
+    client.cancel_job(attempt.job, namespace=NAMESPACE, server=str(served.state))
+    assert wait_for_phase(caller, attempt, ENDS).phase == "FAILED"
+    wait_until(lambda: not list_pods(plane, attempt), 35, lambda: str(list_pods(plane, attempt)))
+    job = find(plane, "trainjobs", attempt)
+    assert job is not None
+    assert job["spec"]["suspend"] is True
+
+
+def test_an_elastic_job_succeeds_without_the_nodes_that_were_never_placed(
+    plane: ControlPlane, caller: Caller
+) -> None:
+    attempt = start(plane, caller, Shape(custom=ELASTIC, gpus=4), nodes=6)
+    wait_until(lambda: len(list_placed(plane, attempt)) == 4, 30, lambda: "the four nodes are not full")
+    for pod in list_placed(plane, attempt):
+        set_status(plane, pod, build_running_status())
+    wait_for_phase(caller, attempt, {"RUNNING"})
+    caller.succeeded(attempt)
+    for pod in list_placed(plane, attempt):
+        set_status(plane, pod, build_ended_status(0))
+    assert wait_for_phase(caller, attempt, ENDS).phase == "SUCCEEDED"
+    wait_until(lambda: len(list_pods(plane, attempt)) == 4, 35, lambda: str(list_pods(plane, attempt)))
+
+
+def list_placed(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[dict[str, Any]]:
+    return [each for each in list_pods(plane, attempt).values() if "nodeName" in each["spec"]]
