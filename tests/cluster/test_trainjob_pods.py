@@ -222,3 +222,54 @@ def test_an_elastic_job_succeeds_without_the_nodes_that_were_never_placed(
 
 def list_placed(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[dict[str, Any]]:
     return [each for each in list_pods(plane, attempt).values() if "nodeName" in each["spec"]]
+
+
+def test_a_named_runtime_is_patched(plane: ControlPlane, caller: Caller) -> None:
+    runtime = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": "torch-distributed", "labels": {"trainer.kubeflow.org/framework": "torch"}},
+        "spec": {
+            "mlPolicy": {"numNodes": 1, "torch": {}},
+            "template": {
+                "spec": {
+                    "replicatedJobs": [
+                        {
+                            "name": "node",
+                            "template": {
+                                "metadata": {
+                                    "labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+                                },
+                                "spec": {
+                                    "template": {
+                                        "spec": {"containers": [{"name": "node", "image": "other:1"}]}
+                                    }
+                                },
+                            },
+                        }
+                    ]
+                }
+            },
+        },
+    }
+    plane.admin.create(runtime)
+    options = {"kfpytorch": {"version": 1, "trainJob": {"runtime": "torch-distributed"}}}
+    shape = Shape(workers=1, custom=options, annotations={RUN: "15s"})
+    wait_until(lambda: caller.get(caller.create(shape=shape)).phase != "FAILED", 10, lambda: "not found")
+    attempt = caller.create(shape=shape)
+    wait_for_phase(caller, attempt, {"RUNNING"})
+    for pod in list_pods(plane, attempt).values():
+        (container,) = pod["spec"]["containers"]
+        env = {each["name"]: each.get("value") for each in container["env"]}
+        assert container["image"] == "image:1"
+        assert (env["WORLD_SIZE"], env["PET_NNODES"]) == ("2", "2")
+    assert find(plane, "trainingruntimes", attempt) is None
+    caller.succeeded(attempt)
+    assert wait_for_phase(caller, attempt, ENDS).phase == "SUCCEEDED"
+
+
+def test_a_missing_runtime_is_named_in_the_rejection(caller: Caller) -> None:
+    options = {"kfpytorch": {"version": 1, "trainJob": {"runtime": "absent"}}}
+    said = caller.get(caller.create(shape=Shape(custom=options)))
+    assert said.phase == "FAILED"
+    assert "absent" in said.message

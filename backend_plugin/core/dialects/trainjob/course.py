@@ -40,7 +40,8 @@ def interpret(observed: Observed) -> Observed:
 
 def build_stop_spec(job: Job) -> Manifest | None:
     """Return no change if the end of its pods ends the job; None if it would be restarted then."""
-    return None if _read_options(job).max_restarts else {}
+    said = _read_options(job)
+    return None if said.max_restarts or said.named_runtime else {}
 
 
 def _read_options(job: Job) -> options.JobOptions:
@@ -78,7 +79,7 @@ def _with_course(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Job
 
 
 def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
-    """Return the time at which all nodes had been created first; None if they were not, as far as is known."""
+    """Return the time at which all nodes had been created first; None if no pod shows that they were."""
     if any(pod.attempt for pod in nodes):
         # The first pods no longer exist. Any earlier time makes the present ones replacements.
         return job.created
@@ -101,7 +102,11 @@ def _derive_conditions(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) 
         )
     elif job.end_condition is not None:
         return
-    elif limit.max_disruptions is not None and attempt > limit.max_restarts + limit.max_disruptions:
+    elif (
+        limit.max_disruptions is not None
+        and not limit.named_runtime
+        and attempt > limit.max_restarts + limit.max_disruptions
+    ):
         said = f"all nodes were restarted {attempt} times, after failures and disruptions"
         yield Condition(
             type=job_conditions.FAILED,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from backend_plugin.core import names
 from backend_plugin.core.dialects.pod_specs import require_storable, without_duplicate_secrets
-from backend_plugin.core.dialects.trainjob import options
+from backend_plugin.core.dialects.trainjob import named_runtime, options
 from backend_plugin.core.dialects.trainjob.environment import build_environment
 from backend_plugin.core.dialects.trainjob.options import JobOptions
 from backend_plugin.core.dialects.trainjob.resource import (
@@ -26,6 +26,7 @@ from backend_plugin.core.values import Manifest
 
 _DEFAULT_RESTARTS: Final = 6
 """The restarts of a job whose restart policy has no limit: the default limit of a Kubernetes Job."""
+_CLUSTER_RUNTIME: Final = "ClusterTrainingRuntime"
 _DISRUPTED: Final = [{"type": "DisruptionTarget", "status": "True"}]
 
 
@@ -35,9 +36,8 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
     Raises:
         InvalidTask: If the manifest is larger than the cluster accepts.
     """
-    (group,) = job.groups
     metadata, pod = draft.metadata, draft.pods[ReplicaRole.NODE]
-    trainer = _find_trainer(pod)
+    name = get_text(metadata, "name")
     annotations = {
         **get_mapping(metadata, "annotations"),
         options.ANNOTATION: options.encode(_build_options(job, draft)),
@@ -49,25 +49,37 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
             "kind": RESOURCE.kind,
             "metadata": {**metadata, "annotations": annotations},
             "spec": {
-                "runtimeRef": {
-                    "apiGroup": RESOURCE.group,
-                    "kind": RUNTIME.kind,
-                    "name": get_text(metadata, "name"),
-                },
-                # Without a field of the trainer, Trainer derives the value from the resources of the pod.
-                "trainer": {
-                    "numNodes": group.replicas,
-                    "numProcPerNode": group.processes,
-                    **{
-                        field: value
-                        for field, value in (("resourcesPerNode", trainer.get("resources")),)
-                        if value
-                    },
-                },
+                "runtimeRef": _build_reference(job, name),
+                **_build_trainer_fields(job, pod, name),
                 **({"suspend": True} if draft.suspended else {}),
             },
         }
     )
+
+
+def _get_runtime(job: TrainingJob) -> str:
+    """Return the runtime that the author names; empty without one."""
+    return (job.train_job.runtime if job.train_job is not None else None) or ""
+
+
+def _build_reference(job: TrainingJob, name: str) -> Manifest:
+    named = _get_runtime(job)
+    kind = (job.train_job.runtime_kind if named and job.train_job is not None else None) or _CLUSTER_RUNTIME
+    return {
+        "apiGroup": RESOURCE.group,
+        "kind": kind if named else RUNTIME.kind,
+        "name": named or name,
+    }
+
+
+def _build_trainer_fields(job: TrainingJob, pod: Manifest, name: str) -> Manifest:
+    (group,) = job.groups
+    if _get_runtime(job):
+        return named_runtime.build_spec(job, group, pod, name)
+    resources = _find_trainer(pod).get("resources")
+    # Without a field of the trainer, Trainer derives its value from the resources of the pod.
+    trainer: Manifest = {"numNodes": group.replicas, "numProcPerNode": group.processes}
+    return {"trainer": {**trainer, "resourcesPerNode": resources} if resources else trainer}
 
 
 def build_probe(metadata: Mapping[str, Any]) -> Manifest:
@@ -82,7 +94,9 @@ def build_probe(metadata: Mapping[str, Any]) -> Manifest:
 
 
 def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
-    """Return the TrainingRuntime of the job, which has its name."""
+    """Return the TrainingRuntime of the job, which has its name; none if the author names another one."""
+    if _get_runtime(job):
+        return ()
     (group,) = job.groups
     metadata = draft.metadata
     name = get_text(metadata, "name")
@@ -160,7 +174,8 @@ def _find_trainer(pod: Manifest) -> Manifest:
 def _build_options(job: TrainingJob, draft: JobDraft) -> JobOptions:
     return JobOptions(
         min_nodes=job.elastic.min_replicas if job.elastic else None,
-        max_restarts=_count_restarts(job, job.groups[0]),
+        max_restarts=0 if _get_runtime(job) else _count_restarts(job, job.groups[0]),
+        named_runtime=bool(_get_runtime(job)),
         max_disruptions=draft.max_disruptions,
         ttl_seconds=draft.ttl_seconds,
     )

@@ -18,6 +18,8 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """The number of restarts after failures."""
     max_disruptions: int | None = None
     """The number of restarts after disruptions; None for no limit."""
+    named_runtime: bool = False
+    """True if the author names the runtime, so that its restarts are unknown."""
     ttl_seconds: int | None = None
     """The time after its end at which the server deletes the job, in seconds; None for never."""
 

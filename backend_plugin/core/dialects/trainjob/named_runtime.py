@@ -1,0 +1,104 @@
+"""The parts of a TrainJob that names a runtime of the cluster: its trainer, and the patch of the runtime.
+
+A patch can change only some fields of the pods, so other fields of the task are refused.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from backend_plugin.core.dialects.trainjob.environment import build_environment
+from backend_plugin.core.dialects.trainjob.resource import CONTAINER, ROLE
+from backend_plugin.core.errors import InvalidTask, Problem
+from backend_plugin.core.job import ReplicaGroup, TrainingJob
+from backend_plugin.core.names import PREFIX
+from backend_plugin.core.protojson import format_value
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.values import JsonValue, Manifest
+
+_MANAGER: Final = f"{PREFIX}connector"
+_REMEDY: Final = "leave it out, or leave train_job.runtime out"
+# Trainer sets them for a runtime with its policy for torch, and refuses them in a job.
+_RESERVED: Final = frozenset({
+    *("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"),
+})  # fmt: skip
+_OF_TRAINER: Final = {"image": "image", "command": "command", "args": "args", "resources": "resourcesPerNode"}
+_OF_CONTAINER: Final = ("volumeMounts", "securityContext")
+# The runtime has its own value for these; ours only improves messages or repeats a default.
+_WITHOUT_EFFECT: Final = ("terminationMessagePolicy", "name", "env", *_OF_TRAINER)
+_OF_POD: Final = (
+    *("serviceAccountName", "volumes", "imagePullSecrets", "securityContext", "nodeSelector", "affinity"),
+    *("tolerations", "terminationGracePeriodSeconds"),
+)
+
+
+def build_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: str) -> Manifest:
+    """Return the fields `trainer` and `runtimePatches` of the spec.
+
+    Raises:
+        InvalidTask: If a patch cannot express the task; it contains each field that the runtime must set.
+    """
+    spec = get_mapping(pod, "spec")
+    trainer = next(each for each in get_mappings(spec, "containers") if get_text(each, "name") == CONTAINER)
+    if problems := [*_iter_job_problems(job, group), *_iter_pod_problems(spec, trainer)]:
+        raise InvalidTask(*problems)
+    ours = (each for each in build_environment(job, group, name) if each["name"] not in _RESERVED)
+    fields = {field: trainer[key] for key, field in _OF_TRAINER.items() if trainer.get(key)}
+    container = {key: trainer[key] for key in _OF_CONTAINER if trainer.get(key)}
+    patched: dict[str, JsonValue] = {key: spec[key] for key in _OF_POD if spec.get(key)}
+    if container:
+        patched["containers"] = [{"name": CONTAINER, **container}]
+    return {
+        "trainer": {
+            "numNodes": group.replicas,
+            "numProcPerNode": group.processes,
+            "env": [*get_mappings(trainer, "env"), *ours],
+            **fields,
+        },
+        "runtimePatches": [_build_patch({"metadata": get_mapping(pod, "metadata"), "spec": patched})],
+    }
+
+
+def _build_patch(template: Manifest) -> Manifest:
+    jobs: list[JsonValue] = [{"name": ROLE, "template": {"spec": {"template": template}}}]
+    return {
+        "manager": _MANAGER,
+        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
+    }
+
+
+def _iter_job_problems(job: TrainingJob, group: ReplicaGroup) -> Iterator[Problem]:
+    if job.elastic is not None and job.elastic.min_replicas < job.elastic.max_replicas:
+        yield Problem(
+            field="custom.elasticConfig",
+            value=f"{job.elastic.min_replicas}:{job.elastic.max_replicas}",
+            message="is a range, and Trainer has no elastic jobs on a named runtime",
+            remedy="leave train_job.runtime out, or write a fixed number of nodes",
+        )
+    limits = {
+        "runPolicy.backoffLimit": job.run_policy.backoff_limit,
+        "kfpytorch.numRetries": group.num_retries,
+    }
+    for field, limit in limits.items():
+        if limit:
+            yield _build_problem(f"custom.{field}", limit)
+
+
+def _iter_pod_problems(spec: Manifest, trainer: Manifest) -> Iterator[Problem]:
+    for key, value in spec.items():
+        if key not in (*_OF_POD, "containers", "restartPolicy") and value:
+            yield _build_problem(f"pod.spec.{key}", value)
+    for key, value in trainer.items():
+        if key not in (*_OF_CONTAINER, *_WITHOUT_EFFECT) and value:
+            yield _build_problem(f"pod.spec.containers[{CONTAINER}].{key}", value)
+    for container in get_mappings(spec, "containers"):
+        if container is not trainer:
+            yield _build_problem("pod.spec.containers", get_text(container, "name"))
+
+
+def _build_problem(field: str, value: JsonValue) -> Problem:
+    return Problem(
+        field=field,
+        value=format_value(value),
+        message="cannot be set for a named runtime, because a patch cannot express it",
+        remedy=_REMEDY,
+    )
