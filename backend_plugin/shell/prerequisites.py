@@ -57,14 +57,16 @@ class Prerequisites:
                 continue
             job = self._cache.get_last_record((get_text(metadata, "namespace"), get_text(metadata, "name")))
             created = get_time(metadata, "creationTimestamp")
-            if job is not None and job.dialect and not job.deleting:
+            if job is not None and not job.deleting and _needs(job, each):
                 self.own(job, [each])
-            elif created is not None and self._now() - created > LEAST_AGE:
+            elif job is not None or (created is not None and self._now() - created > LEAST_AGE):
                 await self.delete([each])
 
     def own(self, job: Job, prerequisites: Sequence[Manifest]) -> None:
         """Set the job as the owner of its prerequisites, in the background."""
         for each in prerequisites:
+            if not _needs(job, each):  # An earlier call has created a job of another dialect.
+                continue
             self._orders.submit(
                 ("own_prerequisite", job.namespace, job.name),
                 lambda each=each: self._set_owner(job, each),  # type: ignore[misc]
@@ -89,3 +91,9 @@ class Prerequisites:
             label = get_text(get_mapping(metadata, "labels"), names.IDENTITY)
             log.info("deleting %s %s, which has no job (%s)", each["kind"], get_text(metadata, "name"), label)
             await self._cluster.delete_companion(each)
+
+
+def _needs(job: Job, prerequisite: Manifest) -> bool:
+    """True if the dialect of the job has prerequisites of this kind."""
+    kind = table.get_dialect(job.dialect).prerequisite
+    return kind is not None and kind.kind == get_text(prerequisite, "kind")

@@ -84,6 +84,11 @@ _TRAINER: Final = _Manager(
 )
 
 
+def list_crds() -> Sequence[Path]:
+    """Return the files of the CRDs of Trainer and JobSet."""
+    return [*_JOBSET.list_crds(), *_TRAINER.list_crds()]
+
+
 def start(plane: ControlPlane) -> TrainerCluster:
     """Install and start JobSet and Trainer; return when they and their webhooks are ready.
 

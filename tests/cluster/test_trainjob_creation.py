@@ -1,0 +1,95 @@
+"""A server is killed while it creates jobs, and another one with the other dialect continues."""
+
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import yaml
+from rig import backend, operator, trainer
+from rig.api import jobs
+from rig.backend import Backend
+from rig.caller import Caller, CallerAttempt, Shape
+from rig.control_plane import ControlPlane, Options
+from rig.process import wait_until
+
+NAMESPACE = "killed"
+DIALECTS = ("trainjob", "pytorchjob")
+TRAINJOBS, RUNTIMES = (
+    f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{NAMESPACE}/{kind}"
+    for kind in ("trainjobs", "trainingruntimes")
+)
+AT_ONCE = 20
+# A create takes 10 to 100 ms, so most kills are between two of its requests.
+LONGEST_DELAY = 0.25
+
+
+@pytest.fixture(scope="module")
+def plane(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """An API server with the CRDs of both kinds of jobs, without controllers."""
+    with ControlPlane(tmp_path_factory.mktemp("both"), Options(controllers=False)) as plane:
+        plane.crds([*operator.crds(), *trainer.list_crds()])
+        backend.permit(plane)
+        plane.namespace(NAMESPACE)
+        yield plane
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(25, marks=pytest.mark.soak)])
+@pytest.mark.timeout(900)
+def test_no_job_is_lost_or_created_twice(plane: ControlPlane, tmp_path: Path, rounds: int) -> None:
+    servers = []
+    for dialect in DIALECTS:
+        folder = tmp_path / dialect
+        folder.mkdir()
+        settings = folder / "settings.yaml"
+        settings.write_text(yaml.safe_dump({"plugins": {"k8s": {"kfpytorch": {"dialect": dialect}}}}))
+        servers.append(Backend(plane, folder, "--settings", str(settings)))
+    chosen = random.Random(rounds)
+    attempts: list[CallerAttempt] = []
+    for number in range(rounds):
+        first, second = servers[number % 2], servers[1 - number % 2]
+        with first, Caller(first.endpoint, tmp_path, NAMESPACE, again=False) as caller:
+            new = [caller.attempt() for _ in range(AT_ONCE)]
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                calls = [pool.submit(try_to_create, caller, each) for each in new]
+                time.sleep(chosen.uniform(0, LONGEST_DELAY))
+                first.process.kill()
+                done = [each.result() for each in calls]
+        with second, Caller(second.endpoint, tmp_path, NAMESPACE) as caller:
+            for attempt, was_answered in zip(new, done, strict=True):
+                before = attempt.job if was_answered else ""
+                wait_until(lambda attempt=attempt: try_to_create(caller, attempt), 30, lambda: "not created")
+                assert before in ("", attempt.job)
+        attempts += new
+    found = [*plane.admin.items(jobs(NAMESPACE)), *plane.admin.items(TRAINJOBS)]
+    names = [
+        each["metadata"]["name"] for each in found if get_execution(each) in {a.execution for a in attempts}
+    ]
+    assert sorted(names) == sorted(each.job for each in attempts)
+    # A runtime whose job was created in the other dialect waits for the next scan.
+    owners = {each["metadata"]["name"]: list_owners(each) for each in plane.admin.items(RUNTIMES)}
+    there = {each["metadata"]["name"]: [each["metadata"]["uid"]] for each in plane.admin.items(TRAINJOBS)}
+    assert there.keys() <= owners.keys()
+    strange = {name: owner for name, owner in owners.items() if owner not in ([], there.get(name))}
+    assert strange == {}
+
+
+def try_to_create(caller: Caller, attempt: CallerAttempt) -> bool:
+    """Return True if the server has answered."""
+    try:
+        caller.create(attempt, Shape(workers=1))
+    except grpc.RpcError:
+        return False
+    return True
+
+
+def get_execution(job: Mapping[str, Any]) -> str:
+    return str(job["metadata"]["labels"]["execution-id"])
+
+
+def list_owners(runtime: Mapping[str, Any]) -> Sequence[str]:
+    return [each["uid"] for each in runtime["metadata"].get("ownerReferences", [])]
