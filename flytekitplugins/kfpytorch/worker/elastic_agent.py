@@ -139,14 +139,20 @@ def _run_agent(
     )
     workers = _Workers(client, node, fds)
     agent = _Agent(spec, launch, workers)
+    is_left_open = False
     try:
         agent.run()
+    except SignalException:
+        # A closed rendezvous never opens again, and the other nodes of an elastic job train on.
+        is_left_open = config.min_nodes < config.max_nodes
+        raise
     except RendezvousError as error:
         raise torch_rendezvous.RendezvousFailed(
             torch_rendezvous.describe_missing_nodes(rendezvous, launch)
         ) from error
     finally:
-        rendezvous.shutdown()
+        if not is_left_open:
+            rendezvous.shutdown()
         failure_file.write_terminations(Path(node.directory), agent.failures, workers.list_successes())
     return agent.failures
 

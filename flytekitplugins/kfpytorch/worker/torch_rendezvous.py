@@ -40,6 +40,7 @@ def create_handler(config: "LaunchConfig", launch: ElasticLaunchConfig) -> Rende
         min_nodes=config.min_nodes,
         max_nodes=config.max_nodes,
         local_addr=config.local_addr,
+        **_find_host_role(launch),
         **config.rdzv_configs,
     )
     try:
@@ -60,11 +61,10 @@ def describe_missing_nodes(rendezvous: RendezvousHandler, launch: ElasticLaunchC
     came = sorted({*others, socket.gethostname()})
     number = len(others) + 1
     patience = launch.rdzv_configs.get("join_timeout", launch.rdzv_configs.get("timeout", 600))
-    expected = (
-        [f"{_get_job_name(launch)}-worker-{index}" for index in range(launch.min_nodes)]
-        if _get_job_name(launch)
-        else []
-    )
+    first = _get_host_label(launch).removesuffix("0")
+    # The operators give the first node the number 0.
+    is_numbered = first.endswith(("-worker-", "-node-0-"))
+    expected = [f"{first}{index}" for index in range(launch.min_nodes)] if is_numbered else []
     missing = [name for name in expected if name not in came]
     who = ", ".join(missing) if missing else f"{launch.min_nodes - number} node(s)"
     return (
@@ -113,7 +113,15 @@ def _get_host(launch: ElasticLaunchConfig) -> str:
     return launch.rdzv_endpoint.rpartition(":")[0]
 
 
-def _get_job_name(launch: ElasticLaunchConfig) -> str:
-    """Return the name of the job if the endpoint is ``<job>-worker-0`` of the operator, or ""."""
-    name, found, _ = _get_host(launch).partition(".")[0].rpartition("-worker-0")
-    return name if found else ""
+def _get_host_label(launch: ElasticLaunchConfig) -> str:
+    """Return the host of the endpoint without its domain."""
+    return _get_host(launch).partition(".")[0]
+
+
+def _find_host_role(launch: ElasticLaunchConfig) -> dict[str, bool]:
+    """Return the parameter with which this node hosts the store, if the endpoint has its host name.
+
+    torch compares addresses otherwise, and DNS may not have those of this node yet.
+    """
+    is_host = "is_host" not in launch.rdzv_configs and _get_host_label(launch) == socket.gethostname()
+    return {"is_host": True} if is_host else {}
