@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec import structs
 
 from backend_plugin.core.dialects import table
+from backend_plugin.core.dialects.base import JobResource
 from backend_plugin.core.names import IDENTITY, NAME
 from backend_plugin.core.object_readers import read_event, read_pod
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_pod_group
@@ -63,14 +64,18 @@ def build_api_resource(resource: SchedulerResource) -> ApiResource:
     return ApiResource(group=resource.group, version=resource.version, plural=resource.plural)
 
 
+def build_job_resource(resource: JobResource) -> ApiResource:
+    """Return the API resource of a kind of job, or of its prerequisites."""
+    return ApiResource(group=resource.group, version=resource.version, plural=resource.plural)
+
+
 def is_path_safe(*said: str) -> bool:
     """True if all arguments are safe in a URL path. Other text could address a different path."""
     return all(map(_NAME.fullmatch, said))
 
 
 JOBS: Final[Mapping[str, ApiResource]] = {
-    name: ApiResource(group=each.resource.group, version=each.resource.version, plural=each.resource.plural)
-    for name, each in table.DIALECTS.items()
+    name: build_job_resource(each.resource) for name, each in table.DIALECTS.items()
 }
 """The resource of the jobs of each dialect."""
 PODS: Final = ApiResource(group="", version="v1", plural="pods")

@@ -14,7 +14,7 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.kube import json_decoder
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
-from backend_plugin.kube.api_resources import JOBS, LABELLED, ApiResource
+from backend_plugin.kube.api_resources import JOBS, LABELLED, build_job_resource
 from backend_plugin.kube.connection import ApiRequest
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import Permissions, PolicyRule
@@ -28,18 +28,22 @@ async def list_jobs(api: ApiClient, permissions: Permissions, options: Kubernete
         ClusterUnavailable: If a list failed.
     """
     found: list[Job] = []
-    places = itertools.product(table.DIALECTS.values(), options.namespaces or ("",))
+    places = [*itertools.product(table.DIALECTS.values(), options.namespaces or ("",))]
+    missing: list[ApiError] = []
     for dialect, namespace in places:
         rule = PolicyRule(resource=JOBS[dialect.name], verbs=("list", "watch"), namespace=namespace)
         try:
             found += [job async for job in _iter_jobs(api, dialect, namespace, options.page)]
         except ApiError as answer:
             # A cluster may have the operator of only some dialects.
-            if answer.is_not_served and dialect is not table.DEFAULT:
+            if answer.is_not_served:
+                missing.append(answer)
                 continue
             if answer.is_not_authorized:
                 raise ClusterUnavailable(permissions.record_missing(rule, answer.message)) from answer
             raise ClusterUnavailable(f"the API server answers {answer}") from answer
+    if len(missing) == len(places):
+        raise ClusterUnavailable(f"the API server answers {missing[0]}") from missing[0]
     return found
 
 
@@ -54,7 +58,7 @@ async def list_prerequisites(
     found: list[Manifest] = []
     kinds = [each.prerequisite for each in table.DIALECTS.values() if each.prerequisite is not None]
     for kind, namespace in itertools.product(kinds, options.namespaces or ("",)):
-        resource = ApiResource(group=kind.group, version=kind.version, plural=kind.plural)
+        resource = build_job_resource(kind)
         rule = PolicyRule(resource=resource, verbs=("list",), namespace=namespace)
         try:
             listed = await api.fetch_object(ApiRequest(path=resource.build_path(namespace), query=LABELLED))

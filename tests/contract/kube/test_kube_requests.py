@@ -376,3 +376,19 @@ def test_who_is_to_ask_again_holds_up_nobody_meanwhile(server, tmp_path):
             await asyncio.wait_for(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}), 3)
 
     run_with_cluster(server, tmp_path, check)
+
+
+# ---- a cluster without the default kind of job
+
+
+def test_the_jobs_of_all_served_kinds_are_listed(server, tmp_path):
+    def list_jobs():
+        return run_with_cluster(server, tmp_path, lambda cluster: cluster.list_jobs())
+
+    del server.groups["kubeflow.org"]
+    with pytest.raises(ClusterUnavailable):
+        list_jobs()
+    server.groups["trainer.kubeflow.org"] = {"trainjobs": "v1alpha1"}
+    there = {**job(), "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
+    server.do(apply(("trainer.kubeflow.org", "trainjobs"), there))
+    assert [each.name for each in list_jobs()] == [NAME]
