@@ -1,7 +1,7 @@
 """The selection of the dialect of a job, from the settings, the task and the APIs of the cluster."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from backend_plugin.core.dialects import table
@@ -9,7 +9,7 @@ from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import TrainingJob
 from backend_plugin.core.scheduling.capabilities import Capabilities
-from backend_plugin.core.settings import PluginSettings
+from backend_plugin.core.settings import PluginSettings, Settings
 
 AUTO: Final = "auto"
 _PATH: Final = "kfpytorch.dialect"
@@ -42,6 +42,14 @@ def select_dialect(settings: PluginSettings, job: TrainingJob, found: Capabiliti
     return DialectSelection(
         dialect=asked, reasons=(f"The job is a {why}.",), problems=tuple(_check_served(asked, found))
     )
+
+
+def with_dialect(settings: Settings, dialect: Dialect) -> Settings:
+    """Return the settings with this dialect for all jobs."""
+    ours = replace(
+        settings.kfpytorch, dialect=dialect.name.lower(), dialect_by_namespace={}, dialect_by_project={}
+    )
+    return replace(settings, kfpytorch=ours)
 
 
 def _get_setting(settings: PluginSettings, job: TrainingJob) -> tuple[str, str]:

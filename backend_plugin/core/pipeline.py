@@ -17,6 +17,7 @@ from backend_plugin.core import (
     status,
     verdict_rules,
 )
+from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import collect_problems
 from backend_plugin.core.job import Attempt, JobDraft, Plan, TrainingJob
 from backend_plugin.core.job_events import JobEventDecision
@@ -28,6 +29,7 @@ from backend_plugin.core.manifest.object_metadata import build_job_metadata, wit
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.scheduling import gang_options, missing_gang, selection
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.core.scheduling.selection import Selection
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Verdict
@@ -58,10 +60,7 @@ def plan(
         job = custom.decode(template, run, problems)
         kind = dialect_selection.select_dialect(settings.kfpytorch, job, found)
         dialect, found = kind.dialect, found.for_dialect(kind.dialect)
-        gangs = settings.kfpytorch.gang
-        chosen = selection.select_scheduler(
-            gangs if dialect.creates_pod_groups else gangs.without_operator_groups(), job, found
-        )
+        chosen = select_gang(settings, job, dialect, found)
         problems.extend(
             [*kind.problems, *chosen.problems, *gang_options.check_gang_options(job, chosen.gang)]
         )
@@ -87,6 +86,16 @@ def plan(
         companions=companions,
         warnings=tuple(map(str, warnings)),
         reasons=(*kind.reasons, *chosen.reasons),
+    )
+
+
+def select_gang(settings: Settings, job: TrainingJob, dialect: Dialect, found: Capabilities) -> Selection:
+    """Return the gang scheduler for a job of a dialect."""
+    gangs = settings.kfpytorch.gang
+    return selection.select_scheduler(
+        gangs if dialect.creates_pod_groups else gangs.without_operator_groups(),
+        job,
+        found.for_dialect(dialect),
     )
 
 

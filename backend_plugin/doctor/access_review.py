@@ -1,17 +1,19 @@
 """The permissions of a connector's account or of the current user, from access reviews of the API server."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
+from backend_plugin.core.dialects.table import DEFAULT, DIALECTS
 from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.scheduling.registry import list_schedulers
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, rbac_commands
 from backend_plugin.doctor.cluster_reader import build_forbidden, build_unavailable, read_permission
-from backend_plugin.doctor.facts import Facts, MissingPermissions
+from backend_plugin.doctor.facts import Facts, MissingPermissions, Subject
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
 from backend_plugin.kube.api_resources import (
@@ -21,24 +23,22 @@ from backend_plugin.kube.api_resources import (
     PODS,
     ApiResource,
     build_api_resource,
+    build_job_resource,
 )
 from backend_plugin.kube.connection import ApiRequest
 from backend_plugin.kube.permissions import PolicyRule
 from backend_plugin.shell.cluster import ClusterUnavailable
 
 _WORKFLOWS: Final = ApiResource(group="flyte.lyft.com", version="v1alpha1", plural="flyteworkflows")
+_JOB_VERBS: Final = ("create", "get", "list", "watch", "patch", "delete")
 RULES: Final = (
-    *(
-        PolicyRule(resource=each, verbs=("create", "get", "list", "watch", "patch", "delete"))
-        for each in JOBS.values()
-    ),
     PolicyRule(resource=PODS, verbs=("get", "list", "watch", "patch", "delete")),
     PolicyRule(resource=PODS, verbs=("get",), sub="log"),
     PolicyRule(resource=EVENTS, verbs=("create", "list", "watch")),
     PolicyRule(resource=POD_TEMPLATES, verbs=("get",)),
     PolicyRule(resource=_WORKFLOWS, verbs=("get",)),
 )
-"""The permissions that a connector needs to run tasks and to report why they fail."""
+"""The permissions for other objects than jobs that a connector needs to run tasks and to report failures."""
 _DRY_RUN: Final = PolicyRule(resource=PODS, verbs=("create",))
 
 
@@ -71,7 +71,26 @@ def required(facts: Facts) -> Sequence[PolicyRule]:
     """Return the permissions that a connector needs with the settings."""
     # A connector that detects the gang scheduler creates pods in dry runs.
     dry_runs = (_DRY_RUN,) if facts.settings.kfpytorch.gang.needs_detection else ()
-    return (*RULES, *dry_runs, *_list_companion_rules(facts))
+    return (*list_job_rules(facts), *RULES, *dry_runs, *_list_companion_rules(facts))
+
+
+def list_job_rules(facts: Facts) -> Iterator[PolicyRule]:
+    """Yield the permissions for the jobs of each dialect that the cluster serves, or of the default."""
+    groups = {get_text(each, "name") for each in facts.get_objects(Subject.GROUPS)}
+    served = [each for each in DIALECTS.values() if each.resource.group in groups]
+    for dialect in served or [DEFAULT]:
+        yield PolicyRule(resource=JOBS[dialect.name], verbs=_JOB_VERBS)
+        if dialect.prerequisite is not None:
+            yield PolicyRule(
+                resource=build_job_resource(dialect.prerequisite),
+                verbs=("create", "list", "patch", "delete"),
+            )
+        if dialect.ends_by_suspension:
+            yield from (
+                PolicyRule(resource=build_api_resource(each.groups), verbs=("patch",))
+                for each in list_schedulers().values()
+                if each.words.deactivation and each.groups is not None and each.groups.group in groups
+            )
 
 
 async def list_missing_permissions(api: ApiClient, facts: Facts) -> Sequence[MissingPermissions]:

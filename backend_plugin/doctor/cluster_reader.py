@@ -69,7 +69,8 @@ class ClusterReader:
         """
         resource, found = look.resource, list[Manifest]()
         version = resource.version or self._versions.get(resource.group, "")
-        if not version:
+        # A request without permission for a kind that the cluster does not serve would be forbidden.
+        if not version or (resource.group and self._versions and resource.group not in self._versions):
             return None
         for namespace in look.namespaces:
             path = resource.build_path(namespace, look.name, version=version)

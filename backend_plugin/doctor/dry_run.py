@@ -1,8 +1,9 @@
 """Dry runs of planned manifests, with the PodTemplates and the gang capabilities of the cluster."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.job import Plan
 from backend_plugin.core.scheduling.capabilities import Capabilities
@@ -67,7 +68,14 @@ async def run_dry_runs(
 
 async def _run_dry_run(asking: ClusterReader, plan: Plan, manifest: Manifest) -> DryRunResult:
     reply = await asking.dry_run_create(get_resource(manifest), manifest)
-    # The dry run of a prerequisite does not store it, so the operator cannot check a job that needs it.
-    if plan.prerequisites and get_dialect(plan.dialect).is_premature(reply.message):
-        reply = replace(reply, stored=manifest)
-    return DryRunResult(sent=manifest, reply=reply)
+    return DryRunResult(
+        sent=manifest, reply=ignore_missing_prerequisite(reply, get_dialect(plan.dialect), manifest)
+    )
+
+
+def ignore_missing_prerequisite(reply: DryRunReply, dialect: Dialect, manifest: Manifest) -> DryRunReply:
+    """Return the reply to a dry run, without a rejection of a job whose prerequisites do not exist.
+
+    The dry run of a prerequisite does not store it, so the operator cannot check a job that needs it.
+    """
+    return DryRunReply(stored=manifest) if dialect.is_premature(reply.message) else reply

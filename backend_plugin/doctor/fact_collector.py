@@ -9,22 +9,22 @@ from typing import Any, Final
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
 from backend_plugin.connection import Server
-from backend_plugin.core import custom
+from backend_plugin.core import custom, pipeline
+from backend_plugin.core.dialect_selection import select_dialect, with_dialect
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import BackendError, InvalidTask
 from backend_plugin.core.errors import collect_problems as gathered_problems
-from backend_plugin.core.job import Attempt
-from backend_plugin.core.pipeline import plan
+from backend_plugin.core.job import NO_UID, Attempt
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.scheduling.operator_gangs import OPERATOR
-from backend_plugin.core.scheduling.selection import select_scheduler
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import access_review, deployments, external_probes, queries, role_pods
 from backend_plugin.doctor.checks import templates
 from backend_plugin.doctor.checks.gang import list_requested_schedulers
 from backend_plugin.doctor.cluster_reader import ClusterReader, NotReadable
+from backend_plugin.doctor.dry_run import ignore_missing_prerequisite
 from backend_plugin.doctor.facts import DryRunReply, Facts, PlannedTask, ReadFailure, Subject
 from backend_plugin.doctor.operators.table import get_operator
 from backend_plugin.doctor.queries import Query
@@ -33,6 +33,7 @@ from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
 from backend_plugin.kube.api_resources import JOBS, PODS
 from backend_plugin.kube.capability_discovery import CapabilityDiscovery
+from backend_plugin.kube.cluster import get_resource
 from backend_plugin.kube.connection import ApiRequest, Connection
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import Permissions
@@ -120,7 +121,9 @@ async def _collect_from_api(
 async def _with_job_kinds(api: ApiClient, facts: Facts) -> Facts:
     """Add the kinds in the API groups of jobs from API discovery, which needs no special permission."""
     found = list[Manifest]()
-    for version in dict.fromkeys(each.resource.api_version for each in DIALECTS.values()):
+    served = {get_text(each, "name") for each in facts.get_objects(Subject.GROUPS)}
+    resources = [each.resource for each in DIALECTS.values() if each.resource.group in served]
+    for version in dict.fromkeys(each.api_version for each in resources):
         try:
             found += get_mappings(await api.fetch_object(ApiRequest(path=f"/apis/{version}")), "resources")
         except ApiError as answer:
@@ -156,38 +159,42 @@ async def _fetch_capabilities(looking: CapabilityDiscovery, wish: DoctorRequest)
 
 
 def _with_plan(wish: DoctorRequest, facts: Facts, found: Capabilities) -> Facts:
-    name = wish.template.id.name if wish.named else ""
-    template = wish.template.metadata.pod_template_name
+    task = PlannedTask(
+        name=wish.template.id.name if wish.named else "", template=wish.template.metadata.pod_template_name
+    )
     # The items of a list have no kind, but the planner recognizes a PodTemplate by its kind.
     known = [
         {**each, "apiVersion": "v1", "kind": "PodTemplate"} for each in facts.get_objects(Subject.TEMPLATES)
     ]
-    gang = wish.settings.kfpytorch.gang
+    settings = wish.settings
     try:
         with gathered_problems() as problems:
             said = custom.decode(wish.template, wish.run, problems)
-        chosen = select_scheduler(gang, said, found)
+            kind = select_dialect(settings.kfpytorch, said, found)
+            task = replace(task, dialect=kind.dialect, dialect_reasons=kind.reasons)
+        chosen = pipeline.select_gang(settings, said, kind.dialect, found)
         misfits = chosen.problems
-        if misfits:  # The other checks assume that the cluster supports the settings.
-            found, chosen = NOTHING, select_scheduler(gang, said, NOTHING)
-        planned = plan(wish.template, wish.run, wish.settings, known, found)
+        if misfits or kind.problems:  # The other checks assume that the cluster supports the settings.
+            if not kind.problems:
+                settings = with_dialect(settings, kind.dialect)
+            found, chosen = NOTHING, pipeline.select_gang(settings, said, kind.dialect, NOTHING)
+        planned = pipeline.plan(wish.template, wish.run, settings, known, found)
     except InvalidTask as refusal:
         return replace(
-            facts, task=PlannedTask(name=name, template=template, problems=refusal.problems), gang=gang
+            facts, task=replace(task, problems=refusal.problems), gang=wish.settings.kfpytorch.gang
         )
-    job, beside = planned.job, [each for each in planned.manifests if each is not planned.job]
     gang, adapter = chosen.gang, chosen.gang.adapter
     by_operator = (
         gang.scheduler_name or adapter.scheduler_name if adapter and gang.pod_groups_by == OPERATOR else ""
     )
-    task = PlannedTask(
-        name=name,
-        template=template,
-        job=job,
-        beside=beside,
-        roles=role_pods.build_role_pods(job, by_operator),
+    task = replace(
+        task,
+        job=planned.job,
+        prerequisites=planned.prerequisites,
+        beside=planned.companions(NO_UID),
+        roles=role_pods.build_role_pods(planned, by_operator),
     )
-    return replace(facts, task=task, gang=gang, gang_reasons=planned.reasons, gang_problems=tuple(misfits))
+    return replace(facts, task=task, gang=gang, gang_reasons=chosen.reasons, gang_problems=tuple(misfits))
 
 
 async def _with_access_review(api: ApiClient, facts: Facts) -> Facts:
@@ -245,17 +252,23 @@ async def _with_dry_runs(asking: ClusterReader, facts: Facts) -> Facts:
         return facts
     unseen, replies = dict(facts.unseen), dict[str, DryRunReply]()
     jobs = JOBS[facts.task.dialect.name]
-    invalid = get_operator(facts.task.job).build_invalid_job(facts.namespace)
+    invalid = get_operator(facts.task.dialect).build_invalid_job(facts.namespace)
     trials = [("job", Subject.JOB_TRIAL, jobs, facts.task.job)]
+    trials += [("job", Subject.JOB_TRIAL, get_resource(each), each) for each in facts.task.prerequisites]
     trials.append(("invalid", Subject.INVALID_TRIAL, jobs, invalid))
     trials += [(role.name, Subject.POD_TRIALS, PODS, role.pod) for role in facts.task.roles]
     for name, subject, resource, manifest in trials:
         if manifest is None:
             continue
         try:
-            replies[name] = await asking.dry_run_create(resource, manifest)
+            reply = await asking.dry_run_create(resource, manifest)
         except NotReadable as why:
             unseen[subject] = why.unseen
+        else:
+            # The first rejection decides; the reply about the job itself has the changes of the cluster.
+            reply = ignore_missing_prerequisite(reply, facts.task.dialect, manifest)
+            if name not in replies or (reply.message and not replies[name].message):
+                replies[name] = reply
     return replace(
         facts,
         unseen=unseen,

@@ -121,17 +121,18 @@ class PlannedTask:
     """The name of the task; empty for the default task."""
     template: str = ""
     """The PodTemplate that the task names; empty for the platform's default."""
+    dialect: Dialect = table.DEFAULT
+    """The dialect of the job; the default dialect if the task cannot be read."""
+    dialect_reasons: Sequence[str] = ()
+    """The reasons for the dialect, as sentences; empty if the cluster leaves no choice."""
     job: Manifest | None = None
     """None if the task cannot be planned."""
+    prerequisites: Sequence[Manifest] = ()
     beside: Sequence[Manifest] = ()
+    """The objects that are created after the job."""
     roles: Sequence[RolePods] = ()
     problems: Sequence[Problem] = ()
     """The reasons why the task cannot be planned."""
-
-    @property
-    def dialect(self) -> Dialect:
-        """The dialect of the job; the default dialect if the task cannot be planned."""
-        return table.find_dialect(self.job or {}) or table.DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

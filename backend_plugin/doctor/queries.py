@@ -6,6 +6,7 @@ from typing import Final
 
 from backend_plugin.core.scheduling.registry import list_schedulers
 from backend_plugin.doctor.facts import Subject
+from backend_plugin.doctor.operators.table import OPERATORS
 from backend_plugin.kube.api_resources import JOBS, POD_TEMPLATES, PODS, ApiResource, build_api_resource
 
 NAMES_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -49,7 +50,7 @@ def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Q
     here = (namespace,)
     return (
         Query(subject=Subject.NAMESPACE, resource=NAMESPACES, name=namespace),
-        *(Query(subject=Subject.JOB_SCHEMA, resource=SCHEMAS, name=str(each)) for each in JOBS.values()),
+        *(Query(subject=Subject.JOB_SCHEMA, resource=SCHEMAS, name=each) for each in _list_schemas()),
         Query(subject=Subject.DEPLOYMENTS, resource=DEPLOYMENTS),
         *(Query(subject=Subject.JOBS, resource=each, most=_FEW) for each in JOBS.values()),
         Query(subject=Subject.NODES, resource=_build_core_resource("nodes")),
@@ -86,6 +87,11 @@ def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Q
         Query(subject=Subject.DNS, resource=_SERVICES, namespaces=("kube-system",), query=_DNS),
         Query(subject=Subject.DNS_ENDPOINTS, resource=_SLICES, namespaces=("kube-system",), query=_DNS),
     )
+
+
+def _list_schemas() -> Sequence[str]:
+    """Return the names of the CustomResourceDefinitions that the checks of all operators read."""
+    return [*map(str, JOBS.values()), *(name for each in OPERATORS.values() for name in each.schemas)]
 
 
 def build_gang_queries(scheduler: str, namespace: str) -> Sequence[Query]:

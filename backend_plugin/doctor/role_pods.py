@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from backend_plugin.core.dialects.table import get_dialect
+from backend_plugin.core.job import Plan
 from backend_plugin.core.quantity import Quantity
 from backend_plugin.core.reading import get_mapping, get_mappings
 from backend_plugin.core.scheduling import pod_requests
@@ -11,17 +13,19 @@ from backend_plugin.doctor.facts import PlannedTask, RolePods
 from backend_plugin.doctor.operators.table import get_operator
 
 
-def build_role_pods(job: Manifest, scheduler_name: str = "") -> Sequence[RolePods]:
+def build_role_pods(planned: Plan, scheduler_name: str = "") -> Sequence[RolePods]:
     """Return one pod for each replica role, and the number of its pods.
 
     Args:
-        job: A job of any dialect, as it is sent.
+        planned: The plan of a task.
         scheduler_name: The scheduler name that the operator sets on pods without one; empty if it sets none.
     """
     added = {"schedulerName": scheduler_name} if scheduler_name else {}
     return [
         replace(each, pod={**each.pod, "spec": {**added, **get_mapping(each.pod, "spec")}})
-        for each in get_operator(job).build_role_pods(job)
+        for each in get_operator(get_dialect(planned.dialect)).build_role_pods(
+            planned.job, planned.prerequisites
+        )
     ]
 
 

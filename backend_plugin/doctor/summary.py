@@ -22,7 +22,8 @@ def build_lines(facts: Facts) -> Mapping[str, str]:
         "flyte": _format_deployments(
             facts, deployments.list_propellers(facts), deployments.find_flyte_version
         ),
-        "dialect": f"{facts.task.dialect.name}, the only supported kind",
+        "dialect": " ".join(facts.task.dialect_reasons)
+        or f"The job is a {facts.task.dialect.name}: the cluster supports no other kind.",
         "gang": _format_gang(facts),
         "task": _format_task(facts),
     }

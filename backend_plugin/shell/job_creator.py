@@ -11,6 +11,7 @@ from typing import Final
 
 from backend_plugin.core import names, rejection, signing
 from backend_plugin.core.dialects import table
+from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import Attempt, Plan
@@ -66,7 +67,7 @@ class JobCreator:
                 return self._adopt_job(there, run, other.name), False, last
         await self._create_prerequisites(planned)
         try:
-            made = await self._create_job(planned, manifest)
+            made = await create_job(self._cluster, table.get_dialect(planned.dialect), manifest)
         except AlreadyExists:
             found = await self._cluster.get(name)
             return self._adopt_job(found, run, name.name), False, last
@@ -108,19 +109,6 @@ class JobCreator:
         for each in planned.prerequisites:
             await self._cluster.delete_companion(each)
 
-    async def _create_job(self, planned: Plan, manifest: Manifest) -> Manifest:
-        """Create the job, and retry for `_PREMATURE_SECONDS` if its operator has not seen a prerequisite."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + _PREMATURE_SECONDS
-        is_premature = table.get_dialect(planned.dialect).is_premature
-        while True:
-            try:
-                return await self._cluster.create(manifest)
-            except RequestRejected as refused:
-                if not (planned.prerequisites and is_premature(refused.message)) or loop.time() >= end:
-                    raise
-            await asyncio.sleep(_PREMATURE_PAUSE)
-
     @staticmethod
     def _adopt_job(there: Manifest | None, run: Attempt, name: str) -> Manifest:
         """Return the job of an earlier call; raises if it is being deleted, or belongs to another attempt."""
@@ -130,6 +118,19 @@ class JobCreator:
         rejection.require_own_job(run, there)
         log.info("adopted", extra=log_fields.build_attempt_fields(run, name))
         return there
+
+
+async def create_job(cluster: Cluster, dialect: Dialect, manifest: Manifest) -> Manifest:
+    """Create a job, and retry for `_PREMATURE_SECONDS` if its operator has not seen a prerequisite."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + _PREMATURE_SECONDS
+    while True:
+        try:
+            return await cluster.create(manifest)
+        except RequestRejected as refused:
+            if not dialect.is_premature(refused.message) or loop.time() >= end:
+                raise
+        await asyncio.sleep(_PREMATURE_PAUSE)
 
 
 def _name_job(manifest: Manifest) -> ObjectName:

@@ -134,6 +134,8 @@ class SchedulerAdapter:
     """Return the reason why a cluster cannot use the scheduler, as a clause; empty if it can."""
     program: str = ""
     """A part of the names of its images; empty if its images do not identify it."""
+    oldest: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    """The oldest version that fully supports a kind of job, by the name of the dialect; any if absent."""
     groups: SchedulerResource | None = None
     """The API resource of its pod groups, which are watched; None if it has none."""
     queues: SchedulerResource | None = None

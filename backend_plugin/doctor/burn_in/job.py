@@ -11,7 +11,7 @@ from backend_plugin.core.job import Attempt, Deadlines
 from backend_plugin.core.names import CLEAN_POD_POLICY
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.doctor.operators.base import TrialLimits
+from backend_plugin.doctor.operators.base import JobManifests, TrialLimits
 from backend_plugin.doctor.operators.table import get_operator
 
 _EXECUTION: Final = "burn-in"
@@ -34,20 +34,21 @@ def build_attempt(run: Attempt, token: str) -> Attempt:
     return replace(run, execution=_EXECUTION, output_prefix=f"{_PREFIX}{token}", labels=labels)
 
 
-def build_job(job: Manifest, program: str, seconds: int) -> Manifest:
+def build_trial(planned: JobManifests, program: str, seconds: int) -> JobManifests:
     """Return the job with `program` in place of its command. Placement and resources are unchanged.
 
     Args:
-        job: A job that was planned for an attempt from `build_attempt`.
+        planned: A job that was planned for an attempt from `build_attempt`.
         program: A program for ``python -c``; its argument is the timeout in seconds for waits between ranks.
         seconds: The timeout of the wait for the job.
     """
     program_of = ("python", "-c", program, str(seconds))
-    command = [*_AGENT, *program_of] if table.read_job(job).elastic else [*program_of]
-    container = (table.find_dialect(job) or table.DEFAULT).container
+    command = [*_AGENT, *program_of] if table.read_job(planned.job).elastic else [*program_of]
+    dialect = table.find_dialect(planned.job) or table.DEFAULT
     limits = TrialLimits(active_seconds=seconds + _AFTERWARDS, kept_seconds=_KEPT_SECONDS)
-    trial = get_operator(job).build_trial(job, partial(_build_template, container, command), limits)
-    return {**trial, "metadata": _build_metadata(job, seconds)}
+    change_template = partial(_build_template, dialect.container, command)
+    trial = get_operator(dialect).build_trial(planned, change_template, limits)
+    return replace(trial, job={**trial.job, "metadata": _build_metadata(trial.job, seconds)})
 
 
 def _build_metadata(job: Manifest, seconds: int) -> Manifest:

@@ -25,6 +25,7 @@ from backend_plugin.doctor.burn_in import results
 from backend_plugin.doctor.check import Finding
 from backend_plugin.doctor.cluster_reader import ClusterReader, NotReadable, build_forbidden
 from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.operators.base import JobManifests
 from backend_plugin.doctor.queries import Query
 from backend_plugin.kube import credentials
 from backend_plugin.kube.api_client import ApiClient
@@ -35,6 +36,7 @@ from backend_plugin.kube.connection import ApiRequest, Connection
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import PolicyRule
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, ObjectName
+from backend_plugin.shell.job_creator import create_job
 
 _NEEDED: Final = (
     PolicyRule(resource=PODS, verbs=("list",)),
@@ -64,16 +66,17 @@ async def run_burn_in(options: KubernetesOptions, facts: Facts, limits: BurnInLi
 
     The job is deleted afterwards, also after a cancellation. A failed deletion is a finding.
     """
-    planned = facts.task.job
-    if facts.unreachable or planned is None:
+    task = facts.task
+    if facts.unreachable or task.job is None:
         why = facts.unreachable or "the task cannot be planned"
         return [results.build_not_run(why, "correct the problems in the other findings")]
     connection = Connection(credentials.select_credentials(options))
     try:
         await connection.open()
         program = _PROGRAM.read_text(encoding="utf-8")
-        job = making.build_job(planned, program, limits.seconds)
-        return await _BurnInRunner(connection, options, facts, limits).run(job)
+        planned = JobManifests(job=task.job, prerequisites=task.prerequisites)
+        trial = making.build_trial(planned, program, limits.seconds)
+        return await _BurnInRunner(connection, options, facts, limits).run(trial)
     except NotReadable as lacking:
         return [results.build_not_run(lacking.unseen.reason, lacking.unseen.remedy)]
     except BackendError as trouble:
@@ -105,18 +108,18 @@ class _BurnInRunner:
         self._limits = limits
         self._said = ""
 
-    async def run(self, job: Manifest) -> Sequence[Finding]:
+    async def run(self, trial: JobManifests) -> Sequence[Finding]:
         """Run the job, and return its finding and one for a failed deletion."""
-        name = get_text(get_mapping(job, "metadata"), "name")
-        await self._require_permissions()
+        name = get_text(get_mapping(trial.job, "metadata"), "name")
+        await self._require_permissions(trial)
         left: list[Finding] = []
-        async with self._open_job(job, left):
+        async with self._open_job(trial, left):
             finding = await self._wait_for_result(name)
         return [finding, *left]
 
     # ---- create and delete
 
-    async def _require_permissions(self) -> None:
+    async def _require_permissions(self, trial: JobManifests) -> None:
         """Check that all objects may be created, read and deleted, before the first one is created.
 
         Raises:
@@ -124,26 +127,37 @@ class _BurnInRunner:
         """
         jobs = PolicyRule(resource=self._jobs, verbs=("create", "get", "delete"))
         beside = [PolicyRule(resource=get_resource(each), verbs=("create",)) for each in self._beside]
-        needed = [replace(each, namespace=self._namespace) for each in (jobs, *_NEEDED, *beside)]
+        before = [
+            PolicyRule(resource=get_resource(each), verbs=("create", "delete"))
+            for each in trial.prerequisites
+        ]
+        rules = (jobs, *_NEEDED, *beside, *before)
+        needed = [replace(each, namespace=self._namespace) for each in rules]
         missing = await access_review.list_missing_rules(self._api, needed)
         if missing:
             uses = ", ".join(f"{verb} {rule.plural}" for rule in missing for verb in rule.verbs)
             raise build_forbidden(f"the account of this command lacks permissions: {uses}", missing)
 
     @asynccontextmanager
-    async def _open_job(self, job: Manifest, left: list[Finding]) -> AsyncIterator[None]:
-        metadata = get_mapping(job, "metadata")
-        name = ObjectName(namespace=self._namespace, name=get_text(metadata, "name"))
+    async def _open_job(self, trial: JobManifests, left: list[Finding]) -> AsyncIterator[None]:
+        metadata = get_mapping(trial.job, "metadata")
+        name = ObjectName(
+            namespace=self._namespace, name=get_text(metadata, "name"), dialect=self._dialect.name
+        )
         kind = self._dialect.name
         self._limits.say(f"creating {kind} {name.namespace}/{name.name}, which is deleted at the end")
         try:
-            stored = await self._cluster.create(job)
+            for each in trial.prerequisites:
+                await self._cluster.create(each)
+            stored = await create_job(self._cluster, self._dialect, trial.job)
             for each in companions.read_companions(read_job(stored)):
                 await self._create_companion(each)
             yield
         finally:
             try:  # Deletes by name, because the reply to the create request may be lost; the name is unique.
                 await self._cluster.delete(name, awaited=True)
+                for each in trial.prerequisites:
+                    await self._cluster.delete_companion(each)
             except (RequestRejected, ClusterUnavailable) as trouble:
                 left.append(results.build_not_deleted(kind, name.namespace, name.name, str(trouble)))
                 self._limits.say(f"{left[-1].sentence}; {left[-1].remedy}")
@@ -212,7 +226,7 @@ class _BurnInRunner:
     async def _fetch_events(self, name: str) -> Sequence[Manifest]:
         """Return the events, or the ones read so far if listing is forbidden; events only add details."""
         found: list[Manifest] = []
-        for about in (self._dialect.name, "Pod", "PodGroup"):
+        for about in (self._dialect.name, *self._dialect.event_kinds, "Pod", "PodGroup"):
             query = {"fieldSelector": f"involvedObject.kind={about}"}
             try:
                 found += await self._asking.read_objects(self._build_query(EVENTS, query)) or []

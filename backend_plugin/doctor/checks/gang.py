@@ -103,7 +103,7 @@ def _list_scheduler_names(deployment: Manifest, facts: Facts) -> set[str]:
     usual = {
         each.scheduler_name
         for each in list_schedulers().values()
-        if each.program and any(each.program in image for image in images)
+        if each.program and each.scheduler_name and any(each.program in image for image in images)
     }
     there = [each for each in facts.get_objects(Subject.SCHEDULER_CONFIG) if _is_mounted(deployment, each)]
     profiles = {

@@ -1,14 +1,15 @@
 """Checks of the queue and the priority of a job."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from backend_plugin.core.quantity import InvalidQuantity, Quantity, parse
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
-from backend_plugin.core.scheduling.adapter import SchedulerResource
+from backend_plugin.core.scheduling.adapter import SchedulerAdapter, SchedulerResource
+from backend_plugin.core.scheduling.registry import list_schedulers
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
-from backend_plugin.doctor.check import CheckList, Violation
+from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 from backend_plugin.doctor.operators.table import get_operator
 
@@ -23,7 +24,7 @@ def _find_queue_name(facts: Facts) -> str:
     """Return the queue from the labels or the pod group of the job, else the platform's default."""
     labels, queues = get_mapping(facts.task.job or {}, "metadata", "labels"), _get_queues(facts)
     said = get_text(labels, queues.label) if queues is not None else ""
-    policy = get_operator(facts.task.job).read_group_policy(facts.task.job or {})
+    policy = get_operator(facts.task.dialect).read_group_policy(facts.task.job or {})
     groups = [get_text(get_mapping(each, "spec"), "queue") for each in facts.task.beside]
     return said or get_text(policy, "queue") or "".join(groups) or facts.gang.queue
 
@@ -57,6 +58,37 @@ def _find_parent_queue(facts: Facts) -> Manifest | None:
     name = get_text(get_mapping(_find_queue(facts) or {}, "spec"), field)
     there = facts.get_objects(Subject.PARENT_QUEUES)
     return next((each for each in there if deployments.get_name(each) == name), None)
+
+
+@CHECKS.add(
+    "queue-outdated",
+    "the scheduler with the queue of the job fully supports this kind of job",
+    Subject.DEPLOYMENTS,
+    level=Severity.WARNING,
+)
+def _check_queue_outdated(facts: Facts) -> Iterator[Violation]:
+    labels, kind = get_mapping(facts.task.job or {}, "metadata", "labels"), facts.task.dialect.name
+    for adapter in _list_queue_adapters(labels):
+        oldest = adapter.oldest.get(kind, (0, 0, 0))
+        for each in facts.get_objects(Subject.DEPLOYMENTS):
+            version = deployments.find_version(each)
+            if deployments.has_program(each, adapter.program) and version is not None and version < oldest:
+                found, needed = (".".join(map(str, said)) for said in (version, oldest))
+                yield Violation(
+                    sentence=f"{adapter.title} is {found}, which does not pass the node selectors and "
+                    f"tolerations of its flavors to the pods of a {kind}",
+                    remedy=f"install {adapter.title} {needed} or newer: "
+                    f"{deployments.format_kubectl_name(each)}",
+                )
+
+
+def _list_queue_adapters(labels: Manifest) -> Sequence[SchedulerAdapter]:
+    """Return the schedulers whose queue the labels of a job name."""
+    return [
+        each
+        for each in list_schedulers().values()
+        if each.program and each.queues is not None and get_text(labels, each.queues.label)
+    ]
 
 
 @CHECKS.add("queue-closed", "the queue of the job accepts jobs", Subject.QUEUES, Subject.PARENT_QUEUES)

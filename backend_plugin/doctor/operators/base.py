@@ -13,9 +13,17 @@ class TrialLimits:
     """The limits of a job that runs once, and whose pods stay until the job is deleted."""
 
     active_seconds: int
-    """The time after which the operator ends the job."""
+    """The time after which the job ends."""
     kept_seconds: int
-    """The time after which the operator deletes the job."""
+    """The time after which the job is deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobManifests:
+    """A job and the objects that must exist before it."""
+
+    job: Manifest
+    prerequisites: Sequence[Manifest] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +34,13 @@ class OperatorSupport:
     """The checks of its API, its Deployment and its webhooks."""
     is_operator: Callable[[Manifest], bool]
     """True if a Deployment runs the operator."""
-    build_role_pods: Callable[[Manifest], Sequence[RolePods]]
-    """Return the pods of each role of a job, as the operator creates them."""
+    build_role_pods: Callable[[Manifest, Sequence[Manifest]], Sequence[RolePods]]
+    """Return the pods of each role of a job with its prerequisites, as the operator creates them."""
     build_invalid_job: Callable[[str], Manifest]
     """Return a job for a namespace that the webhook of the operator rejects."""
-    build_trial: Callable[[Manifest, Callable[[Manifest], Manifest], TrialLimits], Manifest]
+    build_trial: Callable[[JobManifests, Callable[[Manifest], Manifest], TrialLimits], JobManifests]
     """Return a job with changed pod templates and with these limits, which is never retried."""
+    schemas: Sequence[str] = ()
+    """The names of the CustomResourceDefinitions that the checks read, besides that of the jobs."""
     read_group_policy: Callable[[Manifest], Manifest]
     """Return the fields of a job from which the operator creates a pod group; empty if it has none."""

@@ -7,14 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from backend_plugin.core.dialects import table
+from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.check import Check, Violation
 from backend_plugin.doctor.facts import Facts, Subject
-from backend_plugin.doctor.operators import pytorchjob
+from backend_plugin.doctor.operators import pytorchjob, trainjob
 from backend_plugin.doctor.operators.base import OperatorSupport
 
-OPERATORS: Final[Mapping[str, OperatorSupport]] = {"PyTorchJob": pytorchjob.OPERATOR}
+OPERATORS: Final[Mapping[str, OperatorSupport]] = {
+    "PyTorchJob": pytorchjob.OPERATOR,
+    "TrainJob": trainjob.OPERATOR,
+}
 
 
 def _limit_to_dialect(check: Check, dialect: str) -> Check:
@@ -32,12 +35,12 @@ CHECKS: Final = tuple(
 """The checks of all operators; each applies to tasks of its dialect."""
 
 
-def get_operator(job: Manifest | None) -> OperatorSupport:
-    """Return the operator of a job; that of the default dialect without a job."""
-    return OPERATORS[(table.find_dialect(job or {}) or table.DEFAULT).name]
+def get_operator(dialect: Dialect) -> OperatorSupport:
+    """Return the operator of the jobs of a dialect."""
+    return OPERATORS[dialect.name]
 
 
 def list_operators(facts: Facts) -> Sequence[Manifest]:
     """Return the Deployments that run the operator of the task."""
-    operator = get_operator(facts.task.job)
+    operator = get_operator(facts.task.dialect)
     return [each for each in facts.get_objects(Subject.DEPLOYMENTS) if operator.is_operator(each)]

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from backend_plugin.connection import Server
+from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings.loader import read
@@ -96,6 +98,8 @@ KUEUE = GangSettings(scheduler="kueue", queue="team")
 LOCAL = queue("team", "kueue.x-k8s.io/v1beta1", "LocalQueue", clusterQueue="all")
 BACKEND = GangSettings(scheduler="coscheduling", pod_groups_by="backend")
 PAIR = role(2)
+TRAIN_JOB = PlannedTask(dialect=DIALECTS["TrainJob"])
+TRAINER = deployment("kubeflow-trainer-controller-manager", "trainer-controller-manager:v2.3.0")
 TEMPLATED = read({"default-pod-template-name": "t"})
 ENDPOINT = "dns:///kfpytorch-backend.flyte.svc.cluster.local:8000"
 SERVICE = build_object("kfpytorch-backend", "flyte", spec={"ports": [{"port": 8000}]})
@@ -125,6 +129,21 @@ CASES: Mapping[str, Facts] = {
     "operator-not-reconciling": facts({Subject.JOBS: [LATE]}, now=datetime(2026, 1, 2, tzinfo=timezone.utc)),
     "webhook-unreachable": facts(invalid_reply=DryRunReply(message="failed calling webhook")),
     "webhook-missing": facts({DEPLOYMENTS: [operator()]}, invalid_reply=DryRunReply(stored={})),
+    "trainer-crd-missing": facts(task=TRAIN_JOB),
+    "trainer-crd-outdated": facts(
+        {Subject.JOB_SCHEMA: [{"spec": {"names": {"kind": "TrainJob"}, "versions": [{"name": "v1alpha1"}]}}]},
+        task=TRAIN_JOB,
+    ),
+    "trainer-missing": facts(task=TRAIN_JOB),
+    "trainer-down": facts({DEPLOYMENTS: [deployment("jobset", "jobset:v0.12.0", ready=0)]}, task=TRAIN_JOB),
+    "trainer-webhook-unreachable": facts(
+        job_reply=DryRunReply(message="failed calling webhook"), task=TRAIN_JOB
+    ),
+    "trainer-webhook-missing": facts(
+        {DEPLOYMENTS: [deployment("jobset", "jobset:v0.12.0"), TRAINER]},
+        invalid_reply=DryRunReply(stored={}),
+        task=TRAIN_JOB,
+    ),
     "gang-rejected": facts(gang_problems=[PROBLEM]),
     "gang-crd-missing": facts(gang=BACKEND),
     "gang-unused": facts({Subject.GROUPS: [{"name": "scheduling.x-k8s.io"}]}),
@@ -137,6 +156,10 @@ CASES: Mapping[str, Facts] = {
     ),
     "pod-groups-duplicate": facts({DEPLOYMENTS: [operator("--gang-scheduler-name=volcano")]}),
     "queue-missing": facts({Subject.QUEUES: []}, gang=KUEUE),
+    "queue-outdated": facts(
+        {DEPLOYMENTS: [deployment("kueue-controller-manager", "kueue:v0.16.2")]},
+        task=replace(TRAIN_JOB, job={"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "team"}}}),
+    ),
     "queue-closed": facts({Subject.QUEUES: [{**LOCAL, "spec": {"stopPolicy": "Hold"}}]}, gang=KUEUE),
     "queue-too-small": facts(
         {Subject.QUEUES: [queue("team", "scheduling.volcano.sh/v1beta1", "Queue", capability={"cpu": "0"})]},

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from backend_plugin.core.dialects.table import DEFAULT
+from backend_plugin.core.job import Plan
 from backend_plugin.doctor import role_pods
 from backend_plugin.doctor.checks import network
 from backend_plugin.doctor.facts import Facts, PlannedTask, RolePods, Subject
@@ -104,14 +106,14 @@ def test_no_selector_selects_nothing() -> None:
 
 
 def test_the_probe_is_a_master_and_a_worker_that_waits_for_it() -> None:
-    invalid = get_operator(None).build_invalid_job("n")
+    invalid = get_operator(DEFAULT).build_invalid_job("n")
     spec = invalid["spec"]
     assert isinstance(spec, dict)
     job = {**invalid, "spec": {"pytorchReplicaSpecs": {
         "Master": {**spec["pytorchReplicaSpecs"]["Master"], "replicas": 1},
         "Worker": {**spec["pytorchReplicaSpecs"]["Master"], "replicas": 3},
     }}}  # fmt: skip
-    master, worker = role_pods.build_role_pods(job, "mine")
+    master, worker = role_pods.build_role_pods(Plan(dialect=DEFAULT.name, job=job), "mine")
     assert (master.name, master.count, worker.name, worker.count) == ("master", 1, "worker", 3)
     assert [each["name"] for each in worker.pod["spec"]["initContainers"]] == ["init-pytorch"]
     assert worker.pod["spec"]["schedulerName"] == "mine"

@@ -1,35 +1,38 @@
 """Tests of the table of operators."""
 
-from dataclasses import replace
-
 import pytest
 from builders import a_run, a_template
 
-from backend_plugin.core.dialects import table as dialects
+from backend_plugin.core.dialects.table import DIALECTS
+from backend_plugin.core.names import IDENTITY
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import read
+from backend_plugin.doctor import role_pods
 from backend_plugin.doctor.facts import Facts, PlannedTask, Subject
 from backend_plugin.doctor.operators import table
+from backend_plugin.doctor.registry import CHECKS
 
 REPLICAS = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 3}}
 ELASTIC = {
     "workerReplicas": {"replicas": 4},
     "elasticConfig": {"minReplicas": 2, "maxReplicas": 4, "nprocPerNode": 4, "maxRestarts": 3},
 }
+TRAIN_JOB = PlannedTask(dialect=DIALECTS["TrainJob"])
 DEPLOYMENT = {"metadata": {"name": "training-operator"}}
 
 
 def test_each_dialect_has_an_operator() -> None:
-    assert table.OPERATORS.keys() == dialects.DIALECTS.keys()
+    assert table.OPERATORS.keys() == DIALECTS.keys()
 
 
-def test_a_check_of_an_operator_applies_only_to_jobs_of_its_dialect(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = replace(dialects.DEFAULT, resource=replace(dialects.DEFAULT.resource, kind="OtherJob"))
-    monkeypatch.setitem(dialects.DIALECTS, "OtherJob", other)  # type: ignore[arg-type]
-    (check,) = [each for each in table.CHECKS if each.id == "operator-crd-missing"]
-    job = {"apiVersion": "kubeflow.org/v1", "kind": "OtherJob"}
-    assert [*check.judge(Facts(namespace="n"))]
-    assert not [*check.judge(Facts(namespace="n", task=PlannedTask(job=job)))]
+def test_a_check_of_an_operator_applies_only_to_jobs_of_its_dialect() -> None:
+    checks = {each.id: each.judge for each in table.CHECKS}
+    facts = {name: Facts(namespace="n", task=PlannedTask(dialect=each)) for name, each in DIALECTS.items()}
+    for name in facts:
+        found = {
+            each for each in ("operator-crd-missing", "trainer-crd-missing") if [*checks[each](facts[name])]
+        }
+        assert found == {"PyTorchJob": {"operator-crd-missing"}, "TrainJob": {"trainer-crd-missing"}}[name]
 
 
 def test_a_deployment_is_an_operator_by_its_name_or_its_image() -> None:
@@ -48,8 +51,8 @@ def test_a_deployment_is_an_operator_by_its_name_or_its_image() -> None:
     [(REPLICAS, [("master", 1, 1), ("worker", 3, 3)]), (ELASTIC, [("worker", 4, 2)])],
 )
 def test_the_pods_of_a_job_have_the_labels_and_the_port_of_the_operator(custom, counts) -> None:
-    job = plan(a_template(custom), a_run(), read({})).manifests[0]
-    roles = table.get_operator(job).build_role_pods(job)
+    job = plan(a_template(custom), a_run(), read({})).job
+    roles = table.get_operator(DIALECTS["PyTorchJob"]).build_role_pods(job, ())
     assert [(role.name, role.count, role.needed) for role in roles] == counts
     first, *others = roles
     name = job["metadata"]["name"]
@@ -70,3 +73,100 @@ def test_the_pods_of_a_job_have_the_labels_and_the_port_of_the_operator(custom, 
     for role in others:
         assert "training.kubeflow.org/job-role" not in role.pod["metadata"]["labels"]
         assert [each["name"] for each in role.pod["spec"]["initContainers"]] == ["init-pytorch"]
+
+
+@pytest.mark.parametrize(("custom", "count", "needed"), [(REPLICAS, 4, 4), (ELASTIC, 4, 2)])
+def test_the_pods_of_a_train_job_come_from_its_runtime(custom, count, needed) -> None:
+    planned = plan(a_template(custom), a_run(), read({"kfpytorch": {"dialect": "trainjob"}}))
+    (role,) = role_pods.build_role_pods(planned, "mine")
+    name = planned.job["metadata"]["name"]
+    assert (role.name, role.count, role.needed) == ("node", count, needed)
+    labels = role.pod["metadata"]["labels"]
+    assert {key.rpartition("/")[2]: labels[key] for key in labels if "jobset" in key or "batch" in key} == {
+        "jobset-name": name,
+        "replicatedjob-name": "node",
+        "job-completion-index": "0",
+        "restart-attempt": "0",
+    }
+    assert labels[IDENTITY] == planned.job["metadata"]["labels"][IDENTITY]
+    spec = role.pod["spec"]
+    (trainer,) = spec["containers"]
+    assert (trainer["name"], trainer["image"]) == ("node", "image:1")
+    assert {key: spec[key] for key in ("hostname", "subdomain", "restartPolicy", "schedulerName")} == {
+        "hostname": f"{name}-node-0-0",
+        "subdomain": name,
+        "restartPolicy": "Never",
+        "schedulerName": "mine",
+    }
+
+
+def has_fields(*fields):
+    versions = [{"schema": {"openAPIV3Schema": {"properties": {"spec": {"properties": fields[0]}}}}}]
+    return {"spec": {"names": {"kind": fields[1]}, "versions": versions}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "missing"),
+    [
+        (has_fields({"runtimePatches": {}}, "TrainJob"), []),
+        (has_fields({"podTemplateOverrides": {}}, "TrainJob"), ["runtimePatches"]),
+        (
+            has_fields({"failurePolicy": {"properties": {"rules": {}, "restartStrategy": {}}}}, "JobSet"),
+            [],
+        ),
+        (has_fields({"failurePolicy": {"properties": {"rules": {}}}}, "JobSet"), ["restartStrategy"]),
+        (has_fields({}, "JobSet"), ["rules"]),
+        (has_fields({}, "PyTorchJob"), []),
+    ],
+)
+def test_an_outdated_api_of_trainer_or_jobset_is_found_by_a_missing_field(schema, missing) -> None:
+    (check,) = [each for each in table.CHECKS if each.id == "trainer-crd-outdated"]
+    facts = Facts(namespace="n", task=TRAIN_JOB, seen={Subject.JOB_SCHEMA: [schema]})
+    found = [*check.judge(facts)]
+    assert [name for each in found for name in missing if name in each.sentence] == missing
+    assert len(found) == len(missing)
+    assert {each.remedy for each in found} <= {DIALECTS["TrainJob"].installation}
+
+
+def test_a_train_job_with_a_status_shows_that_trainer_runs_without_a_deployment() -> None:
+    (check,) = [each for each in table.CHECKS if each.id == "trainer-missing"]
+    jobs = [{"kind": "TrainJob", "status": {"jobsStatus": [{"name": "node"}]}}]
+    facts = {
+        "none": Facts(namespace="n", task=TRAIN_JOB),
+        "jobset": Facts(
+            namespace="n",
+            task=TRAIN_JOB,
+            seen={Subject.DEPLOYMENTS: [{"metadata": {"name": "jobset-controller-manager"}}]},
+        ),
+        "running": Facts(namespace="n", task=TRAIN_JOB, seen={Subject.JOBS: jobs}),
+    }
+    found = {
+        name: [each.sentence.split(",")[0] for each in check.judge(said)] for name, said in facts.items()
+    }
+    assert found == {
+        "none": ["no Deployment runs Kubeflow Trainer", "no Deployment runs JobSet"],
+        "jobset": ["no Deployment runs Kubeflow Trainer"],
+        "running": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("tag", "label", "dialect", "count"),
+    [
+        ("v0.16.2", {"kueue.x-k8s.io/queue-name": "team"}, "TrainJob", 1),
+        ("v0.17.0", {"kueue.x-k8s.io/queue-name": "team"}, "TrainJob", 0),
+        ("v0.16.2", {}, "TrainJob", 0),
+        ("v0.16.2", {"kueue.x-k8s.io/queue-name": "team"}, "PyTorchJob", 0),
+        ("main", {"kueue.x-k8s.io/queue-name": "team"}, "TrainJob", 0),
+    ],
+)
+def test_a_kueue_that_drops_the_selectors_of_train_jobs_is_reported(tag, label, dialect, count) -> None:
+    (check,) = [each for each in CHECKS if each.id == "queue-outdated"]
+    kueue = {
+        "metadata": {"name": "kueue-controller-manager", "namespace": "kueue-system"},
+        "spec": {"template": {"spec": {"containers": [{"image": f"registry.k8s.io/kueue/kueue:{tag}"}]}}},
+    }
+    task = PlannedTask(dialect=DIALECTS[dialect], job={"metadata": {"labels": label}})
+    found = [*check.judge(Facts(namespace="n", task=task, seen={Subject.DEPLOYMENTS: [kueue]}))]
+    assert len(found) == count
+    assert all("0.16.2" in each.sentence and "0.17.0" in each.remedy for each in found)

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.doctor.checks import job
+from backend_plugin.doctor.dry_run import ignore_missing_prerequisite
 from backend_plugin.doctor.facts import DryRunReply, Facts, PlannedTask, RolePods
 
 CHECKS = {check.id: check for check in job.CHECKS}
@@ -82,3 +84,19 @@ def test_many_changes_are_told_shortly() -> None:
     )
     (found,) = CHECKS["pod-changed"].judge(facts)
     assert found.sentence.endswith(", and 3 more")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "is_stored"),
+    [
+        ("TrainJob", 'TrainingRuntime "j" must be created before the TrainJob', True),
+        ("TrainJob", "spec.trainer.env: reserved", False),
+        ("PyTorchJob", "must be created before the TrainJob", False),
+    ],
+)
+def test_a_job_whose_prerequisites_are_not_stored_in_a_dry_run_is_not_rejected(
+    kind, message, is_stored
+) -> None:
+    reply = DryRunReply(reason="Forbidden", message=message)
+    found = ignore_missing_prerequisite(reply, DIALECTS[kind], {"kind": kind})
+    assert found == (DryRunReply(stored={"kind": kind}) if is_stored else reply)

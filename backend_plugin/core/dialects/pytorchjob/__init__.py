@@ -35,7 +35,7 @@ DIALECT: Final = Dialect(
         {"labelSelector": "control-plane=kubeflow-training-operator"},
     ),
     installation="kubectl apply --server-side -k "
-    "https://github.com/kubeflow/training-operator.git/manifests/overlays/standalone?ref=v1.9.3",
+    '"github.com/kubeflow/training-operator.git/manifests/overlays/standalone?ref=v1.9.3"',
     end_events={
         "PyTorchJobSucceeded": job_conditions.SUCCEEDED,
         "PyTorchJobFailed": job_conditions.FAILED,

@@ -50,7 +50,7 @@ DIALECT: Final = Dialect(
         {"labelSelector": "app.kubernetes.io/name=kubeflow-trainer"},
     ),
     installation="kubectl apply --server-side -k "
-    "https://github.com/kubeflow/trainer.git/manifests/overlays/manager?ref=v2.3.0",
+    '"github.com/kubeflow/trainer.git/manifests/overlays/manager?ref=v2.3.0"',
     event_kinds=("JobSet", "Job"),
     creation_failures=frozenset({"TrainJobResourcesCreationFailed", "JobCreationFailed", "FailedCreate"}),
     end_events={"AllJobsCompleted": job_conditions.SUCCEEDED, "JobSetFailed": job_conditions.FAILED},

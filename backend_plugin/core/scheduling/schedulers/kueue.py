@@ -283,6 +283,9 @@ ADAPTERS: Final = {
             example="{apiVersion: kueue.x-k8s.io/v1beta1, kind: WorkloadPriorityClass, "
             "metadata: {name: NAME}, value: 1000}",
         ),
+        program="kueue",
+        # Older releases write the node selectors of a flavor into a field that Trainer 2.2 has removed.
+        oldest={"TrainJob": (0, 17, 0)},
         takes_singles=True,
         needs_queue=True,
         admits=True,

@@ -14,10 +14,7 @@ from backend_plugin.doctor.facts import Facts, Subject
 _DIALECT: Final = DIALECTS["PyTorchJob"]
 _KIND: Final = _DIALECT.name
 _OPERATOR: Final = _DIALECT.operator
-_INSTALL: Final = (
-    "kubectl apply --server-side -k "
-    '"github.com/kubeflow/training-operator.git/manifests/overlays/standalone?ref=v1.9.3"'
-)
+_INSTALL: Final = _DIALECT.installation
 _OLDEST: Final = (1, 7)
 _FIELDS: Final = ("suspend", "schedulingPolicy", "ttlSecondsAfterFinished")
 """Fields of a run policy that the connector writes; the newest exists since 1.7."""

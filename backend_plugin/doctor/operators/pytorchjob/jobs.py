@@ -7,7 +7,7 @@ from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor.facts import RolePods
-from backend_plugin.doctor.operators.base import TrialLimits
+from backend_plugin.doctor.operators.base import JobManifests, TrialLimits
 
 _DIALECT: Final = DIALECTS["PyTorchJob"]
 _REPLICA_SPECS: Final = "pytorchReplicaSpecs"
@@ -20,7 +20,7 @@ _INIT_RESOURCES: Final = {
 """The resources of the init container that the operator adds to workers."""
 
 
-def build_role_pods(job: Manifest) -> Sequence[RolePods]:
+def build_role_pods(job: Manifest, _: Sequence[Manifest] = ()) -> Sequence[RolePods]:
     """Return the pods of each role, without the variables that the operator adds."""
     specs = get_mapping(job, "spec", _REPLICA_SPECS)
     least = get_int(get_mapping(job, "spec", "elasticPolicy"), "minReplicas")
@@ -90,9 +90,10 @@ def build_invalid_job(namespace: str) -> Manifest:
 
 
 def build_trial(
-    job: Manifest, change_template: Callable[[Manifest], Manifest], limits: TrialLimits
-) -> Manifest:
+    planned: JobManifests, change_template: Callable[[Manifest], Manifest], limits: TrialLimits
+) -> JobManifests:
     """Return a job with changed pod templates and with these limits, which is never retried."""
+    job = planned.job
     spec, elastic = get_mapping(job, "spec"), get_mapping(job, "spec", "elasticPolicy")
     roles, said = get_mapping(spec, _REPLICA_SPECS), get_mapping(spec, "runPolicy")
     changed: dict[str, JsonValue] = {
@@ -114,7 +115,7 @@ def build_trial(
         },
         **({"elasticPolicy": {**elastic, "maxRestarts": 0}} if elastic else {}),
     }
-    return {**job, "spec": {**spec, **changed}}
+    return JobManifests(job={**job, "spec": {**spec, **changed}})
 
 
 def read_group_policy(job: Manifest) -> Manifest:

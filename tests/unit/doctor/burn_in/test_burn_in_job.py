@@ -1,5 +1,7 @@
 """Tests of the burn-in's manifest: the job of the task with another program, name and deadline."""
 
+import json
+
 import pytest
 from builders import a_run, a_template
 
@@ -8,6 +10,7 @@ from backend_plugin.core.names import OUTPUT_PREFIX
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import read
 from backend_plugin.doctor.burn_in import job
+from backend_plugin.doctor.operators.base import JobManifests
 
 REPLICAS = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 3}}
 ELASTIC = {
@@ -24,7 +27,12 @@ CONTAINER = {
 
 def planned(custom, token="a", settings=None, **template):
     run = job.build_attempt(a_run(), token)
-    return plan(a_template(custom, **template), run, read(settings or {})).manifests[0]
+    found = plan(a_template(custom, **template), run, read(settings or {}))
+    return JobManifests(job=found.job, prerequisites=found.prerequisites)
+
+
+def build_trial(*said):
+    return job.build_trial(*said).job
 
 
 def pods(manifest):
@@ -34,11 +42,11 @@ def pods(manifest):
 
 def test_every_role_runs_the_program_in_the_tasks_own_pod() -> None:
     before = planned(REPLICAS, container=CONTAINER)
-    after = job.build_job(before, "program", 300)
+    after = build_trial(before, "program", 300)
     assert pods(after).keys() == {"Master", "Worker"}
     for role, spec in pods(after).items():
         (trainer,) = spec["containers"]
-        was = pods(before)[role]
+        was = pods(before.job)[role]
         assert trainer["command"] == ["python", "-c", "program", "300"]
         assert "args" not in trainer
         kept = {"name", "image", "resources", "env"}
@@ -48,7 +56,7 @@ def test_every_role_runs_the_program_in_the_tasks_own_pod() -> None:
 
 
 def test_ranks_of_an_elastic_job_are_started_by_torchs_agent_once() -> None:
-    after = job.build_job(planned(ELASTIC), "program", 300)
+    after = build_trial(planned(ELASTIC), "program", 300)
     command = ["python", "-m", "torch.distributed.run", "--no-python", "python", "-c", "program", "300"]
     assert pods(after)["Worker"]["containers"][0]["command"] == command
     assert after["spec"]["elasticPolicy"]["maxRestarts"] == 0
@@ -58,7 +66,7 @@ def test_ranks_of_an_elastic_job_are_started_by_torchs_agent_once() -> None:
 @pytest.mark.parametrize("custom", [REPLICAS, ELASTIC])
 def test_it_is_tried_once_and_not_for_long_and_its_pods_stay_until_they_are_read(custom) -> None:
     said = {**custom, "runPolicy": {"cleanPodPolicy": "CLEANPOD_POLICY_ALL", "backoffLimit": 4}}
-    after = job.build_job(planned(said), "program", 300)
+    after = build_trial(planned(said), "program", 300)
     assert after["spec"]["runPolicy"] == {
         "cleanPodPolicy": "None",
         "ttlSecondsAfterFinished": 600,
@@ -73,7 +81,7 @@ def test_it_is_tried_once_and_not_for_long_and_its_pods_stay_until_they_are_read
 def test_its_timers_are_its_own_and_not_the_tasks() -> None:
     gang = {"kfpytorch": {"gang": {"pendingTimeoutSeconds": 7}}}
     known = task_annotation.read(
-        job.build_job(planned({**REPLICAS, **gang}), "p", 60)["metadata"]["annotations"], "ns"
+        build_trial(planned({**REPLICAS, **gang}), "p", 60)["metadata"]["annotations"], "ns"
     )
     assert known is not None
     assert known.deadlines.pending_seconds is None
@@ -81,6 +89,40 @@ def test_its_timers_are_its_own_and_not_the_tasks() -> None:
 
 def test_each_has_a_name_of_its_own_and_writes_to_no_store() -> None:
     one, other = planned(REPLICAS, "a"), planned(REPLICAS, "b")
-    assert one["metadata"]["name"] != other["metadata"]["name"]
-    assert one["metadata"]["name"].startswith("burn-in-n0-0-")
-    assert one["metadata"]["annotations"][OUTPUT_PREFIX] == "kfpytorch-doctor://burn-in/a"
+    assert one.job["metadata"]["name"] != other.job["metadata"]["name"]
+    assert one.job["metadata"]["name"].startswith("burn-in-n0-0-")
+    assert one.job["metadata"]["annotations"][OUTPUT_PREFIX] == "kfpytorch-doctor://burn-in/a"
+
+
+TRAIN_JOB = {"kfpytorch": {"dialect": "trainjob"}}
+
+
+@pytest.mark.parametrize(("custom", "nodes"), [(REPLICAS, 4), (ELASTIC, 2)])
+def test_the_pods_of_a_train_job_have_a_deadline_and_are_never_restarted(custom, nodes) -> None:
+    said = {**custom, "runPolicy": {"backoffLimit": 4}}
+    before = planned(said, settings=TRAIN_JOB)
+    after = job.build_trial(before, "program", 300)
+    assert after.job["spec"] == before.job["spec"]
+    assert after.job["spec"]["trainer"]["numNodes"] == nodes
+    options = json.loads(after.job["metadata"]["annotations"]["kfpytorch.flyte.org/train-job"])
+    assert {key: value for key, value in options.items() if key != "minNodes"} == {
+        "maxDisruptions": 0,
+        "ttlSeconds": 600,
+    }
+    known = task_annotation.read(after.job["metadata"]["annotations"], "project-development")
+    assert known is not None
+    assert known.deadlines.active_seconds == 360
+    (runtime,) = after.prerequisites
+    assert runtime["metadata"] == before.prerequisites[0]["metadata"]
+    jobset = runtime["spec"]["template"]["spec"]
+    assert jobset["failurePolicy"] == {"maxRestarts": 0}
+    ((node,),) = [jobset["replicatedJobs"]]
+    assert node["template"]["spec"].keys() == {"backoffLimit", "template"}
+    assert node["template"]["spec"]["backoffLimit"] == 0
+    spec = node["template"]["spec"]["template"]["spec"]
+    assert (spec["activeDeadlineSeconds"], spec["terminationGracePeriodSeconds"]) == (360, 2)
+    (trainer,) = spec["containers"]
+    assert trainer["name"] == "node"
+    assert trainer["command"][-4:] == ["python", "-c", "program", "300"]
+    env = {each["name"]: each.get("value") for each in trainer["env"]}
+    assert env.get("PET_MAX_RESTARTS", "0") == "0"

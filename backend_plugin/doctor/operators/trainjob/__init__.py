@@ -1,0 +1,16 @@
+"""Kubeflow Trainer, which runs TrainJobs with JobSet."""
+
+from typing import Final
+
+from backend_plugin.doctor.operators.base import OperatorSupport
+from backend_plugin.doctor.operators.trainjob import checks, jobs
+
+OPERATOR: Final = OperatorSupport(
+    checks=checks.CHECKS,
+    is_operator=checks.is_operator,
+    schemas=checks.SCHEMAS,
+    build_role_pods=jobs.build_role_pods,
+    build_invalid_job=jobs.build_invalid_job,
+    build_trial=jobs.build_trial,
+    read_group_policy=lambda _: {},
+)

@@ -1,0 +1,149 @@
+"""Checks of Kubeflow Trainer and JobSet: their APIs, their Deployments, and Trainer's webhook."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from backend_plugin.core.dialects.table import DIALECTS
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.values import Manifest
+from backend_plugin.doctor import deployments
+from backend_plugin.doctor.check import CheckList, Severity, Violation
+from backend_plugin.doctor.facts import Facts, Subject
+
+_DIALECT: Final = DIALECTS["TrainJob"]
+_INSTALL: Final = _DIALECT.installation
+_JOBSET: Final = "jobset.x-k8s.io"
+SCHEMAS: Final = (f"jobsets.{_JOBSET}",)
+"""The CustomResourceDefinitions besides that of TrainJob."""
+_FIELDS: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {
+    # Trainer 2.2 has replaced podTemplateOverrides, which Kueue wrote, with this field.
+    "TrainJob": [("runtimePatches",)],
+    "JobSet": [("failurePolicy", "rules"), ("failurePolicy", "restartStrategy")],
+}
+"""The newest fields of each kind that the connector, or a queue, writes."""
+_PROGRAMS: Final = {
+    "Kubeflow Trainer": ("kubeflow-trainer-controller-manager", "trainer-controller-manager"),
+    "JobSet": ("jobset-controller-manager", "jobset"),
+}
+"""The name of the Deployment, and a part of the name of its image."""
+_HOOK: Final = "failed calling webhook"
+
+CHECKS: Final = CheckList()
+
+
+def is_operator(deployment: Manifest) -> bool:
+    """True if a Deployment runs Kubeflow Trainer."""
+    return _runs_program(deployment, *_PROGRAMS["Kubeflow Trainer"])
+
+
+def _runs_program(deployment: Manifest, name: str, image: str) -> bool:
+    return deployments.get_name(deployment) == name or deployments.has_program(deployment, image)
+
+
+def _list_deployments(facts: Facts, program: str) -> Sequence[Manifest]:
+    return [
+        each for each in facts.get_objects(Subject.DEPLOYMENTS) if _runs_program(each, *_PROGRAMS[program])
+    ]
+
+
+@CHECKS.add(
+    "trainer-crd-missing",
+    "the cluster has TrainJobs, TrainingRuntimes and JobSets",
+    Subject.JOB_KINDS,
+    Subject.GROUPS,
+)
+def _check_trainer_crd_missing(facts: Facts) -> Iterator[Violation]:
+    kinds = {get_text(each, "kind") for each in facts.get_objects(Subject.JOB_KINDS)}
+    groups = {get_text(each, "name") for each in facts.get_objects(Subject.GROUPS)}
+    for resource in filter(None, (_DIALECT.resource, _DIALECT.prerequisite)):
+        if resource.kind not in kinds:
+            yield Violation(
+                sentence=f"the cluster has no {resource.kind}s of {resource.api_version}", remedy=_INSTALL
+            )
+    if _JOBSET not in groups:
+        yield Violation(
+            sentence=f"the cluster has no JobSets of {_JOBSET}, which Kubeflow Trainer creates",
+            remedy=_INSTALL,
+        )
+
+
+@CHECKS.add(
+    "trainer-crd-outdated", "the kinds TrainJob and JobSet have the required fields", Subject.JOB_SCHEMA
+)
+def _check_trainer_crd_outdated(facts: Facts) -> Iterator[Violation]:
+    for schema in facts.get_objects(Subject.JOB_SCHEMA):
+        kind = get_text(get_mapping(schema, "spec", "names"), "kind")
+        for version in get_mappings(get_mapping(schema, "spec"), "versions"):
+            if version.get("served") is False:
+                continue
+            lacking = [".".join(path) for path in _FIELDS.get(kind, ()) if not _has_field(version, path)]
+            if lacking:
+                yield Violation(
+                    sentence=f"the kind {kind} has no spec.{lacking[0]}: it is too old", remedy=_INSTALL
+                )
+
+
+def _has_field(version: Manifest, path: Sequence[str]) -> bool:
+    *parents, last = ("spec", *path)
+    inner = [part for each in parents for part in ("properties", each)]
+    return last in get_mapping(version, "schema", "openAPIV3Schema", *inner, "properties")
+
+
+@CHECKS.add(
+    "trainer-missing",
+    "Deployments run Kubeflow Trainer and JobSet, or a TrainJob shows that they run",
+    Subject.DEPLOYMENTS,
+    Subject.JOBS,
+)
+def _check_trainer_missing(facts: Facts) -> Iterator[Violation]:
+    jobs = [each for each in facts.get_objects(Subject.JOBS) if get_text(each, "kind") == _DIALECT.name]
+    if any(get_mappings(get_mapping(each, "status"), "jobsStatus") for each in jobs):
+        return
+    for program in _PROGRAMS:
+        if not _list_deployments(facts, program):
+            yield Violation(
+                sentence=f"no Deployment runs {program}, and no TrainJob has a status of its JobSet",
+                remedy=_INSTALL,
+            )
+
+
+@CHECKS.add("trainer-down", "Kubeflow Trainer and JobSet have a ready pod", Subject.DEPLOYMENTS)
+def _check_trainer_down(facts: Facts) -> Iterator[Violation]:
+    for program in _PROGRAMS:
+        found = _list_deployments(facts, program)
+        if found and not any(map(deployments.is_ready, found)):
+            name = deployments.format_kubectl_name(found[0])
+            yield Violation(
+                sentence=f"{program} has no ready pod: {name}",
+                remedy=f"kubectl describe {name}; kubectl logs {name}",
+            )
+
+
+@CHECKS.add("trainer-webhook-unreachable", "the webhooks for new TrainJobs answer", Subject.INVALID_TRIAL)
+def _check_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
+    for reply in (facts.job_reply, facts.invalid_reply, *facts.pod_replies.values()):
+        if _HOOK in reply.message:
+            yield Violation(
+                sentence=f"a webhook does not answer: {reply.message}",
+                remedy="kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations; "
+                "kubectl get endpoints -n kubeflow-system",
+            )
+            return
+
+
+@CHECKS.add(
+    "trainer-webhook-missing",
+    "Trainer's webhook rejects an invalid job",
+    Subject.INVALID_TRIAL,
+    level=Severity.WARNING,
+)
+def _check_webhook_missing(facts: Facts) -> Iterator[Violation]:
+    """Report a missing webhook, unless Trainer itself is missing."""
+    is_missing = not {Subject.DEPLOYMENTS, Subject.JOBS} & {*facts.unseen} and any(
+        _check_trainer_missing(facts)
+    )
+    if facts.invalid_reply.stored is not None and not is_missing:
+        yield Violation(
+            sentence="a TrainJob without its TrainingRuntime is not refused: Trainer's webhook is not active",
+            remedy=_INSTALL,
+        )

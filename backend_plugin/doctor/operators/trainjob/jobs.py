@@ -1,0 +1,112 @@
+"""The TrainJobs of the doctor, and the pods that Kubeflow Trainer and JobSet create for one.
+
+The pod template is in the TrainingRuntime of the job.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from msgspec import structs
+
+from backend_plugin.core.dialects.table import DIALECTS
+from backend_plugin.core.dialects.trainjob import options
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.values import Manifest
+from backend_plugin.doctor.facts import RolePods
+from backend_plugin.doctor.operators.base import JobManifests, TrialLimits
+
+_DIALECT: Final = DIALECTS["TrainJob"]
+_AGENT_RESTARTS: Final = "PET_MAX_RESTARTS"
+
+
+def build_role_pods(job: Manifest, prerequisites: Sequence[Manifest]) -> Sequence[RolePods]:
+    """Return the pods of the nodes, without the labels of their Job."""
+    read, said = _DIALECT.read(job), _read_options(job)
+    ((role, nodes),) = ((each.role, each.replicas) for each in read.groups)
+    (runtime,) = prerequisites
+    (replicated,) = _list_replicated_jobs(runtime)
+    template = get_mapping(replicated, "template", "spec", "template")
+    metadata, labels = get_mapping(template, "metadata"), _DIALECT.labels
+    own = {labels.job_name: read.name, labels.role: role, labels.index: "0", labels.attempt: "0"}
+    pod: Manifest = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{_DIALECT.build_pod_name(read.name, role, 0)}-00000",
+            "namespace": read.namespace,
+            "labels": {**get_text_map(metadata, "labels"), **own},
+            "annotations": {**get_text_map(metadata, "annotations"), labels.index: "0"},
+        },
+        "spec": {
+            **get_mapping(template, "spec"),
+            "hostname": _DIALECT.build_pod_name(read.name, role, 0),
+            "subdomain": read.name,
+        },
+    }
+    return [RolePods(name=role, count=nodes, needed=said.min_nodes or nodes, pod=pod)]
+
+
+def build_invalid_job(namespace: str) -> Manifest:
+    """Return a job that Trainer's webhook rejects, because its TrainingRuntime does not exist."""
+    return _DIALECT.build_probe({"name": "kfpytorch-doctor", "namespace": namespace})
+
+
+def build_trial(
+    planned: JobManifests, change_template: Callable[[Manifest], Manifest], limits: TrialLimits
+) -> JobManifests:
+    """Return a job whose pods have a deadline, which the kubelet enforces, and which is never restarted.
+
+    A TrainJob itself has no deadline that keeps its pods, and no time to live. The connector deletes it.
+    """
+    said = structs.replace(
+        _read_options(planned.job), max_restarts=0, max_disruptions=0, ttl_seconds=limits.kept_seconds
+    )
+    metadata = get_mapping(planned.job, "metadata")
+    annotations = {**get_mapping(metadata, "annotations"), options.ANNOTATION: options.encode(said)}
+    return JobManifests(
+        job={**planned.job, "metadata": {**metadata, "annotations": annotations}},
+        prerequisites=[_build_trial_runtime(each, change_template, limits) for each in planned.prerequisites],
+    )
+
+
+def _build_trial_runtime(
+    runtime: Manifest, change_template: Callable[[Manifest], Manifest], limits: TrialLimits
+) -> Manifest:
+    def change(replicated: Manifest) -> Manifest:
+        template = get_mapping(replicated, "template")
+        job = get_mapping(template, "spec")
+        pod = _with_limits(change_template(get_mapping(job, "template")), limits)
+        # Without a policy, a lost node fails the job.
+        kept = {key: value for key, value in job.items() if key != "podFailurePolicy"}
+        return {**replicated, "template": {**template, "spec": {**kept, "template": pod}}}
+
+    spec, template = get_mapping(runtime, "spec"), get_mapping(runtime, "spec", "template")
+    jobs: Manifest = {
+        **get_mapping(template, "spec"),
+        "failurePolicy": {"maxRestarts": 0},
+        "replicatedJobs": [*map(change, _list_replicated_jobs(runtime))],
+    }
+    return {**runtime, "spec": {**spec, "template": {**template, "spec": jobs}}}
+
+
+def _with_limits(pod: Manifest, limits: TrialLimits) -> Manifest:
+    spec = get_mapping(pod, "spec")
+    containers = [
+        {**each, "env": [_without_agent_restarts(one) for one in get_mappings(each, "env")]}
+        for each in get_mappings(spec, "containers")
+    ]
+    changed: Manifest = {"containers": containers, "activeDeadlineSeconds": limits.active_seconds}
+    return {**pod, "spec": {**spec, **changed}}
+
+
+def _without_agent_restarts(variable: Manifest) -> Manifest:
+    return {**variable, "value": "0"} if variable.get("name") == _AGENT_RESTARTS else variable
+
+
+def _list_replicated_jobs(runtime: Manifest) -> Sequence[Manifest]:
+    return get_mappings(get_mapping(runtime, "spec", "template", "spec"), "replicatedJobs")
+
+
+def _read_options(job: Manifest) -> options.JobOptions:
+    annotations = get_mapping(job, "metadata", "annotations")
+    return options.decode(get_text(annotations, options.ANNOTATION))

@@ -1,0 +1,94 @@
+"""The doctor on clusters with the training-operator, with Kubeflow Trainer, and with both."""
+
+import asyncio
+
+import pytest
+from builders import a_run
+from kube_server import kubeconfig, served
+
+from backend_plugin.core.settings import read
+from backend_plugin.doctor import fact_collector, run_checks, sample_task, summary
+from backend_plugin.kube.options import KubernetesOptions
+
+OPERATOR = {"kubeflow.org": {"pytorchjobs": "v1"}}
+TRAINER = {
+    "trainer.kubeflow.org": {"trainjobs": "v1alpha1", "trainingruntimes": "v1alpha1"},
+    "jobset.x-k8s.io": {"jobsets": "v1alpha2"},
+}
+BOTH = {**OPERATOR, **TRAINER}
+CHECKS = {"PyTorchJob": "operator-missing", "TrainJob": "trainer-missing"}
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        del server.groups["kubeflow.org"]
+        server.groups.setdefault("apps", {})["deployments"] = "v1"
+        yield server
+
+
+def collect(server, folder, **settings):
+    options = KubernetesOptions(kubeconfig=kubeconfig(server, folder / "config"), patience=1.0)
+    wish = fact_collector.DoctorRequest(
+        template=sample_task.build_template(),
+        run=a_run(namespace="ns"),
+        named=False,
+        settings=read({"kfpytorch": settings}),
+    )
+    return asyncio.run(fact_collector.collect_facts(options, wish))
+
+
+def deployment(name, ready):
+    return {
+        "metadata": {"name": name, "namespace": "kubeflow"},
+        "spec": {},
+        "status": {"availableReplicas": ready},
+    }
+
+
+@pytest.mark.parametrize(
+    ("cluster", "kind", "reason"),
+    [
+        ((OPERATOR, {}), "PyTorchJob", "the cluster supports no other kind"),
+        ((TRAINER, {}), "TrainJob", "the cluster has no pytorchjobs.kubeflow.org"),
+        ((BOTH, {}), "PyTorchJob", "the cluster supports PyTorchJobs and TrainJobs"),
+        ((BOTH, {"dialect": "trainjob"}), "TrainJob", "set by kfpytorch.dialect"),
+        ((OPERATOR, {"dialect": "trainjob"}), "TrainJob", "set by kfpytorch.dialect"),
+        (
+            (TRAINER, {"gang": {"scheduler": "kueue", "queue": "q"}}),
+            "TrainJob",
+            "the cluster has no pytorchjobs",
+        ),
+    ],
+)
+def test_the_checks_are_those_of_the_kind_that_the_connector_selects(server, tmp_path, cluster, kind, reason):
+    groups, settings = cluster
+    server.groups.update(groups)
+    facts = collect(server, tmp_path, **settings)
+    assert facts.task.dialect.name == kind
+    assert facts.task.job["kind"] == kind
+    assert summary.build_lines(facts)["dialect"].startswith(f"The job is a {kind}: {reason}")
+    found = {each.id for each in run_checks.list_findings(facts)} & {*CHECKS.values()}
+    assert found == {CHECKS[kind]}
+    assert [each.name for each in facts.task.roles] == (
+        ["node"] if kind == "TrainJob" else ["master", "worker"]
+    )
+
+
+def test_a_train_job_and_its_runtime_are_created_in_dry_runs_and_not_stored(server, tmp_path):
+    server.groups.update(TRAINER)
+    facts = collect(server, tmp_path)
+    (name,) = {each["metadata"]["name"] for each in facts.task.prerequisites}
+    made = [(each["kind"], each["metadata"]["name"]) for each in server.bodies if each["kind"] != "Pod"]
+    assert made == [("TrainJob", name), ("TrainingRuntime", name), ("TrainJob", "kfpytorch-doctor")]
+    assert facts.job_reply.stored["kind"] == "TrainJob"
+    assert server.do(lambda objects: [key for key in objects.now if "trainer" in key[0]]) == []
+
+
+def test_an_operator_without_an_available_pod_is_not_used(server, tmp_path):
+    server.groups.update(BOTH)
+    for name, ready in (("training-operator", 0), ("kubeflow-trainer-controller-manager", 1)):
+        key = ("apps", "deployments", "kubeflow", name)
+        server.do(lambda objects, key=key, ready=ready: objects.apply(key, deployment(key[-1], ready)))
+    facts = collect(server, tmp_path)
+    assert facts.task.dialect_reasons == ("The job is a TrainJob: no pod of training-operator is available.",)
