@@ -5,13 +5,14 @@ from typing import Final
 
 from backend_plugin.core.scheduling.adapter import SchedulerResource
 from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
-from backend_plugin.kube.api_resources import JOBS, list_group_kinds
+from backend_plugin.kube.api_resources import JOBS, PREREQUISITES, list_group_kinds
 
 _FILE: Final = """\
 # RBAC rules of the connector. The roles of the chart and the test cluster use this file, and a table in the
 # documentation lists it. Tests fail if a verb is missing or never used. `make generate` writes this file.
 server:
 {jobs}
+{prerequisites}
   - apiGroups: [""]
     resources: [pods]
     verbs: [get, list, watch, patch, delete]
@@ -29,6 +30,8 @@ server:
     verbs: [get]
   # For the pending reason of a job, also if another component creates the pod groups.
 {pod_groups}
+  # Deactivated before a TrainJob is suspended to end it, because the queue would resume it.
+{deactivated}
 # Added if gang scheduling is enabled: detection of the capabilities of the cluster.
 gangs:
   - apiGroups: [""]
@@ -41,11 +44,14 @@ dryRuns:
   - apiGroups: [""]
     resources: [pods]
     verbs: [create]
-# The same detection as in gangs, for objects outside the namespaces of tasks. Always in a ClusterRole.
-gangsEverywhere:
+# The Deployments of the operators of jobs. Added if gang scheduling is enabled. Also added to the ClusterRole
+# for all namespaces if the setting kfpytorch.dialect is auto. Always in a ClusterRole.
+operators:
   - apiGroups: [apps]
     resources: [deployments]
     verbs: [list]
+# The same detection as in gangs, for objects outside the namespaces of tasks. Always in a ClusterRole.
+gangsEverywhere:
 {cluster_queues}
 # Added if the connector creates the pod groups: gang.podGroupsBy backend, or gang.scheduler auto.
 groups:
@@ -94,6 +100,7 @@ doctor:
     resources: [priorityclasses]
     verbs: [list]
 {doctor_jobs}
+{doctor_prerequisites}
 {doctor_queues}
   # Check the permissions of the connector's ServiceAccount.
   - apiGroups: [authorization.k8s.io]
@@ -110,8 +117,18 @@ def build_file() -> str:
         each for one in schedulers for each in (one.queues, one.parent_queues, one.priorities) if each
     ]
     jobs = [(each.group, each.plural) for each in JOBS.values()]
+    prerequisites = [(each.group, each.plural) for each in PREREQUISITES]
     return _FILE.format(
         jobs=_format_rules(jobs, ("create", "get", "list", "watch", "patch", "delete")),
+        prerequisites=_format_rules(prerequisites, ("create", "list", "patch", "delete")),
+        deactivated=_format_rules(
+            (
+                (each.groups.group, each.groups.plural)
+                for each in schedulers
+                if each.groups is not None and each.words.deactivation is not None
+            ),
+            ("patch",),
+        ),
         pod_groups=_format_rules(
             # Sorted, so that the order of the adapters does not change the chart.
             sorted(
@@ -126,6 +143,7 @@ def build_file() -> str:
             for name, each in _list_created_groups()
         ),
         doctor_jobs=_format_rules(jobs, ("list", "create")),
+        doctor_prerequisites=_format_rules(prerequisites, ("create",)),
         doctor_queues=_format_list_rules(sorted(observed, key=lambda each: not each.is_namespaced)),
     )
 

@@ -24,6 +24,9 @@ PAGE = (Path(__file__).parent.parent / "docs/reference/settings.md").read_text()
 TYPES = {
     value_parsers.boolean: "true or false",
     platform_parsers.causes_by_exit_code: "causes by exit code",
+    platform_parsers.dialect: "`auto`, `pytorchjob` or `trainjob`",
+    platform_parsers.dialects: "kinds of jobs by name",
+    platform_parsers.times: "number",
     platform_parsers.durations_by_cause: "durations by cause",
     value_parsers.duration: "duration",
     platform_parsers.log_templates: "log templates",

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import yaml
 
+from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.settings import loader, platform_parsers, value_parsers
 
 ROOT: Final = Path(__file__).parents[2]
@@ -28,6 +29,7 @@ _QUANTITY: Final = {
 }
 # YAML 1.1 reads the word off as false.
 _MODE: Final = {"enum": ["off", "warn", "enforce", False]}
+_DIALECT: Final = {"enum": ["auto", *(name.lower() for name in DIALECTS)]}
 _SCHEMAS: Final[Mapping[Any, Any]] = {
     value_parsers.boolean: {"type": "boolean"},
     value_parsers.duration: {"type": "string", "pattern": "^(0|([0-9]+(\\.[0-9]+)?(ms|us|s|m|h))+)$"},
@@ -36,6 +38,9 @@ _SCHEMAS: Final[Mapping[Any, Any]] = {
     value_parsers.quantities: {"type": "object", "additionalProperties": _QUANTITY},
     platform_parsers.pull_policy: {"enum": ["Always", "IfNotPresent", "Never"]},
     value_parsers.text: {"type": "string"},
+    platform_parsers.dialect: _DIALECT,
+    platform_parsers.dialects: {"type": "object", "additionalProperties": _DIALECT},
+    platform_parsers.times: {"type": "integer", "minimum": 0},
     platform_parsers.pod_security_mode: _MODE,
     platform_parsers.pod_security_modes: {"type": "object", "additionalProperties": _MODE},
     value_parsers.text_map: _TEXTS,

@@ -3,8 +3,13 @@
 import chart_files
 
 from backend_plugin.doctor import queries
+from backend_plugin.kube.api_resources import JOBS, PREREQUISITES
 
-JOB, POD = ("kubeflow.org", "pytorchjobs", "create"), ("", "pods", "create")
+DRY_RUNS = {
+    *((each.group, each.plural, "create") for each in JOBS.values()),
+    *((each.group, each.plural, "create") for each in PREREQUISITES),
+    ("", "pods", "create"),
+}
 REVIEW = ("authorization.k8s.io", "subjectaccessreviews", "create")
 """Check of the permissions of the server's account."""
 SECRETS = ("", "secrets", "list")
@@ -27,4 +32,4 @@ def test_it_may_look_at_what_it_looks_at() -> None:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    assert permitted == (asked - {SECRETS}) | {JOB, POD, REVIEW}
+    assert permitted == (asked - {SECRETS}) | DRY_RUNS | {REVIEW}

@@ -16,8 +16,8 @@ from backend_plugin.core.scheduling.gang_settings import AUTO, NONE
 from backend_plugin.core.scheduling.registry import ADAPTERS
 from backend_plugin.core.settings import loader
 from backend_plugin.doctor import access_review
-from backend_plugin.doctor.facts import Facts
-from backend_plugin.kube.api_resources import KINDS
+from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.kube.api_resources import KINDS, PREREQUISITES
 
 BEGUN, ENDED = "<!-- values -->\n", "<!-- end of values -->\n"
 SCHEMA_OF = json.loads(SCHEMA.read_text())
@@ -137,7 +137,8 @@ def test_the_rules_are_those_that_the_page_lists() -> None:
         apis -= {*ADAPTERS, "for"}
         listed |= uses(apis, re.findall(r"[\w/]+", resources), re.findall(r"\w+", verbs))
     said = chart_files.read("files/rules.yaml")
-    parts = [*said["server"], *said["gangs"], *said["dryRuns"], *said["gangsEverywhere"]]
+    parts = [*said["server"], *said["gangs"], *said["dryRuns"]]
+    parts += [*said["operators"], *said["gangsEverywhere"]]
     parts += said["groups"].values()
     ours = [uses({*rule["apiGroups"]}, rule["resources"], rule["verbs"]) for rule in parts]
     assert listed == set().union(*ours)
@@ -154,7 +155,8 @@ def test_what_is_followed_may_be_listed_and_watched() -> None:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    assert followed == {each for each in permitted if each[2] in ("list", "watch")}
+    listed = {(each.group, each.plural, "list") for each in PREREQUISITES}
+    assert followed | listed == {each for each in permitted if each[2] in ("list", "watch")}
 
 
 @pytest.mark.parametrize(("scheduler", "tries_pod"), [("none", False), ("kueue", False), ("auto", True)])
@@ -169,11 +171,17 @@ def test_the_doctor_requires_rules_of_the_chart_and_dry_runs_of_pods_only_with_a
         for plural in rule["resources"]
         for verb in rule["verbs"]
     }
-    facts = Facts(namespace="ns", settings=settings.read({"kfpytorch": {"gang": {"scheduler": scheduler}}}))
+    facts = Facts(
+        namespace="ns",
+        settings=settings.read({"kfpytorch": {"gang": {"scheduler": scheduler}}}),
+        seen={Subject.GROUPS: [{"name": each.resource.group} for each in KINDS]},
+    )
     required = {
         (rule.resource.group, rule.plural, verb)
         for rule in access_review.required(facts)
         for verb in rule.verbs
     }
     assert required <= permitted
+    uses_of_jobs = {each for each in permitted if each[0] in ("kubeflow.org", "trainer.kubeflow.org")}
+    assert uses_of_jobs | {("kueue.x-k8s.io", "workloads", "patch")} <= required
     assert (("", "pods", "create") in required) is (("", "pods", "create") in permitted) is tries_pod

@@ -54,6 +54,7 @@ REFUSED = {
     "platform: {default-cpu: 1}": "at '/platform': additional properties 'default-cpu' not allowed",
     "platform: {default-memory: 1GB}": "at '/platform/default-memory': '1GB' does not match pattern",
     "platform: {kfpytorch: {gang: {scheduler: kai}}}": "additional properties 'gang' not allowed",
+    "platform: {kfpytorch: {dialect: flux}}": "at '/platform/kfpytorch/dialect': value must be one of",
     "outputPrefixes: [flyte-data]": "at '/outputPrefixes/0': 'flyte-data' does not match pattern",
     "namespaces: [Flytesnacks_Development]": "at '/namespaces/0': 'Flytesnacks_Development' does not match",
     "fullnameOverride: My_Backend": "fullnameOverride: My_Backend is what objects would be called",

@@ -114,6 +114,16 @@ true
 {{- end -}}
 {{- end -}}
 
+{{/* "true" if the kind of a job depends on the operators of the cluster, as in PluginSettings.selects_dialect. */}}
+{{- define "kfpytorch.selectsDialect" -}}
+{{- $ours := (include "kfpytorch.settings" . | fromYaml).plugins.k8s.kfpytorch -}}
+{{- $kinds := list (default "auto" (get $ours "dialect")) -}}
+{{- range $part := list "dialect-by-namespace" "dialect-by-project" -}}
+{{- $kinds = concat $kinds (values (default dict (get $ours $part))) -}}
+{{- end -}}
+{{- if has "auto" $kinds -}}true{{- end -}}
+{{- end -}}
+
 {{/* RBAC rules of the connector in the namespaces of tasks, as YAML. */}}
 {{- define "kfpytorch.rules" -}}
 {{- $rules := .Files.Get "files/rules.yaml" | fromYaml -}}

@@ -24,6 +24,7 @@ RULES: Final[Sequence[Mapping[str, Any]]] = (
     *_SAID["server"],
     *_SAID["gangs"],
     *_SAID["dryRuns"],
+    *_SAID["operators"],
     *_SAID["gangsEverywhere"],
     _SAID["groups"]["coscheduling"],
 )
