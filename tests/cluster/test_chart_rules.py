@@ -35,8 +35,8 @@ def settings(gang: Mapping[str, str]) -> dict[str, Any]:
 
 # Only the detection of the gang scheduler creates pods, as a dry run.
 DRY_RUN = ("", "pods", "create")
-# Schedulers and operators that do not run here. APIs that are not served are requested anyway, or found missing by
-# discovery.
+# Schedulers and operators that do not run here. APIs that are not served are requested anyway, or found
+# missing by discovery.
 FOREIGN = {"scheduling.volcano.sh", "scheduling.run.ai", "kueue.x-k8s.io", "trainer.kubeflow.org"}
 
 NEVER = "9999-01-01T00:00:00Z"

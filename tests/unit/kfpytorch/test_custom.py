@@ -122,3 +122,8 @@ def test_a_config_spoilt_in_between_is_refused() -> None:
 )
 def test_what_the_wire_cannot_say_is_named(config: PyTorch | Elastic, expected: list[str]) -> None:
     assert [sentence.partition(":")[0] for sentence in iter_ineffective_settings(config)] == expected
+
+
+def test_the_retries_of_each_role_are_written_for_a_trainjob() -> None:
+    said = encode_pytorch(PyTorch(Master(num_retries=3), Worker(replicas=1)))
+    assert said["kfpytorch"] == {"version": 1, "master": {"numRetries": 3}}

@@ -18,8 +18,8 @@ def test_the_probe_of_a_dialect_is_a_job_with_one_replica(dialect: Dialect) -> N
     probe = dialect.build_probe({"name": "probe", "namespace": "ns"})
     job = dialect.read(probe)
     assert (job.name, job.namespace, [each.replicas for each in job.groups]) == ("probe", "ns", [1])
-    template = probe["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
-    assert [each["name"] for each in template["spec"]["containers"]] == [dialect.container]
+    assert (probe["apiVersion"], probe["kind"]) == (dialect.resource.api_version, dialect.name)
+    assert job.dialect == dialect.name
     assert not dialect.is_suspended(probe)
 
 
@@ -28,7 +28,16 @@ def test_a_run_policy_suspends_a_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod", "job"), [("a-b-worker-12", "a-b"), ("a-master-0", "a"), ("a-worker", ""), ("worker-0", "")]
+    ("pod", "job"),
+    [
+        ("a-b-worker-12", "a-b"),
+        ("a-master-0", "a"),
+        ("a-worker", ""),
+        ("worker-0", ""),
+        ("a-b-node-0-12-x1y2z", "a-b"),
+        ("a-node-0", "a"),
+        ("a-node-1-0-x1y2z", ""),
+    ],
 )
 def test_the_name_of_a_pod_contains_the_name_of_its_job(pod: str, job: str) -> None:
     assert parse_job_name(pod) == job

@@ -1,0 +1,96 @@
+"""Builders for a TrainJob and its pods as JSON, and for the plan of one."""
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from builders import a_run, a_template
+
+from backend_plugin.core import settings
+from backend_plugin.core.dialects.trainjob import options
+from backend_plugin.core.job import Plan
+from backend_plugin.core.object_readers import read_observed
+from backend_plugin.core.observed import Observed
+from backend_plugin.core.pipeline import plan
+from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+
+BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
+REPLICAS = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 2}}
+ELASTIC = {
+    "workerReplicas": {"replicas": 4},
+    "elasticConfig": {"minReplicas": 2, "maxReplicas": 4, "nprocPerNode": 8, "maxRestarts": 3},
+}
+
+
+def at(seconds: float) -> str:
+    return (BEGAN + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+
+
+def plan_train_job(custom: Any, found: Capabilities = NOTHING, **said: Any) -> Plan:
+    """Plan a task on a platform with TrainJobs; `said` are parts of the task and further settings."""
+    ours = {"dialect": "trainjob", **said.pop("ours", {})}
+    template = a_template(custom, **said)
+    return plan(template, a_run(), settings.read({"kfpytorch": ours}), (), found)
+
+
+def build_job(*conditions: Any, nodes: int = 2, suspend: bool = False, **said: Any) -> dict[str, Any]:
+    """Build a TrainJob; `said` are its options in the annotation."""
+    annotations = {options.ANNOTATION: options.encode(options.JobOptions(**said))} if said else {}
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {
+            "name": "j",
+            "namespace": "ns",
+            "uid": "u",
+            "creationTimestamp": at(0),
+            "annotations": annotations,
+        },
+        "spec": {"trainer": {"numNodes": nodes, "numProcPerNode": 8}, "suspend": suspend},
+        "status": {"conditions": [*conditions]},
+    }
+
+
+def build_condition(kind: str, since: float = 100, **said: Any) -> dict[str, Any]:
+    return {"type": kind, "status": "True", "lastTransitionTime": at(since), **said}
+
+
+def build_pod(
+    index: int, phase: str = "Pending", *, created: float = 1, attempt: int = 0, **said: Any
+) -> dict[str, Any]:
+    """Build the pod of a node; `said` are `suffix`, `node`, `deleted`, and the state of its container."""
+    labels = {
+        "jobset.sigs.k8s.io/jobset-name": "j",
+        "jobset.sigs.k8s.io/replicatedjob-name": "node",
+        "jobset.sigs.k8s.io/restart-attempt": str(attempt),
+        "batch.kubernetes.io/job-completion-index": str(index),
+    }
+    suffix, node = said.pop("suffix", "aaaaa"), said.pop("node", "" if phase == "Pending" else "n1")
+    deleted = {"deletionTimestamp": at(said.pop("deleted"))} if "deleted" in said else {}
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "name": f"j-node-0-{index}-{suffix}",
+            "labels": labels,
+            "creationTimestamp": at(created),
+            **deleted,
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "node"}]},
+        "status": {
+            "phase": phase,
+            "containerStatuses": [{"name": "node", "state": said}] if said else [],
+        },
+    }
+
+
+def build_running(index: int, since: float = 5, **said: Any) -> dict[str, Any]:
+    return build_pod(index, "Running", running={"startedAt": at(since)}, **said)
+
+
+def build_ended(index: int, code: int = 0, finished: float = 90, **said: Any) -> dict[str, Any]:
+    state = {"exitCode": code, "startedAt": at(5), "finishedAt": at(finished)}
+    return build_pod(index, "Failed" if code else "Succeeded", terminated=state, **said)
+
+
+def observe(job: Any, *pods: Any, **more: Any) -> Observed:
+    """Return the observed state with the derived conditions."""
+    return read_observed({"job": job, "pods": [*pods], **more})
