@@ -1,0 +1,184 @@
+"""Tests of the end, the cancellation and the deletion of a TrainJob by this server."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec import structs
+from train_job_objects import (
+    BEGAN,
+    build_condition,
+    build_ended,
+    build_job,
+    build_pod,
+    build_running,
+    observe,
+)
+
+from backend_plugin.core.cleanup import CleanupActions, is_expired, plan_cancellation, plan_cleanup
+from backend_plugin.core.job import Deadlines
+from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.observed import Observed
+from backend_plugin.core.pipeline import judge
+from backend_plugin.core.scheduling.registry import get_deactivation
+from backend_plugin.core.verdict import Phase, Verdict
+
+RULES = JudgingContext(deadlines=Deadlines(active_seconds=100, no_status_seconds=50))
+COMPLETE = build_condition("Complete", reason="AllJobsCompleted")
+WORKLOAD = {
+    "apiVersion": "kueue.x-k8s.io/v1beta1",
+    "kind": "Workload",
+    "metadata": {"name": "trainjob-j-12345", "namespace": "ns"},
+    "spec": {"active": True, "queueName": "team"},
+}
+
+
+def judged(observed: Observed, seconds: float = 200) -> tuple[Verdict, CleanupActions]:
+    now = BEGAN + timedelta(seconds=seconds)
+    verdict = judge(observed, RULES, now)
+    return verdict, plan_cleanup(observed, verdict, now)
+
+
+def with_patch(job: Any, patch: Any) -> Any:
+    """Return the job after a merge patch."""
+    metadata = {**job["metadata"]}
+    metadata["annotations"] = {**metadata["annotations"], **patch["metadata"]["annotations"]}
+    return {**job, "metadata": metadata, "spec": {**job["spec"], **patch.get("spec", {})}}
+
+
+def test_a_job_past_its_deadline_is_suspended_and_its_workload_deactivated() -> None:
+    job = build_job(max_restarts=1)
+    observed = observe(job, build_running(0), build_running(1), pod_groups=[WORKLOAD])
+    verdict, todo = judged(observed)
+    assert (verdict.phase, verdict.reason) == (Phase.FAILED, "DeadlineExceeded")
+    assert todo.patch is not None
+    assert todo.patch["spec"] == {"suspend": True}
+    (group,) = todo.groups
+    assert (group.object_name or group.name, get_deactivation(group)) == (
+        "trainjob-j-12345",
+        {"spec": {"active": False}},
+    )
+    assert (todo.pods, todo.stops, todo.ends, todo.delete) == ((), (), False, False)
+    ended = with_patch(job, todo.patch)
+    inactive = {**WORKLOAD, "spec": {"active": False}}
+    later, nothing = judged(observe(ended, pod_groups=[inactive]), seconds=210)
+    assert not nothing
+    assert (later.phase, later.reason, later.message) == (verdict.phase, verdict.reason, verdict.message)
+
+
+def test_a_job_that_its_queue_has_resumed_is_ended_again() -> None:
+    job = build_job(max_restarts=1)
+    first = judged(observe(job, build_running(0), build_running(1)))[1]
+    resumed = with_patch(
+        with_patch(job, first.patch), {"metadata": {"annotations": {}}, "spec": {"suspend": False}}
+    )
+    observed = observe(resumed, build_running(0), build_running(1), pod_groups=[WORKLOAD])
+    verdict, todo = judged(observed, seconds=210)
+    assert verdict.reason == "DeadlineExceeded"
+    assert (todo.patch, todo.ends) == (None, True)
+    assert [each.name for each in todo.groups] == [observed.pod_groups[0].name]
+
+
+@pytest.mark.parametrize("changed", [{"foreign": True}, {"active": False}, {"api": "other"}])
+def test_only_an_active_workload_of_the_job_is_deactivated(changed: Any) -> None:
+    observed = observe(build_job(), build_running(0), build_running(1), pod_groups=[WORKLOAD])
+    groups = tuple(structs.replace(each, **changed) for each in observed.pod_groups)
+    assert judged(structs.replace(observed, pod_groups=groups))[1].groups == ()
+
+
+# ---- cancellation
+
+
+def cancel(observed: Observed, seconds: float = 50) -> CleanupActions:
+    return plan_cancellation(observed, "wrong data", BEGAN + timedelta(seconds=seconds))
+
+
+def test_a_cancelled_job_ends_by_its_pods_which_keep_their_logs() -> None:
+    job = build_job(max_disruptions=10)
+    todo = cancel(observe(job, build_running(0), build_running(1)))
+    assert todo.patch is not None
+    assert todo.patch.keys() == {"metadata"}
+    kept = with_patch(job, todo.patch)
+    observed = observe(kept, build_running(0), build_running(1))
+    verdict, later = judged(observed, seconds=51)
+    assert (verdict.reason, verdict.phase) == ("Cancelled", Phase.FAILED)
+    assert [each.name for each in later.stops] == ["j-node-0-0-aaaaa", "j-node-0-1-aaaaa"]
+    assert (later.patch, later.pods, later.ends) == (None, (), False)
+
+
+def test_a_cancelled_job_that_its_pods_have_not_ended_in_time_is_suspended() -> None:
+    job = build_job(max_disruptions=10)
+    kept = with_patch(job, cancel(observe(job, build_running(0), build_running(1))).patch)
+    todo = judged(observe(kept, build_running(0), build_running(1)), seconds=50 + 121)[1]
+    assert (todo.stops, todo.ends) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("options", "pods"),
+    [
+        ({"max_restarts": 1}, [build_running(0), build_running(1)]),
+        ({"max_disruptions": 10}, [build_pod(0), build_pod(1)]),
+        ({"max_disruptions": 10}, []),
+    ],
+    ids=["restarted", "pending", "none"],
+)
+def test_a_cancelled_job_that_would_not_end_by_its_pods_is_suspended(options: Any, pods: Any) -> None:
+    todo = cancel(observe(build_job(**options), *pods))
+    assert todo.patch is not None
+    assert todo.patch["spec"] == {"suspend": True}
+
+
+def test_a_finished_job_is_not_cancelled() -> None:
+    assert not cancel(observe(build_job(COMPLETE), build_ended(0), build_ended(1)))
+
+
+# ---- derived ends
+
+
+def test_a_job_with_too_many_disruptions_is_suspended_although_trainer_would_continue_it() -> None:
+    job = build_job(max_disruptions=1)
+    pods = build_running(0, attempt=2, created=40), build_running(1, attempt=2, created=40)
+    verdict, todo = judged(observe(job, *pods, pod_groups=[WORKLOAD]), seconds=60)
+    assert verdict.phase.is_failure
+    assert todo.patch is not None
+    assert todo.patch.keys() == {"metadata"}
+    assert (todo.ends, todo.pods, len(todo.groups)) == (True, (), 1)
+    kept = with_patch(job, {**todo.patch, "spec": {"suspend": True}})
+    assert not judged(observe(kept, *pods), seconds=61)[1].ends
+
+
+def test_an_elastic_job_without_its_surplus_node_succeeds_and_is_suspended() -> None:
+    job = build_job(nodes=3, min_nodes=2)
+    observed = observe(job, build_ended(0), build_ended(1), build_pod(2), outputs=True)
+    verdict, todo = judged(observed, seconds=95)
+    assert verdict.phase is Phase.SUCCEEDED
+    assert (todo.patch, todo.ends, todo.pods) == (None, True, ())
+    assert not judged(observe({**job, "spec": {**job["spec"], "suspend": True}}, outputs=True), seconds=99)[
+        1
+    ].ends
+
+
+# ---- time to live
+
+
+@pytest.mark.parametrize(
+    ("ttl", "seconds", "expired"),
+    [(None, 10_000, False), (60, 159, False), (60, 161, True), (0, 129, False), (0, 131, True)],
+)
+def test_a_job_is_deleted_after_its_time_to_live(ttl: int | None, seconds: float, expired: bool) -> None:
+    job = build_job(COMPLETE, max_restarts=1, **({} if ttl is None else {"ttl_seconds": ttl}))
+    observed = observe(job, build_ended(0), build_ended(1), outputs=True)
+    assert observed.job is not None
+    assert is_expired(observed.job, BEGAN + timedelta(seconds=seconds)) is expired
+    assert judged(observed, seconds)[1].delete is expired
+
+
+def test_the_time_to_live_of_a_job_that_this_server_has_ended_begins_with_its_verdict() -> None:
+    job = build_job(max_restarts=1, ttl_seconds=60)
+    todo = judged(observe(job, build_running(0), build_running(1)), seconds=200)[1]
+    kept = observe(with_patch(job, todo.patch)).job
+    assert kept is not None
+    assert [is_expired(kept, BEGAN + timedelta(seconds=each)) for each in (259, 261)] == [False, True]
+    running = observe(job, build_running(0), build_running(1)).job
+    assert running is not None
+    assert not is_expired(running, BEGAN + timedelta(seconds=10_000))

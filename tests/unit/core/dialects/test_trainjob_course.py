@@ -1,0 +1,186 @@
+"""Tests of the conditions that are derived from the pods of a TrainJob, and of the pods that count."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from train_job_objects import (
+    BEGAN,
+    build_condition,
+    build_ended,
+    build_job,
+    build_pod,
+    build_running,
+    observe,
+)
+
+from backend_plugin.core import job_conditions
+from backend_plugin.core.dialects.table import DIALECTS
+from backend_plugin.core.observed import Observed
+
+COMPLETE = build_condition("Complete", reason="AllJobsCompleted")
+SCALES = {"nodes": 3, "min_nodes": 2}
+
+
+def derive(job: Any, *pods: Any, **more: Any) -> list[tuple[str, str, float | None]]:
+    """Return the type, reason and time of each condition."""
+    found = observe(job, *pods, **more).job
+    assert found is not None
+    return [
+        (each.type, each.reason, None if each.since is None else (each.since - BEGAN).total_seconds())
+        for each in found.conditions
+    ]
+
+
+def list_pods(observed: Observed) -> list[str]:
+    return [each.name for each in observed.pods]
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ([], []),
+        ([build_pod(0), build_pod(1)], []),
+        ([build_running(0, 7), build_pod(1)], [(job_conditions.RUNNING, "", 7)]),
+        ([build_running(0, 7), build_running(1, 5)], [(job_conditions.RUNNING, "", 5)]),
+        ([build_ended(0), build_ended(1)], [(job_conditions.RUNNING, "", 5)]),
+        ([build_pod(0, "Running"), build_pod(1)], [(job_conditions.RUNNING, "", None)]),
+        ([build_pod(0, attempt=1, created=40)], [(job_conditions.RESTARTING, "", 40)]),
+    ],
+)
+def test_the_start_and_a_restart_are_derived_from_the_pods(pods: Any, expected: Any) -> None:
+    assert derive(build_job(), *pods) == expected
+
+
+@pytest.mark.parametrize(
+    ("reason", "restarts"), [("BackoffLimitExceeded", True), ("SuccessfulCreate", False)]
+)
+def test_an_event_shows_a_restart_while_no_pod_exists(reason: str, restarts: bool) -> None:
+    event = {"reason": reason, "involvedObject": {"kind": "Job", "name": "j-node-0"}}
+    found = derive(build_job(), events=[event])
+    assert found == ([(job_conditions.RESTARTING, "", None)] if restarts else [])
+    assert derive(build_job(), build_pod(0), events=[event]) == []
+
+
+def test_a_condition_of_trainer_has_the_name_of_the_general_one() -> None:
+    said = [
+        build_condition("Suspended", 1),
+        build_condition("Failed", 3, reason="FailedJobs"),
+        build_condition("Other", 4),
+    ]
+    assert derive(build_job(*said)) == [
+        (job_conditions.SUSPENDED, "", 1),
+        (job_conditions.FAILED, "FailedJobs", 3),
+        ("Other", "", 4),
+    ]
+    assert derive(build_job(COMPLETE)) == [(job_conditions.SUCCEEDED, "AllJobsCompleted", 100)]
+
+
+# ---- pods
+
+
+def test_only_the_newest_pod_of_each_node_of_the_last_attempt_counts() -> None:
+    pods = [
+        build_ended(0, 1, suffix="first"),
+        build_running(0, attempt=1, suffix="older", created=10),
+        build_running(0, attempt=1, suffix="newer", created=20),
+        build_pod(1, attempt=1, created=10),
+        {"metadata": {"name": "other", "labels": {}}},
+    ]
+    assert list_pods(observe(build_job(), *pods)) == ["j-node-0-0-newer", "j-node-0-1-aaaaa", "other"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (build_running(0, created=30, deleted=40), build_pod(0, created=20)),
+        (build_ended(0, 1, created=30), build_pod(0, created=20)),
+        (build_pod(0, created=20), build_pod(0, created=30)),
+    ],
+    ids=["deleted", "over", "older"],
+)
+def test_a_pod_that_is_deleted_or_over_or_older_is_superseded(one: Any, other: Any) -> None:
+    one["metadata"]["name"], other["metadata"]["name"] = "j-node-0-0-ooooo", "j-node-0-0-nnnnn"
+    for pods in ([one, other], [other, one]):
+        assert list_pods(observe(build_job(nodes=1), *pods)) == ["j-node-0-0-nnnnn"]
+
+
+@pytest.mark.parametrize(
+    ("pods", "started"),
+    [
+        ([build_pod(0, created=3)], None),
+        ([build_pod(0, created=3), build_pod(1, created=8)], 8),
+        ([build_pod(0, created=30, attempt=1)], 0),
+    ],
+)
+def test_a_job_has_started_when_all_nodes_were_created_first(pods: Any, started: float | None) -> None:
+    job = observe(build_job(), *pods).job
+    assert job is not None
+    assert job.started == (None if started is None else BEGAN + timedelta(seconds=started))
+
+
+# ---- derived ends
+
+
+@pytest.mark.parametrize(
+    ("pods", "ended"),
+    [
+        ([build_ended(0, finished=80), build_ended(1, finished=90), build_pod(2)], 90),
+        ([build_ended(0, finished=80), build_ended(1, finished=90)], 90),
+        # It has taken the resources of the first one, and finds nothing to join.
+        ([build_ended(0, finished=80), build_ended(1, finished=90), build_running(2, 85)], 90),
+        ([build_ended(0, finished=80), build_ended(1, finished=90), build_running(2, 60)], None),
+        ([build_ended(0, finished=80), build_running(1), build_pod(2)], None),
+        ([build_ended(0, finished=80), build_pod(1), build_pod(2)], None),
+        ([build_pod(0, "Succeeded"), build_pod(1, "Succeeded")], None),
+    ],
+)
+def test_an_elastic_job_succeeds_without_the_nodes_that_were_never_placed(pods: Any, ended: Any) -> None:
+    found = derive(build_job(**SCALES), *pods)[1:]
+    assert found == ([] if ended is None else [(job_conditions.SUCCEEDED, "NodesSucceeded", ended)])
+    job = observe(build_job(**SCALES), *pods).job
+    assert job is not None
+    assert job.unfinished is (ended is not None)
+
+
+def test_a_job_of_fixed_size_needs_all_nodes() -> None:
+    for options in ({"nodes": 2}, {"nodes": 2, "min_nodes": 2}):
+        assert derive(build_job(**options), build_ended(0), build_ended(1)) == [
+            (job_conditions.RUNNING, "", 5)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("attempt", "options", "fails"),
+    [
+        (3, {"max_restarts": 1, "max_disruptions": 2}, False),
+        (4, {"max_restarts": 1, "max_disruptions": 2}, True),
+        (1, {"max_disruptions": 0}, True),
+        (9, {"max_restarts": 1}, False),
+    ],
+)
+def test_a_job_with_more_restarts_than_the_platform_permits_fails(
+    attempt: int, options: Any, fails: bool
+) -> None:
+    pods = build_pod(0, attempt=attempt, created=50), build_pod(1, attempt=attempt, created=60)
+    found = derive(build_job(**options), *pods)[1:]
+    assert found == ([(job_conditions.FAILED, "DisruptionLimitExceeded", 60)] if fails else [])
+    observed = observe(build_job(**options), *pods)
+    assert observed.job is not None
+    assert observed.job.unfinished is fails
+    end = build_condition("Failed", reason="FailedJobs")
+    ended = derive(build_job(end, **options), *pods)
+    assert [each[1] for each in ended if each[0] == job_conditions.FAILED] == ["FailedJobs"]
+
+
+@pytest.mark.parametrize(("restarts", "spec"), [(0, {}), (2, None)])
+def test_the_end_of_its_pods_ends_a_job_that_is_not_restarted(restarts: int, spec: Any) -> None:
+    job = observe(build_job(max_restarts=restarts, ttl_seconds=5)).job
+    assert job is not None
+    assert DIALECTS["TrainJob"].build_stop_spec(job) == spec
+
+
+def test_without_a_job_the_observed_state_is_unchanged() -> None:
+    observed = observe(None, build_running(0))
+    assert observed.job is None
+    assert list_pods(observed) == ["j-node-0-0-aaaaa"]

@@ -1,0 +1,200 @@
+"""Tests of the TrainJob of a task, its TrainingRuntime, and the environment of its nodes."""
+
+import json
+from typing import Any
+
+import pytest
+from train_job_objects import ELASTIC, REPLICAS, plan_train_job
+
+from backend_plugin.core import names
+from backend_plugin.core.dialects.trainjob import options
+from backend_plugin.core.errors import InvalidTask
+
+INDEX = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+ALWAYS = {"restartPolicy": "RESTART_POLICY_ALWAYS"}
+
+
+def get_jobset(custom: Any, **said: Any) -> Any:
+    (runtime,) = plan_train_job(custom, **said).prerequisites
+    return runtime["spec"]["template"]["spec"]
+
+
+def get_pod(custom: Any, **said: Any) -> Any:
+    (replicated,) = get_jobset(custom, **said)["replicatedJobs"]
+    return replicated["template"]["spec"]["template"]
+
+
+def get_environment(custom: Any, **said: Any) -> dict[str, Any]:
+    (container,) = get_pod(custom, **said)["spec"]["containers"]
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
+
+
+def get_options(job: Any) -> Any:
+    return json.loads(job["metadata"]["annotations"][options.ANNOTATION])
+
+
+def test_a_job_has_a_runtime_of_its_own() -> None:
+    planned = plan_train_job(REPLICAS)
+    (runtime,) = planned.prerequisites
+    assert planned.manifests == (runtime, planned.job)
+    name = planned.job["metadata"]["name"]
+    assert (runtime["kind"], runtime["metadata"]["name"]) == ("TrainingRuntime", name)
+    resources = {"cpu": "1", "memory": "1Gi"}
+    assert planned.job["spec"] == {
+        "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": name},
+        "trainer": {
+            "numNodes": 3,
+            "numProcPerNode": 1,
+            "resourcesPerNode": {"requests": resources, "limits": resources},
+        },
+    }
+    assert runtime["spec"]["mlPolicy"] == {"numNodes": 3}
+    assert runtime["metadata"]["labels"] == {
+        **planned.job["metadata"]["labels"],
+        "trainer.kubeflow.org/framework": "torch",
+    }
+
+
+def test_all_nodes_are_one_job_of_a_set_without_a_deadline_or_a_time_to_live() -> None:
+    policy = {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 30}
+    jobset = get_jobset({**REPLICAS, "runPolicy": policy})
+    (node,) = jobset.pop("replicatedJobs")
+    assert jobset.keys() == {"failurePolicy", "network"}
+    assert jobset["network"] == {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
+    assert node["name"] == "node"
+    assert node["template"]["metadata"]["labels"] == {
+        "trainer.kubeflow.org/trainjob-ancestor-step": "trainer"
+    }
+    spec = node["template"]["spec"]
+    assert spec.keys() == {"backoffLimit", "podFailurePolicy", "template"}
+    assert (spec["backoffLimit"], spec["template"]["spec"]["restartPolicy"]) == (0, "Never")
+    assert [each["name"] for each in spec["template"]["spec"]["containers"]] == ["node"]
+    planned = plan_train_job({**REPLICAS, "runPolicy": policy})
+    assert get_options(planned.job) == {"maxDisruptions": 10, "ttlSeconds": 30}
+
+
+@pytest.mark.parametrize(
+    ("custom", "restarts"),
+    [
+        (REPLICAS, 0),
+        ({**REPLICAS, "runPolicy": {"backoffLimit": 4}}, 4),
+        ({**REPLICAS, "workerReplicas": {"replicas": 2, **ALWAYS}}, 6),
+        ({**REPLICAS, "workerReplicas": {"replicas": 2, **ALWAYS}, "runPolicy": {"backoffLimit": 4}}, 4),
+        (
+            {
+                **REPLICAS,
+                "runPolicy": {"backoffLimit": 4},
+                "kfpytorch": {"master": {"numRetries": 1}, "worker": {"numRetries": 2}},
+            },
+            2,
+        ),
+    ],
+)
+def test_failures_restart_all_nodes_as_often_as_the_author_permits(custom: Any, restarts: int) -> None:
+    policy = get_jobset(custom)["failurePolicy"]
+    assert policy["maxRestarts"] == restarts
+    assert policy["restartStrategy"] == "BlockingRecreate"
+    assert [(each["action"], each["onJobFailureReasons"]) for each in policy["rules"]] == [
+        ("RestartJobSetAndIgnoreMaxRestarts", ["PodFailurePolicy"])
+    ]
+    assert get_options(plan_train_job(custom).job).get("maxRestarts", 0) == restarts
+
+
+@pytest.mark.parametrize(
+    ("custom", "action"),
+    [
+        (REPLICAS, "FailJob"),
+        ({**ELASTIC, "elasticConfig": {**ELASTIC["elasticConfig"], "minReplicas": 4}}, "FailJob"),
+        (ELASTIC, "Ignore"),
+    ],
+)
+def test_a_lost_node_restarts_all_unless_the_others_can_train_without_it(custom: Any, action: str) -> None:
+    (node,) = get_jobset(custom)["replicatedJobs"]
+    assert node["template"]["spec"]["podFailurePolicy"]["rules"] == [
+        {"action": action, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    ]
+
+
+def test_ranks_have_the_environment_of_a_pytorchjob() -> None:
+    name = plan_train_job(REPLICAS).job["metadata"]["name"]
+    found = get_environment(REPLICAS)
+    master = f"{name}-node-0-0.{name}"
+    expected = {
+        "MASTER_ADDR": master,
+        "PET_MASTER_ADDR": master,
+        "MASTER_PORT": "29500",
+        "PET_MASTER_PORT": "29500",
+        "WORLD_SIZE": "3",
+        "RANK": INDEX,
+        "PET_NODE_RANK": INDEX,
+        "PET_NNODES": "3",
+        "PET_NPROC_PER_NODE": "auto",
+        "PYTHONUNBUFFERED": "1",
+    }
+    assert {key: found.get(key) for key in expected} == expected
+    assert not [key for key in found if key.startswith("PET_RDZV")]
+
+
+def test_an_elastic_job_has_the_maximum_of_nodes_and_its_agents_the_range() -> None:
+    planned = plan_train_job(ELASTIC)
+    name = planned.job["metadata"]["name"]
+    assert planned.job["spec"]["trainer"]["numNodes"] == 4
+    assert planned.job["spec"]["trainer"]["numProcPerNode"] == 8
+    assert get_options(planned.job) == {"minNodes": 2, "maxDisruptions": 10}
+    found = get_environment(ELASTIC)
+    assert {key: value for key, value in found.items() if key.startswith("PET_")} == {
+        "PET_RDZV_ENDPOINT": f"{name}-node-0-0.{name}:29500",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ID": name,
+        "PET_NNODES": "2:4",
+        "PET_NPROC_PER_NODE": "8",
+        "PET_MAX_RESTARTS": "3",
+    }
+    assert {"RANK", "MASTER_ADDR", "WORLD_SIZE"}.isdisjoint(found)
+
+
+@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "MASTER_ADDR", "PET_NNODES", "PET_RDZV_ID"])
+def test_a_variable_that_each_node_gets_is_rejected_in_a_task(name: str) -> None:
+    container = {"image": "image:1", "env": [{"key": name, "value": "1"}, {"key": "A", "value": "1"}]}
+    with pytest.raises(InvalidTask) as caught:
+        plan_train_job(REPLICAS, container=container)
+    (problem,) = caught.value.problems
+    assert problem.field.endswith(".env")
+    assert (problem.value, problem.remedy) == (f'"{name}"', "leave it out")
+
+
+def test_the_limit_of_disruptions_is_that_of_the_platform() -> None:
+    assert get_options(plan_train_job(REPLICAS, ours={"max-disruptions": 3}).job) == {"maxDisruptions": 3}
+
+
+@pytest.mark.parametrize(
+    ("policy", "annotation"),
+    [("CLEANPOD_POLICY_NONE", None), ("CLEANPOD_POLICY_ALL", "All"), ("CLEANPOD_POLICY_RUNNING", "Running")],
+)
+def test_the_clean_pod_policy_is_an_annotation(policy: str, annotation: str | None) -> None:
+    planned = plan_train_job({**REPLICAS, "runPolicy": {"cleanPodPolicy": policy}})
+    assert planned.job["metadata"]["annotations"].get(names.CLEAN_POD_POLICY) == annotation
+
+
+def test_the_longest_pod_name_of_a_job_is_valid() -> None:
+    run = {"id": {"resourceType": "TASK", "name": "n" * 100}}
+    name = plan_train_job(REPLICAS, **run).job["metadata"]["name"]
+    assert len(f"{name}-node-0-99999-x1y2z") <= 63
+
+
+def test_a_queue_starts_a_suspended_job() -> None:
+    gang = {"scheduler": "kueue", "queue": "team"}
+    job = plan_train_job(REPLICAS, ours={"gang": gang}).job
+    assert job["spec"]["suspend"] is True
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+
+
+def test_groups_that_the_platform_expects_from_an_operator_are_created_by_this_server() -> None:
+    gang = {"scheduler": "coscheduling", "pod-groups-by": "operator"}
+    planned = plan_train_job(ELASTIC, ours={"gang": gang})
+    (group,) = planned.companions("u")
+    assert (group["kind"], group["spec"]["minMember"]) == ("PodGroup", 2)
+    (owner,) = group["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["apiVersion"]) == ("TrainJob", "trainer.kubeflow.org/v1alpha1")
+    pod = get_pod(ELASTIC, ours={"gang": gang})
+    assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == planned.job["metadata"]["name"]

@@ -1,0 +1,93 @@
+"""Tests of reading a TrainJob as the API server returns it, and of its options in an annotation."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from train_job_objects import BEGAN, build_job
+
+from backend_plugin.core.dialects.table import DIALECTS
+from backend_plugin.core.dialects.trainjob import options
+from backend_plugin.core.dialects.trainjob.options import JobOptions
+from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
+
+DIALECT = DIALECTS["TrainJob"]
+
+
+def read(manifest: Any) -> Job:
+    return DIALECT.read(manifest)
+
+
+def test_a_job_is_read_with_the_options_of_its_annotation() -> None:
+    found = read(build_job(nodes=4, min_nodes=2, ttl_seconds=60, max_restarts=3))
+    assert (found.name, found.namespace, found.uid, found.created) == ("j", "ns", "u", BEGAN)
+    assert found.dialect == "TrainJob"
+    assert found.groups == (ReplicaSpec(role="node", replicas=4, restarts=True),)
+    assert (found.elastic, found.scales, found.nproc_per_node) == (True, True, 8)
+    assert (found.ttl, found.expires) == (timedelta(seconds=60), True)
+    assert (found.clean_pod_policy, found.owns_pods, found.owned, found.ending) == (
+        "None",
+        False,
+        False,
+        False,
+    )
+
+
+def test_a_job_of_another_client_has_no_options() -> None:
+    found = read(build_job())
+    assert (found.elastic, found.scales, found.ttl, found.expires) == (False, False, None, False)
+
+
+@pytest.mark.parametrize(("nodes", "count"), [(None, 1), (0, 0), (-1, 0), (7, 7), (10**9, 100_000), ("x", 1)])
+def test_the_number_of_nodes_is_limited(nodes: Any, count: int) -> None:
+    assert read({**build_job(), "spec": {"trainer": {"numNodes": nodes}}}).replicas == count
+
+
+def test_a_suspended_job_is_ending() -> None:
+    assert read(build_job(suspend=True)).ending
+    assert DIALECT.is_suspended(build_job(suspend=True))
+    assert DIALECT.end_spec == DIALECT.suspend_spec == {"suspend": True}
+    assert DIALECT.ends_by_suspension
+
+
+def test_any_object_is_read() -> None:
+    for manifest in ({}, {"metadata": None, "spec": 3, "status": []}):
+        assert read(manifest).replicas == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (JobOptions(), "{}"),
+        (JobOptions(min_nodes=2, max_restarts=1), '{"minNodes":2,"maxRestarts":1}'),
+        (JobOptions(max_disruptions=0, ttl_seconds=5), '{"maxDisruptions":0,"ttlSeconds":5}'),
+    ],
+)
+def test_options_are_written_without_their_defaults(said: JobOptions, expected: str) -> None:
+    assert options.encode(said) == expected
+    assert options.decode(expected) == said
+
+
+@pytest.mark.parametrize("said", ["", "{", "[]", '{"minNodes": "x"}', "\ud800", "[" * 100_000])
+def test_options_that_are_invalid_are_the_defaults(said: str) -> None:
+    assert options.decode(said) == JobOptions()
+
+
+@pytest.mark.parametrize(
+    ("message", "limit"),
+    [("the TrainJob exceeded its deadline", JobLimit.DEADLINE), ("jobset failed due to one or more", None)],
+)
+def test_the_limit_that_ended_a_job_is_in_its_message(message: str, limit: JobLimit | None) -> None:
+    assert DIALECT.find_limit(message) is limit
+
+
+@pytest.mark.parametrize(
+    ("message", "is_premature"),
+    [
+        ('TrainingRuntime "j" not found: must be created before the TrainJob', True),
+        ("spec.trainer.env: Invalid value", False),
+    ],
+)
+def test_a_rejection_without_the_runtime_is_premature(message: str, is_premature: bool) -> None:
+    assert DIALECT.is_premature(message) is is_premature
+    assert not DIALECTS["PyTorchJob"].is_premature(message)

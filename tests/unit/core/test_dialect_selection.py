@@ -1,0 +1,169 @@
+"""Tests of the selection of the kind of a job from the settings, the task and the APIs of the cluster."""
+
+from typing import Any
+
+import pytest
+from builders import a_run, a_template, decoded
+
+from backend_plugin.core import settings
+from backend_plugin.core.dialect_selection import DialectSelection, select_dialect, with_dialect
+from backend_plugin.core.dialects.table import DIALECTS
+from backend_plugin.core.errors import InvalidSettings, InvalidTask
+from backend_plugin.core.pipeline import plan
+from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+
+ONE = {"masterReplicas": {"replicas": 1}}
+TRAIN_JOB = {**ONE, "kfpytorch": {"trainJob": {}}}
+OPERATOR = {"kubeflow.org": ("v1",)}
+TRAINER = {"trainer.kubeflow.org": ("v1alpha1",), "jobset.x-k8s.io": ("v1alpha2",)}
+BOTH = {**OPERATOR, **TRAINER}
+PLACE = "project-development"
+
+
+def select(apis: Any = None, custom: Any = ONE, down: Any = (), **ours: Any) -> DialectSelection:
+    said = settings.read({"kfpytorch": {key.replace("_", "-"): value for key, value in ours.items()}})
+    found = NOTHING if apis is None else Capabilities(apis=apis, unavailable_operators=down)
+    return select_dialect(said.kfpytorch, decoded(custom), found)
+
+
+@pytest.mark.parametrize(
+    ("apis", "down", "kind", "reason"),
+    [
+        (None, (), "PyTorchJob", ()),
+        ({}, (), "PyTorchJob", ()),
+        (OPERATOR, (), "PyTorchJob", ()),
+        (TRAINER, (), "TrainJob", ("The job is a TrainJob: the cluster has no pytorchjobs.kubeflow.org.",)),
+        # Without JobSet, no job of Trainer runs.
+        ({**OPERATOR, "trainer.kubeflow.org": ("v1alpha1",)}, (), "PyTorchJob", ()),
+        ({**BOTH, "trainer.kubeflow.org": ("v2",)}, (), "PyTorchJob", ()),
+        (
+            BOTH,
+            (),
+            "PyTorchJob",
+            (
+                "The job is a PyTorchJob: the cluster supports PyTorchJobs and TrainJobs, and "
+                "training-operator is not known to be down.",
+            ),
+        ),
+        (
+            BOTH,
+            ("PyTorchJob",),
+            "TrainJob",
+            ("The job is a TrainJob: no pod of training-operator is available.",),
+        ),
+        (BOTH, ("PyTorchJob", "TrainJob"), "PyTorchJob", None),
+        (BOTH, ("TrainJob",), "PyTorchJob", None),
+    ],
+)
+def test_auto_selects_a_kind_that_the_cluster_supports(apis: Any, down: Any, kind: str, reason: Any) -> None:
+    found = select(apis, down=down)
+    assert (found.dialect.name, found.problems) == (kind, ())
+    assert reason is None or found.reasons == reason
+
+
+@pytest.mark.parametrize(
+    ("ours", "kind", "path"),
+    [
+        ({"dialect": "trainjob"}, "TrainJob", "kfpytorch.dialect"),
+        ({"dialect": "pytorchjob"}, "PyTorchJob", "kfpytorch.dialect"),
+        (
+            {"dialect": "pytorchjob", "dialect_by_namespace": {PLACE: "trainjob", "other": "pytorchjob"}},
+            "TrainJob",
+            f"kfpytorch.dialect-by-namespace.{PLACE}",
+        ),
+        (
+            {
+                "dialect_by_namespace": {PLACE: "pytorchjob"},
+                "dialect_by_project": {"project/development": "trainjob", "project/production": "pytorchjob"},
+            },
+            "TrainJob",
+            "kfpytorch.dialect-by-project.project/development",
+        ),
+    ],
+)
+def test_a_setting_selects_the_kind_for_a_project_or_a_namespace(ours: Any, kind: str, path: str) -> None:
+    found = select(BOTH, **ours)
+    assert found.dialect.name == kind
+    assert found.reasons == (f"The job is a {kind}: set by {path}.",)
+    assert found.problems == ()
+
+
+def test_a_part_with_auto_uses_what_the_cluster_has() -> None:
+    found = select(OPERATOR, dialect="trainjob", dialect_by_namespace={PLACE: "auto"})
+    assert (found.dialect.name, found.problems) == ("PyTorchJob", ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "apis", "missing"),
+    [
+        ("trainjob", OPERATOR, ["trainer.kubeflow.org/v1alpha1", "jobset.x-k8s.io"]),
+        ("trainjob", {"trainer.kubeflow.org": ("v1alpha1",)}, ["jobset.x-k8s.io"]),
+        ("pytorchjob", TRAINER, ["kubeflow.org/v1"]),
+        ("trainjob", BOTH, []),
+        ("trainjob", None, []),
+    ],
+)
+def test_a_kind_that_the_cluster_does_not_serve_is_rejected_with_the_install_command(
+    kind: str, apis: Any, missing: list[str]
+) -> None:
+    found = select(apis, dialect=kind)
+    assert found.dialect.name.lower() == kind
+    assert [(each.field, each.value) for each in found.problems] == [("kfpytorch.dialect", kind)] * len(
+        missing
+    )
+    for each, group in zip(found.problems, missing, strict=True):
+        assert each.message.endswith(f"it has no {group}")
+        assert each.remedy == f"install {found.dialect.operator}: {found.dialect.installation}"
+        assert "kubectl apply --server-side -k" in each.remedy
+
+
+def test_a_task_with_options_of_a_train_job_is_one() -> None:
+    for apis in (None, BOTH, TRAINER):
+        found = select(apis, TRAIN_JOB)
+        assert (found.dialect.name, found.problems) == ("TrainJob", ())
+        assert found.reasons == ("The job is a TrainJob: the task sets options of this kind of job.",)
+    (problem, *_) = select(OPERATOR, TRAIN_JOB).problems
+    assert "trainer.kubeflow.org/v1alpha1" in problem.message
+
+
+def test_a_task_with_options_of_a_train_job_is_rejected_where_the_platform_has_pytorchjobs() -> None:
+    (problem,) = select(BOTH, TRAIN_JOB, dialect="pytorchjob").problems
+    assert (problem.field, problem.value) == ("custom.kfpytorch.trainJob", "{...}")
+    assert problem.message == "is only for a TrainJob, and kfpytorch.dialect is pytorchjob"
+
+
+def test_a_plan_has_the_problems_of_the_selection_and_those_of_the_task() -> None:
+    said = settings.read({"kfpytorch": {"dialect": "trainjob"}})
+    template = a_template({**ONE, "workerReplicas": {"replicas": -1}})
+    with pytest.raises(InvalidTask) as caught:
+        plan(template, a_run(), said, (), Capabilities(apis=OPERATOR))
+    assert [each.field for each in caught.value.problems][-2:] == ["kfpytorch.dialect"] * 2
+    assert len(caught.value.problems) == 3
+
+
+def test_one_dialect_can_be_set_for_all_jobs() -> None:
+    said = settings.read(
+        {"kfpytorch": {"dialect-by-namespace": {PLACE: "pytorchjob"}, "dialect-by-project": {"p/d": "auto"}}}
+    )
+    assert said.kfpytorch.selects_dialect
+    changed = with_dialect(said, DIALECTS["TrainJob"]).kfpytorch
+    assert (changed.dialect, changed.dialect_by_namespace, changed.dialect_by_project) == ("trainjob", {}, {})
+    assert not changed.selects_dialect
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("dialect", "flux"),
+        ("dialect-by-namespace", {"a": "TrainJob"}),
+        ("dialect-by-project", "trainjob"),
+        ("max-disruptions", -1),
+        ("max-disruptions", True),
+        ("max-disruptions", "3"),
+    ],
+)
+def test_an_invalid_setting_is_rejected(key: str, value: Any) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        settings.read({"kfpytorch": {key: value}})
+    (problem,) = caught.value.problems
+    assert f"kfpytorch.{key}" in problem.field
