@@ -11,7 +11,7 @@ from backend_plugin.core.protojson import format_value
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import JsonValue, Manifest
 
-_OF_CONTAINERS: Final = ("image", "resources")
+_MAPS: Final = ("labels", "annotations")
 _ABSENT: Final[Any] = None
 
 
@@ -61,13 +61,30 @@ def _list_fields(pod: Manifest) -> Mapping[str, JsonValue]:
     spec, metadata = get_mapping(pod, "spec"), get_mapping(pod, "metadata")
     containers = get_mappings(spec, "containers")
     trainer = next((each for each in containers if get_text(each, "name") == CONTAINER), {})
-    rest: list[JsonValue] = [
-        {key: value for key, value in each.items() if each is not trainer or key not in _OF_CONTAINERS}
-        for each in containers
-    ]
+    others = [each for each in containers if each is not trainer]
     return {
-        **{key: trainer.get(key) for key in _OF_CONTAINERS},
+        **_list_container_fields(trainer),
         **{key: value for key, value in spec.items() if key != "containers"},
-        "containers": rest,
-        **{f"metadata.{key}": value for key, value in metadata.items()},
+        **{
+            f"{get_text(each, 'name')}.{key}": value
+            for each in others
+            for key, value in _list_container_fields(each).items()
+        },
+        **{f"metadata.{key}": value for key, value in metadata.items() if key not in _MAPS},
+        **{
+            f"metadata.{part}.{key}": value
+            for part in _MAPS
+            for key, value in get_mapping(metadata, part).items()
+        },
+    }
+
+
+def _list_container_fields(container: Manifest) -> Mapping[str, JsonValue]:
+    """Return the fields of a container, and each of its variables as a field."""
+    return {
+        **{key: value for key, value in container.items() if key not in ("name", "env")},
+        **{
+            f"env.{get_text(each, 'name')}": each.get("value", each.get("valueFrom"))
+            for each in get_mappings(container, "env")
+        },
     }

@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from builders import decoded
 from train_job_objects import REPLICAS, plan_train_job
 
+from backend_plugin.core.dialects.trainjob import folding
 from backend_plugin.core.errors import InvalidTask
 
 GPU = {"limits": [{"name": "GPU", "value": "1"}]}
@@ -41,8 +43,8 @@ def test_other_resources_are_rejected_with_both_values() -> None:
         ({"priorityClassName": "high"}, "priorityClassName", 'null and "high"'),
         (
             {"podTemplate": {"metadata": {"labels": {"team": "a"}}, "spec": {"containers": []}}},
-            "metadata.labels",
-            None,
+            "metadata.labels.team",
+            'null and "a"',
         ),
         (
             {
@@ -54,17 +56,13 @@ def test_other_resources_are_rejected_with_both_values() -> None:
                     }
                 }
             },
-            "containers",
-            None,
+            "volumeMounts",
+            'null and [{"mountPath": "/v", "name": "v"}]',
         ),
     ],
 )
-def test_another_placement_is_rejected_with_both_values(
-    placement: Any, field: str, value: str | None
-) -> None:
-    found = get_differences(kfpytorch={"worker": placement})
-    assert field in found
-    assert value is None or found == {field: value}
+def test_another_placement_is_rejected_with_both_values(placement: Any, field: str, value: str) -> None:
+    assert get_differences(kfpytorch={"worker": placement}) == {field: value}
 
 
 def test_all_differences_are_reported_together() -> None:
@@ -78,3 +76,22 @@ def test_all_differences_are_reported_together() -> None:
 def test_a_master_or_workers_alone_are_nodes() -> None:
     for custom, nodes in (({"masterReplicas": {"replicas": 1}}, 1), (REPLICAS, 3)):
         assert plan_train_job(custom).job["spec"]["trainer"]["numNodes"] == nodes
+
+
+def test_each_part_of_a_sidecar_and_of_the_metadata_is_a_field() -> None:
+    def build_pod(image: str, **metadata: Any) -> Any:
+        env = [{"name": "A", "value": image}]
+        containers = [{"name": "node", "image": "i"}, {"name": "side", "image": image, "env": env}]
+        return {"metadata": {"labels": {"a": "b"}, **metadata}, "spec": {"containers": containers}}
+
+    job = decoded(REPLICAS)
+    with pytest.raises(InvalidTask) as caught:
+        folding.fold(job, [build_pod("x"), build_pod("y", finalizers=["f"])])
+    assert {each.field.partition(": ")[2]: each.value for each in caught.value.problems} == {
+        "side.image": '"x" and "y"',
+        "side.env.A": '"x" and "y"',
+        "metadata.finalizers": 'null and ["f"]',
+    }
+    folded, pods = folding.fold(job, [build_pod("x"), build_pod("x")])
+    assert [(group.role.value, group.replicas) for group in folded.groups] == [("Node", 3)]
+    assert pods == [build_pod("x")]
