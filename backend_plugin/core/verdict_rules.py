@@ -123,6 +123,13 @@ def _judge_failure(status: JobStatus, now: datetime) -> Verdict:
                 "to see the first failure, use restart policy Never or no backoff limit",
             ),
         )
+    if condition is not None and status.job is not None and status.job.unfinished:
+        # The operator would continue the job, so its pods exist and show no reason.
+        return build_failure(
+            Cause.PREEMPTED,
+            condition.reason,
+            messages.join_lines(said, messages.get_remedy(Cause.PREEMPTED)),
+        )
     fresh = condition is not None and condition.since is not None and now - condition.since < _NEWS
     if fresh and _can_await_termination(status):
         return _build_verdict(
