@@ -6,6 +6,7 @@
 - name_rules: rules for names.
 - patch: merge patches.
 - pod: creation of a pod.
+- pod_tables: the schema of pods in custom resources.
 - schema: pruning, defaults and types of custom resources.
 - service: creation of a service.
 """

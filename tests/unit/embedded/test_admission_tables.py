@@ -2,7 +2,8 @@
 
 from backend_plugin.core import schema_check
 from backend_plugin.core.pod_schema import PARTS
-from backend_plugin.embedded.operators.pytorchjob.job_schema import DEFAULTS, JOB_PARTS, KEYS, NEWER, REQUIRED
+from backend_plugin.embedded.admission.pod_tables import POD_KEYS
+from backend_plugin.embedded.operators.pytorchjob.job_schema import DEFAULTS, JOB_PARTS, NEWER, REQUIRED
 
 FIELDS = schema_check.parse_types(PARTS + JOB_PARTS)
 SCALARS = {"string", "bool", "int32", "int64", "intstr", "quantity"}
@@ -18,7 +19,7 @@ def test_what_is_required_defaulted_or_newer_is_a_field() -> None:
         "required": {part: set(fields.split()) for part, fields in REQUIRED.items()},
         "defaults": {part: set(fields) for part, fields in DEFAULTS.items()},
         "newer": {part: set(fields) for part, fields in NEWER.items()},
-        "keys": {part: set(fields) for part, fields in KEYS.items()},
+        "keys": {part: set(fields) for part, fields in POD_KEYS.items()},
     }
     unknown = {
         (table, part, field)
@@ -32,7 +33,7 @@ def test_what_is_required_defaulted_or_newer_is_a_field() -> None:
 def test_keys_are_fields_of_the_entries() -> None:
     unknown = {
         (part, field, key)
-        for part, lists in KEYS.items()
+        for part, lists in POD_KEYS.items()
         for field, keys in lists.items()
         for key in set(keys.split()) - set(FIELDS[FIELDS[part][field].strip("[]!")])
     }
