@@ -35,7 +35,7 @@ _PREREQUISITES: Final = tuple(
     each.prerequisite.kind for each in table.DIALECTS.values() if each.prerequisite is not None
 )
 _COMPANIONS: Final = ("PodGroup", *_PREREQUISITES)
-"""The kinds that are stored as they are."""
+"""The kinds of the objects that the server creates with a job."""
 
 
 class EmbeddedCluster:
@@ -101,8 +101,10 @@ class EmbeddedCluster:
     async def create(self, manifest: Manifest) -> Manifest:
         """Create a job or a companion object; see `Cluster.create`."""
         if get_text(manifest, "kind") in _COMPANIONS:
-            return self._store.create(manifest)
-        return self._store.create(_admit_job(_with_default_namespace(manifest)))
+            return self._store.create(_admit_companion(manifest))
+        job = _admit_job(_with_default_namespace(manifest))
+        self._check_prerequisite(job)
+        return self._store.create(job)
 
     async def get(self, name: ObjectName, *, awaited: bool = True) -> Manifest | None:  # noqa: ARG002
         """Return a job; see `Cluster.get`."""
@@ -125,6 +127,7 @@ class EmbeddedCluster:
         if old is not None:
             operator = OPERATORS[get_key(old).kind]
             new = operator.admit_update(old, admission.merge_patch(old, patch))
+            self._check_prerequisite(new)
             try:
                 self._store.update(new)
             except Conflict as conflict:
@@ -249,6 +252,11 @@ class EmbeddedCluster:
         await self._pods.close()
         self._store.close()
 
+    def _check_prerequisite(self, job: Manifest) -> None:
+        needed = OPERATORS[get_key(job).kind].prerequisite
+        if needed is not None:
+            needed.require(job, self._store.get(needed.find(job)))
+
     def _find_job(self, name: ObjectName) -> Manifest | None:
         return self._find_object(table.get_dialect(name.dialect).name, name)
 
@@ -272,6 +280,15 @@ def _admit_job(manifest: Manifest) -> Manifest:
     if operator is None:
         raise build_bad_request(f"no operator for Kind={get_text(manifest, 'kind')}")
     return operator.admit(manifest)
+
+
+def _admit_companion(manifest: Manifest) -> Manifest:
+    """Return a new companion object as it is stored; raises if it is an invalid prerequisite."""
+    for each in OPERATORS.values():
+        kind = each.dialect.prerequisite
+        if each.prerequisite is not None and kind is not None and kind.kind == manifest.get("kind"):
+            return each.prerequisite.admit(manifest)
+    return manifest
 
 
 def _with_default_namespace(manifest: Manifest) -> Manifest:

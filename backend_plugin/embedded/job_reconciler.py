@@ -17,6 +17,7 @@ from backend_plugin.embedded.objects import (
     get_owner_uid,
     get_uid,
     is_terminating,
+    is_tracked,
 )
 from backend_plugin.embedded.operators.actions import (
     Action,
@@ -27,6 +28,7 @@ from backend_plugin.embedded.operators.actions import (
     DeleteService,
     JobSnapshot,
     ReconcileResult,
+    ReleasePod,
 )
 from backend_plugin.embedded.operators.base import OperatorEmulation
 from backend_plugin.embedded.operators.table import OPERATORS
@@ -126,12 +128,16 @@ class JobReconciler:
         while self._gone and left > 0:
             owner = next(iter(self._gone))
             still = [each for kind in _OWNED for each in self._store.list_owned(owner, kind)]
-            pods = [pod for pod in self._store.list_owned(owner, "Pod") if not is_terminating(pod)]
+            pods = [
+                pod
+                for pod in self._store.list_owned(owner, "Pod")
+                if is_tracked(pod) or not is_terminating(pod)
+            ]
             for each in still[:left]:
                 self._store.remove(get_uid(each))
             left -= len(still)
             for pod in pods[: max(0, left)]:
-                self._pods.delete(pod)
+                self._pods.delete(self._pods.release(pod))
             left -= len(pods)
             if left >= 0:
                 self._on_owned_change(owner)
@@ -152,15 +158,16 @@ class JobReconciler:
         rest = self._rests.pop(uid, None)
         if rest is not None and rest.seen.job is job:
             return self._apply_next_batch(rest)
+        operator = _get_operator(job)
+        needed = operator.prerequisite
         seen = JobSnapshot(
             job=job,
             pods=self._store.list_owned(uid, "Pod"),
             services=self._store.list_owned(uid, "Service"),
             now=self._clock(),
+            prerequisite=None if needed is None else self._store.get(needed.find(job)),
         )
-        return self._apply_next_batch(
-            _RemainingActions(seen=seen, step=_get_operator(job).reconcile(seen), done=0)
-        )
+        return self._apply_next_batch(_RemainingActions(seen=seen, step=operator.reconcile(seen), done=0))
 
     def _apply_next_batch(self, rest: _RemainingActions) -> datetime | Retry | None:
         """Apply the next `AT_ONCE` actions of a pass. Stop at the first rejected action."""
@@ -190,15 +197,19 @@ class JobReconciler:
 
     def _apply_actions(self, seen: JobSnapshot, actions: Sequence[Action]) -> Sequence[Action]:
         """Apply the actions until one is rejected, and return the applied ones."""
-        build_event = _get_operator(seen.job).build_action_event
         for at, action in enumerate(actions):
             try:
                 self._apply_action(seen, action)
             except (AlreadyExists, RequestRejected, OSError) as refusal:
-                self._recorder.record(seen.job, build_event(seen, action, str(refusal)))
+                self._record_action(seen, action, str(refusal))
                 return actions[:at]
-            self._recorder.record(seen.job, build_event(seen, action, None))
+            self._record_action(seen, action, None)
         return actions
+
+    def _record_action(self, seen: JobSnapshot, action: Action, refusal: str | None) -> None:
+        event = _get_operator(seen.job).build_action_event(seen, action, refusal)
+        if event is not None:
+            self._recorder.record(seen.job, event)
 
     def _apply_action(self, seen: JobSnapshot, action: Action) -> None:
         job = get_key(seen.job)
@@ -207,14 +218,20 @@ class JobReconciler:
                 self._pods.create(manifest, self._ports.get_port(get_uid(seen.job)))
             case CreateService(manifest):
                 self._store.create(admission.admit_service(manifest))
-            case DeletePod(name):
-                if pod := self._find_owned_object(seen.job, Key("Pod", job.namespace, name)):
-                    self._pods.delete(pod)
+            case DeletePod(name) | ReleasePod(name):
+                self._release_pod(seen.job, Key("Pod", job.namespace, name), action)
             case DeleteService(name):
                 if service := self._find_owned_object(seen.job, Key("Service", job.namespace, name)):
                     self._store.remove(get_uid(service))
             case DeleteJob():
                 self._store.remove(get_uid(seen.job))
+
+    def _release_pod(self, job: Manifest, key: Key, action: DeletePod | ReleasePod) -> None:
+        pod = self._find_owned_object(job, key)
+        if pod is not None:
+            released = self._pods.release(pod)
+            if isinstance(action, DeletePod):
+                self._pods.delete(released)
 
     def _find_owned_object(self, job: Manifest, key: Key) -> Manifest | None:
         """Return the object if it belongs to this job, not to another job that had the same name."""

@@ -24,6 +24,9 @@ RESOURCES: Final[Mapping[str, str]] = {
 }
 """All stored kinds, with the resource name that the API server uses in messages."""
 
+TRACKING: Final = "batch.kubernetes.io/job-tracking"
+"""The finalizer of a pod whose end its operator must count before the pod is removed."""
+
 GONE_FOR_GOOD: Final = ("Succeeded", "Failed")
 """The final phases of a pod."""
 
@@ -50,6 +53,11 @@ def get_uid(manifest: Manifest) -> str:
 def get_name(manifest: Manifest) -> str:
     """Return the name of an object."""
     return get_text(get_mapping(manifest, "metadata"), "name")
+
+
+def get_hostname(pod: Manifest) -> str:
+    """Return the host name of a pod."""
+    return get_text(get_mapping(pod, "spec"), "hostname") or get_name(pod)
 
 
 def get_owner_uid(manifest: Manifest) -> str:
@@ -91,6 +99,12 @@ def has_started(pod: Manifest) -> bool:
 def is_terminating(manifest: Manifest) -> bool:
     """True if an object has a deletion timestamp."""
     return bool(get_mapping(manifest, "metadata").get("deletionTimestamp"))
+
+
+def is_tracked(pod: Manifest) -> bool:
+    """True if the pod has the finalizer `TRACKING`."""
+    said = get_mapping(pod, "metadata").get("finalizers")
+    return isinstance(said, list | tuple) and TRACKING in said
 
 
 def with_section(manifest: Manifest, key: str, **fields: JsonValue) -> Manifest:

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from backend_plugin.core.dialects.base import Dialect, ReplicaPort
-from backend_plugin.core.dialects.table import find_pod_dialect
+from backend_plugin.core.dialects.base import ReplicaPort
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.objects import get_hostname
+from backend_plugin.embedded.operators.base import OperatorEmulation
+from backend_plugin.embedded.operators.table import find_pod_operator
 
 PORT: Final = "kfpytorch.flyte.org/port"
 """The annotation with the port of this machine that is reserved for the job."""
@@ -38,20 +40,19 @@ class PodAddresses:
     said: frozenset[str]
     """The ports at which replicas find each other, from the manifest. Other ports are not rewritten."""
     own: str
-    """The name of this pod."""
+    """The host name of this pod."""
 
     @classmethod
     def from_pod(cls, pod: Manifest) -> "PodAddresses":
         """Read the names from a pod. If the pod has no job, no name matches."""
         metadata = get_mapping(pod, "metadata")
         labels = get_text_map(metadata, "labels")
-        dialect = find_pod_dialect(labels)
+        operator = find_pod_operator(pod)
+        dialect = operator.dialect
         job = labels.get(dialect.labels.job_name, "")
         port = get_text_map(metadata, "annotations").get(PORT, "")
-        pattern = _build_pattern(dialect, job, get_text(metadata, "namespace")) if job else None
-        return cls(
-            pattern=pattern, port=port, said=_list_ports(pod, dialect.port), own=get_text(metadata, "name")
-        )
+        pattern = _build_pattern(operator, job, get_text(metadata, "namespace")) if job else None
+        return cls(pattern=pattern, port=port, said=_list_ports(pod, dialect.port), own=get_hostname(pod))
 
     def rewrite(self, value: str) -> str:
         """Replace replica names by the loopback address, and job ports after them by the reserved port."""
@@ -112,13 +113,14 @@ def _list_ports(pod: Manifest, of_replicas: ReplicaPort) -> frozenset[str]:
     return frozenset(found)
 
 
-def _build_pattern(dialect: Dialect, job: str, namespace: str) -> re.Pattern[str]:
+def _build_pattern(operator: OperatorEmulation, job: str, namespace: str) -> re.Pattern[str]:
     # Do not match a part of a longer word, of a path or of a file name. A match may follow the `//` of a URL.
     # The name comes first in the pattern, because the search for a literal is fast.
     name = re.escape(job)
     before = rf"(?<![\w.\-]{name})(?<!(?<!/)/{name})"
-    replica = rf"(?P<replica>{name}{before}(?:{dialect.pod_suffix}))"
-    domain = rf"(?:\.{re.escape(namespace)}(?:\.svc(?:\.cluster\.local)?)?)?"
+    replica = rf"(?P<replica>{name}{before}(?:{operator.host_suffix or operator.dialect.pod_suffix}))"
+    subdomain = rf"(?:\.{name})?" if operator.host_suffix else ""
+    domain = rf"{subdomain}(?:\.{re.escape(namespace)}(?:\.svc(?:\.cluster\.local)?)?)?"
     return re.compile(rf"{replica}{domain}(?![\w\-]|\.\w)(?::(?P<port>\d{{1,9}}))?")
 
 

@@ -9,6 +9,7 @@ from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.embedded import pod_env
 from backend_plugin.embedded.kubelet_options import HostInfo, KubeletOptions
+from backend_plugin.embedded.objects import get_hostname
 from backend_plugin.embedded.operators.table import find_pod_operator
 from backend_plugin.embedded.pod_env import DeclaredEnvironment
 from backend_plugin.embedded.pod_volumes import (
@@ -170,7 +171,7 @@ class _LaunchContext:
         found = {
             **inherited,
             "TMPDIR": self.place.temporary,
-            "HOSTNAME": get_text(get_mapping(self.pod, "metadata"), "name"),
+            "HOSTNAME": get_hostname(self.pod),
             **build_loopback_env(self.machine.loopback),
             **given,
             # Search paths in a manifest refer to the image, so add those of this machine.

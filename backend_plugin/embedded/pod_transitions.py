@@ -7,10 +7,14 @@ from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.node_transitions import HOSTNAME
 from backend_plugin.embedded.objects import (
+    TRACKING,
     build_condition,
     format_time,
     get_name,
     get_node_name,
+    is_ended,
+    is_terminating,
+    is_tracked,
     merge_conditions,
     with_annotations,
     with_conditions,
@@ -66,6 +70,23 @@ def mark_terminating(pod: Manifest, now: datetime) -> Manifest:
         deletionTimestamp=format_time(now + timedelta(seconds=grace)),
         deletionGracePeriodSeconds=grace,
     )
+
+
+def mark_removed(pod: Manifest, now: datetime) -> Manifest:
+    """Return a pod that is gone except for its object, which its operator must count: failed, or ended."""
+    gone = pod if is_ended(pod) else with_section(pod, "status", phase="Failed")
+    if is_terminating(pod):
+        return gone
+    return with_metadata(gone, deletionTimestamp=format_time(now), deletionGracePeriodSeconds=0)
+
+
+def without_tracking(pod: Manifest) -> Manifest:
+    """Return the pod without the finalizer `TRACKING`."""
+    if not is_tracked(pod):
+        return pod
+    said = get_mapping(pod, "metadata")["finalizers"]
+    left = [each for each in said if each != TRACKING] if isinstance(said, list | tuple) else []
+    return with_metadata(pod, finalizers=left)
 
 
 def mark_evicted(pod: Manifest, now: datetime) -> Manifest:

@@ -22,6 +22,7 @@ from backend_plugin.embedded.objects import (
     has_started,
     is_ended,
     is_terminating,
+    is_tracked,
 )
 from backend_plugin.embedded.scheduling_cycle import Binding, Unschedulable
 from backend_plugin.embedded.store import Clock, Store
@@ -100,6 +101,13 @@ class PodController:
         for saying in pod_events.iter_stop_events(pod):
             self._recorder.emit(pod, saying)
 
+    def release(self, pod: Manifest) -> Manifest:
+        """Allow the removal of a pod that its operator has counted, and remove it if that was requested."""
+        released = self._store.update(pod_transitions.without_tracking(pod))
+        if is_terminating(released) and is_ended(released):
+            self.remove(released)
+        return released
+
     def stop(self, pod: Manifest) -> None:
         """End a running pod as at its deadline, and keep the pod object and its files."""
         uid = get_uid(pod)
@@ -110,7 +118,10 @@ class PodController:
         self.delete(self._store.update(pod_transitions.mark_evicted(pod, self._clock())))
 
     def remove(self, pod: Manifest) -> None:
-        """Remove a pod object, and the files of the pod."""
+        """Remove a pod object, and the files of the pod; only mark it if its operator must count it."""
+        if is_tracked(pod):
+            self._store.update(pod_transitions.mark_removed(pod, self._clock()))
+            return
         uid = get_uid(pod)
         self._store.remove(uid)
         if get_node_name(pod):

@@ -16,6 +16,8 @@ class JobSnapshot:
     pods: Sequence[Manifest]
     services: Sequence[Manifest]
     now: datetime
+    prerequisite: Manifest | None = None
+    """The prerequisite to which the job refers; None if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,14 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Delete a pod with its own grace period."""
+    """Delete a pod with its own grace period, and remove it without waiting for its operator."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePod:
+    """Allow the removal of a pod that has the finalizer `objects.TRACKING`."""
 
     name: str
 
@@ -51,7 +60,7 @@ class DeleteJob:
     """Delete the job, and in the background all objects that it owns."""
 
 
-Action: TypeAlias = CreatePod | DeletePod | CreateService | DeleteService | DeleteJob
+Action: TypeAlias = CreatePod | DeletePod | ReleasePod | CreateService | DeleteService | DeleteJob
 
 
 @dataclass(frozen=True, slots=True)

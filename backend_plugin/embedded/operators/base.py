@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.objects import Key
 from backend_plugin.embedded.operators.actions import Action, JobSnapshot, ReconcileResult
 
 CountRecreations: TypeAlias = Callable[[JobSnapshot, ReconcileResult, Sequence[Action]], Manifest]
@@ -14,6 +15,18 @@ CountRecreations: TypeAlias = Callable[[JobSnapshot, ReconcileResult, Sequence[A
 def keep_job(seen: JobSnapshot, _: ReconcileResult, __: Sequence[Action]) -> Manifest:
     """Return the job unchanged, for an operator that does not count recreated pods."""
     return seen.job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrerequisiteEmulation:
+    """The emulated admission of the prerequisites of jobs. Its functions are pure."""
+
+    admit: Callable[[Manifest], Manifest]
+    """Return a new prerequisite as it is stored; raises `RequestRejected` if it would be rejected."""
+    find: Callable[[Manifest], Key]
+    """Return the key of the prerequisite of a job."""
+    require: Callable[[Manifest, Manifest | None], None]
+    """Raise `RequestRejected` if a webhook would reject a job, from the job and its prerequisite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +44,20 @@ class OperatorEmulation:
     """Return a changed job as it is stored, from the stored and the changed one; raises like `admit`."""
     reconcile: Callable[[JobSnapshot], ReconcileResult]
     """Return the actions, events and status that follow from the stored objects."""
-    build_action_event: Callable[[JobSnapshot, Action, str | None], Manifest]
-    """Return the event for an executed action, or for a rejected one, from the message of the rejection."""
+    build_action_event: Callable[[JobSnapshot, Action, str | None], Manifest | None]
+    """Return the event for an executed action, or for a rejected one, from the message of the rejection.
+
+    None if the operator reports no event.
+    """
     with_recreations: CountRecreations = keep_job
     """Return the job after an interrupted pass, with the recreated pods among the done actions counted."""
+    prerequisite: PrerequisiteEmulation | None = None
+    """The admission of prerequisites; None if its jobs have none."""
+    host_suffix: str = ""
+    """A regular expression for the part of a host name after the name of its job.
+
+    Such hosts are in the subdomain with the name of the job. If empty, the hosts have the names of pods.
+    """
     gate: str = ""
     """The init container in which a pod waits for its leader; it does not run here. Empty if no pod waits."""
     leader: str = ""

@@ -9,10 +9,10 @@ from typing import Final
 from backend_plugin.core.dialects.table import find_pod_dialect
 from backend_plugin.core.reading import get_mapping, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.operators import pytorchjob
+from backend_plugin.embedded.operators import pytorchjob, trainjob
 from backend_plugin.embedded.operators.base import OperatorEmulation
 
-_ROWS: Final = (pytorchjob.OPERATOR,)
+_ROWS: Final = (pytorchjob.OPERATOR, trainjob.OPERATOR)
 
 OPERATORS: Final[Mapping[str, OperatorEmulation]] = {each.dialect.name: each for each in _ROWS}
 """The operators by the name of the dialect of their jobs."""

@@ -16,6 +16,7 @@ from backend_plugin.embedded.operators.actions import (
     DeletePod,
     DeleteService,
     JobSnapshot,
+    ReleasePod,
 )
 from backend_plugin.embedded.operators.pytorchjob.job_spec import DIALECT
 from backend_plugin.embedded.operators.pytorchjob.objects import OPERATOR
@@ -110,7 +111,7 @@ def _format_action(seen: JobSnapshot, action: Action) -> tuple[str, str]:
             return "DeletePod", f"Deleted pod: {name}"
         case DeleteService(name):
             return "DeleteService", f"Deleted service: {name}"
-        case DeleteJob():
+        case DeleteJob() | ReleasePod():
             # The operator uses this reason for the deletion of a job, too.
             return "DeletePod", f"Deleted job: {_get_name(seen.job)}"
         case _:

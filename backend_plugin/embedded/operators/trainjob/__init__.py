@@ -1,0 +1,34 @@
+"""The state machines of Trainer 2.3, JobSet 0.12 and the Job controller, as one pure function.
+
+- admission, schema: creation and update of a TrainJob and of its TrainingRuntime.
+- job_spec: the spec of a job with the values of its runtime.
+- reconciler: a pass over a job. state: the state of its JobSet and of its Job.
+- pods: the pods and the service of a job.
+- events: the events of a job.
+"""
+
+from typing import Final
+
+from backend_plugin.embedded.operators.base import OperatorEmulation, PrerequisiteEmulation
+from backend_plugin.embedded.operators.trainjob.admission import (
+    admit_job,
+    admit_job_update,
+    admit_runtime,
+    find_runtime,
+    require_runtime,
+)
+from backend_plugin.embedded.operators.trainjob.events import build_action_event
+from backend_plugin.embedded.operators.trainjob.job_spec import DIALECT, ROLE
+from backend_plugin.embedded.operators.trainjob.reconciler import reconcile
+
+__all__ = ["OPERATOR", "reconcile"]
+
+OPERATOR: Final = OperatorEmulation(
+    dialect=DIALECT,
+    admit=admit_job,
+    admit_update=admit_job_update,
+    reconcile=reconcile,
+    build_action_event=build_action_event,
+    host_suffix=rf"-{ROLE}-0-\d{{1,9}}",
+    prerequisite=PrerequisiteEmulation(admit=admit_runtime, find=find_runtime, require=require_runtime),
+)

@@ -1,0 +1,120 @@
+"""Builds the pods and the service of a job as the JobSet controller and the Job controller do."""
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.objects import TRACKING
+from backend_plugin.embedded.operators.trainjob.job_spec import DIALECT, LABELS, ROLE, TrainJobSpec
+
+_JOBSET: Final = "jobset.sigs.k8s.io/"
+_BATCH: Final = "batch.kubernetes.io/"
+_SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""The characters of generated names."""
+_INDEX_VARIABLE: Final[Manifest] = {
+    "name": "JOB_COMPLETION_INDEX",
+    "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{LABELS.index}']"}},
+}
+
+
+def build_pod(job: TrainJobSpec, index: int, restarts: int, now: datetime) -> Manifest:
+    """Return the pod of a node.
+
+    Args:
+        job: The job.
+        index: The completion index.
+        restarts: The number of restarts of the JobSet.
+        now: The current time. It makes the name of a recreated pod unique.
+    """
+    found = get_mapping(job.template, "metadata")
+    of_jobset, number = _build_jobset_labels(job, restarts), {LABELS.index: str(index)}
+    of_job = {f"{prefix}job-name": job.job_name for prefix in (_BATCH, "")}
+    of_job |= {f"{prefix}controller-uid": job.uid for prefix in (_BATCH, "")}
+    spec = get_mapping(job.template, "spec")
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{job.job_name}-{index}-{_build_suffix(job, index, restarts, now)}",
+            "namespace": job.namespace,
+            "labels": {**get_text_map(found, "labels"), **of_jobset, **of_job, **number},
+            "annotations": {**get_text_map(found, "annotations"), **of_jobset, **number},
+            "finalizers": [TRACKING],
+            "ownerReferences": [_build_owner_reference(job)],
+        },
+        "spec": {
+            **spec,
+            **{
+                kind: [_with_index(each) for each in get_mappings(spec, kind)]
+                for kind in ("initContainers", "containers")
+                if kind in spec
+            },
+            "hostname": DIALECT.build_pod_name(job.name, ROLE, index),
+            "subdomain": job.name,
+        },
+    }
+
+
+def build_service(job: TrainJobSpec) -> Manifest:
+    """Return the headless service of a job."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": job.name,
+            "namespace": job.namespace,
+            "ownerReferences": [_build_owner_reference(job)],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "selector": {LABELS.job_name: job.name},
+            "publishNotReadyAddresses": True,
+        },
+    }
+
+
+def _build_jobset_labels(job: TrainJobSpec, restarts: int) -> Mapping[str, str]:
+    """Return the labels of a pod, which are also its annotations."""
+    key = hashlib.sha1(f"{job.namespace}/{job.job_name}".encode(), usedforsecurity=False).hexdigest()
+    values = {
+        "jobset-name": job.name,
+        "jobset-uid": job.uid,
+        "replicatedjob-name": ROLE,
+        "restart-attempt": str(restarts),
+        "replicatedjob-replicas": "1",
+        "global-replicas": "1",
+        "job-index": "0",
+        "job-key": key,
+        "job-global-index": "0",
+        "group-name": "default",
+        "group-replicas": "1",
+        "job-group-index": "0",
+    }
+    return {_JOBSET + name: value for name, value in values.items()}
+
+
+def _build_owner_reference(job: TrainJobSpec) -> Manifest:
+    # In Kubernetes, the owner of a pod is the Job, and that of the service is the JobSet.
+    return {
+        "apiVersion": DIALECT.resource.api_version,
+        "kind": DIALECT.name,
+        "name": job.name,
+        "uid": job.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _build_suffix(job: TrainJobSpec, index: int, restarts: int, now: datetime) -> str:
+    seed = hashlib.sha256(f"{job.uid}/{restarts}/{index}/{now.isoformat()}".encode()).digest()
+    return "".join(_SUFFIX[byte % len(_SUFFIX)] for byte in seed[:5])
+
+
+def _with_index(container: Manifest) -> Manifest:
+    env = get_mappings(container, "env")
+    if any(get_text(each, "name") == _INDEX_VARIABLE["name"] for each in env):
+        return container
+    return {**container, "env": [*env, _INDEX_VARIABLE]}

@@ -1,0 +1,287 @@
+"""One pass of Trainer, of the JobSet controller and of the Job controller over one job.
+
+A pass either changes the status or returns actions, so that the status is stored before the actions that
+follow from it. Without the runtime snapshots of Trainer, the runtime must exist until the job has ended. A
+pod that replaces a disrupted one is created without the backoff of the Job controller.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map, get_time
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.objects import (
+    build_condition,
+    get_label,
+    get_name,
+    get_phase,
+    is_ended,
+    is_terminating,
+    is_tracked,
+    merge_conditions,
+)
+from backend_plugin.embedded.operators.actions import (
+    Action,
+    CreatePod,
+    CreateService,
+    DeletePod,
+    JobSnapshot,
+    ReconcileResult,
+    ReleasePod,
+)
+from backend_plugin.embedded.operators.trainjob.events import JOB, JOBSET, build_event
+from backend_plugin.embedded.operators.trainjob.job_spec import (
+    DIALECT,
+    FAIL,
+    FAIL_JOB,
+    IGNORE,
+    LABELS,
+    OWN_MANAGER,
+    RESTART_FREELY,
+    ROLE,
+    TrainJobSpec,
+    read_spec,
+)
+from backend_plugin.embedded.operators.trainjob.pods import build_pod, build_service
+from backend_plugin.embedded.operators.trainjob.state import FIELD, JobSetState
+
+_BATCH: Final = timedelta(seconds=2)
+"""The time after the end of a container, in whole seconds, in which the Job controller collects more ends."""
+_DEADLINE: Final = "DeadlineExceeded"
+_LIMIT: Final = "Job has reached the specified backoff limit"
+
+
+def reconcile(seen: JobSnapshot) -> ReconcileResult:
+    """Return the actions, events and status that follow from the stored objects."""
+    if get_text(get_mapping(seen.job, "spec"), "managedBy") not in ("", OWN_MANAGER):
+        return ReconcileResult()
+    if seen.prerequisite is None:
+        missing = "TrainJob resources reconciliation failed: the runtime of the job does not exist"
+        event = build_event(seen, DIALECT.name, "TrainJobResourcesCreationFailed", missing, warning=True)
+        return ReconcileResult(events=() if _find_end(seen.job) else (event,))
+    return _Pass.from_snapshot(seen, read_spec(seen.job, seen.prerequisite)).run()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pass:
+    """A pass. Its state, its end and its events change."""
+
+    seen: JobSnapshot
+    job: TrainJobSpec
+    state: JobSetState
+    end: Manifest | None
+    """The condition Complete or Failed."""
+    pods: Sequence[Manifest]
+    """The pods of the current Job."""
+    previous: Sequence[Manifest]
+    """The pods of earlier Jobs."""
+    events: list[Manifest]
+    wake_at: datetime | None = None
+
+    @classmethod
+    def from_snapshot(cls, seen: JobSnapshot, job: TrainJobSpec) -> "_Pass":
+        state = JobSetState.from_status(get_mapping(seen.job, "status"))
+        current = [each for each in seen.pods if get_label(each, LABELS.attempt) == str(state.restarts)]
+        return cls(
+            seen=seen,
+            job=job,
+            state=state,
+            end=_find_end(seen.job),
+            pods=current,
+            previous=[each for each in seen.pods if each not in current],
+            events=[],
+        )
+
+    def run(self) -> ReconcileResult:
+        """Return the result of the pass."""
+        old, counts = get_mapping(self.seen.job, "status"), self._build_job_status()
+        if self.end is None:
+            self._update_job()
+            self._check_deadline()
+        status: Manifest = {
+            "conditions": self._build_conditions(),
+            "jobsStatus": [counts],
+            FIELD: self.state.build_manifest(),
+        }
+        if status != {"conditions": [], **old}:
+            return ReconcileResult(
+                status={key: value for key, value in status.items() if value}, events=tuple(self.events)
+            )
+        return ReconcileResult(actions=tuple(self._plan_actions()), wake_at=self.wake_at)
+
+    def _update_job(self) -> None:
+        """Count the pods that have ended; end or restart the JobSet if the Job has ended with them."""
+        succeeded = {_get_index(pod) for pod in self.pods if get_phase(pod) == "Succeeded"}
+        completed = tuple(sorted({*self.state.completed, *(each for each in succeeded if each is not None)}))
+        self.state = replace(self.state, completed=completed)
+        if self.state.failure is None:
+            self.state = replace(self.state, failure=self._find_failure())
+        if any(not is_ended(pod) for pod in self.pods):
+            return
+        if self.state.failure is not None:
+            reason, message = (get_text(self.state.failure, key) for key in ("reason", "message"))
+            self._record(JOB, reason, message, warning=True)
+            self._apply_failure_policy(reason)
+        elif len(completed) >= self.job.nodes:
+            self._record(JOB, "Completed", "Job completed")
+            self._finish("Complete", "AllJobsCompleted", "jobset completed successfully")
+
+    def _find_failure(self) -> Manifest | None:
+        """Return the reason for which the Job fails; None if it does not."""
+        failed = [pod for pod in self.pods if get_phase(pod) == "Failed" and is_tracked(pod)]
+        counted = 0
+        for pod in failed:
+            action, index, condition = self.job.find_pod_action(
+                get_mappings(get_mapping(pod, "status"), "conditions")
+            )
+            if action == FAIL_JOB and self._is_collected(pod):
+                said = f"{self.job.namespace}/{get_name(pod)} has condition {condition}"
+                message = f"Pod {said} matching FailJob rule at index {index}"
+                return {"reason": "PodFailurePolicy", "message": message}
+            counted += action not in (IGNORE, FAIL_JOB) and self._is_collected(pod)
+        if counted > self.job.backoff_limit:
+            return {"reason": "BackoffLimitExceeded", "message": _LIMIT}
+        return None
+
+    def _is_collected(self, pod: Manifest) -> bool:
+        """True if the Job controller handles the end of the pod now; otherwise set `wake_at`."""
+        statuses = get_mappings(get_mapping(pod, "status"), "containerStatuses")
+        ends = [get_time(get_mapping(each, "state", "terminated"), "finishedAt") for each in statuses]
+        at = max((end for end in ends if end is not None), default=self.seen.now - _BATCH) + _BATCH
+        if at <= self.seen.now or self.job.is_suspended:
+            return True
+        self.wake_at = at if self.wake_at is None else min(at, self.wake_at)
+        return False
+
+    def _apply_failure_policy(self, reason: str) -> None:
+        action, rule = self.job.find_rule(reason)
+        first = f"(first failed job: {self.job.job_name})"
+        if not self.job.failure_policy:
+            self._fail("FailedJobs", f"jobset failed due to one or more job failures {first}")
+        elif action == FAIL:
+            self._fail("FailJobSetFailurePolicyAction", f"applying FailJobSet failure policy action {first}")
+        elif action != RESTART_FREELY and self.state.counted >= self._get_max_restarts():
+            said = "jobset failed due to reaching max number of restarts"
+            self._fail("ReachedMaxRestarts", f"{said} {first}")
+        else:
+            said = f"applying {action} failure policy action {first}"
+            condition = f"FailurePolicy_{rule}" if rule else "DefaultFailurePolicy"
+            for each in (condition, f"{action}FailurePolicyAction"):
+                self._record(JOBSET, each, said, warning=True)
+            counted = self.state.counted + (action != RESTART_FREELY)
+            self.state = JobSetState(restarts=self.state.restarts + 1, counted=counted)
+
+    def _get_max_restarts(self) -> int:
+        return get_int(self.job.failure_policy, "maxRestarts") or 0
+
+    def _fail(self, reason: str, message: str) -> None:
+        self._record(JOBSET, reason, message, warning=True)
+        self._finish("Failed", reason, message, event="JobSetFailed")
+
+    def _finish(self, kind: str, reason: str, message: str, *, event: str = "") -> None:
+        self.end = build_condition(kind, "True", reason=reason, message=message, now=self.seen.now)
+        self._record(JOBSET, event or reason, message, warning=kind == "Failed")
+
+    def _record(self, about: str, reason: str, message: str, *, warning: bool = False) -> None:
+        self.events.append(build_event(self.seen, about, reason, message, warning=warning))
+
+    def _check_deadline(self) -> None:
+        if self.end is not None or self.job.deadline is None or self.job.is_suspended:
+            return
+        start = get_time(get_mapping(self.seen.job, "metadata"), "creationTimestamp") or self.seen.now
+        for each in get_mappings(get_mapping(self.seen.job, "status"), "conditions"):
+            if (each.get("type"), each.get("status")) == ("Suspended", "False"):
+                start = get_time(each, "lastTransitionTime") or start
+        at = start + timedelta(seconds=self.job.deadline)
+        if at <= self.seen.now:
+            said = "TrainJob exceeded its active deadline"
+            self.end = build_condition("Failed", "True", reason=_DEADLINE, message=said, now=self.seen.now)
+        elif self.wake_at is None or at < self.wake_at:
+            self.wake_at = at
+
+    def _build_conditions(self) -> Sequence[Manifest]:
+        there = get_mappings(get_mapping(self.seen.job, "status"), "conditions")
+        kept = [each for each in there if each.get("type") != "Failed"]
+        was = any((each.get("type"), each.get("status")) == ("Suspended", "True") for each in kept)
+        new = []
+        if self.job.is_suspended or was:
+            value, word = ("True", "Suspended") if self.job.is_suspended else ("False", "Resumed")
+            message = f"TrainJob is {word.lower()}"
+            new.append(build_condition("Suspended", value, reason=word, message=message, now=self.seen.now))
+        return merge_conditions(kept, [*new, *([self.end] if self.end else [])])
+
+    def _build_job_status(self) -> Manifest:
+        """Return the counts of Jobs, of which there is at most one."""
+        is_failed = self.end is not None and self.end.get("type") == "Failed"
+        is_complete = self.end is not None and not is_failed
+        exists = not self.previous or self.end is not None
+        active = [pod for pod in self.pods if not is_ended(pod) and not is_terminating(pod)]
+        ready = sum(map(_is_ready, active)) + len(self.state.completed)
+        is_active = exists and self.end is None
+        return {
+            "name": ROLE,
+            "ready": int(is_active and bool(self.pods) and ready >= self.job.nodes),
+            "succeeded": int(is_complete),
+            "failed": int(is_failed),
+            "active": int(is_active and bool(active)),
+            "suspended": int(is_active and self.job.is_suspended),
+        }
+
+    def _plan_actions(self) -> Iterator[Action]:
+        if self.end is not None and self.end.get("reason") == _DEADLINE:
+            yield from _delete(self.seen.pods)
+        elif self.end is not None:
+            yield from _release(self.seen.pods)
+        elif self.previous:
+            # The strategy BlockingRecreate: the pods of the new Job are created when the last one is gone.
+            yield from _delete(self.previous)
+        else:
+            yield from self._plan_job_actions()
+
+    def _plan_job_actions(self) -> Iterator[Action]:
+        if not self.seen.services:
+            yield CreateService(build_service(self.job))
+        remaining = [pod for pod in self.pods if not is_ended(pod)]
+        if self.state.failure is not None or self.job.is_suspended:
+            yield from _delete(remaining)
+        if self.state.failure is not None:
+            return
+        uncounted = [pod for pod in self.pods if not self._is_counted(pod)]
+        yield from _release(pod for pod in self.pods if pod not in uncounted)
+        if self.job.is_suspended:
+            return
+        taken = {*self.state.completed, *map(_get_index, uncounted)}
+        for index in range(self.job.nodes):
+            if index not in taken:
+                yield CreatePod(build_pod(self.job, index, self.state.restarts, self.seen.now))
+
+    def _is_counted(self, pod: Manifest) -> bool:
+        """True if the pod has ended, and its end needs no further attention."""
+        conditions = get_mappings(get_mapping(pod, "status"), "conditions")
+        is_ignored = is_ended(pod) and self.job.find_pod_action(conditions)[0] == IGNORE
+        return get_phase(pod) == "Succeeded" or is_ignored
+
+
+def _find_end(job: Manifest) -> Manifest | None:
+    conditions = get_mappings(get_mapping(job, "status"), "conditions")
+    return next((each for each in conditions if each.get("type") in ("Complete", "Failed")), None)
+
+
+def _get_index(pod: Manifest) -> int | None:
+    said = get_text_map(get_mapping(pod, "metadata"), "annotations").get(LABELS.index, "")
+    return int(said) if said.isdecimal() else None
+
+
+def _is_ready(pod: Manifest) -> bool:
+    conditions = get_mappings(get_mapping(pod, "status"), "conditions")
+    return any((each.get("type"), each.get("status")) == ("Ready", "True") for each in conditions)
+
+
+def _delete(pods: Iterable[Manifest]) -> Iterator[Action]:
+    return (DeletePod(get_name(pod)) for pod in pods if is_tracked(pod) or not is_terminating(pod))
+
+
+def _release(pods: Iterable[Manifest]) -> Iterator[Action]:
+    return (ReleasePod(get_name(pod)) for pod in pods if is_ended(pod) and is_tracked(pod))

@@ -1,0 +1,61 @@
+"""The types of a TrainJob and a TrainingRuntime in the custom resource definitions of Trainer 2.3.0.
+
+They contain only the fields that the embedded cluster supports.
+"""
+
+from typing import Final
+
+from backend_plugin.embedded.admission.pod_tables import POD_DEFAULTS, POD_KEYS, POD_REQUIRED
+from backend_plugin.embedded.admission.schema import ResourceSchema
+
+# The format is that of `core.pod_schema`. Markers for zero values have no effect here.
+PARTS: Final = """\
+TrainJobSpec activeDeadlineSeconds:int64 managedBy:string runtimeRef:RuntimeRef suspend:bool trainer:Trainer
+RuntimeRef apiGroup:string kind:string name:string
+Trainer args:[string] command:[string] env:[EnvVar] image:string numNodes:int32 numProcPerNode:int32
+  resourcesPerNode:ResourceRequirements
+TrainingRuntimeSpec mlPolicy:MLPolicy template:JobSetTemplate
+MLPolicy numNodes:int32
+JobSetTemplate metadata:TemplateMeta spec:JobSetSpec
+TemplateMeta annotations:{string} labels:{string}
+JobSetSpec failurePolicy:FailurePolicy network:Network replicatedJobs:[ReplicatedJob]
+FailurePolicy maxRestarts:int32 restartStrategy:string rules:[FailurePolicyRule]
+FailurePolicyRule action:string name:string onJobFailureReasons:[string]
+Network enableDNSHostnames:bool publishNotReadyAddresses:bool
+ReplicatedJob groupName:string name:string replicas:int32 template:JobTemplate
+JobTemplate metadata:TemplateMeta spec:JobSpec
+JobSpec backoffLimit:int32 podFailurePolicy:PodFailurePolicy template:PodTemplateSpec
+PodFailurePolicy rules:[PodFailurePolicyRule]
+PodFailurePolicyRule action:string onPodConditions:[PodConditionPattern]
+PodConditionPattern status:string type:string
+"""
+
+SCHEMA: Final = ResourceSchema(
+    parts=PARTS,
+    required={
+        **POD_REQUIRED,
+        "TrainJobSpec": "runtimeRef",
+        "RuntimeRef": "name",
+        "TrainingRuntimeSpec": "template",
+        "FailurePolicyRule": "action name",
+        "ReplicatedJob": "name template",
+        "JobSpec": "template",
+        "PodFailurePolicy": "rules",
+        "PodFailurePolicyRule": "action",
+        "PodConditionPattern": "type",
+    },
+    keys={
+        **POD_KEYS,
+        "Trainer": {"env": "name"},
+        "JobSetSpec": {"replicatedJobs": "name"},
+        "FailurePolicy": {"rules": "name"},
+    },
+    defaults={
+        **POD_DEFAULTS,
+        "TrainJobSpec": {"suspend": False, "managedBy": "trainer.kubeflow.org/trainjob-controller"},
+        "RuntimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "ClusterTrainingRuntime"},
+        "ReplicatedJob": {"groupName": "default"},
+        "PodConditionPattern": {"status": "True"},
+    },
+    newer={},
+)

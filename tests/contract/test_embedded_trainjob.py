@@ -1,0 +1,172 @@
+"""TrainJobs in an embedded cluster, through the connector, with real processes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import NAMESPACE, Served, serving, template, wait_until
+
+from backend_plugin.core.observed import Pod
+from backend_plugin.embedded.cluster import EmbeddedCluster
+from backend_plugin.embedded.options import EmbeddedOptions
+from backend_plugin.shell.cluster import LogRequest, ObjectName
+
+SETTINGS = {"kfpytorch": {"dialect": "trainjob"}}
+PATIENCE = 40.0
+
+
+class Jobs:
+    """An embedded cluster with a connector that creates TrainJobs in it."""
+
+    def __init__(self, cluster: EmbeddedCluster, served: Served) -> None:
+        self.cluster = cluster
+        self.served = served
+
+    async def create(self, command: str, execution: str = "f1", workers: int = 1, **custom: Any) -> bytes:
+        container = {"image": "i", "command": ["/bin/sh", "-c", command]}
+        replicas = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": workers}}
+        said = template(container=container, custom={**replicas, **custom})
+        return await self.served.create(execution=execution, template=said)
+
+    async def wait_for_phase(self, reference: bytes, phase: str) -> None:
+        async def is_reached() -> bool:
+            return await self.served.phase(reference) == phase
+
+        await wait_until(is_reached, PATIENCE)
+
+    @property
+    def pods(self) -> list[Pod]:
+        (entry,) = self.served.cache
+        return sorted(entry.pods, key=lambda pod: (pod.attempt, pod.index))
+
+    async def wait_for_pods(self, found: Callable[[list[Pod]], object]) -> list[Pod]:
+        await wait_until(lambda: len(list(self.served.cache)) == 1 and bool(found(self.pods)), PATIENCE)
+        return self.pods
+
+    async def read_log(self, pod: Pod) -> list[str]:
+        name = ObjectName(namespace=NAMESPACE, name=pod.name)
+        return [line.text async for line in self.cluster.read_log(name, LogRequest(container="node"))]
+
+
+@asynccontextmanager
+async def open_jobs(folder: Path) -> AsyncIterator[Jobs]:
+    (folder / "store").mkdir()
+    cluster = await EmbeddedCluster.open(folder / "state", EmbeddedOptions(lost_after=0.1))
+    async with serving(folder / "store", cluster, SETTINGS) as served:  # type: ignore[arg-type]
+        yield Jobs(cluster, served)
+    await cluster.close()
+
+
+def play(folder: Path, run: Callable[[Jobs], Awaitable[Any]]) -> Any:
+    async def main() -> Any:
+        async with open_jobs(folder) as jobs:
+            return await run(jobs)
+
+    return asyncio.run(main())
+
+
+def test_all_nodes_run_with_the_environment_of_a_training_job(tmp_path: Path) -> None:
+    async def run(jobs: Jobs) -> Any:
+        jobs.served.leave("outputs.pb")
+        reference = await jobs.create(
+            "echo $RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT $JOB_COMPLETION_INDEX"
+        )
+        await jobs.wait_for_phase(reference, "SUCCEEDED")
+        return {pod.replica: await jobs.read_log(pod) for pod in jobs.pods}
+
+    found = play(tmp_path, run)
+    ports = {line.split()[3] for lines in found.values() for line in lines}
+    assert len(ports) == 1
+    assert ports != {"29500"}
+    (port,) = ports
+    assert found == {f"node-{rank}": [f"{rank} 2 127.0.0.1 {port} {rank}"] for rank in (0, 1)}
+
+
+def test_an_exit_code_fails_the_attempt(tmp_path: Path) -> None:
+    async def run(jobs: Jobs) -> Any:
+        reference = await jobs.create("test $RANK = 0 || exit 3; exec sleep 600")
+        await jobs.wait_for_phase(reference, "FAILED")
+        message = (await jobs.served.get(reference)).message
+        await jobs.wait_for_pods(lambda pods: all(pod.phase == "Failed" for pod in pods))
+        return message.partition("\n")[0], [(pod.replica, pod.attempt) for pod in jobs.pods]
+
+    message, pods = play(tmp_path, run)
+    assert message == "node-1 failed: exit code 3 (user-error)"
+    # The Job controller deletes the pods that still run.
+    assert pods == [("node-1", 0)]
+
+
+def test_a_failure_restarts_all_nodes_up_to_the_limit(tmp_path: Path) -> None:
+    async def run(jobs: Jobs) -> Any:
+        reference = await jobs.create(
+            "echo $RANK; test $RANK = 0 || exit 3; exec sleep 600",
+            workerReplicas={"replicas": 1, "restartPolicy": "RESTART_POLICY_ON_FAILURE"},
+            runPolicy={"backoffLimit": 1},
+        )
+        restarted = await jobs.wait_for_pods(lambda pods: len(pods) == 2 and all(pod.attempt for pod in pods))
+        await jobs.wait_for_phase(reference, "FAILED")
+        return [pod.replica for pod in restarted], [(pod.replica, pod.attempt) for pod in jobs.pods]
+
+    assert play(tmp_path, run) == (["node-0", "node-1"], [("node-1", 1)])
+
+
+def test_a_drained_node_costs_no_attempt(tmp_path: Path) -> None:
+    async def run(jobs: Jobs) -> Any:
+        jobs.served.leave("outputs.pb")
+        reference = await jobs.create(f"while ! test -e {tmp_path}/go; do sleep 0.05; done")
+        pods = await jobs.wait_for_pods(
+            lambda pods: len(pods) == 2 and all(pod.phase == "Running" for pod in pods)
+        )
+        await jobs.cluster.drain_node(pods[1].node)
+        restarted = await jobs.wait_for_pods(
+            lambda pods: len(pods) == 2 and all(pod.attempt and pod.phase == "Running" for pod in pods)
+        )
+        phase = await jobs.served.phase(reference)
+        (tmp_path / "go").touch()
+        await jobs.wait_for_phase(reference, "SUCCEEDED")
+        return phase, {pod.uid for pod in pods} & {pod.uid for pod in restarted}
+
+    assert play(tmp_path, run) == ("RUNNING", set())
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_cancelled_job_has_no_running_pod(tmp_path: Path, restarts: int) -> None:
+    policy = {"restartPolicy": "RESTART_POLICY_ON_FAILURE"} if restarts else {}
+
+    async def run(jobs: Jobs) -> Any:
+        reference = await jobs.create(
+            "echo begun; exec sleep 600",
+            workerReplicas={"replicas": 1, **policy},
+            runPolicy={"backoffLimit": restarts},
+        )
+        await jobs.wait_for_phase(reference, "RUNNING")
+        await jobs.served.delete(reference)
+        await jobs.wait_for_pods(lambda pods: all(pod.phase == "Failed" for pod in pods))
+        (entry,) = jobs.served.cache
+        name = entry.object_name
+        left = await jobs.cluster.get(name)
+        return left, [await jobs.read_log(pod) for pod in jobs.pods]
+
+    left, logs = play(tmp_path, run)
+    print(left, logs)
+
+
+def test_a_deleted_job_takes_its_objects_along(tmp_path: Path) -> None:
+    async def run(jobs: Jobs) -> Any:
+        reference = await jobs.create("exec sleep 600")
+        await jobs.wait_for_phase(reference, "RUNNING")
+        (entry,) = jobs.served.cache
+        name = entry.object_name
+        before = [await jobs.cluster.get(name), *await jobs.cluster.list_prerequisites()]
+        await jobs.cluster.delete(name)
+
+        async def is_gone() -> bool:
+            return not await jobs.cluster.list_pods(name) and not await jobs.cluster.list_prerequisites()
+
+        await wait_until(is_gone, PATIENCE)
+        return [each and each["kind"] for each in before], await jobs.cluster.get(name)
+
+    assert play(tmp_path, run) == (["TrainJob", "TrainingRuntime"], None)
