@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from backend_plugin.cli.serve_settings import Configuration
-from backend_plugin.core.dialects import table
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
@@ -91,7 +90,7 @@ def _with_embedded_defaults(settings: Settings, state: Path) -> Settings:
         ours = replace(ours, ttl_after_finished=_KEPT_EMBEDDED)
     logs = settings.logs
     if logs == LogLinkSettings():
-        folder = f"{(state / 'pods').absolute().as_uri()}/{{{{ .podUID }}}}/logs/{table.DEFAULT.container}"
+        folder = f"{(state / 'pods').absolute().as_uri()}/{{{{ .podUID }}}}/logs/{{{{ .containerName }}}}"
         logs = replace(logs, templates=(LogTemplate(name="Logs of", template_uris=(folder,)),))
     return replace(settings, logs=logs, kfpytorch=ours)
 
