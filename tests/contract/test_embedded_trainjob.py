@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from serving import NAMESPACE, Served, serving, template, wait_until
 
 from backend_plugin.core.observed import Pod
@@ -132,26 +131,21 @@ def test_a_drained_node_costs_no_attempt(tmp_path: Path) -> None:
     assert play(tmp_path, run) == ("RUNNING", set())
 
 
-@pytest.mark.parametrize("restarts", [0, 1])
-def test_a_cancelled_job_has_no_running_pod(tmp_path: Path, restarts: int) -> None:
-    policy = {"restartPolicy": "RESTART_POLICY_ON_FAILURE"} if restarts else {}
-
+def test_a_suspended_job_has_no_pods_until_it_is_resumed(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
-        reference = await jobs.create(
-            "echo begun; exec sleep 600",
-            workerReplicas={"replicas": 1, **policy},
-            runPolicy={"backoffLimit": restarts},
-        )
+        reference = await jobs.create("exec sleep 600")
         await jobs.wait_for_phase(reference, "RUNNING")
-        await jobs.served.delete(reference)
-        await jobs.wait_for_pods(lambda pods: all(pod.phase == "Failed" for pod in pods))
         (entry,) = jobs.served.cache
         name = entry.object_name
-        left = await jobs.cluster.get(name)
-        return left, [await jobs.read_log(pod) for pod in jobs.pods]
+        await jobs.cluster.patch(name, {"spec": {"suspend": True}})
+        await jobs.wait_for_pods(lambda pods: not pods)
+        await jobs.cluster.patch(name, {"spec": {"suspend": False}})
+        await jobs.wait_for_phase(reference, "RUNNING")
+        job = await jobs.cluster.get(name)
+        conditions = job and job["status"]["conditions"]
+        return [(each["type"], each["reason"]) for each in conditions], [pod.attempt for pod in jobs.pods]
 
-    left, logs = play(tmp_path, run)
-    print(left, logs)
+    assert play(tmp_path, run) == ([("Suspended", "Resumed")], [0, 0])
 
 
 def test_a_deleted_job_takes_its_objects_along(tmp_path: Path) -> None:

@@ -26,8 +26,11 @@ STARTING = re.compile(r"(?<=\n  INITIALIZING).*?(?=\n  RUNNING)", re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoadServer]:
-    served = RoadServer(tmp_path_factory.mktemp("people"), "--cpus", "8", "--memory", "64Gi").start()
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoadServer]:
+    """Yield a server; the parameter is the dialect of its jobs."""
+    settings = {"kfpytorch": {"dialect": getattr(request, "param", "pytorchjob")}}
+    folder = tmp_path_factory.mktemp("people")
+    served = RoadServer(folder, "--cpus", "8", "--memory", "64Gi", settings=settings).start()
     yield served
     assert (served.stop(), served.left()) == (0, [])
 
@@ -72,19 +75,30 @@ def job(served: RoadServer, execution: Execution) -> Any:
     return json.loads(typed(served, "describe", execution.asked.execution, "-o", "json"))
 
 
-def test_a_job_is_watched_read_and_cancelled_for_good(served: RoadServer, execution: Execution) -> None:
+@pytest.mark.parametrize(
+    ("served", "roles"),
+    [("pytorchjob", ("master-0", "worker-0")), ("trainjob", ("node-0", "node-1"))],
+    indirect=["served"],
+    ids=["PyTorchJob", "TrainJob"],
+)
+def test_a_job_is_watched_read_and_cancelled_for_good(
+    served: RoadServer, roles: tuple[str, str], execution: Execution
+) -> None:
     name = execution.asked.execution
     following = subprocess.Popen(
         [KFPYTORCH, "logs", "--follow", name], env=environment(served), stdout=subprocess.PIPE, text=True
     )
     wait_until(lambda: job(served, execution)["verdict"]["phase"] == "RUNNING")
     seen = job(served, execution)
-    assert [(each["role"], each["phase"], each["first_rank"]) for each in seen["replicas"]] == [
-        ("master", "Running", 0),
-        ("worker", "Running", 1),
+    replicas = [(f"{each['role']}-{each['index']}", each["phase"]) for each in seen["replicas"]]
+    assert replicas == [(role, "Running") for role in roles]
+    assert [each["first_rank"] for each in seen["replicas"]] == [0, 1]
+    assert [Path(each["uri"].removeprefix("file://")).is_dir() for each in seen["verdict"]["logs"]] == [
+        True,
+        True,
     ]
     assert re.search(rf"^{seen['name']} +RUNNING +2/2 ", typed(served, "jobs"), re.MULTILINE)
-    assert "[worker-0] rank 1 speaks\n" in typed(served, "logs", name, "--rank", "1")
+    assert f"[{roles[1]}] rank 1 speaks\n" in typed(served, "logs", name, "--rank", "1")
 
     assert typed(served, "cancel", name, "--reason", "wrong data").startswith(f"{seen['name']} is cancelled")
     outcome = execution.wait(PATIENCE)
@@ -98,7 +112,10 @@ def test_a_job_is_watched_read_and_cancelled_for_good(served: RoadServer, execut
         assert f"rank {rank} speaks\n" in typed(served, "logs", name, "--rank", str(rank))
     told = following.communicate(timeout=PATIENCE)[0].splitlines()
     spoken = [line for line in told if line.endswith(" speaks")]
-    assert (spoken, following.returncode) == (["[master-0] rank 0 speaks", "[worker-0] rank 1 speaks"], 0)
+    assert (spoken, following.returncode) == (
+        [f"[{role}] rank {rank} speaks" for rank, role in enumerate(roles)],
+        0,
+    )
 
 
 def test_a_node_that_is_lost_takes_its_replicas_along(served: RoadServer, execution: Execution) -> None:

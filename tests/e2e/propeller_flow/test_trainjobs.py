@@ -1,0 +1,35 @@
+"""Tasks that run as TrainJobs, with real processes, from the template to the outputs or the error."""
+
+from collections.abc import Callable
+
+import pytest
+
+from e2e.propeller_flow import tasks
+from e2e.propeller_flow.conftest import Road, wait_for_outcome
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def trainer(serve: Callable[..., Road]) -> Road:
+    """Return a server that creates TrainJobs."""
+    return serve(settings={"kfpytorch": {"dialect": "trainjob"}})
+
+
+@pytest.mark.torch
+def test_the_ranks_of_two_nodes_meet(trainer: Road) -> None:
+    executions = [trainer.start(each, value=10) for each in (tasks.elastic_sum, tasks.replica_sum)]
+
+    for outcome in map(wait_for_outcome, executions):
+        assert outcome.phase == "SUCCEEDED", outcome
+        assert outcome.outputs == {"o0": 21, "o1": {"world": 2, "listens": 1, "open": 0}}
+        assert len(outcome.attempts) == 1
+
+
+def test_an_exception_of_one_node_ends_the_others(trainer: Road) -> None:
+    execution = trainer.start(tasks.raises_with_outputs)
+    outcome = wait_for_outcome(execution)
+
+    assert (outcome.phase, outcome.code) == ("FAILED", "TaskFailedWithError")
+    assert "node-1 failed: ValueError: batch 7 has 31 labels for 32 images" in outcome.error
+    assert trainer.nothing_runs(execution)
