@@ -11,6 +11,8 @@ from backend_plugin.embedded.objects import TRACKING
 from backend_plugin.embedded.operators.trainjob.job_spec import DIALECT, LABELS, ROLE, TrainJobSpec
 
 _JOBSET: Final = "jobset.sigs.k8s.io/"
+_PRIORITY: Final = _JOBSET + "priority"
+"""The label that the webhook of JobSet adds to a pod; priority classes are not emulated."""
 _BATCH: Final = "batch.kubernetes.io/"
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """The characters of generated names."""
@@ -40,7 +42,7 @@ def build_pod(job: TrainJobSpec, index: int, restarts: int, now: datetime) -> Ma
         "metadata": {
             "name": f"{job.job_name}-{index}-{_build_suffix(job, index, restarts, now)}",
             "namespace": job.namespace,
-            "labels": {**get_text_map(found, "labels"), **of_jobset, **of_job, **number},
+            "labels": {**get_text_map(found, "labels"), **of_jobset, **of_job, **number, _PRIORITY: "0"},
             "annotations": {**get_text_map(found, "annotations"), **of_jobset, **number},
             "finalizers": [TRACKING],
             "ownerReferences": [_build_owner_reference(job)],

@@ -1,0 +1,345 @@
+"""Random histories: the embedded operator agrees with Trainer, JobSet and the Job controller.
+
+A history is chosen while it is played in the embedded cluster, and then played in the real one. After each
+step, the real state must become the embedded one. `KFPYTORCH_SEED=random` selects a random seed.
+"""
+
+import asyncio
+import random
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import a_run, a_template
+from rig.api import path_of, pods
+from rig.control_plane import ControlPlane
+from rig.fake_nodes import BY_HAND
+from rig.process import wait_until
+from rig.seed import SEED
+from rig.trainer import TrainerCluster
+
+from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.object_readers import read_observed
+from backend_plugin.core.pipeline import judge, plan
+from backend_plugin.core.settings import read
+from backend_plugin.embedded import admission
+from backend_plugin.embedded.events import EventRecorder, EventRetention
+from backend_plugin.embedded.job_reconciler import JobReconciler
+from backend_plugin.embedded.objects import Key, get_key, get_uid, is_tracked
+from backend_plugin.embedded.operators.table import OPERATORS
+from backend_plugin.embedded.pod_transitions import mark_evicted
+from backend_plugin.embedded.pods import PodController
+from backend_plugin.embedded.scheduling_cycle import Binding
+from backend_plugin.embedded.store import Store, system_clock
+from backend_plugin.embedded.workqueue import RetryBackoff
+
+HISTORIES, STEPS, AT_ONCE = 24, 7, 8
+NAMESPACE = "trainer-histories"
+OPERATOR = OPERATORS["TrainJob"]
+LABELS = OPERATOR.dialect.labels
+AT = "2026-01-01T00:00:00Z"
+# The Job controller delays the replacement of a failed pod by up to 10 s, 20 s, ...
+PATIENCE = 60
+
+Manifest = dict[str, Any]
+State = Mapping[str, Any]
+Step = tuple[str, int]
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def build_manifests(number: int, chance: random.Random) -> tuple[Manifest, Manifest]:
+    """Return a TrainJob and its TrainingRuntime."""
+    nodes, restarts = chance.randint(1, 3), chance.randint(0, 2)
+    worker = {"replicas": nodes, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}
+    custom: Manifest = {"workerReplicas": worker, "runPolicy": {"backoffLimit": restarts}}
+    if chance.random() < 0.5:
+        limits = {"minReplicas": chance.randint(1, nodes), "maxReplicas": nodes}
+        custom["elasticConfig"] = {**limits, "nprocPerNode": 1, "rdzvBackend": "c10d"}
+    run = a_run(execution=f"h{number}", namespace=NAMESPACE, output_prefix=f"s3://bucket/{number}")
+    planned = plan(a_template(custom), run, read({"kfpytorch": {"dialect": "trainjob"}}))
+    job: Manifest = {**planned.job}
+    (runtime,) = planned.prerequisites
+    job["spec"] = {**job["spec"], "suspend": chance.random() < 0.2}
+    (replicated,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]  # type: ignore[index,call-overload]
+    metadata = replicated["template"]["spec"]["template"]["metadata"]
+    metadata["annotations"] = {**metadata.get("annotations", {}), BY_HAND: "true"}
+    return job, {**runtime}
+
+
+def build_status(step: str, pod: Manifest) -> Manifest:
+    """Return the status that the kubelet would write."""
+    ended = {"startedAt": AT, "finishedAt": AT}
+    phase, state = {
+        "run": ("Running", {"running": {"startedAt": AT}}),
+        "succeed": ("Succeeded", {"terminated": {"exitCode": 0, "reason": "Completed", **ended}}),
+        "fail": ("Failed", {"terminated": {"exitCode": 3, "reason": "Error", **ended}}),
+        "disrupt": ("Failed", {"terminated": {"exitCode": 143, "reason": "Error", **ended}}),
+    }[step]
+    kept = [each for each in pod["status"].get("conditions", []) if each["type"] != "Ready"]
+    ready = {"type": "Ready", "status": str(step == "run"), "lastTransitionTime": AT}
+    name = pod["spec"]["containers"][0]["name"]
+    container = {"name": name, "image": "i", "imageID": "", "ready": step == "run", "restartCount": 0}
+    return {
+        "phase": phase,
+        "conditions": [*kept, ready],
+        "containerStatuses": [{**container, "state": state}],
+    }
+
+
+def describe(job: Manifest | None, found: Sequence[Manifest], events: Sequence[Manifest]) -> State:
+    """Return the state in which both clusters must agree."""
+    there = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+    status = (job or {}).get("status", {})
+    observed = read_observed({"job": job, "pods": there, "events": events, "outputs": True})
+    verdict = judge(observed, JudgingContext(), datetime.now(timezone.utc))
+    conditions = [{**each, "lastTransitionTime": ""} for each in status.get("conditions", [])]
+    return {
+        "exists": job is not None,
+        "pods": sorted(map(describe_pod, there), key=lambda pod: str(pod["name"])),
+        "conditions": [{key: value for key, value in each.items() if value} for each in conditions],
+        "jobsStatus": status.get("jobsStatus"),
+        "verdict": (verdict.phase.value, verdict.reason, verdict.message) if job else None,
+    }
+
+
+def describe_pod(pod: Manifest) -> State:
+    metadata, spec = pod["metadata"], pod["spec"]
+    # Each cluster has its own uids.
+    labels, annotations = (
+        {key: value for key, value in metadata[kind].items() if not key.endswith("uid")}
+        for kind in ("labels", "annotations")
+    )
+    annotations.pop("kfpytorch.flyte.org/port", None)
+    annotations = {key: value for key, value in annotations.items() if not key.startswith("kwok")}
+    return {
+        "name": metadata["name"][:-6],
+        "phase": pod["status"]["phase"],
+        "labels": labels,
+        "annotations": annotations,
+        "tracked": metadata.get("finalizers", []),
+        **{key: spec.get(key) for key in ("hostname", "subdomain", "restartPolicy")},
+        "env": [[_describe_variable(each) for each in box.get("env", [])] for box in spec["containers"]],
+        "resources": [box.get("resources") for box in spec["containers"]],
+    }
+
+
+def _describe_variable(variable: Manifest) -> tuple[str, str]:
+    field = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
+    return variable["name"], variable.get("value", "") or field
+
+
+def select_pod(found: Sequence[Manifest], index: int) -> Manifest:
+    """Return the newest pod of a node that has not ended."""
+    (pod,) = [
+        pod
+        for pod in found
+        if pod["metadata"]["labels"][LABELS.index] == str(index)
+        and "deletionTimestamp" not in pod["metadata"]
+        and pod["status"]["phase"] in ("Pending", "Running")
+    ]
+    return pod
+
+
+class IdleKubelet:
+    """A kubelet whose pods end when a test writes their status."""
+
+    def __init__(self, report: PodController) -> None:
+        self._report = report
+
+    async def start_pod(self, _: Manifest) -> None: ...
+
+    async def remove_pod(self, _: str) -> None: ...
+
+    async def terminate_pod(self, uid: str, _: float) -> None:
+        self._report.on_terminated(uid)
+
+    async def close(self) -> None: ...
+
+
+class EmbeddedSide:
+    """The controllers of the embedded cluster, without its scheduler and kubelet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = Store.open(folder)
+        recorder = EventRecorder(self.store, EventRetention(), system_clock)
+        build: Any = IdleKubelet
+        self.pods = PodController(self.store, recorder, system_clock, build)
+        self.jobs = JobReconciler(self.store, self.pods, recorder, backoff=RetryBackoff(), clock=system_clock)
+        self.store.watch(self.jobs.on_change)
+        self.jobs.start()
+        self.key: Key
+        self.node = self.store.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
+
+    async def begin(self, job: Manifest, runtime: Manifest) -> None:
+        assert OPERATOR.prerequisite is not None
+        stored = self.store.create(OPERATOR.prerequisite.admit(runtime))
+        made = self.store.create(OPERATOR.admit(job))
+        self.key = get_key(made)
+        self.store.update(admission.merge_patch(stored, {"metadata": {"ownerReferences": [own(made)]}}))
+        await self.settle()
+
+    @property
+    def found(self) -> list[Any]:
+        return self.store.list_objects("Pod")
+
+    def list_steps(self) -> list[Step]:
+        """Return the steps that are possible now."""
+        job: Any = self.store.get(self.key)
+        steps = [("resume" if job["spec"]["suspend"] else "suspend", 0), ("delete", 0)]
+        for pod in self.found:
+            index = int(pod["metadata"]["labels"][LABELS.index])
+            ends = [(name, index) for name in ("succeed", "fail", "disrupt")]
+            steps += {"Pending": [("run", index)] * 6, "Running": ends * 2}.get(pod["status"]["phase"], [])
+        return steps
+
+    async def play(self, step: Step) -> State:
+        name, index = step
+        job: Any = self.store.get(self.key)
+        if name == "delete":
+            self.store.remove(get_uid(job))
+        elif name in ("suspend", "resume"):
+            changed = admission.merge_patch(job, {"spec": {"suspend": name == "suspend"}})
+            self.store.update(OPERATOR.admit_update(job, changed))
+        else:
+            pod = select_pod(self.found, index)
+            if name == "disrupt":
+                pod = self.store.update(mark_evicted(pod, system_clock()))  # type: ignore[assignment]
+            self.pods.on_status(get_uid(pod), build_status(name, pod))
+            if name == "disrupt":
+                there = self.store.get_by_uid(get_uid(pod))
+                if there is not None:
+                    self.pods.delete(there)
+        await self.settle()
+        return self.state
+
+    @property
+    def state(self) -> State:
+        job: Any = self.store.get(self.key)
+        return describe(job, self.found, self.store.list_objects("Event"))  # type: ignore[arg-type]
+
+    async def settle(self) -> None:
+        """Bind all pods, and wait until nothing changes."""
+        for _ in range(100):
+            await asyncio.sleep(0)
+            for pod in self.found:
+                self.pods.apply_decision(Binding(uid=get_uid(pod), node="n"))
+
+    async def close(self) -> None:
+        self.jobs.close()
+        await self.pods.close()
+        self.store.close()
+
+
+def own(job: Mapping[str, Any]) -> Manifest:
+    return {
+        **{key: job[key] for key in ("apiVersion", "kind")},
+        **{key: job["metadata"][key] for key in ("name", "uid")},
+        "controller": True,
+    }
+
+
+async def choose_history(number: int) -> tuple[Manifest, Manifest, list[tuple[Step, State]]]:
+    """Return the objects of a history, and its steps with the embedded state after each."""
+    chance = random.Random(f"{SEED}/{number}")
+    job, runtime = build_manifests(number, chance)
+    with tempfile.TemporaryDirectory() as folder:
+        side = EmbeddedSide(Path(folder))
+        await side.begin(job, runtime)
+        played: list[tuple[Step, State]] = [(("create", 0), side.state)]
+        for _ in range(STEPS):
+            step = chance.choice(side.list_steps())
+            played.append((step, await side.play(step)))
+            if step[0] == "delete":
+                break
+        await side.close()
+    return job, runtime, played
+
+
+class RealSide:
+    """One job in the cluster with the real controllers."""
+
+    def __init__(self, plane: ControlPlane, job: Manifest) -> None:
+        self.api = plane.admin
+        self.name = job["metadata"]["name"]
+        self.path = f"{path_of(job)}/{self.name}"
+
+    def begin(self, job: Manifest, runtime: Manifest) -> None:
+        made = self.api.create(runtime)
+        wait_until(lambda: self._create(job), 10, lambda: "the runtime is not found")
+        owner = own(self.api.get(self.path) or {})
+        path = f"{path_of(runtime)}/{made['metadata']['name']}"
+        self.api.patch(path, {"metadata": {"ownerReferences": [owner]}})
+
+    def _create(self, job: Manifest) -> bool:
+        return self.api.request("POST", path_of(job), job).is_success
+
+    @property
+    def found(self) -> Sequence[Manifest]:
+        return self.api.items(pods(NAMESPACE), labelSelector=f"{LABELS.job_name}={self.name}")
+
+    def play(self, step: Step) -> None:
+        name, index = step
+        if name == "delete":
+            self.api.delete(self.path)
+        elif name in ("suspend", "resume"):
+            self.api.patch(self.path, {"spec": {"suspend": name == "suspend"}})
+        elif name != "create":
+            pod = select_pod(self.found, index)
+            status = build_status(name, pod)
+            if name == "disrupt":
+                status["conditions"].append(
+                    {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+                )
+            path = pods(NAMESPACE, pod["metadata"]["name"])
+            self.api.patch(f"{path}/status", {"status": status})
+            if name == "disrupt":
+                # kwok removes a deleted pod before the Job controller has counted it.
+                wait_until(lambda: not is_tracked(self.api.get(path) or {}), PATIENCE, lambda: path)
+                self.api.delete(path)
+
+    @property
+    def state(self) -> State:
+        events = self.api.items(f"/api/v1/namespaces/{NAMESPACE}/events")
+        ours = [each for each in events if each["involvedObject"]["name"].startswith(self.name)]
+        return describe(self.api.get(self.path), self.found, ours)
+
+
+def compare(expected: Any, found: Any, path: str = "") -> Iterator[str]:
+    """Yield each difference of two states."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        for key in sorted({*expected, *found}):
+            yield from compare(expected.get(key), found.get(key), f"{path}.{key}")
+    elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        for index, (one, other) in enumerate(zip(expected, found, strict=True)):
+            yield from compare(one, other, f"{path}[{index}]")
+    elif expected != found:
+        yield f"{path}: embedded {expected}, real {found}"
+
+
+def play(plane: ControlPlane, number: int) -> str:
+    """Return the disagreement of a history; empty if there is none."""
+    job, runtime, played = asyncio.run(choose_history(number))
+    side = RealSide(plane, job)
+    side.begin(job, runtime)
+    for at, (step, expected) in enumerate(played):
+        side.play(step)
+        try:
+            wait_until(lambda expected=expected: side.state == expected, PATIENCE, lambda: "")
+        except AssertionError:
+            steps = [each for each, _ in played[: at + 1]]
+            return "\n  ".join([f"history {number}, {steps}:", *compare(expected, side.state)])
+    return ""
+
+
+def test_both_controllers_agree(trainer_cluster: TrainerCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f" KFPYTORCH_SEED={SEED} ", end="", flush=True)
+    trainer_cluster.plane.namespace(NAMESPACE)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        wrong = [*filter(None, pool.map(lambda each: play(trainer_cluster.plane, each), range(HISTORIES)))]
+    assert not wrong, "\n".join([f"seed {SEED}", *wrong])
