@@ -105,6 +105,7 @@ JOB_FACT_FOLDERS = (
     "backend_plugin/core/dialects/pytorchjob/",
     # Its API group has the same suffix, and its messages recommend the other kind.
     "backend_plugin/core/dialects/trainjob/",
+    "backend_plugin/embedded/operators/trainjob/",
     "backend_plugin/embedded/operators/pytorchjob/",
     "backend_plugin/doctor/operators/",
 )
