@@ -131,6 +131,22 @@ def test_a_drained_node_costs_no_attempt(tmp_path: Path) -> None:
     assert play(tmp_path, run) == ("RUNNING", set())
 
 
+def test_an_elastic_job_replaces_the_pod_of_a_drained_node(tmp_path: Path) -> None:
+    async def run(jobs: Jobs) -> Any:
+        elastic = {"minReplicas": 1, "maxReplicas": 2, "nprocPerNode": 1, "rdzvBackend": "c10d"}
+        await jobs.create("exec sleep 600", workerReplicas={"replicas": 2}, elasticConfig=elastic)
+        pods = await jobs.wait_for_pods(
+            lambda pods: len(pods) == 2 and all(pod.phase == "Running" for pod in pods)
+        )
+        await jobs.cluster.drain_node(pods[1].node)
+        replaced = await jobs.wait_for_pods(
+            lambda found: len(found) == 2 and found[1].uid != pods[1].uid and found[1].phase == "Running"
+        )
+        return pods[0].uid == replaced[0].uid, [(pod.replica, pod.attempt) for pod in replaced]
+
+    assert play(tmp_path, run) == (True, [("node-0", 0), ("node-1", 0)])
+
+
 def test_a_suspended_job_has_no_pods_until_it_is_resumed(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
         reference = await jobs.create("exec sleep 600")

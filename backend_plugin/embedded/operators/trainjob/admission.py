@@ -36,7 +36,7 @@ _DEFAULTER: Final = "defaulter.trainjob.trainer.kubeflow.org"
 _RUNTIME_WEBHOOK: Final = "validator.trainingruntime.trainer.kubeflow.org"
 _MANAGERS: Final = (OWN_MANAGER, "kueue.x-k8s.io/multikueue")
 _KINDS: Final = (RUNTIME, "ClusterTrainingRuntime")
-_IMMUTABLE: Final = ("runtimeRef", "trainer", "activeDeadlineSeconds", "managedBy")
+_IMMUTABLE: Final = ("runtimeRef", "trainer", "managedBy")
 _NAME: Final = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 _REPLICATED_JOBS: Final = "spec.template.spec.replicatedJobs"
 
@@ -159,10 +159,6 @@ def _check_job(job: Manifest) -> Iterator[FieldError]:
     if spec.get("managedBy", OWN_MANAGER) not in _MANAGERS:
         detail = f"ManagedBy must be {' or '.join(_MANAGERS)} if set"
         yield build_invalid_error("spec.managedBy", spec["managedBy"], detail)
-    deadline = spec.get("activeDeadlineSeconds", 1)
-    if isinstance(deadline, int) and deadline < 1:
-        detail = "should be greater than or equal to 1"
-        yield build_invalid_error("spec.activeDeadlineSeconds", deadline, detail)
 
 
 def _check_replicated_job(job: Manifest, index: int) -> Iterator[FieldError]:

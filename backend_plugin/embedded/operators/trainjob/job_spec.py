@@ -1,12 +1,13 @@
-"""Reads a TrainJob with its TrainingRuntime, as the JobSet and the Job that follow from them."""
+"""Reads a TrainJob with its TrainingRuntime, as the JobSet and the Job that Trainer creates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.admission.patch import merge_patch
 
 DIALECT: Final = DIALECTS["TrainJob"]
 RESOURCE: Final = DIALECT.resource
@@ -34,7 +35,6 @@ class TrainJobSpec:
     uid: str
     nodes: int
     is_suspended: bool
-    deadline: int | None
     template: Manifest
     """The pod template."""
     pod_rules: Sequence[Manifest]
@@ -81,39 +81,22 @@ def read_spec(job: Manifest, runtime: Manifest) -> TrainJobSpec:
         uid=get_text(metadata, "uid"),
         nodes=next((each for each in nodes if each is not None), 1),
         is_suspended=spec.get("suspend") is True,
-        deadline=get_int(spec, "activeDeadlineSeconds"),
-        template=_merge_trainer(get_mapping(job_spec, "template"), trainer),
+        template=_merge_resources(
+            get_mapping(job_spec, "template"), get_mapping(trainer, "resourcesPerNode")
+        ),
         pod_rules=get_mappings(get_mapping(job_spec, "podFailurePolicy"), "rules"),
         backoff_limit=6 if limit is None else limit,
         failure_policy=get_mapping(template, "failurePolicy"),
     )
 
 
-def _merge_trainer(template: Manifest, trainer: Manifest) -> Manifest:
-    """Return the pod template with the fields of the trainer in its training container."""
+def _merge_resources(template: Manifest, more: Manifest) -> Manifest:
+    """Return the pod template with these resources added to those of the training container."""
     spec = get_mapping(template, "spec")
     containers = [
-        _merge_container(each, trainer) if get_text(each, "name") == CONTAINER else each
+        {**each, "resources": merge_patch(get_mapping(each, "resources"), more)}
+        if more and get_text(each, "name") == CONTAINER
+        else each
         for each in get_mappings(spec, "containers")
     ]
     return {**template, "spec": {**spec, "containers": containers}}
-
-
-def _merge_container(container: Manifest, trainer: Manifest) -> Manifest:
-    env = {get_text(each, "name"): each for each in get_mappings(container, "env")}
-    env |= {get_text(each, "name"): each for each in get_mappings(trainer, "env")}
-    merged: Mapping[str, object] = {
-        **container,
-        **{key: trainer[key] for key in ("image", "command", "args") if trainer.get(key)},
-        **({"env": list(env.values())} if env else {}),
-    }
-    resources = get_mapping(trainer, "resourcesPerNode")
-    if resources:
-        there = get_mapping(container, "resources")
-        both = {
-            key: {**get_mapping(there, key), **get_mapping(resources, key)}
-            for key in ("limits", "requests")
-            if key in there or key in resources
-        }
-        merged = {**merged, "resources": both}
-    return merged  # type: ignore[return-value]

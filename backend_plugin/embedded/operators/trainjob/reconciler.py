@@ -49,7 +49,6 @@ from backend_plugin.embedded.operators.trainjob.state import FIELD, JobSetState
 
 _BATCH: Final = timedelta(seconds=2)
 """The time after the end of a container, in whole seconds, in which the Job controller collects more ends."""
-_DEADLINE: Final = "DeadlineExceeded"
 _LIMIT: Final = "Job has reached the specified backoff limit"
 
 
@@ -99,7 +98,6 @@ class _Pass:
         old, counts = get_mapping(self.seen.job, "status"), self._build_job_status()
         if self.end is None:
             self._update_job()
-            self._check_deadline()
         status: Manifest = {
             "conditions": self._build_conditions(),
             "jobsStatus": [counts],
@@ -187,20 +185,6 @@ class _Pass:
     def _record(self, about: str, reason: str, message: str, *, warning: bool = False) -> None:
         self.events.append(build_event(self.seen, about, reason, message, warning=warning))
 
-    def _check_deadline(self) -> None:
-        if self.end is not None or self.job.deadline is None or self.job.is_suspended:
-            return
-        start = get_time(get_mapping(self.seen.job, "metadata"), "creationTimestamp") or self.seen.now
-        for each in get_mappings(get_mapping(self.seen.job, "status"), "conditions"):
-            if (each.get("type"), each.get("status")) == ("Suspended", "False"):
-                start = get_time(each, "lastTransitionTime") or start
-        at = start + timedelta(seconds=self.job.deadline)
-        if at <= self.seen.now:
-            said = "TrainJob exceeded its active deadline"
-            self.end = build_condition("Failed", "True", reason=_DEADLINE, message=said, now=self.seen.now)
-        elif self.wake_at is None or at < self.wake_at:
-            self.wake_at = at
-
     def _build_conditions(self) -> Sequence[Manifest]:
         there = get_mappings(get_mapping(self.seen.job, "status"), "conditions")
         kept = [each for each in there if each.get("type") != "Failed"]
@@ -230,9 +214,7 @@ class _Pass:
         }
 
     def _plan_actions(self) -> Iterator[Action]:
-        if self.end is not None and self.end.get("reason") == _DEADLINE:
-            yield from _delete(self.seen.pods)
-        elif self.end is not None:
+        if self.end is not None:
             yield from _release(self.seen.pods)
         elif self.previous:
             # The strategy BlockingRecreate: the pods of the new Job are created when the last one is gone.

@@ -10,10 +10,9 @@ from backend_plugin.embedded.admission.schema import ResourceSchema
 
 # The format is that of `core.pod_schema`. Markers for zero values have no effect here.
 PARTS: Final = """\
-TrainJobSpec activeDeadlineSeconds:int64 managedBy:string runtimeRef:RuntimeRef suspend:bool trainer:Trainer
+TrainJobSpec managedBy:string runtimeRef:RuntimeRef suspend:bool trainer:Trainer
 RuntimeRef apiGroup:string kind:string name:string
-Trainer args:[string] command:[string] env:[EnvVar] image:string numNodes:int32 numProcPerNode:int32
-  resourcesPerNode:ResourceRequirements
+Trainer numNodes:int32 numProcPerNode:int32 resourcesPerNode:ResourceRequirements
 TrainingRuntimeSpec mlPolicy:MLPolicy template:JobSetTemplate
 MLPolicy numNodes:int32
 JobSetTemplate metadata:TemplateMeta spec:JobSetSpec
@@ -46,7 +45,6 @@ SCHEMA: Final = ResourceSchema(
     },
     keys={
         **POD_KEYS,
-        "Trainer": {"env": "name"},
         "JobSetSpec": {"replicatedJobs": "name"},
         "FailurePolicy": {"rules": "name"},
     },

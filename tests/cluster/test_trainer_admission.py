@@ -1,0 +1,36 @@
+"""The real API server and webhooks of Trainer answer requests with the codes of the embedded cluster."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rig.api import path_of
+from rig.process import wait_until
+from rig.trainer import TrainerCluster
+from trainjob_requests import CHANGES, CREATIONS, NAMESPACE, RUNTIMES, build_objects, change_replicated_job
+
+from backend_plugin.embedded.admission import merge_patch
+
+DRY = {"dryRun": "All"}
+PATCH = {"Content-Type": "application/merge-patch+json"}
+
+
+def test_all_codes_are_equal(trainer_cluster: TrainerCluster) -> None:
+    trainer_cluster.plane.namespace(NAMESPACE)
+    api, (job, runtime) = trainer_cluster.plane.admin, build_objects()
+    api.create(runtime)
+    wait_until(lambda: api.request("POST", path_of(job), job).is_success, 10, lambda: "no runtime")
+    path = f"{path_of(job)}/{job['metadata']['name']}"
+
+    def list_codes() -> Iterator[tuple[str, int, int]]:
+        for name, (change, code) in CREATIONS.items():
+            body: Mapping[str, Any] = merge_patch(merge_patch(job, {"metadata": {"name": "other"}}), change)
+            yield f"create: {name}", api.request("POST", path_of(job), {**body}, params=DRY).status_code, code
+        for name, (change, code) in CHANGES.items():
+            answer = api.request("PATCH", path, change, params=DRY, headers=PATCH)
+            yield f"change: {name}", answer.status_code, code
+        for name, (change, code) in RUNTIMES.items():
+            body = merge_patch(change_replicated_job(runtime, change), {"metadata": {"name": "other"}})
+            answer = api.request("POST", path_of(runtime), {**body}, params=DRY)
+            yield f"runtime: {name}", answer.status_code, code
+
+    assert [each for each in list_codes() if each[1] != each[2]] == []
