@@ -103,10 +103,11 @@ JOB_FACT = re.compile(
 )
 JOB_FACT_FOLDERS = (
     "backend_plugin/core/dialects/pytorchjob/",
-    # Its API group has the same suffix, and its messages recommend the other kind.
+    # The API group of TrainJobs has the same suffix, and messages recommend the other kind.
     "backend_plugin/core/dialects/trainjob/",
     "backend_plugin/embedded/operators/trainjob/",
     "backend_plugin/embedded/operators/pytorchjob/",
+    "backend_plugin/embedded/operators/trainjob/",
     "backend_plugin/doctor/operators/",
 )
 # The Flyte task type is not a fact about a job. The help of a command shows examples.

@@ -62,6 +62,12 @@ def test_an_update_keeps_the_status() -> None:
             merge_patch(RUNTIME, {"spec": {"mlPolicy": {"torch": {}}}}),
             "spec.mlPolicy.torch",
         ),
+        (
+            OPERATOR.admit,
+            merge_patch(JOB, {"spec": {"trainer": {"numNodes": 1001}}}),
+            "spec.trainer.numNodes",
+        ),
+        (PREREQUISITE.admit, merge_patch(RUNTIME, {"spec": {"mlPolicy": {"numNodes": 1001}}}), "numNodes"),
         (PREREQUISITE.admit, change_replicated_job(RUNTIME, {"name": "launcher"}), "replicatedJobs"),
     ],
 )

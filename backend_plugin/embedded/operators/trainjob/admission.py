@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from backend_plugin.core.errors import RequestRejected
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import metadata, name_rules
 from backend_plugin.embedded.admission.api_errors import (
@@ -37,6 +37,8 @@ _RUNTIME_WEBHOOK: Final = "validator.trainingruntime.trainer.kubeflow.org"
 _MANAGERS: Final = (OWN_MANAGER, "kueue.x-k8s.io/multikueue")
 _KINDS: Final = (RUNTIME, "ClusterTrainingRuntime")
 _IMMUTABLE: Final = ("runtimeRef", "trainer", "managedBy")
+_MOST_NODES: Final = 1_000
+"""The limit for one job, because creating more pods would block the event loop for too long."""
 _NAME: Final = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 _REPLICATED_JOBS: Final = "spec.template.spec.replicatedJobs"
 
@@ -175,12 +177,16 @@ def _check_replicated_job(job: Manifest, index: int) -> Iterator[FieldError]:
 
 
 def _require_supported(made: Manifest, manifest: Manifest) -> None:
-    dropped = [*_find_dropped(manifest.get("spec"), made.get("spec"), "spec")]
-    if dropped:
-        raise _build_rejection(
-            made,
-            [build_forbidden_error(path, "the embedded cluster does not support it") for path in dropped],
-        )
+    spec = get_mapping(made, "spec")
+    dropped = _find_dropped(manifest.get("spec"), spec, "spec")
+    wrong = [build_forbidden_error(path, "the embedded cluster does not support it") for path in dropped]
+    wrong += [
+        build_forbidden_error(f"spec.{field}.numNodes", f"must be at most {_MOST_NODES}")
+        for field in ("trainer", "mlPolicy")
+        if (get_int(get_mapping(spec, field), "numNodes") or 0) > _MOST_NODES
+    ]
+    if wrong:
+        raise _build_rejection(made, wrong)
 
 
 def _find_dropped(given: Any, kept: Any, path: str) -> Iterator[str]:

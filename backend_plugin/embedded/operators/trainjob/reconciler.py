@@ -60,7 +60,15 @@ def reconcile(seen: JobSnapshot) -> ReconcileResult:
         missing = "TrainJob resources reconciliation failed: the runtime of the job does not exist"
         event = build_event(seen, DIALECT.name, "TrainJobResourcesCreationFailed", missing, warning=True)
         return ReconcileResult(events=() if _find_end(seen.job) else (event,))
-    return _Pass.from_snapshot(seen, read_spec(seen.job, seen.prerequisite)).run()
+    job = read_spec(seen.job, seen.prerequisite)
+    if job.nodes < 0:
+        invalid = (
+            f'job "{job.job_name}" creation failed with error: spec.parallelism: Invalid value: {job.nodes}'
+        )
+        return ReconcileResult(
+            events=(build_event(seen, JOBSET, "JobCreationFailed", invalid, warning=True),)
+        )
+    return _Pass.from_snapshot(seen, job).run()
 
 
 @dataclass(slots=True, kw_only=True)
