@@ -170,3 +170,15 @@ def test_a_kueue_that_drops_the_selectors_of_train_jobs_is_reported(tag, label, 
     found = [*check.judge(Facts(namespace="n", task=task, seen={Subject.DEPLOYMENTS: [kueue]}))]
     assert len(found) == count
     assert all("0.16.2" in each.sentence and "0.17.0" in each.remedy for each in found)
+
+
+def test_the_pods_of_a_job_on_a_named_runtime_have_the_parts_that_the_job_sets() -> None:
+    placement = {"nodeSelector": {"pool": "a"}}
+    said = {"master": placement, "worker": placement, "trainJob": {"runtime": "torch-distributed"}}
+    planned = plan(a_template({**REPLICAS, "kfpytorch": said}), a_run(), read({}))
+    assert planned.prerequisites == ()
+    (role,) = role_pods.build_role_pods(planned)
+    (trainer,) = role.pod["spec"]["containers"]
+    assert (role.count, trainer["name"], trainer["image"]) == (4, "node", "image:1")
+    assert trainer["resources"]["limits"] == {"cpu": "1", "memory": "1Gi"}
+    assert role.pod["spec"]["nodeSelector"] == {"pool": "a"}

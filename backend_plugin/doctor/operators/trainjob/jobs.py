@@ -1,6 +1,6 @@
 """The TrainJobs of the doctor, and the pods that Kubeflow Trainer and JobSet create for one.
 
-The pod template is in the TrainingRuntime of the job.
+The pod template is in the TrainingRuntime of the job. A runtime that the author names is not read.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,9 +23,7 @@ def build_role_pods(job: Manifest, prerequisites: Sequence[Manifest]) -> Sequenc
     """Return the pods of the nodes, without the labels of their Job."""
     read, said = _DIALECT.read(job), _read_options(job)
     ((role, nodes),) = ((each.role, each.replicas) for each in read.groups)
-    (runtime,) = prerequisites
-    (replicated,) = _list_replicated_jobs(runtime)
-    template = get_mapping(replicated, "template", "spec", "template")
+    template = _find_template(job, prerequisites)
     metadata, labels = get_mapping(template, "metadata"), _DIALECT.labels
     own = {labels.job_name: read.name, labels.role: role, labels.index: "0", labels.attempt: "0"}
     pod: Manifest = {
@@ -46,6 +44,27 @@ def build_role_pods(job: Manifest, prerequisites: Sequence[Manifest]) -> Sequenc
     return [RolePods(name=role, count=nodes, needed=said.min_nodes or nodes, pod=pod)]
 
 
+def _find_template(job: Manifest, prerequisites: Sequence[Manifest]) -> Manifest:
+    """Return the pod template in the runtime of the job; for a named runtime only the parts in the job."""
+    for runtime in prerequisites:
+        (replicated,) = _list_replicated_jobs(runtime)
+        return get_mapping(replicated, "template", "spec", "template")
+    (patch,) = get_mappings(get_mapping(job, "spec"), "runtimePatches")
+    (replicated,) = _list_replicated_jobs({"spec": get_mapping(patch, "trainingRuntimeSpec")})
+    template = get_mapping(replicated, "template", "spec", "template")
+    trainer = get_mapping(job, "spec", "trainer")
+    container: Manifest = {
+        "name": _DIALECT.container,
+        **{key: trainer[key] for key in ("image", "command", "args", "env") if key in trainer},
+        "resources": get_mapping(trainer, "resourcesPerNode"),
+    }
+    spec = get_mapping(template, "spec")
+    # The patch has at most one container.
+    for patched in get_mappings(spec, "containers"):
+        container = {**container, **patched}
+    return {**template, "spec": {**spec, "containers": [container], "restartPolicy": "Never"}}
+
+
 def build_invalid_job(namespace: str) -> Manifest:
     """Return a job that Trainer's webhook rejects, because its TrainingRuntime does not exist."""
     return _DIALECT.build_probe({"name": "kfpytorch-doctor", "namespace": namespace})
@@ -63,8 +82,15 @@ def build_trial(
     )
     metadata = get_mapping(planned.job, "metadata")
     annotations = {**get_mapping(metadata, "annotations"), options.ANNOTATION: options.encode(said)}
+    spec = get_mapping(planned.job, "spec")
+    if not planned.prerequisites:  # The job itself has the command, and the runtime has the limits.
+        (container,) = get_mappings(
+            get_mapping(change_template(_find_template(planned.job, ())), "spec"), "containers"
+        )
+        trainer = {key: value for key, value in get_mapping(spec, "trainer").items() if key != "args"}
+        spec = {**spec, "trainer": {**trainer, "command": container["command"]}}
     return JobManifests(
-        job={**planned.job, "metadata": {**metadata, "annotations": annotations}},
+        job={**planned.job, "metadata": {**metadata, "annotations": annotations}, "spec": spec},
         prerequisites=[_build_trial_runtime(each, change_template, limits) for each in planned.prerequisites],
     )
 

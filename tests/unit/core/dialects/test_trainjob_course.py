@@ -181,6 +181,6 @@ def test_the_end_of_its_pods_ends_a_job_that_is_not_restarted(restarts: int, spe
 
 
 def test_without_a_job_the_observed_state_is_unchanged() -> None:
-    observed = observe(None, build_running(0))
-    assert observed.job is None
-    assert list_pods(observed) == ["j-node-0-0-aaaaa"]
+    observed = observe(None, build_running(0), build_ended(0, 1, suffix="first"))
+    assert DIALECTS["TrainJob"].interpret(observed) is observed
+    assert list_pods(observed) == ["j-node-0-0-aaaaa", "j-node-0-0-first"]

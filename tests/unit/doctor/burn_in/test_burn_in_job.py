@@ -126,3 +126,15 @@ def test_the_pods_of_a_train_job_have_a_deadline_and_are_never_restarted(custom,
     assert trainer["command"][-4:] == ["python", "-c", "program", "300"]
     env = {each["name"]: each.get("value") for each in trainer["env"]}
     assert env.get("PET_MAX_RESTARTS", "0") == "0"
+
+
+def test_a_job_on_a_named_runtime_has_the_program_as_its_command() -> None:
+    custom = {**REPLICAS, "kfpytorch": {"trainJob": {"runtime": "torch-distributed"}}}
+    before = planned(custom, settings=TRAIN_JOB, container=CONTAINER)
+    after = job.build_trial(before, "program", 300)
+    assert (before.prerequisites, after.prerequisites) == ((), [])
+    kept = {key: value for key, value in before.job["spec"]["trainer"].items() if key != "args"}
+    command = ["python", "-c", "program", "300"]
+    assert before.job["spec"]["trainer"]["args"] == ["--long"]
+    assert after.job["spec"]["trainer"] == {**kept, "command": command}
+    assert after.job["spec"]["runtimeRef"]["name"] == "torch-distributed"
