@@ -78,11 +78,26 @@ ENDS = {
     "ends/gone_after_its_time_to_live": "the job is gone, and its outputs are there",
     "ends/gone_with_an_error": "the job is gone, and an error file is there",
 }
+TRAIN_JOBS = {
+    "train_jobs/created": "the job is created; there are no pods",
+    "train_jobs/pending": "all nodes have pods, and none has a Kubernetes node",
+    "train_jobs/suspended": "the job is suspended",
+    "train_jobs/running": "the container of a node has started",
+    "train_jobs/resumed_but_reported_as_suspended": "the same after a resume, reported as suspended",
+    "train_jobs/restarting": "JobSet has deleted the pods of an attempt to restart all nodes",
+    "train_jobs/restarted": "all nodes run again",
+    "train_jobs/succeeded": "Trainer reports the end",
+    "train_jobs/succeeded_without_surplus_node": "all nodes but one that was never placed have succeeded",
+    "train_jobs/failed": "a node failed",
+    "train_jobs/too_many_disruptions": "it was restarted more often than `kfpytorch.max-disruptions` permits",
+    "train_jobs/creation_failed": "its objects cannot be created, for `no-status-timeout`",
+}
 TABLES: Mapping[str, Mapping[str, str]] = {
     "before": BEFORE,
     "running": RUNNING,
     "given-up": GIVEN_UP,
     "ends": ENDS,
+    "train-jobs": TRAIN_JOBS,
 }
 
 

@@ -73,7 +73,8 @@ def check_min_member(gang: Gang | None, low: int, high: int) -> Iterator[ConfigP
 class TrainJob(ConfigPart):
     """Options that only Kubeflow Trainer v2 supports.
 
-    They have no effect on a PyTorchJob, the only kind of job that the kfpytorch backend creates.
+    The kfpytorch backend runs a task with these options as a TrainJob. It rejects the task if the settings of
+    the platform select another kind of job.
 
     `PyTorch` and `Elastic` report the invalid values of all their parts in one `ConfigError`.
 
