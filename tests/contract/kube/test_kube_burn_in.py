@@ -15,8 +15,9 @@ from builders import a_run, a_template
 from kube_server import kubeconfig, served
 from kube_world import JOBS, PODS, apply
 
+from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.pipeline import plan
-from backend_plugin.core.settings import Settings
+from backend_plugin.core.settings import Settings, read
 from backend_plugin.doctor.burn_in import job, runner
 from backend_plugin.doctor.check import Severity
 from backend_plugin.doctor.facts import Facts, PlannedTask
@@ -235,3 +236,61 @@ def test_without_being_asked_it_makes_nothing(server, tmp_path):
     assert "burn-in" not in {each["id"] for each in json.loads(out)["findings"]}
     assert not any(each.startswith("DELETE") for each in server.asked)
     assert jobs(server) == []
+
+
+# ---- a TrainJob
+
+
+TRAINER = "trainer.kubeflow.org"
+TRAIN_JOB = plan(TEMPLATE, RUN, read({"kfpytorch": {"dialect": "trainjob"}}))
+TRAIN_JOB_NAME = TRAIN_JOB.job["metadata"]["name"]
+
+
+def node(index):
+    ended = {"exitCode": 0, "reason": "Completed"}
+    name = f"{TRAIN_JOB_NAME}-node-0-{index}-aaaaa"
+    about = {"jobset-name": TRAIN_JOB_NAME, "replicatedjob-name": "node", "restart-attempt": "0"}
+    labels = {f"jobset.sigs.k8s.io/{key}": value for key, value in about.items()}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "labels": {**labels, "batch.kubernetes.io/job-completion-index": str(index)},
+        },
+        "spec": {"nodeName": f"node-{index}", "containers": [{"name": "node"}]},
+        "status": {
+            "phase": "Succeeded",
+            "containerStatuses": [{"name": "node", "state": {"terminated": ended}}],
+        },
+    }
+
+
+def test_the_runtime_of_a_train_job_is_created_before_it_and_deleted_after_it(server, tmp_path):
+    server.groups[TRAINER] = {"trainjobs": "v1alpha1", "trainingruntimes": "v1alpha1"}
+    server.logs[node(0)["metadata"]["name"]] = [[LINE]]
+    for index in (0, 1):
+        server.do(apply(PODS, node(index)))
+    task = PlannedTask(dialect=DIALECTS["TrainJob"], job=TRAIN_JOB.job, prerequisites=TRAIN_JOB.prerequisites)
+    (found,), said = burned_in(server, tmp_path, task=task)
+    assert (found.id, found.level) == ("burn-in", Severity.NOTE)
+    assert "2 pods on 2 nodes" in found.sentence
+    assert said[-1] == f"deleted TrainJob ns/{TRAIN_JOB_NAME}"
+    path = f"/apis/{TRAINER}/v1alpha1/namespaces/ns/{{}}"
+    changes = [each for each in server.asked if TRAINER in each and not each.startswith("GET")]
+    runtimes, jobs = path.format("trainingruntimes"), path.format("trainjobs")
+    assert changes == [
+        f"POST {runtimes}",
+        f"POST {jobs}",
+        f"DELETE {jobs}/{TRAIN_JOB_NAME}",
+        f"DELETE {runtimes}/{TRAIN_JOB_NAME}",
+    ]
+
+
+@pytest.mark.parametrize("forbidden", ["create trainingruntimes", "delete trainingruntimes"])
+def test_without_a_right_on_runtimes_nothing_is_created(server, tmp_path, forbidden):
+    server.groups[TRAINER] = {"trainjobs": "v1alpha1", "trainingruntimes": "v1alpha1"}
+    server.forbidden.add(forbidden)
+    task = PlannedTask(dialect=DIALECTS["TrainJob"], job=TRAIN_JOB.job, prerequisites=TRAIN_JOB.prerequisites)
+    (found,), said = burned_in(server, tmp_path, task=task)
+    assert found.sentence == f"no burn-in was run: the account of this command lacks permissions: {forbidden}"
+    assert (said, server.bodies) == ([], [])
