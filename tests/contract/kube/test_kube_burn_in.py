@@ -244,6 +244,9 @@ def test_without_being_asked_it_makes_nothing(server, tmp_path):
 TRAINER = "trainer.kubeflow.org"
 TRAIN_JOB = plan(TEMPLATE, RUN, read({"kfpytorch": {"dialect": "trainjob"}}))
 TRAIN_JOB_NAME = TRAIN_JOB.job["metadata"]["name"]
+ON_TRAINER = PlannedTask(
+    dialect=DIALECTS["TrainJob"], job=TRAIN_JOB.job, prerequisites=TRAIN_JOB.prerequisites
+)
 
 
 def node(index):
@@ -270,8 +273,7 @@ def test_the_runtime_of_a_train_job_is_created_before_it_and_deleted_after_it(se
     server.logs[node(0)["metadata"]["name"]] = [[LINE]]
     for index in (0, 1):
         server.do(apply(PODS, node(index)))
-    task = PlannedTask(dialect=DIALECTS["TrainJob"], job=TRAIN_JOB.job, prerequisites=TRAIN_JOB.prerequisites)
-    (found,), said = burned_in(server, tmp_path, task=task)
+    (found,), said = burned_in(server, tmp_path, task=ON_TRAINER)
     assert (found.id, found.level) == ("burn-in", Severity.NOTE)
     assert "2 pods on 2 nodes" in found.sentence
     assert said[-1] == f"deleted TrainJob ns/{TRAIN_JOB_NAME}"
@@ -290,7 +292,6 @@ def test_the_runtime_of_a_train_job_is_created_before_it_and_deleted_after_it(se
 def test_without_a_right_on_runtimes_nothing_is_created(server, tmp_path, forbidden):
     server.groups[TRAINER] = {"trainjobs": "v1alpha1", "trainingruntimes": "v1alpha1"}
     server.forbidden.add(forbidden)
-    task = PlannedTask(dialect=DIALECTS["TrainJob"], job=TRAIN_JOB.job, prerequisites=TRAIN_JOB.prerequisites)
-    (found,), said = burned_in(server, tmp_path, task=task)
+    (found,), said = burned_in(server, tmp_path, task=ON_TRAINER)
     assert found.sentence == f"no burn-in was run: the account of this command lacks permissions: {forbidden}"
     assert (said, server.bodies) == ([], [])

@@ -1,13 +1,11 @@
 """Tests of the TrainJob of a task, its TrainingRuntime, and the environment of its nodes."""
 
-import json
 from typing import Any
 
 import pytest
-from train_job_objects import ELASTIC, REPLICAS, plan_train_job
+from train_job_objects import ELASTIC, REPLICAS, get_train_job_options, plan_train_job
 
 from backend_plugin.core import names
-from backend_plugin.core.dialects.trainjob import options
 from backend_plugin.core.errors import InvalidTask
 
 INDEX = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
@@ -27,10 +25,6 @@ def get_pod(custom: Any, **said: Any) -> Any:
 def get_environment(custom: Any, **said: Any) -> dict[str, Any]:
     (container,) = get_pod(custom, **said)["spec"]["containers"]
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
-
-
-def get_options(job: Any) -> Any:
-    return json.loads(job["metadata"]["annotations"][options.ANNOTATION])
 
 
 def test_a_job_has_a_runtime_of_its_own() -> None:
@@ -70,7 +64,7 @@ def test_all_nodes_are_one_job_of_a_set_without_a_deadline_or_a_time_to_live() -
     assert (spec["backoffLimit"], spec["template"]["spec"]["restartPolicy"]) == (0, "Never")
     assert [each["name"] for each in spec["template"]["spec"]["containers"]] == ["node"]
     planned = plan_train_job({**REPLICAS, "runPolicy": policy})
-    assert get_options(planned.job) == {"maxDisruptions": 10, "ttlSeconds": 30}
+    assert get_train_job_options(planned.job) == {"maxDisruptions": 10, "ttlSeconds": 30}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +91,7 @@ def test_failures_restart_all_nodes_as_often_as_the_author_permits(custom: Any, 
     assert [(each["action"], each["onJobFailureReasons"]) for each in policy["rules"]] == [
         ("RestartJobSetAndIgnoreMaxRestarts", ["PodFailurePolicy"])
     ]
-    assert get_options(plan_train_job(custom).job).get("maxRestarts", 0) == restarts
+    assert get_train_job_options(plan_train_job(custom).job).get("maxRestarts", 0) == restarts
 
 
 @pytest.mark.parametrize(
@@ -140,7 +134,7 @@ def test_an_elastic_job_has_the_maximum_of_nodes_and_its_agents_the_range() -> N
     name = planned.job["metadata"]["name"]
     assert planned.job["spec"]["trainer"]["numNodes"] == 4
     assert planned.job["spec"]["trainer"]["numProcPerNode"] == 8
-    assert get_options(planned.job) == {"minNodes": 2, "maxDisruptions": 10}
+    assert get_train_job_options(planned.job) == {"minNodes": 2, "maxDisruptions": 10}
     found = get_environment(ELASTIC)
     assert {key: value for key, value in found.items() if key.startswith("PET_")} == {
         "PET_RDZV_ENDPOINT": f"{name}-node-0-0.{name}:29500",
@@ -164,7 +158,9 @@ def test_a_variable_that_each_node_gets_is_rejected_in_a_task(name: str) -> None
 
 
 def test_the_limit_of_disruptions_is_that_of_the_platform() -> None:
-    assert get_options(plan_train_job(REPLICAS, ours={"max-disruptions": 3}).job) == {"maxDisruptions": 3}
+    assert get_train_job_options(plan_train_job(REPLICAS, ours={"max-disruptions": 3}).job) == {
+        "maxDisruptions": 3
+    }
 
 
 @pytest.mark.parametrize(

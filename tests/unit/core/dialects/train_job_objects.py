@@ -1,5 +1,6 @@
 """Builders for a TrainJob and its pods as JSON, and for the plan of one."""
 
+import json
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -30,6 +31,11 @@ def plan_train_job(custom: Any, found: Capabilities = NOTHING, **said: Any) -> P
     ours = {"dialect": "trainjob", **said.pop("ours", {})}
     template = a_template(custom, **said)
     return plan(template, a_run(), settings.read({"kfpytorch": ours}), (), found)
+
+
+def get_train_job_options(job: Any) -> Any:
+    """Return the options in the annotation of a planned job."""
+    return json.loads(job["metadata"]["annotations"][options.ANNOTATION])
 
 
 def build_job(*conditions: Any, nodes: int = 2, suspend: bool = False, **said: Any) -> dict[str, Any]:

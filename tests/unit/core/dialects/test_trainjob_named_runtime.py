@@ -1,0 +1,108 @@
+"""Tests of a TrainJob on a runtime of the cluster: its trainer, its patch, and rejected fields."""
+
+from typing import Any
+
+import pytest
+from builders import decoded
+from train_job_objects import ELASTIC, REPLICAS, get_train_job_options, plan_train_job
+
+from backend_plugin.core.dialects.trainjob import named_runtime
+from backend_plugin.core.errors import InvalidTask
+
+RUNTIME = {"trainJob": {"runtime": "torch-distributed"}}
+
+
+def plan_job(custom: Any = REPLICAS, **part: Any) -> Any:
+    """Return the TrainJob of a task whose master and workers have the same placement."""
+    ours = {**RUNTIME, **({"master": part, "worker": part} if part else {})}
+    planned = plan_train_job({**custom, "kfpytorch": ours})
+    assert planned.prerequisites == ()
+    return planned.job
+
+
+def reject(custom: Any = REPLICAS, **part: Any) -> dict[str, str]:
+    """Return the value of each rejected field."""
+    with pytest.raises(InvalidTask) as caught:
+        plan_job(custom, **part)
+    return {each.field: each.value for each in caught.value.problems}
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [({}, "ClusterTrainingRuntime"), ({"runtimeKind": "TrainingRuntime"}, "TrainingRuntime")],
+)
+def test_a_job_refers_to_the_runtime_that_the_author_names(options: Any, kind: str) -> None:
+    said = {"trainJob": {"runtime": "torch-distributed", **options}}
+    planned = plan_train_job({**REPLICAS, "kfpytorch": said})
+    reference = {"apiGroup": "trainer.kubeflow.org", "kind": kind, "name": "torch-distributed"}
+    assert planned.job["spec"]["runtimeRef"] == reference
+    assert get_train_job_options(planned.job) == {"maxDisruptions": 10, "namedRuntime": True}
+
+
+def test_the_trainer_has_the_command_the_resources_and_the_environment() -> None:
+    trainer = plan_job()["spec"]["trainer"]
+    resources = {"cpu": "1", "memory": "1Gi"}
+    assert (trainer["numNodes"], trainer["numProcPerNode"]) == (3, 1)
+    assert (trainer["image"], trainer["args"]) == ("image:1", ["pyflyte-execute"])
+    assert trainer["resourcesPerNode"] == {"requests": resources, "limits": resources}
+    found = {each["name"] for each in trainer["env"]}
+    assert {"FLYTE_INTERNAL_EXECUTION_ID", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"} <= found
+    # Trainer sets these itself, and rejects them in a job.
+    reserved = {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
+    assert not reserved & found
+
+
+def test_a_patch_has_the_labels_and_the_placement_of_the_pods() -> None:
+    mounts = [{"name": "data", "mountPath": "/data"}]
+    spec = {
+        "volumes": [{"name": "data", "emptyDir": {}}],
+        "containers": [{"name": "primary", "volumeMounts": mounts}],
+    }
+    job = plan_job(nodeSelector={"pool": "a"}, podTemplate={"spec": spec})
+    (patch,) = job["spec"]["runtimePatches"]
+    assert patch["manager"] == "kfpytorch.flyte.org/connector"
+    (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    template = node["template"]["spec"]["template"]
+    assert node["name"] == "node"
+    assert template["metadata"]["labels"].items() <= job["metadata"]["labels"].items()
+    assert template["spec"] == {
+        "nodeSelector": {"pool": "a"},
+        "volumes": spec["volumes"],
+        "containers": [{"name": "node", "volumeMounts": mounts}],
+    }
+
+
+def test_a_range_needs_a_runtime_of_the_job() -> None:
+    assert reject(ELASTIC) == {"custom.elasticConfig": "2:4"}
+    fixed = {**ELASTIC, "elasticConfig": {**ELASTIC["elasticConfig"], "minReplicas": 4}}
+    assert plan_job(fixed)["spec"]["trainer"]["numNodes"] == 4
+
+
+def test_restarts_are_those_of_the_runtime() -> None:
+    assert reject({**REPLICAS, "runPolicy": {"backoffLimit": 2}}) == {"custom.runPolicy.backoffLimit": "2"}
+    assert reject(numRetries=3) == {"custom.kfpytorch.numRetries": "3"}
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ({"priorityClassName": "high"}, "pod.spec.priorityClassName", '"high"'),
+        ({"podTemplate": {"spec": {"dnsPolicy": "None", "containers": []}}}, "pod.spec.dnsPolicy", '"None"'),
+        (
+            {"podTemplate": {"spec": {"containers": [{"name": "primary", "tty": True}]}}},
+            "pod.spec.containers[node].tty",
+            "true",
+        ),
+    ],
+)
+def test_what_a_patch_cannot_express_is_rejected_by_its_field(part: Any, field: str, value: str) -> None:
+    assert reject(**part) == {field: value}
+
+
+def test_a_sidecar_needs_a_runtime_of_the_job() -> None:
+    job = decoded(REPLICAS)
+    pod = {"spec": {"containers": [{"name": "node"}, {"name": "side"}]}}
+    with pytest.raises(InvalidTask) as caught:
+        named_runtime.build_spec(job, job.groups[0], pod, "j")
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.value) == ("pod.spec.containers", '"side"')
