@@ -9,7 +9,7 @@ import random
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,11 @@ from backend_plugin.embedded.operators.table import OPERATORS
 from backend_plugin.embedded.pod_transitions import mark_evicted
 from backend_plugin.embedded.pods import PodController
 from backend_plugin.embedded.scheduling_cycle import Binding
-from backend_plugin.embedded.store import Store, system_clock
+from backend_plugin.embedded.store import Store
 from backend_plugin.embedded.workqueue import RetryBackoff
 
 HISTORIES, STEPS, AT_ONCE = 24, 7, 8
+SECONDS = timedelta(seconds=5)
 NAMESPACE = "trainer-histories"
 OPERATOR = OPERATORS["TrainJob"]
 LABELS = OPERATOR.dialect.labels
@@ -165,15 +166,20 @@ class EmbeddedSide:
     """The controllers of the embedded cluster, without its scheduler and kubelet."""
 
     def __init__(self, folder: Path) -> None:
-        self.store = Store.open(folder)
-        recorder = EventRecorder(self.store, EventRetention(), system_clock)
+        # Objects have times in whole seconds, so each step takes some.
+        self._now = datetime.now(timezone.utc) - 2 * STEPS * SECONDS
+        self.store = Store.open(folder, self.get_now)
+        recorder = EventRecorder(self.store, EventRetention(), self.get_now)
         build: Any = IdleKubelet
-        self.pods = PodController(self.store, recorder, system_clock, build)
-        self.jobs = JobReconciler(self.store, self.pods, recorder, backoff=RetryBackoff(), clock=system_clock)
+        self.pods = PodController(self.store, recorder, self.get_now, build)
+        self.jobs = JobReconciler(self.store, self.pods, recorder, backoff=RetryBackoff(), clock=self.get_now)
         self.store.watch(self.jobs.on_change)
         self.jobs.start()
         self.key: Key
         self.node = self.store.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
+
+    def get_now(self) -> datetime:
+        return self._now
 
     async def begin(self, job: Manifest, runtime: Manifest) -> None:
         assert OPERATOR.prerequisite is not None
@@ -198,6 +204,7 @@ class EmbeddedSide:
         return steps
 
     async def play(self, step: Step) -> State:
+        self._now += SECONDS
         name, index = step
         job: Any = self.store.get(self.key)
         if name == "delete":
@@ -208,7 +215,7 @@ class EmbeddedSide:
         else:
             pod = select_pod(self.found, index)
             if name == "disrupt":
-                pod = self.store.update(mark_evicted(pod, system_clock()))  # type: ignore[assignment]
+                pod = self.store.update(mark_evicted(pod, self._now))  # type: ignore[assignment]
             self.pods.on_status(get_uid(pod), build_status(name, pod))
             if name == "disrupt":
                 there = self.store.get_by_uid(get_uid(pod))

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from serving import NAMESPACE, Served, serving, template, wait_until
 
 from backend_plugin.core.observed import Pod
@@ -112,14 +113,15 @@ def test_a_failure_restarts_all_nodes_up_to_the_limit(tmp_path: Path) -> None:
     assert play(tmp_path, run) == (["node-0", "node-1"], [("node-1", 1)])
 
 
-def test_a_drained_node_costs_no_attempt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("disrupt", [EmbeddedCluster.drain_node, EmbeddedCluster.fail_node])
+def test_a_lost_node_costs_no_attempt(tmp_path: Path, disrupt: Callable[..., Awaitable[None]]) -> None:
     async def run(jobs: Jobs) -> Any:
         jobs.served.leave("outputs.pb")
         reference = await jobs.create(f"while ! test -e {tmp_path}/go; do sleep 0.05; done")
         pods = await jobs.wait_for_pods(
             lambda pods: len(pods) == 2 and all(pod.phase == "Running" for pod in pods)
         )
-        await jobs.cluster.drain_node(pods[1].node)
+        await disrupt(jobs.cluster, pods[1].node)
         restarted = await jobs.wait_for_pods(
             lambda pods: len(pods) == 2 and all(pod.attempt and pod.phase == "Running" for pod in pods)
         )
