@@ -8,6 +8,7 @@ user's state directory.
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
@@ -16,6 +17,7 @@ from backend_plugin.connection import (
     SERVER,
     TOKEN,
     Address,
+    DeadlineExceeded,
     MethodNotFound,
     NotFound,
     RequestFailed,
@@ -31,6 +33,7 @@ __all__ = (
     "TOKEN",
     "Address",
     "LogOptions",
+    "NotEnded",
     "NotFound",
     "RequestFailed",
     "Server",
@@ -47,6 +50,7 @@ __all__ = (
     "read_log_parts",
     "read_logs",
     "restore_node",
+    "wait_for_job",
     "watch_jobs",
 )
 
@@ -63,6 +67,10 @@ _PROBE: Final = 5.0
 Answer = TypeVar("Answer", bound=Message)
 
 
+class NotEnded(RequestFailed):
+    """The error that a job has not ended within the timeout; the message contains its phase."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
     """The selection of log lines of a job."""
@@ -74,6 +82,8 @@ class LogOptions:
     rank: int | None = None
     replica: str | None = None
     """The name of a replica, such as ``worker-1``."""
+    node: int | None = None
+    """The position of a replica in the order of the ranks, from 0."""
     previous: bool = False
     """Return the lines of the container run before the last restart."""
 
@@ -125,6 +135,38 @@ def watch_jobs(
     return _call_streaming("WatchJobs", request, wire.JobChange, server)
 
 
+def wait_for_job(
+    name: str, *, timeout: timedelta | None = None, namespace: str | None = None, server: Address = None
+) -> wire.Job:
+    """Return a job with all details as soon as it has ended; its verdict contains the phase.
+
+    Args:
+        name: The job, as for `get_job`.
+        timeout: The longest time to wait; None for no limit.
+        namespace: The namespace of the job.
+        server: The server to call.
+
+    Raises:
+        NotEnded: If the job has not ended within the timeout.
+        NotFound: If the job does not exist, or is deleted before it ends.
+    """
+    request = wire.WatchJobsRequest(name=name, namespace=namespace, details=True)
+    last: wire.Job | None = None
+    try:
+        for change in _call_streaming("WatchJobs", request, wire.JobChange, server, timeout=timeout):
+            if change.HasField("gone"):
+                raise NotFound(f"the job {change.gone.name} was deleted before it ended")
+            last = change.job
+    except DeadlineExceeded as error:
+        assert timeout is not None  # noqa: S101 - for mypy: only a timeout ends this call.
+        phase = f"; its phase is {last.verdict.phase}" if last else ""
+        job = last.name if last else name
+        raise NotEnded(f"{job} has not ended within {timeout.total_seconds():g} s{phase}") from error
+    if last is None:
+        raise RequestFailed(f"the server ended the watch of the job {name} without its state")
+    return last
+
+
 def read_logs(
     name: str, wanted: LogOptions | None = None, *, namespace: str | None = None, server: Address = None
 ) -> Iterator[wire.LogLine]:
@@ -145,6 +187,7 @@ def read_log_parts(
         tail=wanted.tail,
         rank=wanted.rank,
         replica=wanted.replica,
+        node=wanted.node,
         previous=wanted.previous,
     )
     return _call_streaming("ReadLogs", request, wire.LogLines, server)
@@ -226,14 +269,19 @@ def _call_unary(service: str, method: str, request: Message, answer: type[Answer
 
 
 def _call_streaming(
-    method: str, request: Message, answer: type[Answer], server: Address
+    method: str,
+    request: Message,
+    answer: type[Answer],
+    server: Address,
+    *,
+    timeout: timedelta | None = None,
 ) -> Generator[Answer, None, None]:
     with open_channel(server) as (channel, metadata):
         call: Any = channel.unary_stream(
             f"/{_JOBS}/{method}",
             request_serializer=_serialize,
             response_deserializer=answer.FromString,
-        )(request, metadata=metadata)
+        )(request, metadata=metadata, timeout=timeout.total_seconds() if timeout else None)
         try:
             yield from call
         finally:

@@ -73,6 +73,10 @@ class MethodNotFound(RequestFailed):
     """The error that the server does not have the method."""
 
 
+class DeadlineExceeded(RequestFailed):
+    """The error that the call did not end within its timeout."""
+
+
 class NotFound(RequestFailed):
     """The error that no job has the name; the message contains similar names."""
 
@@ -226,7 +230,8 @@ def _explain(error: "grpc.RpcError", found: Server) -> RequestFailed:
         return NotFound(details)
     if code in _EXPLAINED:
         return RequestFailed(details)
-    return RequestFailed(f"the server at {endpoint} returned {code}: {details}")
+    kind = DeadlineExceeded if code == "DEADLINE_EXCEEDED" else RequestFailed
+    return kind(f"the server at {endpoint} returned {code}: {details}")
 
 
 def _explain_connection(found: Server, details: str) -> str | None:

@@ -25,10 +25,10 @@ class Misused(InvalidInput):
     """An invalid command line: a malformed value, or a file, task or input that does not exist."""
 
 
-def exit_with_error(error: Exception) -> NoReturn:
-    """Print the error and exit."""
+def exit_with_error(error: Exception, code: int = _REFUSED) -> NoReturn:
+    """Print the error and exit; the code of an invalid command line has precedence."""
     click.echo(printable.escape(f"Error: {error}"), err=True)
-    sys.exit(_MISUSED if isinstance(error, Misused) else _REFUSED)
+    sys.exit(_MISUSED if isinstance(error, Misused) else code)
 
 
 def exit_with_problems(problems: Sequence[Problem]) -> NoReturn:

@@ -15,6 +15,7 @@ COMMANDS: Final = (
     "submit",
     "jobs",
     "describe",
+    "wait",
     "logs",
     "stacks",
     "cancel",

@@ -35,6 +35,9 @@ _NUMBER: Final = re.compile(r"\d+$")
 @click.option("--follow", "-f", is_flag=True, help="Print new lines until the job ends.")
 @click.option("--rank", type=_NUMBERS, metavar="N", help="Only the output of this rank.")
 @click.option("--replica", metavar="NAME", help="Only the output of this replica, such as worker-1.")
+@click.option(
+    "--node", type=_NUMBERS, metavar="N", help="Only the output of this node, in the order of ranks."
+)
 @click.option("--tail", type=_NUMBERS, metavar="N", help="Only the last N lines of each replica.")
 @click.option("--previous", "-p", is_flag=True, help="Output from before the last restart of the containers.")
 @click.option("--timestamps", is_flag=True, help="Print the time of each line.")
@@ -44,7 +47,7 @@ _NUMBER: Final = re.compile(r"\d+$")
 def command(**said: Any) -> None:
     """Run ``kfpytorch logs``."""
     wanted = client.LogOptions(
-        **{key: said[key] for key in ("follow", "tail", "rank", "replica", "previous")},
+        **{key: said[key] for key in ("follow", "tail", "rank", "replica", "node", "previous")},
     )
     with asking.exit_on_error():
         server = asking.read_server(said, said["server"])

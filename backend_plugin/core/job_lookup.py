@@ -96,6 +96,25 @@ def list_replicas_with_rank(job: Job, rank: int) -> frozenset[str]:
     return found
 
 
+def list_replicas(job: Job) -> Sequence[str]:
+    """Return the names of all replicas in the order of their ranks."""
+    groups = sorted(job.groups, key=lambda group: group.role == "worker")
+    return [f"{group.role}-{index}" for group in groups for index in range(group.replicas)]
+
+
+def require_node(job: Job, number: int) -> str:
+    """Return the name of the replica with this position in the order of the ranks.
+
+    Raises:
+        RankNotFound: If the job has fewer replicas.
+    """
+    replicas = list_replicas(job)
+    if not 0 <= number < len(replicas):
+        has = f"nodes 0 to {len(replicas) - 1}" if len(replicas) > 1 else "node 0 only"
+        raise RankNotFound(f"job {job.name} has no node {number}; it has {has}")
+    return replicas[number]
+
+
 def require_replica(job: Job, name: str) -> str:
     """Return `name` if the job has a replica with this name.
 

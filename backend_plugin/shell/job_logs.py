@@ -32,19 +32,22 @@ class LogSelection:
     previous: bool = False
 
 
-def select_replicas(job: Job, rank: int | None, replica: str | None) -> tuple[Collection[str], str]:
+def select_replicas(
+    job: Job, *, rank: int | None, replica: str | None, node: int | None
+) -> tuple[Collection[str], str]:
     """Return the names of the selected replicas, and the line prefix if a replica has several ranks.
 
     Raises:
-        RankNotFound: If the job has no such rank or replica.
+        RankNotFound: If the job has no such rank, replica or node.
     """
-    every = [f"{group.role}-{index}" for group in job.groups for index in range(group.replicas)]
-    chosen = every if replica is None else [job_lookup.require_replica(job, replica)]
+    chosen = set(job_lookup.list_replicas(job))
+    if replica is not None:
+        chosen &= {job_lookup.require_replica(job, replica)}
+    if node is not None:
+        chosen &= {job_lookup.require_node(job, node)}
     if rank is None:
         return chosen, ""
-    return [name for name in chosen if name in job_lookup.list_replicas_with_rank(job, rank)], (
-        f"[r{rank}] " if job.elastic else ""
-    )
+    return chosen & job_lookup.list_replicas_with_rank(job, rank), f"[r{rank}] " if job.elastic else ""
 
 
 async def iter_lines(

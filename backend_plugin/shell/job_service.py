@@ -99,10 +99,11 @@ class JobService:
     async def read_logs(self, request: wire.ReadLogsRequest) -> AsyncGenerator[wire.LogLines, None]:
         """Yield log lines of the replicas of a job."""
         entry = self._find_entry(request)
-        rank, replica, tail = (
-            getattr(request, key) if request.HasField(key) else None for key in ("rank", "replica", "tail")
+        rank, replica, node, tail = (
+            getattr(request, key) if request.HasField(key) else None
+            for key in ("rank", "replica", "node", "tail")
         )
-        replicas, mark = job_logs.select_replicas(_require_job(entry), rank, replica)
+        replicas, mark = job_logs.select_replicas(_require_job(entry), rank=rank, replica=replica, node=node)
         wanted = job_logs.LogSelection(
             replicas=replicas, mark=mark, follow=request.follow, tail=tail, previous=request.previous
         )

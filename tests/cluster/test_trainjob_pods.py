@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -127,7 +128,9 @@ def wait_for_phase(caller: Caller, attempt: CallerAttempt, phases: set[str]) -> 
     return caller.get(attempt)
 
 
-def test_a_job_runs_to_its_end_and_leaves_nothing(plane: ControlPlane, caller: Caller) -> None:
+def test_a_job_runs_to_its_end_and_leaves_nothing(
+    plane: ControlPlane, caller: Caller, served: Backend
+) -> None:
     attempt = caller.create(shape=Shape(workers=2, annotations={RUN: "15s"}))
     wait_for_phase(caller, attempt, {"RUNNING"})
     job = find(plane, "trainjobs", attempt)
@@ -147,6 +150,9 @@ def test_a_job_runs_to_its_end_and_leaves_nothing(plane: ControlPlane, caller: C
         assert env["MASTER_ADDR"] == f"{attempt.job}-node-0-0.{attempt.job}"
         assert (env["WORLD_SIZE"], env["PET_NNODES"], env["RANK"]) == ("3", "3", None)
     caller.succeeded(attempt)
+    limit = timedelta(seconds=60)
+    ended = client.wait_for_job(attempt.job, timeout=limit, namespace=NAMESPACE, server=str(served.state))
+    assert ended.verdict.phase == "SUCCEEDED"
     assert wait_for_phase(caller, attempt, ENDS).phase == "SUCCEEDED"
     caller.delete(attempt)
     wait_until(

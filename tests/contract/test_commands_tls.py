@@ -84,7 +84,7 @@ def test_each_command_that_calls_a_server_has_the_options_for_credentials() -> N
         return {option for param in command.params for option in param.opts}
 
     calling = {name for name in COMMANDS if options(name) & {"--server", "--connector"}}
-    assert calling == {"jobs", "describe", "logs", "cancel", "nodes", "health", "submit", "doctor"}
+    assert calling == {"jobs", "describe", "wait", "logs", "cancel", "nodes", "health", "submit", "doctor"}
     assert {name for name in calling if not options(name).issuperset(OPTIONS)} == set()
 
 

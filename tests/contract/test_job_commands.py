@@ -144,6 +144,41 @@ def test_watching_all_jobs_ends_with_ctrl_c_and_without_a_word(served: ServedJob
     assert (watching.communicate(), watching.returncode) == (("", ""), 130)
 
 
+# ---- wait
+
+
+def test_wait_returns_when_the_job_has_succeeded(served: ServedJobs) -> None:
+    waiting = command("wait", "f1", "--timeout", "25s", served=served)
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.wait(2)
+    served.do(lambda: served.cluster.status("f1-n0-0-aaa", status("Created", "Running", "Succeeded")))
+    assert (waiting.communicate(), waiting.returncode) == (("f1-n0-0-aaa has ended: SUCCEEDED\n", ""), 0)
+
+
+def test_wait_for_a_failed_job_exits_with_1_and_its_message(served: ServedJobs) -> None:
+    told = typed("wait", "f2")
+    assert (told.exit_code, told.stderr) == (1, "")
+    assert told.stdout.startswith("f2-n0-0-bbb has ended: FAILED\nworker-0 failed: exit code 1")
+
+
+def test_wait_exits_with_4_after_the_timeout(served: ServedJobs) -> None:
+    told = typed("wait", "f1", "--timeout", "500ms")
+    assert (told.exit_code, told.stdout, told.stderr) == (
+        4,
+        "",
+        "Error: f1-n0-0-aaa has not ended within 0.5 s; its phase is RUNNING\n",
+    )
+
+
+def test_a_deleted_job_ends_the_wait_with_an_error(served: ServedJobs) -> None:
+    waiting = command("wait", "f1", served=served)
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.wait(2)
+    served.apply(a_job("f1-n0-0-aaa", metadata={"uid": "another"}))
+    output, errors = waiting.communicate()
+    assert (waiting.returncode, output, "deleted" in errors) == (1, "", True), errors
+
+
 # ---- logs
 
 
@@ -152,6 +187,7 @@ def test_each_line_says_who_wrote_it(served: ServedJobs) -> None:
     assert printed("logs", "f1", "--rank", "1", "--timestamps") == (
         "[worker-0] 2026-01-01T00:00:01.000Z hello from worker-0\n"
     )
+    assert printed("logs", "f1", "--node", "1") == "[worker-0] hello from worker-0\n"
     assert records("logs", "f1", "--replica", "master-0") == {
         "replica": "master-0",
         "time": "2026-01-01T00:00:00.000Z",
@@ -270,7 +306,11 @@ def test_nodes_are_shown_and_told_what_to_be(served: ServedJobs) -> None:
         (["nodes", "loose", "node-1"], 2, "'loose' is not one of"),
         (["nodes", "fail", "node-9"], 1, 'nodes "node-9" not found'),
         (["logs", "f1", "--rank", "7"], 1, "job f1-n0-0-aaa has no rank 7; it has ranks 0 to 1"),
+        (["logs", "f1", "--node", "2"], 1, "job f1-n0-0-aaa has no node 2; it has nodes 0 to 1"),
         (["logs"], 2, "Missing argument 'JOB'"),
+        (["wait", "f9"], 1, "there is no job f9"),
+        (["wait", "f1", "--timeout", "0"], 2, "Invalid value for '--timeout'"),
+        (["wait", "f1", "--timeout", "soon"], 2, "'soon' is not a duration"),
     ],
 )
 def test_what_cannot_be_done_is_said(served: ServedJobs, arguments: list[str], code: int, said: str) -> None:
@@ -286,7 +326,7 @@ def test_without_a_server_every_command_says_how_to_start_one(
 ) -> None:
     monkeypatch.setenv(server_file.STATE, str(tmp_path))
     monkeypatch.delenv(client.SERVER, raising=False)
-    for arguments in (["jobs"], ["jobs", "-w"], ["logs", "f"], ["cancel", "f"], ["nodes"]):
+    for arguments in (["jobs"], ["jobs", "-w"], ["wait", "f"], ["logs", "f"], ["cancel", "f"], ["nodes"]):
         told = typed(*arguments)
         assert (told.exit_code, told.stdout) == (1, "")
         assert "start one: kfpytorch serve --cluster embedded" in told.stderr

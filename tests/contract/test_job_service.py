@@ -203,6 +203,8 @@ def test_a_replica_keeps_its_own_order_though_its_clock_goes_back() -> None:
         (client.LogOptions(tail=0), []),
         (client.LogOptions(replica="worker-0"), ["worker-0 w1", "worker-0 w2"]),
         (client.LogOptions(rank=0), ["master-0 m1", "master-0 m2"]),
+        (client.LogOptions(node=0), ["master-0 m1", "master-0 m2"]),
+        (client.LogOptions(node=1, replica="master-0"), []),
         (client.LogOptions(rank=1, tail=1), ["worker-0 w2"]),
         (client.LogOptions(previous=True), ["worker-0 before"]),
     ],

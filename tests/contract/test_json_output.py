@@ -111,6 +111,10 @@ def test_a_watched_job_is_as_documented(served: ServedJobs) -> None:
     assert [*differences(value, "Job")] == []
 
 
+def test_an_ended_job_is_as_documented(served: ServedJobs) -> None:
+    assert [*differences(run("wait", "f2", code=1), "Job")] == []
+
+
 def test_an_explanation_is_as_documented() -> None:
     text = json.dumps({**a_job("f1-n0-0-aaa", "Running"), "apiVersion": "kubeflow.org/v1"})
     assert [*differences(run("explain", "-", text=text), "Explanation")] == []

@@ -63,7 +63,7 @@ class JobChange(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., gone: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
 class ReadLogsRequest(_message.Message):
-    __slots__ = ["name", "namespace", "follow", "tail", "rank", "replica", "previous"]
+    __slots__ = ["name", "namespace", "follow", "tail", "rank", "replica", "previous", "node"]
     NAME_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +71,7 @@ class ReadLogsRequest(_message.Message):
     RANK_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
     name: str
     namespace: str
     follow: bool
@@ -78,7 +79,8 @@ class ReadLogsRequest(_message.Message):
     rank: int
     replica: str
     previous: bool
-    def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., follow: bool = ..., tail: _Optional[int] = ..., rank: _Optional[int] = ..., replica: _Optional[str] = ..., previous: bool = ...) -> None: ...
+    node: int
+    def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., follow: bool = ..., tail: _Optional[int] = ..., rank: _Optional[int] = ..., replica: _Optional[str] = ..., previous: bool = ..., node: _Optional[int] = ...) -> None: ...
 
 class LogLines(_message.Message):
     __slots__ = ["lines"]

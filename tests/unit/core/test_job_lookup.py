@@ -153,6 +153,21 @@ def test_a_rank_that_is_none_is_refused_with_those_that_are(job: Job, rank: int,
         job_lookup.list_replicas_with_rank(job, rank)
 
 
+@pytest.mark.parametrize(
+    ("job", "replicas"),
+    [
+        (a_job(1, 2), ["master-0", "worker-0", "worker-1"]),
+        (a_job(0, 2, elastic=True), ["worker-0", "worker-1"]),
+        (Job(name="j", groups=(*a_job(0, 1).groups, *a_job(1, 0).groups)), ["master-0", "worker-0"]),
+        (Job(name="j", groups=(ReplicaSpec(role="node", replicas=2),)), ["node-0", "node-1"]),
+    ],
+)
+def test_nodes_are_numbered_in_the_order_of_the_ranks(job: Job, replicas: list[str]) -> None:
+    assert [job_lookup.require_node(job, number) for number in range(len(replicas))] == replicas
+    with pytest.raises(job_lookup.RankNotFound):
+        job_lookup.require_node(job, len(replicas))
+
+
 def test_a_replica_that_is_none_is_refused_with_those_that_are() -> None:
     assert job_lookup.require_replica(a_job(1, 3), "worker-2") == "worker-2"
     with pytest.raises(
