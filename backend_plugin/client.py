@@ -63,6 +63,8 @@ _NODES: Final = wire.DESCRIPTOR.services_by_name["NodeService"].full_name
 _PATIENCE: Final = 30.0
 # The timeout of a health check.
 _PROBE: Final = 5.0
+# The longest timeout in seconds. With a longer one, gRPC's deadline overflows, and the call ends immediately.
+_LONGEST: Final = 1e9
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -281,7 +283,7 @@ def _call_streaming(
             f"/{_JOBS}/{method}",
             request_serializer=_serialize,
             response_deserializer=answer.FromString,
-        )(request, metadata=metadata, timeout=timeout.total_seconds() if timeout else None)
+        )(request, metadata=metadata, timeout=min(timeout.total_seconds(), _LONGEST) if timeout else None)
         try:
             yield from call
         finally:
