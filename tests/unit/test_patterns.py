@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 
 from backend_plugin.core import rejection
-from backend_plugin.embedded.admission import name_rules
+from backend_plugin.core.pod_rules import name_rules
 from backend_plugin.embedded.pod_addresses import PodAddresses
 from backend_plugin.embedded.pod_volumes import MountPaths
 from tests.hostile_texts import Recipe, Use, read_uses, recipes
@@ -25,7 +25,7 @@ _POD = {
 }
 _MADE = {
     "backend_plugin/core/rejection.py: words": [*map(re.compile, rejection._REMEDIES)],
-    "backend_plugin/embedded/admission/name_rules.py: pattern": [
+    "backend_plugin/core/pod_rules/name_rules.py: pattern": [
         re.compile(each)
         for each in (
             name_rules._LABEL,
@@ -42,7 +42,7 @@ _MADE = {
     ],
 }
 # Longer values are rejected before the match.
-_LENGTHS = {"backend_plugin/embedded/admission/name_rules.py: pattern": name_rules._LOOKED_AT}
+_LENGTHS = {"backend_plugin/core/pod_rules/name_rules.py: pattern": name_rules._LOOKED_AT}
 _USES, _UNKNOWN = read_uses()
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from backend_plugin.core import pod_rules
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import ReplicaGroup
@@ -41,6 +42,19 @@ def check_pod(
         yield _problem(f"{draft.path}.containers", name, "is the name of two containers", remedy)
     for name in _list_repeated(volumes):
         yield _problem(f"{draft.path}.volumes", name, "is the name of two volumes", "rename one of them")
+
+
+def check_api_rules(spec: Mapping[str, Any], draft: PodDraft) -> Iterator[Problem]:
+    """Yield the problems for which the API server would reject the pod, after the job has been created."""
+    for error in pod_rules.check_spec(spec):
+        if not error.is_new_value:
+            detail = error.detail or error.kind.lower()
+            yield _problem(
+                f"{draft.path}.{error.field.removeprefix('spec.')}",
+                error.value,
+                f"would be rejected by the cluster: {detail}",
+                "correct it",
+            )
 
 
 def check_gpu_count(

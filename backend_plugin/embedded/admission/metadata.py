@@ -5,15 +5,11 @@ from typing import Any, Final, TypedDict
 
 import msgspec
 
+from backend_plugin.core.pod_rules import name_rules
+from backend_plugin.core.pod_rules.field_errors import FieldError, build_invalid_error, build_required_error
 from backend_plugin.core.reading import get_mapping
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.admission import name_rules
-from backend_plugin.embedded.admission.api_errors import (
-    FieldError,
-    build_bad_request,
-    build_invalid_error,
-    build_required_error,
-)
+from backend_plugin.embedded.admission.api_errors import build_bad_request
 
 ANNOTATIONS_BYTES: Final = 256 * 1024
 

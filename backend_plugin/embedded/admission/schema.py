@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from backend_plugin.core.pod_schema import PARTS
-from backend_plugin.core.quantity import InvalidQuantity, parse
-from backend_plugin.core.schema_check import parse_types
-from backend_plugin.embedded.admission.api_errors import (
+from backend_plugin.core.pod_rules.field_errors import (
     FieldError,
     build_duplicate_error,
     build_invalid_error,
     build_required_error,
     build_type_error,
 )
+from backend_plugin.core.pod_schema import PARTS
+from backend_plugin.core.quantity import InvalidQuantity, parse
+from backend_plugin.core.schema_check import parse_types
 
 _SCALARS: Final[Mapping[str, str]] = {
     "string": "string",

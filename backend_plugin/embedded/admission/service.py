@@ -3,16 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from backend_plugin.core.reading import get_mapping, get_mappings
-from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.admission import metadata, name_rules
-from backend_plugin.embedded.admission.api_errors import (
+from backend_plugin.core.pod_rules import name_rules
+from backend_plugin.core.pod_rules.field_errors import (
     FieldError,
     build_duplicate_error,
     build_invalid_error,
     build_required_error,
-    build_unprocessable_resource,
 )
+from backend_plugin.core.reading import get_mapping, get_mappings
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.admission import metadata
+from backend_plugin.embedded.admission.api_errors import build_unprocessable_resource
 
 _MOST_PORTS: Final = 65535
 

@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 from typing import Final
 
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
-from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.admission import name_rules
-from backend_plugin.embedded.admission.api_errors import (
+from backend_plugin.core.pod_rules import name_rules
+from backend_plugin.core.pod_rules.field_errors import (
     FieldError,
     build_forbidden_error,
     build_invalid_error,
     build_required_error,
     build_unsupported_error,
 )
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
+from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     CONTAINER,
     MASTER,

@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from backend_plugin.core.errors import RequestRejected
+from backend_plugin.core.pod_rules import name_rules
+from backend_plugin.core.pod_rules.field_errors import FieldError, build_forbidden_error, build_invalid_error
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.admission import metadata, name_rules
+from backend_plugin.embedded.admission import metadata
 from backend_plugin.embedded.admission.api_errors import (
-    FieldError,
     build_bad_request,
-    build_forbidden_error,
-    build_invalid_error,
     build_unprocessable_resource,
     build_webhook_denial,
 )

@@ -241,7 +241,7 @@ def test_a_gpu_is_the_platforms(role: Resources | None) -> None:
 def test_a_role_has_an_image_and_a_place() -> None:
     template = {
         "metadata": {"labels": {"a": "b"}},
-        "spec": {"hostname": "x", "priorityClassName": "low", "volumes": [{"name": "v"}]},
+        "spec": {"hostname": "x", "priorityClassName": "low", "volumes": [{"name": "v", "emptyDir": {}}]},
     }
     place = Placement(
         node_selector={"pool": "gpu"},
@@ -256,7 +256,7 @@ def test_a_role_has_an_image_and_a_place() -> None:
             **SPEC,
             "containers": [{**TRAINER, "image": "worker:v2"}],
             "hostname": "x",
-            "volumes": [{"name": "v"}],
+            "volumes": [{"name": "v", "emptyDir": {}}],
             "nodeSelector": {"pool": "gpu"},
             "priorityClassName": "high",
             "tolerations": TOLERATIONS[:1],

@@ -116,8 +116,8 @@ SIDECARS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"limits": {"gpu": "2"}}, {"limits": {"nvidia.com/gpu": "2"}}),
     ({"limits": {"cpu": 0.5, "memory": 1024}}, {"limits": {"cpu": "500m", "memory": "1024"}}),
     (
-        {"requests": {"hugepages-2Mi": "2Mi", "attachable.kubernetes.io/x": "1"}},
-        {"requests": {"hugepages-2Mi": "2Mi", "attachable.kubernetes.io/x": "1"}},
+        {"requests": {"hugepages-2Mi": "2Mi"}, "limits": {"hugepages-2Mi": "2Mi"}},
+        {"requests": {"hugepages-2Mi": "2Mi"}, "limits": {"hugepages-2Mi": "2Mi"}},
     ),
 ]
 

@@ -3,10 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from backend_plugin.core.quantity import Quantity, parse
-from backend_plugin.core.schema_check import format_amount
-from backend_plugin.embedded.admission import name_rules
-from backend_plugin.embedded.admission.api_errors import (
+from backend_plugin.core.pod_rules import name_rules
+from backend_plugin.core.pod_rules.field_errors import (
     FieldError,
     build_duplicate_error,
     build_forbidden_error,
@@ -14,6 +12,8 @@ from backend_plugin.embedded.admission.api_errors import (
     build_required_error,
     build_unsupported_error,
 )
+from backend_plugin.core.quantity import Quantity, parse
+from backend_plugin.core.schema_check import format_amount
 
 _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 _PROTOCOLS: Final = ("SCTP", "TCP", "UDP")

@@ -5,8 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from builders import a_run, a_template
 
-from backend_plugin.core.errors import RequestRejected
+from backend_plugin.core.errors import InvalidTask, RequestRejected
+from backend_plugin.core.pipeline import plan
+from backend_plugin.core.pod_rules.field_errors import build_type_error
+from backend_plugin.core.settings import read
 from backend_plugin.embedded.admission import admit_pod, admit_service
 
 CAUSE = re.compile(
@@ -222,3 +226,30 @@ def a_service(*ports: Any, name: str = "service") -> dict[str, Any]:
 )
 def test_a_service_that_could_not_be_is_refused(service: Any, said: str) -> None:
     assert refusal(admit_service, service) == (422, "Invalid", said)
+
+
+def test_an_error_of_a_type_has_both_types() -> None:
+    assert str(build_type_error("spec.a", "string", "integer")) == (
+        'spec.a: Invalid value: "integer": must be of type string'
+    )
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "fields"),
+    [
+        ([{"key": "a", "operator": "Exists", "value": "b"}], ["k8sPod.podSpec.tolerations[0].operator"]),
+        # A newer API server has more operators.
+        ([{"key": "a", "operator": "Gt", "value": "1"}], []),
+    ],
+)
+def test_a_task_is_rejected_if_the_api_server_would_reject_its_pods(
+    tolerations: list[dict[str, str]], fields: list[str]
+) -> None:
+    spec = {"containers": [{"name": "main", "image": "i"}], "tolerations": tolerations}
+    template = a_template({"masterReplicas": {"replicas": 1}}, k8sPod={"podSpec": spec}, container=None)
+    found: list[str] = []
+    try:
+        plan(template, a_run(), read({}))
+    except InvalidTask as refused:
+        found = [each.field for each in refused.problems]
+    assert found == fields

@@ -1,0 +1,71 @@
+"""The errors of the API server in the fields of an object."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from backend_plugin.core.values import JsonValue
+
+_UNSUPPORTED: Final = "Unsupported value"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldError:
+    """An error in one field."""
+
+    field: str
+    kind: str
+    """The kind of the error, such as ``Invalid value``."""
+    value: JsonValue = None
+    """The value of the field; None if the field is absent, or the value does not matter."""
+    detail: str = ""
+
+    @property
+    def message(self) -> str:
+        """The error without the field."""
+        value = "" if self.value is None else _format_value(self.value)
+        return ": ".join(filter(None, (self.kind, value, self.detail)))
+
+    @property
+    def is_new_value(self) -> bool:
+        """True if a newer API server may accept the value."""
+        return self.kind == _UNSUPPORTED
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+def build_required_error(field: str, detail: str = "") -> FieldError:
+    """Return the error for a missing or empty field."""
+    return FieldError(field=field, kind="Required value", detail=detail)
+
+
+def build_invalid_error(field: str, value: JsonValue, detail: str) -> FieldError:
+    """Return the error for a value that violates a rule."""
+    return FieldError(field=field, kind="Invalid value", value=value, detail=detail)
+
+
+def build_type_error(field: str, wanted: str, found: str) -> FieldError:
+    """Return the error for a value of a wrong type."""
+    return build_invalid_error(field, found, f"must be of type {wanted}")
+
+
+def build_unsupported_error(field: str, value: JsonValue, supported: Sequence[str]) -> FieldError:
+    """Return the error for a value that is not in a fixed set."""
+    listed = ", ".join(_format_value(each) for each in supported)
+    return FieldError(field=field, kind=_UNSUPPORTED, value=value, detail=f"supported values: {listed}")
+
+
+def build_forbidden_error(field: str, detail: str) -> FieldError:
+    """Return the error for a field or value that is not allowed."""
+    return FieldError(field=field, kind="Forbidden", detail=detail)
+
+
+def build_duplicate_error(field: str, value: JsonValue) -> FieldError:
+    """Return the error for a duplicate key."""
+    return FieldError(field=field, kind="Duplicate value", value=value)
+
+
+def _format_value(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
