@@ -172,6 +172,8 @@ def _select_active_groups(observed: Observed) -> tuple[PodGroup, ...]:
 
 def _is_leftover_job(job: Job, now: datetime) -> bool:
     """True if the job failed before it had pods, and Flyte has had time to receive the verdict."""
+    if get_dialect(job.dialect).ends_by_suspension:  # The pods of such a job are gone, even if it ran.
+        return False
     kept = read(job.annotations.get(ANNOTATION, ""))
     return job.started is None and kept is not None and now - kept.at > _TOLD
 
@@ -215,7 +217,8 @@ def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
     kept = read(job.annotations.get(ANNOTATION, ""))
     if verdict.reason != CANCELLED or kept is None or now - kept.at > STOP_PATIENCE:
         return False
-    return job.started is not None and not job.ending and job.clean_pod_policy == "None"
+    stops = get_dialect(job.dialect).build_stop_spec(job) is not None
+    return stops and job.started is not None and not job.ending and job.clean_pod_policy == "None"
 
 
 def _select_running_pods(job: Job, pods: Sequence[Pod]) -> tuple[Pod, ...]:

@@ -107,9 +107,15 @@ def _check_extension(message: task_pb2.TaskExtension) -> Iterator[Problem]:
             remedy = "write at least 1, or leave it out"
             key = task_pb2.Gang.DESCRIPTOR.fields_by_name[name].json_name
             yield _problem(f".gang.{key}", getattr(message.gang, name), "is less than 1", remedy)
-    kind = message.train_job.runtime_kind
+    yield from _check_runtime(message.train_job)
+
+
+def _check_runtime(options: task_pb2.TrainJob) -> Iterator[Problem]:
+    kind = options.runtime_kind
     if kind and kind not in _RUNTIME_KINDS:
         yield _choice_problem(".trainJob.runtimeKind", kind, _RUNTIME_KINDS)
+    elif kind and not options.runtime:
+        yield _problem(".trainJob.runtimeKind", kind, "has no runtime of this kind", "name the runtime, too")
 
 
 def _check_labels(said: Mapping[str, str], path: str) -> Iterator[Problem]:

@@ -8,7 +8,9 @@ from backend_plugin.core import job_status as statuses
 from backend_plugin.core import messages, pending_reasons
 from backend_plugin.core.dialects.table import CREATION_FAILURES, get_dialect
 from backend_plugin.core.job import Deadlines
+from backend_plugin.core.job_conditions import SUSPENDED
 from backend_plugin.core.job_status import JobState, JobStatus
+from backend_plugin.core.observed import Job
 from backend_plugin.core.pending import PendingReason, PendingStage
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.verdict import Verdict, build_failure
@@ -67,8 +69,10 @@ def _check_no_status(
 ) -> Verdict | None:
     limit = _get_limit(deadlines.no_status_seconds, judging.no_status_timeout)
     job = status.job
-    age = now - job.created if job is not None and job.created is not None else timedelta(0)
-    if not limit or age <= limit or (job is not None and job.started is not None):
+    began = _find_operator_start(job) if job is not None else None
+    age = now - began if began is not None else timedelta(0)
+    # A job that has run loses nodes and gets them again; a failed creation may be repeated then.
+    if not limit or age <= limit or status.has_run or (job is not None and job.started is not None):
         return None
     for wait in status.waits:
         if wait.reason in CREATION_FAILURES and wait.cause in (
@@ -88,6 +92,12 @@ def _check_no_status(
             "check its pod in the namespace of the operator, and the log of that pod",
         ),
     )
+
+
+def _find_operator_start(job: Job) -> datetime | None:
+    """Return the time from which the operator could create the pods, which is after a queue."""
+    resumed = [each.since for each in job.conditions if each.type == SUSPENDED and not each.true]
+    return max((each for each in (job.created, *resumed) if each is not None), default=None)
 
 
 _GRACE: Final[Mapping[str, str]] = {

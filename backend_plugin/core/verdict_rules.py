@@ -168,7 +168,7 @@ def _judge_missing_job(status: JobStatus) -> Verdict:
 
 
 def _has_completed_work(status: JobStatus) -> bool:
-    """True if the remaining pods succeeded: the master, or all workers if there is no master."""
+    """True if the remaining pods succeeded: the master, or all other replicas if there is no master."""
     masters = [pod for pod in status.pods if pod.role == "master"]
     return bool(status.pods) and all(pod.phase == "Succeeded" for pod in masters or status.pods)
 

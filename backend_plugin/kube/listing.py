@@ -5,11 +5,12 @@ The server's cache of jobs comes from `reflector`.
 
 import itertools
 from collections.abc import AsyncIterator, Sequence
+from typing import Final
 
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.observed import Job
-from backend_plugin.core.reading import get_mapping, get_mappings
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import json_decoder
 from backend_plugin.kube.api_client import ApiClient
@@ -19,6 +20,8 @@ from backend_plugin.kube.connection import ApiRequest
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import Permissions, PolicyRule
 from backend_plugin.shell.cluster import ClusterUnavailable
+
+_METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 async def list_jobs(api: ApiClient, permissions: Permissions, options: KubernetesOptions) -> Sequence[Job]:
@@ -61,18 +64,30 @@ async def list_prerequisites(
         resource = build_job_resource(kind)
         rule = PolicyRule(resource=resource, verbs=("list",), namespace=namespace)
         try:
-            listed = await api.fetch_object(ApiRequest(path=resource.build_path(namespace), query=LABELLED))
+            listed = [
+                each async for each in _iter_metadata(api, resource.build_path(namespace), options.page)
+            ]
         except ApiError as answer:
             if answer.is_not_served:
                 continue
             if answer.is_not_authorized:
                 raise ClusterUnavailable(permissions.record_missing(rule, answer.message)) from answer
             raise ClusterUnavailable(f"the API server answers {answer}") from answer
-        found += [
-            {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": get_mapping(each, "metadata")}
-            for each in get_mappings(listed, "items")
-        ]
+        found += [{"apiVersion": kind.api_version, "kind": kind.kind, "metadata": each} for each in listed]
     return found
+
+
+async def _iter_metadata(api: ApiClient, path: str, limit: int) -> AsyncIterator[Manifest]:
+    """Yield the metadata of our objects, which the API server sends without the rest of the objects."""
+    rest = ""
+    while True:
+        query = {**LABELLED, "limit": str(limit)} | ({"continue": rest} if rest else {})
+        page = await api.fetch_object(ApiRequest(path=path, query=query, accept=_METADATA))
+        for each in get_mappings(page, "items"):
+            yield get_mapping(each, "metadata")
+        rest = get_text(get_mapping(page, "metadata"), "continue")
+        if not rest:
+            return
 
 
 async def _iter_jobs(api: ApiClient, dialect: Dialect, namespace: str, limit: int) -> AsyncIterator[Job]:

@@ -65,16 +65,19 @@ class JobCreator:
             if there is not None and names.has_output_prefix(there, run.output_prefix):
                 last = self._cache.get_last_record((other.namespace, other.name))
                 return self._adopt_job(there, run, other.name), False, last
-        await self._create_prerequisites(planned)
+        created = await self._create_prerequisites(planned)
         try:
             made = await create_job(self._cluster, table.get_dialect(planned.dialect), manifest)
         except AlreadyExists:
             found = await self._cluster.get(name)
             return self._adopt_job(found, run, name.name), False, last
         except RequestRejected as refused:
-            if not rejection.is_transient(refused.code, refused.message):
-                await self._delete_prerequisites(planned)
-            raise
+            # Admission may reject a second job before the API server finds that the name is taken.
+            found = await self._cluster.get(name) if planned.prerequisites else None
+            if found is None:
+                await self._on_rejection(planned, refused, created)
+                raise
+            return self._adopt_job(found, run, name.name), False, last
         log.info("created", extra=log_fields.build_attempt_fields(run, name.name))
         return made, True, last
 
@@ -100,14 +103,28 @@ class JobCreator:
             if each.name != dialect and each.resource.group in (found.apis or ())
         ]
 
-    async def _create_prerequisites(self, planned: Plan) -> None:
+    async def _create_prerequisites(self, planned: Plan) -> Sequence[Manifest]:
+        """Create the prerequisites, and return those that no earlier call for the attempt has created."""
+        created = []
         for each in planned.prerequisites:
-            with contextlib.suppress(AlreadyExists):  # From an earlier call for the same attempt.
+            with contextlib.suppress(AlreadyExists):
                 await self._cluster.create(each)
+                created.append(each)
+        return created
 
-    async def _delete_prerequisites(self, planned: Plan) -> None:
-        for each in planned.prerequisites:
-            await self._cluster.delete_companion(each)
+    async def _on_rejection(
+        self, planned: Plan, refused: RequestRejected, created: Sequence[Manifest]
+    ) -> None:
+        """Delete the prerequisites that the call has created, unless the call will be repeated.
+
+        Raises:
+            ClusterUnavailable: If the operator has not seen the prerequisites.
+        """
+        if planned.prerequisites and table.get_dialect(planned.dialect).is_premature(refused.message):
+            raise ClusterUnavailable(f"the operator has not seen a new object: {refused}") from refused
+        if not rejection.is_transient(refused.code, refused.message):
+            for each in created:
+                await self._cluster.delete_companion(each)
 
     @staticmethod
     def _adopt_job(there: Manifest | None, run: Attempt, name: str) -> Manifest:

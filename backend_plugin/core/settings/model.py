@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
+from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.quantity import Quantity, parse
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings.judging import JudgingSettings
@@ -59,12 +60,9 @@ class PluginSettings:
 
     @property
     def selects_dialect(self) -> bool:
-        """True if the kind of a job may depend on the capabilities of the cluster."""
-        return "auto" in (
-            self.dialect,
-            *self.dialect_by_namespace.values(),
-            *self.dialect_by_project.values(),
-        )
+        """True if jobs may be of another kind than the default one, which the cluster must support."""
+        kinds = {self.dialect, *self.dialect_by_namespace.values(), *self.dialect_by_project.values()}
+        return kinds != {DEFAULT.name.lower()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

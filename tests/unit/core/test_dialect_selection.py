@@ -148,7 +148,8 @@ def test_one_dialect_can_be_set_for_all_jobs() -> None:
     assert said.kfpytorch.selects_dialect
     changed = with_dialect(said, DIALECTS["TrainJob"]).kfpytorch
     assert (changed.dialect, changed.dialect_by_namespace, changed.dialect_by_project) == ("trainjob", {}, {})
-    assert not changed.selects_dialect
+    assert changed.selects_dialect
+    assert not with_dialect(said, DIALECTS["PyTorchJob"]).kfpytorch.selects_dialect
 
 
 @pytest.mark.parametrize(

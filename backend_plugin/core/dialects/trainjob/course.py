@@ -21,9 +21,10 @@ RESTARTS = frozenset({
     "RestartJobSetFailurePolicyAction",
     "RestartJobSetAndIgnoreMaxRestartsFailurePolicyAction",
     *("BackoffLimitExceeded", "PodFailurePolicy"),
-    *("Started", "Killing", "SuccessfulDelete"),
 })  # fmt: skip
-"""The reasons of events which show that nodes have run, while none exists because all are created again."""
+"""The reasons of events about a JobSet or a Job which show that its nodes have run."""
+_RUNS = frozenset({"Started", "Killing"})
+"""The reasons of events about a pod which show that it has run."""
 _OVER = ("Succeeded", "Failed")
 
 
@@ -33,8 +34,11 @@ def interpret(observed: Observed) -> Observed:
     if job is None:
         return observed
     nodes = _select_current([pod for pod in observed.pods if _is_node(pod)])
-    superseded = {pod.name for pod in observed.pods if _is_node(pod)} - {pod.name for pod in nodes}
-    pods = tuple(pod for pod in observed.pods if pod.name not in superseded) if superseded else observed.pods
+    kept = {pod.name for pod in nodes}
+    # An initializer is not a replica, but its failure is the cause of the end.
+    left_out = [pod for pod in observed.pods if pod.role and not pod.place and pod.name not in kept]
+    left_out = [pod for pod in left_out if _is_node(pod) or pod.phase != "Failed"]
+    pods = tuple(pod for pod in observed.pods if pod not in left_out) if left_out else observed.pods
     return structs.replace(observed, job=_with_course(job, nodes, observed.events), pods=pods)
 
 
@@ -89,10 +93,14 @@ def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
 def _derive_conditions(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Iterator[Condition]:
     began = [moment for pod in nodes if (moment := _find_start(pod)) is not None]
     attempt = max((pod.attempt for pod in nodes), default=0)
-    is_restarting = not nodes and any(each.reason in RESTARTS for each in events)
+    present = {pod.name for pod in nodes}
+    has_run = any(
+        each.reason in RESTARTS or (each.kind == "Pod" and each.reason in _RUNS and each.name not in present)
+        for each in events
+    )
     if any(pod.phase == "Running" or pod.phase in _OVER for pod in nodes):
         yield Condition(type=job_conditions.RUNNING, true=True, since=min(began, default=None))
-    elif attempt or is_restarting:
+    elif attempt or has_run:
         yield Condition(type=job_conditions.RESTARTING, true=True, since=_find_creation(nodes))
     limit = _read_options(job)
     if job.scales and (ended := _find_surplus_end(nodes, limit.min_nodes or 1)) is not None:

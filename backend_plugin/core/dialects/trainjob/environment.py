@@ -1,12 +1,13 @@
 """The environment variables of the nodes, with the names and meanings that they have in a PyTorchJob."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backend_plugin.core.dialects.trainjob.resource import INDEX, PORT, build_master_address
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import ReplicaGroup, TrainingJob
 from backend_plugin.core.protojson import format_value
+from backend_plugin.core.reading import get_mappings
 from backend_plugin.core.values import Manifest
 
 _OF_INDEX: Final[Manifest] = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}
@@ -43,6 +44,13 @@ def build_environment(job: TrainingJob, group: ReplicaGroup, name: str) -> list[
     }
     ranks = [{"name": key, "valueFrom": _OF_INDEX} for key in ("RANK", "PET_NODE_RANK")]
     return [*({"name": key, "value": value} for key, value in values.items()), *ranks]
+
+
+def with_environment(container: Manifest, env: Sequence[Manifest]) -> Manifest:
+    """Return a container with these variables in place of its own ones of the same names."""
+    ours = {each["name"] for each in env}
+    own = [each for each in get_mappings(container, "env") if each.get("name") not in ours]
+    return {**container, "env": [*own, *env]}
 
 
 def check_container(container: Mapping[str, Any], path: str) -> Iterator[Problem]:

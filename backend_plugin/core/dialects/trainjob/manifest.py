@@ -10,7 +10,7 @@ from typing import Any, Final
 from backend_plugin.core import names
 from backend_plugin.core.dialects.pod_specs import require_storable, without_duplicate_secrets
 from backend_plugin.core.dialects.trainjob import named_runtime, options
-from backend_plugin.core.dialects.trainjob.environment import build_environment
+from backend_plugin.core.dialects.trainjob.environment import build_environment, with_environment
 from backend_plugin.core.dialects.trainjob.options import JobOptions
 from backend_plugin.core.dialects.trainjob.resource import (
     ANCESTOR,
@@ -160,9 +160,7 @@ def _build_job_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: 
 
 def _build_pod_spec(job: TrainingJob, group: ReplicaGroup, spec: Manifest, name: str) -> Manifest:
     env = build_environment(job, group, name)
-    containers = [
-        {**each, "env": [*get_mappings(each, "env"), *env]} for each in get_mappings(spec, "containers")
-    ]
+    containers = [with_environment(each, env) for each in get_mappings(spec, "containers")]
     return without_duplicate_secrets({**spec, "restartPolicy": "Never", "containers": containers})
 
 

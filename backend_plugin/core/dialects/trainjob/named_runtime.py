@@ -4,9 +4,10 @@ A patch can change only some fields of the pods, so other fields of the task are
 """
 
 from collections.abc import Iterator
-from typing import Final
+from itertools import chain
+from typing import Any, Final
 
-from backend_plugin.core.dialects.trainjob.environment import build_environment
+from backend_plugin.core.dialects.trainjob.environment import build_environment, with_environment
 from backend_plugin.core.dialects.trainjob.resource import CONTAINER, ROLE
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import ReplicaGroup, TrainingJob
@@ -25,6 +26,9 @@ _OF_TRAINER: Final = {"image": "image", "command": "command", "args": "args", "r
 _OF_CONTAINER: Final = ("volumeMounts", "securityContext")
 # The runtime has its own value for these; ours only improves messages or repeats a default.
 _WITHOUT_EFFECT: Final = ("terminationMessagePolicy", "name", "env", *_OF_TRAINER)
+_EMPTY: Final[Any] = (None, "", [], {})
+_MOST_ITEMS: Final = 128
+"""The maximum number of variables, words of a command and arguments of a trainer."""
 _OF_POD: Final = (
     *("serviceAccountName", "volumes", "imagePullSecrets", "securityContext", "nodeSelector", "affinity"),
     *("tolerations", "terminationGracePeriodSeconds"),
@@ -39,19 +43,24 @@ def build_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: str) 
     """
     spec = get_mapping(pod, "spec")
     trainer = next(each for each in get_mappings(spec, "containers") if get_text(each, "name") == CONTAINER)
-    if problems := [*_iter_job_problems(job, group), *_iter_pod_problems(spec, trainer)]:
+    found = (
+        _iter_job_problems(job, group),
+        _iter_pod_problems(spec, trainer),
+        _iter_length_problems(trainer),
+    )
+    if problems := [*chain.from_iterable(found)]:
         raise InvalidTask(*problems)
     ours = (each for each in build_environment(job, group, name) if each["name"] not in _RESERVED)
     fields = {field: trainer[key] for key, field in _OF_TRAINER.items() if trainer.get(key)}
     container = {key: trainer[key] for key in _OF_CONTAINER if trainer.get(key)}
-    patched: dict[str, JsonValue] = {key: spec[key] for key in _OF_POD if spec.get(key)}
+    patched: dict[str, JsonValue] = {key: spec[key] for key in _OF_POD if spec.get(key) not in _EMPTY}
     if container:
         patched["containers"] = [{"name": CONTAINER, **container}]
     return {
         "trainer": {
             "numNodes": group.replicas,
             "numProcPerNode": group.processes,
-            "env": [*get_mappings(trainer, "env"), *ours],
+            "env": with_environment(trainer, [*ours])["env"],
             **fields,
         },
         "runtimePatches": [_build_patch({"metadata": get_mapping(pod, "metadata"), "spec": patched})],
@@ -74,6 +83,8 @@ def _iter_job_problems(job: TrainingJob, group: ReplicaGroup) -> Iterator[Proble
             message="is a range, and Trainer has no elastic jobs on a named runtime",
             remedy="leave train_job.runtime out, or write a fixed number of nodes",
         )
+    if group.restart_policy != "Never":
+        yield _build_problem("custom.restartPolicy", group.restart_policy)
     limits = {
         "runPolicy.backoffLimit": job.run_policy.backoff_limit,
         "kfpytorch.numRetries": group.num_retries,
@@ -85,10 +96,10 @@ def _iter_job_problems(job: TrainingJob, group: ReplicaGroup) -> Iterator[Proble
 
 def _iter_pod_problems(spec: Manifest, trainer: Manifest) -> Iterator[Problem]:
     for key, value in spec.items():
-        if key not in (*_OF_POD, "containers", "restartPolicy") and value:
+        if key not in (*_OF_POD, "containers", "restartPolicy") and value not in _EMPTY:
             yield _build_problem(f"pod.spec.{key}", value)
     for key, value in trainer.items():
-        if key not in (*_OF_CONTAINER, *_WITHOUT_EFFECT) and value:
+        if key not in (*_OF_CONTAINER, *_WITHOUT_EFFECT) and value not in _EMPTY:
             yield _build_problem(f"pod.spec.containers[{CONTAINER}].{key}", value)
     for container in get_mappings(spec, "containers"):
         if container is not trainer:
@@ -102,3 +113,16 @@ def _build_problem(field: str, value: JsonValue) -> Problem:
         message="cannot be set for a named runtime, because a patch cannot express it",
         remedy=_REMEDY,
     )
+
+
+def _iter_length_problems(trainer: Manifest) -> Iterator[Problem]:
+    """Yield the lists that are longer than the CRD permits."""
+    for key in ("env", "command", "args"):
+        value = trainer.get(key)
+        if isinstance(value, list) and len(value) > _MOST_ITEMS:
+            yield Problem(
+                field=f"pod.spec.containers[{CONTAINER}].{key}",
+                value=f"{len(value)} items",
+                message=f"are more than {_MOST_ITEMS}, the limit of a TrainJob with a named runtime",
+                remedy=_REMEDY,
+            )

@@ -49,6 +49,7 @@ class _JobSpec(TypedDict, total=False):
 
 class _JobStatus(TypedDict, total=False):
     conditions: list[dict[str, Any]] | None
+    jobsStatus: Any
 
 
 class JobFields(TypedDict, total=False):
@@ -86,12 +87,17 @@ def read_job(manifest: Manifest) -> Job:
         clean_pod_policy="None",
         ending=is_suspended(manifest),
         owns_pods=False,
-        conditions=tuple(map(_translate_condition, read_conditions(status))),
+        conditions=(*map(_translate_condition, read_conditions(status)), *_derive_creation(status)),
         expires=said.ttl_seconds is not None,
         ttl=None if said.ttl_seconds is None else timedelta(seconds=max(0, said.ttl_seconds)),
         owned=bool(get_mappings(metadata, "ownerReferences")),
         annotations=annotations,
     )
+
+
+def _derive_creation(status: Manifest) -> tuple[Condition, ...]:
+    """Return the condition of a job whose JobSet exists, because Trainer then counts its Jobs."""
+    return (Condition(type=job_conditions.CREATED, true=True),) if status.get("jobsStatus") else ()
 
 
 def _translate_condition(condition: Condition) -> Condition:

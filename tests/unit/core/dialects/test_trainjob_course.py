@@ -59,7 +59,21 @@ def test_an_event_shows_a_restart_while_no_pod_exists(reason: str, restarts: boo
     event = {"reason": reason, "involvedObject": {"kind": "Job", "name": "j-node-0"}}
     found = derive(build_job(), events=[event])
     assert found == ([(job_conditions.RESTARTING, "", None)] if restarts else [])
-    assert derive(build_job(), build_pod(0), events=[event]) == []
+    assert [each[0] for each in derive(build_job(), build_pod(0), events=[event])] == (
+        [job_conditions.RESTARTING] if restarts else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "restarts"),
+    [("Pod", "j-node-0-1-aaaaa", True), ("Pod", "j-node-0-0-aaaaa", False), ("TrainJob", "j", False)],
+)
+def test_a_start_of_another_pod_shows_that_the_job_has_run(kind: str, name: str, restarts: bool) -> None:
+    event = {"reason": "Started", "involvedObject": {"kind": kind, "name": name}}
+    pod = build_pod(0)
+    pod["metadata"]["name"] = "j-node-0-0-aaaaa"
+    found = [each[0] for each in derive(build_job(), pod, events=[event])]
+    assert found == ([job_conditions.RESTARTING] if restarts else [])
 
 
 def test_a_condition_of_trainer_has_the_name_of_the_general_one() -> None:

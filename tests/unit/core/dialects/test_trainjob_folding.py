@@ -47,17 +47,9 @@ def test_other_resources_are_rejected_with_both_values() -> None:
             'null and "a"',
         ),
         (
-            {
-                "podTemplate": {
-                    "spec": {
-                        "containers": [
-                            {"name": "primary", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
-                        ]
-                    }
-                }
-            },
-            "volumeMounts",
-            'null and [{"mountPath": "/v", "name": "v"}]',
+            {"podTemplate": {"spec": {"containers": [{"name": "primary", "workingDir": "/v"}]}}},
+            "workingDir",
+            'null and "/v"',
         ),
     ],
 )

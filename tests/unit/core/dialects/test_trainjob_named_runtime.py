@@ -106,3 +106,17 @@ def test_a_sidecar_needs_a_runtime_of_the_job() -> None:
         named_runtime.build_spec(job, job.groups[0], pod, "j")
     (problem,) = caught.value.problems
     assert (problem.field, problem.value) == ("pod.spec.containers", '"side"')
+
+
+def test_restarts_and_long_lists_are_rejected() -> None:
+    restarted = {**REPLICAS, "workerReplicas": {"replicas": 2, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}}
+    assert reject(restarted)["custom.restartPolicy"] == '"OnFailure"'
+    many = {"containers": [{"name": "primary", "env": [{"name": f"A{n}", "value": ""} for n in range(129)]}]}
+    found = reject(podTemplate={"spec": many})
+    assert list(found) == ["pod.spec.containers[node].env"]
+
+
+def test_a_kind_without_a_runtime_is_rejected() -> None:
+    with pytest.raises(InvalidTask) as caught:
+        plan_train_job({**REPLICAS, "kfpytorch": {"trainJob": {"runtimeKind": "TrainingRuntime"}}})
+    assert [each.field for each in caught.value.problems] == ["custom.kfpytorch.trainJob.runtimeKind"]
