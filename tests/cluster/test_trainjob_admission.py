@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from rig.api import path_of
 from rig.control_plane import ControlPlane
@@ -129,7 +129,14 @@ def check_tasks(plane: ControlPlane, examples: int) -> int:
     """Create the jobs of generated tasks, and return the number of those that are not refused."""
     accepted = 0
 
-    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+        # A smaller example is not worth its time: each waits for the controllers.
+        phases=[Phase.generate],
+    )
     @given(SPECS, CUSTOMS)
     def check(spec: Mapping[str, Any], custom: Mapping[str, Any]) -> None:
         nonlocal accepted

@@ -160,8 +160,22 @@ def _build_job_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: 
 
 def _build_pod_spec(job: TrainingJob, group: ReplicaGroup, spec: Manifest, name: str) -> Manifest:
     env = build_environment(job, group, name)
-    containers = [with_environment(each, env) for each in get_mappings(spec, "containers")]
+    containers = [_with_named_ports(with_environment(each, env)) for each in get_mappings(spec, "containers")]
     return without_duplicate_secrets({**spec, "restartPolicy": "Never", "containers": containers})
+
+
+def _with_named_ports(container: Manifest) -> Manifest:
+    """Return a container whose ports have names, without a second entry for a port.
+
+    Trainer merges ports by name, and the CRD rejects two entries for one port.
+    """
+    ports: dict[str, Manifest] = {}
+    for port in get_mappings(container, "ports"):
+        protocol = get_text(port, "protocol") or "TCP"
+        number = f"port-{port.get('containerPort')}"
+        key = number if protocol == "TCP" else f"{number}-{protocol.lower()}"
+        ports[key] = {**port, "name": port.get("name") or key}
+    return {**container, "ports": [*ports.values()]} if ports else container
 
 
 def _find_trainer(pod: Manifest) -> Manifest:

@@ -194,3 +194,21 @@ def test_groups_that_the_platform_expects_from_an_operator_are_created_by_this_s
     assert (owner["kind"], owner["apiVersion"]) == ("TrainJob", "trainer.kubeflow.org/v1alpha1")
     pod = get_pod(ELASTIC, ours={"gang": gang})
     assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == planned.job["metadata"]["name"]
+
+
+def test_each_port_has_a_name_and_one_entry() -> None:
+    ports = [
+        {"containerPort": 8080},
+        {"containerPort": 8080},
+        {"containerPort": 8080, "protocol": "UDP"},
+        {"containerPort": 90, "name": "web"},
+    ]
+    spec = {"containers": [{"name": "main", "image": "i", "ports": ports}]}
+    (container,) = get_pod({"masterReplicas": {"replicas": 1}}, k8sPod={"podSpec": spec}, container=None)[
+        "spec"
+    ]["containers"]
+    assert [(each["containerPort"], each["name"]) for each in container["ports"]] == [
+        (8080, "port-8080"),
+        (8080, "port-8080-udp"),
+        (90, "web"),
+    ]
