@@ -229,7 +229,7 @@ def test_a_job_gets_the_scheduler_that_its_cluster_has_and_the_log_says_why_once
     said = [each.message for each in caplog.records if each.message.startswith("gangs of")]
     assert said == [
         f"gangs of flytesnacks/development in namespace {NAMESPACE}: Gangs are for coscheduling (backend): "
-        "the cluster has scheduling.x-k8s.io, and the training-operator runs without --gang-scheduler-name."
+        "the cluster has scheduling.x-k8s.io, and the operator creates no pod groups."
     ]
     # The second task has not repeated the detection.
     assert server.asked.count("GET /apis") == 1
