@@ -141,7 +141,7 @@ APART = V1PodAntiAffinity(
 
 @task(
     # The loss of a node fails the processes of the others, which counts as one of their restarts.
-    task_config=Elastic(nnodes="1:2", max_restarts=3),
+    task_config=Elastic(nnodes="1:2", max_restarts=3, rdzv_configs={"last_call_timeout": 2}),
     requests=Resources(cpu="100m", mem="2Gi"),
     pod_template=PodTemplate(
         primary_container_name="main",

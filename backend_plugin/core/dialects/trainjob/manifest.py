@@ -161,7 +161,9 @@ def _build_job_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: 
 def _build_pod_spec(job: TrainingJob, group: ReplicaGroup, spec: Manifest, name: str) -> Manifest:
     env = build_environment(job, group, name)
     containers = [_with_named_ports(with_environment(each, env)) for each in get_mappings(spec, "containers")]
-    return without_duplicate_secrets({**spec, "restartPolicy": "Never", "containers": containers})
+    before = [_with_named_ports(each) for each in get_mappings(spec, "initContainers")]
+    more = {"initContainers": before} if before else {}
+    return without_duplicate_secrets({**spec, "restartPolicy": "Never", "containers": containers, **more})
 
 
 def _with_named_ports(container: Manifest) -> Manifest:

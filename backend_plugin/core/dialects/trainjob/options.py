@@ -1,5 +1,6 @@
 """The options of a job that the spec of a TrainJob cannot contain, in an annotation of it."""
 
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -33,6 +34,7 @@ def encode(options: JobOptions) -> str:
     return msgspec.json.encode(options).decode()
 
 
+@lru_cache(maxsize=1_024)
 def decode(said: str) -> JobOptions:
     """Return the options in the value of an annotation; the defaults if it is invalid."""
     try:
