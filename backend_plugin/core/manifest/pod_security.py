@@ -85,6 +85,16 @@ OF_CONTAINERS: Final = (
 )
 
 
+def _index_by_key(rows: Sequence[_RestrictedField]) -> Mapping[str, Sequence[_RestrictedField]]:
+    """Return the rows by the first key of their path, because most parts of a pod have few of the keys."""
+    keys = dict.fromkeys(row.path.partition(".")[0].removesuffix("[]") for row in rows)
+    return {key: [row for row in rows if row.path.startswith(key)] for key in keys}
+
+
+_BY_POD_KEY: Final = _index_by_key(OF_PODS)
+_BY_CONTAINER_KEY: Final = _index_by_key(OF_CONTAINERS)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPart:
     """A part of a pod, and its path in the task template."""
@@ -131,12 +141,10 @@ def _build_settings_part(settings: Settings) -> PodPart:
 
 
 def _iter_violations(source: PodPart) -> Iterator[_Finding]:
-    for row in OF_PODS:
-        yield from _iter_field_violations(row, source.spec, source.path)
+    yield from _iter_part_violations(_BY_POD_KEY, source.spec, source.path)
     for kind in CONTAINERS:
         for index, container in enumerate(source.spec.get(kind, ())):
-            for row in OF_CONTAINERS:
-                yield from _iter_field_violations(row, container, f"{source.path}.{kind}[{index}]")
+            yield from _iter_part_violations(_BY_CONTAINER_KEY, container, f"{source.path}.{kind}[{index}]")
     for name, value in source.annotations.items():
         if name.startswith(_APP_ARMOR) and value == "unconfined":
             yield (
@@ -144,6 +152,14 @@ def _iter_violations(source: PodPart) -> Iterator[_Finding]:
                 "removes the restrictions of AppArmor",
                 f"{source.path}.annotations[{name}]",
             )
+
+
+def _iter_part_violations(
+    rows: Mapping[str, Sequence[_RestrictedField]], part: Mapping[str, Any], path: str
+) -> Iterator[_Finding]:
+    for key in part:
+        for row in rows.get(key, ()):
+            yield from _iter_field_violations(row, part, path)
 
 
 def _iter_field_violations(row: _RestrictedField, part: Mapping[str, Any], path: str) -> Iterator[_Finding]:

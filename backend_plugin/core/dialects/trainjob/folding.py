@@ -25,6 +25,7 @@ def fold(job: TrainingJob, pods: Sequence[Manifest]) -> tuple[TrainingJob, Seque
     problems = [
         problem
         for group, pod in zip(others, pods[1:], strict=True)
+        if pod != pods[0]
         for problem in _compare(pods[0], pod, first.role, group.role)
     ]
     if problems:
