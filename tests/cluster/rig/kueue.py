@@ -1,4 +1,4 @@
-"""Kueue with its PyTorchJob integration, which admits jobs when their queue has enough quota."""
+"""Kueue, which admits jobs when their queue has enough quota."""
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,15 +18,19 @@ _SECRET: Final = "kueue-webhook-server-cert"
 _SERVICE: Final = "kueue-webhook-service"
 _CONVERTED: Final = frozenset({"clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads"})
 """Kinds with several API versions, which a webhook converts."""
-_LOOKED_AT: Final = frozenset({"clusterqueues", "cohorts", "pytorchjobs", "resourceflavors", "workloads"})
-"""Kinds that the webhooks of Kueue receive.
+_LOOKED_AT: Final = frozenset({"clusterqueues", "cohorts", "resourceflavors", "workloads"})
+"""Kinds that the webhooks of Kueue receive, in addition to those of its jobs.
 
 The webhook for pods is left out, so that pods can be created while Kueue does not run.
 """
 
 
-def start(plane: ControlPlane) -> Process:
-    """Install and start Kueue; return when it is ready."""
+PYTORCHJOBS: Final = "kubeflow.org/pytorchjob"
+TRAINJOBS: Final = "trainer.kubeflow.org/trainjob"
+
+
+def start(plane: ControlPlane, framework: str = PYTORCHJOBS) -> Process:
+    """Install and start Kueue for one kind of jobs, whose CRD exists; return when it is ready."""
     plane.namespace(_NAMESPACE)
     health, webhook = free_ports(2)
     folder = plane.folder / "kueue"
@@ -38,8 +42,8 @@ def start(plane: ControlPlane) -> Process:
     _keep(plane, authority.pair, serving)
     trusted = encode_authority(authority.certificate)
     plane.crds(list(_kinds(folder, {"url": f"{address}/convert", "caBundle": trusted})))
-    config = dumped(_configuration(health, webhook, folder), folder / "config.json")
-    for manifest in _webhooks(address, trusted):
+    config = dumped(_configuration(health, webhook, folder, framework), folder / "config.json")
+    for manifest in _webhooks(address, trusted, f"{framework.rpartition('/')[2]}s"):
         plane.admin.apply(manifest)
     known = {"KUBECONFIG": str(plane.kubeconfig()), "HOME": str(plane.folder)}
     process = plane.enter(plane.process("kueue", (f"--config={config}",), known))
@@ -64,7 +68,7 @@ def _keep(plane: ControlPlane, authority: CertificatePair, serving: CertificateP
     )
 
 
-def _configuration(health: int, webhook: int, certificates: Path) -> Mapping[str, Any]:
+def _configuration(health: int, webhook: int, certificates: Path, framework: str) -> Mapping[str, Any]:
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
@@ -80,7 +84,7 @@ def _configuration(health: int, webhook: int, certificates: Path) -> Mapping[str
         },
         # The visibility server would listen on all addresses of the machine.
         "featureGates": {"VisibilityOnDemand": False},
-        "integrations": {"frameworks": ["kubeflow.org/pytorchjob"]},
+        "integrations": {"frameworks": [framework]},
     }
 
 
@@ -95,12 +99,14 @@ def _kinds(folder: Path, converting: Mapping[str, str]) -> Iterator[Path]:
         yield dumped(manifest, folder / file.name)
 
 
-def _webhooks(address: str, trusted: str) -> Iterator[dict[str, Any]]:
+def _webhooks(address: str, trusted: str, jobs: str) -> Iterator[dict[str, Any]]:
     """Yield the webhooks of the module for the kinds in use, with an address instead of a Service."""
     file = _module() / "config/components/webhook/manifests.yaml"
     for manifest in manifests(file):
         hooks = [
-            redirect(hook, address, trusted) for hook in manifest["webhooks"] if _kinds_of(hook) <= _LOOKED_AT
+            redirect(hook, address, trusted)
+            for hook in manifest["webhooks"]
+            if _kinds_of(hook) <= _LOOKED_AT | {jobs}
         ]
         # Kueue looks for webhook configurations with these names.
         name = f"kueue-{manifest['metadata']['name']}"
