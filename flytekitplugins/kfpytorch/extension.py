@@ -79,8 +79,10 @@ class TrainJob(ConfigPart):
     `PyTorch` and `Elastic` report the invalid values of all their parts in one `ConfigError`.
 
     Args:
-        runtime: The name of the training runtime. Default: that of the platform.
-        runtime_kind: ``"ClusterTrainingRuntime"`` or ``"TrainingRuntime"``.
+        runtime: The name of a training runtime of the cluster, which is patched for the task. Default: a
+            runtime that the backend creates for each job.
+        runtime_kind: ``"ClusterTrainingRuntime"`` (the default) or ``"TrainingRuntime"``. It requires
+            ``runtime``.
     """
 
     runtime: str | None = None
