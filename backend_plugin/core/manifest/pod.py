@@ -161,7 +161,7 @@ def _finalize_spec(
     )
     problems.extend(pod_checks.check_pod(spec, draft, settings, dialect))
     if not problems:  # The messages of other checks are about the same fields, and clearer.
-        problems.extend(pod_checks.check_api_rules(spec, draft))
+        problems.extend(pod_checks.check_api_rules(spec, draft, dialect))
     if group.processes > 1:
         problems.extend(pod_checks.check_gpu_count(spec, group, settings, dialect))
     return spec

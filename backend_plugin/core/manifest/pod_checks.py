@@ -19,6 +19,8 @@ from backend_plugin.core.manifest.pod_draft import PodDraft
 from backend_plugin.core.protojson import format_value
 from backend_plugin.core.settings import Settings
 
+# Some releases replace a negative value by 1.
+_UNCERTAIN: Final = ("spec.terminationGracePeriodSeconds",)
 # The limit of Linux for one argument, with its terminator: 32 pages of 4 KiB.
 _LONGEST_TEXT: Final = 32 * 4096 - 1
 _BEGINNING: Final = 40
@@ -44,16 +46,18 @@ def check_pod(
         yield _problem(f"{draft.path}.volumes", name, "is the name of two volumes", "rename one of them")
 
 
-def check_api_rules(spec: Mapping[str, Any], draft: PodDraft) -> Iterator[Problem]:
+def check_api_rules(spec: Mapping[str, Any], draft: PodDraft, dialect: Dialect) -> Iterator[Problem]:
     """Yield the problems for which the API server would reject the pod, after the job has been created."""
     for error in pod_rules.check_spec(spec):
-        if not error.is_new_value:
+        # A webhook may add the volume to a pod, but not to the template of a Kubernetes Job.
+        is_completed = ".volumeMounts[" in error.field and dialect.prerequisite is None
+        if error.is_certain and not is_completed and error.field not in _UNCERTAIN:
             detail = error.detail or error.kind.lower()
             yield _problem(
                 f"{draft.path}.{error.field.removeprefix('spec.')}",
                 error.value,
                 f"would be rejected by the cluster: {detail}",
-                "correct it",
+                "correct it; it may be the PodTemplate's",
             )
 
 

@@ -8,6 +8,8 @@ from typing import Final
 from backend_plugin.core.values import JsonValue
 
 _UNSUPPORTED: Final = "Unsupported value"
+_REQUIRED: Final = "Required value"
+_FORBIDDEN: Final = "Forbidden"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +30,13 @@ class FieldError:
         return ": ".join(filter(None, (self.kind, value, self.detail)))
 
     @property
-    def is_new_value(self) -> bool:
-        """True if a newer API server may accept the value."""
-        return self.kind == _UNSUPPORTED
+    def is_certain(self) -> bool:
+        """True if API servers of all releases reject the field.
+
+        A newer one may accept other values, fields and kinds of sources, which this rule does not include.
+        """
+        is_source_missing = self.kind == _REQUIRED and self.detail != ""
+        return self.kind not in (_UNSUPPORTED, _FORBIDDEN) and not is_source_missing
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
@@ -38,7 +44,7 @@ class FieldError:
 
 def build_required_error(field: str, detail: str = "") -> FieldError:
     """Return the error for a missing or empty field."""
-    return FieldError(field=field, kind="Required value", detail=detail)
+    return FieldError(field=field, kind=_REQUIRED, detail=detail)
 
 
 def build_invalid_error(field: str, value: JsonValue, detail: str) -> FieldError:
@@ -59,7 +65,7 @@ def build_unsupported_error(field: str, value: JsonValue, supported: Sequence[st
 
 def build_forbidden_error(field: str, detail: str) -> FieldError:
     """Return the error for a field or value that is not allowed."""
-    return FieldError(field=field, kind="Forbidden", detail=detail)
+    return FieldError(field=field, kind=_FORBIDDEN, detail=detail)
 
 
 def build_duplicate_error(field: str, value: JsonValue) -> FieldError:

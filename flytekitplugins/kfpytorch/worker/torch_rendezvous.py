@@ -123,5 +123,7 @@ def _find_host_role(launch: ElasticLaunchConfig) -> dict[str, bool]:
 
     torch compares addresses otherwise, and DNS may not have those of this node yet.
     """
-    is_host = "is_host" not in launch.rdzv_configs and _get_host_label(launch) == socket.gethostname()
-    return {"is_host": True} if is_host else {}
+    # For a name without a domain, torch itself compares it with the host name.
+    has_domain = "." in _get_host(launch) and not _get_host_label(launch).isdecimal()
+    is_host = has_domain and _get_host_label(launch) == socket.gethostname()
+    return {"is_host": True} if is_host and "is_host" not in launch.rdzv_configs else {}

@@ -12,7 +12,7 @@ from msgspec import structs
 from backend_plugin.core import job_conditions
 from backend_plugin.core.conditions import Condition
 from backend_plugin.core.dialects.trainjob import options
-from backend_plugin.core.dialects.trainjob.resource import ROLE
+from backend_plugin.core.dialects.trainjob.resource import ROLE, build_pod_name
 from backend_plugin.core.job_conditions import ENDS
 from backend_plugin.core.observed import Event, Job, Observed, Pod
 from backend_plugin.core.values import Manifest
@@ -93,9 +93,10 @@ def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
 def _derive_conditions(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Iterator[Condition]:
     began = [moment for pod in nodes if (moment := _find_start(pod)) is not None]
     attempt = max((pod.attempt for pod in nodes), default=0)
-    present = {pod.name for pod in nodes}
+    present, first = {pod.name for pod in nodes}, build_pod_name(job.name, ROLE, 0).removesuffix("0")
     has_run = any(
-        each.reason in RESTARTS or (each.kind == "Pod" and each.reason in _RUNS and each.name not in present)
+        each.reason in RESTARTS
+        or (each.reason in _RUNS and each.name.startswith(first) and each.name not in present)
         for each in events
     )
     if any(pod.phase == "Running" or pod.phase in _OVER for pod in nodes):
