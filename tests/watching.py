@@ -1,5 +1,6 @@
 """Conversion of worlds and observations to the same fields in the same form, for comparison."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -65,13 +66,13 @@ def played(world: World) -> dict[str, Any]:
     }
 
 
+_CAUSE = re.compile(r"((?:spec|metadata)[\w.\[\]]*): (\w+) value")
+
+
 def _refusal(said: Manifest) -> Manifest:
-    """Sort the errors and the supported values of a webhook message, which have a random order."""
-    message, _, supported = said["message"].partition("supported values: ")
-    begin, _, complaints = message.partition("denied the request: [")
-    split = complaints.removesuffix("]").split(", spec.pytorchReplicaSpecs")
-    each = sorted(one.removeprefix("spec.pytorchReplicaSpecs") for one in split)
-    return {**said, "message": (begin, each, sorted(supported.split(", ")))}
+    """Return the code, the reason, and the fields with the kinds of their errors, without the sentences."""
+    causes = sorted({" ".join(cause) for cause in _CAUSE.findall(said["message"])})
+    return {**said, "message": causes or said["message"]}
 
 
 def _recorded_status(status: Manifest) -> Manifest:

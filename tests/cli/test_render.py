@@ -281,8 +281,8 @@ def test_who_schedules_a_job_and_why_is_said_beside_it(folder: Path) -> None:
     found = ("two.pb", "--settings", "auto.yaml", "--capabilities", "capabilities.yaml")
     done = render(*found, "--explain-scheduling")
     assert done.stderr == (
-        "Gangs are for coscheduling (backend): the cluster has scheduling.x-k8s.io, and the training-"
-        "operator runs without --gang-scheduler-name.\n"
+        "Gangs are for coscheduling (backend): the cluster has scheduling.x-k8s.io, and the operator "
+        "creates no pod groups.\n"
     )
     assert [each["kind"] for each in yaml.safe_load_all(done.stdout)] == ["PyTorchJob", "PodGroup"]
     assert render(*found).stdout == done.stdout
