@@ -23,6 +23,7 @@ HERE = Path(__file__).parent
 # test_backend_trains disconnects a node. If one process runs both groups, "cluster" must come first.
 LONG = (
     "cluster",
+    "test_trainjob_nodes",
     "test_backend_trains",
     "test_histories",
     "gangs-coscheduling",
@@ -35,6 +36,8 @@ LONG = (
     "test_side_by_side",
 )
 """Groups that start before all others, in order of decreasing duration to shorten the whole run."""
+ALONE = ("test_backend_trains", "test_trainjob_nodes")
+"""Modules that get a process and nodes of their own if possible, because they wait for minutes."""
 PLACES = {group: place for place, group in enumerate(LONG)}
 
 
@@ -60,8 +63,7 @@ def _group(item: pytest.Item) -> str:
     if called is not None and "scene" in called.params:
         return f"gangs-{PLATFORMS[called.params['scene']].ground}"
     wants_nodes = "cluster" in getattr(item, "fixturenames", ())
-    # test_backend_trains gets its own process and nodes if possible, because it waits for two minutes.
-    return "cluster" if wants_nodes and item.path.stem != "test_backend_trains" else item.path.stem
+    return "cluster" if wants_nodes and item.path.stem not in ALONE else item.path.stem
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
