@@ -51,6 +51,8 @@ def check_api_rules(spec: Mapping[str, Any], draft: PodDraft, dialect: Dialect) 
     for error in pod_rules.check_spec(spec):
         # A webhook may add the volume to a pod, but not to the template of a Kubernetes Job.
         is_completed = ".volumeMounts[" in error.field and dialect.prerequisite is None
+        # `pod_resources` checks the resources, which admission plugins may change.
+        is_completed |= ".resources" in error.field
         if error.is_certain and not is_completed and error.field not in _UNCERTAIN:
             detail = error.detail or error.kind.lower()
             yield _problem(
