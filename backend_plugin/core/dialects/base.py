@@ -138,7 +138,7 @@ class Dialect:
     """The selectors of a list request that find the Deployment of its operator."""
     event_kinds: tuple[str, ...] = ()
     """The kinds of the objects between a job and its pods, whose events are watched."""
-    creation_failures: frozenset[str] = frozenset()
+    creation_failures: tuple[str, ...] = ()
     """The reasons of warning events about a failed creation of the objects of a job."""
     creates_pod_groups: bool = True
     """True if the operator can create the pod groups of its jobs."""

@@ -28,7 +28,7 @@ DIALECT: Final = Dialect(
     build_stop_spec=ending.build_stop_spec,
     find_limit=reader.find_limit,
     build_pod_name=resource.build_pod_name,
-    creation_failures=frozenset({"FailedCreatePod", "FailedCreateService"}),
+    creation_failures=("FailedCreatePod", "FailedCreateService"),
     # The Deployment has the default name, or another name and the default label.
     deployments=(
         {"fieldSelector": "metadata.name=training-operator"},
