@@ -28,19 +28,20 @@ class DialectSelection:
 
 def select_dialect(settings: PluginSettings, job: TrainingJob, found: Capabilities) -> DialectSelection:
     """Return the dialect for a job: of the task, else of the settings, else one that the cluster supports."""
-    said, path = _get_setting(settings, job)
-    asked = next((each for each in table.DIALECTS.values() if each.name == job.dialect), None)
-    if asked is not None:
-        why = f"{asked.name}: the task sets options of this kind of job"
-        if said not in (AUTO, asked.name.lower()):
-            return DialectSelection(dialect=asked, problems=(_build_conflict(asked, said, path),))
-    elif said != AUTO:
-        asked, why = _find_dialect(said), f"set by {path}"
-        why = f"{asked.name}: {why}"
+    setting, path = _get_setting(settings, job)
+    dialect = next((each for each in table.DIALECTS.values() if each.name == job.dialect), None)
+    if dialect is not None:
+        reason = "the task sets options of this kind of job"
+        if setting not in (AUTO, dialect.name.lower()):
+            return DialectSelection(dialect=dialect, problems=(_build_conflict(dialect, setting, path),))
+    elif setting != AUTO:
+        dialect, reason = _find_dialect(setting), f"set by {path}"
     else:
         return _select_served(found)
     return DialectSelection(
-        dialect=asked, reasons=(f"The job is a {why}.",), problems=tuple(_check_served(asked, found))
+        dialect=dialect,
+        reasons=(f"The job is a {dialect.name}: {reason}.",),
+        problems=tuple(_check_served(dialect, found)),
     )
 
 
@@ -62,8 +63,8 @@ def _get_setting(settings: PluginSettings, job: TrainingJob) -> tuple[str, str]:
     return settings.dialect, _PATH
 
 
-def _find_dialect(said: str) -> Dialect:
-    return next(each for each in table.DIALECTS.values() if each.name.lower() == said)
+def _find_dialect(setting: str) -> Dialect:
+    return next(each for each in table.DIALECTS.values() if each.name.lower() == setting)
 
 
 def _select_served(found: Capabilities) -> DialectSelection:
@@ -103,10 +104,10 @@ def _iter_missing_groups(dialect: Dialect, found: Capabilities) -> Iterator[str]
     yield from (group for group in dialect.required_groups if group not in found.apis)
 
 
-def _build_conflict(dialect: Dialect, said: str, path: str) -> Problem:
+def _build_conflict(dialect: Dialect, setting: str, path: str) -> Problem:
     return Problem(
         field="custom.kfpytorch.trainJob",
         value="{...}",
-        message=f"is only for a {dialect.name}, and {path} is {said}",
+        message=f"is only for a {dialect.name}, and {path} is {setting}",
         remedy="leave it out, or ask the platform's admin for this kind of job",
     )

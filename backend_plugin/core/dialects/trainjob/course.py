@@ -6,6 +6,7 @@ placed, and that of a job with more disruptions than the platform allows.
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import Final
 
 from msgspec import structs
 
@@ -17,15 +18,15 @@ from backend_plugin.core.job_conditions import ENDS
 from backend_plugin.core.observed import Event, Job, Observed, Pod
 from backend_plugin.core.values import Manifest
 
-RESTARTS = frozenset({
+_RESTARTS: Final = frozenset({
     "RestartJobSetFailurePolicyAction",
     "RestartJobSetAndIgnoreMaxRestartsFailurePolicyAction",
     *("BackoffLimitExceeded", "PodFailurePolicy"),
 })  # fmt: skip
 """The reasons of events about a JobSet or a Job which show that its nodes have run."""
-_RUNS = frozenset({"Started", "Killing"})
+_RUNS: Final = frozenset({"Started", "Killing"})
 """The reasons of events about a pod which show that it has run."""
-_OVER = ("Succeeded", "Failed")
+_OVER: Final = ("Succeeded", "Failed")
 
 
 def interpret(observed: Observed) -> Observed:
@@ -95,7 +96,7 @@ def _derive_conditions(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) 
     attempt = max((pod.attempt for pod in nodes), default=0)
     present, first = {pod.name for pod in nodes}, build_pod_name(job.name, ROLE, 0).removesuffix("0")
     has_run = any(
-        each.reason in RESTARTS
+        each.reason in _RESTARTS
         or (each.reason in _RUNS and each.name.startswith(first) and each.name not in present)
         for each in events
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from backend_plugin.core.dialects.trainjob.resource import CONTAINER
+from backend_plugin.core.dialects.trainjob.resource import find_trainer
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import ReplicaRole, TrainingJob
 from backend_plugin.core.protojson import format_value
@@ -60,9 +60,8 @@ def _compare(one: Manifest, other: Manifest, role: ReplicaRole, other_role: Repl
 def _list_fields(pod: Manifest) -> Mapping[str, JsonValue]:
     """Return the fields of a pod template by name; those of the training container under their own names."""
     spec, metadata = get_mapping(pod, "spec"), get_mapping(pod, "metadata")
-    containers = get_mappings(spec, "containers")
-    trainer = next((each for each in containers if get_text(each, "name") == CONTAINER), {})
-    others = [each for each in containers if each is not trainer]
+    trainer = find_trainer(spec)
+    others = [each for each in get_mappings(spec, "containers") if each is not trainer]
     return {
         **_list_container_fields(trainer),
         **{key: value for key, value in spec.items() if key != "containers"},

@@ -14,11 +14,11 @@ from backend_plugin.core.dialects.trainjob.environment import build_environment,
 from backend_plugin.core.dialects.trainjob.options import JobOptions
 from backend_plugin.core.dialects.trainjob.resource import (
     ANCESTOR,
-    CONTAINER,
     FRAMEWORK,
     RESOURCE,
     ROLE,
     RUNTIME,
+    find_trainer,
 )
 from backend_plugin.core.job import JobDraft, ReplicaGroup, ReplicaRole, TrainingJob
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
@@ -76,7 +76,7 @@ def _build_trainer_fields(job: TrainingJob, pod: Manifest, name: str) -> Manifes
     (group,) = job.groups
     if _get_runtime(job):
         return named_runtime.build_spec(job, group, pod, name)
-    resources = _find_trainer(pod).get("resources")
+    resources = find_trainer(get_mapping(pod, "spec")).get("resources")
     # Without a field of the trainer, Trainer derives its value from the resources of the pod.
     trainer: Manifest = {"numNodes": group.replicas, "numProcPerNode": group.processes}
     return {"trainer": {**trainer, "resourcesPerNode": resources} if resources else trainer}
@@ -178,11 +178,6 @@ def _with_named_ports(container: Manifest) -> Manifest:
         key = number if protocol == "TCP" else f"{number}-{protocol.lower()}"
         ports[key] = {**port, "name": port.get("name") or key}
     return {**container, "ports": [*ports.values()]} if ports else container
-
-
-def _find_trainer(pod: Manifest) -> Manifest:
-    containers = get_mappings(get_mapping(pod, "spec"), "containers")
-    return next((each for each in containers if get_text(each, "name") == CONTAINER), {})
 
 
 def _build_options(job: TrainingJob, draft: JobDraft) -> JobOptions:

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, Final
 
 from backend_plugin.core.dialects.trainjob.environment import build_environment, with_environment
-from backend_plugin.core.dialects.trainjob.resource import CONTAINER, ROLE
+from backend_plugin.core.dialects.trainjob.resource import CONTAINER, ROLE, find_trainer
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import ReplicaGroup, TrainingJob
 from backend_plugin.core.names import PREFIX
@@ -42,7 +42,7 @@ def build_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: str) 
         InvalidTask: If a patch cannot express the task; it contains each field that the runtime must set.
     """
     spec = get_mapping(pod, "spec")
-    trainer = next(each for each in get_mappings(spec, "containers") if get_text(each, "name") == CONTAINER)
+    trainer = find_trainer(spec)
     found = (
         _iter_job_problems(job, group),
         _iter_pod_problems(spec, trainer),

@@ -3,6 +3,8 @@
 from typing import Final
 
 from backend_plugin.core.dialects.base import JobResource, ReplicaLabels, ReplicaPort
+from backend_plugin.core.reading import get_mappings, get_text
+from backend_plugin.core.values import Manifest
 
 RESOURCE: Final = JobResource(
     group="trainer.kubeflow.org", version="v1alpha1", kind="TrainJob", plural="trainjobs"
@@ -40,3 +42,9 @@ def build_pod_name(job: str, role: str, index: int) -> str:
 def build_master_address(job: str) -> str:
     """Return the DNS name of the first node, which is published before the node is ready."""
     return f"{build_pod_name(job, ROLE, 0)}.{job}"
+
+
+def find_trainer(spec: Manifest) -> Manifest:
+    """Return the training container of a pod spec, or {}."""
+    containers = get_mappings(spec, "containers")
+    return next((each for each in containers if get_text(each, "name") == CONTAINER), {})
