@@ -47,7 +47,8 @@ def mutated(seen: Any, dice: random.Random) -> Any:
         other, name = dice.choice(places)
         holder[key] = deepcopy(other[name]) if name in other or isinstance(name, int) else None
     else:
-        holder[key] = dice.choice(ODD)
+        # A copy: a later mutation may put the value into itself.
+        holder[key] = deepcopy(dice.choice(ODD))
     return seen
 
 
