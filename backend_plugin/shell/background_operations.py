@@ -33,6 +33,7 @@ class BackgroundOperations:
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
         self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._cancelled: set[asyncio.Task[None]] = set()
         self._interrupted: dict[Key, tuple[Order, Mapping[str, object]]] = {}
         self._errors: dict[asyncio.Task[None] | None, ClusterUnavailable] = {}
         self._settling = asyncio.Event()
@@ -61,6 +62,7 @@ class BackgroundOperations:
         """Cancel an operation whose result is no longer needed; no server repeats it."""
         task = self._tasks.pop(key, None)
         if task is not None:
+            self._cancelled.add(task)
             task.cancel()
 
     async def drain(self, seconds: float, lasting: str = "", longer: float = 0.0) -> None:
@@ -85,7 +87,7 @@ class BackgroundOperations:
         left = {**self._tasks}
         for task in left.values():
             task.cancel()
-        await asyncio.gather(*left.values(), return_exceptions=True)
+        await asyncio.gather(*left.values(), *self._cancelled, return_exceptions=True)
         await asyncio.sleep(0)  # Let the done callbacks run.
         return [key for key, task in left.items() if task.cancelled()]
 
@@ -152,6 +154,7 @@ class BackgroundOperations:
         is_needed = self._tasks.get(key) is task
         if is_needed:
             del self._tasks[key]
+        self._cancelled.discard(task)
         self._errors.pop(task, None)
         if task.cancelled():
             if is_needed:

@@ -87,3 +87,24 @@ def test_who_does_not_want_to_wait_for_orders_gives_them_up() -> None:
         return len(orders)
 
     assert asyncio.run(settled()) == 0
+
+
+def test_the_end_waits_for_an_operation_that_was_cancelled_before() -> None:
+    ended = []
+
+    async def clean_up_slowly() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.2)
+            ended.append(True)
+
+    async def settled() -> None:
+        orders = BackgroundOperations(Metrics())
+        orders.submit(("read_outputs", NAME), clean_up_slowly, {})
+        await asyncio.sleep(0.01)
+        orders.cancel(("read_outputs", NAME))
+        await orders.drain(0.1)
+
+    asyncio.run(settled())
+    assert ended == [True]
