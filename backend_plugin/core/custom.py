@@ -69,6 +69,7 @@ def decode(template: TaskTemplate, run: Attempt, problems: list[Problem]) -> Tra
     if said.elastic is not None:
         problems += replica_specs.check_elastic(said.elastic, said.groups[1].replicas)
     problems += replica_specs.check_gang(extended.gang, groups, elastic)
+    problems += replica_specs.check_max_restarts(extended.train_job, groups, said.run_policy)
     if elastic and ReplicaRole.MASTER in extended.placements:
         remedy = "set it for the worker"
         problems.append(_problem(f"{extension.KEY}.master", "{...}", "an elastic job has no master", remedy))

@@ -107,10 +107,12 @@ def _check_extension(message: task_pb2.TaskExtension) -> Iterator[Problem]:
             remedy = "write at least 1, or leave it out"
             key = task_pb2.Gang.DESCRIPTOR.fields_by_name[name].json_name
             yield _problem(f".gang.{key}", getattr(message.gang, name), "is less than 1", remedy)
-    yield from _check_runtime(message.train_job)
+    yield from _check_train_job(message.train_job)
 
 
-def _check_runtime(options: task_pb2.TrainJob) -> Iterator[Problem]:
+def _check_train_job(options: task_pb2.TrainJob) -> Iterator[Problem]:
+    if options.max_restarts < 0:
+        yield _problem(".trainJob.maxRestarts", options.max_restarts, "is negative", "write 0 or more")
     kind = options.runtime_kind
     if kind and kind not in _RUNTIME_KINDS:
         yield _choice_problem(".trainJob.runtimeKind", kind, _RUNTIME_KINDS)

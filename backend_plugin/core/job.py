@@ -144,6 +144,8 @@ class TrainJobOptions:
 
     runtime: str | None = None
     runtime_kind: str | None = None
+    max_restarts: int | None = None
+    """The number of restarts of all nodes after failures."""
 
 
 TRAIN_JOB: Final = "TrainJob"

@@ -17,6 +17,7 @@ from backend_plugin.core.job import (
     ReplicaGroup,
     ReplicaRole,
     Resources,
+    TrainJobOptions,
 )
 from backend_plugin.core.protojson import format_value
 
@@ -136,6 +137,21 @@ def check_gang(
             "for others"
         )
         yield _problem(where, gang.min_member, message, f"write at least {elastic.min_replicas}")
+
+
+def check_max_restarts(
+    options: TrainJobOptions | None, groups: tuple[ReplicaGroup, ...], policy: JobRunPolicy
+) -> Iterator[Problem]:
+    """Yield a problem if the job has another limit of its restarts besides `max_restarts`."""
+    if options is None or options.max_restarts is None:
+        return
+    # The plugin derives the backoff limit from the retries.
+    retries = max((each.num_retries for each in groups if each.num_retries is not None), default=None)
+    others = {"kfpytorch.numRetries": retries, "runPolicy.backoffLimit": policy.backoff_limit}
+    field, limit = next(((key, value) for key, value in others.items() if value is not None), ("", None))
+    if limit is not None:
+        message = f"is a second limit besides kfpytorch.trainJob.maxRestarts, {options.max_restarts}"
+        yield _problem(f"custom.{field}", limit, message, "leave one of the two out")
 
 
 def _read_resources(message: Any, path: str, problems: list[Problem]) -> Resources | None:

@@ -76,6 +76,10 @@ def _read_run_policy(value: object) -> object:
     return policy if value else None
 
 
+def _get_backoff_limit(policy: object) -> int | None:
+    return policy.backoff_limit if isinstance(policy, RunPolicy) else None
+
+
 _JOB_READERS: Final[Mapping[str, Reader]] = {
     "gang": build_optional_reader(build_config_reader(Gang)),
     "train_job": build_optional_reader(build_config_reader(TrainJob)),
@@ -269,11 +273,16 @@ class PyTorch(Config):
         if "num_workers" in sound and self.num_workers and self.worker.replicas:
             remedy = f"worker.replicas={self.worker.replicas} sets it, too; leave num_workers out"
             yield ConfigProblem("num_workers", self.num_workers, remedy)
+        if {"run_policy", "train_job"} <= sound:
+            roles = (self.master, self.worker)
+            yield from extension.check_max_restarts(
+                self.train_job, roles, _get_backoff_limit(self.run_policy)
+            )
         if (self.master.num_retries, self.worker.num_retries) != (None, None):
             yield from self._find_retry_contradictions(sound)
 
     def _find_retry_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
-        limit = self.run_policy.backoff_limit if isinstance(self.run_policy, RunPolicy) else None
+        limit = _get_backoff_limit(self.run_policy)
         if limit is not None:
             remedy = "num_retries= sets the limit already; leave one of the two out"
             yield ConfigProblem("run_policy.backoff_limit", limit, remedy)
@@ -347,6 +356,8 @@ class Elastic(Config):
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
         if {"nnodes", "gang"} <= sound:
             yield from extension.check_min_member(self.gang, *self.min_max_nodes())
+        if {"run_policy", "train_job"} <= sound:
+            yield from extension.check_max_restarts(self.train_job, (), _get_backoff_limit(self.run_policy))
 
     def min_max_nodes(self) -> tuple[int, int]:
         """Return the smallest and the largest number of nodes."""

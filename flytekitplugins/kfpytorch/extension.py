@@ -9,6 +9,7 @@ from flytekit import PodTemplate
 from flytekitplugins.kfpytorch import validators
 from flytekitplugins.kfpytorch.config_base import ConfigPart
 from flytekitplugins.kfpytorch.problems import ConfigProblem, InvalidValue, build_invalid_value, suggest_name
+from flytekitplugins.kfpytorch.retries import RoleRetries, find_second_limit
 from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
 from kfpytorch_common import labels
 
@@ -83,15 +84,31 @@ class TrainJob(ConfigPart):
             runtime that the backend creates for each job.
         runtime_kind: ``"ClusterTrainingRuntime"`` (the default) or ``"TrainingRuntime"``. It requires
             ``runtime``.
+        max_restarts: The number of times that all nodes restart together after a failure: ``maxRestarts`` of
+            the JobSet. Restarts after a preemption or the loss of a node do not count. It excludes
+            ``num_retries`` and ``backoff_limit``, which set the same number otherwise. ``max_restarts`` of
+            `Elastic` is a number of restarts of the processes within their pods.
     """
 
     runtime: str | None = None
     runtime_kind: str | None = None
+    max_restarts: int | None = None
 
     readers: ClassVar[Mapping[str, Reader]] = {
         "runtime": build_optional_reader(validators.read_name),
         "runtime_kind": build_optional_reader(validators.build_choice_reader(*_RUNTIME_KINDS)),
+        "max_restarts": build_optional_reader(validators.build_count_reader(low=0)),
     }
+
+
+def check_max_restarts(
+    train_job: TrainJob | None, roles: Sequence[RoleRetries], backoff_limit: int | None
+) -> Iterator[ConfigProblem]:
+    """Yield a problem if another setting of the task contradicts the restarts of a TrainJob."""
+    if train_job is None or train_job.max_restarts is None:
+        return
+    if remedy := find_second_limit(train_job.max_restarts, roles, backoff_limit):
+        yield ConfigProblem("train_job.max_restarts", train_job.max_restarts, remedy)
 
 
 def _read_node_selector(value: object) -> object:

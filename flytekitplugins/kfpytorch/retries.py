@@ -6,6 +6,7 @@ or more (training-operator v1, ``pkg/core/job.go``). The limit is therefore one 
 that all replicas may use together, so that each replica gets its last permitted restart.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from flytekitplugins.kfpytorch.policies import RestartPolicy
@@ -79,4 +80,20 @@ def find_contradiction(role: RoleRetries) -> str | None:
         return "restart_policy=NEVER permits no retry; leave it out or write RestartPolicy.FAILURE"
     if role.restart_policy is RestartPolicy.ALWAYS:
         return "restart_policy=ALWAYS also restarts and counts what succeeded; write RestartPolicy.FAILURE"
+    return None
+
+
+def find_second_limit(
+    max_restarts: int, roles: Sequence[RoleRetries], backoff_limit: int | None
+) -> str | None:
+    """Return a message if a setting contradicts the number of restarts of a TrainJob, else None."""
+    if any(role.num_retries is not None for role in roles):
+        return "num_retries= sets the limit already; leave one of the two out"
+    if backoff_limit is not None:
+        return "run_policy.backoff_limit= sets the limit already; leave one of the two out"
+    policies = {role.restart_policy for role in roles} - {None}
+    if max_restarts and RestartPolicy.NEVER in policies:
+        return "restart_policy=NEVER permits no restart; leave it out"
+    if not max_restarts and policies - {RestartPolicy.NEVER}:
+        return "restart_policy= requires restarts and 0 permits none; leave one of the two out"
     return None

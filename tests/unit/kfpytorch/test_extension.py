@@ -46,7 +46,10 @@ GANGS = st.none() | st.builds(
     queue_timeout_seconds=st.none() | SECONDS,
 )
 TRAIN_JOBS = st.none() | st.builds(
-    TrainJob, runtime=st.none() | NAMES, runtime_kind=st.sampled_from([None, "TrainingRuntime"])
+    TrainJob,
+    runtime=st.none() | NAMES,
+    runtime_kind=st.sampled_from([None, "TrainingRuntime"]),
+    max_restarts=st.none() | st.integers(0, 2**31 - 1),
 )
 
 

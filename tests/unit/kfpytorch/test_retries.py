@@ -1,10 +1,13 @@
 """Restart limits per replica role, for an operator that counts all restarts together."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flytekitplugins.kfpytorch import Master, PyTorch, RestartPolicy, Worker
+from flytekitplugins.kfpytorch import Elastic, Master, PyTorch, RestartPolicy, TrainJob, Worker
+from flytekitplugins.kfpytorch.config import ConfigError
 from flytekitplugins.kfpytorch.retries import RestartSettings
 
 ALWAYS, FAILURE, NEVER = RestartPolicy.ALWAYS, RestartPolicy.FAILURE, RestartPolicy.NEVER
@@ -70,3 +73,38 @@ def test_each_replica_may_be_restarted_as_often_as_its_role_says(
 def test_the_limit_of_a_run_policy_stays() -> None:
     config = PyTorch(worker=Worker(replicas=2, restart_policy=FAILURE), run_policy={"backoff_limit": 7})
     assert config.restarts() == RestartSettings(None, FAILURE, 7)
+
+
+FIVE = TrainJob(max_restarts=5)
+NO_RESTARTS = TrainJob(max_restarts=0)
+
+
+@pytest.mark.parametrize(
+    ("role", "policy", "train_job", "words"),
+    [
+        ({"num_retries": 5}, None, FIVE, "num_retries"),
+        ({}, {"backoff_limit": 5}, FIVE, "run_policy.backoff_limit"),
+        ({"restart_policy": NEVER}, None, FIVE, "restart_policy=NEVER"),
+        ({"restart_policy": FAILURE}, None, NO_RESTARTS, "restart_policy="),
+    ],
+)
+def test_a_second_limit_of_the_restarts_of_a_train_job_is_refused(
+    role: Any, policy: Any, train_job: TrainJob, words: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        PyTorch(worker=Worker(replicas=2, **role), run_policy=policy, train_job=train_job)
+    assert f"train_job.max_restarts={train_job.max_restarts}: {words}" in str(caught.value)
+
+
+def test_an_elastic_task_has_one_limit_of_the_restarts_of_its_nodes() -> None:
+    Elastic(nnodes=2, max_restarts=3, train_job=FIVE)
+    with pytest.raises(ConfigError, match=r"train_job\.max_restarts=5"):
+        Elastic(nnodes=2, run_policy={"backoff_limit": 1}, train_job=FIVE)
+
+
+@pytest.mark.parametrize(
+    ("policy", "train_job"),
+    [(None, FIVE), (None, NO_RESTARTS), (FAILURE, FIVE), (NEVER, NO_RESTARTS), (FAILURE, TrainJob())],
+)
+def test_a_restart_policy_may_agree_with_the_restarts(policy: Any, train_job: TrainJob) -> None:
+    PyTorch(worker=Worker(replicas=2, restart_policy=policy), train_job=train_job)

@@ -192,7 +192,8 @@ def _build_options(job: TrainingJob, draft: JobDraft) -> JobOptions:
 
 def _count_restarts(job: TrainingJob, group: ReplicaGroup) -> int:
     """Return the number of restarts of all nodes after failures."""
-    for limit in (group.num_retries, job.run_policy.backoff_limit):
+    own = job.train_job.max_restarts if job.train_job is not None else None
+    for limit in (own, group.num_retries, job.run_policy.backoff_limit):
         if limit is not None:
             return limit
     return 0 if group.restart_policy == "Never" else _DEFAULT_RESTARTS

@@ -85,6 +85,8 @@ def _iter_job_problems(job: TrainingJob, group: ReplicaGroup) -> Iterator[Proble
         )
     if group.restart_policy != "Never":
         yield _build_problem("custom.restartPolicy", group.restart_policy)
+    if job.train_job is not None and job.train_job.max_restarts is not None:
+        yield _build_problem("custom.kfpytorch.trainJob.maxRestarts", job.train_job.max_restarts)
     limits = {
         "runPolicy.backoffLimit": job.run_policy.backoff_limit,
         "kfpytorch.numRetries": group.num_retries,

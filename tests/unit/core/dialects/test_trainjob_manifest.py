@@ -82,6 +82,15 @@ def test_all_nodes_are_one_job_of_a_set_without_a_deadline_or_a_time_to_live() -
             },
             2,
         ),
+        ({**REPLICAS, "kfpytorch": {"trainJob": {"maxRestarts": 3}}}, 3),
+        (
+            {
+                **REPLICAS,
+                "workerReplicas": {"replicas": 2, **ALWAYS},
+                "kfpytorch": {"trainJob": {"maxRestarts": 0}},
+            },
+            0,
+        ),
     ],
 )
 def test_failures_restart_all_nodes_as_often_as_the_author_permits(custom: Any, restarts: int) -> None:
@@ -92,6 +101,29 @@ def test_failures_restart_all_nodes_as_often_as_the_author_permits(custom: Any, 
         ("RestartJobSetAndIgnoreMaxRestarts", ["PodFailurePolicy"])
     ]
     assert get_train_job_options(plan_train_job(custom).job).get("maxRestarts", 0) == restarts
+
+
+@pytest.mark.parametrize(
+    ("custom", "said", "found"),
+    [
+        ({}, {"trainJob": {"maxRestarts": -1}}, ("custom.kfpytorch.trainJob.maxRestarts", "-1")),
+        (
+            {"runPolicy": {"backoffLimit": 4}},
+            {"trainJob": {"maxRestarts": 4}},
+            ("custom.runPolicy.backoffLimit", "4"),
+        ),
+        (
+            {"runPolicy": {"backoffLimit": 7}},
+            {"trainJob": {"maxRestarts": 4}, "worker": {"numRetries": 3}},
+            ("custom.kfpytorch.numRetries", "3"),
+        ),
+    ],
+)
+def test_a_job_has_one_limit_of_its_restarts(custom: Any, said: Any, found: tuple[str, str]) -> None:
+    with pytest.raises(InvalidTask) as caught:
+        plan_train_job({**REPLICAS, **custom, "kfpytorch": said})
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.value) == found
 
 
 @pytest.mark.parametrize(

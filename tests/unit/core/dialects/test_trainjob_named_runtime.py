@@ -27,6 +27,13 @@ def reject(custom: Any = REPLICAS, **part: Any) -> dict[str, str]:
     return {each.field: each.value for each in caught.value.problems}
 
 
+def reject_options(**options: Any) -> dict[str, str]:
+    """Return the value of each rejected field of a task with further options."""
+    with pytest.raises(InvalidTask) as caught:
+        plan_train_job({**REPLICAS, "kfpytorch": {"trainJob": {**RUNTIME["trainJob"], **options}}})
+    return {each.field: each.value for each in caught.value.problems}
+
+
 @pytest.mark.parametrize(
     ("options", "kind"),
     [({}, "ClusterTrainingRuntime"), ({"runtimeKind": "TrainingRuntime"}, "TrainingRuntime")],
@@ -81,6 +88,7 @@ def test_a_range_needs_a_runtime_of_the_job() -> None:
 def test_restarts_are_those_of_the_runtime() -> None:
     assert reject({**REPLICAS, "runPolicy": {"backoffLimit": 2}}) == {"custom.runPolicy.backoffLimit": "2"}
     assert reject(numRetries=3) == {"custom.kfpytorch.numRetries": "3"}
+    assert reject_options(maxRestarts=0) == {"custom.kfpytorch.trainJob.maxRestarts": "0"}
 
 
 @pytest.mark.parametrize(
