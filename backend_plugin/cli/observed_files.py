@@ -86,7 +86,7 @@ def _select_job(
     name: str | None, found: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> Mapping[str, Any] | None:
     """Return the selected job; None if the job is deleted and only an error file is left."""
-    jobs = {get_text(get_mapping(each, "metadata"), "name"): each for each in found["job"]}
+    jobs = {get_text(each, "metadata", "name"): each for each in found["job"]}
     if name in jobs:
         return jobs[name]
     if len(found["job"]) == 1 and name is None:
@@ -110,12 +110,12 @@ def _select_own_objects(
     """Return the objects of this job, because `judge` attributes all its input to the job."""
     if job is None:
         return objects
-    names = [get_text(get_mapping(each, "metadata"), "name") for each in jobs]
+    names = [get_text(each, "metadata", "name") for each in jobs]
 
     def is_own(said: str) -> bool:
         """True for the name of the job or of one of its pods; ``a-b-worker-0`` is not a pod of job ``a``."""
         near = [name for name in names if f"{said}-".startswith(f"{name}-")]
-        return max(near, key=len, default=None) == get_text(get_mapping(job, "metadata"), "name")
+        return max(near, key=len, default=None) == get_text(job, "metadata", "name")
 
     return [each for each in objects if not (about := _list_related_names(each)) or any(map(is_own, about))]
 
@@ -123,7 +123,7 @@ def _select_own_objects(
 def _list_related_names(manifest: Manifest) -> Sequence[str]:
     """Return the names of the object of an event, or of the owners of a pod group; empty if unknown."""
     about = get_mapping(manifest, "involvedObject") or get_mapping(manifest, "regarding")
-    owners = get_mappings(get_mapping(manifest, "metadata"), "ownerReferences")
+    owners = get_mappings(manifest, "metadata", "ownerReferences")
     return [name for each in (about, *owners) if (name := get_text(each, "name"))]
 
 

@@ -75,7 +75,7 @@ def build_plan(
 def _build_problem(sent: Manifest, reply: Any) -> Problem:
     return Problem(
         field=get_text(sent, "kind"),
-        value=get_text(get_mapping(sent, "metadata"), "name"),
+        value=get_text(sent, "metadata", "name"),
         message=f"is refused by the cluster ({reply.reason}): {reply.message}",
         remedy="write kfpytorch doctor FILE TASK, which prints what to change",
     )

@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from backend_plugin.core.job import Attempt, OwnerReference
-from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
 
 LONGEST_NAME: Final = 50
@@ -59,8 +59,8 @@ def compute_identity(run: Attempt) -> str:
 
 def has_output_prefix(job: Manifest, output_prefix: str) -> bool:
     """True if the job belongs to the attempt with the output prefix, by its label and annotation."""
-    said = get_text(get_mapping(job, "metadata", "annotations"), OUTPUT_PREFIX)
-    label = get_text(get_mapping(job, "metadata", "labels"), IDENTITY)
+    said = get_text(job, "metadata", "annotations", OUTPUT_PREFIX)
+    label = get_text(job, "metadata", "labels", IDENTITY)
     return bool(output_prefix) and label == _compute_identity(output_prefix) and said in ("", output_prefix)
 
 

@@ -122,9 +122,9 @@ def read_event(manifest: Manifest) -> Event:
     about = get_mapping(manifest, "involvedObject") or get_mapping(manifest, "regarding")
     at = (
         get_time(manifest, "lastTimestamp")
-        or get_time(get_mapping(manifest, "series"), "lastObservedTime")
+        or get_time(manifest, "series", "lastObservedTime")
         or get_time(manifest, "eventTime")
-        or get_time(get_mapping(manifest, "metadata"), "creationTimestamp")
+        or get_time(manifest, "metadata", "creationTimestamp")
     )
     return Event(
         reason=get_text(manifest, "reason"),

@@ -21,28 +21,34 @@ _TIME: Final = re.compile(
 )
 
 
-def get_mapping(value: JsonValue, *keys: str) -> Manifest:
-    """Return the mapping at the path `keys`, or an empty one."""
+def get_value(value: JsonValue, *keys: str) -> JsonValue:
+    """Return the value at the path `keys`, or None."""
     for key in keys:
         value = value.get(key) if isinstance(value, _MAPPINGS) else None
-    return value if isinstance(value, _MAPPINGS) else NOTHING
+    return value
 
 
-def get_mappings(value: Manifest, key: str) -> list[Manifest]:
-    """Return the mappings in the list under `key`, without its other elements."""
-    found = value.get(key)
+def get_mapping(value: JsonValue, *keys: str) -> Manifest:
+    """Return the mapping at the path `keys`, or an empty one."""
+    found = get_value(value, *keys)
+    return found if isinstance(found, _MAPPINGS) else NOTHING
+
+
+def get_mappings(value: JsonValue, *keys: str) -> list[Manifest]:
+    """Return the mappings in the list at the path `keys`, without its other elements."""
+    found = get_value(value, *keys)
     return [each for each in found if isinstance(each, _MAPPINGS)] if isinstance(found, list | tuple) else []
 
 
-def get_text(value: Manifest, key: str) -> str:
-    """Return the string under `key`, or an empty one."""
-    found = value.get(key)
+def get_text(value: JsonValue, *keys: str) -> str:
+    """Return the string at the path `keys`, or an empty one."""
+    found = get_value(value, *keys)
     return found if isinstance(found, str) else ""
 
 
-def get_interned(value: Manifest, key: str) -> str:
-    """Return the string under `key`, interned because many objects have the same value."""
-    return intern_text(get_text(value, key))
+def get_interned(value: JsonValue, *keys: str) -> str:
+    """Return the string at the path `keys`, interned because many objects have the same value."""
+    return intern_text(get_text(value, *keys))
 
 
 @lru_cache(maxsize=8_192)
@@ -51,14 +57,14 @@ def intern_text(said: str) -> str:
     return said
 
 
-def get_bounded_text(value: Manifest, key: str) -> str:
-    """Return the first 4,000 characters of the string under `key`, which limits the time of a search."""
-    return get_text(value, key)[:_LONGEST]
+def get_bounded_text(value: JsonValue, *keys: str) -> str:
+    """Return at most 4,000 characters of the string at the path `keys`, to limit the time of a search."""
+    return get_text(value, *keys)[:_LONGEST]
 
 
-def get_int(value: Manifest, key: str) -> int | None:
-    """Return the whole number under `key`, which may be written as a float or as text."""
-    found = value.get(key)
+def get_int(value: JsonValue, *keys: str) -> int | None:
+    """Return the whole number at the path `keys`, which may be written as a float or as text."""
+    found = get_value(value, *keys)
     if isinstance(found, bool) or not isinstance(found, int | float | str):
         return None
     try:
@@ -68,17 +74,17 @@ def get_int(value: Manifest, key: str) -> int | None:
     return max(-_LARGEST, min(_LARGEST, whole))
 
 
-def get_text_map(value: Manifest, key: str) -> Mapping[str, str]:
-    """Return the mapping under `key` without values that are not strings; its keys are interned."""
-    found = value.get(key)
+def get_text_map(value: JsonValue, *keys: str) -> Mapping[str, str]:
+    """Return the mapping at the path `keys` without values that are not strings; its keys are interned."""
+    found = get_value(value, *keys)
     if not isinstance(found, _MAPPINGS):
         return {}
     return {intern_text(name): said for name, said in found.items() if isinstance(said, str)}
 
 
-def get_time(value: Manifest, key: str) -> datetime | None:
-    """Return the RFC 3339 time under `key`; a time without a zone is in UTC."""
-    found = value.get(key)
+def get_time(value: JsonValue, *keys: str) -> datetime | None:
+    """Return the RFC 3339 time at the path `keys`; a time without a zone is in UTC."""
+    found = get_value(value, *keys)
     return parse_time(found) if isinstance(found, str) else None
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from backend_plugin.core import names, verdict
 from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem
 from backend_plugin.core.job import Attempt
-from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Verdict
 from kfpytorch_common.causes import Cause
@@ -103,7 +103,7 @@ def require_own_job(run: Attempt, there: Manifest) -> None:
         raise InvalidTask(
             Problem(
                 field="metadata.name",
-                value=get_text(get_mapping(there, "metadata"), "name"),
+                value=get_text(there, "metadata", "name"),
                 message="is the name of a job that this server has not created for this attempt",
                 remedy="delete or rename that job",
             )

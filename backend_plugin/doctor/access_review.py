@@ -102,7 +102,7 @@ async def list_missing_permissions(api: ApiClient, facts: Facts) -> Sequence[Mis
     accounts = [
         _Account(
             namespace=deployments.get_namespace(each),
-            name=get_text(get_mapping(each, "spec", "template", "spec"), "serviceAccountName") or "default",
+            name=get_text(each, "spec", "template", "spec", "serviceAccountName") or "default",
         )
         for each in deployments.list_connectors(facts)
     ]

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from backend_plugin.core.errors import BackendError
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import rbac_commands
 from backend_plugin.doctor.facts import DryRunReply, Permission, ReadFailure
@@ -101,7 +101,7 @@ class ClusterReader:
             )
             for each in get_mappings(page, "items"):
                 yield {"apiVersion": get_text(page, "apiVersion"), "kind": _get_item_kind(page), **each}
-            rest = get_text(get_mapping(page, "metadata"), "continue")
+            rest = get_text(page, "metadata", "continue")
             if not rest or left:
                 return
 
@@ -111,7 +111,7 @@ class ClusterReader:
         Raises:
             NotReadable: If the request is forbidden or the API server does not answer.
         """
-        namespace = get_text(get_mapping(manifest, "metadata"), "namespace")
+        namespace = get_text(manifest, "metadata", "namespace")
         question = ApiRequest(
             method="POST",
             path=resource.build_path(namespace),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import get_int, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.facts import Facts, Subject
 
@@ -22,12 +22,12 @@ _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:[-+].*)?")
 
 def get_name(manifest: Manifest) -> str:
     """Return the name of any object."""
-    return get_text(get_mapping(manifest, "metadata"), "name")
+    return get_text(manifest, "metadata", "name")
 
 
 def get_namespace(manifest: Manifest) -> str:
     """Return the namespace of any object."""
-    return get_text(get_mapping(manifest, "metadata"), "namespace")
+    return get_text(manifest, "metadata", "namespace")
 
 
 def list_connectors(facts: Facts) -> Sequence[Manifest]:
@@ -35,8 +35,7 @@ def list_connectors(facts: Facts) -> Sequence[Manifest]:
     return [
         each
         for each in facts.get_objects(Subject.DEPLOYMENTS)
-        if get_text(get_mapping(each, "metadata", "labels"), _NAME) == _CONNECTOR
-        or has_program(each, _CONNECTOR)
+        if get_text(each, "metadata", "labels", _NAME) == _CONNECTOR or has_program(each, _CONNECTOR)
     ]
 
 
@@ -57,7 +56,7 @@ def find_propeller_image(deployment: Manifest) -> str:
 
 def get_release(deployment: Manifest) -> str:
     """Return the version label of a Deployment, or an empty string."""
-    return get_text(get_mapping(deployment, "metadata", "labels"), _RELEASE)
+    return get_text(deployment, "metadata", "labels", _RELEASE)
 
 
 def has_program(deployment: Manifest, program: str) -> bool:
@@ -67,7 +66,7 @@ def has_program(deployment: Manifest, program: str) -> bool:
 
 def list_containers(deployment: Manifest) -> Sequence[Manifest]:
     """Return the containers of the pod template."""
-    return get_mappings(get_mapping(deployment, "spec", "template", "spec"), "containers")
+    return get_mappings(deployment, "spec", "template", "spec", "containers")
 
 
 def parse_image_name(image: str) -> str:
@@ -103,7 +102,7 @@ def parse_tag(image: str) -> str:
 
 def is_ready(deployment: Manifest) -> bool:
     """True if at least one pod is available; false for a Deployment with zero replicas."""
-    return (get_int(get_mapping(deployment, "status"), "availableReplicas") or 0) > 0
+    return (get_int(deployment, "status", "availableReplicas") or 0) > 0
 
 
 def list_flag_values(deployment: Manifest, option: str) -> Sequence[str]:

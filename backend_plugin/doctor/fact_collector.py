@@ -94,9 +94,7 @@ async def _collect_from_api(
     api = ApiClient(connection, options.patience)
     version = await api.fetch_object(ApiRequest(path="/version"))
     groups = get_mappings(await api.fetch_object(ApiRequest(path="/apis")), "groups")
-    preferred = {
-        get_text(each, "name"): get_text(get_mapping(each, "preferredVersion"), "version") for each in groups
-    }
+    preferred = {get_text(each, "name"): get_text(each, "preferredVersion", "version") for each in groups}
     facts = replace(
         facts,
         version=get_text(version, "gitVersion"),
@@ -207,10 +205,10 @@ async def _with_access_review(api: ApiClient, facts: Facts) -> Facts:
 def _build_scheduler_queries(facts: Facts) -> Sequence[Query]:
     """Return the requests for the schedulers' configurations, and for one bound pod of each scheduler."""
     mounted = {
-        (deployments.get_namespace(each), get_text(get_mapping(volume, "configMap"), "name"))
+        (deployments.get_namespace(each), get_text(volume, "configMap", "name"))
         for each in facts.get_objects(Subject.DEPLOYMENTS)
         if _SCHEDULER in deployments.get_name(each) or deployments.has_program(each, _SCHEDULER)
-        for volume in get_mappings(get_mapping(each, "spec", "template", "spec"), "volumes")
+        for volume in get_mappings(each, "spec", "template", "spec", "volumes")
     }
     maps = [queries.build_config_map_query(namespace, name) for namespace, name in sorted(mounted) if name]
     return [

@@ -192,8 +192,8 @@ class EmbeddedCluster:
             with_metadata(template, namespace=namespace)
             for namespace in namespaces
             for template in self._templates
-            if get_text(get_mapping(template, "metadata"), "name") == name
-            and get_text(get_mapping(template, "metadata"), "namespace") in ("", namespace)
+            if get_text(template, "metadata", "name") == name
+            and get_text(template, "metadata", "namespace") in ("", namespace)
         ]
 
     async def find_owner(self, namespace: str, execution: str) -> OwnerReference | None:
@@ -293,6 +293,6 @@ def _admit_companion(manifest: Manifest) -> Manifest:
 
 def _with_default_namespace(manifest: Manifest) -> Manifest:
     """Set the namespace `default` if the object has no namespace."""
-    if get_text(get_mapping(manifest, "metadata"), "namespace"):
+    if get_text(manifest, "metadata", "namespace"):
         return manifest
     return with_metadata(manifest, namespace="default")

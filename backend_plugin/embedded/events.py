@@ -113,7 +113,7 @@ class EventRecorder:
 
 def _build_event(about: Manifest, body: Manifest, now: str) -> Manifest:
     key = get_key(about)
-    labels: Mapping[str, str] = get_text_map(get_mapping(about, "metadata"), "labels")
+    labels: Mapping[str, str] = get_text_map(about, "metadata", "labels")
     if key.kind in DIALECTS:
         labels = {**labels, DIALECTS[key.kind].labels.job_name: key.name}  # Pods have the same label.
     return {
@@ -150,5 +150,5 @@ def _get_job_key(event: Manifest) -> _JobKey:
 
 
 def _get_event_key(event: Manifest) -> _EventKey:
-    about = get_text(get_mapping(event, "involvedObject"), "uid")
+    about = get_text(event, "involvedObject", "uid")
     return _EventKey(about, get_text(event, "type"), get_text(event, "reason"), get_text(event, "message"))

@@ -76,7 +76,7 @@ def mark_unreachable(node: Manifest, now: datetime) -> Manifest:
 
 def is_unreachable(node: Manifest) -> bool:
     """True if the node is not ready."""
-    conditions = get_mappings(get_mapping(node, "status"), "conditions")
+    conditions = get_mappings(node, "status", "conditions")
     return any(
         get_text(each, "type") == "Ready" and get_text(each, "status") != "True" for each in conditions
     )
@@ -106,11 +106,7 @@ def _build_ready_condition(now: datetime) -> Manifest:
 
 
 def _list_taints(node: Manifest, *besides: str) -> list[Manifest]:
-    return [
-        each
-        for each in get_mappings(get_mapping(node, "spec"), "taints")
-        if get_text(each, "key") not in besides
-    ]
+    return [each for each in get_mappings(node, "spec", "taints") if get_text(each, "key") not in besides]
 
 
 def _build_taint(key: str, effect: str) -> Manifest:

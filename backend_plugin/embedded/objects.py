@@ -47,43 +47,43 @@ def get_key(manifest: Manifest) -> Key:
 
 def get_uid(manifest: Manifest) -> str:
     """Return the uid of an object; empty before it is stored."""
-    return get_text(get_mapping(manifest, "metadata"), "uid")
+    return get_text(manifest, "metadata", "uid")
 
 
 def get_name(manifest: Manifest) -> str:
     """Return the name of an object."""
-    return get_text(get_mapping(manifest, "metadata"), "name")
+    return get_text(manifest, "metadata", "name")
 
 
 def get_hostname(pod: Manifest) -> str:
     """Return the host name of a pod."""
-    return get_text(get_mapping(pod, "spec"), "hostname") or get_name(pod)
+    return get_text(pod, "spec", "hostname") or get_name(pod)
 
 
 def get_owner_uid(manifest: Manifest) -> str:
     """Return the uid of the owner that controls an object, or an empty string."""
-    owners = get_mappings(get_mapping(manifest, "metadata"), "ownerReferences")
+    owners = get_mappings(manifest, "metadata", "ownerReferences")
     return next((get_text(each, "uid") for each in owners if each.get("controller") is True), "")
 
 
 def get_label(manifest: Manifest, label: str) -> str:
     """Return the value of a label, or an empty string."""
-    return get_text_map(get_mapping(manifest, "metadata"), "labels").get(label, "")
+    return get_text_map(manifest, "metadata", "labels").get(label, "")
 
 
 def get_annotation(manifest: Manifest, annotation: str) -> str:
     """Return the value of an annotation, or an empty string."""
-    return get_text_map(get_mapping(manifest, "metadata"), "annotations").get(annotation, "")
+    return get_text_map(manifest, "metadata", "annotations").get(annotation, "")
 
 
 def get_phase(pod: Manifest) -> str:
     """Return the phase of a pod."""
-    return get_text(get_mapping(pod, "status"), "phase")
+    return get_text(pod, "status", "phase")
 
 
 def get_node_name(pod: Manifest) -> str:
     """Return the node that a pod is bound to, or an empty string."""
-    return get_text(get_mapping(pod, "spec"), "nodeName")
+    return get_text(pod, "spec", "nodeName")
 
 
 def is_ended(pod: Manifest) -> bool:
@@ -93,7 +93,7 @@ def is_ended(pod: Manifest) -> bool:
 
 def has_started(pod: Manifest) -> bool:
     """True if the status of a pod contains container statuses."""
-    return bool(get_mappings(get_mapping(pod, "status"), "containerStatuses"))
+    return bool(get_mappings(pod, "status", "containerStatuses"))
 
 
 def is_terminating(manifest: Manifest) -> bool:
@@ -119,7 +119,7 @@ def with_metadata(manifest: Manifest, **fields: JsonValue) -> Manifest:
 
 def with_annotations(manifest: Manifest, annotations: Mapping[str, str]) -> Manifest:
     """Return a copy with these annotations added."""
-    there = get_text_map(get_mapping(manifest, "metadata"), "annotations")
+    there = get_text_map(manifest, "metadata", "annotations")
     return with_metadata(manifest, annotations={**there, **annotations})
 
 
@@ -141,7 +141,7 @@ def build_condition(kind: str, value: str, *, reason: str, message: str, now: da
 
 def with_conditions(manifest: Manifest, *conditions: Manifest) -> Manifest:
     """Return a copy in which these conditions replace the conditions of the same type."""
-    there = get_mappings(get_mapping(manifest, "status"), "conditions")
+    there = get_mappings(manifest, "status", "conditions")
     return with_section(manifest, "status", conditions=merge_conditions(there, conditions))
 
 

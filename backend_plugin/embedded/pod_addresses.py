@@ -100,7 +100,7 @@ class PodAddresses:
 def _list_ports(pod: Manifest, of_replicas: ReplicaPort) -> frozenset[str]:
     """Return the ports of a replica, of its master and of its rendezvous."""
     found = {str(of_replicas.number)}
-    for container in get_mappings(get_mapping(pod, "spec"), "containers"):
+    for container in get_mappings(pod, "spec", "containers"):
         for port in get_mappings(container, "ports"):
             if get_text(port, "name") == of_replicas.name:
                 found.add(str(port.get("containerPort")))

@@ -134,7 +134,7 @@ def _read_source(source: Manifest, pod: Manifest, container: Manifest, machine: 
     for kind in ("configMap", "secret"):
         _require_available(get_mapping(source, f"{kind}KeyRef"), kind, asked=f"{kind}KeyRef" in source)
     if "fieldRef" in source:
-        return shield(_read_field(pod, get_text(get_mapping(source, "fieldRef"), "fieldPath")))
+        return shield(_read_field(pod, get_text(source, "fieldRef", "fieldPath")))
     if "resourceFieldRef" in source:
         return _compute_resource(get_mapping(source, "resourceFieldRef"), pod, container, machine)
     return None
@@ -143,7 +143,7 @@ def _read_source(source: Manifest, pod: Manifest, container: Manifest, machine: 
 def _read_field(pod: Manifest, path: str) -> str:
     match = _SUBSCRIPT.fullmatch(path)
     if match:
-        return get_text_map(get_mapping(pod, "metadata"), match["of"]).get(match["key"], "")
+        return get_text_map(pod, "metadata", match["of"]).get(match["key"], "")
     read = _FIELDS.get(path)
     if read is None:
         raise ContainerConfigError(f"unsupported fieldPath: {path}")
@@ -151,13 +151,11 @@ def _read_field(pod: Manifest, path: str) -> str:
 
 
 _FIELDS: Final[Mapping[str, Callable[[Manifest], str]]] = {
-    "metadata.name": lambda pod: get_text(get_mapping(pod, "metadata"), "name"),
-    "metadata.namespace": lambda pod: get_text(get_mapping(pod, "metadata"), "namespace"),
-    "metadata.uid": lambda pod: get_text(get_mapping(pod, "metadata"), "uid"),
-    "spec.nodeName": lambda pod: get_text(get_mapping(pod, "spec"), "nodeName"),
-    "spec.serviceAccountName": lambda pod: (
-        get_text(get_mapping(pod, "spec"), "serviceAccountName") or "default"
-    ),
+    "metadata.name": lambda pod: get_text(pod, "metadata", "name"),
+    "metadata.namespace": lambda pod: get_text(pod, "metadata", "namespace"),
+    "metadata.uid": lambda pod: get_text(pod, "metadata", "uid"),
+    "spec.nodeName": lambda pod: get_text(pod, "spec", "nodeName"),
+    "spec.serviceAccountName": lambda pod: get_text(pod, "spec", "serviceAccountName") or "default",
     **dict.fromkeys(("status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"), lambda _: LOOPBACK),
 }
 

@@ -78,9 +78,7 @@ def has_gate(pod: Manifest) -> bool:
     The operator's init container waits until the leader is reachable. Here it waits until it is ready.
     """
     gate = find_pod_operator(pod).gate
-    return any(
-        get_text(each, "name") == gate for each in get_mappings(get_mapping(pod, "spec"), "initContainers")
-    )
+    return any(get_text(each, "name") == gate for each in get_mappings(pod, "spec", "initContainers"))
 
 
 def _iter_containers(spec: Manifest) -> Iterator[tuple[Manifest, str]]:
@@ -178,7 +176,7 @@ class _LaunchContext:
             "PATH": _join_paths(f"{venv}/bin", given.get("PATH") or inherited.get("PATH") or _PATH),
             "PYTHONPATH": _join_paths(given.get("PYTHONPATH", ""), str(self.options.code)),
         }
-        uid = get_text(get_mapping(self.pod, "metadata"), "uid")
+        uid = get_text(self.pod, "metadata", "uid")
         return {**found, layout.MARK: f"{uid}/{get_text(container, 'name')}"}
 
 
@@ -186,7 +184,7 @@ def _get_restart_policy(pod: Manifest, kind: str) -> str:
     """Return the restart policy of a container of this kind."""
     if kind == lifecycle.SIDECAR:
         return "Always"
-    said = get_text(get_mapping(pod, "spec"), "restartPolicy") or "Always"
+    said = get_text(pod, "spec", "restartPolicy") or "Always"
     return "OnFailure" if kind == lifecycle.INIT and said == "Always" else said
 
 

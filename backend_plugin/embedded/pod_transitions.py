@@ -36,7 +36,7 @@ def prepare_pod(pod: Manifest, port: int) -> Manifest:
 
     The scheduler places also a pod that names its node, which becomes a node selector.
     """
-    annotations = get_text_map(get_mapping(pod, "metadata"), "annotations")
+    annotations = get_text_map(pod, "metadata", "annotations")
     kept = {key: value for key, value in annotations.items() if key != GPU_INDICES}
     pod = with_metadata(pod, annotations={**kept, PORT: str(port)})
     if not (node := get_node_name(pod)):
@@ -63,7 +63,7 @@ def mark_unschedulable(pod: Manifest, why: Unschedulable, now: datetime) -> Mani
 
 def mark_terminating(pod: Manifest, now: datetime) -> Manifest:
     """Return the pod with a deletion timestamp, according to its grace period."""
-    seconds = get_int(get_mapping(pod, "spec"), "terminationGracePeriodSeconds")
+    seconds = get_int(pod, "spec", "terminationGracePeriodSeconds")
     grace = _GRACE if seconds is None else max(0, seconds)
     return with_metadata(
         pod,
@@ -130,7 +130,7 @@ def merge_status(pod: Manifest, status: Manifest) -> Manifest:
     """Return the pod with the status from the kubelet. Conditions of other components are kept."""
     kept = [
         each
-        for each in get_mappings(get_mapping(pod, "status"), "conditions")
+        for each in get_mappings(pod, "status", "conditions")
         if get_text(each, "type") in _NOT_THE_KUBELETS
     ]
     conditions = merge_conditions(get_mappings(status, "conditions"), kept)

@@ -28,7 +28,7 @@ def list_volume_names(pod: Manifest) -> Sequence[str]:
         ContainerConfigError: If a volume is not available.
     """
     found = []
-    for volume in get_mappings(get_mapping(pod, "spec"), "volumes"):
+    for volume in get_mappings(pod, "spec", "volumes"):
         name = get_text(volume, "name")
         if not DNS_LABEL.fullmatch(name):
             raise ContainerConfigError(f'volume name "{name}" is not a DNS label')
@@ -48,10 +48,10 @@ def _find_rejection(volume: Manifest) -> str:
     if "hostPath" in volume:
         return "hostPath is not allowed: a manifest must not give a task access to files of this machine"
     if "persistentVolumeClaim" in volume:
-        claim = get_text(get_mapping(volume, "persistentVolumeClaim"), "claimName")
+        claim = get_text(volume, "persistentVolumeClaim", "claimName")
         return f'persistentvolumeclaim "{claim}" not found'
     if "projected" in volume:
-        sources = get_mappings(get_mapping(volume, "projected"), "sources")
+        sources = get_mappings(volume, "projected", "sources")
         return next((why for each in sources if (why := _find_rejection(each))), "")
     return (
         _find_missing_source(volume)

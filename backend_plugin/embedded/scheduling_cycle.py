@@ -85,7 +85,7 @@ def read_node_info(manifest: Manifest) -> NodeInfo:
     return NodeInfo(
         name=get_name(manifest),
         allocatable=has,
-        labels=get_text_map(get_mapping(manifest, "metadata"), "labels"),
+        labels=get_text_map(manifest, "metadata", "labels"),
         taints=read_taints(spec),
         schedulable=spec.get("unschedulable") is not True,
         gpus=numbers,

@@ -184,7 +184,7 @@ class Store:
         if old == manifest:
             return old
         if old.get("spec") != manifest.get("spec"):
-            generation = get_int(get_mapping(old, "metadata"), "generation") or 0
+            generation = get_int(old, "metadata", "generation") or 0
             manifest = with_metadata(manifest, generation=generation + 1)
         return self._store_object(key, old, manifest)
 

@@ -155,7 +155,7 @@ class CapabilityDiscovery:
             for query in dialect.deployments:
                 question = ApiRequest(path=_DEPLOYMENTS.build_path(""), query=query, doubts=False)
                 found.setdefault(dialect.name, []).extend(
-                    bool(get_int(get_mapping(each, "status"), "availableReplicas"))
+                    bool(get_int(each, "status", "availableReplicas"))
                     for each in get_mappings(await self._fetch_fact(question, rule), "items")
                 )
         # An operator that runs without a Deployment cannot be found. If another one has a Deployment, it is
@@ -171,7 +171,7 @@ class CapabilityDiscovery:
             question, PolicyRule(resource=EVENTS, verbs=("list",), namespace=scope)
         )
         seen = {
-            get_text(get_mapping(event, "source"), "component") or get_text(event, "reportingComponent")
+            get_text(event, "source", "component") or get_text(event, "reportingComponent")
             for event in get_mappings(found, "items")
         }
         # Without events there is no evidence for any scheduler.
@@ -183,7 +183,7 @@ class CapabilityDiscovery:
         found = await self._fetch_fact(ApiRequest(path=_LIMITS.build_path(namespace), doubts=False), rule)
         said: dict[str, str] = {}
         for ranges in get_mappings(found, "items"):
-            for each in get_mappings(get_mapping(ranges, "spec"), "limits"):
+            for each in get_mappings(ranges, "spec", "limits"):
                 if get_text(each, "type") == "Container":
                     # A default limit is also the default request.
                     asked = {**get_mapping(each, "default"), **get_mapping(each, "defaultRequest")}
@@ -198,14 +198,12 @@ class CapabilityDiscovery:
         rule = PolicyRule(resource=resource, verbs=("list",), namespace="" if self._everywhere else scope)
         question = ApiRequest(path=resource.build_path(scope), query={"limit": _QUEUES}, doubts=False)
         found = await self._fetch_fact(question, rule)
-        if get_text(get_mapping(found, "metadata"), "continue"):
+        if get_text(found, "metadata", "continue"):
             raise _UnknownFact(f"there are more than {_QUEUES} {resource}")
         open_ones = (
-            each
-            for each in get_mappings(found, "items")
-            if get_text(get_mapping(each, "status"), "state") not in _CLOSED
+            each for each in get_mappings(found, "items") if get_text(each, "status", "state") not in _CLOSED
         )
-        return tuple(sorted(get_text(get_mapping(each, "metadata"), "name") for each in open_ones))
+        return tuple(sorted(get_text(each, "metadata", "name") for each in open_ones))
 
     async def _dry_run_pod(self, namespace: str) -> Manifest:
         """Return the spec of a pod after admission, from a dry run."""
@@ -278,7 +276,7 @@ def _select_queue_kinds(served: Mapping[str, Sequence[str]]) -> Mapping[str, tup
 
 def _list_versions(group: Manifest) -> Sequence[str]:
     """Return the versions of an API group, with the preferred one first."""
-    preferred = get_text(get_mapping(group, "preferredVersion"), "version")
+    preferred = get_text(group, "preferredVersion", "version")
     said = [get_text(each, "version") for each in get_mappings(group, "versions")]
     return tuple(dict.fromkeys(filter(None, [preferred, *said])))
 
@@ -286,7 +284,7 @@ def _list_versions(group: Manifest) -> Sequence[str]:
 def _find_flag_scheduler(deployment: Manifest) -> str | None:
     """Return the gang scheduler that the operator's flag names. None if the flag's value is not literal."""
     words: list[str] = []
-    for container in get_mappings(get_mapping(deployment, "spec", "template", "spec"), "containers"):
+    for container in get_mappings(deployment, "spec", "template", "spec", "containers"):
         for part in ("command", "args"):
             said = container.get(part)
             words += map(str, said) if isinstance(said, Sequence) and not isinstance(said, str) else ()

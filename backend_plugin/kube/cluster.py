@@ -91,7 +91,7 @@ class KubernetesCluster:
     async def create(self, manifest: Manifest) -> Manifest:
         """Create an object; see `Cluster.create`."""
         resource = get_resource(manifest)
-        namespace = get_text(get_mapping(manifest, "metadata"), "namespace") or "default"
+        namespace = get_text(manifest, "metadata", "namespace") or "default"
         if not is_path_safe(namespace):
             invalid = f'metadata.namespace: Invalid value: "{namespace}": not a name of a namespace'
             raise RequestRejected(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", invalid)
@@ -207,7 +207,7 @@ class KubernetesCluster:
 
     async def record_event(self, event: Manifest) -> None:
         """Create an event; see `Cluster.record_event`."""
-        namespace = get_text(get_mapping(event, "metadata"), "namespace")
+        namespace = get_text(event, "metadata", "namespace")
         if not is_path_safe(namespace):
             return
         question = ApiRequest(

@@ -8,7 +8,7 @@ from typing import Final
 
 from backend_plugin.core.object_readers import read_pod
 from backend_plugin.core.observed import Container, Pod
-from backend_plugin.core.reading import format_sortable_time, get_mapping, get_text
+from backend_plugin.core.reading import format_sortable_time, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import json_decoder
 from backend_plugin.kube.api_client import ApiClient, StreamStalled
@@ -145,7 +145,7 @@ def _is_finished(manifest: Manifest, container: str) -> bool:
     if pod.phase in _ENDED:
         return True
     ended = next((each.ended for each in _list_containers(pod) if each.name == container), None)
-    policy = get_text(get_mapping(manifest, "spec"), "restartPolicy")
+    policy = get_text(manifest, "spec", "restartPolicy")
     return ended is not None and (policy == "Never" or (policy == "OnFailure" and ended.exit_code == 0))
 
 

@@ -85,7 +85,7 @@ async def _iter_metadata(api: ApiClient, path: str, limit: int) -> AsyncIterator
         page = await api.fetch_object(ApiRequest(path=path, query=query, accept=_METADATA))
         for each in get_mappings(page, "items"):
             yield get_mapping(each, "metadata")
-        rest = get_text(get_mapping(page, "metadata"), "continue")
+        rest = get_text(page, "metadata", "continue")
         if not rest:
             return
 

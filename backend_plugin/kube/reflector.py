@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.observed import Job, Pod
-from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.reading import get_text
 from backend_plugin.kube import json_decoder, protobuf_envelope
 from backend_plugin.kube.api_client import ApiClient, ResponseStream, StreamStalled
 from backend_plugin.kube.api_errors import ApiError
@@ -187,7 +187,7 @@ class Reflector:
         said = json_decoder.decode_object(
             await self._api.send_once(ApiRequest(path=f"/apis/{self._kind.resource.group}"))
         )
-        version = get_text(get_mapping(said, "preferredVersion"), "version")
+        version = get_text(said, "preferredVersion", "version")
         if not version:
             raise MalformedResponse(f"no version of {self._kind.resource.group}")
         return version

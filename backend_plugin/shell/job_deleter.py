@@ -80,7 +80,7 @@ class JobDeleter:
         if not names.has_output_prefix(found, output_prefix):
             log.warning("not deleted: the job belongs to another attempt or another owner")
             return
-        uid = get_text(get_mapping(found, "metadata"), "uid") or None
+        uid = get_text(found, "metadata", "uid") or None
         name = replace(name, uid=uid)
         await self._cluster.delete(name, awaited=awaited)
         log.info("deleted")

@@ -124,11 +124,11 @@ def _encode_event(event: Event) -> wire.Event:
 
 def encode_node(manifest: Manifest, pods: Iterable[tuple[str, Pod]]) -> wire.Node:
     """Return a node from its core/v1 manifest, with its active pods; `pods` come with their namespaces."""
-    name = get_text(get_mapping(manifest, "metadata"), "name")
+    name = get_text(manifest, "metadata", "name")
     return wire.Node(
         name=name,
         state=_get_node_state(manifest),
-        allocatable=get_text_map(get_mapping(manifest, "status"), "allocatable"),
+        allocatable=get_text_map(manifest, "status", "allocatable"),
         pods=sorted(
             f"{namespace}/{pod.name}"
             for namespace, pod in pods

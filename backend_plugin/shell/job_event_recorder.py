@@ -11,7 +11,7 @@ from backend_plugin.core import job_events
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job_events import JobEventReason
 from backend_plugin.core.observed import Event
-from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import log_fields
 from backend_plugin.shell.background_operations import BackgroundOperations
@@ -51,7 +51,7 @@ class JobEventRecorder:
         entry.turned = turn.way
         if (event := turn.event) is not None:
             seen = self._judge.now()
-            key = ("record_event", entry.key, get_text(get_mapping(event, "metadata"), "name"))
+            key = ("record_event", entry.key, get_text(event, "metadata", "name"))
             self._orders.submit(
                 key,
                 lambda: self._record_event(entry, turn.way, event, seen),

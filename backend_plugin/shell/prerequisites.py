@@ -88,7 +88,7 @@ class Prerequisites:
         """Delete prerequisites whose job does not exist."""
         for each in prerequisites:
             metadata = get_mapping(each, "metadata")
-            label = get_text(get_mapping(metadata, "labels"), names.IDENTITY)
+            label = get_text(metadata, "labels", names.IDENTITY)
             log.info("deleting %s %s, which has no job (%s)", each["kind"], get_text(metadata, "name"), label)
             await self._cluster.delete_companion(each)
 

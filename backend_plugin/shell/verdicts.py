@@ -56,4 +56,4 @@ class VerdictStore:
 
 
 def _get_verdict(manifest: Manifest) -> str:
-    return get_text(get_mapping(get_mapping(manifest, "metadata"), "annotations"), ANNOTATION)
+    return get_text(manifest, "metadata", "annotations", ANNOTATION)

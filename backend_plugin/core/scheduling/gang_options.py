@@ -11,7 +11,7 @@ from backend_plugin.core import names
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import JobDraft, TrainingJob
 from backend_plugin.core.protojson import format_value
-from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import pod_requests
 from backend_plugin.core.scheduling.adapter import MIN_MEMBER, QUEUE, SchedulerAdapter
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
@@ -65,7 +65,7 @@ def build_gang(
         name=get_text(metadata, "name"),
         namespace=get_text(metadata, "namespace"),
         members=build_gang_roles(job, draft, pod_requests.parse_amounts(found.container_defaults)),
-        identity={names.IDENTITY: get_text(get_mapping(metadata, "labels"), names.IDENTITY)},
+        identity={names.IDENTITY: get_text(metadata, "labels", names.IDENTITY)},
         scheduler_name=chosen.scheduler_name or adapter.scheduler_name,
         queue=queue,
         admission_queue=admission,

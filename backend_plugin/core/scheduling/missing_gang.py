@@ -45,7 +45,7 @@ def _iter_scheduling_fields(draft: JobDraft, adapter: SchedulerAdapter) -> Itera
     """Yield the path and the value of each field by which a pod selects a scheduler; values may be empty."""
     for role, template in draft.pods.items():
         path = f"{role.value.lower()} pod"
-        name = get_text(get_mapping(template, "spec"), "schedulerName")
+        name = get_text(template, "spec", "schedulerName")
         if name and name == adapter.scheduler_name:
             yield f"{path}.schedulerName", name
         for part in _PARTS:

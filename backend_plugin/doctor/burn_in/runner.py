@@ -92,10 +92,7 @@ class _BurnInRunner:
         self, connection: Connection, options: KubernetesOptions, facts: Facts, limits: BurnInLimits
     ) -> None:
         groups = facts.get_objects(Subject.GROUPS)
-        versions = {
-            get_text(each, "name"): get_text(get_mapping(each, "preferredVersion"), "version")
-            for each in groups
-        }
+        versions = {get_text(each, "name"): get_text(each, "preferredVersion", "version") for each in groups}
         self._api = ApiClient(connection, options.patience)
         self._asking = ClusterReader(self._api, versions)
         self._cluster = KubernetesCluster(connection, options)
@@ -110,7 +107,7 @@ class _BurnInRunner:
 
     async def run(self, trial: JobManifests) -> Sequence[Finding]:
         """Run the job, and return its finding and one for a failed deletion."""
-        name = get_text(get_mapping(trial.job, "metadata"), "name")
+        name = get_text(trial.job, "metadata", "name")
         await self._require_permissions(trial)
         left: list[Finding] = []
         async with self._open_job(trial, left):
@@ -232,9 +229,7 @@ class _BurnInRunner:
                 found += await self._asking.read_objects(self._build_query(EVENTS, query)) or []
             except NotReadable:
                 return found
-        return [
-            each for each in found if get_text(get_mapping(each, "involvedObject"), "name").startswith(name)
-        ]
+        return [each for each in found if get_text(each, "involvedObject", "name").startswith(name)]
 
     async def _fetch_pod_groups(self, name: str) -> tuple[PodGroup, ...]:
         """Return the pod groups of the job, without the kinds that may not be listed."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
-from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.reading import get_text
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 
@@ -63,7 +63,7 @@ def _check_namespace_missing(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add("namespace-terminating", "the namespace is not being deleted", Subject.NAMESPACE)
 def _check_namespace_terminating(facts: Facts) -> Iterator[Violation]:
     for each in facts.get_objects(Subject.NAMESPACE):
-        if get_text(get_mapping(each, "metadata"), "deletionTimestamp"):
+        if get_text(each, "metadata", "deletionTimestamp"):
             yield Violation(
                 sentence=f"the namespace {facts.namespace} is being deleted, and accepts no new objects",
                 remedy=f"kubectl get namespace {facts.namespace} -o jsonpath='{{.status.conditions}}'",

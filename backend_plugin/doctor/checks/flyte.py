@@ -186,9 +186,7 @@ def _check_connector_service(facts: Facts) -> Iterator[Violation]:
         services = [
             each for each in facts.get_objects(Subject.SERVICES) if deployments.get_name(each) == name
         ]
-        ports = [
-            each.get("port") for one in services for each in get_mappings(get_mapping(one, "spec"), "ports")
-        ]
+        ports = [each.get("port") for one in services for each in get_mappings(one, "spec", "ports")]
         if port not in ports:
             what = f"has the ports {', '.join(map(str, ports))}" if services else "does not exist"
             yield Violation(
@@ -223,7 +221,7 @@ def _has_ready_pod(facts: Facts, service: str) -> bool:
     slices = [
         each
         for each in facts.get_objects(Subject.ENDPOINTS)
-        if get_text(get_mapping(each, "metadata", "labels"), "kubernetes.io/service-name") == service
+        if get_text(each, "metadata", "labels", "kubernetes.io/service-name") == service
     ]
     return any(
         get_mapping(endpoint, "conditions").get("ready") is not False
@@ -279,7 +277,7 @@ def _check_flyte_version(facts: Facts) -> Iterator[Violation]:
 def _format_chart(deployment: Manifest) -> str:
     """Return the name of the Helm release and of its chart."""
     metadata = get_mapping(deployment, "metadata")
-    release = get_text(get_mapping(metadata, "annotations"), "meta.helm.sh/release-name")
-    release = release or get_text(get_mapping(metadata, "labels"), "app.kubernetes.io/instance")
+    release = get_text(metadata, "annotations", "meta.helm.sh/release-name")
+    release = release or get_text(metadata, "labels", "app.kubernetes.io/instance")
     whole = deployments.has_program(deployment, "flyte-binary")
     return f"{release or 'flyte'} {'flyte-binary' if whole else 'flyte-core'}"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.reading import get_mappings, get_text, get_text_map
 from backend_plugin.core.scheduling import operator_gangs
 from backend_plugin.core.scheduling.gang_settings import NONE
 from backend_plugin.core.scheduling.operator_gangs import BACKEND, OPERATOR
@@ -76,7 +76,7 @@ def list_requested_schedulers(facts: Facts) -> set[str]:
     """Return the scheduler names of the job's pods, without the default scheduler."""
     gang = facts.gang
     adapter = gang.adapter
-    said = {get_text(get_mapping(role.pod, "spec"), "schedulerName") for role in facts.task.roles}
+    said = {get_text(role.pod, "spec", "schedulerName") for role in facts.task.roles}
     if adapter is not None:
         said.add(gang.scheduler_name or adapter.scheduler_name)
     return said - {"", _DEFAULT}
@@ -89,8 +89,8 @@ def get_served_schedulers(facts: Facts) -> dict[str, bool]:
         for name in _list_scheduler_names(each, facts):
             found[name] = found.get(name, False) or deployments.is_ready(each)
     for pod in facts.get_objects(Subject.WAITING_FOR):
-        if get_text(get_mapping(pod, "spec"), "nodeName"):
-            found[get_text(get_mapping(pod, "spec"), "schedulerName")] = True
+        if get_text(pod, "spec", "nodeName"):
+            found[get_text(pod, "spec", "schedulerName")] = True
     return found
 
 
@@ -118,10 +118,8 @@ def _list_scheduler_names(deployment: Manifest, facts: Facts) -> set[str]:
 def _is_mounted(deployment: Manifest, config: Manifest) -> bool:
     if deployments.get_namespace(deployment) != deployments.get_namespace(config):
         return False
-    volumes = get_mappings(get_mapping(deployment, "spec", "template", "spec"), "volumes")
-    return deployments.get_name(config) in [
-        get_text(get_mapping(each, "configMap"), "name") for each in volumes
-    ]
+    volumes = get_mappings(deployment, "spec", "template", "spec", "volumes")
+    return deployments.get_name(config) in [get_text(each, "configMap", "name") for each in volumes]
 
 
 @CHECKS.add(

@@ -80,8 +80,8 @@ def _is_template_missing(facts: Facts, name: str, place: str) -> bool:
     """True if the template has a name, but is neither in the namespace nor in `place`."""
     there = {
         (
-            get_text(get_mapping(each, "metadata"), "namespace"),
-            get_text(get_mapping(each, "metadata"), "name"),
+            get_text(each, "metadata", "namespace"),
+            get_text(each, "metadata", "name"),
         )
         for each in facts.get_objects(Subject.TEMPLATES)
     }
@@ -136,15 +136,14 @@ def _check_pod_changed(facts: Facts) -> Iterator[Violation]:
 
 def _iter_effective_additions(sent: Manifest, stored: Manifest) -> Iterator[str]:
     """Yield additions with an effect: a scheduler name, or resources of a container."""
-    scheduler = get_text(get_mapping(stored, "spec"), "schedulerName")
-    if not get_text(get_mapping(sent, "spec"), "schedulerName") and scheduler not in ("", _DEFAULT):
+    scheduler = get_text(stored, "spec", "schedulerName")
+    if not get_text(sent, "spec", "schedulerName") and scheduler not in ("", _DEFAULT):
         yield f"spec.schedulerName is {scheduler!r}, which the job does not set"
     for part in ("initContainers", "containers"):
         asked = {
-            get_text(each, "name"): _list_resource_names(each)
-            for each in get_mappings(get_mapping(sent, "spec"), part)
+            get_text(each, "name"): _list_resource_names(each) for each in get_mappings(sent, "spec", part)
         }
-        for each in get_mappings(get_mapping(stored, "spec"), part):
+        for each in get_mappings(stored, "spec", part):
             added = sorted(
                 _list_resource_names(each) - asked.get(get_text(each, "name"), _list_resource_names(each))
             )

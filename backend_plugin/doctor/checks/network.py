@@ -26,7 +26,7 @@ _PEERS: Final = "[{podSelector: {matchLabels: {app.kubernetes.io/managed-by: fly
 
 
 def _get_labels(role: RolePods) -> Mapping[str, str]:
-    return get_text_map(get_mapping(role.pod, "metadata"), "labels")
+    return get_text_map(role.pod, "metadata", "labels")
 
 
 def _list_policies(facts: Facts, role: RolePods, direction: str) -> Sequence[Manifest]:
@@ -48,7 +48,7 @@ def _list_policy_types(policy: Manifest) -> Sequence[str]:
 
 def _iter_rules(policies: Sequence[Manifest], direction: str) -> Iterator[Manifest]:
     for each in policies:
-        yield from get_mappings(get_mapping(each, "spec"), direction.lower())
+        yield from get_mappings(each, "spec", direction.lower())
 
 
 def _is_allowed(rule: Manifest, side: str, peer: RolePods, facts: Facts) -> bool:
@@ -61,16 +61,14 @@ def _is_allowed(rule: Manifest, side: str, peer: RolePods, facts: Facts) -> bool
 def _is_peer(said: Manifest, peer: RolePods, facts: Facts) -> bool:
     if "ipBlock" in said:
         # A pod can have any address, so only a range of all addresses is certain to contain it.
-        return get_text(get_mapping(said, "ipBlock"), "cidr") == "0.0.0.0/0"
+        return get_text(said, "ipBlock", "cidr") == "0.0.0.0/0"
     if "namespaceSelector" in said and not is_match(said["namespaceSelector"], _get_namespace_labels(facts)):
         return False
     return "podSelector" not in said or is_match(said["podSelector"], _get_labels(peer))
 
 
 def _get_namespace_labels(facts: Facts) -> Mapping[str, str]:
-    labels = [
-        get_text_map(get_mapping(each, "metadata"), "labels") for each in facts.get_objects(Subject.NAMESPACE)
-    ]
+    labels = [get_text_map(each, "metadata", "labels") for each in facts.get_objects(Subject.NAMESPACE)]
     return {"kubernetes.io/metadata.name": facts.namespace, **(labels[0] if labels else {})}
 
 

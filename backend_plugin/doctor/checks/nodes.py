@@ -65,7 +65,7 @@ def _list_ready_nodes(facts: Facts) -> Sequence[NodeInfo]:
 
 
 def _is_ready(node: Manifest) -> bool:
-    conditions = get_mappings(get_mapping(node, "status"), "conditions")
+    conditions = get_mappings(node, "status", "conditions")
     ready = any((get_text(each, "type"), get_text(each, "status")) == (_READY, "True") for each in conditions)
     return ready and get_mapping(node, "spec").get("unschedulable") is not True
 

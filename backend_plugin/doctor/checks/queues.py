@@ -25,7 +25,7 @@ def _find_queue_name(facts: Facts) -> str:
     labels, queues = get_mapping(facts.task.job or {}, "metadata", "labels"), _get_queues(facts)
     said = get_text(labels, queues.label) if queues is not None else ""
     policy = get_operator(facts.task.dialect).read_group_policy(facts.task.job or {})
-    groups = [get_text(get_mapping(each, "spec"), "queue") for each in facts.task.beside]
+    groups = [get_text(each, "spec", "queue") for each in facts.task.beside]
     return said or get_text(policy, "queue") or "".join(groups) or facts.gang.queue
 
 
@@ -55,7 +55,7 @@ def check_queue_missing(facts: Facts) -> Iterator[Violation]:
 def _find_parent_queue(facts: Facts) -> Manifest | None:
     queues = _get_queues(facts)
     field = queues.parent_field if queues is not None else ""
-    name = get_text(get_mapping(_find_queue(facts) or {}, "spec"), field)
+    name = get_text(_find_queue(facts) or {}, "spec", field)
     there = facts.get_objects(Subject.PARENT_QUEUES)
     return next((each for each in there if deployments.get_name(each) == name), None)
 
@@ -94,8 +94,8 @@ def _list_queue_adapters(labels: Manifest) -> Sequence[SchedulerAdapter]:
 @CHECKS.add("queue-closed", "the queue of the job accepts jobs", Subject.QUEUES, Subject.PARENT_QUEUES)
 def _check_queue_closed(facts: Facts) -> Iterator[Violation]:
     for each in filter(None, (_find_queue(facts), _find_parent_queue(facts))):
-        state = get_text(get_mapping(each, "status"), "state")
-        stopped = get_text(get_mapping(each, "spec"), "stopPolicy")
+        state = get_text(each, "status", "state")
+        stopped = get_text(each, "spec", "stopPolicy")
         inactive = _get_inactive_reason(each)
         if state in ("Closed", "Closing") or stopped not in ("", _GONE) or inactive:
             why = inactive or f"is {state or stopped}"
@@ -114,7 +114,7 @@ def _format_kubectl_name(queue: Manifest) -> str:
 
 
 def _get_inactive_reason(queue: Manifest) -> str:
-    for each in get_mappings(get_mapping(queue, "status"), "conditions"):
+    for each in get_mappings(queue, "status", "conditions"):
         if (get_text(each, "type"), get_text(each, "status")) == ("Active", "False"):
             return get_text(each, "message") or "is not active"
     return ""
@@ -167,7 +167,7 @@ def _check_queue_uncovered(facts: Facts) -> Iterator[Violation]:
     queue = _find_parent_queue(facts)
     if queue is None:
         return
-    groups = get_mappings(get_mapping(queue, "spec"), "resourceGroups")
+    groups = get_mappings(queue, "spec", "resourceGroups")
     covered = {str(name) for group in groups for name in _get_list(group.get("coveredResources"))}
     for resource in sorted(set(role_pods.compute_needed_requests(facts.task)) - covered):
         yield Violation(
@@ -187,7 +187,7 @@ def _get_list(said: object) -> list[object]:
 )
 def _check_priority_class_missing(facts: Facts) -> Iterator[Violation]:
     there = set(map(deployments.get_name, facts.get_objects(Subject.PRIORITIES)))
-    wanted = {get_text(get_mapping(role.pod, "spec"), "priorityClassName") for role in facts.task.roles}
+    wanted = {get_text(role.pod, "spec", "priorityClassName") for role in facts.task.roles}
     for name in sorted(wanted - there - {""}):
         yield Violation(
             sentence=f"there is no PriorityClass {name}, so the cluster rejects pods with this name",

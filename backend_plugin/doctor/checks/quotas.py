@@ -109,7 +109,7 @@ def _format_raise_command(quota: Manifest, name: str, amount: Quantity) -> str:
 )
 def _check_limit_range(facts: Facts) -> Iterator[Violation]:
     for ranges in facts.get_objects(Subject.LIMIT_RANGES):
-        for limit in get_mappings(get_mapping(ranges, "spec"), "limits"):
+        for limit in get_mappings(ranges, "spec", "limits"):
             if get_text(limit, "type") == "Container":
                 yield from _check_containers(limit, ranges, facts)
 
@@ -117,7 +117,7 @@ def _check_limit_range(facts: Facts) -> Iterator[Violation]:
 def _check_containers(limit: Manifest, ranges: Manifest, facts: Facts) -> Iterator[Violation]:
     most, least = _parse_amounts(get_mapping(limit, "max")), _parse_amounts(get_mapping(limit, "min"))
     for role in facts.task.roles:
-        for container in get_mappings(get_mapping(role.pod, "spec"), "containers"):
+        for container in get_mappings(role.pod, "spec", "containers"):
             resources = get_mapping(container, "resources")
             asked, bound = (
                 _parse_amounts(get_mapping(resources, "requests")),

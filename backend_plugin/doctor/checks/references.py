@@ -47,7 +47,7 @@ def _iter_references(spec: Manifest, kind: str) -> Iterator[str]:
 def _iter_volume_references(volume: Manifest, kind: str) -> Iterator[str]:
     key = "secretName" if kind == "Secret" else "claimName" if kind == "PersistentVolumeClaim" else "name"
     yield _get_required_name(get_mapping(volume, _lower_first(kind)), key)
-    for source in get_mappings(get_mapping(volume, "projected"), "sources"):
+    for source in get_mappings(volume, "projected", "sources"):
         yield _get_required_name(get_mapping(source, _lower_first(kind)), "name")
 
 
@@ -92,7 +92,7 @@ def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
         for each in _iter_references(get_mapping(role.pod, "spec"), "PersistentVolumeClaim")
     }
     for each in facts.get_objects(Subject.CLAIMS):
-        if deployments.get_name(each) in wanted and get_text(get_mapping(each, "status"), "phase") == "Lost":
+        if deployments.get_name(each) in wanted and get_text(each, "status", "phase") == "Lost":
             yield Violation(
                 sentence=f"the PersistentVolumeClaim {deployments.get_name(each)} has lost its volume",
                 remedy=f"kubectl describe pvc {deployments.get_name(each)} -n {facts.namespace}",

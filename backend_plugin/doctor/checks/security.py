@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import CheckList, Severity, Violation
@@ -47,7 +47,7 @@ def _check_pod_security(facts: Facts) -> Iterator[Violation]:
 
 def _iter_accounts(facts: Facts) -> Iterator[tuple[RolePods, str]]:
     for role in facts.task.roles:
-        yield role, get_text(get_mapping(role.pod, "spec"), "serviceAccountName") or "default"
+        yield role, get_text(role.pod, "spec", "serviceAccountName") or "default"
 
 
 @CHECKS.add(
@@ -89,14 +89,14 @@ def _list_pull_secrets(facts: Facts, role: RolePods, account: str) -> Sequence[s
     of_account = [
         each for each in facts.get_objects(Subject.ACCOUNTS) if deployments.get_name(each) == account
     ]
-    said = get_mappings(get_mapping(role.pod, "spec"), "imagePullSecrets")
+    said = get_mappings(role.pod, "spec", "imagePullSecrets")
     found = said or [secret for each in of_account for secret in get_mappings(each, "imagePullSecrets")]
     return [get_text(each, "name") for each in found if get_text(each, "name")]
 
 
 def _iter_containers(role: RolePods) -> Iterator[Manifest]:
     for part in ("initContainers", "containers"):
-        yield from get_mappings(get_mapping(role.pod, "spec"), part)
+        yield from get_mappings(role.pod, "spec", part)
 
 
 @CHECKS.add("image-reference-invalid", "image references are valid", Subject.ROLES)

@@ -61,7 +61,7 @@ def list_scheduler_names(facts: Facts) -> set[str]:
 
 
 def _get_scheduler_name(template: Manifest) -> str:
-    return get_text(get_mapping(template, "template", "spec"), "schedulerName")
+    return get_text(template, "template", "spec", "schedulerName")
 
 
 def _format_template(template: Manifest) -> str:
@@ -90,7 +90,7 @@ _SERVED: Final = (
 )
 def _check_template_containers(facts: Facts) -> Iterator[Violation]:
     for each in list_checked_templates(facts):
-        containers = get_mappings(get_mapping(each, "template", "spec"), "containers")
+        containers = get_mappings(each, "template", "spec", "containers")
         saying = [one for one in containers if {key for key, said in one.items() if said} - _WRITTEN]
         if saying and not {get_text(one, "name") for one in containers} & {*_PATTERNS}:
             yield Violation(

@@ -25,7 +25,7 @@ def admit_service(manifest: Manifest) -> Manifest:
         RequestRejected: If the API server would reject the service.
     """
     found = metadata.read_client_fields(manifest)
-    given: list[Mapping[str, Any]] = [*get_mappings(get_mapping(manifest, "spec"), "ports")]
+    given: list[Mapping[str, Any]] = [*get_mappings(manifest, "spec", "ports")]
     wrong = [*metadata.check_metadata(found, name_rules.check_dns_1035_label), *_check_ports(given)]
     if wrong:
         raise build_unprocessable_resource("Service", found.get("name", ""), wrong)

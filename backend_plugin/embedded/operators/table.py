@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from backend_plugin.core.dialects.table import find_pod_dialect
-from backend_plugin.core.reading import get_mapping, get_text_map
+from backend_plugin.core.reading import get_text_map
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.operators import pytorchjob, trainjob
 from backend_plugin.embedded.operators.base import OperatorEmulation
@@ -20,5 +20,5 @@ OPERATORS: Final[Mapping[str, OperatorEmulation]] = {each.dialect.name: each for
 
 def find_pod_operator(pod: Manifest) -> OperatorEmulation:
     """Return the operator of the job of a pod, from the labels of the pod; the default if none matches."""
-    labels = get_text_map(get_mapping(pod, "metadata"), "labels")
+    labels = get_text_map(pod, "metadata", "labels")
     return OPERATORS.get(find_pod_dialect(labels).name, _ROWS[0])

@@ -45,9 +45,9 @@ def _check_operator_crd_missing(facts: Facts) -> Iterator[Violation]:
 
 def _check_operator_crd_outdated(facts: Facts) -> Iterator[Violation]:
     for schema in facts.get_objects(Subject.JOB_SCHEMA):
-        if get_text(get_mapping(schema, "spec", "names"), "kind") not in ("", _KIND):
+        if get_text(schema, "spec", "names", "kind") not in ("", _KIND):
             continue
-        for each in get_mappings(get_mapping(schema, "spec"), "versions"):
+        for each in get_mappings(schema, "spec", "versions"):
             if get_text(each, "name") != _DIALECT.resource.version:
                 continue
             policy = get_mapping(
@@ -148,17 +148,17 @@ def _check_operator_not_reconciling(facts: Facts) -> Iterator[Violation]:
 
 def _is_overdue(job: Manifest, facts: Facts) -> bool:
     """True if a job has no status after the time limit; a job with `managedBy` needs none."""
-    managed = get_text(get_mapping(job, "spec", "runPolicy"), "managedBy")
+    managed = get_text(job, "spec", "runPolicy", "managedBy")
     is_late = (facts.now - _get_creation_time(job)).total_seconds() > _ASLEEP_AFTER
     return is_late and not _has_status(job) and not managed
 
 
 def _get_creation_time(job: Manifest) -> datetime:
-    return get_time(get_mapping(job, "metadata"), "creationTimestamp") or _NEVER
+    return get_time(job, "metadata", "creationTimestamp") or _NEVER
 
 
 def _has_status(job: Manifest) -> bool:
-    return bool(get_mappings(get_mapping(job, "status"), "conditions"))
+    return bool(get_mappings(job, "status", "conditions"))
 
 
 def _check_webhook_unreachable(facts: Facts) -> Iterator[Violation]:

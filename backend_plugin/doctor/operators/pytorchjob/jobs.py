@@ -23,10 +23,10 @@ _INIT_RESOURCES: Final = {
 def build_role_pods(job: Manifest, _: Sequence[Manifest] = ()) -> Sequence[RolePods]:
     """Return the pods of each role, without the variables that the operator adds."""
     specs = get_mapping(job, "spec", _REPLICA_SPECS)
-    least = get_int(get_mapping(job, "spec", "elasticPolicy"), "minReplicas")
+    least = get_int(job, "spec", "elasticPolicy", "minReplicas")
     found = []
     for role in (each for each in _ROLES if each in specs):
-        said = get_int(get_mapping(specs, role), "replicas")
+        said = get_int(specs, role, "replicas")
         count = 1 if said is None else said
         needed = count if least is None else min(count, least)
         found.append(RolePods(name=role.lower(), count=count, needed=needed, pod=_build_pod(job, role)))
@@ -62,7 +62,7 @@ def _build_pod(job: Manifest, role: str) -> Manifest:
 
 def _build_pod_spec(specs: Manifest, role: str) -> Manifest:
     spec = get_mapping(specs, role, "template", "spec")
-    policy = get_text(get_mapping(specs, role), "restartPolicy") or "OnFailure"
+    policy = get_text(specs, role, "restartPolicy") or "OnFailure"
     made = {
         **spec,
         "containers": [_with_port(each) for each in get_mappings(spec, "containers")],

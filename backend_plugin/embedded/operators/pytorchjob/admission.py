@@ -43,9 +43,7 @@ def admit_job(manifest: Manifest, *, upstream: bool = False) -> Manifest:
         *_check_spec(job),
     ]
     if wrong:
-        raise build_unprocessable_resource(
-            _QUALIFIED_KIND, get_text(get_mapping(job, "metadata"), "name"), wrong
-        )
+        raise build_unprocessable_resource(_QUALIFIED_KIND, get_text(job, "metadata", "name"), wrong)
     _require_webhook_approval(job, [] if upstream else list(webhook.check_upstream_gaps(job)))
     return job
 
@@ -73,9 +71,7 @@ def admit_job_update(old: Manifest, new: Manifest, *, upstream: bool = False) ->
     ]
     wrong = wrong or _check_queue_change(old, job)
     if wrong:
-        raise build_unprocessable_resource(
-            _QUALIFIED_KIND, get_text(get_mapping(old, "metadata"), "name"), wrong
-        )
+        raise build_unprocessable_resource(_QUALIFIED_KIND, get_text(old, "metadata", "name"), wrong)
     _require_webhook_approval(job, [] if upstream else list(webhook.check_upstream_gaps(job)))
     return job
 

@@ -119,4 +119,4 @@ def _format_action(seen: JobSnapshot, action: Action) -> tuple[str, str]:
 
 
 def _get_name(manifest: Manifest) -> str:
-    return get_text(get_mapping(manifest, "metadata"), "name")
+    return get_text(manifest, "metadata", "name")

@@ -66,17 +66,17 @@ class JobSpec:
     @property
     def name(self) -> str:
         """The name of the job."""
-        return get_text(get_mapping(self.manifest, "metadata"), "name")
+        return get_text(self.manifest, "metadata", "name")
 
     @property
     def namespace(self) -> str:
         """The namespace of the job and of all its objects."""
-        return get_text(get_mapping(self.manifest, "metadata"), "namespace")
+        return get_text(self.manifest, "metadata", "namespace")
 
     @property
     def uid(self) -> str:
         """The uid, which differs from that of an earlier job with the same name."""
-        return get_text(get_mapping(self.manifest, "metadata"), "uid")
+        return get_text(self.manifest, "metadata", "uid")
 
     @property
     def replicas(self) -> int:

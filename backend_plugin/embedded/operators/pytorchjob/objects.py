@@ -133,7 +133,7 @@ def _build_init_container(job: JobSpec) -> Manifest:
 
 def _build_service_ports(role: OperatorReplicaSpec) -> list[Manifest]:
     """Return the ports of the training container. Of several ports with one name the last one counts."""
-    containers = get_mappings(get_mapping(role.template, "spec"), "containers")
+    containers = get_mappings(role.template, "spec", "containers")
     trainer = next((each for each in containers if each.get("name") == CONTAINER), {})
     ports = {get_text(port, "name"): port.get("containerPort") for port in get_mappings(trainer, "ports")}
     return [{"name": name, "port": port} if name else {"port": port} for name, port in ports.items()]

@@ -97,7 +97,7 @@ def list_exit_codes(pod: Manifest) -> list[int]:
     """Return the exit codes of the training container. Empty if it has not terminated."""
     ended = [
         get_mapping(each, "state", "terminated")
-        for each in get_mappings(get_mapping(pod, "status"), "containerStatuses")
+        for each in get_mappings(pod, "status", "containerStatuses")
         if each.get("name") == CONTAINER
     ]
     return [get_int(each, "exitCode") or 0 for each in ended if each]

@@ -78,7 +78,7 @@ def with_recreations(seen: JobSnapshot, step: ReconcileResult, done: Sequence[Ac
 def with_created_condition(job: Manifest, now: datetime) -> Manifest:
     """Return the job with the condition `Created`, as the operator caches it after its start."""
     status = StatusBuilder.from_manifest(get_mapping(job, "status"), now)
-    status.set_condition(CREATED, f"PyTorchJob {get_text(get_mapping(job, 'metadata'), 'name')} is created.")
+    status.set_condition(CREATED, f"PyTorchJob {get_text(job, 'metadata', 'name')} is created.")
     return {**job, "status": status.build_manifest()}
 
 

@@ -5,7 +5,7 @@ A variable that the author sets comes before them and is overridden.
 
 from typing import Final
 
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import get_int, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     CONTAINER,
@@ -108,7 +108,7 @@ def _build_rdzv_variables(policy: Manifest, deviations: UpstreamFixes) -> list[t
 
 
 def _get_port(role: OperatorReplicaSpec) -> int:
-    for container in get_mappings(get_mapping(role.template, "spec"), "containers"):
+    for container in get_mappings(role.template, "spec", "containers"):
         for port in get_mappings(container, "ports"):
             found = get_int(port, "containerPort")
             if container.get("name") == CONTAINER and port.get("name") == PORT.name and found is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import get_name, get_phase, is_terminating
 from backend_plugin.embedded.operators.actions import CreatePod, CreateService, Recreation
@@ -65,7 +65,7 @@ def _group_by_index(
 
 
 def _create_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, at: int) -> None:
-    if get_text(get_mapping(role.template, "spec"), "restartPolicy"):
+    if get_text(role.template, "spec", "restartPolicy"):
         said = "Restart policy in pod template will be overwritten by restart policy in replica spec"
         attempt.record_event(events.WARNING, "SetPodTemplateRestartPolicy", said)
     attempt.actions.append(CreatePod(objects.build_pod(attempt.job, role, at, attempt.deviations)))

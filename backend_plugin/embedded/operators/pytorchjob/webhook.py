@@ -31,7 +31,7 @@ _SPECS: Final = f"spec.{REPLICA_SPECS}"
 
 def check_job(job: Manifest) -> Iterator[FieldError]:
     """Yield the errors that the operator's webhook reports."""
-    name = get_text(get_mapping(job, "metadata"), "name")
+    name = get_text(job, "metadata", "name")
     wrong = name_rules.check_dns_1035_label(name)
     if wrong:
         yield build_invalid_error("metadata.name", name, f"should match: {','.join(wrong)}")
@@ -56,7 +56,7 @@ def check_upstream_gaps(job: Manifest) -> Iterator[FieldError]:
     specs = get_mapping(job, "spec", REPLICA_SPECS)
     if not specs:
         yield build_required_error(_SPECS, "must be required")
-    asked = sum(get_int(get_mapping(specs, role), "replicas") or 0 for role in specs)
+    asked = sum(get_int(specs, role, "replicas") or 0 for role in specs)
     if asked > MOST_REPLICAS:
         yield build_forbidden_error(
             _SPECS, f"must have at most {MOST_REPLICAS} replicas in total, has {asked}"
@@ -78,7 +78,7 @@ def _check_role(role: str, spec: Manifest) -> Iterator[FieldError]:
     path = f"{_SPECS}[{role}]"
     if role not in ROLES:
         yield build_unsupported_error(path, role, ROLES)
-    yield from _check_containers(get_mappings(get_mapping(spec, "template", "spec"), "containers"), path)
+    yield from _check_containers(get_mappings(spec, "template", "spec", "containers"), path)
     replicas = spec.get("replicas")
     if role == MASTER and replicas != 1:
         yield build_forbidden_error(f"{path}.replicas", "must be 1")
