@@ -1,7 +1,4 @@
-"""The conversion of a task template and its execution metadata to the input of `plan`.
-
-It is separate from the core, which does not use the messages of Flyte's services.
-"""
+"""The conversion of a task template and its execution metadata to the input of `plan`."""
 
 from flyteidl.admin.agent_pb2 import TaskExecutionMetadata
 from flyteidl.core.tasks_pb2 import TaskTemplate

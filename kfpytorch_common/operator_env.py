@@ -1,7 +1,4 @@
-"""The environment variables that the training operator (1.7 to 1.9) sets for a replica.
-
-Source of the names and values: `pkg/controller.v1/pytorch/envvar.go` of kubeflow/training-operator.
-"""
+"""The environment variables that the training operator (1.7 to 1.9) sets for a replica."""
 
 import sys
 from dataclasses import dataclass
@@ -39,11 +36,7 @@ def build_replica_env(index: int, replicas: int, master: RendezvousEndpoint) -> 
 
 
 def build_loopback_env(interface: str = LOOPBACK_INTERFACE) -> dict[str, str]:
-    """Return the variables that keep the processes of a job on one machine on the loopback interface.
-
-    Args:
-        interface: The name of the loopback interface.
-    """
+    """Return the variables that keep the processes of a job on one machine on the loopback interface."""
     return {
         LOOPBACK_ONLY: "1",
         # The variables of gloo, nccl and tensorpipe (torch.distributed.rpc).

@@ -1,7 +1,4 @@
-"""Error exits of commands.
-
-Errors are plain, unwrapped lines on stderr, so that users can search for them and copy the remedies.
-"""
+"""Error exits of commands."""
 
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""``kfpytorch demo``: runs a task on this machine, from its Python file to its outputs.
-
-The demo starts a server as a separate process, calls it as Flyte does, and prints the phases of the task.
-"""
+"""``kfpytorch demo``: runs a task on this machine, from its Python file to its outputs."""
 
 import importlib.util
 import os

@@ -1,7 +1,4 @@
-"""The source of the tasks of ``kfpytorch demo``; the demo writes it to a file that its pods import.
-
-It is text, because the backend must not import flytekit or torch.
-"""
+"""The source of the tasks of ``kfpytorch demo``; the demo writes it to a file that its pods import."""
 
 from typing import Final
 

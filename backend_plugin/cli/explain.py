@@ -1,7 +1,4 @@
-"""``kfpytorch explain``: prints the verdict on a job, from files that kubectl wrote.
-
-`observed_files` converts the files to the input of `judge`.
-"""
+"""``kfpytorch explain``: prints the verdict on a job, from files that kubectl wrote."""
 
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""JSON lines of the batch commands: one reply per request line.
-
-Each line results in a reply, even if it is invalid; the loop ends at the end of the input.
-"""
+"""JSON lines of the batch commands: one reply per request line."""
 
 import codecs
 import json

@@ -1,7 +1,4 @@
-"""Converts files and batch requests to the input of `judge`.
-
-Objects are recognized by their kind. An error file is protobuf, protobuf JSON, or base64 of protobuf.
-"""
+"""Converts files and batch requests to the input of `judge`."""
 
 import base64
 import binascii

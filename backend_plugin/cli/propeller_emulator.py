@@ -1,7 +1,4 @@
-"""Calls a connector as FlytePropeller does: CreateTask, then GetTask until the task ends.
-
-It has propeller's rules for published phases, retries and deletion.
-"""
+"""Calls a connector as FlytePropeller does: CreateTask, then GetTask until the task ends."""
 
 import time
 from collections.abc import Generator, Mapping

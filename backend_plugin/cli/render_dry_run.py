@@ -30,11 +30,7 @@ def build_plan(
 ) -> Plan:
     """Return the plan of a task, with each manifest as the cluster would store it.
 
-    Args:
-        said: The command line arguments.
-        task: The task and its attempt.
-        settings: The platform's settings.
-        given: PodTemplates and capabilities; if one is empty, the cluster's own are used.
+    The cluster's own PodTemplates and capabilities are used if none are given.
 
     Raises:
         InvalidTask: If the task cannot be planned, or the cluster rejects a manifest.

@@ -1,7 +1,4 @@
-"""An example attempt, with the values that FlytePropeller would add to a task.
-
-All tasks get the same values, so that the output depends only on the task and its place.
-"""
+"""An example attempt, with the values that FlytePropeller would add to a task."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -103,11 +100,7 @@ def build_attempt(
 
 
 def with_filled_arguments(template: TaskTemplate, known: Mapping[str, str]) -> TaskTemplate:
-    """Return the task with its arguments filled in.
-
-    Args:
-        template: The registered task.
-        known: The values by FlytePropeller's variable names, in lower case.
+    """Return the task with its arguments filled in; `known` has FlytePropeller's variables in lower case.
 
     Raises:
         InvalidInput: If the arguments refer to an input without a value.

@@ -1,7 +1,4 @@
-"""``kfpytorch serve``: the server that FlytePropeller calls.
-
-`server_assembly` builds the parts, `serve_settings` reads their settings, and `serve_check` prints them.
-"""
+"""``kfpytorch serve``: the server that FlytePropeller calls."""
 
 import asyncio
 import logging

@@ -1,7 +1,4 @@
-"""``kfpytorch serve --check``: prints the effective settings with their sources, and all problems.
-
-It checks the files and ports that the settings name, without a running server.
-"""
+"""``kfpytorch serve --check``: prints the effective settings with their sources, and all problems."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -18,14 +18,7 @@ _SECTION: Final = "plugins.k8s."
 def build_report(
     settings: Settings, section: Mapping[str, Any], file: str, default: str
 ) -> Mapping[str, tuple[Any, str]]:
-    """Return the value and the source of each platform setting, by its key.
-
-    Args:
-        settings: The settings in force.
-        section: The section of the file.
-        file: The name of the file, which is the source of all keys in the section.
-        default: The source of the other keys.
-    """
+    """Return the value and the source of each platform setting, by its key."""
     return {
         f"{_SECTION}{key}": (
             _get_value(settings, section, key),

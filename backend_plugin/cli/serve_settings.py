@@ -1,7 +1,4 @@
-"""Reads the settings of ``kfpytorch serve`` from a file, the environment and flags.
-
-The file has a section ``server``, which `shell.settings` reads, beside Flyte's ``plugins``.
-"""
+"""Reads the settings of ``kfpytorch serve`` from a file, the environment and flags."""
 
 import os
 from collections.abc import Callable, Mapping

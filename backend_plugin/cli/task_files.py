@@ -1,7 +1,4 @@
-"""Reads a task template from a file: a Python file, a serialized task or an archive.
-
-Only Python files need flytekit, which is imported only for them.
-"""
+"""Reads a task template from a file: a Python file, a serialized task or an archive."""
 
 import codecs
 import json

@@ -31,11 +31,6 @@ def read(
 ) -> tuple[TaskTemplate, Attempt]:
     """Return the task as a connector would receive it, and the example attempt.
 
-    Args:
-        said: The values of the options.
-        place: The project, domain and namespace of the attempt.
-        default: The task if no file is named.
-
     Raises:
         InvalidInput: If there is no such file, task or input.
     """

@@ -1,7 +1,4 @@
-"""Conversion of a serialized ErrorDocument to the JSON that `error_files` reads.
-
-It is a separate module, so that `error_files` and `judge` do not import flyteidl.
-"""
+"""Conversion of a serialized ErrorDocument to the JSON that `error_files` reads."""
 
 from typing import Final
 

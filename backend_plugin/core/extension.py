@@ -1,7 +1,4 @@
-"""Reader for the key `kfpytorch` of a task's custom, which extends flyteidl.
-
-``flytekitplugins.kfpytorch`` writes it; ``kfpytorch_idl/v1/task.proto`` is the common schema.
-"""
+"""Reader for the key `kfpytorch` of a task's custom, which extends flyteidl."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -151,15 +151,7 @@ def _build_event(way: JobEventReason, job: Job, since: datetime, verdict: Verdic
 
 
 def build_event(job: Job, reason: str, verdict: Verdict, now: datetime, *, since: datetime) -> Manifest:
-    """Return a core/v1 event, so that `kubectl describe` shows it next to those of the operator.
-
-    Args:
-        job: The job that the event is about.
-        reason: The reason of the event.
-        verdict: The verdict with the message.
-        now: The time of the event.
-        since: The time of the change, which makes the name of the event unique.
-    """
+    """Return a core/v1 event for `kubectl describe`; the time of the change, `since`, makes it unique."""
     turn = hashlib.sha256(f"{job.uid} {reason} {since.isoformat()}".encode()).hexdigest()
     said = verdict.message.partition("\n")[0].encode()[:_LONGEST].decode(errors="ignore")
     at = now.strftime("%Y-%m-%dT%H:%M:%SZ")

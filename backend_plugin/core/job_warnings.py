@@ -1,7 +1,4 @@
-"""Job warnings about missing schedulers and pod groups, which no Kubernetes object reports.
-
-`verdict_rules` decides when a warning has lasted long enough. Warnings of one scheduler are in its module.
-"""
+"""Job warnings about missing schedulers and pod groups, which no Kubernetes object reports."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final

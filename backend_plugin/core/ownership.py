@@ -1,8 +1,4 @@
-"""Detection of orphan candidates: jobs without an owner whose Flyte execution may be gone.
-
-Kubernetes deletes a job with its owner. The scan for orphans and the lookup of executions are in
-`shell.orphans`.
-"""
+"""Detection of orphan candidates: jobs without an owner whose Flyte execution may be gone."""
 
 from datetime import datetime, timedelta
 from typing import Final

@@ -1,8 +1,4 @@
-"""Recognition of the pending reasons of a job, from its pod groups, pods and events.
-
-It parses the messages of kube-scheduler and the kubelet. `scheduling.schedulers` parses those of gang
-schedulers, and `timeouts` has the time limits.
-"""
+"""Recognition of the pending reasons of a job, from its pod groups, pods and events."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

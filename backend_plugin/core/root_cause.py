@@ -326,11 +326,6 @@ def with_early_exits(
     """Return a lost-peer termination extended by the pods that had already ended with exit code 0.
 
     If all peers had ended so, the cause is a user error: the ranks do not call the same collectives.
-
-    Args:
-        death: The root cause of the job, or None.
-        pods: The pods of the job.
-        total: The number of replicas.
     """
     if death is None or death.at is None or not is_consequence(death.failure):
         return death

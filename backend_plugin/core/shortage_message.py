@@ -8,13 +8,7 @@ from backend_plugin.core.scheduling.gang_annotation import GangSummary
 
 
 def format_sentence(wait: PendingReason, asks: GangSummary, placed: Mapping[str, int]) -> str:
-    """Return ``waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 2 jobs ahead``.
-
-    Args:
-        wait: The pending reason with the resource shortages.
-        asks: The gang request of the job.
-        placed: The number of replicas of each role that are bound to a Kubernetes node.
-    """
+    """Return ``waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 2 jobs ahead``."""
     queue = wait.queue or (asks.queue if wait.lacks else "")
     where = f" in queue {queue}" if queue else " in the cluster" if wait.lacks else ""
     ahead = _format_queue_position(wait.ahead)

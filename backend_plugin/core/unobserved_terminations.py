@@ -1,7 +1,4 @@
-"""Detection of unobserved terminations, which a slow or stalled watch has not delivered.
-
-`shell.output_collector` requests the missing pods from the API server.
-"""
+"""Detection of unobserved terminations, which a slow or stalled watch has not delivered."""
 
 from backend_plugin.core import root_cause, status, terminations, verdict_annotation
 from backend_plugin.core.job_status import JobState

@@ -40,13 +40,7 @@ class Query:
 
 
 def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Query]:
-    """Return the requests that every cluster receives.
-
-    Args:
-        namespace: The namespace of the job.
-        flyte: The namespace of Flyte.
-        templates: The fallback namespace for PodTemplates.
-    """
+    """Return the requests for every cluster; `templates` is the fallback namespace for PodTemplates."""
     here = (namespace,)
     return (
         Query(subject=Subject.NAMESPACE, resource=NAMESPACES, name=namespace),

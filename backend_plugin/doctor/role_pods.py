@@ -14,12 +14,7 @@ from backend_plugin.doctor.operators.table import get_operator
 
 
 def build_role_pods(planned: Plan, scheduler_name: str = "") -> Sequence[RolePods]:
-    """Return one pod for each replica role, and the number of its pods.
-
-    Args:
-        planned: The plan of a task.
-        scheduler_name: The scheduler name that the operator sets on pods without one; empty if it sets none.
-    """
+    """Return a pod for each replica role; the operator sets `scheduler_name` if the pod has none."""
     added = {"schedulerName": scheduler_name} if scheduler_name else {}
     return [
         replace(each, pod={**each.pod, "spec": {**added, **get_mapping(each.pod, "spec")}})

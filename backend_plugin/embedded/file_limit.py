@@ -1,7 +1,4 @@
-"""The limit on open files of this process. Each pod needs one file descriptor.
-
-Pods start with the limit that this process had before `raise_limit`.
-"""
+"""The limit on open files of this process. Each pod needs one file descriptor."""
 
 import errno
 import os

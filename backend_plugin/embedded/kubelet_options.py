@@ -84,11 +84,7 @@ class HostInfo:
 
     @classmethod
     def from_host(cls, pass_env: Sequence[str] = ()) -> "HostInfo":
-        """Return the properties of this machine.
-
-        Args:
-            pass_env: Patterns of additional environment variables that pods inherit.
-        """
+        """Return the properties of this machine; `pass_env` has patterns of more variables for pods."""
         return cls(
             environment=select_inherited_variables(os.environ, pass_env),
             prefix=sys.prefix,

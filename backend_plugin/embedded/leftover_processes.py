@@ -1,7 +1,4 @@
-"""Kills the remaining processes of pods with a killed shim, by a scan of all processes.
-
-A running shim kills the processes of its pod itself.
-"""
+"""Kills the remaining processes of pods with a killed shim, by a scan of all processes."""
 
 import sys
 import time

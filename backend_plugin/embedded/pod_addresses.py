@@ -1,7 +1,4 @@
-"""Rewrites the addresses and ports of a job's replicas for this machine. Pure.
-
-Pods are not hosts here, and jobs may declare the same ports.
-"""
+"""Rewrites the addresses and ports of a job's replicas for this machine. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -78,10 +75,6 @@ class PodAddresses:
 
         All replicas have the same address, so each one would act as rendezvous host. The settings select the
         host. They use the loopback address, because the host name may not resolve.
-
-        Args:
-            environment: The rewritten variables.
-            endpoint: The rendezvous endpoint before `rewrite`.
         """
         host = self.pattern.fullmatch(endpoint) if self.pattern else None
         if host is None:

@@ -178,12 +178,7 @@ class PodDirectory:
         files.replace_file(str(self.path / layout.STATE), state)
 
     def start_shim(self, lock: int, lifeline: int) -> ShimHandle:
-        """Start the shim.
-
-        Args:
-            lock: The descriptor of the lock, which the shim inherits.
-            lifeline: The read end of a pipe. The shim ends when the write end is closed. -1 for no pipe.
-        """
+        """Start the shim, which inherits the lock and ends with the pipe `lifeline` (-1 for none)."""
         with contextlib.ExitStack() as opened:
             # Open both ends before the shim starts, so that the pipe ends with the shim and no order is lost.
             pipes = [

@@ -1,7 +1,4 @@
-"""The environment and the arguments of a container, derived from its manifest as the kubelet does. Pure.
-
-Variables of this machine are added in `pod_launch`.
-"""
+"""The environment and the arguments of a container, derived from its manifest as the kubelet does. Pure."""
 
 import math
 import re
@@ -49,11 +46,6 @@ class DeclaredEnvironment:
 
 def expand_references(value: str, variables: Mapping[str, str], what: str = "a value") -> str:
     """Replace ``$(NAME)`` if the variable exists, and keep other references unchanged.
-
-    Args:
-        value: The text with references.
-        variables: The variables by name.
-        what: The subject of the error message.
 
     Raises:
         ContainerConfigError: If the result is longer than a program can receive.

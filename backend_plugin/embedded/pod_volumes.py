@@ -102,11 +102,7 @@ class MountPaths:
 
 
 def build_mounts(container: Manifest, root: str) -> Mapping[str, str]:
-    """Return the directories of a container's mounts, by mount path.
-
-    Args:
-        container: The container.
-        root: The directory of all volumes.
+    """Return the directories below `root` for a container's mounts, by mount path.
 
     Raises:
         ContainerConfigError: If a mount is not supported.

@@ -1,7 +1,4 @@
-"""The lifecycle of pod objects: creation, binding, start, termination and removal.
-
-The processes of pods are in `kubelet`.
-"""
+"""The lifecycle of pod objects: creation, binding, start, termination and removal."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable

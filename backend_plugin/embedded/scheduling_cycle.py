@@ -130,14 +130,9 @@ def compute_gpu_slices(pod: Manifest) -> Mapping[str, Sequence[int]]:
 def schedule_pods(
     claims: Iterable[PodInfo], bound: Iterable[PodInfo], nodes: Sequence[NodeInfo]
 ) -> Iterator[Binding | Unschedulable]:
-    """Yield a decision for every pod in `claims`. Each decision is computed when it is requested.
+    """Yield a decision for every pod in `claims`, when it is requested; `bound` pods already use resources.
 
     Pods are ordered by priority, then by their position in `claims`. Running pods are not preempted.
-
-    Args:
-        claims: The pending pods.
-        bound: The pods that already use resources.
-        nodes: All nodes.
     """
     rooms = [_NodeState(node) for node in nodes]
     by_name = {room.node.name: room for room in rooms}

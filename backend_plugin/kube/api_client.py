@@ -124,12 +124,7 @@ class ApiClient:
         return await self.fetch_decoded(question, json_decoder.decode_object)
 
     async def fetch_decoded(self, question: ApiRequest, read: Callable[[bytes], T]) -> T:
-        """Return the result of `read` for the response body. Raises as `ask` does.
-
-        Args:
-            question: The request.
-            read: Parses the body. If it raises `MalformedResponse`, the request is retried.
-        """
+        """Return the result of `read` for the body; retry if it raises `MalformedResponse`."""
         heard: list[ApiError | ClusterUnavailable] = []
         lane = self._select_limit(question)
         try:

@@ -1,8 +1,4 @@
-"""API errors as exceptions, and the table that determines their treatment.
-
-Requests are retried and errors are chosen by this table.
-`docs/explanation/kubernetes-api-use.md` contains it.
-"""
+"""API errors as exceptions, and the table that determines their treatment."""
 
 import re
 from collections.abc import Callable, Mapping

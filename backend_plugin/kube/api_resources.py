@@ -38,13 +38,7 @@ class ApiResource:
     plural: str
 
     def build_path(self, namespace: str, name: str = "", *, version: str = "") -> str:
-        """Return the URL path of one object, or of all objects if `name` is empty.
-
-        Args:
-            namespace: Empty for all namespaces.
-            name: The name of the object.
-            version: Replaces the version of the resource.
-        """
+        """Return the URL path of one object, or of all objects; without a namespace, in all namespaces."""
         root = f"/apis/{self.group}" if self.group else "/api"
         parts = (
             root,

@@ -1,8 +1,4 @@
-"""Detects the gang scheduling capabilities of a cluster with discovery, lists and dry runs.
-
-The result contains a reason for each fact that cannot be determined. The decisions are in
-`core.scheduling.selection`.
-"""
+"""Detects the gang scheduling capabilities of a cluster with discovery, lists and dry runs."""
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence

@@ -110,11 +110,7 @@ class Connection:
     async def open_response(
         self, question: ApiRequest, silence: float | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request and yield the response while its body arrives.
-
-        Args:
-            question: The request.
-            silence: The maximum time in seconds between two pieces of the body; None for no limit.
+        """Send a request and yield the response; `silence` limits the seconds between two pieces of its body.
 
         Raises:
             aiohttp.ClientError: If there is no response.

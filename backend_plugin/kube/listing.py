@@ -1,7 +1,4 @@
-"""Lists all jobs of this backend, and their prerequisites, from the API server.
-
-The server's cache of jobs comes from `reflector`.
-"""
+"""Lists all jobs of this backend, and their prerequisites, from the API server."""
 
 import itertools
 from collections.abc import AsyncIterator, Sequence

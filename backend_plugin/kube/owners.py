@@ -1,7 +1,4 @@
-"""Finds the owner of a job, which is the FlyteWorkflow of its execution.
-
-Kubernetes deletes a job with its owner.
-"""
+"""Finds the owner of a job, which is the FlyteWorkflow of its execution."""
 
 import asyncio
 from dataclasses import dataclass
@@ -52,10 +49,7 @@ class OwnerFinder:
     async def find_owner(self, namespace: str, execution: str, scope: str) -> OwnerReference | None:
         """Return the owner of the jobs of an execution, or None if it is unknown.
 
-        Args:
-            namespace: The namespace of the execution.
-            execution: The name of the execution.
-            scope: The namespace to name in the message about a missing RBAC rule. Empty for a ClusterRole.
+        The message about a missing RBAC rule names the namespace `scope`, or a ClusterRole if it is empty.
         """
         if not execution or self._get_pause_reason(namespace):
             return None

@@ -1,7 +1,4 @@
-"""Lists and watches one kind in one namespace and retries after errors.
-
-`list_watch` decides the next step. `watch_merge` receives the records.
-"""
+"""Lists and watches one kind in one namespace and retries after errors."""
 
 import asyncio
 import contextlib

@@ -1,8 +1,4 @@
-"""Merges the records of one kind from several reflectors and sends them to a sink.
-
-Each part belongs to one reflector: a namespace, or one of several resources that map to the same kind of
-record.
-"""
+"""Merges the records of one kind from several reflectors and sends them to a sink."""
 
 import asyncio
 from collections.abc import Iterable

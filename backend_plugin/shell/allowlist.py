@@ -1,7 +1,4 @@
-"""The allowlist of namespaces and output prefixes, which the cluster itself does not enforce.
-
-Authentication is in `rpc_middleware`.
-"""
+"""The allowlist of namespaces and output prefixes, which the cluster itself does not enforce."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence

@@ -1,7 +1,4 @@
-"""A cache of the cluster's gang capabilities per namespace, refreshed periodically and before a rejection.
-
-The capabilities are discovered in `kube.capability_discovery` and used in `core.scheduling.selection`.
-"""
+"""A cache of the cluster's gang capabilities per namespace, refreshed periodically and before a rejection."""
 
 import asyncio
 import logging

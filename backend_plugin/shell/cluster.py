@@ -1,7 +1,4 @@
-"""The interface that the server requires of a cluster, and its errors.
-
-It is implemented in `backend_plugin.kube` and `backend_plugin.embedded`.
-"""
+"""The interface that the server requires of a cluster, and its errors."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
@@ -101,12 +98,7 @@ class Cluster(Protocol):
         """
 
     async def get(self, name: ObjectName, *, awaited: bool = True) -> Manifest | None:
-        """Return a job as the API server has it now, not from a cache; None if it does not exist.
-
-        Args:
-            name: The job.
-            awaited: A caller waits for the job; otherwise the request may be delayed as in `patch`.
-        """
+        """Return a job as the API server has it now, not from a cache; None if it does not exist."""
 
     async def list_pods(self, job: ObjectName) -> Sequence[Pod] | None:
         """Return the replicas of a job as the API server has them now, not from a cache.
@@ -117,22 +109,14 @@ class Cluster(Protocol):
     async def patch(self, name: ObjectName, patch: Manifest, *, awaited: bool = False) -> None:
         """Apply a merge patch (RFC 7386) to a job; has no effect if it does not exist.
 
-        Args:
-            name: The job.
-            patch: The merge patch.
-            awaited: A caller waits for the patch. Otherwise it may be delayed without limit.
+        It may be delayed without limit if no caller awaits it.
 
         Raises:
             Outdated: If the patch contains a `resourceVersion`, and the job has another one.
         """
 
     async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:
-        """Delete a job and, in the background, its pods; has no effect if it does not exist.
-
-        Args:
-            name: The job.
-            awaited: A caller waits for the deletion; otherwise it may be delayed as in `patch`.
-        """
+        """Delete a job and, in the background, its pods; has no effect if it does not exist."""
 
     async def delete_pod(self, name: ObjectName) -> None:
         """Delete a pod with its own grace period; has no effect if it does not exist."""
@@ -146,12 +130,7 @@ class Cluster(Protocol):
         """
 
     async def patch_object(self, manifest: Manifest, patch: Manifest) -> None:
-        """Apply a merge patch to an object that belongs to a job; has no effect if it does not exist.
-
-        Args:
-            manifest: Identifies the object by apiVersion, kind, namespace, name and, if present, uid.
-            patch: The merge patch.
-        """
+        """Apply a merge patch to the object with the kind, name and uid of `manifest`, if it exists."""
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
         """Return the kinds and metadata of all prerequisites of jobs, as the API server has them now."""

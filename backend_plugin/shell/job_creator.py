@@ -1,7 +1,4 @@
-"""Creates the job of an attempt with its prerequisites.
-
-An attempt has exactly one job, also if the dialect of new jobs changes between two calls.
-"""
+"""Creates the job of an attempt with its prerequisites."""
 
 import asyncio
 import contextlib

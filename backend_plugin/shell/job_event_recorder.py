@@ -1,7 +1,4 @@
-"""Kubernetes events on a job that waits again after it has run, or that runs again.
-
-`core.job_events` decides which event is due; this module records it.
-"""
+"""Kubernetes events on a job that waits again after it has run, or that runs again."""
 
 import logging
 from datetime import datetime, timedelta

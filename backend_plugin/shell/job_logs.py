@@ -1,7 +1,4 @@
-"""The merged log of the selected replicas of one job.
-
-Lines are merged in `log_merge`; this module selects replicas and finds their pods.
-"""
+"""The merged log of the selected replicas of one job."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection

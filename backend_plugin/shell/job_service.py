@@ -1,7 +1,4 @@
-"""The gRPC services behind the user commands: `kfpytorch_idl.v1.JobService` and `NodeService`.
-
-Jobs are read from the cache; logs and changes go to the cluster.
-"""
+"""The gRPC services behind the user commands: `kfpytorch_idl.v1.JobService` and `NodeService`."""
 
 import asyncio
 import logging

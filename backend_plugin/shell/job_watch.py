@@ -1,7 +1,4 @@
-"""Streams of job changes for clients that watch jobs.
-
-Jobs are encoded in `job_encoding`.
-"""
+"""Streams of job changes for clients that watch jobs."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence

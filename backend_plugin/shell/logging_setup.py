@@ -1,7 +1,4 @@
-"""The logging setup of the server: JSON lines, or coloured text at a terminal.
-
-The fields of a line come from ``extra=whose.of_run(...)``, or from `about` for all lines within it.
-"""
+"""The logging setup of the server: JSON lines, or coloured text at a terminal."""
 
 import json
 import logging
@@ -37,13 +34,7 @@ def add_log_fields(**fields: object) -> Iterator[None]:
 
 
 def configure_logging(level: str = "info", form: str | None = None, stream: TextIO | None = None) -> None:
-    """Configure the root logger of this process.
-
-    Args:
-        level: One of `LEVELS`.
-        form: One of `FORMS`; None selects ``text`` for a terminal and ``json`` otherwise.
-        stream: The destination; None for stderr.
-    """
+    """Configure the root logger of this process; without a `form`, a terminal gets text, and others JSON."""
     stream = sys.stderr if stream is None else stream
     terminal = stream.isatty()
     handler = logging.StreamHandler(stream)

@@ -1,7 +1,4 @@
-"""Reader for the outputs of a task: the error files and ``outputs.pb`` below its output prefix.
-
-`output_prefixes` decides which prefixes may be read, and the core parses the error files.
-"""
+"""Reader for the outputs of a task: the error files and ``outputs.pb`` below its output prefix."""
 
 import asyncio
 import threading

@@ -67,11 +67,7 @@ class OutputStores:
         self._locks = {scheme: threading.Lock() for scheme in STORES}
 
     def open_directory(self, place: StoreLocation, deadline: float) -> AbstractContextManager[StoreDirectory]:
-        """Open a directory.
-
-        Args:
-            place: The directory.
-            deadline: The value of `time.monotonic` after which all calls raise `TimeoutError`.
+        """Open a directory; after `deadline`, a value of `time.monotonic`, all calls raise `TimeoutError`.
 
         Raises:
             PrefixNotAllowed: If the path contains a link.

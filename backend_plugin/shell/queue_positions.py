@@ -1,7 +1,4 @@
-"""The queue position of each waiting pod group, among all groups of a cluster.
-
-Whether a group waits in a queue is decided in `core.scheduling`.
-"""
+"""The queue position of each waiting pod group, among all groups of a cluster."""
 
 from bisect import bisect_left, insort
 from typing import Final, NamedTuple, TypeAlias

@@ -1,7 +1,4 @@
-"""The gRPC server: its port, health service, reflection, signals and graceful shutdown.
-
-The caller passes in the services.
-"""
+"""The gRPC server: its port, health service, reflection, signals and graceful shutdown."""
 
 import asyncio
 import logging

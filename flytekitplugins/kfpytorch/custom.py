@@ -1,8 +1,4 @@
-"""Encode a config as the `custom` field of a task template.
-
-The format is the JSON of flyteidl's ``plugins.kubeflow.DistributedPyTorchTrainingTask``, which Flyte's
-stock backend reads. `extension_wire` adds one key that only the kfpytorch backend reads.
-"""
+"""Encode a config as the `custom` field of a task template."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias

@@ -38,10 +38,6 @@ _GPU_FIELDS: Final = tuple(f"{name}.gpu" for name in _ARGUMENTS)
 def require_valid_task(config: PyTorch | Elastic, arguments: Mapping[str, Any]) -> None:
     """Check a config together with the arguments of ``@task``.
 
-    Args:
-        config: The config.
-        arguments: The arguments by name, without the config.
-
     Raises:
         ConfigError: If values are invalid or contradict each other. It lists all problems.
     """

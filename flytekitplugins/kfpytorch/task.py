@@ -1,7 +1,4 @@
-"""The Flyte task classes for `PyTorch` and `Elastic`, and their registration with flytekit.
-
-`worker`, which runs the tasks, is imported when a task is executed.
-"""
+"""The Flyte task classes for `PyTorch` and `Elastic`, and their registration with flytekit."""
 
 from collections.abc import Callable
 from importlib import import_module

@@ -1,8 +1,4 @@
-"""Readers for single values of a config.
-
-A reader takes the author's value and returns the value that the config keeps. It raises `InvalidValue` with a
-remedy if the value is invalid. `config` lists the reader of each field.
-"""
+"""Readers for single values of a config."""
 
 import math
 import re

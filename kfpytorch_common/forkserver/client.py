@@ -137,9 +137,6 @@ class Client:
     def wait_for_exits(self, timeout: float = 0.0) -> list[tuple[int, int]]:
         """Return the children that ended since the last call, with exit codes; wait for the first.
 
-        Args:
-            timeout: Maximum time to wait, in seconds.
-
         Raises:
             ForkServerGone: The server ended.
         """
@@ -255,11 +252,9 @@ def start_fresh_server(preload: Sequence[str]) -> ForkServer:
 
 
 def start_forked_server(preload: Sequence[str], inherited: Any = None) -> ForkServer:
-    """Start a server as a fork of this process, with all its loaded modules.
+    """Start a server as a fork of this process, with all its modules and `preload`.
 
-    Args:
-        preload: Modules to load in the server only.
-        inherited: A value that children receive without pickling.
+    Children receive `inherited` without pickling.
     """
     ours, theirs = socket.socketpair()
     caller = os.getpid()

@@ -26,11 +26,7 @@ def list_generators() -> list[random.Random]:
 
 
 def renew_random_state(generators: Sequence[random.Random]) -> None:
-    """Give a fork of a server without user code the random state of a new interpreter.
-
-    Args:
-        generators: The generators of the libraries that the server has loaded.
-    """
+    """Give a fork of a server without user code new random state, also in the `generators` of libraries."""
     for generator in generators:
         generator.seed()
     _renew_auth_key()

@@ -1,7 +1,4 @@
-"""The pod templates of a job: the order of the steps that build them.
-
-Each step is in a module `pod_*`; `core.dialects` writes the job around the pods.
-"""
+"""The pod templates of a job: the order of the steps that build them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Checks of a finished pod for errors that the API server or the operator would report only in events.
-
-They cover errors that occur although each part of the pod is valid.
-"""
+"""Checks of a finished pod for errors that the API server or the operator would report only in events."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

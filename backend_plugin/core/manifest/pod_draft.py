@@ -1,7 +1,4 @@
-"""The pod of a task template, from a target of either form, as a draft.
-
-The other `pod_*` modules add the platform's part to the draft.
-"""
+"""The pod of a task template, from a target of either form, as a draft."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,4 @@
-"""The labels and annotations of pods, including the secrets that Flyte's webhook injects.
-
-The metadata of the job is in `object_metadata`.
-"""
+"""The labels and annotations of pods, including the secrets that Flyte's webhook injects."""
 
 import base64
 import re

@@ -1,7 +1,4 @@
-"""The placement of a pod: tolerations, node selectors, affinity, and other pod-level fields of the platform.
-
-The constraints for the accelerator of a task are in `pod_extended_resources`.
-"""
+"""Placement of a pod: tolerations, node selectors, affinity, and other pod-level fields of the platform."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final

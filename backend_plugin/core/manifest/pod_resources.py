@@ -1,7 +1,4 @@
-"""The resources of each container: sources, defaults and limits.
-
-The tolerations that follow from them are in `pod_placement`.
-"""
+"""The resources of each container: sources, defaults and limits."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""The fields of an author's pod that the level "baseline" of the Pod Security Standards does not admit.
-
-The setting is in `settings.pod_security`.
-"""
+"""The fields of an author's pod that the level "baseline" of the Pod Security Standards does not admit."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

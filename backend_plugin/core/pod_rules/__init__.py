@@ -1,7 +1,4 @@
-"""The rules of the API server for the spec of a pod, beyond the types of its fields.
-
-`containers` has those for containers, and `name_rules` those for names.
-"""
+"""The rules of the API server for the spec of a pod, beyond the types of its fields."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

@@ -1,7 +1,4 @@
-"""Gang scheduling: the selection of a scheduler for a job, and the fields and objects that it requires.
-
-`selection` chooses the scheduler, `schedulers` has one module for each, and `registry` lists them by name.
-"""
+"""Gang scheduling: the selection of a scheduler for a job, and the fields and objects that it requires."""
 
 from collections.abc import Callable
 from dataclasses import replace

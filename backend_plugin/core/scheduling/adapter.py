@@ -1,7 +1,4 @@
-"""A scheduler adapter: the data by which one gang scheduler is supported, and its application to a job.
-
-The data of each scheduler is in `schedulers`. `adapter_composition` combines two schedulers for one job.
-"""
+"""A scheduler adapter: the data by which one gang scheduler is supported, and its application to a job."""
 
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""The capabilities of a cluster that matter for gang scheduling, and their form in a file.
-
-`kube.capability_discovery` discovers them.
-"""
+"""The capabilities of a cluster that matter for gang scheduling, and their form in a file."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -1,7 +1,4 @@
-"""The gang of a job, from the options of its author and the settings of the platform.
-
-`selection` chooses the scheduler, and `adapter` adds its fields to the job.
-"""
+"""The gang of a job, from the options of its author and the settings of the platform."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,7 +1,4 @@
-"""The gang settings of a platform: the section ``kfpytorch.gang``.
-
-`settings.reading` parses the values, and `selection` applies them to a job.
-"""
+"""The gang settings of a platform: the section ``kfpytorch.gang``."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,4 @@
-"""The effective resource requests of a pod, as Kubernetes computes them for quotas and schedulers.
-
-`manifest.pod_resources` computes the resources of each container.
-"""
+"""The effective resource requests of a pod, as Kubernetes computes them for quotas and schedulers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType

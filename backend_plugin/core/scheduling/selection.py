@@ -1,7 +1,4 @@
-"""The selection of a gang scheduler for a job, from the settings, the author's options and the capabilities.
-
-`kube.capability_discovery` discovers the capabilities. `gang_options` builds the gang for the scheduler.
-"""
+"""Selection of a gang scheduler for a job, from the settings, the author's options and the capabilities."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,4 @@
-"""The functions by which an adapter interprets the messages, events and pod groups of its scheduler.
-
-The functions themselves are in the modules of `schedulers`.
-"""
+"""The functions by which an adapter interprets the messages, events and pod groups of its scheduler."""
 
 import re
 from collections.abc import Callable, Iterable

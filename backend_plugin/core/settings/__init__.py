@@ -1,7 +1,4 @@
-"""The platform settings: Flyte's ``plugins.k8s`` section, with our own keys below ``kfpytorch``.
-
-`read` creates them.
-"""
+"""The platform settings: Flyte's ``plugins.k8s`` section, with our own keys below ``kfpytorch``."""
 
 from backend_plugin.core.settings.loader import read
 from backend_plugin.core.settings.model import PluginSettings, Settings, TaskResources

@@ -153,10 +153,6 @@ def get_field(key: str) -> str:
 def read(section: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
     """Return the settings of a ``plugins.k8s`` section.
 
-    Args:
-        section: The decoded section.
-        environment: The source of values for ``default-env-vars-from-env``.
-
     Raises:
         InvalidSettings: If a value is invalid; it contains all problems of the section.
     """

@@ -1,7 +1,4 @@
-"""The types of all settings: Flyte's under Flyte's names in snake case, ours under `Settings.kfpytorch`.
-
-The effect of a setting is documented where it is used.
-"""
+"""The types of all settings: Flyte's under Flyte's names in snake case, ours under `Settings.kfpytorch`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -35,13 +35,7 @@ def build_attempt(run: Attempt, token: str) -> Attempt:
 
 
 def build_trial(planned: JobManifests, program: str, seconds: int) -> JobManifests:
-    """Return the job with `program` in place of its command. Placement and resources are unchanged.
-
-    Args:
-        planned: A job that was planned for an attempt from `build_attempt`.
-        program: A program for ``python -c``; its argument is the timeout in seconds for waits between ranks.
-        seconds: The timeout of the wait for the job.
-    """
+    """Return the job with ``python -c PROGRAM SECONDS`` as its command, and its own time limits."""
     program_of = ("python", "-c", program, str(seconds))
     command = [*_AGENT, *program_of] if table.read_job(planned.job).elastic else [*program_of]
     dialect = table.find_dialect(planned.job) or table.DEFAULT

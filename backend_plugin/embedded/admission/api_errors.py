@@ -7,13 +7,7 @@ from backend_plugin.core.pod_rules.field_errors import FieldError
 
 
 def build_unprocessable_resource(kind: str, name: str, causes: Sequence[FieldError]) -> RequestRejected:
-    """Return the API server's error for an invalid object.
-
-    Args:
-        kind: The name of the kind, with the group if there is one.
-        name: The name of the object.
-        causes: The errors in its fields.
-    """
+    """Return the API server's error for an object with invalid fields."""
     return RequestRejected(422, "Invalid", f'{kind} "{name}" is invalid: {_join_errors(causes)}')
 
 

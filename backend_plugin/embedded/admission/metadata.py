@@ -84,12 +84,7 @@ def read_stored_fields(manifest: Manifest) -> dict[str, Any]:
 
 
 def check_metadata(metadata: Mapping[str, Any], rule: Callable[[str], list[str]]) -> Iterator[FieldError]:
-    """Yield the errors in metadata.
-
-    Args:
-        metadata: The result of `sent`.
-        rule: Returns the errors in a name of this kind.
-    """
+    """Yield the errors in metadata; `rule` returns those in a name of this kind."""
     name = metadata.get("name", "")
     if not name:
         yield build_required_error("metadata.name", "name or generateName is required")

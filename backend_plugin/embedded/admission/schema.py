@@ -1,7 +1,4 @@
-"""Applies the schema of a custom resource as the API server does: pruning, defaults and types.
-
-An operator has the tables of its custom resource.
-"""
+"""Applies the schema of a custom resource as the API server does: pruning, defaults and types."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,4 @@
-"""Runs a container once: starts it, writes its output to the log and reports its termination.
-
-`lifecycle` decides whether the container is restarted.
-"""
+"""Runs a container once: starts it, writes its output to the log and reports its termination."""
 
 from __future__ import annotations
 

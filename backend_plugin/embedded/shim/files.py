@@ -1,7 +1,4 @@
-"""Safe file operations in the directory of a pod, where the pod's processes may replace files.
-
-Opening, replacing and removing never follow a symbolic link and never wait for a pipe.
-"""
+"""Safe file operations in the directory of a pod, where the pod's processes may replace files."""
 
 from __future__ import annotations
 
@@ -36,11 +33,7 @@ def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
 
 
 def read_regular(path: str, longest: int) -> bytes:
-    """Return the content of a regular file.
-
-    Args:
-        path: The path of the file.
-        longest: The maximum size in bytes.
+    """Return the content of a regular file with at most `longest` bytes.
 
     Raises:
         OSError: As `open_regular` does, or if the file is larger.

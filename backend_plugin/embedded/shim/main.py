@@ -1,7 +1,4 @@
-"""The event loop of a shim: waits for events and calls the supervisor.
-
-The server starts one shim per pod; see `pod_directory`.
-"""
+"""The event loop of a shim: waits for events and calls the supervisor."""
 
 from __future__ import annotations
 

@@ -28,12 +28,7 @@ class PortableTree(ProcessTree):
         self._seen: dict[psutil.Process, str] = {}
 
     def map_members(self, mains: dict[int, str], names: list[str]) -> dict[int, str]:
-        """Return the container of each live process by pid.
-
-        Args:
-            mains: The containers by the pid of their live first process.
-            names: The names of the containers that have a run.
-        """
+        """Return the container of each live process by pid; see `ProcessTree.map_members`."""
         owners = {each: owner for each, owner in self._seen.items() if _is_alive(each)}
         for child in psutil.Process(os.getpid()).children():
             owners[child] = mains.get(child.pid) or self.find_owner(child.pid, names)

@@ -49,12 +49,7 @@ def adopt_orphans() -> None:
 
 
 def start_program(program: Program, out: int, err: int) -> int:
-    """Start a process in a new session and return its pid.
-
-    Args:
-        program: The program.
-        out: The descriptor for its standard output.
-        err: The descriptor for its standard error.
+    """Start a process in a new session, with descriptors for its output and errors, and return its pid.
 
     Raises:
         CannotStart: If the program could not be executed.

@@ -1,7 +1,4 @@
-"""Runs the containers of a pod: handles terminations, memory limits, deadlines and stop commands.
-
-The rules are in `lifecycle`. `main` waits for events.
-"""
+"""Runs the containers of a pod: handles terminations, memory limits, deadlines and stop commands."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The loader of server settings: merges all sources and collects all problems.
-
-To add a setting, add a field in `model` and a row in `KEYS`.
-"""
+"""The loader of server settings: merges all sources and collects all problems."""
 
 import ipaddress
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,4 @@
-"""The typed settings of a server.
-
-A value is either a default or was validated in `loader`.
-"""
+"""The typed settings of a server."""
 
 import enum
 from collections.abc import Mapping, Sequence

@@ -82,9 +82,7 @@ class Console:
     def open_slot(self, label: str, *, interactive: bool = False) -> tuple[OutputSlot, list[int]]:
         """Create a slot, and return it with descriptors for standard input, output and error.
 
-        Args:
-            label: The name of the slot until its rank is known.
-            interactive: True to connect the slot to the terminal, if there is one: for rank 0.
+        Only an interactive slot, that of rank 0, is connected to the terminal.
         """
         slot = OutputSlot(len(self.slots), label, shown=self._all_ranks)
         if self.directory is not None:
@@ -167,9 +165,6 @@ class Console:
 
         Without this, a line would appear only after its line end. A state is shown at most once in
         `_REDRAWN` seconds, so that frequent updates do not fill the log.
-
-        Args:
-            now: The time of `time.monotonic`.
         """
         for stream in self._streams.values():
             if not stream.lines.is_redrawn:

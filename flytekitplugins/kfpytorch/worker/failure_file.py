@@ -1,8 +1,4 @@
-"""Write and read the failure of a rank as a JSON file.
-
-The file is next to torch's own error file. It adds the time in nanoseconds, the frames of the user's code,
-and whether the failure is recoverable.
-"""
+"""Write and read the failure of a rank as a JSON file."""
 
 import dataclasses
 import faulthandler
@@ -123,12 +119,7 @@ def read_failure(directory: Path, name: str = FILE_NAME) -> Failure | None:
 
 
 def get_process_failure(directory: Path, ended: Failure) -> Failure:
-    """Return the failure that a process wrote, or else `ended` with the last known position.
-
-    Args:
-        directory: The directory of the process.
-        ended: The termination that its parent observed.
-    """
+    """Return the failure that a process wrote, or else `ended` with the last known position."""
     said = read_failure(directory, FILE_NAME if ended.exit_code else ENDED_FILE_NAME)
     if said is not None or ended.exit_code == 0:
         return said or ended

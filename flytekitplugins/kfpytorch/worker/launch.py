@@ -1,7 +1,4 @@
-"""Run a task and return the result of rank 0, or raise a Flyte exception.
-
-A task runs inline, as a local run, or as one node of a job in a cluster.
-"""
+"""Run a task and return the result of rank 0, or raise a Flyte exception."""
 
 import contextlib
 import importlib.util

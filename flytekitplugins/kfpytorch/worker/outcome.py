@@ -120,12 +120,7 @@ def _read_termination(member: "SupervisedProcess", rank: int | None) -> Failure:
 
 
 def build_timeout_failure(limit: timedelta, stopped: "Sequence[Failure]") -> Failure:
-    """Return the failure for a local run that exceeded the timeout of its task.
-
-    Args:
-        limit: The timeout.
-        stopped: The terminations of the ranks that were stopped, with their positions.
-    """
+    """Return the failure for a local run that exceeded the timeout of its task, with the stopped ranks."""
     text = f"the task ran longer than {limit.total_seconds():g} s, its @task(timeout=...)"
     return Failure(
         rank=None,

@@ -66,11 +66,7 @@ class ProcessSupervisor:
     _positions: RankPositions = field(default_factory=lambda: RankPositions(None))
 
     def run(self, processes: Sequence[ProcessSpec], ends: dict[int, list[int]]) -> list[SupervisedProcess]:
-        """Start `processes` and wait until they end. On return or error, no process is left.
-
-        Args:
-            processes: The processes to start.
-            ends: The descriptors of each slot, as the console opened them; this method closes them.
+        """Start `processes` and wait until they end. Afterwards no process is left, and `ends` are closed.
 
         Raises:
             SigtermReceived: This process received SIGTERM.
@@ -275,10 +271,7 @@ def _raise_sigterm(*_: object) -> None:
 def _handle_signal(signum: int, handler: Callable[..., None], *, replaces: bool = True) -> Iterator[None]:
     """Handle a signal during a run, and restore the previous handler after it.
 
-    Args:
-        signum: The signal.
-        handler: The handler.
-        replaces: True to replace a handler of the user's program.
+    A handler of the user's program is only replaced if `replaces` is true.
     """
     if not replaces and signal.getsignal(signum) is not signal.SIG_DFL:
         yield

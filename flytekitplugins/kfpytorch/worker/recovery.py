@@ -34,14 +34,7 @@ def create_recoverable_error_file() -> None:
 
 
 def is_recoverable_worker_error(failure: HasErrorFile) -> bool:
-    """True if the failed worker has marked its failure as recoverable.
-
-    Args:
-        failure: torch's ``ProcessFailure``, or any object with an ``error_file``.
-
-    Returns:
-        True if the marker exists next to the error file of the worker.
-    """
+    """True if the failed worker has marked its failure as recoverable, next to its error file."""
     return _get_marker_path(failure.error_file).exists()
 
 

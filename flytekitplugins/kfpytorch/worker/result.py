@@ -1,8 +1,4 @@
-"""Transfer the result of rank 0: the value, its decks and its metadata.
-
-The value is pickled. Large tensors and arrays go into separate files in shared memory, which the receiver
-maps without a copy.
-"""
+"""Transfer the result of rank 0: the value, its decks and its metadata."""
 
 import contextlib
 import mmap

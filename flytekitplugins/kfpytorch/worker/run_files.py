@@ -76,11 +76,9 @@ def build_private_path(place: str | None) -> Path:
 
 @contextlib.contextmanager
 def create_scratch(client: Client, needed: int) -> Iterator[Path]:
-    """Create a directory for the duration of a run, in memory if there is enough room.
+    """Create a directory for the duration of a run, in memory if it has room for `needed` bytes.
 
-    Args:
-        client: Receives the path first, so that the fork server removes it if this process is killed.
-        needed: The minimum size of the data that will be written there, in bytes.
+    The client receives the path first, so that the fork server removes it if this process is killed.
     """
     path = build_private_path(_find_memory_root(needed))
     client.add_scratch(str(path))

@@ -1,14 +1,4 @@
-"""The state machine of the training operator, as a pure function from observed objects to actions.
-
-- admission, webhook, job_schema: creation and update of a PyTorchJob.
-- job_spec: the spec of a job, with the defaults of the operator.
-- reconciler: the stages of a pass, in order. reconcile_pass: the state of a pass.
-- replicas, objects, replica_env: the pods and services of one role, and their variables.
-- status, job_conditions: conditions, replica counts and times.
-- limits: deadline, backoff limit and expiry.
-- events: the events of a job.
-- upstream_fixes: differences from training-operator 1.9.3.
-"""
+"""The state machine of the training operator, as a pure function from observed objects to actions."""
 
 from typing import Final
 

@@ -29,9 +29,7 @@ _MOST_BYTES: Final = 1536 * 1024
 def admit_job(manifest: Manifest, *, upstream: bool = False) -> Manifest:
     """Return a new PyTorchJob as it is stored, without the metadata that the store adds.
 
-    Args:
-        manifest: The object that the client sent.
-        upstream: Accept the invalid jobs that the operator's webhook accepts by mistake.
+    With `upstream`, accept the invalid jobs that the operator's webhook accepts by mistake.
 
     Raises:
         RequestRejected: If the API server or the webhook would reject the job.
@@ -50,11 +48,6 @@ def admit_job(manifest: Manifest, *, upstream: bool = False) -> Manifest:
 
 def admit_job_update(old: Manifest, new: Manifest, *, upstream: bool = False) -> Manifest:
     """Return a changed PyTorchJob as it is stored. Its status stays that of `old`.
-
-    Args:
-        old: The stored object.
-        new: The changed object.
-        upstream: As for `admit_job`.
 
     Raises:
         RequestRejected: If the API server or the webhook would reject the change.

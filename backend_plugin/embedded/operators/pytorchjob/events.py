@@ -27,14 +27,7 @@ _UNWANTED: Final = ("Succeeded", "Failed")
 
 
 def build_event(seen: JobSnapshot, kind: str, reason: str, message: str) -> Manifest:
-    """Return an event of the job.
-
-    Args:
-        seen: The input of the pass.
-        kind: ``Normal`` or ``Warning``.
-        reason: The reason of the event.
-        message: The message of the event.
-    """
+    """Return an event of the job."""
     metadata = get_mapping(seen.job, "metadata")
     namespace, at = get_text(metadata, "namespace"), format_time(seen.now)
     return {

@@ -38,10 +38,7 @@ from backend_plugin.embedded.operators.pytorchjob.upstream_fixes import DEFAULT,
 def reconcile(seen: JobSnapshot, *, upstream: bool = False, order: Sequence[str] = ROLES) -> ReconcileResult:
     """Return the actions, events and status that the training-operator derives from the stored objects.
 
-    Args:
-        seen: The job and its objects.
-        upstream: Reproduce the bugs of training-operator 1.9.3, which `deviations` lists.
-        order: The order of the roles. The operator's order is random.
+    With `upstream`, reproduce the bugs of release 1.9.3. The operator's order of roles is random.
     """
     job = read_job_spec(seen.job, order)
     if job.run_policy.managed_by not in (None, OWN_MANAGER) or job.is_deleted or not job.roles:
@@ -57,13 +54,7 @@ def reconcile(seen: JobSnapshot, *, upstream: bool = False, order: Sequence[str]
 
 
 def with_recreations(seen: JobSnapshot, step: ReconcileResult, done: Sequence[Action]) -> Manifest:
-    """Return the job after an interrupted pass, with the recreations that are done counted.
-
-    Args:
-        seen: The input of the pass.
-        step: The result of the pass.
-        done: The actions that were executed.
-    """
+    """Return the job after an interrupted pass, with the recreations that are done counted."""
     names = [action.name for action in done if isinstance(action, DeletePod)]
     recreated = [step.recreated[each] for each in names if each in step.recreated]
     if not recreated:

@@ -1,7 +1,4 @@
-"""Builds the environment variables that the operator appends to every container of a replica.
-
-A variable that the author sets comes before them and is overridden.
-"""
+"""Builds the environment variables that the operator appends to every container of a replica."""
 
 from typing import Final
 

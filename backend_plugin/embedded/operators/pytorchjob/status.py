@@ -83,14 +83,7 @@ class StatusBuilder:
         return self.has_condition(SUCCEEDED) or self.has_condition(FAILED)
 
     def set_condition(self, kind: str, message: str, *, word: str = "", holds: str = "True") -> None:
-        """Set a condition, unless the job has failed or the condition is already set.
-
-        Args:
-            kind: The type of the condition.
-            message: The message of the condition.
-            word: The suffix of the reason, if it differs from the type.
-            holds: The status of the condition.
-        """
+        """Set a condition, unless the job has failed or it is set. `word` replaces the type in its reason."""
         old = next((each for each in self.conditions if each.get("type") == kind), {})
         is_said = (old.get("status"), old.get("reason")) == (holds, format_reason(word or kind))
         if self.has_condition(FAILED) or is_said:
