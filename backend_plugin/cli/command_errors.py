@@ -1,4 +1,7 @@
-"""Error exits of commands."""
+"""Error exits of commands.
+
+Errors are plain, unwrapped lines on stderr, so that users can search for them and copy the remedies.
+"""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""The source of the tasks of ``kfpytorch demo``; the demo writes it to a file that its pods import."""
+"""The source of the tasks of ``kfpytorch demo``; the demo writes it to a file that its pods import.
+
+It is text, because the backend must not import flytekit or torch.
+"""
 
 from typing import Final
 

@@ -1,4 +1,7 @@
-"""An example attempt, with the values that FlytePropeller would add to a task."""
+"""An example attempt, with the values that FlytePropeller would add to a task.
+
+All tasks get the same values, so that the output depends only on the task and its place.
+"""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,7 @@
-"""Reads a task template from a file: a Python file, a serialized task or an archive."""
+"""Reads a task template from a file: a Python file, a serialized task or an archive.
+
+Only Python files need flytekit, which is imported only for them.
+"""
 
 import codecs
 import json

@@ -1,4 +1,7 @@
-"""Conversion of a serialized ErrorDocument to the JSON that `error_files` reads."""
+"""Conversion of a serialized ErrorDocument to the JSON that `error_files` reads.
+
+It is a separate module, so that `error_files` and `judge` do not import flyteidl.
+"""
 
 from typing import Final
 

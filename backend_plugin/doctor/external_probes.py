@@ -31,7 +31,14 @@ _READABLE: Final = (
 async def probe_external(
     facts: Facts, prefixes: Sequence[str], connector: Server | None, *, read_only: bool = False
 ) -> Facts:
-    """Return the facts with the results of the tests of all prefixes and the connector, if there is one."""
+    """Return the facts with the results of the tests of all prefixes and the connector.
+
+    Args:
+        facts: The facts so far.
+        prefixes: The output prefixes to test.
+        connector: The connector and the caller's credentials; None if none is tested.
+        read_only: Only list the prefixes, because a server does not write to stores.
+    """
     stores = await asyncio.gather(*(_probe_store(each, read_only=read_only) for each in prefixes))
     found = await asyncio.to_thread(_probe_connector, connector) if connector else None
     return replace(facts, stores=stores, connector=found)

@@ -98,7 +98,12 @@ class Cluster(Protocol):
         """
 
     async def get(self, name: ObjectName, *, awaited: bool = True) -> Manifest | None:
-        """Return a job as the API server has it now, not from a cache; None if it does not exist."""
+        """Return a job as the API server has it now, not from a cache; None if it does not exist.
+
+        Args:
+            name: The job.
+            awaited: A caller waits for the job; otherwise the request may be delayed as in `patch`.
+        """
 
     async def list_pods(self, job: ObjectName) -> Sequence[Pod] | None:
         """Return the replicas of a job as the API server has them now, not from a cache.

@@ -1,4 +1,7 @@
-"""The PodTemplate of the cluster for a task's pod, and the merge of the two."""
+"""The PodTemplate of the cluster for a task's pod, and the merge of the two.
+
+Its containers ``default`` and ``primary`` never run; they are patterns for the containers of the task.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final

@@ -1,4 +1,7 @@
-"""Safe file operations in the directory of a pod, where the pod's processes may replace files."""
+"""Safe file operations in the directory of a pod, where the pod's processes may replace files.
+
+Opening, replacing and removing never follow a symbolic link and never wait for a pipe.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,11 @@ def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
 
 
 def read_regular(path: str, longest: int) -> bytes:
-    """Return the content of a regular file with at most `longest` bytes.
+    """Return the content of a regular file.
+
+    Args:
+        path: The path of the file.
+        longest: The maximum size in bytes.
 
     Raises:
         OSError: As `open_regular` does, or if the file is larger.

@@ -1,4 +1,8 @@
-"""Write and read the failure of a rank as a JSON file."""
+"""Write and read the failure of a rank as a JSON file.
+
+The file is next to torch's own error file. It adds the time in nanoseconds, the frames of the user's code,
+and whether the failure is recoverable.
+"""
 
 import dataclasses
 import faulthandler

@@ -116,7 +116,12 @@ def call_function(payload: Payload) -> result.ElasticWorkerResult:
 
 @contextlib.contextmanager
 def _enter_execution(settings: Payload | loading.Parcel, workspace: str | None) -> Iterator[None]:
-    """Enter a separate Flyte context, as in a pod."""
+    """Enter a separate Flyte context, as in a pod.
+
+    Args:
+        settings: The caller's outputs and checkpoints.
+        workspace: The directory for flytekit's local files; None for its default.
+    """
     from flytekit.bin.entrypoint import setup_execution
 
     with contextlib.ExitStack() as context:
