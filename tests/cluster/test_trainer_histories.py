@@ -37,7 +37,8 @@ from backend_plugin.embedded.scheduling_cycle import Binding
 from backend_plugin.embedded.store import Store
 from backend_plugin.embedded.workqueue import RetryBackoff
 
-HISTORIES, STEPS, AT_ONCE = 24, 7, 8
+STEPS, AT_ONCE = 7, 8
+FEW, MANY = range(24), (range(24, 124), range(124, 224), range(224, 324))
 SECONDS = timedelta(seconds=5)
 NAMESPACE = "trainer-histories"
 OPERATOR = OPERATORS["TrainJob"]
@@ -345,10 +346,16 @@ def play(plane: ControlPlane, number: int) -> str:
     return ""
 
 
-def test_both_controllers_agree(trainer_cluster: TrainerCluster, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "histories", [FEW, *(pytest.param(each, marks=pytest.mark.soak) for each in MANY)], ids=str
+)
+def test_both_controllers_agree(
+    trainer_cluster: TrainerCluster, histories: range, capsys: pytest.CaptureFixture[str]
+) -> None:
     with capsys.disabled():
         print(f" KFPYTORCH_SEED={SEED} ", end="", flush=True)
-    trainer_cluster.plane.namespace(NAMESPACE)
+    plane = trainer_cluster.plane
+    plane.namespace(NAMESPACE)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        wrong = [*filter(None, pool.map(lambda each: play(trainer_cluster.plane, each), range(HISTORIES)))]
+        wrong = [*filter(None, pool.map(lambda each: play(plane, each), histories))]
     assert not wrong, "\n".join([f"seed {SEED}", *wrong])
