@@ -54,12 +54,15 @@ class Check:
 class CheckList(list[Check]):
     """The checks of a module, in the order of their definition."""
 
-    def add(
-        self, check_id: str, proves: str, *needs: Subject, level: Severity = Severity.ERROR
-    ) -> Callable[[Judge], Judge]:
-        """Add the decorated function as a check; the arguments are the fields of `Check`."""
+    def add(self, *needs: Subject, level: Severity = Severity.ERROR) -> Callable[[Judge], Judge]:
+        """Add the decorated function ``_check_some_id`` as the check ``some-id``.
+
+        Its docstring is the condition that holds if it yields no violation.
+        """
 
         def append(judge: Judge) -> Judge:
+            check_id = judge.__name__.lstrip("_").removeprefix("check_").replace("_", "-")
+            proves = str(judge.__doc__).rstrip(".")
             self.append(Check(id=check_id, level=level, proves=proves, judge=judge, needs=needs))
             return judge
 

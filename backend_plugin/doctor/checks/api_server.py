@@ -17,8 +17,9 @@ _APART: Final = timedelta(seconds=30)
 CHECKS: Final = CheckList()
 
 
-@CHECKS.add("api-unreachable", "the API server answers")
+@CHECKS.add()
 def _check_api_unreachable(facts: Facts) -> Iterator[Violation]:
+    """The API server answers."""
     if facts.unreachable:
         yield Violation(
             sentence=f"the API server cannot be reached: {facts.unreachable}",
@@ -27,8 +28,9 @@ def _check_api_unreachable(facts: Facts) -> Iterator[Violation]:
         )
 
 
-@CHECKS.add("api-version", "the API server is 1.27 or newer", level=Severity.WARNING)
+@CHECKS.add(level=Severity.WARNING)
 def _check_api_version(facts: Facts) -> Iterator[Violation]:
+    """The API server is 1.27 or newer."""
     found = _VERSION.match(facts.version)
     if found and (int(found[1]), int(found[2])) < _OLDEST:
         yield Violation(
@@ -37,12 +39,9 @@ def _check_api_version(facts: Facts) -> Iterator[Violation]:
         )
 
 
-@CHECKS.add(
-    "clock-skew",
-    "the clock of the cluster and the local clock differ by at most 30 s",
-    level=Severity.WARNING,
-)
+@CHECKS.add(level=Severity.WARNING)
 def _check_clock_skew(facts: Facts) -> Iterator[Violation]:
+    """The clock of the cluster and the local clock differ by at most 30 s."""
     if abs(facts.ahead) > _APART:
         way = "ahead of" if facts.ahead > timedelta(0) else "behind"
         yield Violation(
@@ -51,8 +50,9 @@ def _check_clock_skew(facts: Facts) -> Iterator[Violation]:
         )
 
 
-@CHECKS.add("namespace-missing", "the namespace exists", Subject.NAMESPACE)
+@CHECKS.add(Subject.NAMESPACE)
 def _check_namespace_missing(facts: Facts) -> Iterator[Violation]:
+    """The namespace exists."""
     if not facts.get_objects(Subject.NAMESPACE):
         yield Violation(
             sentence=f"there is no namespace {facts.namespace}",
@@ -60,8 +60,9 @@ def _check_namespace_missing(facts: Facts) -> Iterator[Violation]:
         )
 
 
-@CHECKS.add("namespace-terminating", "the namespace is not being deleted", Subject.NAMESPACE)
+@CHECKS.add(Subject.NAMESPACE)
 def _check_namespace_terminating(facts: Facts) -> Iterator[Violation]:
+    """The namespace is not being deleted."""
     for each in facts.get_objects(Subject.NAMESPACE):
         if get_text(each, "metadata", "deletionTimestamp"):
             yield Violation(

@@ -10,10 +10,9 @@ from backend_plugin.doctor.facts import Facts, Subject
 CHECKS: Final = CheckList()
 
 
-@CHECKS.add(
-    "output-store", "an object below the output prefix can be written, read and deleted", Subject.STORES
-)
+@CHECKS.add(Subject.STORES)
 def _check_output_store(facts: Facts) -> Iterator[Violation]:
+    """An object below the output prefix can be written, read and deleted."""
     for each in facts.stores:
         if each.trouble:
             yield Violation(
@@ -23,13 +22,9 @@ def _check_output_store(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add(
-    "connector-rbac",
-    "the service account of the connector has the required permissions",
-    Subject.DEPLOYMENTS,
-    Subject.RIGHTS,
-)
+@CHECKS.add(Subject.DEPLOYMENTS, Subject.RIGHTS)
 def _check_connector_rbac(facts: Facts) -> Iterator[Violation]:
+    """The service account of the connector has the required permissions."""
     for each in facts.lacking:
         uses = ", ".join(f"{verb} {rule.resource}" for rule in each.rules for verb in rule.verbs)
         user = f"system:serviceaccount:{each.namespace}:{each.name}"
@@ -39,13 +34,9 @@ def _check_connector_rbac(facts: Facts) -> Iterator[Violation]:
         )
 
 
-@CHECKS.add(
-    "connector-version-mismatch",
-    "the connector and this command have the same version",
-    Subject.DEPLOYMENTS,
-    level=Severity.WARNING,
-)
+@CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_connector_version_mismatch(facts: Facts) -> Iterator[Violation]:
+    """The connector and this command have the same version."""
     for each in deployments.list_connectors(facts):
         version = deployments.get_release(each)
         if version and facts.release and version != facts.release:

@@ -66,8 +66,9 @@ CHECKS: Final = CheckList()
 _CONFIGURED: Final = (Subject.FLYTE_CONFIG,)
 
 
-@CHECKS.add("flyte-route", f"Flyte sends tasks of type {TASK_TYPE} to connectors", *_CONFIGURED)
+@CHECKS.add(*_CONFIGURED)
 def _check_flyte_route(facts: Facts) -> Iterator[Violation]:
+    """Flyte sends tasks of type pytorch to connectors."""
     if not _has_flyte_config(facts):
         return
     plugin = _get_routes(facts).get(TASK_TYPE, "")
@@ -98,8 +99,9 @@ def _iter_connectors(facts: Facts) -> Iterator[tuple[str, Manifest]]:
                 yield f"plugins.{plugin}.{key}.{name}", get_mapping(said, key, name)
 
 
-@CHECKS.add("flyte-connector", "Flyte has the endpoint of the connector", *_CONFIGURED)
+@CHECKS.add(*_CONFIGURED)
 def _check_flyte_connector(facts: Facts) -> Iterator[Violation]:
+    """Flyte has the endpoint of the connector."""
     if (
         _has_flyte_config(facts)
         and _get_routes(facts).get(TASK_TYPE) in _PLUGINS
@@ -113,8 +115,9 @@ def _check_flyte_connector(facts: Facts) -> Iterator[Violation]:
         )
 
 
-@CHECKS.add("flyte-timeouts", "Flyte uses the configured timeouts", *_CONFIGURED, level=Severity.WARNING)
+@CHECKS.add(*_CONFIGURED, level=Severity.WARNING)
 def _check_flyte_timeouts(facts: Facts) -> Iterator[Violation]:
+    """Flyte uses the configured timeouts."""
     for path, said in _iter_connectors(facts):
         for method in get_mapping(said, "timeouts"):
             yield Violation(
@@ -124,10 +127,9 @@ def _check_flyte_timeouts(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add(
-    "flyte-names", "Flyte finds connectors by their configured names", *_CONFIGURED, level=Severity.WARNING
-)
+@CHECKS.add(*_CONFIGURED, level=Severity.WARNING)
 def _check_flyte_names(facts: Facts) -> Iterator[Violation]:
+    """Flyte finds connectors by their configured names."""
     for path, _ in _iter_connectors(facts):
         name = path.rpartition(".")[2]
         if name != name.lower() and name not in ("defaultConnector", "defaultAgent"):
@@ -138,13 +140,9 @@ def _check_flyte_names(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add(
-    "flyte-retries",
-    "Flyte waits for a connector that is unavailable for a moment",
-    *_CONFIGURED,
-    level=Severity.WARNING,
-)
+@CHECKS.add(*_CONFIGURED, level=Severity.WARNING)
 def _check_flyte_retries(facts: Facts) -> Iterator[Violation]:
+    """Flyte waits for a connector that is unavailable for a moment."""
     for path, said in _iter_connectors(facts):
         config = get_text(said, "defaultServiceConfig")
         if "waitForReady" not in config:
@@ -161,8 +159,9 @@ def _check_flyte_retries(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add("flyte-timeout", "Flyte has a timeout for each call", *_CONFIGURED, level=Severity.WARNING)
+@CHECKS.add(*_CONFIGURED, level=Severity.WARNING)
 def _check_flyte_timeout(facts: Facts) -> Iterator[Violation]:
+    """Flyte has a timeout for each call."""
     for path, said in _iter_connectors(facts):
         if not get_text(said, "defaultTimeout"):
             yield Violation(
@@ -171,13 +170,9 @@ def _check_flyte_timeout(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add(
-    "connector-service",
-    "the Service in the configuration of Flyte exists",
-    Subject.FLYTE_CONFIG,
-    Subject.SERVICES,
-)
+@CHECKS.add(Subject.FLYTE_CONFIG, Subject.SERVICES)
 def _check_connector_service(facts: Facts) -> Iterator[Violation]:
+    """The Service in the configuration of Flyte exists."""
     for path, said in _iter_connectors(facts):
         found = _ENDPOINT.fullmatch(get_text(said, "endpoint"))
         if found is None or found["namespace"] != facts.flyte_namespace:
@@ -195,14 +190,9 @@ def _check_connector_service(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add(
-    "connector-down",
-    "a pod is ready behind that Service",
-    Subject.FLYTE_CONFIG,
-    Subject.SERVICES,
-    Subject.ENDPOINTS,
-)
+@CHECKS.add(Subject.FLYTE_CONFIG, Subject.SERVICES, Subject.ENDPOINTS)
 def _check_connector_down(facts: Facts) -> Iterator[Violation]:
+    """A pod is ready behind that Service."""
     for path, said in _iter_connectors(facts):
         found = _ENDPOINT.fullmatch(get_text(said, "endpoint"))
         if found is None or found["namespace"] != facts.flyte_namespace:
@@ -230,12 +220,9 @@ def _has_ready_pod(facts: Facts, service: str) -> bool:
     )
 
 
-@CHECKS.add(
-    "connector-unreachable",
-    f"the connector of --connector answers, and serves tasks of type {TASK_TYPE}",
-    Subject.CONNECTOR,
-)
+@CHECKS.add(Subject.CONNECTOR)
 def _check_connector_unreachable(facts: Facts) -> Iterator[Violation]:
+    """The connector of --connector answers, and serves tasks of type pytorch."""
     if facts.connector is not None and facts.connector.trouble:
         yield Violation(
             sentence=f"the connector at {facts.connector.what} {facts.connector.trouble}",
@@ -243,8 +230,9 @@ def _check_connector_unreachable(facts: Facts) -> Iterator[Violation]:
         )
 
 
-@CHECKS.add("flyte-outdated", "Flyte is 1.16.7 or newer", Subject.DEPLOYMENTS, level=Severity.WARNING)
+@CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_flyte_outdated(facts: Facts) -> Iterator[Violation]:
+    """Flyte is 1.16.7 or newer."""
     for each in deployments.list_propellers(facts):
         version = deployments.find_flyte_version(each)
         if version is not None and version < _OLDEST:
@@ -256,13 +244,9 @@ def _check_flyte_outdated(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add(
-    "flyte-version",
-    "the image or a label of Flyte contains its version",
-    Subject.DEPLOYMENTS,
-    level=Severity.UNKNOWN,
-)
+@CHECKS.add(Subject.DEPLOYMENTS, level=Severity.UNKNOWN)
 def _check_flyte_version(facts: Facts) -> Iterator[Violation]:
+    """The image or a label of Flyte contains its version."""
     for each in deployments.list_propellers(facts):
         if deployments.find_flyte_version(each) is None:
             yield Violation(

@@ -23,12 +23,9 @@ _FLAG: Final = operator_gangs.FLAG.removeprefix("--")
 CHECKS: Final = CheckList()
 
 
-@CHECKS.add(
-    "gang-crd-missing",
-    "the cluster has the kinds of the gang scheduler that the settings select",
-    Subject.GROUPS,
-)
+@CHECKS.add(Subject.GROUPS)
 def _check_gang_crd_missing(facts: Facts) -> Iterator[Violation]:
+    """The cluster has the kinds of the gang scheduler that the settings select."""
     scheduler = facts.gang.scheduler
     group = _list_scheduler_apis().get(scheduler)
     if group and group not in _list_api_groups(facts):
@@ -38,10 +35,9 @@ def _check_gang_crd_missing(facts: Facts) -> Iterator[Violation]:
         )
 
 
-@CHECKS.add(
-    "gang-unused", "the settings use the gang scheduler of the cluster", Subject.GROUPS, level=Severity.NOTE
-)
+@CHECKS.add(Subject.GROUPS, level=Severity.NOTE)
 def _check_gang_unused(facts: Facts) -> Iterator[Violation]:
+    """The settings use the gang scheduler of the cluster."""
     if facts.gang.scheduler == NONE and _select_alternative(facts) != NONE:
         yield Violation(
             sentence=f"the cluster has {_select_alternative(facts)}, and the settings select no gang "
@@ -122,14 +118,9 @@ def _is_mounted(deployment: Manifest, config: Manifest) -> bool:
     return deployments.get_name(config) in [get_text(each, "configMap", "name") for each in volumes]
 
 
-@CHECKS.add(
-    "scheduler-missing",
-    "a scheduler serves the scheduler name of the pods",
-    Subject.DEPLOYMENTS,
-    Subject.SCHEDULER_CONFIG,
-    Subject.WAITING_FOR,
-)
+@CHECKS.add(Subject.DEPLOYMENTS, Subject.SCHEDULER_CONFIG, Subject.WAITING_FOR)
 def _check_scheduler_missing(facts: Facts) -> Iterator[Violation]:
+    """A scheduler serves the scheduler name of the pods."""
     known = get_served_schedulers(facts)
     for name in sorted(list_requested_schedulers(facts) - set(known)):
         there = ", ".join(sorted(known))
@@ -151,13 +142,9 @@ def _format_other_scheduler(name: str, known: Mapping[str, bool], facts: Facts) 
     return f"kfpytorch: {{gang: {{scheduler: {facts.gang.scheduler}, scheduler-name: {min(others)}}}}}"
 
 
-@CHECKS.add(
-    "scheduler-down",
-    "the scheduler of the pods has a ready pod",
-    Subject.DEPLOYMENTS,
-    Subject.SCHEDULER_CONFIG,
-)
+@CHECKS.add(Subject.DEPLOYMENTS, Subject.SCHEDULER_CONFIG)
 def _check_scheduler_down(facts: Facts) -> Iterator[Violation]:
+    """The scheduler of the pods has a ready pod."""
     known = get_served_schedulers(facts)
     for name in sorted(list_requested_schedulers(facts)):
         if known.get(name) is False:
@@ -177,12 +164,9 @@ def is_grouped_by_operator(facts: Facts) -> bool:
     return any(flag not in ("", NONE) for _, flag in _list_operator_flags(facts))
 
 
-@CHECKS.add(
-    "pod-groups-not-created",
-    "the operator creates the groups that the settings require from it",
-    Subject.DEPLOYMENTS,
-)
+@CHECKS.add(Subject.DEPLOYMENTS)
 def _check_pod_groups_not_created(facts: Facts) -> Iterator[Violation]:
+    """The operator creates the groups that the settings require from it."""
     gang, adapter = facts.gang, facts.gang.adapter
     for operator, flag in _list_operator_flags(facts):
         if adapter is None or adapter.matches_flag is None:
@@ -204,12 +188,9 @@ def _check_pod_groups_not_created(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add(
-    "pod-groups-duplicate",
-    "the operator creates no groups unless the settings require it",
-    Subject.DEPLOYMENTS,
-)
+@CHECKS.add(Subject.DEPLOYMENTS)
 def _check_pod_groups_duplicate(facts: Facts) -> Iterator[Violation]:
+    """The operator creates no groups unless the settings require it."""
     gang = facts.gang
     creator = f" with pod-groups-by {gang.pod_groups_by}" if gang.pod_groups_by else ""
     for operator, flag in _list_operator_flags(facts):
@@ -222,9 +203,10 @@ def _check_pod_groups_duplicate(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add("gang-rejected", "the selected gang scheduler can be used on this cluster")
+@CHECKS.add()
 def _check_gang_rejected(facts: Facts) -> Iterator[Violation]:
-    """Report the capability problems of the plan, unless another check reports them with a better remedy."""
+    """The selected gang scheduler can be used on this cluster."""
+    # The other checks report some capability problems of the plan with a better remedy.
     if any(
         found
         for judge in (_check_gang_crd_missing, _check_pod_groups_not_created, queues.check_queue_missing)

@@ -27,15 +27,17 @@ _MANY: Final = 5
 CHECKS: Final = CheckList()
 
 
-@CHECKS.add("task-rejected", "the task can be planned on this platform")
+@CHECKS.add()
 def _check_task_rejected(facts: Facts) -> Iterator[Violation]:
+    """The task can be planned on this platform."""
     for each in facts.task.problems:
         yield Violation(sentence=f"{each.field}: {each.value}: {each.message}", remedy=each.remedy)
 
 
-@CHECKS.add("template-missing", "the PodTemplate that the settings name exists", Subject.TEMPLATES)
+@CHECKS.add(Subject.TEMPLATES)
 def _check_template_missing(facts: Facts) -> Iterator[Violation]:
-    """Report a missing default PodTemplate; a missing template of the task itself fails the plan."""
+    """The PodTemplate that the settings name exists."""
+    # A missing template of the task itself fails the plan.
     name, place = facts.settings.default_pod_template_name, facts.settings.kfpytorch.pod_template_namespace
     if _is_template_missing(facts, name, place):
         yield Violation(
@@ -45,18 +47,10 @@ def _check_template_missing(facts: Facts) -> Iterator[Violation]:
         )
 
 
-@CHECKS.add(
-    "flyte-template-missing",
-    "the PodTemplate that Flyte's configuration names exists",
-    Subject.TEMPLATES,
-    Subject.FLYTE_CONFIG,
-    level=Severity.WARNING,
-)
+@CHECKS.add(Subject.TEMPLATES, Subject.FLYTE_CONFIG, level=Severity.WARNING)
 def _check_flyte_template_missing(facts: Facts) -> Iterator[Violation]:
-    """Report a missing PodTemplate of Flyte's configuration, which FlytePropeller silently ignores.
-
-    Often the template is created together with the namespace of a project.
-    """
+    """The PodTemplate that Flyte's configuration names exists."""
+    # FlytePropeller ignores a missing one. It is often created together with the namespace of a project.
     name, place = flyte.get_template_name(facts), facts.flyte_namespace
     if _is_template_missing(facts, name, place):
         yield Violation(
@@ -88,8 +82,9 @@ def _is_template_missing(facts: Facts, name: str, place: str) -> bool:
     return bool(name) and not {(facts.namespace, name), (place, name)} & there
 
 
-@CHECKS.add("job-rejected", "the cluster accepts the job in a dry run", Subject.JOB_TRIAL, Subject.JOB_KINDS)
+@CHECKS.add(Subject.JOB_TRIAL, Subject.JOB_KINDS)
 def _check_job_rejected(facts: Facts) -> Iterator[Violation]:
+    """The cluster accepts the job in a dry run."""
     reply = facts.job_reply
     if reply.message and not _is_explained(reply, facts):
         yield Violation(
@@ -99,8 +94,9 @@ def _check_job_rejected(facts: Facts) -> Iterator[Violation]:
         )
 
 
-@CHECKS.add("pod-rejected", "the cluster accepts a pod of each role in a dry run", Subject.POD_TRIALS)
+@CHECKS.add(Subject.POD_TRIALS)
 def _check_pod_rejected(facts: Facts) -> Iterator[Violation]:
+    """The cluster accepts a pod of each role in a dry run."""
     for role, reply in facts.pod_replies.items():
         if reply.message and not _is_explained(reply, facts):
             yield Violation(
@@ -117,16 +113,16 @@ def _is_explained(reply: DryRunReply, facts: Facts) -> bool:
     )
 
 
-@CHECKS.add("job-changed", "the cluster stores the job unchanged", Subject.JOB_TRIAL, level=Severity.WARNING)
+@CHECKS.add(Subject.JOB_TRIAL, level=Severity.WARNING)
 def _check_job_changed(facts: Facts) -> Iterator[Violation]:
+    """The cluster stores the job unchanged."""
     if facts.task.job is not None and facts.job_reply.stored is not None:
         yield from _report_changes("job", _list_differences(facts.task.job, facts.job_reply.stored))
 
 
-@CHECKS.add(
-    "pod-changed", "the cluster stores the pods unchanged", Subject.POD_TRIALS, level=Severity.WARNING
-)
+@CHECKS.add(Subject.POD_TRIALS, level=Severity.WARNING)
 def _check_pod_changed(facts: Facts) -> Iterator[Violation]:
+    """The cluster stores the pods unchanged."""
     for role in facts.task.roles:
         stored = facts.pod_replies[role.name].stored if role.name in facts.pod_replies else None
         if stored is not None:

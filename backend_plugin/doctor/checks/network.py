@@ -118,34 +118,21 @@ def _has_several_pods(facts: Facts) -> bool:
 CHECKS: Final = CheckList()
 
 
-@CHECKS.add(
-    "network-ingress",
-    "NetworkPolicies allow connections to the rendezvous port of the replicas",
-    Subject.POLICIES,
-    Subject.ROLES,
-)
+@CHECKS.add(Subject.POLICIES, Subject.ROLES)
 def _check_network_ingress(facts: Facts) -> Iterator[Violation]:
+    """NetworkPolicies allow connections to the rendezvous port of the replicas."""
     yield from _report_blocked(facts, _INGRESS, "from")
 
 
-@CHECKS.add(
-    "network-egress",
-    "NetworkPolicies allow connections from replica to replica",
-    Subject.POLICIES,
-    Subject.ROLES,
-)
+@CHECKS.add(Subject.POLICIES, Subject.ROLES)
 def _check_network_egress(facts: Facts) -> Iterator[Violation]:
+    """NetworkPolicies allow connections from replica to replica."""
     yield from _report_blocked(facts, _EGRESS, "to")
 
 
-@CHECKS.add(
-    "network-ports",
-    "replicas reach each other on every port",
-    Subject.POLICIES,
-    Subject.ROLES,
-    level=Severity.WARNING,
-)
+@CHECKS.add(Subject.POLICIES, Subject.ROLES, level=Severity.WARNING)
 def _check_network_ports(facts: Facts) -> Iterator[Violation]:
+    """Replicas reach each other on every port."""
     for role in facts.task.roles if _has_several_pods(facts) else ():
         policies = _list_policies(facts, role, _INGRESS)
         rules = [
@@ -164,10 +151,9 @@ def _check_network_ports(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add(
-    "network-dns", "NetworkPolicies allow the DNS queries of replicas", Subject.POLICIES, Subject.ROLES
-)
+@CHECKS.add(Subject.POLICIES, Subject.ROLES)
 def _check_network_dns(facts: Facts) -> Iterator[Violation]:
+    """NetworkPolicies allow the DNS queries of replicas."""
     for role in facts.task.roles if _has_several_pods(facts) else ():
         policies = _list_policies(facts, role, _EGRESS)
         if policies and not any(_has_port(each, _DNS_PORT) for each in _iter_rules(policies, _EGRESS)):
@@ -180,14 +166,9 @@ def _check_network_dns(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add(
-    "dns-not-ready",
-    "the DNS of the cluster exists and is ready",
-    Subject.DNS,
-    Subject.DNS_ENDPOINTS,
-    level=Severity.WARNING,
-)
+@CHECKS.add(Subject.DNS, Subject.DNS_ENDPOINTS, level=Severity.WARNING)
 def _check_dns_not_ready(facts: Facts) -> Iterator[Violation]:
+    """The DNS of the cluster exists and is ready."""
     if not facts.get_objects(Subject.DNS):
         yield Violation(
             sentence="kube-system has no Service with the label k8s-app=kube-dns, and replicas find "
@@ -208,8 +189,9 @@ def _check_dns_not_ready(facts: Facts) -> Iterator[Violation]:
         )
 
 
-@CHECKS.add("hostname-length", "the host names of pods are not too long for Linux", Subject.ROLES)
+@CHECKS.add(Subject.ROLES)
 def _check_hostname_length(facts: Facts) -> Iterator[Violation]:
+    """The host names of pods are not too long for Linux."""
     for role in facts.task.roles:
         name, spec = deployments.get_name(role.pod), get_mapping(role.pod, "spec")
         whole = f"{name}.{get_text(spec, 'subdomain')}.{facts.namespace}.{_DOMAIN}".replace("..", ".")

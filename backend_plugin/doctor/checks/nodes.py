@@ -110,8 +110,9 @@ def _iter_excluded_roles(
 CHECKS: Final = CheckList()
 
 
-@CHECKS.add("no-ready-node", "a node is ready and accepts pods", Subject.NODES)
+@CHECKS.add(Subject.NODES)
 def _check_no_ready_node(facts: Facts) -> Iterator[Violation]:
+    """A node is ready and accepts pods."""
     if not _list_ready_nodes(facts):
         yield Violation(
             sentence=f"none of {len(facts.get_objects(Subject.NODES))} nodes is ready and accepts pods",
@@ -128,10 +129,9 @@ def _format_uncordon_command(nodes: Sequence[Manifest]) -> str:
     return "kubectl describe nodes  # the conditions contain the reason why a node is not ready; or add nodes"
 
 
-@CHECKS.add(
-    "node-selector", "each role matches a node by selector and affinity", Subject.NODES, Subject.ROLES
-)
+@CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_node_selector(facts: Facts) -> Iterator[Violation]:
+    """Each role matches a node by selector and affinity."""
     for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.SELECTOR):
         labels = ", ".join(f"{key}={value}" for key, value in claim.wishes.selector.items()) or "its affinity"
         yield Violation(
@@ -151,8 +151,9 @@ def _format_label_remedy(claim: PodInfo, nodes: Sequence[NodeInfo]) -> str:
     return f"kubectl label node {nodes[0].name} --overwrite {said}  # or another node; or {change}"
 
 
-@CHECKS.add("node-taints", "each role tolerates the taints of a matching node", Subject.NODES, Subject.ROLES)
+@CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_node_taints(facts: Facts) -> Iterator[Violation]:
+    """Each role tolerates the taints of a matching node."""
     for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.TAINT):
         by_node = [(each, _list_untolerated(claim, each)) for each in nodes]
         lasting = [each for each in by_node if not any(map(_is_temporary, each[1]))]
@@ -215,8 +216,9 @@ def _list_missing_devices(claim: PodInfo, nodes: Sequence[NodeInfo]) -> list[str
     ]
 
 
-@CHECKS.add("device-missing", "a node has the devices that a role requests", Subject.NODES, Subject.ROLES)
+@CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_device_missing(facts: Facts) -> Iterator[Violation]:
+    """A node has the devices that a role requests."""
     for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.NO_DEVICE):
         if not _list_mig_slices(nodes):
             name = _list_missing_devices(claim, nodes)[0]
@@ -233,10 +235,9 @@ def _list_mig_slices(nodes: Sequence[NodeInfo]) -> list[str]:
     )
 
 
-@CHECKS.add(
-    "mig-profile", "tasks request whole GPUs only if nodes have whole GPUs", Subject.NODES, Subject.ROLES
-)
+@CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_mig_profile(facts: Facts) -> Iterator[Violation]:
+    """Tasks request whole GPUs only if nodes have whole GPUs."""
     for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.NO_DEVICE):
         if slices := _list_mig_slices(nodes):
             yield Violation(
@@ -247,8 +248,9 @@ def _check_mig_profile(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add("replica-too-large", "each role fits on a node", Subject.NODES, Subject.ROLES)
+@CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_replica_too_large(facts: Facts) -> Iterator[Violation]:
+    """Each role fits on a node."""
     for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.SIZE):
         lacking = [
             f"{_format_amount(name, amount)} {name} of {_format_amount(name, most)} at most"
@@ -266,8 +268,9 @@ def _format_amount(name: str, amount: int) -> str:
     return f"{amount / ONE / 2**30:g}Gi" if name == "memory" else f"{amount / ONE:g}"
 
 
-@CHECKS.add("gang-too-large", "all replicas fit on the nodes together", Subject.NODES, Subject.ROLES)
+@CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
+    """All replicas fit on the nodes together."""
     nodes = _list_ready_nodes(facts)
     fits_alone = nodes and all(
         _find_exclusion(_build_pod_info(role), nodes) is None for role in facts.task.roles
@@ -288,8 +291,9 @@ def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
         )
 
 
-@CHECKS.add("device-plugin", "every node with a GPU offers it", Subject.NODES)
+@CHECKS.add(Subject.NODES)
 def _check_device_plugin(facts: Facts) -> Iterator[Violation]:
+    """Every node with a GPU offers it."""
     name = facts.settings.gpu_resource_name
     without = [
         deployments.get_name(each)
@@ -309,10 +313,9 @@ def _is_label_set(labels: Manifest, label: str) -> bool:
     return get_text(labels, label) not in ("", "false")
 
 
-@CHECKS.add(
-    "gpu-unhealthy", "every GPU of a node is available to pods", Subject.NODES, level=Severity.WARNING
-)
+@CHECKS.add(Subject.NODES, level=Severity.WARNING)
 def _check_gpu_unhealthy(facts: Facts) -> Iterator[Violation]:
+    """Every GPU of a node is available to pods."""
     name = facts.settings.gpu_resource_name
     for each in facts.get_objects(Subject.NODES):
         node = read_node_info(each)

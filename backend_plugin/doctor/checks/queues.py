@@ -37,9 +37,9 @@ def _find_queue(facts: Facts) -> Manifest | None:
 CHECKS: Final = CheckList()
 
 
-@CHECKS.add("queue-missing", "the queue of the job exists", Subject.QUEUES)
+@CHECKS.add(Subject.QUEUES)
 def check_queue_missing(facts: Facts) -> Iterator[Violation]:
-    """Report a missing queue of the job."""
+    """The queue of the job exists."""
     name, queues = _find_queue_name(facts), _get_queues(facts)
     if queues is not None and name and Subject.QUEUES in facts.seen and _find_queue(facts) is None:
         there = ", ".join(sorted(map(deployments.get_name, facts.get_objects(Subject.QUEUES)))) or "none"
@@ -60,13 +60,9 @@ def _find_parent_queue(facts: Facts) -> Manifest | None:
     return next((each for each in there if deployments.get_name(each) == name), None)
 
 
-@CHECKS.add(
-    "queue-outdated",
-    "the scheduler with the queue of the job fully supports this kind of job",
-    Subject.DEPLOYMENTS,
-    level=Severity.WARNING,
-)
+@CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_queue_outdated(facts: Facts) -> Iterator[Violation]:
+    """The scheduler with the queue of the job fully supports this kind of job."""
     labels, kind = get_mapping(facts.task.job or {}, "metadata", "labels"), facts.task.dialect.name
     for adapter in _list_queue_adapters(labels):
         oldest = adapter.oldest.get(kind, (0, 0, 0))
@@ -91,8 +87,9 @@ def _list_queue_adapters(labels: Manifest) -> Sequence[SchedulerAdapter]:
     ]
 
 
-@CHECKS.add("queue-closed", "the queue of the job accepts jobs", Subject.QUEUES, Subject.PARENT_QUEUES)
+@CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES)
 def _check_queue_closed(facts: Facts) -> Iterator[Violation]:
+    """The queue of the job accepts jobs."""
     for each in filter(None, (_find_queue(facts), _find_parent_queue(facts))):
         state = get_text(each, "status", "state")
         stopped = get_text(each, "spec", "stopPolicy")
@@ -120,15 +117,10 @@ def _get_inactive_reason(queue: Manifest) -> str:
     return ""
 
 
-@CHECKS.add(
-    "queue-too-small",
-    "the queue of the job has enough quota for the job",
-    Subject.QUEUES,
-    Subject.PARENT_QUEUES,
-    Subject.ROLES,
-)
+@CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES, Subject.ROLES)
 def _check_queue_too_small(facts: Facts) -> Iterator[Violation]:
-    """Report requests above a queue's own maximum; a queue in a cohort may borrow, so Kueue decides then."""
+    """The queue of the job has enough quota for the job."""
+    # A queue in a cohort may borrow, so Kueue decides then.
     for each in filter(None, (_find_queue(facts), _find_parent_queue(facts))):
         most = _read_maximum(each)
         for resource, amount in role_pods.compute_needed_requests(facts.task).items():
@@ -156,14 +148,9 @@ def _read_maximum(queue: Manifest) -> Mapping[str, Quantity]:
     return found
 
 
-@CHECKS.add(
-    "queue-uncovered",
-    "the ClusterQueue of the job covers the resources that the job requests",
-    Subject.QUEUES,
-    Subject.PARENT_QUEUES,
-    Subject.ROLES,
-)
+@CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES, Subject.ROLES)
 def _check_queue_uncovered(facts: Facts) -> Iterator[Violation]:
+    """The ClusterQueue of the job covers the resources that the job requests."""
     queue = _find_parent_queue(facts)
     if queue is None:
         return
@@ -182,10 +169,9 @@ def _get_list(said: object) -> list[object]:
     return list(said) if isinstance(said, list | tuple) else []
 
 
-@CHECKS.add(
-    "priority-class-missing", "the PriorityClasses of the job's pods exist", Subject.PRIORITIES, Subject.ROLES
-)
+@CHECKS.add(Subject.PRIORITIES, Subject.ROLES)
 def _check_priority_class_missing(facts: Facts) -> Iterator[Violation]:
+    """The PriorityClasses of the job's pods exist."""
     there = set(map(deployments.get_name, facts.get_objects(Subject.PRIORITIES)))
     wanted = {get_text(role.pod, "spec", "priorityClassName") for role in facts.task.roles}
     for name in sorted(wanted - there - {""}):
@@ -195,13 +181,9 @@ def _check_priority_class_missing(facts: Facts) -> Iterator[Violation]:
         )
 
 
-@CHECKS.add(
-    "workload-priority-class-missing",
-    "the WorkloadPriorityClass of the job exists",
-    Subject.JOB_PRIORITIES,
-    Subject.ROLES,
-)
+@CHECKS.add(Subject.JOB_PRIORITIES, Subject.ROLES)
 def _check_workload_priority_class_missing(facts: Facts) -> Iterator[Violation]:
+    """The WorkloadPriorityClass of the job exists."""
     labels = get_mapping(facts.task.job or {}, "metadata", "labels")
     adapter = facts.gang.adapter
     if adapter is None or adapter.priorities is None:

@@ -56,13 +56,9 @@ def _parse_amounts(said: Manifest) -> Mapping[str, Quantity]:
 CHECKS: Final = CheckList()
 
 
-@CHECKS.add(
-    "quota-too-small",
-    "the quotas of the namespace allow all replicas together",
-    Subject.QUOTAS,
-    Subject.ROLES,
-)
+@CHECKS.add(Subject.QUOTAS, Subject.ROLES)
 def _check_quota_too_small(facts: Facts) -> Iterator[Violation]:
+    """The quotas of the namespace allow all replicas together."""
     asked = _compute_requested(facts)
     for quota, hard, _ in _iter_quotas(facts):
         for name in sorted(asked.keys() & hard.keys()):
@@ -74,14 +70,9 @@ def _check_quota_too_small(facts: Facts) -> Iterator[Violation]:
                 )
 
 
-@CHECKS.add(
-    "quota-full",
-    "the quotas of the namespace have capacity for all replicas now",
-    Subject.QUOTAS,
-    Subject.ROLES,
-    level=Severity.WARNING,
-)
+@CHECKS.add(Subject.QUOTAS, Subject.ROLES, level=Severity.WARNING)
 def _check_quota_full(facts: Facts) -> Iterator[Violation]:
+    """The quotas of the namespace have capacity for all replicas now."""
     asked = _compute_requested(facts)
     for quota, hard, used in _iter_quotas(facts):
         for name in sorted(asked.keys() & hard.keys()):
@@ -101,13 +92,9 @@ def _format_raise_command(quota: Manifest, name: str, amount: Quantity) -> str:
     return f"kubectl patch resourcequota {where} -p '{patch}'"
 
 
-@CHECKS.add(
-    "limit-range",
-    "the LimitRanges of the namespace allow each container",
-    Subject.LIMIT_RANGES,
-    Subject.ROLES,
-)
+@CHECKS.add(Subject.LIMIT_RANGES, Subject.ROLES)
 def _check_limit_range(facts: Facts) -> Iterator[Violation]:
+    """The LimitRanges of the namespace allow each container."""
     for ranges in facts.get_objects(Subject.LIMIT_RANGES):
         for limit in get_mappings(ranges, "spec", "limits"):
             if get_text(limit, "type") == "Container":

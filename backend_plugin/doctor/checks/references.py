@@ -62,30 +62,27 @@ def _lower_first(kind: str) -> str:
 CHECKS: Final = CheckList()
 
 
-@CHECKS.add("config-map-missing", "the ConfigMaps that pods name exist", Subject.CONFIG_MAPS, Subject.ROLES)
+@CHECKS.add(Subject.CONFIG_MAPS, Subject.ROLES)
 def _check_config_map_missing(facts: Facts) -> Iterator[Violation]:
+    """The ConfigMaps that pods name exist."""
     yield from _report_missing(facts, "ConfigMap", Subject.CONFIG_MAPS)
 
 
-@CHECKS.add("secret-missing", "the Secrets that pods name exist", Subject.SECRETS, Subject.ROLES)
+@CHECKS.add(Subject.SECRETS, Subject.ROLES)
 def _check_secret_missing(facts: Facts) -> Iterator[Violation]:
+    """The Secrets that pods name exist."""
     yield from _report_missing(facts, "Secret", Subject.SECRETS)
 
 
-@CHECKS.add(
-    "volume-claim-missing", "the PersistentVolumeClaims that pods name exist", Subject.CLAIMS, Subject.ROLES
-)
+@CHECKS.add(Subject.CLAIMS, Subject.ROLES)
 def _check_volume_claim_missing(facts: Facts) -> Iterator[Violation]:
+    """The PersistentVolumeClaims that pods name exist."""
     yield from _report_missing(facts, "PersistentVolumeClaim", Subject.CLAIMS)
 
 
-@CHECKS.add(
-    "volume-unbound",
-    "the PersistentVolumeClaims that pods name have their volumes",
-    Subject.CLAIMS,
-    Subject.ROLES,
-)
+@CHECKS.add(Subject.CLAIMS, Subject.ROLES)
 def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
+    """The PersistentVolumeClaims that pods name have their volumes."""
     wanted = {
         each
         for role in facts.task.roles
@@ -99,15 +96,9 @@ def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add(
-    "volume-shared",
-    "several nodes can mount the volumes that several replicas mount",
-    Subject.CLAIMS,
-    Subject.ROLES,
-    level=Severity.WARNING,
-)
+@CHECKS.add(Subject.CLAIMS, Subject.ROLES, level=Severity.WARNING)
 def _check_volume_shared(facts: Facts) -> Iterator[Violation]:
-    """Report a volume for one node that is used by replicas on possibly several nodes."""
+    """Several nodes can mount the volumes that several replicas mount."""
     several = sum(role.count for role in facts.task.roles) > 1
     wanted = {
         each

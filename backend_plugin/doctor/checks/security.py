@@ -26,12 +26,9 @@ _IMAGE: Final = re.compile(
 CHECKS: Final = CheckList()
 
 
-@CHECKS.add(
-    "pod-security",
-    "the PodSecurity level of the namespace allows the job's pods, with the operator's additions",
-    Subject.POD_TRIALS,
-)
+@CHECKS.add(Subject.POD_TRIALS)
 def _check_pod_security(facts: Facts) -> Iterator[Violation]:
+    """The PodSecurity level of the namespace allows the job's pods, with the operator's additions."""
     for role, reply in facts.pod_replies.items():
         if _VIOLATES in reply.message:
             said = reply.message[reply.message.index(_VIOLATES) :]
@@ -50,10 +47,9 @@ def _iter_accounts(facts: Facts) -> Iterator[tuple[RolePods, str]]:
         yield role, get_text(role.pod, "spec", "serviceAccountName") or "default"
 
 
-@CHECKS.add(
-    "service-account-missing", "the ServiceAccount of the pods exists", Subject.ACCOUNTS, Subject.ROLES
-)
+@CHECKS.add(Subject.ACCOUNTS, Subject.ROLES)
 def _check_service_account_missing(facts: Facts) -> Iterator[Violation]:
+    """The ServiceAccount of the pods exists."""
     there = set(map(deployments.get_name, facts.get_objects(Subject.ACCOUNTS)))
     for name in sorted({name for _, name in _iter_accounts(facts)} - there):
         if facts.get_objects(Subject.NAMESPACE):
@@ -64,14 +60,9 @@ def _check_service_account_missing(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add(
-    "pull-secret-missing",
-    "the Secrets for image pulls exist",
-    Subject.ACCOUNTS,
-    Subject.SECRETS,
-    Subject.ROLES,
-)
+@CHECKS.add(Subject.ACCOUNTS, Subject.SECRETS, Subject.ROLES)
 def _check_pull_secret_missing(facts: Facts) -> Iterator[Violation]:
+    """The Secrets for image pulls exist."""
     there = set(map(deployments.get_name, facts.get_objects(Subject.SECRETS)))
     for name in sorted(
         {name for role, account in _iter_accounts(facts) for name in _list_pull_secrets(facts, role, account)}
@@ -99,8 +90,9 @@ def _iter_containers(role: RolePods) -> Iterator[Manifest]:
         yield from get_mappings(role.pod, "spec", part)
 
 
-@CHECKS.add("image-reference-invalid", "image references are valid", Subject.ROLES)
+@CHECKS.add(Subject.ROLES)
 def _check_image_reference_invalid(facts: Facts) -> Iterator[Violation]:
+    """Image references are valid."""
     said = {
         get_text(each, "image"): role.name for role in facts.task.roles for each in _iter_containers(role)
     }
@@ -113,8 +105,9 @@ def _check_image_reference_invalid(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add("image-tag-missing", "image references have a version", Subject.ROLES, level=Severity.NOTE)
+@CHECKS.add(Subject.ROLES, level=Severity.NOTE)
 def _check_image_tag_missing(facts: Facts) -> Iterator[Violation]:
+    """Image references have a version."""
     said = {
         get_text(each, "image"): role.name for role in facts.task.roles for each in _iter_containers(role)
     }

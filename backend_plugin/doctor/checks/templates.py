@@ -82,13 +82,9 @@ _SERVED: Final = (
 )
 
 
-@CHECKS.add(
-    "template-containers",
-    "containers of PodTemplates are named `default` or `primary`, which apply to all tasks",
-    Subject.TEMPLATES,
-    level=Severity.NOTE,
-)
+@CHECKS.add(Subject.TEMPLATES, level=Severity.NOTE)
 def _check_template_containers(facts: Facts) -> Iterator[Violation]:
+    """Containers of PodTemplates are named `default` or `primary`, which apply to all tasks."""
     for each in list_checked_templates(facts):
         containers = get_mappings(each, "template", "spec", "containers")
         saying = [one for one in containers if {key for key, said in one.items() if said} - _WRITTEN]
@@ -102,13 +98,9 @@ def _check_template_containers(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add(
-    "template-scheduler",
-    "a scheduler serves each scheduler name of PodTemplates",
-    *_SERVED,
-    level=Severity.WARNING,
-)
+@CHECKS.add(*_SERVED, level=Severity.WARNING)
 def _check_template_scheduler(facts: Facts) -> Iterator[Violation]:
+    """A scheduler serves each scheduler name of PodTemplates."""
     served = gang.get_served_schedulers(facts)
     for each in list_checked_templates(facts):
         name = _get_scheduler_name(each)
@@ -122,14 +114,10 @@ def _check_template_scheduler(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add(
-    "template-gang",
-    "the groups of the gang schedulers in PodTemplates are created",
-    *_SERVED,
-    level=Severity.WARNING,
-)
+@CHECKS.add(*_SERVED, level=Severity.WARNING)
 def _check_template_gang(facts: Facts) -> Iterator[Violation]:
-    """Report a scheduler name without pod groups, which does not make a gang."""
+    """The groups of the gang schedulers in PodTemplates are created."""
+    # A scheduler name without pod groups does not make a gang.
     named = {
         adapter.scheduler_name: scheduler
         for scheduler, adapters in ADAPTERS.items()
@@ -171,13 +159,9 @@ def _get_gang_fields(template: Manifest) -> Mapping[str, str]:
     return {key: value for key, value in said.items() if key.startswith(_PREFIXES)}
 
 
-@CHECKS.add(
-    "template-placeholder",
-    "gang labels and annotations of PodTemplates have an effect",
-    Subject.TEMPLATES,
-    level=Severity.WARNING,
-)
+@CHECKS.add(Subject.TEMPLATES, level=Severity.WARNING)
 def _check_template_placeholder(facts: Facts) -> Iterator[Violation]:
+    """Gang labels and annotations of PodTemplates have an effect."""
     for each in list_checked_templates(facts):
         marks = _get_gang_fields(each)
         for key in marks:

@@ -8,7 +8,7 @@ from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_time
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
-from backend_plugin.doctor.check import Check, Severity, Violation
+from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
 
 _DIALECT: Final = DIALECTS["PyTorchJob"]
@@ -24,6 +24,8 @@ _NEVER: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _USUAL: Final = "deployment/training-operator -n kubeflow"
 _HOOK: Final = "failed calling webhook"
 
+CHECKS: Final = CheckList()
+
 
 def is_operator(deployment: Manifest) -> bool:
     """True if a Deployment runs the training operator."""
@@ -38,12 +40,16 @@ def _list_jobs(facts: Facts) -> Sequence[Manifest]:
     return [each for each in facts.get_objects(Subject.JOBS) if get_text(each, "kind") in ("", _KIND)]
 
 
+@CHECKS.add(Subject.JOB_KINDS)
 def _check_operator_crd_missing(facts: Facts) -> Iterator[Violation]:
+    """The cluster has PyTorchJobs."""
     if not any(get_text(each, "kind") == _KIND for each in facts.get_objects(Subject.JOB_KINDS)):
         yield Violation(sentence="the cluster has no PyTorchJobs of kubeflow.org/v1", remedy=_INSTALL)
 
 
+@CHECKS.add(Subject.JOB_SCHEMA)
 def _check_operator_crd_outdated(facts: Facts) -> Iterator[Violation]:
+    """The kind PyTorchJob has the required fields."""
     for schema in facts.get_objects(Subject.JOB_SCHEMA):
         if get_text(schema, "spec", "names", "kind") not in ("", _KIND):
             continue
@@ -68,7 +74,9 @@ def _check_operator_crd_outdated(facts: Facts) -> Iterator[Violation]:
                 )
 
 
+@CHECKS.add(Subject.DEPLOYMENTS, Subject.JOBS)
 def _check_operator_missing(facts: Facts) -> Iterator[Violation]:
+    """A Deployment runs the training-operator, or one of its jobs shows that it runs."""
     if not _list_operators(facts) and not any(map(_has_status, _list_jobs(facts))):
         yield Violation(
             sentence="no Deployment runs the training-operator, and no PyTorchJob has a status",
@@ -76,7 +84,9 @@ def _check_operator_missing(facts: Facts) -> Iterator[Violation]:
         )
 
 
+@CHECKS.add(Subject.DEPLOYMENTS)
 def _check_operator_down(facts: Facts) -> Iterator[Violation]:
+    """The training-operator has a ready pod."""
     for each in _list_operators(facts):
         if not deployments.is_ready(each):
             yield Violation(
@@ -86,7 +96,9 @@ def _check_operator_down(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_operator_duplicate(facts: Facts) -> Iterator[Violation]:
+    """At most one training-operator watches all namespaces."""
     found = [each for each in _list_operators(facts) if deployments.is_ready(each)]
     wide = [each for each in found if not any(deployments.list_flag_values(each, "namespace"))]
     if len(wide) > 1:
@@ -98,7 +110,9 @@ def _check_operator_duplicate(facts: Facts) -> Iterator[Violation]:
         )
 
 
+@CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_operator_outdated(facts: Facts) -> Iterator[Violation]:
+    """The training-operator is 1.7 or newer."""
     for each in _list_operators(facts):
         version = deployments.find_version(each)
         if version is not None and version < _OLDEST:
@@ -109,7 +123,9 @@ def _check_operator_outdated(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add(Subject.DEPLOYMENTS)
 def _check_operator_wrong_scope(facts: Facts) -> Iterator[Violation]:
+    """The training-operator watches the namespace."""
     found = [set(deployments.list_flag_values(each, "namespace")) - {""} for each in _list_operators(facts)]
     if found and all(said and facts.namespace not in said for said in found):
         there = ", ".join(sorted(set().union(*found)))
@@ -120,7 +136,9 @@ def _check_operator_wrong_scope(facts: Facts) -> Iterator[Violation]:
         )
 
 
+@CHECKS.add(Subject.DEPLOYMENTS)
 def _check_operator_scheme(facts: Facts) -> Iterator[Violation]:
+    """The training-operator reconciles PyTorchJobs."""
     for each in _list_operators(facts):
         schemes = deployments.list_flag_values(each, "enable-scheme")
         if schemes and "pytorchjob" not in (said.lower() for said in schemes):
@@ -132,8 +150,10 @@ def _check_operator_scheme(facts: Facts) -> Iterator[Violation]:
             )
 
 
+@CHECKS.add(Subject.JOBS)
 def _check_operator_not_reconciling(facts: Facts) -> Iterator[Violation]:
-    """Report jobs without a status, unless a younger job has one: then the reason is not the operator."""
+    """PyTorchJobs get a status within two minutes."""
+    # If a younger job has a status, the reason is not the operator.
     jobs = _list_jobs(facts)
     looked_at = max((_get_creation_time(each) for each in jobs if _has_status(each)), default=_NEVER)
     late = [each for each in jobs if _is_overdue(each, facts) and _get_creation_time(each) > looked_at]
@@ -161,7 +181,9 @@ def _has_status(job: Manifest) -> bool:
     return bool(get_mappings(job, "status", "conditions"))
 
 
+@CHECKS.add(Subject.INVALID_TRIAL)
 def _check_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
+    """The webhooks for new jobs answer."""
     for reply in (facts.job_reply, facts.invalid_reply, *facts.pod_replies.values()):
         if _HOOK in reply.message:
             yield Violation(
@@ -172,8 +194,9 @@ def _check_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
             return
 
 
+@CHECKS.add(Subject.INVALID_TRIAL, level=Severity.WARNING)
 def _check_webhook_missing(facts: Facts) -> Iterator[Violation]:
-    """Report a missing webhook, unless the training operator itself is missing."""
+    """The operator's webhook rejects an invalid job."""
     is_missing = not {Subject.DEPLOYMENTS, Subject.JOBS} & {*facts.unseen} and any(
         _check_operator_missing(facts)
     )
@@ -182,84 +205,3 @@ def _check_webhook_missing(facts: Facts) -> Iterator[Violation]:
             sentence="a job with two masters is not refused: the operator's webhook is not active",
             remedy=_INSTALL,
         )
-
-
-CHECKS: Final = (
-    Check(
-        id="operator-crd-missing",
-        level=Severity.ERROR,
-        proves="the cluster has PyTorchJobs",
-        judge=_check_operator_crd_missing,
-        needs=(Subject.JOB_KINDS,),
-    ),
-    Check(
-        id="operator-crd-outdated",
-        level=Severity.ERROR,
-        proves="the kind PyTorchJob has the required fields",
-        judge=_check_operator_crd_outdated,
-        needs=(Subject.JOB_SCHEMA,),
-    ),
-    Check(
-        id="operator-missing",
-        level=Severity.ERROR,
-        proves="a Deployment runs the training-operator, or one of its jobs shows that it runs",
-        judge=_check_operator_missing,
-        needs=(Subject.DEPLOYMENTS, Subject.JOBS),
-    ),
-    Check(
-        id="operator-down",
-        level=Severity.ERROR,
-        proves="the training-operator has a ready pod",
-        judge=_check_operator_down,
-        needs=(Subject.DEPLOYMENTS,),
-    ),
-    Check(
-        id="operator-duplicate",
-        level=Severity.WARNING,
-        proves="at most one training-operator watches all namespaces",
-        judge=_check_operator_duplicate,
-        needs=(Subject.DEPLOYMENTS,),
-    ),
-    Check(
-        id="operator-outdated",
-        level=Severity.WARNING,
-        proves="the training-operator is 1.7 or newer",
-        judge=_check_operator_outdated,
-        needs=(Subject.DEPLOYMENTS,),
-    ),
-    Check(
-        id="operator-wrong-scope",
-        level=Severity.ERROR,
-        proves="the training-operator watches the namespace",
-        judge=_check_operator_wrong_scope,
-        needs=(Subject.DEPLOYMENTS,),
-    ),
-    Check(
-        id="operator-scheme",
-        level=Severity.ERROR,
-        proves="the training-operator reconciles PyTorchJobs",
-        judge=_check_operator_scheme,
-        needs=(Subject.DEPLOYMENTS,),
-    ),
-    Check(
-        id="operator-not-reconciling",
-        level=Severity.ERROR,
-        proves="PyTorchJobs get a status within two minutes",
-        judge=_check_operator_not_reconciling,
-        needs=(Subject.JOBS,),
-    ),
-    Check(
-        id="webhook-unreachable",
-        level=Severity.ERROR,
-        proves="the webhooks for new jobs answer",
-        judge=_check_webhook_unreachable,
-        needs=(Subject.INVALID_TRIAL,),
-    ),
-    Check(
-        id="webhook-missing",
-        level=Severity.WARNING,
-        proves="the operator's webhook rejects an invalid job",
-        judge=_check_webhook_missing,
-        needs=(Subject.INVALID_TRIAL,),
-    ),
-)

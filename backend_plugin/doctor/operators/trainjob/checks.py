@@ -46,13 +46,9 @@ def _list_deployments(facts: Facts, program: str) -> Sequence[Manifest]:
     ]
 
 
-@CHECKS.add(
-    "trainer-crd-missing",
-    "the cluster has TrainJobs, TrainingRuntimes and JobSets",
-    Subject.JOB_KINDS,
-    Subject.GROUPS,
-)
+@CHECKS.add(Subject.JOB_KINDS, Subject.GROUPS)
 def _check_trainer_crd_missing(facts: Facts) -> Iterator[Violation]:
+    """The cluster has TrainJobs, TrainingRuntimes and JobSets."""
     kinds = {get_text(each, "kind") for each in facts.get_objects(Subject.JOB_KINDS)}
     groups = {get_text(each, "name") for each in facts.get_objects(Subject.GROUPS)}
     for resource in filter(None, (_DIALECT.resource, _DIALECT.prerequisite)):
@@ -67,10 +63,9 @@ def _check_trainer_crd_missing(facts: Facts) -> Iterator[Violation]:
         )
 
 
-@CHECKS.add(
-    "trainer-crd-outdated", "the kinds TrainJob and JobSet have the required fields", Subject.JOB_SCHEMA
-)
+@CHECKS.add(Subject.JOB_SCHEMA)
 def _check_trainer_crd_outdated(facts: Facts) -> Iterator[Violation]:
+    """The kinds TrainJob and JobSet have the required fields."""
     for schema in facts.get_objects(Subject.JOB_SCHEMA):
         kind = get_text(get_mapping(schema, "spec", "names"), "kind")
         for version in get_mappings(get_mapping(schema, "spec"), "versions"):
@@ -89,13 +84,9 @@ def _has_field(version: Manifest, path: Sequence[str]) -> bool:
     return last in get_mapping(version, "schema", "openAPIV3Schema", *inner, "properties")
 
 
-@CHECKS.add(
-    "trainer-missing",
-    "Deployments run Kubeflow Trainer and JobSet, or a TrainJob shows that they run",
-    Subject.DEPLOYMENTS,
-    Subject.JOBS,
-)
+@CHECKS.add(Subject.DEPLOYMENTS, Subject.JOBS)
 def _check_trainer_missing(facts: Facts) -> Iterator[Violation]:
+    """Deployments run Kubeflow Trainer and JobSet, or a TrainJob shows that they run."""
     jobs = [each for each in facts.get_objects(Subject.JOBS) if get_text(each, "kind") == _DIALECT.name]
     if any(get_mappings(get_mapping(each, "status"), "jobsStatus") for each in jobs):
         return
@@ -107,8 +98,9 @@ def _check_trainer_missing(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add("trainer-down", "Kubeflow Trainer and JobSet have a ready pod", Subject.DEPLOYMENTS)
+@CHECKS.add(Subject.DEPLOYMENTS)
 def _check_trainer_down(facts: Facts) -> Iterator[Violation]:
+    """Kubeflow Trainer and JobSet have a ready pod."""
     for program in _PROGRAMS:
         found = _list_deployments(facts, program)
         if found and not any(map(deployments.is_ready, found)):
@@ -119,8 +111,9 @@ def _check_trainer_down(facts: Facts) -> Iterator[Violation]:
             )
 
 
-@CHECKS.add("trainer-webhook-unreachable", "the webhooks for new TrainJobs answer", Subject.INVALID_TRIAL)
-def _check_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
+@CHECKS.add(Subject.INVALID_TRIAL)
+def _check_trainer_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
+    """The webhooks for new TrainJobs answer."""
     for reply in (facts.job_reply, facts.invalid_reply, *facts.pod_replies.values()):
         if _HOOK in reply.message:
             yield Violation(
@@ -131,14 +124,9 @@ def _check_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
             return
 
 
-@CHECKS.add(
-    "trainer-webhook-missing",
-    "Trainer's webhook rejects an invalid job",
-    Subject.INVALID_TRIAL,
-    level=Severity.WARNING,
-)
-def _check_webhook_missing(facts: Facts) -> Iterator[Violation]:
-    """Report a missing webhook, unless Trainer itself is missing."""
+@CHECKS.add(Subject.INVALID_TRIAL, level=Severity.WARNING)
+def _check_trainer_webhook_missing(facts: Facts) -> Iterator[Violation]:
+    """Trainer's webhook rejects an invalid job."""
     is_missing = not {Subject.DEPLOYMENTS, Subject.JOBS} & {*facts.unseen} and any(
         _check_trainer_missing(facts)
     )
