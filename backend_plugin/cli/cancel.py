@@ -2,7 +2,6 @@
 
 from typing import Any, Final
 
-import msgspec
 import rich_click as click
 
 from backend_plugin import client
@@ -33,7 +32,7 @@ def command(**said: Any) -> None:
             server=asking.read_server(said, said["server"]),
         )
         if said["output"] == "json":
-            click.echo(msgspec.json.format(json_lines.encode_json(asking.encode_message(done)), indent=2))
+            json_lines.print_json(asking.encode_message(done))
         elif done.already_finished:
             click.echo(f"{done.job.name} has ended already: {done.job.verdict.phase}")
         else:

@@ -4,13 +4,14 @@ Errors are plain, unwrapped lines on stderr, so that users can search for them a
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NoReturn
 
 import rich_click as click
 
 from backend_plugin.core import printable
-from backend_plugin.core.errors import Problem
+from backend_plugin.core.errors import BackendError, InvalidSettings, InvalidTask, Problem
 
 _REFUSED: Final = 1
 _MISUSED: Final = 2
@@ -31,12 +32,23 @@ def exit_with_error(error: Exception, code: int = _REFUSED) -> NoReturn:
     sys.exit(_MISUSED if isinstance(error, Misused) else code)
 
 
-def exit_with_problems(problems: Sequence[Problem]) -> NoReturn:
-    """Print all problems of a task or of the settings, and exit."""
+@contextmanager
+def exit_on_invalid_input() -> Iterator[None]:
+    """Exit with messages if the input, the settings or a request to a cluster cannot be used."""
+    try:
+        yield
+    except (InvalidTask, InvalidSettings) as refusal:
+        print_problems(refusal.problems)
+        sys.exit(exit_code(refusal.problems))
+    except (InvalidInput, BackendError) as error:
+        exit_with_error(error)
+
+
+def print_problems(problems: Sequence[Problem]) -> None:
+    """Print all problems of a task or of the settings."""
     for problem in problems:
         text = f"{problem.field}: {problem.value}\n  {problem.message}; {problem.remedy}"
         click.echo(printable.escape(text), err=True)
-    sys.exit(exit_code(problems))
 
 
 def exit_code(problems: Sequence[Problem]) -> int:

@@ -14,12 +14,11 @@ from typing import Any, Final
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, command_errors, commands, demo_tasks, task_execution
+from backend_plugin.cli import asking, command_errors, commands, demo_tasks, sample_attempt, task_execution
 from backend_plugin.cli.task_execution import (
     WIDTH,
     RequestedExecution,
     load_task,
-    parse_pairs,
     print_title,
     run_execution,
 )
@@ -54,14 +53,12 @@ def command(**said: Any) -> None:
         asking.exit_on_error(),
         stop_signals.exit_on_signals(),
         tempfile.TemporaryDirectory(prefix="kfpytorch-demo-") as folder,
+        command_errors.exit_on_invalid_input(),
     ):
-        try:
-            if said["file"] is None:
-                _run_demo_tasks(Path(folder))
-            elif not _run_user_task(Path(folder), said):
-                sys.exit(_FAILED)
-        except command_errors.InvalidInput as error:
-            command_errors.exit_with_error(error)
+        if said["file"] is None:
+            _run_demo_tasks(Path(folder))
+        elif not _run_user_task(Path(folder), said):
+            sys.exit(_FAILED)
 
 
 # ---- output
@@ -93,7 +90,8 @@ def _run_demo_tasks(folder: Path) -> None:
 
 def _run_user_task(folder: Path, said: Mapping[str, Any]) -> bool:
     """Run a task of the user; return True if it succeeded."""
-    found, inputs = load_task(Path(said["file"]), said["task"], said["image"]), parse_pairs(said["inputs"])
+    found = load_task(Path(said["file"]), said["task"], said["image"])
+    inputs = sample_attempt.parse_inputs(said["inputs"], found.template)
     execution = task_execution.build_name("demo", str(folder))
     with _run_server(folder, found.root) as state:
         print_title(found.template.id.name)

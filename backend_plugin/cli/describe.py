@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, job_table, tables
+from backend_plugin.cli import asking, job_table, json_lines, tables
 from backend_plugin.core import printable
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def command(**said: Any) -> None:
 
 def _print_job(job: "wire.Job", form: str) -> None:
     if form == "json":
-        job_table.print_json(asking.encode_message(job))
+        json_lines.print_json(asking.encode_message(job))
         return
     now = datetime.now(timezone.utc)
     click.echo(

@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import rich_click as click
 
 from backend_plugin.cli import (
@@ -24,7 +23,6 @@ from backend_plugin.cli import (
     task_options,
 )
 from backend_plugin.core import printable
-from backend_plugin.core.errors import BackendError, InvalidSettings
 
 if TYPE_CHECKING:
     from backend_plugin.connection import Server
@@ -99,12 +97,8 @@ def command(**said: Any) -> None:
         )
     logging.getLogger("backend_plugin").addHandler(logging.NullHandler())  # Errors are printed once, below.
     with asking.exit_on_error():
-        try:
+        with command_errors.exit_on_invalid_input():
             options, wish = _build_request(said)
-        except InvalidSettings as refusal:
-            command_errors.exit_with_problems(refusal.problems)
-        except (command_errors.InvalidInput, BackendError) as error:
-            command_errors.exit_with_error(error)
         limit = said["burn_in_timeout"] if said["burn_in"] else None
         told: list[int] = []
         try:
@@ -202,26 +196,11 @@ def _print_report(facts: "Facts", burned: Sequence["Finding"], form: str) -> int
     found = run_checks.sort_findings([*run_checks.list_findings(facts), *burned])
     code, left = run_checks.get_exit_code(found), run_checks.list_skipped_checks(facts)
     if form == "json":
-        findings = [*map(_encode_finding, found)]
-        said = {
-            "about": summary.build_lines(facts),
-            "findings": findings,
-            "not_checked": left,
-            "exit_code": code,
-        }
-        click.echo(msgspec.json.format(json_lines.encode_json(said), indent=2))
+        about = summary.build_lines(facts)
+        json_lines.print_json({"about": about, "findings": found, "not_checked": left, "exit_code": code})
     else:
         _print_text(summary.build_lines(facts), found, len(left))
     return code
-
-
-def _encode_finding(finding: "Finding") -> Mapping[str, str]:
-    return {
-        "id": finding.id,
-        "level": finding.level.value,
-        "sentence": finding.sentence,
-        "remedy": finding.remedy,
-    }
 
 
 def _print_text(about: Mapping[str, str], found: Sequence["Finding"], left: int) -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, Final
 
-import msgspec
 import rich_click as click
 
 from backend_plugin.cli import (
@@ -20,7 +19,6 @@ from backend_plugin.cli import (
 from backend_plugin.core import custom, printable, reading
 from backend_plugin.core import settings as platform
 from backend_plugin.core.dialects.table import DIALECTS
-from backend_plugin.core.errors import InvalidSettings
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.verdict import Phase, Verdict
@@ -60,13 +58,9 @@ def command(**said: Any) -> None:
     now = datetime.now(timezone.utc) if said["now"] is None else reading.parse_time(said["now"])
     if now is None:
         raise click.UsageError(f"--now {said['now']} is not an RFC 3339 time; write 2026-01-31T12:00:00Z")
-    try:
+    with command_errors.exit_on_invalid_input():
         rules = _build_judging_context(input_files.read_settings(said["settings"]))
         seen = observed_files.read_files(said["files"], job=said["job"], outputs=said["outputs"])
-    except InvalidSettings as refusal:
-        command_errors.exit_with_problems(refusal.problems)
-    except command_errors.InvalidInput as error:
-        command_errors.exit_with_error(error)
     _print_verdict(judge(seen, rules, now), said["output"])
 
 
@@ -99,7 +93,7 @@ def _encode_verdict(verdict: Verdict) -> Mapping[str, Any]:
 
 def _print_verdict(verdict: Verdict, form: str) -> None:
     if form == "json":
-        click.echo(msgspec.json.format(json_lines.encode_json(_encode_verdict(verdict)), indent=2))
+        json_lines.print_json(_encode_verdict(verdict))
         return
     cause = f", {verdict.cause.value}" if verdict.cause else ""
     click.secho(f"{verdict.phase.value} ({verdict.reason}{cause})", fg=_COLOURS.get(verdict.phase), bold=True)

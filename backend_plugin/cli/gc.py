@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import rich_click as click
 
 from backend_plugin.cli import asking, cluster_options, command_errors, json_lines, serve_settings, tables
 from backend_plugin.core import job_conditions, printable
-from backend_plugin.core.errors import BackendError, InvalidSettings
+from backend_plugin.core.errors import BackendError
 
 if TYPE_CHECKING:
     from backend_plugin.shell.orphans import OrphanCandidate, OrphanFinder, OrphanScan
@@ -88,13 +87,9 @@ def command(**said: Any) -> None:
     logging.getLogger("backend_plugin").addHandler(logging.NullHandler())  # Errors are printed once, below.
     flags = {**cluster_options.build_flags(said), "namespaces": said["namespace"]}
     with asking.exit_on_error():
-        try:
+        with command_errors.exit_on_invalid_input():
             settings = serve_settings.read_configuration(said["settings"], flags).server.settings
             done = asyncio.run(_collect_orphans(settings, said))
-        except InvalidSettings as refusal:
-            command_errors.exit_with_problems(refusal.problems)
-        except (command_errors.InvalidInput, BackendError) as error:
-            command_errors.exit_with_error(error)
         _print_results(done, said)
 
 
@@ -157,9 +152,7 @@ async def _delete_orphan(
 
 def _print_results(done: _ScanResult, said: dict[str, Any]) -> None:
     if said["output"] == "json":
-        click.echo(
-            msgspec.json.format(json_lines.encode_json([_encode_row(row) for row in done.rows]), indent=2)
-        )
+        json_lines.print_json([_encode_row(row) for row in done.rows])
     elif done.rows:
         click.echo(
             "\n".join(tables.format_table(_HEADER, [_format_cells(row, done.at) for row in done.rows]))

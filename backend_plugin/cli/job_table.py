@@ -6,11 +6,8 @@ from contextlib import closing
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-import rich_click as click
-
 from backend_plugin import client
-from backend_plugin.cli import asking, json_lines, tables
+from backend_plugin.cli import asking, tables
 
 if TYPE_CHECKING:
     from kfpytorch_idl.v1 import job_service_pb2 as wire
@@ -38,11 +35,6 @@ def format_row(job: "wire.Job", now: datetime) -> tuple[str, ...]:
         tables.format_age(tables.get_time(job, "created"), now),
         job.verdict.message,
     )
-
-
-def print_json(value: Any) -> None:
-    """Print a value as indented JSON."""
-    click.echo(msgspec.json.format(json_lines.encode_json(value), indent=2))
 
 
 def _print_change(change: "wire.JobChange", kind: str, columns: tables.Columns, output: str) -> None:

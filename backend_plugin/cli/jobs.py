@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, job_table, tables
+from backend_plugin.cli import asking, job_table, json_lines, tables
 
 if TYPE_CHECKING:
     from kfpytorch_idl.v1 import job_service_pb2 as wire
@@ -38,7 +38,7 @@ def command(**said: Any) -> None:
 
 def _print_jobs(jobs: Sequence["wire.Job"], form: str) -> None:
     if form == "json":
-        job_table.print_json([asking.encode_message(job) for job in jobs])
+        json_lines.print_json([asking.encode_message(job) for job in jobs])
         return
     if not jobs:
         click.echo("there are no jobs", err=True)

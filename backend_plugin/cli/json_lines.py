@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import msgspec
+import rich_click as click
 
 from backend_plugin.core import printable
 from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem
@@ -33,6 +34,11 @@ def encode_json(value: Any) -> bytes:
     return printable.escape_json(msgspec.json.encode(value, order="sorted").decode()).encode()
 
 
+def print_json(value: Any) -> None:
+    """Print a value as indented JSON."""
+    click.echo(msgspec.json.format(encode_json(value), indent=2))
+
+
 def build_error(field: str, value: object, message: str, remedy: str) -> InvalidTask:
     """Return an error with one problem."""
     return InvalidTask(Problem(field=field, value=format_value(value), message=message, remedy=remedy))
@@ -43,7 +49,7 @@ def _build_reply(answer: Answer, line: bytes) -> Mapping[str, Any]:
     reply = request if isinstance(request, Caught) else catch(lambda: answer(request))
     found = _find_id(line) if isinstance(request, Caught) else request.get("id")
     if isinstance(reply, Caught):
-        return {"id": found, "problems": _encode_problems(_convert_error(reply.error))}
+        return {"id": found, "problems": _convert_error(reply.error)}
     return {"id": found, **reply}
 
 
@@ -77,10 +83,3 @@ def _decode_request(line: bytes) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise build_error("", value, "is not an object", "write one JSON object per line")
     return value
-
-
-def _encode_problems(problems: Sequence[Problem]) -> list[dict[str, str]]:
-    return [
-        {"field": each.field, "value": each.value, "message": each.message, "remedy": each.remedy}
-        for each in problems
-    ]

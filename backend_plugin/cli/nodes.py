@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import rich_click as click
 
 from backend_plugin import client
@@ -46,11 +45,7 @@ def command(**said: Any) -> None:
 
 def _print_nodes(nodes: Sequence["wire.Node"], form: str) -> None:
     if form == "json":
-        click.echo(
-            msgspec.json.format(
-                json_lines.encode_json([asking.encode_message(node) for node in nodes]), indent=2
-            )
-        )
+        json_lines.print_json([asking.encode_message(node) for node in nodes])
         return
     click.echo("\n".join(tables.format_table(_HEADER, [_format_row(node) for node in nodes])))
 

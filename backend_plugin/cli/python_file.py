@@ -59,12 +59,10 @@ class LoadedTask:
         A text is JSON, unless the type of the input is str.
 
         Raises:
-            InvalidInput: If an input is unknown, has no value, or its text is invalid for its type.
+            InvalidInput: If an input has no value, or its text is invalid for its type.
         """
         context = FlyteContextManager.current_context()
         declared = self.task.python_interface.inputs_with_defaults
-        if unknown := set(texts) - set(declared):
-            raise Misused(f"{self.task.name} has no input {', '.join(sorted(unknown))}")
         values = {name: _parse_value(name, texts.get(name), typed) for name, typed in declared.items()}
         types = self.task.python_interface.inputs
         try:

@@ -16,7 +16,6 @@ from backend_plugin.cli import (
     sample_attempt,
     task_options,
 )
-from backend_plugin.core.errors import InvalidSettings, InvalidTask
 from backend_plugin.core.job import Plan
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.values import Manifest
@@ -71,15 +70,10 @@ def command(**said: Any) -> None:
         raise click.UsageError(f"--{astray[0]} has no effect without --dry-run=server")
     if not said["file"]:
         raise click.UsageError("the file is missing; write: kfpytorch render FILE TASK")
-    try:
+    with command_errors.exit_on_invalid_input():
         planned = _build_plan(said)
-    except (InvalidTask, InvalidSettings) as refusal:
-        command_errors.exit_with_problems(refusal.problems)
-    except command_errors.InvalidInput as error:
-        command_errors.exit_with_error(error)
-    else:
-        _print_reasons(planned, reasons=planned.reasons if said["explain_scheduling"] else ())
-        _print_manifests(planned.manifests, said["output"])
+    _print_reasons(planned, reasons=planned.reasons if said["explain_scheduling"] else ())
+    _print_manifests(planned.manifests, said["output"])
 
 
 def _build_plan(said: Mapping[str, Any]) -> Plan:

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
-from backend_plugin.cli import command_errors
-from backend_plugin.core.errors import BackendError, InvalidTask, Problem
+from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import Attempt, Plan
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.reading import get_mapping, get_text
@@ -34,7 +33,7 @@ def build_plan(
 
     Raises:
         InvalidTask: If the task cannot be planned, or the cluster rejects a manifest.
-        InvalidInput: If a request to the cluster fails.
+        BackendError: If a request to the cluster fails.
     """
     from backend_plugin.doctor import dry_run
     from backend_plugin.kube.options import KubernetesOptions
@@ -52,12 +51,7 @@ def build_plan(
         templates=ours.pod_template_namespace,
         has_gangs=not ours.gang.is_unconfigured,
     )
-    try:
-        whole, tried = asyncio.run(dry_run.run_dry_runs(options, places, plan_task))
-    except InvalidTask:
-        raise
-    except BackendError as trouble:
-        raise command_errors.InvalidInput(str(trouble)) from trouble
+    whole, tried = asyncio.run(dry_run.run_dry_runs(options, places, plan_task))
     refused = [_build_problem(each.sent, each.reply) for each in tried if each.reply.stored is None]
     if refused:
         raise InvalidTask(*refused)

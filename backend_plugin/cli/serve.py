@@ -13,7 +13,6 @@ import rich_click as click
 
 from backend_plugin.cli import cluster_options, command_errors, serve_check, serve_settings
 from backend_plugin.cli.serve_settings import Configuration
-from backend_plugin.core.errors import BackendError, InvalidSettings
 
 _LOG: Final = logging.getLogger("kfpytorch")
 
@@ -98,11 +97,8 @@ def command(settings: str | None, check: bool, output: str, **typed: Any) -> Non
     if check:
         sys.exit(serve_check.print_report(settings, flags, output))
     try:
-        asyncio.run(_run_server(serve_settings.read_configuration(settings, flags)))
-    except InvalidSettings as refusal:
-        command_errors.exit_with_problems(refusal.problems)
-    except (command_errors.InvalidInput, BackendError) as error:
-        command_errors.exit_with_error(error)
+        with command_errors.exit_on_invalid_input():
+            asyncio.run(_run_server(serve_settings.read_configuration(settings, flags)))
     except KeyboardInterrupt:  # Interrupted before it listens; later a signal starts a drain.
         sys.exit(128 + signal.SIGINT)
 

@@ -2,18 +2,15 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import rich_click as click
 
 from backend_plugin.cli import command_errors, json_lines, serve_platform, serve_settings
 from backend_plugin.core import printable
 from backend_plugin.core.errors import BackendError, InvalidSettings, Problem
-from backend_plugin.core.quantity import Quantity
 from backend_plugin.embedded.state_lock import find_foreign_files
 from backend_plugin.shell import credentials, server_file, tracing
 from backend_plugin.shell.credentials import KeyRing, Token
@@ -60,11 +57,7 @@ def _get_value(settings: ServerSettings, key: str) -> Any:
     found = getattr(getattr(settings, part), rest, None) if part in _SECTIONS else None
     if found is None and part not in _SECTIONS:
         found = getattr(settings, f"{part}_{rest}" if rest else part)
-    if isinstance(found, Quantity):
-        return found.text
-    if isinstance(found, timedelta):
-        return f"{found.total_seconds():g}s"
-    return str(found) if isinstance(found, Path) else msgspec.to_builtins(found, enc_hook=str)
+    return serve_platform.encode_value(found)
 
 
 def _iter_problems(effective: EffectiveSettings) -> Iterator[Problem]:
@@ -173,9 +166,7 @@ def _print_text(
         click.echo(printable.escape(line).rstrip())
     for note in notes:
         click.echo(printable.escape(f"note: {note}"))
-    for problem in problems:
-        text = f"{problem.field}: {problem.value}\n  {problem.message}; {problem.remedy}"
-        click.echo(printable.escape(text), err=True)
+    command_errors.print_problems(problems)
 
 
 def _encode_json(value: Any) -> str:
@@ -188,10 +179,7 @@ def _print_json(
     report = {
         "ok": not problems,
         "settings": {key: {"value": value, "source": source} for key, (value, source) in settings.items()},
-        "problems": [
-            {"field": each.field, "value": each.value, "message": each.message, "remedy": each.remedy}
-            for each in problems
-        ],
+        "problems": problems,
         "notes": notes,
     }
-    click.echo(msgspec.json.format(json_lines.encode_json(report), indent=2))
+    json_lines.print_json(report)

@@ -54,7 +54,7 @@ def _get_value(settings: Settings, section: Mapping[str, Any], key: str) -> Any:
     found: Any = settings
     for part in field.split("."):
         found = getattr(found, part, None)
-    return _encode_value(_find_value(section, key) if found is None else found)
+    return encode_value(_find_value(section, key) if found is None else found)
 
 
 def _format_value(value: Quantity | timedelta | enum.Enum) -> str:
@@ -63,14 +63,15 @@ def _format_value(value: Quantity | timedelta | enum.Enum) -> str:
     return str(value.value) if isinstance(value, enum.Enum) else f"{value.total_seconds():g}s"
 
 
-def _encode_value(value: Any) -> Any:
+def encode_value(value: Any) -> Any:
+    """Return the value of a setting as JSON."""
     if isinstance(value, Quantity | timedelta | enum.Enum):
         return _format_value(value)
     if isinstance(value, Mapping):
-        return {str(_encode_value(key)): _encode_value(each) for key, each in value.items()}
+        return {str(encode_value(key)): encode_value(each) for key, each in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-        return {name.replace("_", "-"): _encode_value(each) for name, each in fields.items()}
+        return {name.replace("_", "-"): encode_value(each) for name, each in fields.items()}
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         return msgspec.to_builtins(value, enc_hook=str)
-    return [_encode_value(each) for each in value]
+    return [encode_value(each) for each in value]

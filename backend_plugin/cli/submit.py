@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import rich_click as click
 
-from backend_plugin.cli import asking, command_errors, task_execution
+from backend_plugin.cli import asking, command_errors, sample_attempt, task_execution
 from backend_plugin.shell import stop_signals
 
 _HELP: Final = """Run TASK in FILE through a running server, from its Python file to its outputs.
@@ -35,14 +35,12 @@ def command(**said: Any) -> None:
         asking.exit_on_error(),
         stop_signals.exit_on_signals(),
         tempfile.TemporaryDirectory(prefix="kfpytorch-submit-") as folder,
+        command_errors.exit_on_invalid_input(),
     ):
-        try:
-            found = task_execution.load_task(Path(said["file"]), said["task"], said["image"])
-            inputs = task_execution.parse_pairs(said["inputs"])
-            server = asking.read_server(said, said["server"])
-            requested = task_execution.RequestedExecution(task_execution.build_name("submit", folder), inputs)
-            task_execution.print_title(found.template.id.name)
-            if not task_execution.run_execution(server, Path(folder) / "store", found, requested):
-                sys.exit(_FAILED)
-        except command_errors.InvalidInput as error:
-            command_errors.exit_with_error(error)
+        found = task_execution.load_task(Path(said["file"]), said["task"], said["image"])
+        inputs = sample_attempt.parse_inputs(said["inputs"], found.template)
+        server = asking.read_server(said, said["server"])
+        requested = task_execution.RequestedExecution(task_execution.build_name("submit", folder), inputs)
+        task_execution.print_title(found.template.id.name)
+        if not task_execution.run_execution(server, Path(folder) / "store", found, requested):
+            sys.exit(_FAILED)

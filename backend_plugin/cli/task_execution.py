@@ -127,11 +127,3 @@ def load_task(path: Path, task: str | None, image: str | None) -> "LoadedTask":
     # flytekit exits the process on Ctrl-C, but the command has to abort its task first.
     signal.signal(signal.SIGINT, before)
     return python_file.load_task(path, task, image=image)
-
-
-def parse_pairs(inputs: Sequence[str]) -> Mapping[str, str]:
-    """Return the inputs of a task by name, from texts such as ``epochs=2``."""
-    pairs = [pair.partition("=") for pair in inputs]
-    if bare := [name for name, equals, _ in pairs if not equals]:
-        raise command_errors.Misused(f"--input {bare[0]}: has no value; write --input {bare[0]}=VALUE")
-    return {name: value for name, _, value in pairs}

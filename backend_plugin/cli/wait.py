@@ -7,7 +7,7 @@ from typing import Any, Final
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, command_errors, job_table
+from backend_plugin.cli import asking, command_errors, job_table, json_lines
 from backend_plugin.core import printable
 
 _HELP: Final = """Wait until JOB has ended.
@@ -54,7 +54,7 @@ def command(**said: Any) -> None:
         except client.NotEnded as error:
             command_errors.exit_with_error(error, _TIMEOUT)
         if said["output"] == "json":
-            job_table.print_json(asking.encode_message(job))
+            json_lines.print_json(asking.encode_message(job))
         else:
             click.echo(printable.escape(f"{job.name} has ended: {job.verdict.phase}"))
             if job.verdict.phase != "SUCCEEDED":
