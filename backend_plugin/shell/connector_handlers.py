@@ -1,16 +1,14 @@
 """The gRPC handlers of the connector: its calls, and the calls that list its task types."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Final
 
 import grpc
 from flyteidl.admin import agent_pb2 as admin
-from google.protobuf.message import Message
 
 from backend_plugin.core.names import TASK_TYPE
-from backend_plugin.shell.connector_service import CallFailed, ConnectorService
-
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+from backend_plugin.shell.connector_service import ConnectorService
+from backend_plugin.shell.rpc_handlers import CallFailed, build_stream_handler, build_unary_handler
 
 NAME: Final = "kfpytorch"
 TASK_TYPES: Final = (TASK_TYPE,)
@@ -49,50 +47,18 @@ def build_handlers(tasks: ConnectorService) -> Sequence["grpc.GenericRpcHandler[
         grpc.method_handlers_generic_handler(
             "flyteidl.service.AsyncAgentService",
             {
-                "CreateTask": _build_unary_handler(tasks.create_task, None),
-                "GetTask": _build_unary_handler(tasks.get_task, admin.GetTaskRequest),
-                "DeleteTask": _build_unary_handler(tasks.delete_task, admin.DeleteTaskRequest),
-                "GetTaskMetrics": _build_unary_handler(tasks.get_task_metrics, admin.GetTaskMetricsRequest),
-                "GetTaskLogs": _build_stream_handler(tasks.get_task_logs, admin.GetTaskLogsRequest),
+                "CreateTask": build_unary_handler(tasks.create_task, None),
+                "GetTask": build_unary_handler(tasks.get_task, admin.GetTaskRequest),
+                "DeleteTask": build_unary_handler(tasks.delete_task, admin.DeleteTaskRequest),
+                "GetTaskMetrics": build_unary_handler(tasks.get_task_metrics, admin.GetTaskMetricsRequest),
+                "GetTaskLogs": build_stream_handler(tasks.get_task_logs, admin.GetTaskLogsRequest),
             },
         ),
         grpc.method_handlers_generic_handler(
             "flyteidl.service.AgentMetadataService",
             {
-                "GetAgent": _build_unary_handler(listed.get_agent, admin.GetAgentRequest),
-                "ListAgents": _build_unary_handler(listed.list_agents, admin.ListAgentsRequest),
+                "GetAgent": build_unary_handler(listed.get_agent, admin.GetAgentRequest),
+                "ListAgents": build_unary_handler(listed.list_agents, admin.ListAgentsRequest),
             },
         ),
     )
-
-
-def _build_unary_handler(
-    call: Callable[[Any], Awaitable[Message | bytes]], request_type: type[Message] | None
-) -> "grpc.RpcMethodHandler[Any, Any]":
-    """Return the handler of a call; without a request type, the call receives the serialized request."""
-
-    async def handle(request: Any, context: Context) -> Message | bytes:
-        try:
-            return await call(request)
-        except CallFailed as failed:
-            await context.abort(failed.code, failed.details)
-
-    read = None if request_type is None else request_type.FromString
-    return grpc.unary_unary_rpc_method_handler(handle, read, _serialize_response)
-
-
-def _build_stream_handler(
-    call: Callable[[Any], AsyncIterator[Message]], request_type: type[Message]
-) -> "grpc.RpcMethodHandler[Any, Any]":
-    async def handle(request: Any, context: Context) -> AsyncIterator[Message]:
-        try:
-            async for response in call(request):
-                yield response
-        except CallFailed as failed:
-            await context.abort(failed.code, failed.details)
-
-    return grpc.unary_stream_rpc_method_handler(handle, request_type.FromString, _serialize_response)
-
-
-def _serialize_response(answer: Message | bytes) -> bytes:
-    return answer if isinstance(answer, bytes) else answer.SerializeToString()

@@ -6,7 +6,7 @@ hide the message. Background work is in `reconciler`.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -19,7 +19,7 @@ from backend_plugin.core import job_ref, printable, rejection
 from backend_plugin.core.attempts import AttemptSuperseded
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.table import read_job
-from backend_plugin.core.errors import BackendError, InvalidTask, RequestRejected, collect_problems
+from backend_plugin.core.errors import InvalidTask, RequestRejected, collect_problems
 from backend_plugin.core.job import Attempt, JobRef, OwnerReference, Plan
 from backend_plugin.core.job_ref import UnreadableReference
 from backend_plugin.core.observed import Job
@@ -42,6 +42,7 @@ from backend_plugin.shell.job_creator import JobCreator
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.planner import Planner
 from backend_plugin.shell.reconciler import Reconciler
+from backend_plugin.shell.rpc_handlers import CallFailed
 from backend_plugin.shell.task_responses import TaskResponses
 from backend_plugin.shell.timeouts import timeout
 
@@ -74,14 +75,6 @@ class ServiceDependencies:
     found: CapabilitiesCache = NOBODY
     asked: Callable[[Job | None], None] = lambda _: None
     """Called with the job that Flyte requests."""
-
-
-class CallFailed(BackendError):
-    """The error status with which a call ends."""
-
-    def __init__(self, code: grpc.StatusCode, details: str) -> None:
-        super().__init__(f"{code.name}: {details}")
-        self.code, self.details = code, details
 
 
 class ConnectorService:
@@ -290,7 +283,7 @@ class ConnectorService:
 
     async def get_task_logs(
         self, request: admin.GetTaskLogsRequest
-    ) -> AsyncIterator[admin.GetTaskLogsResponse]:
+    ) -> AsyncGenerator[admin.GetTaskLogsResponse, None]:
         """Yield the last lines of every replica, each with the replica's name."""
         ref = self._require_served(request.resource_meta)
         entry = self._find_entry(ref)

@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import grpc
-from google.protobuf.message import Message
 
 from backend_plugin.core import cleanup, job_events, job_lookup
 from backend_plugin.core.errors import BackendError, RequestRejected
@@ -18,8 +17,9 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.shell import job_encoding, job_logs, job_watch
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
-from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, build_job_name
+from backend_plugin.shell.cluster import Cluster, build_job_name
 from backend_plugin.shell.judge import Judge
+from backend_plugin.shell.rpc_handlers import build_stream_handler, build_unary_handler
 from backend_plugin.shell.verdicts import VerdictStore
 from kfpytorch_idl.v1 import job_service_pb2 as wire
 
@@ -203,80 +203,20 @@ def _require_job(entry: CachedJob) -> Job:
     return entry.job
 
 
-# ---- gRPC handlers
-
-_Request = TypeVar("_Request", bound=Message)
-_Answer = TypeVar("_Answer", bound=Message)
-_Context = grpc.aio.ServicerContext
-
-
 def build_handlers(jobs: JobService, nodes: NodeService | None) -> "list[grpc.GenericRpcHandler[Any, Any]]":
     """Return the services for `grpc.aio.Server.add_generic_rpc_handlers`; without `nodes`, only jobs."""
     job_methods = {
-        "ListJobs": _build_stream_handler(jobs.list_jobs, wire.ListJobsRequest),
-        "GetJob": _build_unary_handler(jobs.get_job, wire.GetJobRequest),
-        "WatchJobs": _build_stream_handler(jobs.watch_jobs, wire.WatchJobsRequest),
-        "ReadLogs": _build_stream_handler(jobs.read_logs, wire.ReadLogsRequest),
-        "CancelJob": _build_unary_handler(jobs.cancel_job, wire.CancelJobRequest),
+        "ListJobs": build_stream_handler(jobs.list_jobs, wire.ListJobsRequest),
+        "GetJob": build_unary_handler(jobs.get_job, wire.GetJobRequest),
+        "WatchJobs": build_stream_handler(jobs.watch_jobs, wire.WatchJobsRequest),
+        "ReadLogs": build_stream_handler(jobs.read_logs, wire.ReadLogsRequest),
+        "CancelJob": build_unary_handler(jobs.cancel_job, wire.CancelJobRequest),
     }
     handlers = [grpc.method_handlers_generic_handler(JOB_SERVICE, job_methods)]
     if nodes is not None:
         node_methods = {
-            "ListNodes": _build_unary_handler(nodes.list_nodes, wire.ListNodesRequest),
-            "SetNodeState": _build_unary_handler(nodes.set_node_state, wire.SetNodeStateRequest),
+            "ListNodes": build_unary_handler(nodes.list_nodes, wire.ListNodesRequest),
+            "SetNodeState": build_unary_handler(nodes.set_node_state, wire.SetNodeStateRequest),
         }
         handlers.append(grpc.method_handlers_generic_handler(NODE_SERVICE, node_methods))
     return handlers
-
-
-def _build_unary_handler(
-    call: Callable[[_Request], Awaitable[_Answer]],
-    request: type[_Request],
-) -> "grpc.RpcMethodHandler[Any, Any]":
-    async def answer(said: _Request, context: "_Context[Any, Any]") -> _Answer:
-        try:
-            return await call(said)
-        except BackendError as error:
-            await _abort_call(context, error)
-
-    return grpc.unary_unary_rpc_method_handler(
-        answer, request_deserializer=request.FromString, response_serializer=_serialize_message
-    )
-
-
-def _build_stream_handler(
-    call: Callable[[_Request], AsyncGenerator[_Answer, None]],
-    request: type[_Request],
-) -> "grpc.RpcMethodHandler[Any, Any]":
-    async def answer(said: _Request, context: "_Context[Any, Any]") -> AsyncGenerator[_Answer, None]:
-        try:
-            async with aclosing(call(said)) as answers:
-                async for each in answers:
-                    yield each
-        except BackendError as error:
-            await _abort_call(context, error)
-
-    return grpc.unary_stream_rpc_method_handler(
-        answer, request_deserializer=request.FromString, response_serializer=_serialize_message
-    )
-
-
-def _serialize_message(message: Message) -> bytes:
-    return message.SerializeToString()
-
-
-_CODES: Final[Mapping[type[BackendError], grpc.StatusCode]] = {
-    job_lookup.JobNotFound: grpc.StatusCode.NOT_FOUND,
-    job_lookup.AmbiguousJob: grpc.StatusCode.INVALID_ARGUMENT,
-    job_lookup.RankNotFound: grpc.StatusCode.INVALID_ARGUMENT,
-    RequestRejected: grpc.StatusCode.FAILED_PRECONDITION,
-    ClusterUnavailable: grpc.StatusCode.UNAVAILABLE,
-}
-
-
-async def _abort_call(context: "_Context[Any, Any]", error: BackendError) -> NoReturn:
-    code = _CODES.get(type(error), grpc.StatusCode.INTERNAL)
-    if isinstance(error, RequestRejected) and error.code == HTTPStatus.NOT_FOUND:
-        code = grpc.StatusCode.NOT_FOUND
-    await context.abort(code, str(error))
-    raise AssertionError("abort raises")

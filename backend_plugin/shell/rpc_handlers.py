@@ -1,0 +1,76 @@
+"""gRPC handlers for calls that raise `BackendError`."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import Any, Final, NoReturn, TypeAlias
+
+import grpc
+from google.protobuf.message import Message
+
+from backend_plugin.core import job_lookup
+from backend_plugin.core.errors import BackendError, RequestRejected
+from backend_plugin.shell.cluster import ClusterUnavailable
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+_CODES: Final[Mapping[type[BackendError], grpc.StatusCode]] = {
+    job_lookup.JobNotFound: grpc.StatusCode.NOT_FOUND,
+    job_lookup.AmbiguousJob: grpc.StatusCode.INVALID_ARGUMENT,
+    job_lookup.RankNotFound: grpc.StatusCode.INVALID_ARGUMENT,
+    RequestRejected: grpc.StatusCode.FAILED_PRECONDITION,
+    ClusterUnavailable: grpc.StatusCode.UNAVAILABLE,
+}
+
+
+class CallFailed(BackendError):
+    """The error status with which a call ends."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(f"{code.name}: {details}")
+        self.code, self.details = code, details
+
+
+def build_unary_handler(
+    call: Callable[[Any], Awaitable[Message | bytes]], request_type: type[Message] | None
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    """Return the handler of a call; without a request type, the call receives the serialized request."""
+
+    async def handle(request: Any, context: Context) -> Message | bytes:
+        try:
+            return await call(request)
+        except BackendError as error:
+            await _abort_call(context, error)
+
+    read = None if request_type is None else request_type.FromString
+    return grpc.unary_unary_rpc_method_handler(handle, read, _serialize_response)
+
+
+def build_stream_handler(
+    call: Callable[[Any], AsyncGenerator[Message, None]], request_type: type[Message]
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    """Return the handler of a call with a stream of responses."""
+
+    async def handle(request: Any, context: Context) -> AsyncGenerator[Message, None]:
+        try:
+            async with aclosing(call(request)) as responses:
+                async for response in responses:
+                    yield response
+        except BackendError as error:
+            await _abort_call(context, error)
+
+    return grpc.unary_stream_rpc_method_handler(handle, request_type.FromString, _serialize_response)
+
+
+def _serialize_response(answer: Message | bytes) -> bytes:
+    return answer if isinstance(answer, bytes) else answer.SerializeToString()
+
+
+async def _abort_call(context: Context, error: BackendError) -> NoReturn:
+    code, details = _CODES.get(type(error), grpc.StatusCode.INTERNAL), str(error)
+    if isinstance(error, CallFailed):
+        code, details = error.code, error.details
+    elif isinstance(error, RequestRejected) and error.code == HTTPStatus.NOT_FOUND:
+        code = grpc.StatusCode.NOT_FOUND
+    await context.abort(code, details)
+    raise AssertionError("abort raises")
