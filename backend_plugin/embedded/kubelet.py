@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,20 +24,13 @@ from backend_plugin.embedded.pod_status import PodState
 from backend_plugin.embedded.shim import layout
 from backend_plugin.shell.cluster import LogLine, LogRequest
 
+if TYPE_CHECKING:
+    from backend_plugin.embedded.pods import PodController
+
 _LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 16
 _AGAIN = 1.0
 """Seconds before a failed read is retried, for example after too many open files."""
-
-
-class PodStatusListener(Protocol):
-    """A listener for changes of pods."""
-
-    def on_status(self, uid: str, status: Manifest) -> None:
-        """Handle a new status of a pod."""
-
-    def on_terminated(self, uid: str) -> None:
-        """Handle the end of the last process of a terminating pod."""
 
 
 @contextlib.contextmanager
@@ -58,7 +51,7 @@ class Kubelet:
         report: The listener. The event loop calls it, so it is never called during a call to the kubelet.
     """
 
-    def __init__(self, root: Path, options: KubeletOptions, report: PodStatusListener) -> None:
+    def __init__(self, root: Path, options: KubeletOptions, report: "PodController") -> None:
         self._root = Path(_get_absolute_path(root))
         self._options = _with_absolute_paths(options)
         self._machine = HostInfo.from_host(options.pass_env)

@@ -5,13 +5,16 @@ import os
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from backend_plugin.embedded.pod_status import PodState
 from backend_plugin.embedded.shim import files
 from backend_plugin.embedded.shim.layout import format_log_name
 from backend_plugin.embedded.shim.logfile import TEXT_AT
 from backend_plugin.shell.cluster import LogLine, LogRequest
+
+if TYPE_CHECKING:
+    from backend_plugin.embedded.pod_record import LogSource
 
 _CHUNK: Final = 1 << 18
 _TAG: Final = TEXT_AT - 2
@@ -23,22 +26,6 @@ _LINE: Final = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z std(out|err)
 _LONGEST_SEGMENT: Final = 1 << 26
 _LONGEST_REST: Final = 1 << 20
 _MOST_PARTS: Final = 1 << 12
-
-
-class ContainerLogSource(Protocol):
-    """A pod with container logs."""
-
-    def get_log_directory(self, container: str) -> Path:
-        """Return the directory with the log files of a container."""
-
-    def read_state(self) -> PodState | None:
-        """Return the current state of the pod; None if it has not started or was removed."""
-
-    async def wait_for_change(self) -> bool:
-        """Wait for new lines or a new state. Return False if nothing can follow."""
-
-    def close(self) -> None:
-        """Stop observing the pod."""
 
 
 class RunLog:
@@ -145,7 +132,7 @@ def _is_part(line: bytes) -> bool:
     return len(line) >= TEXT_AT and line[_TAG] == _PART
 
 
-async def read_lines(source: ContainerLogSource, request: LogRequest) -> AsyncIterator[LogLine]:
+async def read_lines(source: "LogSource", request: LogRequest) -> AsyncIterator[LogLine]:
     """Yield the lines of a request. With `follow`, continue with later runs until the container is done."""
     log: RunLog | None = None
     try:
@@ -168,7 +155,7 @@ async def read_lines(source: ContainerLogSource, request: LogRequest) -> AsyncIt
             log.close()
 
 
-def _open_log(source: ContainerLogSource, request: LogRequest, run: int | None) -> RunLog | None:
+def _open_log(source: "LogSource", request: LogRequest, run: int | None) -> RunLog | None:
     if run is None:
         return None
     log = RunLog(source.get_log_directory(request.container), run)
@@ -177,7 +164,7 @@ def _open_log(source: ContainerLogSource, request: LogRequest, run: int | None) 
     return log
 
 
-def _open_next_log(log: RunLog, source: ContainerLogSource, request: LogRequest) -> RunLog:
+def _open_next_log(log: RunLog, source: "LogSource", request: LogRequest) -> RunLog:
     """Return the log of the next run, after all lines of `log` were read."""
     log.close()
     return RunLog(source.get_log_directory(request.container), log.run + 1)

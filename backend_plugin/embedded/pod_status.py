@@ -50,8 +50,6 @@ class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
     previous: TerminatedState | None = None
     """The run before `ended`."""
     restarts: int = 0
-    cpu_seconds: float = 0
-    memory_peak: int = 0
 
     @property
     def is_running(self) -> bool:

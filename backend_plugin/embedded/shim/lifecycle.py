@@ -54,10 +54,8 @@ class ContainerLifecycle:
     __slots__ = (
         "back_off",
         "blocked",
-        "cpu_seconds",
         "ended",
         "kind",
-        "memory_peak",
         "name",
         "policy",
         "previous",
@@ -78,8 +76,6 @@ class ContainerLifecycle:
         self.previous: RunExit | None = None
         self.waiting: tuple[str, str] | None = None
         self.restarts = 0
-        self.cpu_seconds = 0.0
-        self.memory_peak = 0
 
     @property
     def is_done(self) -> bool:
@@ -103,8 +99,6 @@ class ContainerLifecycle:
             "ended": self.ended.as_json() if self.ended else None,
             "previous": self.previous.as_json() if self.previous else None,
             "restarts": self.restarts,
-            "cpu_seconds": round(self.cpu_seconds, 3),
-            "memory_peak": self.memory_peak,
         }
 
 

@@ -43,7 +43,7 @@ class PortableTree(ProcessTree):
         self._known = {each.pid: owner for each, owner in owners.items()}
         return dict(self._known)
 
-    def measure_memory(self, pids: list[int], limit: int | None) -> int:  # noqa: ARG002 - there is only one measure.
+    def measure_memory(self, pids: list[int], limit: int) -> int:  # noqa: ARG002 - there is only one measure.
         """Return the unique memory of the processes, in bytes."""
         return sum(map(_measure_process, pids))
 

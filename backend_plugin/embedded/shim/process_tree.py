@@ -61,13 +61,13 @@ class ProcessTree:
             return names[0]
         return self._known.get(pid) or self._scores.get(_read_oom_score(str(pid)), "")
 
-    def measure_memory(self, pids: list[int], limit: int | None) -> int:
+    def measure_memory(self, pids: list[int], limit: int) -> int:
         """Return the memory of the processes in bytes.
 
         Shared pages count once. This is only computed above `limit`, because it is expensive.
         """
         cheap = sum(_sum_fields(f"/proc/{pid}/status", (b"RssAnon:", b"RssShmem:")) for pid in pids)
-        if limit is None or cheap <= limit:
+        if cheap <= limit:
             return cheap
         shares = [_sum_fields(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:")) for pid in pids]
         # Kernels before 5.5 do not report shared memory separately.

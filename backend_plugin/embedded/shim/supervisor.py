@@ -14,23 +14,14 @@ from backend_plugin.embedded.shim.program import CannotStart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol
+    from typing import Any
+
+    from backend_plugin.embedded.shim.main import Shim
 
     Spec = dict[str, Any]
 
-    class Streams(Protocol):
-        """Reads the output of containers."""
-
-        def start_reading(self, run: ContainerRun) -> None:
-            """Read the streams of the run when they have data."""
-
-        def stop_reading(self, run: ContainerRun) -> None:
-            """Stop reading the streams of a run that is about to close them."""
-
-
-# The intervals of memory samples with and without a memory limit. Sampling may use 2 % of a core at most.
-_LIMITED_SECONDS = 0.25
-_ACCOUNTED_SECONDS = 1.0
+# The interval of memory samples, which may use 2 % of a core at most.
+_SAMPLE_SECONDS = 0.25
 _LOOKING_SHARE = 50
 # The delay before the next check whether killed processes have ended.
 _SWEEP_SECONDS = 0.005
@@ -44,7 +35,7 @@ _TOO_LONG = "Pod was active on the node longer than the specified deadline"
 class Supervisor:
     """The state of a running pod. Call `advance` after each event, and at `wake_at` at the latest."""
 
-    def __init__(self, launch: Spec, directory: str, tree: ProcessTree, streams: Streams) -> None:
+    def __init__(self, launch: Spec, directory: str, tree: ProcessTree, streams: Shim) -> None:
         self.launch = launch
         self.since = time.time()
         self.reason = self.message = ""
@@ -74,7 +65,7 @@ class Supervisor:
         """Return the time of the next `advance` without an event."""
         deadline = self.launch["deadline"]
         wakes = [self._kill_at, self._sweep_at, self._pod.wake_at, self._again_at, *self._gates.values()]
-        if self.runs:
+        if self._list_limited_runs():
             wakes.append(self._sample_at)
         if deadline is not None and not self._pod.stopping:
             wakes.append(self.since + deadline)
@@ -95,7 +86,7 @@ class Supervisor:
         for each in self._pod.select_due(self.since, time.time()):
             self._start_container(each)
         self.changed = self.changed or waits != [each.waiting for each in self._pod.containers]
-        if self.runs and now >= self._sample_at:
+        if now >= self._sample_at:
             self._sample_memory(now)
         if self._pod.stopping:
             self._check_stop(now)
@@ -121,17 +112,13 @@ class Supervisor:
         owners = {run.pid: run for run in self.runs.values()}
         while True:
             try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
-            run = owners.get(pid)
-            if run is not None:
-                run.status = status
-            name = run.name if run else self._tree.find_owner(pid, list(self.runs))
-            if name in self._containers:
-                self._containers[name].cpu_seconds += usage.ru_utime + usage.ru_stime
+            if pid in owners:
+                owners[pid].status = status
 
     def as_json(self) -> Spec:
         """Return the state for the server."""
@@ -165,7 +152,7 @@ class Supervisor:
             )
         else:
             self.runs[container.name] = run
-            self._sample_at = min(self._sample_at, now + _LIMITED_SECONDS)
+            self._sample_at = min(self._sample_at, now + _SAMPLE_SECONDS)
             self._streams.start_reading(run)
 
     def _check_gates(self, now: float) -> None:
@@ -211,20 +198,19 @@ class Supervisor:
         """Return the runs to stop first. Sidecars are stopped after all other containers have ended."""
         return [run for run in self.runs.values() if self._containers[run.name].kind != lifecycle.SIDECAR]
 
+    def _list_limited_runs(self) -> list[ContainerRun]:
+        return [run for run in self.runs.values() if run.spec["memory"] is not None]
+
     def _sample_memory(self, now: float) -> None:
-        owners = self._map_processes()
-        limited = False
-        for run in self.runs.values():
-            container, limit = self._containers[run.name], run.spec["memory"]
-            limited = limited or limit is not None
-            pids = [pid for pid, owner in owners.items() if owner == run.name]
-            held = self._tree.measure_memory(pids, limit)
-            container.memory_peak = max(container.memory_peak, held)
-            if limit is not None and held > limit and run.status is None:
+        """Kill the processes of each container that uses more memory than its limit."""
+        limited = self._list_limited_runs()
+        owners = self._map_processes() if limited else {}
+        for run in limited:
+            limit, pids = run.spec["memory"], [pid for pid, owner in owners.items() if owner == run.name]
+            if run.status is None and self._tree.measure_memory(pids, limit) > limit:
                 run.out_of_memory = True
                 send_signal(pids, signal.SIGKILL)
-        least = _LIMITED_SECONDS if limited else _ACCOUNTED_SECONDS
-        self._sample_at = now + max(least, _LOOKING_SHARE * (time.time() - now))
+        self._sample_at = now + max(_SAMPLE_SECONDS, _LOOKING_SHARE * (time.time() - now))
 
     def _list_processes(self, names: list[str]) -> list[int]:
         """Return the live processes of these containers. The name "" stands for an unknown container."""

@@ -1,7 +1,6 @@
 """Processes of a container end with it, and its memory limit applies."""
 
 import asyncio
-import json
 import shutil
 import sys
 
@@ -159,8 +158,6 @@ def test_who_holds_too_much_memory_is_killed_with_all_that_it_started(tmp_path, 
             said = get_terminated(status)
             assert (said["exitCode"], said["reason"]) == (137, "OOMKilled")
             assert "running" in status["containerStatuses"][1]["state"]
-            state = json.loads((kubelet.root / uid(of) / "state.json").read_text())
-            assert state["containers"]["main"]["memory_peak"] > 100 << 20
 
     asyncio.run(run())
 
@@ -182,22 +179,6 @@ time.sleep(0.8)
         async with node(tmp_path) as kubelet:
             status = await kubelet.ran(of)
             assert status["phase"] == "Succeeded"
-            state = json.loads((kubelet.root / uid(of) / "state.json").read_text())
-            assert 60 << 20 < state["containers"]["main"]["memory_peak"] < 100 << 20
-
-    asyncio.run(run())
-
-
-@pytest.mark.linux  # Other systems only sample the processes.
-def test_cpu_time_is_accounted_of_all_that_ran(tmp_path):
-    burn = "import time\nwhile time.process_time() < 0.2: pass"
-    of = pod(shell(f'python -c "{burn}"; (python -c "{burn}" &) ; sleep 1'))
-
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.ran(of)
-            state = json.loads((kubelet.root / uid(of) / "state.json").read_text())
-            assert state["containers"]["main"]["cpu_seconds"] > 0.4
 
     asyncio.run(run())
 

@@ -76,9 +76,9 @@ def test_memory_is_what_processes_have_for_themselves():
     ) as one:
         assert one.stdout is not None
         one.stdout.readline()
-        assert 50 << 20 < PortableTree(UID).measure_memory([one.pid], None) < 80 << 20
+        assert 50 << 20 < PortableTree(UID).measure_memory([one.pid], 1 << 30) < 80 << 20
         one.kill()
-    assert PortableTree(UID).measure_memory([one.pid], None) == 0
+    assert PortableTree(UID).measure_memory([one.pid], 1 << 30) == 0
 
 
 def until_dead(*pids):
