@@ -8,8 +8,9 @@ from backend_plugin.core import job_conditions
 from backend_plugin.core.conditions import Condition
 from backend_plugin.core.dialects.base import Dialect, JobResource, ReplicaLabels, ReplicaPort
 from backend_plugin.core.job import JobDraft, TrainingJob
+from backend_plugin.core.job_metadata import read_job_metadata
 from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map, get_time
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_time
 from backend_plugin.core.values import Manifest
 
 RESOURCE = JobResource(group="toys.example.com", version="v1beta1", kind="ToyJob", plural="toyjobs")
@@ -47,16 +48,11 @@ def _head(metadata: Mapping[str, Any]) -> Manifest:
 
 
 def read(manifest: Manifest) -> Job:
-    metadata, spec, status = (get_mapping(manifest, key) for key in ("metadata", "spec", "status"))
+    spec, status = get_mapping(manifest, "spec"), get_mapping(manifest, "status")
     seconds = get_int(spec, "seconds")
     return Job(
         dialect=RESOURCE.kind,
-        name=get_text(metadata, "name"),
-        namespace=get_text(metadata, "namespace"),
-        uid=get_text(metadata, "uid"),
-        created=get_time(metadata, "creationTimestamp"),
-        generation=get_int(metadata, "generation"),
-        deleting=bool(metadata.get("deletionTimestamp")),
+        **read_job_metadata(manifest),
         groups=tuple(
             ReplicaSpec(role=get_text(each, "team").lower(), replicas=get_int(each, "size") or 0)
             for each in get_mappings(spec, "teams")
@@ -74,8 +70,6 @@ def read(manifest: Manifest) -> Job:
         ),
         started=get_time(status, "began"),
         completed=get_time(status, "over"),
-        owned=bool(get_mappings(metadata, "ownerReferences")),
-        annotations=get_text_map(metadata, "annotations"),
     )
 
 

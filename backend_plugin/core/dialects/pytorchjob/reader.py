@@ -5,15 +5,13 @@ from typing import Any, Final, TypedDict
 
 from backend_plugin.core.conditions import read_conditions
 from backend_plugin.core.dialects.pytorchjob.resource import REPLICA_SPECS, RESOURCE
-from backend_plugin.core.object_fields import MetadataFields
+from backend_plugin.core.job_metadata import JobMetadataFields, read_job_metadata
 from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
 from backend_plugin.core.reading import (
     get_int,
     get_interned,
     get_mapping,
-    get_mappings,
     get_text,
-    get_text_map,
     get_time,
 )
 from backend_plugin.core.values import Manifest
@@ -25,11 +23,6 @@ _MOST_REPLICAS: Final = 100_000
 
 
 # The values of scalar fields may have any type, because the reader checks them.
-class _JobMeta(MetadataFields, total=False):
-    generation: Any
-    annotations: dict[str, Any] | None
-
-
 class _Condition(TypedDict, total=False):
     type: Any
     status: Any
@@ -67,28 +60,19 @@ class JobFields(TypedDict, total=False):
 
     kind: Any
     apiVersion: Any
-    metadata: _JobMeta
+    metadata: JobMetadataFields
     spec: _JobSpec
     status: _JobStatus | None
 
 
 def read_job(manifest: Manifest) -> Job:
     """Read a PyTorchJob as the API server returns it."""
-    metadata, spec = get_mapping(manifest, "metadata"), get_mapping(manifest, "spec")
-    status, policy, elastic = (
-        get_mapping(manifest, "status"),
-        get_mapping(spec, "runPolicy"),
-        get_mapping(spec, "elasticPolicy"),
-    )
+    spec, status = get_mapping(manifest, "spec"), get_mapping(manifest, "status")
+    policy, elastic = get_mapping(spec, "runPolicy"), get_mapping(spec, "elasticPolicy")
     deadline = get_int(policy, "activeDeadlineSeconds")
     return Job(
         dialect=RESOURCE.kind,
-        name=get_interned(metadata, "name"),
-        namespace=get_interned(metadata, "namespace"),
-        uid=get_interned(metadata, "uid"),
-        created=get_time(metadata, "creationTimestamp"),
-        generation=get_int(metadata, "generation"),
-        deleting=bool(metadata.get("deletionTimestamp")),
+        **read_job_metadata(manifest),
         groups=_read_replica_specs(get_mapping(spec, REPLICA_SPECS)),
         elastic=bool(elastic),
         scales=get_int(elastic, "minReplicas") != get_int(elastic, "maxReplicas"),
@@ -100,8 +84,6 @@ def read_job(manifest: Manifest) -> Job:
         started=get_time(status, "startTime"),
         completed=get_time(status, "completionTime"),
         expires=get_int(policy, "ttlSecondsAfterFinished") is not None,
-        owned=bool(get_mappings(metadata, "ownerReferences")),
-        annotations=get_text_map(metadata, "annotations"),
     )
 
 

@@ -74,7 +74,7 @@ def _get_age_key(pod: Pod) -> tuple[bool, bool, float, str]:
 
 
 def _with_course(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Job:
-    derived = list(_derive_conditions(job, nodes, events))
+    derived = [*_derive_progress(job, nodes, events), *_derive_end(job, nodes)]
     return structs.replace(
         job,
         conditions=(*job.conditions, *derived),
@@ -91,32 +91,36 @@ def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
     return _find_creation(nodes) if len(nodes) >= job.replicas else None
 
 
-def _derive_conditions(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Iterator[Condition]:
-    began = [moment for pod in nodes if (moment := _find_start(pod)) is not None]
-    attempt = max((pod.attempt for pod in nodes), default=0)
-    present, first = {pod.name for pod in nodes}, build_pod_name(job.name, ROLE, 0).removesuffix("0")
-    has_run = any(
+def _derive_progress(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Iterator[Condition]:
+    """Yield the condition that the job runs, or that it has run before."""
+    if any(pod.phase == "Running" or pod.phase in _OVER for pod in nodes):
+        began = [moment for pod in nodes if (moment := _find_start(pod)) is not None]
+        yield Condition(type=job_conditions.RUNNING, true=True, since=min(began, default=None))
+    elif any(pod.attempt for pod in nodes) or _has_run(job, nodes, events):
+        yield Condition(type=job_conditions.RESTARTING, true=True, since=_find_creation(nodes))
+
+
+def _has_run(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> bool:
+    """True if an event shows that nodes of the job have run which no longer exist."""
+    present, prefix = {pod.name for pod in nodes}, build_pod_name(job.name, ROLE, 0).removesuffix("0")
+    return any(
         each.reason in _RESTARTS
-        or (each.reason in _RUNS and each.name.startswith(first) and each.name not in present)
+        or (each.reason in _RUNS and each.name.startswith(prefix) and each.name not in present)
         for each in events
     )
-    if any(pod.phase == "Running" or pod.phase in _OVER for pod in nodes):
-        yield Condition(type=job_conditions.RUNNING, true=True, since=min(began, default=None))
-    elif attempt or has_run:
-        yield Condition(type=job_conditions.RESTARTING, true=True, since=_find_creation(nodes))
-    limit = _read_options(job)
-    if job.scales and (ended := _find_surplus_end(nodes, limit.min_nodes or 1)) is not None:
+
+
+def _derive_end(job: Job, nodes: Sequence[Pod]) -> Iterator[Condition]:
+    """Yield the condition of an end that Trainer does not see."""
+    limits = _read_options(job)
+    ended = _find_surplus_end(nodes, limits.min_nodes or 1) if job.scales else None
+    attempt = max((pod.attempt for pod in nodes), default=0)
+    if ended is not None:
         said = "all nodes of the training have succeeded"
         yield Condition(
             type=job_conditions.SUCCEEDED, true=True, reason="NodesSucceeded", message=said, since=ended
         )
-    elif job.end_condition is not None:
-        return
-    elif (
-        limit.max_disruptions is not None
-        and not limit.named_runtime
-        and attempt > limit.max_restarts + limit.max_disruptions
-    ):
+    elif job.end_condition is None and _is_over_limit(attempt, limits):
         said = f"all nodes were restarted {attempt} times, after failures and disruptions"
         yield Condition(
             type=job_conditions.FAILED,
@@ -125,6 +129,13 @@ def _derive_conditions(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) 
             message=said,
             since=_find_creation(nodes),
         )
+
+
+def _is_over_limit(attempt: int, limits: options.JobOptions) -> bool:
+    """True if all nodes were restarted more often than failures and disruptions may restart them."""
+    if limits.max_disruptions is None or limits.named_runtime:
+        return False
+    return attempt > limits.max_restarts + limits.max_disruptions
 
 
 def _find_start(pod: Pod) -> datetime | None:

@@ -10,16 +10,9 @@ from backend_plugin.core import job_conditions
 from backend_plugin.core.conditions import Condition, read_conditions
 from backend_plugin.core.dialects.trainjob import options
 from backend_plugin.core.dialects.trainjob.resource import RESOURCE, ROLE
-from backend_plugin.core.object_fields import MetadataFields
+from backend_plugin.core.job_metadata import JobMetadataFields, read_job_metadata
 from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
-from backend_plugin.core.reading import (
-    get_int,
-    get_interned,
-    get_mapping,
-    get_mappings,
-    get_text_map,
-    get_time,
-)
+from backend_plugin.core.reading import get_int, get_mapping
 from backend_plugin.core.values import Manifest
 
 # A limit on the work per job, because some results have an entry for each replica.
@@ -32,11 +25,6 @@ _CONDITIONS: Final[Mapping[str, str]] = {
 
 
 # The values of scalar fields may have any type, because the reader checks them.
-class _JobMeta(MetadataFields, total=False):
-    generation: Any
-    annotations: dict[str, Any] | None
-
-
 class _Trainer(TypedDict, total=False):
     numNodes: Any
     numProcPerNode: Any
@@ -57,27 +45,21 @@ class JobFields(TypedDict, total=False):
 
     kind: Any
     apiVersion: Any
-    metadata: _JobMeta
+    metadata: JobMetadataFields
     spec: _JobSpec
     status: _JobStatus | None
 
 
 def read_job(manifest: Manifest) -> Job:
     """Read a TrainJob as the API server returns it."""
-    metadata, spec, status = (get_mapping(manifest, key) for key in ("metadata", "spec", "status"))
-    trainer = get_mapping(spec, "trainer")
-    annotations = get_text_map(metadata, "annotations")
-    said = options.decode(annotations.get(options.ANNOTATION, ""))
+    spec, status = get_mapping(manifest, "spec"), get_mapping(manifest, "status")
+    trainer, metadata = get_mapping(spec, "trainer"), read_job_metadata(manifest)
+    said = options.decode(metadata["annotations"].get(options.ANNOTATION, ""))
     nodes = get_int(trainer, "numNodes")
     count = 1 if nodes is None else max(0, min(nodes, _MOST_NODES))
     return Job(
         dialect=RESOURCE.kind,
-        name=get_interned(metadata, "name"),
-        namespace=get_interned(metadata, "namespace"),
-        uid=get_interned(metadata, "uid"),
-        created=get_time(metadata, "creationTimestamp"),
-        generation=get_int(metadata, "generation"),
-        deleting=bool(metadata.get("deletionTimestamp")),
+        **metadata,
         # A disruption restarts all nodes of any job.
         groups=(ReplicaSpec(role=ROLE, replicas=count, restarts=True),),
         elastic=said.min_nodes is not None,
@@ -90,8 +72,6 @@ def read_job(manifest: Manifest) -> Job:
         conditions=(*map(_translate_condition, read_conditions(status)), *_derive_creation(status)),
         expires=said.ttl_seconds is not None,
         ttl=None if said.ttl_seconds is None else timedelta(seconds=max(0, said.ttl_seconds)),
-        owned=bool(get_mappings(metadata, "ownerReferences")),
-        annotations=annotations,
     )
 
 

@@ -1,0 +1,52 @@
+"""The metadata of a job of any dialect: the fields to decode, and their reader."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TypedDict
+
+from backend_plugin.core.object_fields import MetadataFields
+from backend_plugin.core.reading import (
+    get_int,
+    get_interned,
+    get_mapping,
+    get_mappings,
+    get_text_map,
+    get_time,
+)
+from backend_plugin.core.values import Manifest
+
+
+# The values of scalar fields may have any type, because the reader checks them.
+class JobMetadataFields(MetadataFields, total=False):
+    """The fields of the metadata that `read_job_metadata` uses."""
+
+    generation: Any
+    annotations: dict[str, Any] | None
+
+
+class JobMetadata(TypedDict):
+    """The fields of a `Job` that its metadata contains."""
+
+    name: str
+    namespace: str
+    uid: str
+    created: datetime | None
+    generation: int | None
+    deleting: bool
+    owned: bool
+    annotations: Mapping[str, str]
+
+
+def read_job_metadata(manifest: Manifest) -> JobMetadata:
+    """Read the metadata of a job as the API server returns it."""
+    metadata = get_mapping(manifest, "metadata")
+    return JobMetadata(
+        name=get_interned(metadata, "name"),
+        namespace=get_interned(metadata, "namespace"),
+        uid=get_interned(metadata, "uid"),
+        created=get_time(metadata, "creationTimestamp"),
+        generation=get_int(metadata, "generation"),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        owned=bool(get_mappings(metadata, "ownerReferences")),
+        annotations=get_text_map(metadata, "annotations"),
+    )
