@@ -9,6 +9,7 @@ from msgspec import structs
 
 from backend_plugin.core import (
     custom,
+    deadline,
     dialect_selection,
     job_events,
     log_links,
@@ -26,7 +27,7 @@ from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.log_links import LinkContext
 from backend_plugin.core.manifest import pod
 from backend_plugin.core.manifest.object_metadata import build_job_metadata, with_identity
-from backend_plugin.core.observed import Observed
+from backend_plugin.core.observed import Job, Observed
 from backend_plugin.core.scheduling import gang_options, missing_gang, selection
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.scheduling.selection import Selection
@@ -125,6 +126,16 @@ def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -
     seen = status.compute_status(observed, rules.judging.exit_codes)
     verdict = verdict_rules.judge_status(seen, rules.judging, rules.deadlines, now)
     return job_events.decide_event(seen, observed.events, verdict, rules.judging, now)
+
+
+def needs_start(job: Job | None, rules: JudgingContext) -> bool:
+    """True if the start of the run of this job must be recorded, for its deadline, once it runs."""
+    return deadline.needs_start(job, rules.judging, rules.deadlines)
+
+
+def build_start_patch(observed: Observed, rules: JudgingContext) -> Manifest | None:
+    """Return the merge patch that records the start of a run; None if the job does not run."""
+    return deadline.build_start_patch(status.compute_status(observed, rules.judging.exit_codes))
 
 
 def judge_with_expiry(observed: Observed, rules: JudgingContext, now: datetime) -> tuple[Verdict, datetime]:

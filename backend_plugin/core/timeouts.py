@@ -1,4 +1,4 @@
-"""Time limits of a job: the timeouts while it waits, and the deadline while it runs."""
+"""The timeouts of a job while it waits; `deadline` has the limit of its run."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -6,11 +6,10 @@ from typing import Final
 
 from backend_plugin.core import job_status as statuses
 from backend_plugin.core import messages, pending_reasons
+from backend_plugin.core.deadline import check_deadline, get_admission_time, get_limit
 from backend_plugin.core.dialects.table import CREATION_FAILURES, get_dialect
 from backend_plugin.core.job import Deadlines
-from backend_plugin.core.job_conditions import SUSPENDED
 from backend_plugin.core.job_status import JobState, JobStatus
-from backend_plugin.core.observed import Job
 from backend_plugin.core.pending import PendingReason, PendingStage
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.verdict import Verdict, build_failure
@@ -21,7 +20,7 @@ def check_timeouts(
     status: JobStatus, judging: JudgingSettings, deadlines: Deadlines, now: datetime
 ) -> Verdict | None:
     """Return the failure of a job that has exceeded a timeout or its deadline, otherwise None."""
-    over = _check_deadline(status, judging, deadlines, now) or _check_no_status(
+    over = check_deadline(status, judging, deadlines, now) or _check_no_status(
         status, judging, deadlines, now
     )
     if over is not None or _can_continue(status):
@@ -38,38 +37,12 @@ def _can_continue(status: JobStatus) -> bool:
     return status.has_run and status.ready > 0 and status.job is not None and status.job.scales
 
 
-def _get_limit(said: int | None, default: timedelta) -> timedelta:
-    return default if said is None else timedelta(seconds=max(0, said))
-
-
-def _check_deadline(
-    status: JobStatus, judging: JudgingSettings, deadlines: Deadlines, now: datetime
-) -> Verdict | None:
-    own = status.job.active_deadline if status.job else None
-    limit = own if own is not None else _get_limit(deadlines.active_seconds, judging.active_deadline)
-    # Zero means zero in the job's spec, and "not set" in the settings. A deadline of zero is not useful, so
-    # both are treated as no deadline.
-    if not limit or not status.has_run:
-        return None
-    began = statuses.find_run_start(status)
-    if began is None or now - began <= limit:
-        return None
-    return build_failure(
-        Cause.USER_ERROR,
-        "DeadlineExceeded",
-        messages.join_lines(
-            f"it ran for longer than its deadline of {messages.format_duration(limit)} allows",
-            "raise the deadline, or save checkpoints and resume from them",
-        ),
-    )
-
-
 def _check_no_status(
     status: JobStatus, judging: JudgingSettings, deadlines: Deadlines, now: datetime
 ) -> Verdict | None:
-    limit = _get_limit(deadlines.no_status_seconds, judging.no_status_timeout)
+    limit = get_limit(deadlines.no_status_seconds, judging.no_status_timeout)
     job = status.job
-    began = _find_operator_start(job) if job is not None else None
+    began = get_admission_time(job) if job is not None else None
     age = now - began if began is not None else timedelta(0)
     # A job that has run loses nodes and gets them again; a failed creation may be repeated then.
     if not limit or age <= limit or status.has_run or (job is not None and job.started is not None):
@@ -92,12 +65,6 @@ def _check_no_status(
             "check its pod in the namespace of the operator, and the log of that pod",
         ),
     )
-
-
-def _find_operator_start(job: Job) -> datetime | None:
-    """Return the time from which the operator could create the pods, which is after a queue."""
-    resumed = [each.since for each in job.conditions if each.type == SUSPENDED and not each.true]
-    return max((each for each in (job.created, *resumed) if each is not None), default=None)
 
 
 _GRACE: Final[Mapping[str, str]] = {
@@ -135,7 +102,7 @@ def _check_start(status: JobStatus, judging: JudgingSettings, now: datetime) -> 
 
 def _check_scheduling(status: JobStatus, deadlines: Deadlines, now: datetime) -> Verdict | None:
     """Return the failure for a replica that no queue holds and that was not bound to a node in time."""
-    limit = _get_limit(deadlines.pending_seconds, timedelta(0))
+    limit = get_limit(deadlines.pending_seconds, timedelta(0))
     if not limit or any(wait.stage is PendingStage.HELD for wait in status.waits):
         return None
     for wait in status.waits:
@@ -148,7 +115,7 @@ def _check_queue(
     status: JobStatus, judging: JudgingSettings, deadlines: Deadlines, now: datetime
 ) -> Verdict | None:
     wait = statuses.find_first_reason(status)
-    limit = _get_limit(deadlines.queue_seconds, _get_queue_timeout(wait, judging))
+    limit = get_limit(deadlines.queue_seconds, _get_queue_timeout(wait, judging))
     if not limit or (status.state is not JobState.SUSPENDED and not statuses.list_unbound_reasons(status)):
         return None
     own = wait.since if wait is not None else status.condition.since if status.condition else None

@@ -9,6 +9,7 @@ from backend_plugin.core.job_events import JobEventDecision
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.task_annotation import TaskAnnotation
+from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Verdict
 from backend_plugin.shell.cached_job import CachedJob
 
@@ -35,6 +36,13 @@ class Judge:
         return pipeline.decide_job_event(
             entry.get_observed_state(), self._build_context(entry.origin), self.now()
         )
+
+    def build_start_patch(self, entry: CachedJob) -> Manifest | None:
+        """Return the patch that records the start of the run on the job; None if none is needed."""
+        context = self._build_context(entry.origin)
+        if not pipeline.needs_start(entry.job, context):
+            return None
+        return pipeline.build_start_patch(entry.get_observed_state(), context)
 
     def _build_context(self, origin: TaskAnnotation | None) -> JudgingContext:
         settings = self.settings

@@ -272,6 +272,12 @@ class Reconciler:
         if (verdict := self._find_actionable_verdict(entry)) is not None:
             self._apply_verdict(entry, verdict, level)
         self._turning.on_change(entry)
+        if (patch := self._judge.build_start_patch(entry)) is not None:
+            self._orders.submit(
+                ("record_start", entry.key),
+                lambda: self._cluster.patch(entry.object_name, patch),
+                log_fields.build_cached_job_fields(entry),
+            )
         if self._has_companions(entry):
             self._reconcile_companions(entry)
 

@@ -117,6 +117,19 @@ def test_a_failure_restarts_all_nodes_up_to_the_limit(tmp_path: Path, custom: An
     assert play(tmp_path, run) == (["node-0", "node-1"], [("node-1", 1)])
 
 
+def test_the_deadline_includes_the_time_before_a_restart(tmp_path: Path) -> None:
+    async def run(jobs: Jobs) -> Any:
+        reference = await jobs.create(
+            "sleep 1.5; exit 3",
+            workerReplicas={"replicas": 1, "restartPolicy": "RESTART_POLICY_ON_FAILURE"},
+            runPolicy={"backoffLimit": 100, "activeDeadlineSeconds": 4},
+        )
+        await jobs.wait_for_phase(reference, "FAILED")
+        return (await jobs.served.get(reference)).message.partition("\n")[0]
+
+    assert play(tmp_path, run) == "it ran for longer than its deadline of 4 s allows"
+
+
 @pytest.mark.parametrize("disrupt", [EmbeddedCluster.drain_node, EmbeddedCluster.fail_node])
 def test_a_lost_node_costs_no_attempt(tmp_path: Path, disrupt: Callable[..., Awaitable[None]]) -> None:
     async def run(jobs: Jobs) -> Any:

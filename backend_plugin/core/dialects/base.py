@@ -140,6 +140,8 @@ class Dialect:
     """The kinds of the objects between a job and its pods, whose events are watched."""
     creation_failures: tuple[str, ...] = ()
     """The reasons of warning events about a failed creation of the objects of a job."""
+    keeps_start: bool = True
+    """True if a job shows when it first ran, even after a restart of all its pods."""
     creates_pod_groups: bool = True
     """True if the operator can create the pod groups of its jobs."""
     end_events: Mapping[str, str] = field(default_factory=dict)

@@ -56,5 +56,6 @@ DIALECT: Final = Dialect(
     end_events={"AllJobsCompleted": job_conditions.SUCCEEDED, "JobSetFailed": job_conditions.FAILED},
     list_added_containers=lambda *_: (),
     check_container=environment.check_container,
+    keeps_start=False,
     creates_pod_groups=False,
 )

@@ -1,0 +1,94 @@
+"""The deadline of a run, which counts from its first start.
+
+A restart replaces the pods of a TrainJob, and no object of the cluster keeps the time of its first start. So
+the server records this time in an annotation of such a job if it has a deadline.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from backend_plugin.core import job_status as statuses
+from backend_plugin.core import messages
+from backend_plugin.core.dialects.table import get_dialect
+from backend_plugin.core.job import Deadlines
+from backend_plugin.core.job_conditions import SUSPENDED
+from backend_plugin.core.job_status import JobStatus
+from backend_plugin.core.observed import Job
+from backend_plugin.core.reading import get_time
+from backend_plugin.core.settings.judging import JudgingSettings
+from backend_plugin.core.values import Manifest
+from backend_plugin.core.verdict import Verdict, build_failure
+from kfpytorch_common.causes import Cause
+
+ANNOTATION: Final = "kfpytorch.flyte.org/run-start"
+
+
+def get_limit(said: int | None, default: timedelta) -> timedelta:
+    """Return the limit of a task in seconds, or else that of the platform."""
+    return default if said is None else timedelta(seconds=max(0, said))
+
+
+def get_admission_time(job: Job) -> datetime | None:
+    """Return the time from which the operator could create the pods, which is after a queue."""
+    resumed = [each.since for each in job.conditions if each.type == SUSPENDED and not each.true]
+    return max((each for each in (job.created, *resumed) if each is not None), default=None)
+
+
+def check_deadline(
+    status: JobStatus, judging: JudgingSettings, deadlines: Deadlines, now: datetime
+) -> Verdict | None:
+    """Return the failure of a job that has run for longer than its deadline, otherwise None."""
+    limit = _get_deadline(status.job, judging, deadlines)
+    if not limit or not status.has_run:
+        return None
+    began = _find_run_start(status)
+    if began is None or now - began <= limit:
+        return None
+    return build_failure(
+        Cause.USER_ERROR,
+        "DeadlineExceeded",
+        messages.join_lines(
+            f"it ran for longer than its deadline of {messages.format_duration(limit)} allows",
+            "raise the deadline, or save checkpoints and resume from them",
+        ),
+    )
+
+
+def _get_deadline(job: Job | None, judging: JudgingSettings, deadlines: Deadlines) -> timedelta:
+    """Return the deadline of a job; zero for none.
+
+    Zero means zero in the job's spec, and "not set" in the settings. A deadline of zero is not useful, so
+    both are treated as no deadline.
+    """
+    own = job.active_deadline if job is not None else None
+    return own if own is not None else get_limit(deadlines.active_seconds, judging.active_deadline)
+
+
+def _find_run_start(status: JobStatus) -> datetime | None:
+    """Return the time at which the run of a job began, from the record and from its present pods."""
+    recorded = _get_recorded_start(status.job) if status.job is not None else None
+    began = (recorded, statuses.find_run_start(status))
+    return min((each for each in began if each is not None), default=None)
+
+
+def _get_recorded_start(job: Job) -> datetime | None:
+    """Return the recorded start of the run; None for a record from before a suspension."""
+    recorded, admitted = get_time(job.annotations, ANNOTATION), get_admission_time(job)
+    return None if recorded is None or (admitted is not None and recorded < admitted) else recorded
+
+
+def needs_start(job: Job | None, judging: JudgingSettings, deadlines: Deadlines) -> bool:
+    """True if the start of the run of this job must be recorded once it runs."""
+    if job is None or job.deleting or job.end_condition is not None or get_dialect(job.dialect).keeps_start:
+        return False
+    return bool(_get_deadline(job, judging, deadlines)) and _get_recorded_start(job) is None
+
+
+def build_start_patch(status: JobStatus) -> Manifest | None:
+    """Return the merge patch that records the start of a run; None if the job does not run."""
+    began = statuses.find_run_start(status)
+    if began is None or status.job is None or not status.has_run:
+        return None
+    # The clock of a Kubernetes node may be behind that of the API server.
+    start = max(began, get_admission_time(status.job) or began)
+    return {"metadata": {"annotations": {ANNOTATION: start.strftime("%Y-%m-%dT%H:%M:%SZ")}}}
