@@ -141,10 +141,11 @@ def bare(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
 def served(
     request: pytest.FixtureRequest, plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Backend]:
-    """Our server, connected to `plane`; the test module defines NAMESPACE."""
+    """Our server, connected to `plane`; the test module defines NAMESPACE, and may define SETTINGS."""
     backend.permit(plane)
     plane.namespace(request.module.NAMESPACE)
-    with Backend(plane, tmp_path_factory.mktemp("backend")) as served:
+    settings = getattr(request.module, "SETTINGS", None)
+    with Backend(plane, tmp_path_factory.mktemp("backend"), settings=settings) as served:
         yield served
 
 

@@ -1,8 +1,7 @@
 """Tests with the real propeller, server, operator and scheduler; only the pods are simulated."""
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 import workflows
@@ -12,7 +11,7 @@ from rig.backend import Backend
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
 from rig.process import wait_until
-from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller
+from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller, list_owned
 
 # Longer than the replacement of a pod of our server, shorter than propeller's call timeout.
 AWAY_SECONDS = 30
@@ -44,7 +43,7 @@ def test_a_job_is_made_followed_and_reported(propeller: RealPropeller) -> None:
 def test_an_abort_removes_the_job_and_its_pods(plane: ControlPlane, propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.says_nothing)
     propeller.until_shown(execution, "RUNNING")
-    assert len(list_owned(plane, pods(NAMESPACE), execution)) == 2
+    assert len(list_owned(plane.admin, pods(NAMESPACE), execution)) == 2
     propeller.abort(execution)
     is_gone(plane, propeller, execution)
     assert propeller.recorder.workflow(execution.name)[-1] == "ABORTED"
@@ -56,7 +55,7 @@ def test_a_job_goes_with_its_execution_though_nobody_aborts_it(
     """Garbage collection deletes the job if its FlyteWorkflow is deleted while propeller is down."""
     execution = propeller.start(workflows.says_nothing)
     propeller.until_shown(execution, "RUNNING")
-    (job,) = list_owned(plane, jobs(NAMESPACE), execution)
+    (job,) = list_owned(plane.admin, jobs(NAMESPACE), execution)
     (owner,) = job["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"]) == ("FlyteWorkflow", execution.name)
     propeller.process.kill()
@@ -94,12 +93,12 @@ def test_a_propeller_that_is_killed_finds_its_tasks_again(
 ) -> None:
     execution = propeller.start(workflows.says_nothing, annotations={RUN: "10s"})
     propeller.until_shown(execution, "RUNNING")
-    (job,) = list_owned(plane, jobs(NAMESPACE), execution)
+    (job,) = list_owned(plane.admin, jobs(NAMESPACE), execution)
     propeller.process.kill()
     propeller.process.start()
     assert propeller.wait(execution)["status"]["phase"] == 3
     assert propeller.attempts(execution) == 1
-    assert [each["metadata"]["uid"] for each in list_owned(plane, jobs(NAMESPACE), execution)] == [
+    assert [each["metadata"]["uid"] for each in list_owned(plane.admin, jobs(NAMESPACE), execution)] == [
         job["metadata"]["uid"]
     ]
 
@@ -107,17 +106,12 @@ def test_a_propeller_that_is_killed_finds_its_tasks_again(
 def test_a_deleted_job_is_tried_again(plane: ControlPlane, propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.tries_twice, annotations={RUN: "8s"})
     propeller.until_shown(execution, "RUNNING")
-    (job,) = list_owned(plane, jobs(NAMESPACE), execution)
+    (job,) = list_owned(plane.admin, jobs(NAMESPACE), execution)
     plane.admin.delete(jobs(NAMESPACE, job["metadata"]["name"]))
     assert propeller.wait(execution)["status"]["phase"] == 3
     assert propeller.attempts(execution) == 2
     told = [each.message for each in propeller.recorder.tasks(execution.name) if each.message]
     assert "was deleted before it ended" in told[0]
-
-
-def list_owned(plane: ControlPlane, path: str, execution: RealExecution) -> Sequence[dict[str, Any]]:
-    """Return the objects of an execution."""
-    return plane.admin.items(path, labelSelector=f"execution-id={execution.name}")
 
 
 def is_gone(plane: ControlPlane, propeller: RealPropeller, execution: RealExecution) -> None:
@@ -129,5 +123,7 @@ def is_gone(plane: ControlPlane, propeller: RealPropeller, execution: RealExecut
     )
     for path in (jobs(NAMESPACE), pods(NAMESPACE)):
         wait_until(
-            lambda path=path: not list_owned(plane, path, execution), 60, lambda path=path: f"{path} are left"
+            lambda path=path: not list_owned(plane.admin, path, execution),
+            60,
+            lambda path=path: f"{path} are left",
         )

@@ -1,7 +1,7 @@
 """End-to-end tests without simulation: propeller, our server, the operator, and training on two nodes."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from rig import backend
 from rig.api import jobs, pods
 from rig.backend import Backend
 from rig.process import wait_until
-from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller, error_of
+from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller, error_of, list_owned
 from rig.real_cluster import RealCluster
 
 pytestmark = pytest.mark.timeout(600)
@@ -40,7 +40,7 @@ def test_replicas_train_and_their_outputs_come_back(cluster: RealCluster, propel
 def test_elastic_workers_on_two_nodes_reduce(cluster: RealCluster, propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.reduces, value=20)
     propeller.until_shown(execution, "RUNNING", 240)
-    nodes = {each["spec"]["nodeName"] for each in list_owned(cluster, pods(NAMESPACE), execution)}
+    nodes = {each["spec"]["nodeName"] for each in list_owned(cluster.admin, pods(NAMESPACE), execution)}
     assert len(nodes) == 2
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 3, error_of(found)
@@ -75,7 +75,7 @@ def test_an_abort_stops_the_processes(cluster: RealCluster, propeller: RealPrope
     )
     for path in (jobs(NAMESPACE), pods(NAMESPACE)):
         wait_until(
-            lambda path=path: not list_owned(cluster, path, execution),
+            lambda path=path: not list_owned(cluster.admin, path, execution),
             60,
             lambda path=path: f"{path} are left",
         )
@@ -112,7 +112,7 @@ def test_a_node_that_stays_away_costs_one_attempt_and_leaves_nothing(
             240,
             lambda: str(propeller.recorder.tasks(execution.name)),
         )
-        there = list_owned(cluster, pods(NAMESPACE), execution)
+        there = list_owned(cluster.admin, pods(NAMESPACE), execution)
         nodes = {each["spec"]["nodeName"] for each in there if "-n0-1-" in each["metadata"]["name"]}
         told.touch()
     assert nodes == {"node-1"}
@@ -140,7 +140,9 @@ def away(cluster: RealCluster, node: str) -> Iterator[None]:
 def list_pods_on_node(cluster: RealCluster, execution: RealExecution, node: str) -> dict[str, Any]:
     """Return the pod of an execution on this node."""
     (found,) = (
-        each for each in list_owned(cluster, pods(NAMESPACE), execution) if each["spec"]["nodeName"] == node
+        each
+        for each in list_owned(cluster.admin, pods(NAMESPACE), execution)
+        if each["spec"]["nodeName"] == node
     )
     return found
 
@@ -153,8 +155,3 @@ def is_ready(pod: dict[str, Any]) -> bool:
 def list_phases(propeller: RealPropeller, execution: RealExecution) -> set[tuple[int, str]]:
     """Return the attempts and phases of the execution."""
     return {(each.attempt, each.phase) for each in propeller.recorder.tasks(execution.name)}
-
-
-def list_owned(cluster: RealCluster, path: str, execution: RealExecution) -> Sequence[dict[str, Any]]:
-    """Return the objects of an execution."""
-    return cluster.admin.items(path, labelSelector=f"execution-id={execution.name}")

@@ -4,15 +4,12 @@ The operator, the scheduler and the garbage collector are real. The pod statuses
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from rig import backend
 from rig.api import jobs, pods
 from rig.backend import Backend
 from rig.caller import Caller, CallerAttempt, Said, Shape
@@ -26,23 +23,6 @@ NAMESPACE = "faults-people"
 OVER = {"SUCCEEDED", "FAILED", "RETRYABLE_FAILED"}
 IMAGE_PATIENCE = 2
 PAIR = Shape(workers=1)
-
-
-@pytest.fixture(scope="module")
-def served(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    backend.permit(plane)
-    plane.namespace(NAMESPACE)
-    folder = tmp_path_factory.mktemp("backend")
-    said = {"plugins": {"k8s": {"image-pull-backoff-grace-period": f"{IMAGE_PATIENCE}s"}}}
-    (folder / "settings.yaml").write_text(yaml.safe_dump(said))
-    with Backend(plane, folder, "--settings", str(folder / "settings.yaml")) as served:
-        yield served
-
-
-@pytest.fixture
-def caller(served: Backend, tmp_path: Path) -> Iterator[Caller]:
-    with Caller(served.endpoint, tmp_path, NAMESPACE) as caller:
-        yield caller
 
 
 @dataclass(frozen=True, kw_only=True)

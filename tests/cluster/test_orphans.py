@@ -17,7 +17,7 @@ from rig.backend import KFPYTORCH, RULES, Backend
 from rig.control_plane import BACKEND, ControlPlane, dumped
 from rig.control_plane import Options as PlaneOptions
 from rig.process import wait_until
-from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller
+from rig.propeller import NAMESPACE, PropellerOptions, RealPropeller, list_owned
 
 from backend_plugin.kube.cluster import KubernetesCluster
 from backend_plugin.kube.options import KubernetesOptions
@@ -81,7 +81,7 @@ def test_what_is_left_of_an_execution_is_found_and_deleted(
     left, lives = (propeller.start(workflows.says_nothing) for _ in range(2))
     for execution in (left, lives):
         propeller.until_shown(execution, "RUNNING")
-    (job,) = list_owned(plane, jobs(NAMESPACE), left)
+    (job,) = list_owned(plane.admin, jobs(NAMESPACE), left)
     assert "ownerReferences" not in job["metadata"]
     propeller.process.kill()
     path = f"/apis/flyte.lyft.com/v1alpha1/namespaces/{NAMESPACE}/flyteworkflows/{left.name}"
@@ -100,18 +100,15 @@ def test_what_is_left_of_an_execution_is_found_and_deleted(
     assert list_results(gc(config, "--namespace", NAMESPACE)) == []
     assert list_results(gc(config, *here)) == [(name, "orphan")]
     assert list_results(gc(config, *here, "--delete")) == [(name, "deleted")]
-    wait_until(lambda: not list_owned(plane, jobs(NAMESPACE), left), 60, lambda: "its job is left")
-    wait_until(lambda: not list_owned(plane, pods(NAMESPACE), left), 60, lambda: "its pods are left")
-    assert [each["status"]["phase"] for each in list_owned(plane, pods(NAMESPACE), lives)] == ["Running"] * 2
+    wait_until(lambda: not list_owned(plane.admin, jobs(NAMESPACE), left), 60, lambda: "its job is left")
+    wait_until(lambda: not list_owned(plane.admin, pods(NAMESPACE), left), 60, lambda: "its pods are left")
+    assert [each["status"]["phase"] for each in list_owned(plane.admin, pods(NAMESPACE), lives)] == [
+        "Running"
+    ] * 2
 
     propeller.process.start()
     propeller.abort(lives)
-    wait_until(lambda: not list_owned(plane, jobs(NAMESPACE), lives), 60, lambda: "its job is left")
-
-
-def list_owned(plane: ControlPlane, path: str, execution: RealExecution) -> Sequence[dict[str, Any]]:
-    """Return the objects of an execution."""
-    return plane.admin.items(path, labelSelector=f"execution-id={execution.name}")
+    wait_until(lambda: not list_owned(plane.admin, jobs(NAMESPACE), lives), 60, lambda: "its job is left")
 
 
 # ---- API servers without and with the CRD of Flyte

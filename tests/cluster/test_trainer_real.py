@@ -7,47 +7,14 @@ from rig.api import path_of, pods
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
 from rig.process import wait_until
-from rig.trainer import TrainerCluster
+from rig.trainer import API_VERSION, TrainerCluster, build_runtime
 
 NAMESPACE = "trainer"
-API = "trainer.kubeflow.org/v1alpha1"
-RUNTIME = {
-    "apiVersion": API,
-    "kind": "TrainingRuntime",
-    "metadata": {"name": "torch", "namespace": NAMESPACE},
-    "spec": {
-        "mlPolicy": {"numNodes": 1, "torch": {}},
-        "template": {
-            "spec": {
-                "replicatedJobs": [
-                    {
-                        "name": "node",
-                        "template": {
-                            "metadata": {
-                                "labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-                            },
-                            "spec": {
-                                "backoffLimit": 0,
-                                "template": {
-                                    "metadata": {"annotations": {RUN: "500ms"}},
-                                    "spec": {
-                                        "restartPolicy": "Never",
-                                        "containers": [{"name": "node", "image": "nothing:1"}],
-                                    },
-                                },
-                            },
-                        },
-                    }
-                ]
-            }
-        },
-    },
-}
 
 
 def trainjob(name: str = "first", **trainer: Any) -> dict[str, Any]:
     return {
-        "apiVersion": API,
+        "apiVersion": API_VERSION,
         "kind": "TrainJob",
         "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {
@@ -62,7 +29,9 @@ def plane(trainer_cluster: TrainerCluster) -> ControlPlane:
     """The control plane with a TrainingRuntime, which the webhook of TrainJobs has in its cache."""
     plane = trainer_cluster.plane
     plane.namespace(NAMESPACE)
-    plane.admin.create(RUNTIME)
+    runtime = build_runtime("TrainingRuntime", "torch", "nothing:1", **{RUN: "500ms"})
+    runtime["metadata"]["namespace"] = NAMESPACE
+    plane.admin.create(runtime)
     wait_until(lambda: try_to_create(plane, trainjob())[0] == 201, 10, lambda: "the runtime is not found")
     return plane
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import grpc
 import pytest
-import yaml
 from rig import backend, operator, trainer
 from rig.api import jobs
 from rig.backend import Backend
@@ -45,9 +44,7 @@ def test_no_job_is_lost_or_created_twice(plane: ControlPlane, tmp_path: Path, ro
     for dialect in DIALECTS:
         folder = tmp_path / dialect
         folder.mkdir()
-        settings = folder / "settings.yaml"
-        settings.write_text(yaml.safe_dump({"plugins": {"k8s": {"kfpytorch": {"dialect": dialect}}}}))
-        servers.append(Backend(plane, folder, "--settings", str(settings)))
+        servers.append(Backend(plane, folder, settings={"kfpytorch": {"dialect": dialect}}))
     chosen = random.Random(rounds)
     attempts: list[CallerAttempt] = []
     for number in range(rounds):

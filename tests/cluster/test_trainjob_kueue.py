@@ -2,11 +2,9 @@
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-import yaml
-from rig import backend, fake_nodes, kueue, scheduling, trainer
+from rig import fake_nodes, kueue, scheduling, trainer
 from rig.api import pods
 from rig.backend import Backend
 from rig.caller import Caller, CallerAttempt, Shape
@@ -17,7 +15,7 @@ from rig.process import wait_until
 from backend_plugin import client
 
 NAMESPACE = "queued"
-GANG = {"scheduler": "kueue", "queue": "team"}
+SETTINGS = {"kfpytorch": {"gang": {"scheduler": "kueue", "queue": "team"}}}
 
 
 @pytest.fixture(scope="module")
@@ -34,23 +32,7 @@ def plane(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             kueue.local_queue(NAMESPACE, "team", "all"),
         ):
             plane.admin.apply(manifest)
-        backend.permit(plane)
         yield plane
-
-
-@pytest.fixture(scope="module")
-def served(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    folder = tmp_path_factory.mktemp("backend")
-    said = {"plugins": {"k8s": {"kfpytorch": {"gang": GANG}}}}
-    (folder / "settings.yaml").write_text(yaml.safe_dump(said))
-    with Backend(plane, folder, "--settings", str(folder / "settings.yaml")) as served:
-        yield served
-
-
-@pytest.fixture
-def caller(served: Backend, tmp_path: Any) -> Iterator[Caller]:
-    with Caller(served.endpoint, tmp_path, NAMESPACE) as caller:
-        yield caller
 
 
 def wait_for_phase(caller: Caller, attempt: CallerAttempt, phase: str) -> None:

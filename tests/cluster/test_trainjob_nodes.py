@@ -1,17 +1,16 @@
 """The tasks of `test_backend_trains` as TrainJobs, with Trainer and JobSet, on two real nodes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import workflows
-import yaml
 from rig import backend, trainer
 from rig.api import pods
 from rig.backend import Backend
 from rig.process import wait_until
-from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller, error_of
+from rig.propeller import NAMESPACE, PropellerOptions, RealPropeller, error_of, list_owned
 from rig.real_cluster import RealCluster
 
 pytestmark = pytest.mark.timeout(600)
@@ -25,18 +24,12 @@ def propeller(cluster: RealCluster) -> Iterator[RealPropeller]:
     backend.permit(cluster.plane)
     folder = cluster.shared / "trainjobs"
     folder.mkdir()
-    settings = folder / "settings.yaml"
-    settings.write_text(yaml.safe_dump({"plugins": {"k8s": {"kfpytorch": {"dialect": "trainjob"}}}}))
-    served = Backend(cluster.plane, folder, "--settings", str(settings))
+    served = Backend(cluster.plane, folder, settings={"kfpytorch": {"dialect": "trainjob"}})
     with (
         served,
         RealPropeller(cluster.plane, folder, PropellerOptions(connector=served.endpoint)) as propeller,
     ):
         yield propeller
-
-
-def list_owned(cluster: RealCluster, path: str, execution: RealExecution) -> Sequence[dict[str, Any]]:
-    return cluster.admin.items(path, labelSelector=f"execution-id={execution.name}")
 
 
 def test_the_nodes_have_the_ranks_of_a_master_and_a_worker(
@@ -46,7 +39,7 @@ def test_the_nodes_have_the_ranks_of_a_master_and_a_worker(
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 3, error_of(found)
     assert propeller.outputs(execution) == {"o0": "rank 0 of 2: 3"}
-    (job,) = list_owned(cluster, TRAINJOBS, execution)
+    (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
     assert job["spec"]["trainer"]["numNodes"] == 2
 
 
@@ -71,15 +64,15 @@ def test_an_evicted_node_costs_no_attempt(cluster: RealCluster, propeller: RealP
     told = cluster.shared / "trainjobs" / "evicted"
     execution = propeller.start(workflows.reduces_until, told=str(told))
     propeller.until_shown(execution, "RUNNING", 240)
-    first = list_owned(cluster, pods(NAMESPACE), execution)
+    first = list_owned(cluster.admin, pods(NAMESPACE), execution)
     evict(cluster, first[-1])
     before = {each["metadata"]["uid"] for each in first}
 
     def are_replaced() -> bool:
-        now = list_owned(cluster, pods(NAMESPACE), execution)
+        now = list_owned(cluster.admin, pods(NAMESPACE), execution)
         return len(now) == 2 and not before & {each["metadata"]["uid"] for each in now}
 
-    wait_until(are_replaced, 120, lambda: str(list_owned(cluster, pods(NAMESPACE), execution)))
+    wait_until(are_replaced, 120, lambda: str(list_owned(cluster.admin, pods(NAMESPACE), execution)))
     told.touch()
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 3, error_of(found)
@@ -98,7 +91,8 @@ def test_an_elastic_job_grows_and_survives_a_lost_node(
         set_unschedulable(cluster, "node-2", unschedulable=False)
         wait_for_size(size, 2)
         nodes = {
-            each["spec"].get("nodeName"): each for each in list_owned(cluster, pods(NAMESPACE), execution)
+            each["spec"].get("nodeName"): each
+            for each in list_owned(cluster.admin, pods(NAMESPACE), execution)
         }
         set_unschedulable(cluster, "node-2", unschedulable=True)
         evict(cluster, nodes["node-2"])
@@ -118,7 +112,7 @@ def test_an_abort_leaves_nothing(cluster: RealCluster, propeller: RealPropeller)
     propeller.abort(execution)
     for path in (TRAINJOBS, pods(NAMESPACE)):
         wait_until(
-            lambda path=path: not list_owned(cluster, path, execution),
+            lambda path=path: not list_owned(cluster.admin, path, execution),
             90,
             lambda path=path: f"{path} are left",
         )

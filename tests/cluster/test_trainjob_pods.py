@@ -1,20 +1,18 @@
 """Our server with the real Trainer and JobSet, which it finds by itself; only the pods are simulated."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
-import yaml
-from rig import backend
 from rig.api import pods
 from rig.backend import Backend
 from rig.caller import Caller, CallerAttempt, Said, Shape
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import BY_HAND, RUN
 from rig.process import wait_until
-from rig.trainer import TrainerCluster
+from rig.trainer import TrainerCluster, build_runtime
 
 from backend_plugin import client
 
@@ -23,6 +21,7 @@ ENDS = {"SUCCEEDED", "FAILED", "RETRYABLE_FAILED"}
 KINDS = ("trainjobs", "trainingruntimes")
 DISRUPTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
 MOST_DISRUPTIONS = 2
+SETTINGS = {"kfpytorch": {"max-disruptions": MOST_DISRUPTIONS}}
 ELASTIC = {
     "masterReplicas": {},
     "workerReplicas": {"replicas": 6},
@@ -33,23 +32,6 @@ ELASTIC = {
 @pytest.fixture(scope="module")
 def plane(trainer_cluster: TrainerCluster) -> ControlPlane:
     return trainer_cluster.plane
-
-
-@pytest.fixture(scope="module")
-def served(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    backend.permit(plane)
-    plane.namespace(NAMESPACE)
-    folder = tmp_path_factory.mktemp("backend")
-    said = {"plugins": {"k8s": {"kfpytorch": {"max-disruptions": MOST_DISRUPTIONS}}}}
-    (folder / "settings.yaml").write_text(yaml.safe_dump(said))
-    with Backend(plane, folder, "--settings", str(folder / "settings.yaml")) as served:
-        yield served
-
-
-@pytest.fixture
-def caller(served: Backend, tmp_path: Any) -> Iterator[Caller]:
-    with Caller(served.endpoint, tmp_path, NAMESPACE) as caller:
-        yield caller
 
 
 def find(plane: ControlPlane, kind: str, attempt: CallerAttempt) -> dict[str, Any] | None:
@@ -231,34 +213,7 @@ def list_placed(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[dict[st
 
 
 def test_a_named_runtime_is_patched(plane: ControlPlane, caller: Caller) -> None:
-    runtime = {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "ClusterTrainingRuntime",
-        "metadata": {"name": "torch-distributed", "labels": {"trainer.kubeflow.org/framework": "torch"}},
-        "spec": {
-            "mlPolicy": {"numNodes": 1, "torch": {}},
-            "template": {
-                "spec": {
-                    "replicatedJobs": [
-                        {
-                            "name": "node",
-                            "template": {
-                                "metadata": {
-                                    "labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-                                },
-                                "spec": {
-                                    "template": {
-                                        "spec": {"containers": [{"name": "node", "image": "other:1"}]}
-                                    }
-                                },
-                            },
-                        }
-                    ]
-                }
-            },
-        },
-    }
-    plane.admin.create(runtime)
+    plane.admin.create(build_runtime("ClusterTrainingRuntime", "torch-distributed", "other:1"))
     options = {"kfpytorch": {"version": 1, "trainJob": {"runtime": "torch-distributed"}}}
     shape = Shape(workers=1, custom=options, annotations={RUN: "15s"})
     wait_until(lambda: caller.get(caller.create(shape=shape)).phase != "FAILED", 10, lambda: "not found")

@@ -44,6 +44,7 @@ class Backend:
         *flags: str,
         server: str | None = None,
         known: Mapping[str, str] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         """Configure a server.
 
@@ -53,6 +54,7 @@ class Backend:
             flags: Further flags of `kfpytorch serve`.
             server: The URL of a proxy to use in place of the API server.
             known: Further environment variables.
+            settings: The section `plugins.k8s` of its settings.
         """
         (self.port,) = free_ports(1)
         self.state = folder / "state"
@@ -60,6 +62,10 @@ class Backend:
         command = [KFPYTORCH, "serve", "--cluster", "kubernetes", "--host", HERE, "--port", str(self.port)]
         command += ["--kubeconfig", plane.kubeconfig(BACKEND, server), "--state-dir", self.state]
         command += ["--output-prefixes", "file:///", "--log-format", "text", *flags]
+        if settings:
+            file = folder / "settings.yaml"
+            file.write_text(yaml.safe_dump({"plugins": {"k8s": dict(settings)}}))
+            command += ["--settings", file]
         keys = folder / "signing.keys"
         keys.write_bytes(SIGNING.keys[0])
         seen = {

@@ -24,6 +24,7 @@ from flytekit.models.task import TaskSpec
 from flytekit.tools.translator import get_serializable
 from propeller.wire import CONNECTOR
 
+from rig.api import Api, Manifest
 from rig.control_plane import HERE, PROPELLER, ControlPlane, dumped, free_ports
 from rig.place import LOOPBACK
 from rig.process import wait_until
@@ -255,6 +256,11 @@ def _closure(workflow: WorkflowBase, image: str) -> workflow_closure_pb2.Workflo
 
 def _encoded(message: bytes) -> str:
     return base64.b64encode(message).decode()
+
+
+def list_owned(api: Api, path: str, execution: RealExecution) -> Sequence[Manifest]:
+    """Return the objects of an execution at an API path."""
+    return api.items(path, labelSelector=f"execution-id={execution.name}")
 
 
 def error_of(found: Mapping[str, Any]) -> Mapping[str, Any]:

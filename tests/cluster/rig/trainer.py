@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rig.api import manifests
+from rig.api import Manifest, manifests
 from rig.certificates import CertificatePair
 from rig.control_plane import HERE, ControlPlane, dumped, free_ports
 from rig.process import Process
 from rig.tools import module_directory
 from rig.webhooks import encode_authority, redirect
+
+API_VERSION: Final = "trainer.kubeflow.org/v1alpha1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,27 @@ _TRAINER: Final = _Manager(
 def list_crds() -> Sequence[Path]:
     """Return the files of the CRDs of Trainer and JobSet."""
     return [*_JOBSET.list_crds(), *_TRAINER.list_crds()]
+
+
+def build_runtime(kind: str, name: str, image: str, **pod_annotations: str) -> Manifest:
+    """Return a runtime of the given kind as a platform provides it, with Trainer's policy for torch."""
+    pod = {
+        "metadata": {"annotations": pod_annotations},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "node", "image": image}]},
+    }
+    nodes = {
+        "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+        "spec": {"backoffLimit": 0, "template": pod},
+    }
+    return {
+        "apiVersion": API_VERSION,
+        "kind": kind,
+        "metadata": {"name": name, "labels": {"trainer.kubeflow.org/framework": "torch"}},
+        "spec": {
+            "mlPolicy": {"numNodes": 1, "torch": {}},
+            "template": {"spec": {"replicatedJobs": [{"name": "node", "template": nodes}]}},
+        },
+    }
 
 
 def start(plane: ControlPlane) -> TrainerCluster:
