@@ -36,6 +36,7 @@ setup(
         "flytekit>=1.16,<2",
         # Needed for the pod templates of authors; the plugin imports it only to build pods.
         "kubernetes>=27,<38",
+        "packaging>=21",
         "protobuf>=4.21.1",
         "rich>=13",
     ],
@@ -52,6 +53,7 @@ setup(
             # The release with `kubernetes.aio`, which does not load any models when it is imported.
             "kubernetes>=37",
             "msgspec>=0.19",
+            "packaging>=21",
             "prometheus-client>=0.19",
             "protobuf>=4.21.1",
             "psutil>=5.9",

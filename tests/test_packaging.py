@@ -148,6 +148,7 @@ MODULES = {
     "async-timeout": "async_timeout",
     "flyteidl": "flyteidl",
     "fsspec": "fsspec",
+    "packaging": "packaging",
     "grpcio": "grpc",
     "grpcio-health-checking": "grpc_health",
     "grpcio-reflection": "grpc_reflection",

@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 from backend_plugin.core import protojson
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import GangOptions, Placement, ReplicaRole, TrainJobOptions
+from backend_plugin.core.package_installation import check_packages
 from backend_plugin.core.values import JsonValue, Manifest
 from kfpytorch_common import labels
 from kfpytorch_idl.v1 import task_pb2
@@ -64,10 +65,12 @@ def decode(said: JsonValue, problems: list[Problem]) -> Extension:
             if part.HasField("num_retries")
         },
         gang=GangOptions(**_read_set_fields(message.gang)) if message.HasField("gang") else None,
-        train_job=TrainJobOptions(**_read_set_fields(message.train_job))
-        if message.HasField("train_job")
-        else None,
+        train_job=_decode_train_job(message.train_job) if message.HasField("train_job") else None,
     )
+
+
+def _decode_train_job(message: task_pb2.TrainJob) -> TrainJobOptions:
+    return TrainJobOptions(**{**_read_set_fields(message), "packages": tuple(message.packages)})
 
 
 def _decode_placement(role: task_pb2.Role) -> Placement:
@@ -108,6 +111,7 @@ def _check_extension(message: task_pb2.TaskExtension) -> Iterator[Problem]:
 
 
 def _check_train_job(options: task_pb2.TrainJob) -> Iterator[Problem]:
+    yield from check_packages(options.packages, f"{_PATH}.trainJob.packages")
     if options.max_restarts < 0:
         yield _problem(".trainJob.maxRestarts", options.max_restarts, "is negative", "write 0 or more")
     kind = options.runtime_kind

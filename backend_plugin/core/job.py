@@ -146,6 +146,8 @@ class TrainJobOptions:
     runtime_kind: str | None = None
     max_restarts: int | None = None
     """The number of restarts of all nodes after failures."""
+    packages: tuple[str, ...] = ()
+    """Requirements of pip that each node installs before the task."""
 
 
 TRAIN_JOB: Final = "TrainJob"

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from backend_plugin.core.dialects.table import OPERATOR_CONTAINERS
 from backend_plugin.core.observed import Container, ContainerTermination, Pod
+from backend_plugin.core.package_installation import find_failure
 from kfpytorch_common.causes import Cause, Failure, classify
 
 
@@ -92,6 +93,8 @@ def decode_signal(exit_code: int) -> int:
 
 def classify_exit_code(exit_code: int, overrides: Mapping[int, Cause], last_words: str = "") -> Cause:
     """Return the cause of an exit code and the termination message `last_words`; `overrides` come first."""
+    if find_failure(exit_code, last_words):
+        return Cause.INVALID_CONFIG
     known = overrides.get(exit_code) or EXIT_CODES.get(exit_code)
     return known or classify(replace(build_exit_code_failure("", exit_code, None), message=last_words))
 
@@ -249,6 +252,8 @@ def _format_summary(pod: Pod, container: Container | None, ended: ContainerTermi
     if ended is None or container is None:
         return pod.message or "it failed, and the cluster reports no reason"
     code = ended.exit_code or 0
+    if failure := find_failure(code, ended.message):
+        return failure
     name = build_exit_code_failure("", code, None).signal
     how = f"killed by {name} (exit code {code})" if name else f"exit code {ended.exit_code}"
     what = ended.reason if ended.reason not in ("", "Error", "Completed") else ""

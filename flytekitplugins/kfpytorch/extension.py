@@ -70,6 +70,30 @@ def check_min_member(gang: Gang | None, low: int, high: int) -> Iterator[ConfigP
         yield ConfigProblem("gang.min_member", gang.min_member, remedy)
 
 
+def _read_packages(value: object) -> object:
+    """Read a list of requirements of pip."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise build_invalid_value(value, "must be a list of requirements such as ['einops>=0.8']")
+    problems = [
+        problem.with_prefix(f"[{place}]")
+        for place, item in enumerate(value)
+        for problem in _check_package(item)
+    ]
+    if problems:
+        raise InvalidValue(*problems)
+    return value
+
+
+def _check_package(package: object) -> Iterator[ConfigProblem]:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        Requirement(package if isinstance(package, str) else "")
+    except InvalidRequirement as error:
+        reason = str(error).partition("\n")[0]
+        yield ConfigProblem("", package, f"must be a requirement such as 'einops>=0.8': {reason}")
+
+
 @dataclass(kw_only=True)
 class TrainJob(ConfigPart):
     """Options that only Kubeflow Trainer v2 supports.
@@ -88,16 +112,22 @@ class TrainJob(ConfigPart):
             the JobSet. Restarts after a preemption or the loss of a node do not count. It excludes
             ``num_retries`` and ``backoff_limit``, which set the same number otherwise. ``max_restarts`` of
             `Elastic` is a number of restarts of the processes within their pods.
+        packages: Packages that each node installs before the task, once for all of its ranks: requirements
+            of pip such as ``"einops>=0.8"``. The image needs pip 22.2 or newer. The variables of pip, such as
+            ``PIP_INDEX_URL``, apply if ``environment`` of the task sets them. A failed installation fails the
+            task. A local run checks that the packages are installed.
     """
 
     runtime: str | None = None
     runtime_kind: str | None = None
     max_restarts: int | None = None
+    packages: Sequence[str] | None = None
 
     readers: ClassVar[Mapping[str, Reader]] = {
         "runtime": build_optional_reader(validators.read_name),
         "runtime_kind": build_optional_reader(validators.build_choice_reader(*_RUNTIME_KINDS)),
         "max_restarts": build_optional_reader(validators.build_count_reader(low=0)),
+        "packages": build_optional_reader(_read_packages),
     }
 
 

@@ -110,6 +110,8 @@ def _decode_fields(message: "task_pb2.Role | task_pb2.Gang | task_pb2.TrainJob")
             {_KUBERNETES.get(item.name, item.name): value for item, value in toleration.ListFields()}
             for toleration in said["tolerations"]
         ]
+    if "packages" in said:
+        said["packages"] = [*said["packages"]]
     if "pod_template" in said:
         said["pod_template"] = MessageToDict(said["pod_template"])
     return said

@@ -1,6 +1,7 @@
 """TrainJobs in an embedded cluster, through the connector, with real processes."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 from serving import NAMESPACE, Served, serving, template, wait_until
+from wheels import build_wheel
 
 from backend_plugin.core.observed import Pod
 from backend_plugin.embedded.cluster import EmbeddedCluster
@@ -128,6 +130,34 @@ def test_the_deadline_includes_the_time_before_a_restart(tmp_path: Path) -> None
         return (await jobs.served.get(reference)).message.partition("\n")[0]
 
     assert play(tmp_path, run) == "it ran for longer than its deadline of 4 s allows"
+
+
+def test_each_node_installs_the_packages_of_the_task(tmp_path: Path) -> None:
+    wheel = build_wheel(tmp_path, "tiny_one", "1.2")
+
+    async def run(jobs: Jobs) -> Any:
+        jobs.served.leave("outputs.pb")
+        packages = {"trainJob": {"packages": [f"tiny_one @ file://{wheel}"]}}
+        shown = "python3 -c 'import tiny_one; print(tiny_one.VERSION)'"
+        reference = await jobs.create(shown, kfpytorch=packages)
+        await jobs.wait_for_phase(reference, "SUCCEEDED")
+        return {pod.replica: (await jobs.read_log(pod))[-1] for pod in jobs.pods}
+
+    assert play(tmp_path, run) == {"node-0": "1.2", "node-1": "1.2"}
+
+
+def test_a_failed_installation_fails_the_task_with_the_error_of_pip(tmp_path: Path) -> None:
+    async def run(jobs: Jobs) -> str:
+        packages = {"trainJob": {"packages": ["tiny_one @ file:///absent.whl"]}}
+        reference = await jobs.create("exec sleep 600", kfpytorch=packages)
+        await jobs.wait_for_phase(reference, "FAILED")
+        message: str = (await jobs.served.get(reference)).message
+        return message.partition("\n")[0]
+
+    message = play(tmp_path, run)
+    assert re.fullmatch(
+        r"node-\d failed: packages cannot be installed: ERROR: .*absent.whl.* \(invalid-config\)", message
+    )
 
 
 @pytest.mark.parametrize("disrupt", [EmbeddedCluster.drain_node, EmbeddedCluster.fail_node])

@@ -15,6 +15,7 @@ from flytekitplugins.kfpytorch.worker import (
     TORCH_IMPORT_ERROR_MESSAGE,
     loading,
     local_mode,
+    local_packages,
     loopback,
     machine,
     runtime_info,
@@ -42,6 +43,7 @@ def run_pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
     if not runtime_info.is_local():
         return _run_in_pod(task, inputs)
     with _report_start_errors(task):
+        local_packages.require_packages(task.task_config)
         chosen = local_mode.read_local_mode(os.environ, replicas_by_default=local_mode.is_under_pyflyte_run())
         if chosen.inline:
             _report_world_of_one(task)
@@ -69,6 +71,7 @@ def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> A
 
         if not runtime_info.is_local() or "PET_RDZV_ENDPOINT" in os.environ:
             return local_run.run_cluster_node(task, inputs)
+        local_packages.require_packages(task.task_config)
         chosen = local_mode.read_local_mode(os.environ, replicas_by_default=True)
         if chosen.inline:
             return _run_inline(task, inputs)
@@ -90,6 +93,7 @@ def _report_start_errors(task: Any) -> Iterator[None]:
         yield
     except (
         local_mode.InvalidLocalMode,
+        local_packages.PackagesNotInstalled,
         topology.NoGpu,
         payloads.NotPicklable,
         ForkServerGone,

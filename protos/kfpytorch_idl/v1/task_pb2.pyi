@@ -72,11 +72,13 @@ class Gang(_message.Message):
     def __init__(self, scheduler: _Optional[str] = ..., queue: _Optional[str] = ..., min_member: _Optional[int] = ..., priority_class_name: _Optional[str] = ..., queue_timeout_seconds: _Optional[int] = ..., pending_timeout_seconds: _Optional[int] = ...) -> None: ...
 
 class TrainJob(_message.Message):
-    __slots__ = ["runtime", "runtime_kind", "max_restarts"]
+    __slots__ = ["runtime", "runtime_kind", "max_restarts", "packages"]
     RUNTIME_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_KIND_FIELD_NUMBER: _ClassVar[int]
     MAX_RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    PACKAGES_FIELD_NUMBER: _ClassVar[int]
     runtime: str
     runtime_kind: str
     max_restarts: int
-    def __init__(self, runtime: _Optional[str] = ..., runtime_kind: _Optional[str] = ..., max_restarts: _Optional[int] = ...) -> None: ...
+    packages: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, runtime: _Optional[str] = ..., runtime_kind: _Optional[str] = ..., max_restarts: _Optional[int] = ..., packages: _Optional[_Iterable[str]] = ...) -> None: ...

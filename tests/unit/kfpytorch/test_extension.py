@@ -50,6 +50,8 @@ TRAIN_JOBS = st.none() | st.builds(
     runtime=st.none() | NAMES,
     runtime_kind=st.sampled_from([None, "TrainingRuntime"]),
     max_restarts=st.none() | st.integers(0, 2**31 - 1),
+    packages=st.none()
+    | st.lists(st.sampled_from(["einops>=0.8", "trl[peft]; python_version>'3'"]), min_size=1),
 )
 
 
@@ -131,6 +133,9 @@ def test_models_of_kubernetes_are_written_as_in_a_manifest() -> None:
             "TrainJob: runtime_kind='Runtime': must be 'ClusterTrainingRuntime' or 'TrainingRuntime'"
             "; did you mean 'TrainingRuntime'?",
         ),
+        (lambda: TrainJob(packages="einops"), "packages='einops': must be a list of requirements"),
+        (lambda: TrainJob(packages=["a", "--pre"]), "packages[1]='--pre': must be a requirement such as"),
+        (lambda: TrainJob(packages=[1]), "packages[0]=1: must be a requirement such as"),
         (
             lambda: Worker(tolerations=[{"keys": "gpu"}]),
             "Worker: tolerations[0].keys='gpu': a toleration has no such key; did you mean 'key'?",

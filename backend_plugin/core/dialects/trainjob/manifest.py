@@ -19,6 +19,7 @@ from backend_plugin.core.dialects.trainjob.resource import (
     ROLE,
     RUNTIME,
     find_trainer,
+    with_installer,
 )
 from backend_plugin.core.job import JobDraft, ReplicaGroup, ReplicaRole, TrainingJob
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
@@ -160,7 +161,11 @@ def _build_job_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: 
 
 def _build_pod_spec(job: TrainingJob, group: ReplicaGroup, spec: Manifest, name: str) -> Manifest:
     env = build_environment(job, group, name)
-    containers = [_with_named_ports(with_environment(each, env)) for each in get_mappings(spec, "containers")]
+    packages = job.train_job.packages if job.train_job is not None else ()
+    containers = [
+        _with_named_ports(with_environment(each, env))
+        for each in get_mappings(with_installer(spec, packages), "containers")
+    ]
     before = [_with_named_ports(each) for each in get_mappings(spec, "initContainers")]
     more = {"initContainers": before} if before else {}
     return without_duplicate_secrets({**spec, "restartPolicy": "Never", "containers": containers, **more})

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, Final
 
 from backend_plugin.core.dialects.trainjob.environment import build_environment, with_environment
-from backend_plugin.core.dialects.trainjob.resource import CONTAINER, ROLE, find_trainer
+from backend_plugin.core.dialects.trainjob.resource import CONTAINER, ROLE, find_trainer, with_installer
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import ReplicaGroup, TrainingJob
 from backend_plugin.core.names import PREFIX
@@ -41,7 +41,8 @@ def build_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: str) 
     Raises:
         InvalidTask: If a patch cannot express the task; it contains each field that the runtime must set.
     """
-    spec = get_mapping(pod, "spec")
+    packages = job.train_job.packages if job.train_job is not None else ()
+    spec = with_installer(get_mapping(pod, "spec"), packages)
     trainer = find_trainer(spec)
     found = (
         _iter_job_problems(job, group),

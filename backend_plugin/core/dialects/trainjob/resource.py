@@ -1,8 +1,10 @@
 """The API resources of a TrainJob, and the names that its operators require or set."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from backend_plugin.core.dialects.base import JobResource, ReplicaLabels, ReplicaPort
+from backend_plugin.core.package_installation import with_packages
 from backend_plugin.core.reading import get_mappings, get_text
 from backend_plugin.core.values import Manifest
 
@@ -48,3 +50,11 @@ def find_trainer(spec: Manifest) -> Manifest:
     """Return the training container of a pod spec, or {}."""
     containers = get_mappings(spec, "containers")
     return next((each for each in containers if get_text(each, "name") == CONTAINER), {})
+
+
+def with_installer(spec: Manifest, packages: Sequence[str]) -> Manifest:
+    """Return a pod spec whose training container installs the packages first."""
+    trainer = find_trainer(spec)
+    changed = with_packages(trainer, packages, f"pod.spec.containers[{CONTAINER}]")
+    containers = get_mappings(spec, "containers")
+    return {**spec, "containers": [changed if each is trainer else each for each in containers]}

@@ -1,0 +1,114 @@
+"""Tests of the program that installs packages before a task, and of the containers that run it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from train_job_objects import REPLICAS, plan_train_job
+from wheels import build_wheel
+
+from backend_plugin.core.errors import InvalidTask
+from backend_plugin.core.package_installation import PROGRAM, find_failure, with_packages
+from backend_plugin.core.terminations import classify_exit_code
+from kfpytorch_common.causes import Cause
+
+SHOWN = "import tiny_one, sys; print(tiny_one.VERSION, tiny_one.__file__, *sys.argv[1:])"
+
+
+def install(folder: Path, packages: list[str], *command: str) -> subprocess.CompletedProcess[str]:
+    """Run the arguments of a container as its image does."""
+    container = with_packages({"args": [*command]}, packages, "")
+    variables = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(folder),
+        "PIP_CONFIG_FILE": os.devnull,
+        "PYTHONPATH": str(folder),
+        "TMPDIR": str(folder),
+    }
+    words: Any = container["args"]
+    return subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
+
+
+def test_packages_are_installed_for_the_command_without_those_that_the_image_has(tmp_path: Path) -> None:
+    build_wheel(tmp_path, "tiny_two", "0.5")
+    build_wheel(tmp_path, "tiny_one", "1.2", "tiny_two", "packaging>=21")
+    (tmp_path / "code.py").write_text("raise SystemExit('a module of the task')")
+    shown = f"{SHOWN}; import tiny_two, packaging; print(tiny_two.VERSION, packaging.__file__)"
+    ended = install(tmp_path, ["tiny_one>=1"], "python3", "-c", shown, "a b")
+    assert ended.returncode == 0, ended.stderr
+    (version, path, *words), (other, packaging) = (line.split() for line in ended.stdout.splitlines())
+    assert (version, words, other) == ("1.2", ["a", "b"], "0.5")
+    assert path.startswith(f"{tmp_path}/kfpytorch-")
+    assert not packaging.startswith(str(tmp_path))
+
+
+def test_a_wheel_is_installed_from_its_path(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    wheel = build_wheel(tmp_path / "elsewhere", "tiny_one", "3.0")
+    ended = install(tmp_path, [f"tiny_one @ file://{wheel}"], "python3", "-c", SHOWN)
+    assert ended.stdout.startswith("3.0 "), ended.stderr
+
+
+def test_installed_packages_need_no_installation(tmp_path: Path) -> None:
+    ended = install(tmp_path, ["packaging>=21"], "python3", "-c", "print('run')")
+    assert (ended.returncode, ended.stdout) == (0, "run\n"), ended.stderr
+
+
+def test_a_failed_installation_reports_the_last_error_of_pip(tmp_path: Path) -> None:
+    ended = install(tmp_path, ["tiny_one==9"], "python3", "-c", "print('run')")
+    assert (ended.returncode, ended.stdout) == (78, "")
+    failure = "packages cannot be installed: ERROR: No matching distribution found for tiny_one==9"
+    assert find_failure(78, ended.stderr) == failure
+    assert classify_exit_code(78, {}, ended.stderr) is Cause.INVALID_CONFIG
+
+
+def test_a_missing_command_has_the_exit_code_of_a_shell(tmp_path: Path) -> None:
+    assert install(tmp_path, ["packaging"], "no-such-program").returncode == 127
+
+
+@pytest.mark.parametrize(
+    ("code", "message"), [(1, "kfpytorch: packages cannot be installed: no"), (78, "no")]
+)
+def test_other_terminations_are_no_failed_installations(code: int, message: str) -> None:
+    assert find_failure(code, message) == ""
+    assert classify_exit_code(code, {}, message) is Cause.USER_ERROR
+
+
+def get_trainer(packages: Any, **more: Any) -> Any:
+    planned = plan_train_job({**REPLICAS, "kfpytorch": {"trainJob": {"packages": packages, **more}}})
+    if not planned.prerequisites:
+        return planned.job["spec"]["trainer"]
+    (runtime,) = planned.prerequisites
+    (replicated,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    (container,) = replicated["template"]["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+@pytest.mark.parametrize("more", [{}, {"runtime": "torch-distributed"}])
+def test_each_node_installs_the_packages_before_the_command_of_the_task(more: Any) -> None:
+    before, after = get_trainer([], **more), get_trainer(["einops>=0.8"], **more)
+    installer = ["python3", "-I", "-c", PROGRAM, '["einops>=0.8"]']
+    assert after == {**before, "args": [*installer, *before["args"]]}
+
+
+def test_a_command_replaces_the_entry_point_of_the_image() -> None:
+    changed: Any = with_packages({"command": ["sh", "-c"], "args": ["true"]}, ["a"], "")
+    assert (changed["command"][:2], changed["args"]) == (["python3", "-I"], ["sh", "-c", "true"])
+
+
+def test_packages_need_a_command_of_the_task() -> None:
+    with pytest.raises(InvalidTask) as caught:
+        with_packages({"name": "node"}, ["a"], "pod.spec.containers[node]")
+    assert [each.field for each in caught.value.problems] == ["pod.spec.containers[node].args"]
+
+
+@pytest.mark.parametrize("package", ["", "--index-url=http://x", "a b", "./a.whl"])
+def test_other_words_of_pip_are_rejected(package: str) -> None:
+    with pytest.raises(InvalidTask) as caught:
+        get_trainer(["a", package])
+    assert [each.field for each in caught.value.problems] == ["custom.kfpytorch.trainJob.packages[1]"]
