@@ -156,12 +156,6 @@ class Connector(AsyncConnectorBase):  # type: ignore[misc]
         tasks = await self._host.get_connector_service()
         await tasks.delete_task(admin.DeleteTaskRequest(resource_meta=resource_meta.data))
 
-    async def get_metrics(self, resource_meta: TaskReference, **_: Any) -> admin.GetTaskMetricsResponse:
-        """Return the metrics of the job."""
-        tasks = await self._host.get_connector_service()
-        request = admin.GetTaskMetricsRequest(resource_meta=resource_meta.data)
-        return await tasks.get_task_metrics(request)
-
 
 def register_connectors(configuration: Configuration) -> None:
     """Register the connectors with flytekit's server.

@@ -50,7 +50,6 @@ def build_handlers(tasks: ConnectorService) -> Sequence["grpc.GenericRpcHandler[
                 "CreateTask": build_unary_handler(tasks.create_task, None),
                 "GetTask": build_unary_handler(tasks.get_task, admin.GetTaskRequest),
                 "DeleteTask": build_unary_handler(tasks.delete_task, admin.DeleteTaskRequest),
-                "GetTaskMetrics": build_unary_handler(tasks.get_task_metrics, admin.GetTaskMetricsRequest),
                 "GetTaskLogs": build_stream_handler(tasks.get_task_logs, admin.GetTaskLogsRequest),
             },
         ),

@@ -279,7 +279,7 @@ class ConnectorService:
                 raise CallFailed(grpc.StatusCode.UNAVAILABLE, again) from error
         return admin.DeleteTaskResponse()
 
-    # ---- logs and metrics
+    # ---- logs
 
     async def get_task_logs(
         self, request: admin.GetTaskLogsRequest
@@ -292,17 +292,6 @@ class ConnectorService:
             self._around.cluster, ref.namespace, pods, request.lines
         ):
             yield admin.GetTaskLogsResponse(body=admin.GetTaskLogsResponseBody(results=lines))
-
-    async def get_task_metrics(self, request: admin.GetTaskMetricsRequest) -> admin.GetTaskMetricsResponse:
-        """Return the current numbers of replicas of a job."""
-        ref = self._require_served(request.resource_meta)
-        entry = self._find_entry(ref)
-        mine = entry is not None and not _is_other_attempt(entry, ref)
-        verdict = self._around.answers.judge.judge_entry(entry) if mine and entry is not None else None
-        try:
-            return task_responses.build_metrics_response(request.queries, verdict)
-        except task_responses.UnknownQuery as unknown:
-            raise CallFailed(grpc.StatusCode.INVALID_ARGUMENT, str(unknown)) from unknown
 
     def _find_entry(self, ref: JobRef) -> CachedJob | None:
         """Return the cache entry of the job."""

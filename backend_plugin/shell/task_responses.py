@@ -8,11 +8,8 @@ from typing import Final
 import msgspec
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution, TaskLog
-from flyteidl.core.metrics_pb2 import ExecutionMetricResult
-from google.protobuf.struct_pb2 import Struct
 
 from backend_plugin.core import rejection
-from backend_plugin.core.errors import BackendError
 from backend_plugin.core.log_links import LogLink
 from backend_plugin.core.observed import Pod
 from backend_plugin.core.verdict import Phase, Verdict
@@ -28,11 +25,6 @@ _LINE_BYTES: Final = 64 * 2**10
 _REPLICA_BYTES: Final = 512 * 2**10
 _MOST_BYTES: Final = 8 * 2**20
 """The limit of all replicas together; `kfpytorch logs` has no such limit."""
-_MOST_QUERIES: Final = 100
-
-
-class UnknownQuery(BackendError):
-    """The requested metric does not exist."""
 
 
 class CachedResponse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -106,26 +98,6 @@ def _build_link(link: LogLink) -> TaskLog:
         ShowWhilePending=link.show_while_pending,
         HideOnceFinished=link.hide_once_finished,
     )
-
-
-def build_metrics_response(queries: Sequence[str], verdict: Verdict | None) -> admin.GetTaskMetricsResponse:
-    """Return one result for each query; without queries, all metrics.
-
-    Raises:
-        UnknownQuery: If a metric does not exist, or there are too many queries.
-    """
-    if len(queries) > _MOST_QUERIES:
-        raise UnknownQuery(f"queries: {len(queries)} are more than the limit of {_MOST_QUERIES}")
-    info = {} if verdict is None else verdict.info
-    known = {name: info[name] for name in ("replicas", "ready") if name in info}
-    if unknown := [name for name in queries if name not in ("replicas", "ready")]:
-        raise UnknownQuery(f"queries: no metric {unknown[0][:80]!r}; available: ready, replicas")
-    results = []
-    for name in queries or sorted(known):
-        data = Struct()
-        data.update({"value": known.get(name)})
-        results.append(ExecutionMetricResult(metric=name, data=data))
-    return admin.GetTaskMetricsResponse(results=results)
 
 
 async def read_last_lines(

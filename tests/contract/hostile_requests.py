@@ -138,7 +138,7 @@ def all_kinds(size: int, meta: bytes) -> Iterator[Request]:
     yield from build_job_requests(size, meta)
 
 
-def large(size: int, meta: bytes) -> Iterator[Request]:
+def large(size: int) -> Iterator[Request]:
     """Yield a few requests that can be built in a short time at any size."""
     creation = _creation(template(), "f1")
     creation.task_execution_metadata.labels.update({f"k{index}": "v" for index in range(size // 16)})
@@ -147,8 +147,6 @@ def large(size: int, meta: bytes) -> Iterator[Request]:
     creation = _creation(template(), "f1")
     creation.template.custom["x"] = [1] * (size // 11)
     yield "CreateTask", creation.SerializeToString()
-    metrics = admin.GetTaskMetricsRequest(resource_meta=meta, queries=["x"] * (size // 3))
-    yield "GetTaskMetrics", metrics.SerializeToString()
     yield "GetTask", admin.GetTaskRequest(resource_meta=b"x" * size).SerializeToString()
 
 
@@ -160,9 +158,6 @@ def build_job_requests(size: int, meta: bytes) -> Iterator[Request]:
         yield "DeleteTask", admin.DeleteTaskRequest(resource_meta=reference).SerializeToString()
         yield "GetTaskLogs", admin.GetTaskLogsRequest(resource_meta=reference).SerializeToString()
     yield "GetTask", admin.GetTaskRequest(resource_meta=meta, output_prefix="x" * size).SerializeToString()
-    for queries in (["x" * size], ["x"] * (size // 3), ["ready"] * (size // 7)):
-        request = admin.GetTaskMetricsRequest(resource_meta=meta, queries=queries)
-        yield "GetTaskMetrics", request.SerializeToString()
 
 
 def _length(size: int) -> bytes:

@@ -299,7 +299,7 @@ def test_any_server_says_the_same_of_a_job(tmp_path: Path) -> None:
     run_story(third, tmp_path, cluster=cluster)
 
 
-def test_logs_and_numbers_are_there_for_whoever_asks(tmp_path: Path) -> None:
+def test_the_last_log_lines_of_replicas_are_returned(tmp_path: Path) -> None:
     async def story(served: Served) -> None:
         meta = await served.create()
         name = name_of(meta)
@@ -313,15 +313,6 @@ def test_logs_and_numbers_are_there_for_whoever_asks(tmp_path: Path) -> None:
         request = admin.GetTaskLogsRequest(resource_meta=meta, lines=2)
         told = [line async for each in ask(request) for line in each.body.results]
         assert told == ["worker-0: b", "worker-0: c"]
-        numbers = admin.GetTaskMetricsRequest(resource_meta=meta, queries=["replicas"])
-        answer = await served.call("GetTaskMetrics", numbers, admin.GetTaskMetricsResponse)
-        assert [each.metric for each in answer.results] == ["replicas"]
-        with pytest.raises(grpc.aio.AioRpcError, match="available: ready, replicas"):
-            await served.call(
-                "GetTaskMetrics",
-                admin.GetTaskMetricsRequest(resource_meta=meta, queries=["x"]),
-                admin.GetTaskMetricsResponse,
-            )
 
     run_story(story, tmp_path)
 

@@ -58,8 +58,8 @@ def choose(number: int, meta: bytes) -> Sequence[Request]:
     shares = (
         ([*hostile_requests.all_kinds(SMALL, meta)], number * 90 // 100),
         ([*hostile_requests.all_kinds(MIDDLE, meta)], number * 9 // 100),
-        ([*hostile_requests.large(LARGE, meta)], number * 9 // 1000),
-        ([*hostile_requests.large(LARGEST, meta)], number // 1000 + 4),
+        ([*hostile_requests.large(LARGE)], number * 9 // 1000),
+        ([*hostile_requests.large(LARGEST)], number // 1000 + 4),
     )
     chosen = [request for pool, count in shares for request in itertools.islice(itertools.cycle(pool), count)]
     random.Random(number).shuffle(chosen)
