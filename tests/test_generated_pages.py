@@ -15,8 +15,27 @@ import wire_format_page
 from backend_plugin.core.verdict import Phase
 
 DOCS = Path(__file__).parent.parent / "docs"
-CLASSES = ("RunPolicy", "Master", "Worker", "PyTorch", "Elastic", "Gang", "TrainJob")
-MESSAGES = ("TaskExtension", "Role", "Toleration", "Gang", "TrainJob", "JobRef")
+CLASSES = (
+    "RunPolicy",
+    "Master",
+    "Worker",
+    "PyTorch",
+    "Elastic",
+    "Gang",
+    "TrainJob",
+    "SuccessPolicy",
+    "PodFailurePolicyRule",
+)
+MESSAGES = (
+    "TaskExtension",
+    "Role",
+    "Toleration",
+    "Gang",
+    "TrainJob",
+    "SuccessPolicy",
+    "PodFailurePolicyRule",
+    "JobRef",
+)
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "reference/task-config.md": {name: partial(config_page.build_class_table, name) for name in CLASSES},

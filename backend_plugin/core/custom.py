@@ -12,7 +12,7 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from flyteidl.plugins import pytorch_pb2 as version_0
 from flyteidl.plugins.kubeflow import pytorch_pb2 as version_1
 
-from backend_plugin.core import extension, protojson, replica_specs, task_sizes
+from backend_plugin.core import extension, protojson, replica_specs, task_sizes, train_job_policies
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import (
     Attempt,
@@ -70,6 +70,7 @@ def decode(template: TaskTemplate, run: Attempt, problems: list[Problem]) -> Tra
         problems += replica_specs.check_elastic(said.elastic, said.groups[1].replicas)
     problems += replica_specs.check_gang(extended.gang, groups, elastic)
     problems += replica_specs.check_max_restarts(extended.train_job, groups, said.run_policy)
+    problems += train_job_policies.check_policies(extended.train_job, groups, elastic=elastic is not None)
     if elastic and ReplicaRole.MASTER in extended.placements:
         remedy = "set it for the worker"
         problems.append(_problem(f"{extension.KEY}.master", "{...}", "an elastic job has no master", remedy))

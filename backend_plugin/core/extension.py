@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 
 from backend_plugin.core import protojson
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import GangOptions, Placement, ReplicaRole, TrainJobOptions
+from backend_plugin.core.job import GangOptions, Placement, PodFailureRule, ReplicaRole, TrainJobOptions
 from backend_plugin.core.package_installation import check_packages
 from backend_plugin.core.values import JsonValue, Manifest
 from kfpytorch_common import labels
@@ -70,7 +70,24 @@ def decode(said: JsonValue, problems: list[Problem]) -> Extension:
 
 
 def _decode_train_job(message: task_pb2.TrainJob) -> TrainJobOptions:
-    return TrainJobOptions(**{**_read_set_fields(message), "packages": tuple(message.packages)})
+    return TrainJobOptions(
+        runtime=message.runtime if message.HasField("runtime") else None,
+        runtime_kind=message.runtime_kind if message.HasField("runtime_kind") else None,
+        max_restarts=message.max_restarts if message.HasField("max_restarts") else None,
+        packages=tuple(message.packages),
+        succeeded_indexes=(
+            message.success_policy.succeeded_indexes if message.HasField("success_policy") else None
+        ),
+        pod_failure_rules=tuple(
+            PodFailureRule(
+                action=rule.action,
+                exit_codes=tuple(sorted({*rule.exit_codes})),
+                operator=rule.operator or "In",
+                pod_conditions=dict(rule.pod_conditions),
+            )
+            for rule in message.pod_failure_policy
+        ),
+    )
 
 
 def _decode_placement(role: task_pb2.Role) -> Placement:

@@ -139,6 +139,17 @@ class GangOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodFailureRule:
+    """A rule for failed pods of a TrainJob, with exit codes or pod conditions."""
+
+    action: str
+    exit_codes: tuple[int, ...] = ()
+    """Exit codes of the training container, in increasing order."""
+    operator: str = "In"
+    pod_conditions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJobOptions:
     """Options that apply only to a TrainJob."""
 
@@ -148,6 +159,9 @@ class TrainJobOptions:
     """The number of restarts of all nodes after failures."""
     packages: tuple[str, ...] = ()
     """Requirements of pip that each node installs before the task."""
+    succeeded_indexes: str | None = None
+    """The nodes whose success ends the job, such as ``0,2-4``; None for all nodes."""
+    pod_failure_rules: tuple[PodFailureRule, ...] = ()
 
 
 TRAIN_JOB: Final = "TrainJob"

@@ -8,9 +8,11 @@ from flytekitplugins.kfpytorch.task import (
     Elastic,
     Gang,
     Master,
+    PodFailurePolicyRule,
     PyTorch,
     RestartPolicy,
     RunPolicy,
+    SuccessPolicy,
     TrainJob,
     Worker,
 )
@@ -20,9 +22,11 @@ __all__ = [
     "Elastic",
     "Gang",
     "Master",
+    "PodFailurePolicyRule",
     "PyTorch",
     "RestartPolicy",
     "RunPolicy",
+    "SuccessPolicy",
     "TrainJob",
     "Worker",
 ]

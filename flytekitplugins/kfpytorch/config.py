@@ -14,6 +14,7 @@ from flytekitplugins.kfpytorch.config_base import Config, ConfigPart, build_conf
 from flytekitplugins.kfpytorch.extension import Gang, TrainJob
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
 from flytekitplugins.kfpytorch.problems import ConfigError, ConfigProblem, InvalidValue
+from flytekitplugins.kfpytorch.train_job_policies import PodFailurePolicyRule, SuccessPolicy
 from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
 
 __all__ = [
@@ -22,9 +23,11 @@ __all__ = [
     "Elastic",
     "Gang",
     "Master",
+    "PodFailurePolicyRule",
     "PyTorch",
     "RestartPolicy",
     "RunPolicy",
+    "SuccessPolicy",
     "TrainJob",
     "Worker",
 ]
@@ -268,6 +271,8 @@ class PyTorch(Config):
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
         if {"worker", "num_workers", "gang"} <= sound and (workers := self.workers()) is not None:
             yield from extension.check_min_member(self.gang, 1, 1 + workers)
+        if {"worker", "num_workers", "train_job"} <= sound and (workers := self.workers()) is not None:
+            yield from extension.check_succeeded_nodes(self.train_job, 1 + workers)
         if not {"master", "worker"} <= sound:
             return
         if "num_workers" in sound and self.num_workers and self.worker.replicas:
@@ -357,6 +362,7 @@ class Elastic(Config):
         if {"nnodes", "gang"} <= sound:
             yield from extension.check_min_member(self.gang, *self.min_max_nodes())
         if {"run_policy", "train_job"} <= sound:
+            yield from extension.check_succeeded_nodes(self.train_job, None)
             yield from extension.check_max_restarts(self.train_job, (), _get_backoff_limit(self.run_policy))
 
     def min_max_nodes(self) -> tuple[int, int]:

@@ -7,9 +7,15 @@ from typing import ClassVar, Final
 from flytekit import PodTemplate
 
 from flytekitplugins.kfpytorch import validators
-from flytekitplugins.kfpytorch.config_base import ConfigPart
+from flytekitplugins.kfpytorch.config_base import ConfigPart, build_config_reader
 from flytekitplugins.kfpytorch.problems import ConfigProblem, InvalidValue, build_invalid_value, suggest_name
 from flytekitplugins.kfpytorch.retries import RoleRetries, find_second_limit
+from flytekitplugins.kfpytorch.train_job_policies import (
+    PodFailurePolicyRule,
+    SuccessPolicy,
+    check_success_policy,
+    read_pod_failure_policy,
+)
 from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
 from kfpytorch_common import labels
 
@@ -116,19 +122,36 @@ class TrainJob(ConfigPart):
             of pip such as ``"einops>=0.8"``. The image needs pip 22.2 or newer. The variables of pip, such as
             ``PIP_INDEX_URL``, apply if ``environment`` of the task sets them. A failed installation fails the
             task. A local run checks that the packages are installed.
+        success_policy: The nodes whose success ends the job: a `SuccessPolicy`. Default: all nodes.
+        pod_failure_policy: What a failed pod causes: a list of `PodFailurePolicyRule`. Default: all nodes
+            restart if a restart is left.
     """
 
     runtime: str | None = None
     runtime_kind: str | None = None
     max_restarts: int | None = None
     packages: Sequence[str] | None = None
+    success_policy: SuccessPolicy | None = None
+    pod_failure_policy: Sequence[PodFailurePolicyRule] | None = None
 
     readers: ClassVar[Mapping[str, Reader]] = {
         "runtime": build_optional_reader(validators.read_name),
         "runtime_kind": build_optional_reader(validators.build_choice_reader(*_RUNTIME_KINDS)),
         "max_restarts": build_optional_reader(validators.build_count_reader(low=0)),
         "packages": build_optional_reader(_read_packages),
+        "success_policy": build_optional_reader(build_config_reader(SuccessPolicy)),
+        "pod_failure_policy": build_optional_reader(read_pod_failure_policy),
     }
+
+
+def check_succeeded_nodes(train_job: TrainJob | None, nodes: int | None) -> Iterator[ConfigProblem]:
+    """Yield a problem if the success policy is not for a job of `nodes`; None if the job is elastic."""
+    policy = train_job.success_policy if train_job is not None else None
+    if policy is not None and nodes is None:
+        remedy = "names nodes, and rank 0 of Elastic may be on any node; use PyTorch, or leave it out"
+        yield ConfigProblem("train_job.success_policy", policy, remedy)
+    elif nodes is not None:
+        yield from check_success_policy(policy, nodes)
 
 
 def check_max_restarts(

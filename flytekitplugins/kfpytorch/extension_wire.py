@@ -4,17 +4,19 @@
 is absent without such options, and the protobuf messages are imported only if the key is needed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from flytekit import PodTemplate
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from flytekitplugins.kfpytorch.config import Elastic, Master, PyTorch, Worker
+from flytekitplugins.kfpytorch.config_base import ConfigPart
 from flytekitplugins.kfpytorch.extension import Gang, TrainJob
+from flytekitplugins.kfpytorch.train_job_policies import PodFailurePolicyRule, SuccessPolicy
 
 if TYPE_CHECKING:
-    from kfpytorch_idl.v1 import task_pb2
+    from google.protobuf.message import Message
 
 KEY: Final = "kfpytorch"
 VERSION: Final = 1
@@ -83,8 +85,8 @@ def _encode_pod_template(template: PodTemplate) -> dict[str, Any]:
     return {"metadata": metadata, "spec": _encode_value(template.pod_spec) or {}}
 
 
-def _encode_options(part: Gang | TrainJob) -> dict[str, Any]:
-    return {name: value for name, value in vars(part).items() if value is not None}
+def _encode_options(part: ConfigPart) -> dict[str, Any]:
+    return {name: _encode_value(value) for name, value in vars(part).items() if value is not None}
 
 
 def _encode_value(value: Any) -> Any:
@@ -92,6 +94,8 @@ def _encode_value(value: Any) -> Any:
     if hasattr(value, "attribute_map"):
         items = {key: getattr(value, name) for name, key in value.attribute_map.items()}
         return {key: _encode_value(item) for key, item in items.items() if item is not None}
+    if isinstance(value, ConfigPart):
+        return _encode_options(value)
     if isinstance(value, Mapping):
         return {key: _encode_value(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -99,22 +103,32 @@ def _encode_value(value: Any) -> Any:
     return value
 
 
-def _decode_fields(message: "task_pb2.Role | task_pb2.Gang | task_pb2.TrainJob") -> dict[str, Any]:
+def _decode_fields(message: "Message") -> dict[str, Any]:
     said = {item.name: getattr(message, item.name) for item, _ in message.ListFields()}
     # The restart policies and the backoff limit of the custom already have it.
     said.pop("num_retries", None)
-    if "node_selector" in said:
-        said["node_selector"] = dict(said["node_selector"])
-    if "tolerations" in said:
-        said["tolerations"] = [
-            {_KUBERNETES.get(item.name, item.name): value for item, value in toleration.ListFields()}
-            for toleration in said["tolerations"]
-        ]
-    if "packages" in said:
-        said["packages"] = [*said["packages"]]
-    if "pod_template" in said:
-        said["pod_template"] = MessageToDict(said["pod_template"])
-    return said
+    return {name: _DECODERS[name](value) if name in _DECODERS else value for name, value in said.items()}
+
+
+def _decode_tolerations(tolerations: "Sequence[Message]") -> list[dict[str, Any]]:
+    return [
+        {_KUBERNETES.get(item.name, item.name): value for item, value in toleration.ListFields()}
+        for toleration in tolerations
+    ]
+
+
+def _decode_rules(rules: "Sequence[Message]") -> list[PodFailurePolicyRule]:
+    return [PodFailurePolicyRule(**_decode_fields(rule)) for rule in rules]
 
 
 _KUBERNETES: Final = {"toleration_seconds": "tolerationSeconds"}
+_DECODERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "node_selector": dict,
+    "tolerations": _decode_tolerations,
+    "pod_template": MessageToDict,
+    "packages": list,
+    "success_policy": lambda message: SuccessPolicy(**_decode_fields(message)),
+    "pod_failure_policy": _decode_rules,
+    "exit_codes": list,
+    "pod_conditions": dict,
+}

@@ -119,6 +119,56 @@ def test_a_failure_restarts_all_nodes_up_to_the_limit(tmp_path: Path, custom: An
     assert play(tmp_path, run) == (["node-0", "node-1"], [("node-1", 1)])
 
 
+def test_a_rule_fails_the_task_without_a_restart_of_its_nodes(tmp_path: Path) -> None:
+    async def run(jobs: Jobs) -> Any:
+        rules = [{"action": "FailJob", "exitCodes": [42]}]
+        options = {"maxRestarts": 3, "podFailurePolicy": rules}
+        reference = await jobs.create(
+            "test $RANK = 0 || exit 42; exec sleep 600", kfpytorch={"trainJob": options}
+        )
+        await jobs.wait_for_phase(reference, "FAILED")
+        return (await jobs.served.get(reference)).message.partition("\n")[0], [
+            (pod.replica, pod.attempt) for pod in jobs.pods
+        ]
+
+    message, pods = play(tmp_path, run)
+    assert message == "node-1 failed: exit code 42 (user-error)"
+    assert ("node-1", 0) in pods
+    assert all(attempt == 0 for _, attempt in pods)
+
+
+def test_a_rule_replaces_a_failed_pod(tmp_path: Path) -> None:
+    async def run(jobs: Jobs) -> Any:
+        jobs.served.leave("outputs.pb")
+        rules = [{"action": "Ignore", "exitCodes": [42]}]
+        reference = await jobs.create(
+            f"test $RANK = 0 || mkdir {tmp_path}/once || exit 0; test $RANK = 0 || exit 42",
+            kfpytorch={"trainJob": {"podFailurePolicy": rules}},
+        )
+        await jobs.wait_for_phase(reference, "SUCCEEDED")
+        return sorted((pod.replica, pod.attempt, pod.phase) for pod in jobs.pods)
+
+    assert play(tmp_path, run) == [
+        ("node-0", 0, "Succeeded"),
+        ("node-1", 0, "Failed"),
+        ("node-1", 0, "Succeeded"),
+    ]
+
+
+def test_the_success_of_the_first_node_ends_a_job_with_this_policy(tmp_path: Path) -> None:
+    async def run(jobs: Jobs) -> Any:
+        jobs.served.leave("outputs.pb")
+        reference = await jobs.create(
+            "test $RANK = 0 || exec sleep 600",
+            kfpytorch={"trainJob": {"successPolicy": {"succeededIndexes": "0"}}},
+        )
+        await jobs.wait_for_phase(reference, "SUCCEEDED")
+        await jobs.wait_for_pods(lambda pods: not any(pod.phase == "Running" for pod in pods))
+        return [(pod.replica, pod.phase) for pod in jobs.pods]
+
+    assert play(tmp_path, run) == [("node-0", "Succeeded")]
+
+
 def test_the_deadline_includes_the_time_before_a_restart(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
         reference = await jobs.create(

@@ -72,13 +72,42 @@ class Gang(_message.Message):
     def __init__(self, scheduler: _Optional[str] = ..., queue: _Optional[str] = ..., min_member: _Optional[int] = ..., priority_class_name: _Optional[str] = ..., queue_timeout_seconds: _Optional[int] = ..., pending_timeout_seconds: _Optional[int] = ...) -> None: ...
 
 class TrainJob(_message.Message):
-    __slots__ = ["runtime", "runtime_kind", "max_restarts", "packages"]
+    __slots__ = ["runtime", "runtime_kind", "max_restarts", "packages", "success_policy", "pod_failure_policy"]
     RUNTIME_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_KIND_FIELD_NUMBER: _ClassVar[int]
     MAX_RESTARTS_FIELD_NUMBER: _ClassVar[int]
     PACKAGES_FIELD_NUMBER: _ClassVar[int]
+    SUCCESS_POLICY_FIELD_NUMBER: _ClassVar[int]
+    POD_FAILURE_POLICY_FIELD_NUMBER: _ClassVar[int]
     runtime: str
     runtime_kind: str
     max_restarts: int
     packages: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, runtime: _Optional[str] = ..., runtime_kind: _Optional[str] = ..., max_restarts: _Optional[int] = ..., packages: _Optional[_Iterable[str]] = ...) -> None: ...
+    success_policy: SuccessPolicy
+    pod_failure_policy: _containers.RepeatedCompositeFieldContainer[PodFailurePolicyRule]
+    def __init__(self, runtime: _Optional[str] = ..., runtime_kind: _Optional[str] = ..., max_restarts: _Optional[int] = ..., packages: _Optional[_Iterable[str]] = ..., success_policy: _Optional[_Union[SuccessPolicy, _Mapping]] = ..., pod_failure_policy: _Optional[_Iterable[_Union[PodFailurePolicyRule, _Mapping]]] = ...) -> None: ...
+
+class SuccessPolicy(_message.Message):
+    __slots__ = ["succeeded_indexes"]
+    SUCCEEDED_INDEXES_FIELD_NUMBER: _ClassVar[int]
+    succeeded_indexes: str
+    def __init__(self, succeeded_indexes: _Optional[str] = ...) -> None: ...
+
+class PodFailurePolicyRule(_message.Message):
+    __slots__ = ["action", "exit_codes", "operator", "pod_conditions"]
+    class PodConditionsEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODES_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    POD_CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    action: str
+    exit_codes: _containers.RepeatedScalarFieldContainer[int]
+    operator: str
+    pod_conditions: _containers.ScalarMap[str, str]
+    def __init__(self, action: _Optional[str] = ..., exit_codes: _Optional[_Iterable[int]] = ..., operator: _Optional[str] = ..., pod_conditions: _Optional[_Mapping[str, str]] = ...) -> None: ...

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.client import V1Container, V1PodSpec, V1Toleration
 
-from flytekitplugins.kfpytorch import Elastic, Gang, Master, PyTorch, TrainJob, Worker
+from flytekitplugins.kfpytorch import (
+    Elastic,
+    Gang,
+    Master,
+    PodFailurePolicyRule,
+    PyTorch,
+    SuccessPolicy,
+    TrainJob,
+    Worker,
+)
 from flytekitplugins.kfpytorch.config import ConfigError
 from flytekitplugins.kfpytorch.custom import encode_elastic, encode_pytorch
 from flytekitplugins.kfpytorch.extension_wire import decode, encode
@@ -22,6 +32,7 @@ from kfpytorch_common.labels import is_key, is_subdomain
 NAMES = st.text("aZ0-./é", min_size=1)
 LABELS = st.from_regex(r"([a-z0-9.]{1,9}/)?[a-zA-Z0-9]([-_.a-z]{0,9}[a-z])?", fullmatch=True).filter(is_key)
 CLASSES = st.from_regex(r"[a-z0-9]([-.a-z0-9]{0,9}[a-z0-9])?", fullmatch=True).filter(is_subdomain)
+FAIL_42 = PodFailurePolicyRule(action="FailJob", exit_codes=[42])
 EFFECTS = st.sampled_from(["NoSchedule", "PreferNoSchedule", "NoExecute"])
 SECONDS = st.integers(1, 2**31 - 1)
 ROLES = st.fixed_dictionaries(
@@ -45,11 +56,19 @@ GANGS = st.none() | st.builds(
     min_member=st.none() | st.just(2),
     queue_timeout_seconds=st.none() | SECONDS,
 )
+CODES = st.lists(st.integers(1, 255), min_size=1, unique=True).map(sorted)
+RULES = st.builds(
+    PodFailurePolicyRule,
+    action=st.sampled_from(["FailJob", "Ignore", "Count"]),
+    exit_codes=CODES,
+    operator=st.sampled_from(["In", "NotIn"]),
+) | st.builds(PodFailurePolicyRule, action=st.just("Ignore"), pod_conditions=st.just({"Moved": "True"}))
 TRAIN_JOBS = st.none() | st.builds(
     TrainJob,
     runtime=st.none() | NAMES,
     runtime_kind=st.sampled_from([None, "TrainingRuntime"]),
     max_restarts=st.none() | st.integers(0, 2**31 - 1),
+    pod_failure_policy=st.none() | st.lists(RULES, min_size=1, max_size=3),
     packages=st.none()
     | st.lists(st.sampled_from(["einops>=0.8", "trl[peft]; python_version>'3'"]), min_size=1),
 )
@@ -65,6 +84,8 @@ def travelled(written: dict[str, Any]) -> dict[str, Any]:
 def test_reading_undoes_writing(
     master: dict[str, Any], worker: dict[str, Any], gang: Gang | None, train_job: TrainJob | None
 ) -> None:
+    if train_job is not None:
+        train_job = replace(train_job, success_policy=SuccessPolicy(succeeded_indexes="0-1"))
     config = PyTorch(Master(**master), Worker(replicas=1, **worker), gang=gang, train_job=train_job)
     said = {"master": master or None, "worker": worker or None, "gang": gang, "train_job": train_job}
     assert decode(travelled(encode(config))) == {
@@ -136,6 +157,53 @@ def test_models_of_kubernetes_are_written_as_in_a_manifest() -> None:
         (lambda: TrainJob(packages="einops"), "packages='einops': must be a list of requirements"),
         (lambda: TrainJob(packages=["a", "--pre"]), "packages[1]='--pre': must be a requirement such as"),
         (lambda: TrainJob(packages=[1]), "packages[0]=1: must be a requirement such as"),
+        (
+            lambda: SuccessPolicy(succeeded_indexes="0,0"),
+            "succeeded_indexes='0,0': must be increasing numbers",
+        ),
+        (
+            lambda: SuccessPolicy(succeeded_indexes="3-1"),
+            "succeeded_indexes='3-1': must be increasing numbers",
+        ),
+        (lambda: SuccessPolicy(succeeded_indexes="1"), "succeeded_indexes='1': must contain 0"),
+        (
+            lambda: PyTorch(
+                num_workers=1, train_job=TrainJob(success_policy=SuccessPolicy(succeeded_indexes="0-2"))
+            ),
+            "train_job.success_policy.succeeded_indexes='0-2': the task has 2 nodes",
+        ),
+        (
+            lambda: Elastic(nnodes=2, train_job=TrainJob(success_policy=SuccessPolicy())),
+            "train_job.success_policy=",
+        ),
+        (
+            lambda: TrainJob(pod_failure_policy=[PodFailurePolicyRule(action="FailJob")]),
+            "pod_failure_policy[0].exit_codes=None: set either",
+        ),
+        (lambda: TrainJob(pod_failure_policy=["FailJob"]), "pod_failure_policy[0]='FailJob': must be Pod"),
+        (lambda: TrainJob(pod_failure_policy="FailJob"), "pod_failure_policy='FailJob': must be a list"),
+        (lambda: TrainJob(pod_failure_policy=20 * [FAIL_42]), "must have at most 19 rules"),
+        (
+            lambda: PodFailurePolicyRule(action="FailIndex", exit_codes=[1]),
+            "action='FailIndex': must be 'FailJob'",
+        ),
+        (
+            lambda: PodFailurePolicyRule(action="Count", exit_codes=[0]),
+            "exit_codes=[0]: must be exit codes from 1",
+        ),
+        (
+            lambda: PodFailurePolicyRule(action="Count", exit_codes=[]),
+            "exit_codes=[]: must be a list of exit",
+        ),
+        (
+            lambda: PodFailurePolicyRule(action="Count", pod_conditions={"DisruptionTarget": "True"}),
+            "must not contain DisruptionTarget",
+        ),
+        (
+            lambda: PodFailurePolicyRule(action="Count", pod_conditions={"Moved": "yes"}),
+            "must have a status of True or False or Unknown",
+        ),
+        (lambda: PodFailurePolicyRule(action="Count", pod_conditions={}), "must be a dict of conditions"),
         (
             lambda: Worker(tolerations=[{"keys": "gpu"}]),
             "Worker: tolerations[0].keys='gpu': a toleration has no such key; did you mean 'key'?",

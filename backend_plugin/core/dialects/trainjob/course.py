@@ -14,9 +14,12 @@ from backend_plugin.core import job_conditions
 from backend_plugin.core.conditions import Condition
 from backend_plugin.core.dialects.trainjob import options
 from backend_plugin.core.dialects.trainjob.resource import ROLE, build_pod_name
+from backend_plugin.core.error_files import ErrorFile
+from backend_plugin.core.error_parser import parse_replica_name
 from backend_plugin.core.job_conditions import ENDS
 from backend_plugin.core.observed import Event, Job, Observed, Pod
 from backend_plugin.core.values import Manifest
+from kfpytorch_common.completion_indexes import contains_index
 
 _RESTARTS: Final = frozenset({
     "RestartJobSetFailurePolicyAction",
@@ -40,7 +43,21 @@ def interpret(observed: Observed) -> Observed:
     left_out = [pod for pod in observed.pods if pod.role and not pod.place and pod.name not in kept]
     left_out = [pod for pod in left_out if _is_node(pod) or pod.phase != "Failed"]
     pods = tuple(pod for pod in observed.pods if pod not in left_out) if left_out else observed.pods
-    return structs.replace(observed, job=_with_course(job, nodes, observed.events), pods=pods)
+    files = observed.error_files
+    indexes = _read_options(job).succeeded_indexes
+    if indexes is not None and job.end_condition is not None:
+        files = tuple(each for each in files if _is_required(each, indexes, job.end_condition))
+    return structs.replace(
+        observed, job=_with_course(job, nodes, observed.events), pods=pods, error_files=files
+    )
+
+
+def _is_required(file: ErrorFile, indexes: str, end: Condition) -> bool:
+    """True if the worker of an error file must have succeeded for the end of the job."""
+    index = parse_replica_name(file.worker).rpartition("-")[2]
+    return (
+        end.type != job_conditions.SUCCEEDED or not index.isdecimal() or contains_index(indexes, int(index))
+    )
 
 
 def build_stop_spec(job: Job) -> Manifest | None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from backend_plugin.core import names
 from backend_plugin.core.dialects.pod_specs import require_storable, without_duplicate_secrets
-from backend_plugin.core.dialects.trainjob import named_runtime, options
+from backend_plugin.core.dialects.trainjob import named_runtime, options, policies
 from backend_plugin.core.dialects.trainjob.environment import build_environment, with_environment
 from backend_plugin.core.dialects.trainjob.options import JobOptions
 from backend_plugin.core.dialects.trainjob.resource import (
@@ -28,7 +28,6 @@ from backend_plugin.core.values import Manifest
 _DEFAULT_RESTARTS: Final = 6
 """The restarts of a job whose restart policy has no limit: the default limit of a Kubernetes Job."""
 _CLUSTER_RUNTIME: Final = "ClusterTrainingRuntime"
-_DISRUPTED: Final = [{"type": "DisruptionTarget", "status": "True"}]
 
 
 def build(job: TrainingJob, draft: JobDraft) -> Manifest:
@@ -115,7 +114,7 @@ def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
             "template": {
                 "metadata": {"labels": labels},
                 "spec": {
-                    "failurePolicy": _build_failure_policy(_count_restarts(job, group)),
+                    "failurePolicy": policies.build_failure_policy(job, _count_restarts(job, group)),
                     "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
                     "replicatedJobs": [
                         {
@@ -133,28 +132,10 @@ def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
     return (require_storable(runtime),)
 
 
-def _build_failure_policy(restarts: int) -> Manifest:
-    """Return the policy: only a restart after a disruption does not count as one of `restarts`."""
-    return {
-        "maxRestarts": restarts,
-        # The pods of the earlier attempt have the same host names, and they may hold the GPUs.
-        "restartStrategy": "BlockingRecreate",
-        "rules": [
-            {
-                "name": "disruption",
-                "action": "RestartJobSetAndIgnoreMaxRestarts",
-                "onJobFailureReasons": ["PodFailurePolicy"],
-            }
-        ],
-    }
-
-
 def _build_job_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: str) -> Manifest:
-    # The others train on without a lost node if the rendezvous accepts fewer nodes.
-    lost = "Ignore" if job.elastic and job.elastic.min_replicas < job.elastic.max_replicas else "FailJob"
     return {
         "backoffLimit": 0,
-        "podFailurePolicy": {"rules": [{"action": lost, "onPodConditions": _DISRUPTED}]},
+        **policies.build_job_policies(job),
         "template": {**pod, "spec": _build_pod_spec(job, group, get_mapping(pod, "spec"), name)},
     }
 
@@ -192,6 +173,7 @@ def _build_options(job: TrainingJob, draft: JobDraft) -> JobOptions:
         named_runtime=bool(_get_runtime(job)),
         max_disruptions=draft.max_disruptions,
         ttl_seconds=draft.ttl_seconds,
+        succeeded_indexes=job.train_job.succeeded_indexes if job.train_job is not None else None,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from backend_plugin.core.dialects.trainjob.environment import build_environment, with_environment
 from backend_plugin.core.dialects.trainjob.resource import CONTAINER, ROLE, find_trainer, with_installer
 from backend_plugin.core.errors import InvalidTask, Problem
-from backend_plugin.core.job import ReplicaGroup, TrainingJob
+from backend_plugin.core.job import ReplicaGroup, TrainingJob, TrainJobOptions
 from backend_plugin.core.names import PREFIX
 from backend_plugin.core.protojson import format_value
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
@@ -86,8 +86,7 @@ def _iter_job_problems(job: TrainingJob, group: ReplicaGroup) -> Iterator[Proble
         )
     if group.restart_policy != "Never":
         yield _build_problem("custom.restartPolicy", group.restart_policy)
-    if job.train_job is not None and job.train_job.max_restarts is not None:
-        yield _build_problem("custom.kfpytorch.trainJob.maxRestarts", job.train_job.max_restarts)
+    yield from _iter_policy_problems(job.train_job or TrainJobOptions())
     limits = {
         "runPolicy.backoffLimit": job.run_policy.backoff_limit,
         "kfpytorch.numRetries": group.num_retries,
@@ -95,6 +94,16 @@ def _iter_job_problems(job: TrainingJob, group: ReplicaGroup) -> Iterator[Proble
     for field, limit in limits.items():
         if limit:
             yield _build_problem(f"custom.{field}", limit)
+
+
+def _iter_policy_problems(options: TrainJobOptions) -> Iterator[Problem]:
+    path = "custom.kfpytorch.trainJob"
+    if options.max_restarts is not None:
+        yield _build_problem(f"{path}.maxRestarts", options.max_restarts)
+    if options.succeeded_indexes is not None:
+        yield _build_problem(f"{path}.successPolicy", options.succeeded_indexes)
+    if options.pod_failure_rules:
+        yield _build_problem(f"{path}.podFailurePolicy", [each.action for each in options.pod_failure_rules])
 
 
 def _iter_pod_problems(spec: Manifest, trainer: Manifest) -> Iterator[Problem]:

@@ -21,6 +21,8 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """The number of restarts after disruptions; None for no limit."""
     named_runtime: bool = False
     """True if the author names the runtime, so that its restarts are unknown."""
+    succeeded_indexes: str | None = None
+    """The nodes whose success ends the job; None for all nodes."""
     ttl_seconds: int | None = None
     """The time after its end at which the server deletes the job, in seconds; None for never."""
 

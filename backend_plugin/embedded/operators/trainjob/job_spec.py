@@ -1,6 +1,7 @@
 """Reads a TrainJob with its TrainingRuntime, as the JobSet and the Job that Trainer creates."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,6 +9,8 @@ from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission.patch import merge_patch
+from backend_plugin.embedded.objects import get_name
+from kfpytorch_common.completion_indexes import parse_indexes
 
 DIALECT: Final = DIALECTS["TrainJob"]
 RESOURCE: Final = DIALECT.resource
@@ -39,6 +42,8 @@ class TrainJobSpec:
     """The pod template."""
     pod_rules: Sequence[Manifest]
     """The rules of the pod failure policy."""
+    success_rules: Sequence[Manifest]
+    """The rules of the success policy of the Job."""
     backoff_limit: int
     failure_policy: Manifest
     """The failure policy of the JobSet; empty if there is none."""
@@ -48,22 +53,66 @@ class TrainJobSpec:
         """The name of the Job."""
         return f"{self.name}-{ROLE}-0"
 
-    def find_rule(self, reason: str) -> tuple[str, str]:
-        """Return the action and the name of the rule for a failed Job, from the reason of its failure."""
+    def find_rule(self, reason: str, message: str) -> tuple[str, str]:
+        """Return the action and the name of the rule for a failed Job, from its reason and message."""
         for rule in get_mappings(self.failure_policy, "rules"):
-            reasons = rule.get("onJobFailureReasons")
-            if not isinstance(reasons, list | tuple) or not reasons or reason in reasons:
+            reasons = _get_texts(rule, "onJobFailureReasons")
+            patterns = _get_texts(rule, "onJobFailureMessagePatterns")
+            if (not reasons or reason in reasons) and (
+                not patterns or any(re.search(each, message) for each in patterns)
+            ):
                 return get_text(rule, "action"), get_text(rule, "name")
         return RESTART, ""
 
-    def find_pod_action(self, conditions: Sequence[Manifest]) -> tuple[str, int, str]:
-        """Return the action for a failed pod, the index of its rule and the type of its condition."""
-        there = {(get_text(each, "type"), get_text(each, "status")) for each in conditions}
+    def find_pod_action(self, pod: Manifest) -> tuple[str, str]:
+        """Return the action for a failed pod, and the message of a Job that it fails."""
+        name = f"{self.namespace}/{get_name(pod)}"
         for index, rule in enumerate(self.pod_rules):
-            for each in get_mappings(rule, "onPodConditions"):
-                if (get_text(each, "type"), get_text(each, "status")) in there:
-                    return get_text(rule, "action"), index, get_text(each, "type")
-        return "", -1, ""
+            match = _find_exit(pod, get_mapping(rule, "onExitCodes"), name) or _find_condition(
+                pod, rule, name
+            )
+            if match:
+                action = get_text(rule, "action")
+                return action, f"{match} matching {action} rule at index {index}"
+        return "", ""
+
+    def is_success(self, completed: Collection[int]) -> bool:
+        """True if the completed indexes satisfy a rule of the success policy."""
+        for rule in self.success_rules:
+            ranges, count = parse_indexes(get_text(rule, "succeededIndexes")), get_int(rule, "succeededCount")
+            needed = {index for each in ranges for index in each} if ranges else {*range(self.nodes)}
+            least = len(needed) if count is None else count
+            if completed and len(needed.intersection(completed)) >= least:
+                return True
+        return False
+
+
+def _get_texts(fields: Manifest, key: str) -> list[str]:
+    value = fields.get(key)
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list | tuple) else []
+
+
+def _find_exit(pod: Manifest, codes: Manifest, name: str) -> str:
+    """Return a description of the first termination of a container that the exit codes match."""
+    values, container = codes.get("values"), get_text(codes, "containerName")
+    for each in get_mappings(get_mapping(pod, "status"), "containerStatuses") if codes else ():
+        code = get_int(get_mapping(each, "state", "terminated"), "exitCode")
+        if not code or container not in ("", get_text(each, "name")) or not isinstance(values, list | tuple):
+            continue
+        if (code in values) is (codes.get("operator") == "In"):
+            return f"Container {get_text(each, 'name')} for pod {name} failed with exit code {code}"
+    return ""
+
+
+def _find_condition(pod: Manifest, rule: Manifest, name: str) -> str:
+    """Return a description of the first condition of a pod that a rule matches."""
+    wanted = {
+        (get_text(each, "type"), get_text(each, "status")) for each in get_mappings(rule, "onPodConditions")
+    }
+    for each in get_mappings(get_mapping(pod, "status"), "conditions"):
+        if (get_text(each, "type"), get_text(each, "status")) in wanted:
+            return f"Pod {name} has condition {get_text(each, 'type')}"
+    return ""
 
 
 def read_spec(job: Manifest, runtime: Manifest) -> TrainJobSpec:
@@ -85,6 +134,7 @@ def read_spec(job: Manifest, runtime: Manifest) -> TrainJobSpec:
             get_mapping(job_spec, "template"), get_mapping(trainer, "resourcesPerNode")
         ),
         pod_rules=get_mappings(get_mapping(job_spec, "podFailurePolicy"), "rules"),
+        success_rules=get_mappings(get_mapping(job_spec, "successPolicy"), "rules"),
         backoff_limit=6 if limit is None else limit,
         failure_policy=get_mapping(template, "failurePolicy"),
     )

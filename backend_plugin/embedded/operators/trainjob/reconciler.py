@@ -122,29 +122,28 @@ class _Pass:
         succeeded = {_get_index(pod) for pod in self.pods if get_phase(pod) == "Succeeded"}
         completed = tuple(sorted({*self.state.completed, *(each for each in succeeded if each is not None)}))
         self.state = replace(self.state, completed=completed)
-        if self.state.failure is None:
+        if self.state.failure is None and not self._is_success():
             self.state = replace(self.state, failure=self._find_failure())
         if any(not is_ended(pod) for pod in self.pods):
             return
         if self.state.failure is not None:
             reason, message = (get_text(self.state.failure, key) for key in ("reason", "message"))
             self._record(JOB, reason, message, warning=True)
-            self._apply_failure_policy(reason)
-        elif len(completed) >= self.job.nodes:
+            self._apply_failure_policy(reason, message)
+        elif len(completed) >= self.job.nodes or self._is_success():
             self._record(JOB, "Completed", "Job completed")
             self._finish("Complete", "AllJobsCompleted", "jobset completed successfully")
+
+    def _is_success(self) -> bool:
+        return self.job.is_success(self.state.completed)
 
     def _find_failure(self) -> Manifest | None:
         """Return the reason for which the Job fails; None if it does not."""
         failed = [pod for pod in self.pods if get_phase(pod) == "Failed" and is_tracked(pod)]
         counted = 0
         for pod in failed:
-            action, index, condition = self.job.find_pod_action(
-                get_mappings(get_mapping(pod, "status"), "conditions")
-            )
+            action, message = self.job.find_pod_action(pod)
             if action == FAIL_JOB and self._is_collected(pod):
-                said = f"{self.job.namespace}/{get_name(pod)} has condition {condition}"
-                message = f"Pod {said} matching FailJob rule at index {index}"
                 return {"reason": "PodFailurePolicy", "message": message}
             counted += action not in (IGNORE, FAIL_JOB) and self._is_collected(pod)
         if counted > self.job.backoff_limit:
@@ -161,8 +160,8 @@ class _Pass:
         self.wake_at = at if self.wake_at is None else min(at, self.wake_at)
         return False
 
-    def _apply_failure_policy(self, reason: str) -> None:
-        action, rule = self.job.find_rule(reason)
+    def _apply_failure_policy(self, reason: str, message: str) -> None:
+        action, rule = self.job.find_rule(reason, message)
         first = f"(first failed job: {self.job.job_name})"
         if not self.job.failure_policy:
             self._fail("FailedJobs", f"jobset failed due to one or more job failures {first}")
@@ -234,9 +233,10 @@ class _Pass:
         if not self.seen.services:
             yield CreateService(build_service(self.job))
         remaining = [pod for pod in self.pods if not is_ended(pod)]
-        if self.state.failure is not None or self.job.is_suspended:
+        is_over = self.state.failure is not None or self._is_success()
+        if is_over or self.job.is_suspended:
             yield from _delete(remaining)
-        if self.state.failure is not None:
+        if is_over:
             return
         uncounted = [pod for pod in self.pods if not self._is_counted(pod)]
         yield from _release(pod for pod in self.pods if pod not in uncounted)
@@ -249,8 +249,7 @@ class _Pass:
 
     def _is_counted(self, pod: Manifest) -> bool:
         """True if the pod has ended, and its end needs no further attention."""
-        conditions = get_mappings(get_mapping(pod, "status"), "conditions")
-        is_ignored = is_ended(pod) and self.job.find_pod_action(conditions)[0] == IGNORE
+        is_ignored = is_ended(pod) and self.job.find_pod_action(pod)[0] == IGNORE
         return get_phase(pod) == "Succeeded" or is_ignored
 
 

@@ -19,14 +19,17 @@ JobSetTemplate metadata:TemplateMeta spec:JobSetSpec
 TemplateMeta annotations:{string} labels:{string}
 JobSetSpec failurePolicy:FailurePolicy network:Network replicatedJobs:[ReplicatedJob]
 FailurePolicy maxRestarts:int32 restartStrategy:string rules:[FailurePolicyRule]
-FailurePolicyRule action:string name:string onJobFailureReasons:[string]
+FailurePolicyRule action:string name:string onJobFailureMessagePatterns:[string] onJobFailureReasons:[string]
 Network enableDNSHostnames:bool publishNotReadyAddresses:bool
 ReplicatedJob groupName:string name:string replicas:int32 template:JobTemplate
 JobTemplate metadata:TemplateMeta spec:JobSpec
-JobSpec backoffLimit:int32 podFailurePolicy:PodFailurePolicy template:PodTemplateSpec
+JobSpec backoffLimit:int32 podFailurePolicy:PodFailurePolicy successPolicy:Success template:PodTemplateSpec
 PodFailurePolicy rules:[PodFailurePolicyRule]
-PodFailurePolicyRule action:string onPodConditions:[PodConditionPattern]
+PodFailurePolicyRule action:string onExitCodes:ExitCodes onPodConditions:[PodConditionPattern]
+ExitCodes containerName:string operator:string values:[int32]
 PodConditionPattern status:string type:string
+Success rules:[SuccessRule]
+SuccessRule succeededCount:int32 succeededIndexes:string
 """
 
 SCHEMA: Final = ResourceSchema(
@@ -42,6 +45,8 @@ SCHEMA: Final = ResourceSchema(
         "PodFailurePolicy": "rules",
         "PodFailurePolicyRule": "action",
         "PodConditionPattern": "type",
+        "ExitCodes": "operator values",
+        "Success": "rules",
     },
     keys={
         **POD_KEYS,

@@ -9,6 +9,7 @@ from train_job_objects import ELASTIC, REPLICAS, get_train_job_options, plan_tra
 from backend_plugin.core.dialects.trainjob import named_runtime
 from backend_plugin.core.errors import InvalidTask
 
+RULE = {"action": "FailJob", "exitCodes": [1]}
 RUNTIME = {"trainJob": {"runtime": "torch-distributed"}}
 
 
@@ -88,6 +89,12 @@ def test_a_range_needs_a_runtime_of_the_job() -> None:
 def test_restarts_are_those_of_the_runtime() -> None:
     assert reject({**REPLICAS, "runPolicy": {"backoffLimit": 2}}) == {"custom.runPolicy.backoffLimit": "2"}
     assert reject(numRetries=3) == {"custom.kfpytorch.numRetries": "3"}
+    policies = {"successPolicy": {"succeededIndexes": "0"}, "podFailurePolicy": [RULE]}
+    path = "custom.kfpytorch.trainJob."
+    assert reject_options(**policies) == {
+        f"{path}successPolicy": '"0"',
+        f"{path}podFailurePolicy": '["FailJob"]',
+    }
     assert reject_options(maxRestarts=0) == {"custom.kfpytorch.trainJob.maxRestarts": "0"}
 
 

@@ -1,0 +1,68 @@
+"""The policies of a JobSet and of its Job: what the failure or the success of nodes causes."""
+
+from typing import Final
+
+from backend_plugin.core.dialects.trainjob.resource import CONTAINER
+from backend_plugin.core.job import PodFailureRule, TrainingJob, TrainJobOptions
+from backend_plugin.core.train_job_policies import DISRUPTION
+from backend_plugin.core.values import JsonValue, Manifest
+
+_FAIL_JOB: Final = "FailJob"
+_BY_RULE: Final = ["PodFailurePolicy"]
+_DISRUPTED: Final = f" has condition {DISRUPTION} "
+"""A part of the message of a Job that a disruption has failed."""
+
+
+def build_failure_policy(job: TrainingJob, restarts: int) -> Manifest:
+    """Return the policy of the JobSet: only a restart after a disruption does not count as a restart."""
+    disruption: dict[str, JsonValue] = {
+        "name": "disruption",
+        "action": "RestartJobSetAndIgnoreMaxRestarts",
+        "onJobFailureReasons": _BY_RULE,
+    }
+    rules: list[JsonValue] = [disruption]
+    if any(rule.action == _FAIL_JOB for rule in _get_options(job).pod_failure_rules):
+        # A rule of the author fails the Job with the same reason.
+        disruption["onJobFailureMessagePatterns"] = [_DISRUPTED]
+        rules.append({"name": "failure", "action": "FailJobSet", "onJobFailureReasons": _BY_RULE})
+    return {
+        "maxRestarts": restarts,
+        # The pods of the earlier attempt have the same host names, and they may hold the GPUs.
+        "restartStrategy": "BlockingRecreate",
+        "rules": rules,
+    }
+
+
+def build_job_policies(job: TrainingJob) -> Manifest:
+    """Return the fields of the Job for failed and succeeded pods."""
+    # The others train on without a lost node if the rendezvous accepts fewer nodes.
+    lost = "Ignore" if job.elastic and job.elastic.min_replicas < job.elastic.max_replicas else _FAIL_JOB
+    options = _get_options(job)
+    # A disrupted pod also has an exit code, so its rule is the first one.
+    rules: list[JsonValue] = [
+        {"action": lost, "onPodConditions": [{"type": DISRUPTION, "status": "True"}]},
+        *map(_build_rule, options.pod_failure_rules),
+    ]
+    success: Manifest = {"successPolicy": {"rules": [{"succeededIndexes": options.succeeded_indexes}]}}
+    return {
+        "podFailurePolicy": {"rules": rules},
+        **(success if options.succeeded_indexes is not None else {}),
+    }
+
+
+def _get_options(job: TrainingJob) -> TrainJobOptions:
+    return job.train_job or TrainJobOptions()
+
+
+def _build_rule(rule: PodFailureRule) -> Manifest:
+    if rule.pod_conditions:
+        conditions = [
+            {"type": name, "status": status} for name, status in sorted(rule.pod_conditions.items())
+        ]
+        return {"action": rule.action, "onPodConditions": conditions}
+    codes: Manifest = {
+        "containerName": CONTAINER,
+        "operator": rule.operator,
+        "values": [*rule.exit_codes],
+    }
+    return {"action": rule.action, "onExitCodes": codes}

@@ -1,0 +1,126 @@
+"""The policies of a TrainJob for the success and the failure of its nodes."""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from flytekitplugins.kfpytorch import validators
+from flytekitplugins.kfpytorch.config_base import ConfigPart
+from flytekitplugins.kfpytorch.problems import ConfigProblem, InvalidValue, build_invalid_value
+from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
+from kfpytorch_common.completion_indexes import FORMAT, contains_index, parse_indexes
+
+DISRUPTION: Final = "DisruptionTarget"
+
+
+def _read_indexes(value: object) -> object:
+    if not isinstance(value, str) or parse_indexes(value) is None:
+        raise build_invalid_value(value, f"must be {FORMAT}")
+    if not contains_index(value, 0):
+        raise build_invalid_value(value, "must contain 0: the first node writes the outputs of the task")
+    return value
+
+
+@dataclass(kw_only=True)
+class SuccessPolicy(ConfigPart):
+    """The nodes whose success ends a TrainJob: a rule of the ``successPolicy`` of its Job.
+
+    The other nodes are stopped then, and their failures do not matter. Without a policy, all nodes must
+    succeed.
+
+    Args:
+        succeeded_indexes: The indexes of the nodes that must succeed, such as ``"0"`` or ``"0,2-4"``. They
+            contain 0, because the first node writes the outputs of the task.
+    """
+
+    succeeded_indexes: str = "0"
+
+    readers: ClassVar[Mapping[str, Reader]] = {"succeeded_indexes": _read_indexes}
+
+
+def _read_exit_codes(value: object) -> object:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+        raise build_invalid_value(value, "must be a list of exit codes such as [42]")
+    if not all(isinstance(code, int) and 0 < code < 256 for code in value):
+        raise build_invalid_value(value, "must be exit codes from 1 to 255")
+    return sorted(set(value))
+
+
+def _read_pod_conditions(value: object) -> object:
+    if not isinstance(value, Mapping) or not value:
+        raise build_invalid_value(value, "must be a dict of conditions such as {'ConfigIssue': 'True'}")
+    for name, status in value.items():
+        if not isinstance(name, str) or status not in STATUSES:
+            raise build_invalid_value(value, f"must have a status of {' or '.join(STATUSES)} for each type")
+    if DISRUPTION in value:
+        raise build_invalid_value(value, f"must not contain {DISRUPTION}: its rule comes before all others")
+    return value
+
+
+STATUSES: Final = ("True", "False", "Unknown")
+
+
+@dataclass(kw_only=True)
+class PodFailurePolicyRule(ConfigPart):
+    """A rule of the ``podFailurePolicy`` of a TrainJob's Job: what a failed pod of a node causes.
+
+    A rule has either exit codes or pod conditions. The first rule that matches applies. A rule of the backend
+    comes before all others: a pod that is lost to a disruption restarts all nodes.
+
+    Args:
+        action: ``"FailJob"`` fails the task without a restart of its nodes. ``"Ignore"`` replaces the pod,
+            and does not count the failure. ``"Count"`` restarts all nodes if a restart is left, as without a
+            rule.
+        exit_codes: Exit codes of the training container.
+        operator: ``"In"`` matches these exit codes, and ``"NotIn"`` matches all other ones except 0.
+        pod_conditions: Statuses by the types of pod conditions, such as ``{"ConfigIssue": "True"}``.
+    """
+
+    action: str
+    exit_codes: Sequence[int] | None = None
+    operator: str = "In"
+    pod_conditions: Mapping[str, str] | None = None
+
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "action": validators.build_choice_reader("FailJob", "Ignore", "Count"),
+        "exit_codes": build_optional_reader(_read_exit_codes),
+        "operator": validators.build_choice_reader("In", "NotIn"),
+        "pod_conditions": build_optional_reader(_read_pod_conditions),
+    }
+
+    def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
+        if {"exit_codes", "pod_conditions"} <= sound and (self.exit_codes is None) is (
+            self.pod_conditions is None
+        ):
+            yield ConfigProblem("exit_codes", self.exit_codes, "set either exit_codes or pod_conditions")
+
+
+_MOST_RULES: Final = 19
+"""A Job has at most 20 rules, and one is that of the backend."""
+
+
+def read_pod_failure_policy(value: object) -> object:
+    """Read a list of rules."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise build_invalid_value(value, "must be a list of PodFailurePolicyRule(...)")
+    if len(value) > _MOST_RULES:
+        raise build_invalid_value(f"{len(value)} rules", f"must have at most {_MOST_RULES} rules")
+    problems: list[ConfigProblem] = []
+    for place, rule in enumerate(value):
+        if isinstance(rule, PodFailurePolicyRule):
+            problems += (problem.with_prefix(f"[{place}]") for problem in rule.problems())
+        else:
+            problems.append(ConfigProblem(f"[{place}]", rule, "must be PodFailurePolicyRule(...)"))
+    if problems:
+        raise InvalidValue(*problems)
+    return value
+
+
+def check_success_policy(policy: SuccessPolicy | None, nodes: int) -> Iterator[ConfigProblem]:
+    """Yield a problem if the policy contains a node that the task does not have."""
+    last = (
+        max((each.stop for each in parse_indexes(policy.succeeded_indexes) or ()), default=1) if policy else 1
+    )
+    if policy is not None and last > nodes:
+        remedy = f"the task has {nodes} nodes; write indexes up to {nodes - 1}"
+        yield ConfigProblem("train_job.success_policy.succeeded_indexes", policy.succeeded_indexes, remedy)

@@ -1,0 +1,126 @@
+"""Tests of the policies of a TrainJob for the success and the failure of its nodes."""
+
+from typing import Any
+
+import pytest
+from train_job_objects import (
+    ELASTIC,
+    REPLICAS,
+    build_condition,
+    build_ended,
+    build_job,
+    get_train_job_options,
+    observe,
+    plan_train_job,
+)
+
+from backend_plugin.core.dialects.trainjob import DIALECT
+from backend_plugin.core.errors import InvalidTask
+from kfpytorch_common.completion_indexes import parse_indexes
+
+DISRUPTION = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+POLICY = [
+    {"action": "Ignore", "exitCodes": [3, 2, 3], "operator": "NotIn"},
+    {"action": "Count", "podConditions": {"Moved": "True"}},
+]
+FAIL = [{"action": "FailJob", "exitCodes": [42]}]
+
+
+def plan_policies(custom: Any = REPLICAS, **options: Any) -> Any:
+    planned = plan_train_job({**custom, "kfpytorch": {"trainJob": options}})
+    (runtime,) = planned.prerequisites
+    jobset = runtime["spec"]["template"]["spec"]
+    return planned.job, jobset["failurePolicy"]["rules"], jobset["replicatedJobs"][0]["template"]["spec"]
+
+
+def reject(custom: Any = REPLICAS, **options: Any) -> dict[str, str]:
+    with pytest.raises(InvalidTask) as caught:
+        plan_policies(custom, **options)
+    return {
+        each.field.removeprefix("custom.kfpytorch.trainJob."): each.value for each in caught.value.problems
+    }
+
+
+def test_the_rules_of_the_author_follow_that_of_disruptions() -> None:
+    _, jobset, spec = plan_policies(podFailurePolicy=POLICY)
+    assert spec["podFailurePolicy"]["rules"] == [
+        DISRUPTION,
+        {
+            "action": "Ignore",
+            "onExitCodes": {"containerName": "node", "operator": "NotIn", "values": [2, 3]},
+        },
+        {"action": "Count", "onPodConditions": [{"type": "Moved", "status": "True"}]},
+    ]
+    assert [(each["action"], each.get("onJobFailureMessagePatterns")) for each in jobset] == [
+        ("RestartJobSetAndIgnoreMaxRestarts", None)
+    ]
+
+
+def test_only_a_disruption_restarts_a_job_that_a_rule_has_failed() -> None:
+    _, jobset, _ = plan_policies(podFailurePolicy=FAIL, maxRestarts=3)
+    assert [
+        (each["action"], each["onJobFailureReasons"], each.get("onJobFailureMessagePatterns"))
+        for each in jobset
+    ] == [
+        (
+            "RestartJobSetAndIgnoreMaxRestarts",
+            ["PodFailurePolicy"],
+            [" has condition DisruptionTarget "],
+        ),
+        ("FailJobSet", ["PodFailurePolicy"], None),
+    ]
+
+
+def test_the_nodes_of_a_success_policy_are_a_rule_of_the_job() -> None:
+    job, _, spec = plan_policies(successPolicy={"succeededIndexes": "0,2"})
+    assert spec["successPolicy"] == {"rules": [{"succeededIndexes": "0,2"}]}
+    assert get_train_job_options(job)["succeededIndexes"] == "0,2"
+    assert "successPolicy" not in plan_policies()[2]
+
+
+@pytest.mark.parametrize("text", ["", "0,", "a", "0-0", "2,1", "0-2,2", "-1", "1234567"])
+def test_other_texts_are_no_indexes(text: str) -> None:
+    assert parse_indexes(text) is None
+    assert reject(successPolicy={"succeededIndexes": text}) == {"successPolicy.succeededIndexes": f'"{text}"'}
+
+
+def test_a_success_policy_has_nodes_of_the_job_with_the_first_one() -> None:
+    field = "successPolicy.succeededIndexes"
+    assert reject(successPolicy={"succeededIndexes": "1-2"}) == {field: '"1-2"'}
+    assert reject(successPolicy={"succeededIndexes": "0,3"}) == {field: '"0,3"'}
+    assert reject(ELASTIC, successPolicy={"succeededIndexes": "0"}) == {field: '"0"'}
+
+
+@pytest.mark.parametrize(
+    ("rule", "found"),
+    [
+        ({}, {"action": '""', "exitCodes": "[]"}),
+        ({"action": "FailIndex", "exitCodes": [1]}, {"action": '"FailIndex"'}),
+        ({"action": "Count", "exitCodes": [1], "operator": "Out"}, {"operator": '"Out"'}),
+        ({"action": "Count", "exitCodes": [0, 300]}, {"exitCodes": "[0, 300]"}),
+        ({"action": "Count", "exitCodes": [1], "podConditions": {"A": "True"}}, {"exitCodes": "[1]"}),
+        ({"action": "Count", "podConditions": {"A": "yes"}}, {"podConditions.A": '"yes"'}),
+        (
+            {"action": "Count", "podConditions": {"DisruptionTarget": "True"}},
+            {"podConditions": '"DisruptionTarget"'},
+        ),
+    ],
+)
+def test_other_rules_are_rejected(rule: Any, found: dict[str, str]) -> None:
+    assert reject(podFailurePolicy=[*FAIL, rule]) == {
+        f"podFailurePolicy[1].{field}": value for field, value in found.items()
+    }
+
+
+def test_a_job_has_at_most_twenty_rules() -> None:
+    assert reject(podFailurePolicy=20 * FAIL) == {"podFailurePolicy": "20 rules"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"), [("Complete", ["j-node-0-0"]), ("Failed", ["j-node-0-0", "j-node-0-1"])]
+)
+def test_the_failures_of_other_nodes_do_not_matter_after_a_success(kind: str, found: list[str]) -> None:
+    job = build_job(build_condition(kind), succeeded_indexes="0")
+    files = [{"worker": f"j-node-0-{index}-aaaaa", "name": f"error-{index}.pb"} for index in (0, 1)]
+    seen = DIALECT.interpret(observe(job, build_ended(0), error_files=files))
+    assert [each.worker.removesuffix("-aaaaa") for each in seen.error_files] == found
