@@ -10,7 +10,7 @@ import rich_click as click
 
 from backend_plugin.core import printable
 from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem
-from backend_plugin.core.protojson import format_value
+from backend_plugin.core.protojson import build_problem
 from kfpytorch_common.caught import Caught, catch
 
 Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -41,7 +41,7 @@ def print_json(value: Any) -> None:
 
 def build_error(field: str, value: object, message: str, remedy: str) -> InvalidTask:
     """Return an error with one problem."""
-    return InvalidTask(Problem(field=field, value=format_value(value), message=message, remedy=remedy))
+    return InvalidTask(build_problem(field, value, message, remedy))
 
 
 def _build_reply(answer: Answer, line: bytes) -> Mapping[str, Any]:

@@ -79,6 +79,11 @@ def format_value(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 
 
+def build_problem(path: str, value: object, message: str, remedy: str) -> Problem:
+    """Return the problem of a value that is shown as JSON."""
+    return Problem(field=path, value=format_value(value), message=message, remedy=remedy)
+
+
 def parse_message(value: Manifest, message: Message, path: str) -> list[Problem]:
     """Read `value` into `message` and return a problem, with a path below `path`, for each invalid part."""
     problems = Problems()

@@ -19,7 +19,7 @@ from backend_plugin.core.job import (
     Resources,
     TrainJobOptions,
 )
-from backend_plugin.core.protojson import format_value
+from backend_plugin.core.protojson import build_problem
 
 GPU: Final = "nvidia.com/gpu"
 # A pod is named <job>-worker-<index>. The name has at most 63 characters, and the job's part at most 50.
@@ -53,7 +53,9 @@ def read(role: ReplicaRole, spec: Any, problems: list[Problem]) -> ReplicaGroup:
     problems += check_replica_count(spec.replicas, f"{path}.replicas")
     if role is ReplicaRole.MASTER and spec.replicas > 1:
         remedy = "write 1, and add the others as workers"
-        problems.append(_problem(f"{path}.replicas", spec.replicas, "a job has exactly one master", remedy))
+        problems.append(
+            build_problem(f"{path}.replicas", spec.replicas, "a job has exactly one master", remedy)
+        )
     return ReplicaGroup(
         role=role,
         replicas=1 if role is ReplicaRole.MASTER else spec.replicas,
@@ -95,7 +97,7 @@ def check_replica_count(replicas: int, path: str) -> Iterator[Problem]:
     yield from _check_not_negative(replicas, path)
     if replicas > MOST_REPLICAS:
         message = "is too large for pod names, which have at most 63 characters"
-        yield _problem(path, replicas, message, f"write at most {MOST_REPLICAS}")
+        yield build_problem(path, replicas, message, f"write at most {MOST_REPLICAS}")
 
 
 def check_elastic(elastic: Any, workers: int) -> Iterator[Problem]:
@@ -104,21 +106,21 @@ def check_elastic(elastic: Any, workers: int) -> Iterator[Problem]:
     low, high, processes = elastic.min_replicas, elastic.max_replicas, elastic.nproc_per_node
     if not elastic.ListFields():
         remedy = "write minReplicas, maxReplicas and nprocPerNode"
-        yield _problem(path, {}, "has no number of nodes", remedy)
+        yield build_problem(path, {}, "has no number of nodes", remedy)
         return
     yield from _check_not_negative(elastic.max_restarts, f"{path}.maxRestarts")
     if processes < 1:
-        yield _problem(f"{path}.nprocPerNode", processes, "starts no process", "write at least 1")
+        yield build_problem(f"{path}.nprocPerNode", processes, "starts no process", "write at least 1")
     if low < 1:
-        yield _problem(f"{path}.minReplicas", low, "is less than one node", "write at least 1")
+        yield build_problem(f"{path}.minReplicas", low, "is less than one node", "write at least 1")
     if high < low:
         remedy = f"write at least minReplicas, {low}"
-        yield _problem(f"{path}.maxReplicas", high, "is less than minReplicas", remedy)
+        yield build_problem(f"{path}.maxReplicas", high, "is less than minReplicas", remedy)
     elif not low <= workers <= high:
         # With fewer workers the rendezvous would never complete; with more, some would not take part.
         remedy = f"write {high}, or change minReplicas and maxReplicas"
         message = f"is not between minReplicas and maxReplicas, {low} and {high}"
-        yield _problem("custom.workerReplicas.replicas", workers, message, remedy)
+        yield build_problem("custom.workerReplicas.replicas", workers, message, remedy)
 
 
 def check_gang(
@@ -130,13 +132,13 @@ def check_gang(
     where, there = "custom.kfpytorch.gang.minMember", sum(group.replicas for group in groups)
     if gang.min_member > there > 0:
         message = f"is more than the {there} replicas of the job: none would ever start"
-        yield _problem(where, gang.min_member, message, f"write at most {there}")
+        yield build_problem(where, gang.min_member, message, f"write at most {there}")
     elif elastic is not None and 0 < gang.min_member < elastic.min_replicas <= there:
         message = (
             f"is less than the {elastic.min_replicas} nodes that training starts with: they would wait "
             "for others"
         )
-        yield _problem(where, gang.min_member, message, f"write at least {elastic.min_replicas}")
+        yield build_problem(where, gang.min_member, message, f"write at least {elastic.min_replicas}")
 
 
 def check_max_restarts(
@@ -151,7 +153,7 @@ def check_max_restarts(
     field, limit = next(((key, value) for key, value in others.items() if value is not None), ("", None))
     if limit is not None:
         message = f"is a second limit besides kfpytorch.trainJob.maxRestarts, {options.max_restarts}"
-        yield _problem(f"custom.{field}", limit, message, "leave one of the two out")
+        yield build_problem(f"custom.{field}", limit, message, "leave one of the two out")
 
 
 def _read_resources(message: Any, path: str, problems: list[Problem]) -> Resources | None:
@@ -173,7 +175,7 @@ def _read_entries(entries: Any, path: str, problems: list[Problem]) -> dict[str,
                 else entry.name
             )
             message = "is not a resource that a container can request"
-            problems.append(_problem(f"{path}[{index}].name", named, message, remedy))
+            problems.append(build_problem(f"{path}[{index}].name", named, message, remedy))
     return {RESOURCE_NAMES[entry.name]: entry.value for entry in entries if entry.name in RESOURCE_NAMES}
 
 
@@ -184,14 +186,10 @@ def _is_declared_resource(number: int) -> bool:
 def _get_enum_name(names: Mapping[int, str], number: int, path: str, problems: list[Problem]) -> str:
     if number not in names:
         allowed = ", ".join(f"{key} ({name})" for key, name in names.items())
-        problems.append(_problem(path, number, "is not one of its values", f"write one of {allowed}"))
+        problems.append(build_problem(path, number, "is not one of its values", f"write one of {allowed}"))
     return names.get(number, names[0])
 
 
 def _check_not_negative(number: int, path: str) -> Iterator[Problem]:
     if number < 0:
-        yield _problem(path, number, "is negative", "write 0 or more, or leave it out")
-
-
-def _problem(path: str, value: object, message: str, remedy: str) -> Problem:
-    return Problem(field=path, value=format_value(value), message=message, remedy=remedy)
+        yield build_problem(path, number, "is negative", "write 0 or more, or leave it out")

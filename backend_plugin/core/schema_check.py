@@ -12,7 +12,7 @@ import msgspec
 
 from backend_plugin.core.errors import MOST_PROBLEMS, Problem
 from backend_plugin.core.pod_schema import PARTS
-from backend_plugin.core.protojson import format_value
+from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.quantity import InvalidQuantity, parse
 
 QUANTITY: Final = "quantity"
@@ -184,7 +184,7 @@ def _check_scalar(value: Any, kind: str, path: str) -> Iterator[Problem]:
         msgspec.convert(value, _SCALARS[kind], dec_hook=_decode_amount)
     except msgspec.ValidationError:
         is_negative = kind == QUANTITY and _is_quantity(value)
-        yield _problem(path, value, *(_NEGATIVE if is_negative else _WRONG[kind]))
+        yield build_problem(path, value, *(_NEGATIVE if is_negative else _WRONG[kind]))
 
 
 def _is_quantity(value: Any) -> bool:
@@ -197,7 +197,7 @@ def _is_quantity(value: Any) -> bool:
 
 def _check_object(value: Any, kind: str, path: str) -> Iterator[Problem]:
     if not isinstance(value, Mapping):
-        yield _problem(path, value, "is not an object", "write names with values")
+        yield build_problem(path, value, "is not an object", "write names with values")
         return
     every = kind[1:-1] if kind.startswith("{") else None
     for key in sorted(value, key=str) if every else get_types()[kind]:
@@ -209,11 +209,7 @@ def _check_object(value: Any, kind: str, path: str) -> Iterator[Problem]:
 
 def _check_list(value: Any, kind: str, path: str) -> Iterator[Problem]:
     if not isinstance(value, Sequence) or isinstance(value, str):
-        yield _problem(path, value, "is not a list", "write a list")
+        yield build_problem(path, value, "is not a list", "write a list")
         return
     for index, item in enumerate(value):
         yield from _check_parts(item, kind, f"{path}[{index}]")
-
-
-def _problem(path: str, value: Any, message: str, remedy: str) -> Problem:
-    return Problem(field=path, value=format_value(value), message=message, remedy=remedy)

@@ -23,7 +23,6 @@ from backend_plugin.kube.api_resources import (
     PODS,
     ApiResource,
     build_api_resource,
-    build_job_resource,
 )
 from backend_plugin.kube.connection import ApiRequest
 from backend_plugin.kube.permissions import PolicyRule
@@ -82,7 +81,7 @@ def list_job_rules(facts: Facts) -> Iterator[PolicyRule]:
         yield PolicyRule(resource=JOBS[dialect.name], verbs=_JOB_VERBS)
         if dialect.prerequisite is not None:
             yield PolicyRule(
-                resource=build_job_resource(dialect.prerequisite),
+                resource=build_api_resource(dialect.prerequisite),
                 verbs=("create", "list", "patch", "delete"),
             )
         if dialect.ends_by_suspension:

@@ -53,13 +53,8 @@ class ApiResource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
-def build_api_resource(resource: SchedulerResource) -> ApiResource:
-    """Return the API resource of a scheduler."""
-    return ApiResource(group=resource.group, version=resource.version, plural=resource.plural)
-
-
-def build_job_resource(resource: JobResource) -> ApiResource:
-    """Return the API resource of a kind of job, or of its prerequisites."""
+def build_api_resource(resource: JobResource | SchedulerResource) -> ApiResource:
+    """Return the API resource of a kind of job, of its prerequisites, or of a scheduler."""
     return ApiResource(group=resource.group, version=resource.version, plural=resource.plural)
 
 
@@ -69,11 +64,11 @@ def is_path_safe(*said: str) -> bool:
 
 
 JOBS: Final[Mapping[str, ApiResource]] = {
-    name: build_job_resource(each.resource) for name, each in table.DIALECTS.items()
+    name: build_api_resource(each.resource) for name, each in table.DIALECTS.items()
 }
 """The resource of the jobs of each dialect."""
 PREREQUISITES: Final[Sequence[ApiResource]] = [
-    build_job_resource(each.prerequisite) for each in table.DIALECTS.values() if each.prerequisite
+    build_api_resource(each.prerequisite) for each in table.DIALECTS.values() if each.prerequisite
 ]
 """The resources of the objects that must exist before the jobs."""
 PODS: Final = ApiResource(group="", version="v1", plural="pods")

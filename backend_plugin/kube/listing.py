@@ -12,7 +12,7 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.kube import json_decoder
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
-from backend_plugin.kube.api_resources import JOBS, LABELLED, build_job_resource
+from backend_plugin.kube.api_resources import JOBS, LABELLED, build_api_resource
 from backend_plugin.kube.connection import ApiRequest
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import Permissions, PolicyRule
@@ -58,7 +58,7 @@ async def list_prerequisites(
     found: list[Manifest] = []
     kinds = [each.prerequisite for each in table.DIALECTS.values() if each.prerequisite is not None]
     for kind, namespace in itertools.product(kinds, options.namespaces or ("",)):
-        resource = build_job_resource(kind)
+        resource = build_api_resource(kind)
         rule = PolicyRule(resource=resource, verbs=("list",), namespace=namespace)
         try:
             listed = [

@@ -13,7 +13,7 @@ from backend_plugin.core.job import ReplicaGroup
 from backend_plugin.core.manifest import pod_resources
 from backend_plugin.core.manifest.pod_containers import KINDS
 from backend_plugin.core.manifest.pod_draft import PodDraft
-from backend_plugin.core.protojson import format_value
+from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.settings import Settings
 
 # Some releases replace a negative value by 1.
@@ -38,9 +38,9 @@ def check_pod(
     taken = f"rename one of them; {dialect.container} is the name of the training container"
     for name in _list_repeated(names):
         remedy = taken if name == dialect.container else "rename one of them"
-        yield _problem(f"{draft.path}.containers", name, "is the name of two containers", remedy)
+        yield build_problem(f"{draft.path}.containers", name, "is the name of two containers", remedy)
     for name in _list_repeated(volumes):
-        yield _problem(f"{draft.path}.volumes", name, "is the name of two volumes", "rename one of them")
+        yield build_problem(f"{draft.path}.volumes", name, "is the name of two volumes", "rename one of them")
 
 
 def check_api_rules(spec: Mapping[str, Any], draft: PodDraft, dialect: Dialect) -> Iterator[Problem]:
@@ -52,7 +52,7 @@ def check_api_rules(spec: Mapping[str, Any], draft: PodDraft, dialect: Dialect) 
         is_completed |= ".resources" in error.field
         if error.is_certain and not is_completed and error.field not in _UNCERTAIN:
             detail = error.detail or error.kind.lower()
-            yield _problem(
+            yield build_problem(
                 f"{draft.path}.{error.field.removeprefix('spec.')}",
                 error.value,
                 f"would be rejected by the cluster: {detail}",
@@ -67,7 +67,7 @@ def check_gpu_count(
     trainer = next(each for each in spec["containers"] if each["name"] == dialect.container)
     gpus = pod_resources.read_container_resources(trainer, settings).limits.get(settings.gpu_resource_name)
     if gpus and gpus.is_whole and gpus.whole < group.processes:
-        yield _problem(
+        yield build_problem(
             "custom.elasticConfig.nprocPerNode",
             group.processes,
             f"is more than the {gpus.text} GPUs of a node",
@@ -81,11 +81,11 @@ def _check_container(container: Mapping[str, Any], path: str, settings: Settings
             pod_resources.read_container_resources(container, settings), path, settings
         )
     if not container.get("image"):
-        yield _problem(f"{path}.image", "", "is empty", "name the image to run")
+        yield build_problem(f"{path}.image", "", "is empty", "name the image to run")
     yield from _check_text_lengths(container, path)
     for place in _list_repeated([each.get("mountPath", "") for each in container.get("volumeMounts", ())]):
         remedy = "leave one of the two out; one may be the PodTemplate's"
-        yield _problem(f"{path}.volumeMounts", place, "is the mount path of two volumes", remedy)
+        yield build_problem(f"{path}.volumeMounts", place, "is the mount path of two volumes", remedy)
 
 
 def _check_text_lengths(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
@@ -102,7 +102,9 @@ def _check_text_lengths(container: Mapping[str, Any], path: str) -> Iterator[Pro
             message = (
                 f"has {size:,} bytes, and Linux accepts at most {_LONGEST_TEXT:,} in one argument or variable"
             )
-            yield _problem(field, said[:_BEGINNING], message, "pass it as a file, or as an input of the task")
+            yield build_problem(
+                field, said[:_BEGINNING], message, "pass it as a file, or as an input of the task"
+            )
 
 
 def _is_short(container: Mapping[str, Any]) -> bool:
@@ -117,7 +119,3 @@ def _list_repeated(values: Sequence[Any]) -> list[Any]:
     if len({*values}) == len(values):
         return []
     return sorted(value for value, times in Counter(values).items() if times > 1)
-
-
-def _problem(path: str, value: object, message: str, remedy: str) -> Problem:
-    return Problem(field=path, value=format_value(value), message=message, remedy=remedy)

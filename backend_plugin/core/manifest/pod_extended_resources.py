@@ -7,7 +7,7 @@ from flyteidl.core.tasks_pb2 import GPUAccelerator, SharedMemory
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.manifest.pod_placement import with_requirements
-from backend_plugin.core.protojson import format_value
+from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.quantity import parse
 from backend_plugin.core.schema_check import QUANTITY, check_value
 from backend_plugin.core.settings import Settings
@@ -124,4 +124,4 @@ def check_shared_memory(spec: Mapping[str, Any], memory: SharedMemory, primary: 
 
 
 def _problem(field: str, value: str, message: str, remedy: str) -> Problem:
-    return Problem(field=f"{_PATH}.{field}", value=format_value(value), message=message, remedy=remedy)
+    return build_problem(f"{_PATH}.{field}", value, message, remedy)

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt
-from backend_plugin.core.protojson import format_value
+from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.settings import Settings
 
 CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
@@ -200,4 +200,4 @@ def _check_service_account(
 
 def _problem(path: str, value: object, message: str, remedy: str = "") -> Problem:
     remedy = remedy or "leave it out, or have an admin allow it with kfpytorch.pod-security"
-    return Problem(field=path, value=format_value(value), message=message, remedy=remedy)
+    return build_problem(path, value, message, remedy)

@@ -7,7 +7,7 @@ from backend_plugin.core import job as vocabulary
 from backend_plugin.core import names
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import JobDraft, TrainingJob
-from backend_plugin.core.protojson import format_value
+from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import pod_requests
 from backend_plugin.core.scheduling.adapter import MIN_MEMBER, QUEUE, SchedulerAdapter
@@ -72,4 +72,4 @@ def build_gang(
 
 
 def _problem(key: str, value: object, message: str, remedy: str) -> Problem:
-    return Problem(field=f"{_PATH}.{key}", value=format_value(value), message=message, remedy=remedy)
+    return build_problem(f"{_PATH}.{key}", value, message, remedy)

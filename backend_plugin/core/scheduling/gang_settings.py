@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.protojson import format_value
+from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.scheduling.adapter import QUEUE, SCHEDULER_NAME, TIMEOUT, SchedulerAdapter
 from backend_plugin.core.scheduling.adapter_composition import combine_adapters, find_admission_adapter
 from backend_plugin.core.scheduling.operator_gangs import BACKEND, OPERATOR
@@ -128,9 +128,9 @@ def check_settings(said: GangSettings) -> Iterator[Problem]:
     for key in said.by_project:
         if key.count("/") != 1 or not all(key.split("/")):
             message = "is not a project with its domain"
-            yield _problem(f"{PATH}.by-project", key, message, "write PROJECT/DOMAIN")
+            yield build_problem(f"{PATH}.by-project", key, message, "write PROJECT/DOMAIN")
     for key in said.allowed_schedulers.keys() & {AUTO, NONE}:
-        yield _problem(f"{PATH}.allowed-schedulers", key, "is not a gang scheduler", "leave it out")
+        yield build_problem(f"{PATH}.allowed-schedulers", key, "is not a gang scheduler", "leave it out")
 
 
 def _check_part(said: GangSettings, path: str) -> Iterator[Problem]:
@@ -140,7 +140,7 @@ def _check_part(said: GangSettings, path: str) -> Iterator[Problem]:
         understood = frozenset({QUEUE, TIMEOUT} if said.scheduler == AUTO else ())
         yield from _check_supported(said, understood, whom, path)
         if said.pod_groups_by:
-            yield _problem(
+            yield build_problem(
                 f"{path}.pod-groups-by", said.pod_groups_by, f"is not supported {whom}", "name the scheduler"
             )
         yield from _check_values(said, path)
@@ -158,7 +158,7 @@ def _check_part(said: GangSettings, path: str) -> Iterator[Problem]:
 def _scheduler_problem(said: GangSettings, path: str) -> Problem:
     known = ", ".join([AUTO, NONE, *sorted(ADAPTERS)])
     why = IN_TREE_WHY if said.scheduler == IN_TREE else "is not a gang scheduler that this backend supports"
-    return _problem(f"{path}.scheduler", said.scheduler, why, f"write one of {known}")
+    return build_problem(f"{path}.scheduler", said.scheduler, why, f"write one of {known}")
 
 
 IN_TREE_WHY: Final = (
@@ -169,7 +169,7 @@ IN_TREE_WHY: Final = (
 
 def _pod_groups_problem(said: GangSettings, path: str) -> Problem:
     if "" in said.adapters:
-        return _problem(
+        return build_problem(
             f"{path}.pod-groups-by",
             said.pod_groups_by,
             f"is not supported by {said.scheduler}",
@@ -179,7 +179,7 @@ def _pod_groups_problem(said: GangSettings, path: str) -> Problem:
     remedy = (
         "write operator if the training-operator runs with --gang-scheduler-name, and backend if it does not"
     )
-    return _problem(f"{path}.pod-groups-by", said.pod_groups_by, message, remedy)
+    return build_problem(f"{path}.pod-groups-by", said.pod_groups_by, message, remedy)
 
 
 def _check_local_queue(said: GangSettings, adapter: SchedulerAdapter, path: str) -> Iterator[Problem]:
@@ -188,10 +188,10 @@ def _check_local_queue(said: GangSettings, adapter: SchedulerAdapter, path: str)
     where = f"{path}.{LOCAL_QUEUE}"
     if adapter.admits:
         message = f"is not supported by {said.scheduler} alone"
-        yield _problem(where, said.local_queue, message, "write queue")
+        yield build_problem(where, said.local_queue, message, "write queue")
     elif adapter.not_after_admission:
         message = f"is not supported by {said.scheduler}: {adapter.not_after_admission}"
-        yield _problem(where, said.local_queue, message, "leave it out, or use another scheduler")
+        yield build_problem(where, said.local_queue, message, "leave it out, or use another scheduler")
 
 
 def _check_supported(
@@ -202,21 +202,17 @@ def _check_supported(
         values[LOCAL_QUEUE] = said.local_queue
     for key, value in values.items():
         if value and key not in understands:
-            yield _problem(f"{path}.{key}", str(value), f"is not supported {whom}", "leave it out")
+            yield build_problem(f"{path}.{key}", str(value), f"is not supported {whom}", "leave it out")
 
 
 def _check_values(said: GangSettings, path: str) -> Iterator[Problem]:
     for key, queue in ((QUEUE, said.queue), (LOCAL_QUEUE, said.local_queue)):
         if not labels.is_value(queue):
-            yield _problem(f"{path}.{key}", queue, "is not the name of a queue", f"write {labels.VALUE}")
+            yield build_problem(f"{path}.{key}", queue, "is not the name of a queue", f"write {labels.VALUE}")
     if said.scheduler_name and not labels.is_subdomain(said.scheduler_name):
         remedy = f"write {labels.SUBDOMAIN}"
         message = "is not the name of a scheduler"
-        yield _problem(f"{path}.{SCHEDULER_NAME}", said.scheduler_name, message, remedy)
+        yield build_problem(f"{path}.{SCHEDULER_NAME}", said.scheduler_name, message, remedy)
     if said.schedule_timeout % _SECOND:
         message = "is not a whole number of seconds"
-        yield _problem(f"{path}.{TIMEOUT}", str(said.schedule_timeout), message, "write 30s, 5m or 1h")
-
-
-def _problem(path: str, value: str, message: str, remedy: str) -> Problem:
-    return Problem(field=path, value=format_value(value), message=message, remedy=remedy)
+        yield build_problem(f"{path}.{TIMEOUT}", str(said.schedule_timeout), message, "write 30s, 5m or 1h")

@@ -5,7 +5,7 @@ from typing import Final
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import JobDraft, TrainingJob
-from backend_plugin.core.protojson import format_value
+from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling.adapter import SchedulerAdapter
 from backend_plugin.core.scheduling.capabilities import Capabilities
@@ -30,9 +30,7 @@ def find_warnings(
         if not adapter.admits and (mark := next(_iter_scheduling_fields(draft, adapter), None)) is not None:
             field, value = mark
             message = _MESSAGE.format(name=name)
-            yield Problem(
-                field=field, value=format_value(value), message=message, remedy=_describe_setting(name)
-            )
+            yield build_problem(field, value, message, _describe_setting(name))
 
 
 def _needs_gang(job: TrainingJob) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 from backend_plugin.core import job as vocabulary
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt, TrainingJob
-from backend_plugin.core.protojson import format_value
+from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.scheduling.adapter import QUEUE, TIMEOUT, Detection, SchedulerAdapter
 from backend_plugin.core.scheduling.adapter_composition import find_admission_adapter
 from backend_plugin.core.scheduling.capabilities import Capabilities
@@ -112,7 +112,9 @@ def _not_allowed_problem(wanted: str, offered: Sequence[str], found: Capabilitie
     message = "is not a gang scheduler that a job can use on this platform"
     if wanted == IN_TREE:
         message = IN_TREE_WHY + _format_in_tree_support(found)
-    return _problem(f"{_TASK}.scheduler", wanted, message, f"leave it out, or write {' or '.join(offered)}")
+    return build_problem(
+        f"{_TASK}.scheduler", wanted, message, f"leave it out, or write {' or '.join(offered)}"
+    )
 
 
 def _format_in_tree_support(found: Capabilities) -> str:
@@ -152,11 +154,11 @@ def _check_cluster(
         key, value = (
             ("pod-groups-by", gang.pod_groups_by) if gang.pod_groups_by else ("scheduler", gang.scheduler)
         )
-        yield _problem(f"{path}.{key}", value, f"cannot be used on this cluster: {denied}", remedy)
+        yield build_problem(f"{path}.{key}", value, f"cannot be used on this cluster: {denied}", remedy)
     admits = find_admission_adapter(ADAPTERS)
     if gang.local_queue and admits is not None and (denied := admits[1].denied(found)):
         message = f"cannot be used on this cluster: {denied}"
-        yield _problem(
+        yield build_problem(
             f"{path}.{LOCAL_QUEUE}", gang.local_queue, message, "leave it out, or correct the cluster"
         )
 
@@ -176,7 +178,7 @@ def _check_queues(
 def _unknown_queue_problem(field: str, queue: str, whose: str, known: Sequence[str]) -> Problem:
     near = get_close_matches(queue, known, n=3) or sorted(known)[:3]
     remedy = f"write {' or '.join(near)}" if near else f"create a queue of {whose} for this namespace"
-    return _problem(field, queue, f"is not a queue of {whose} for this namespace", remedy)
+    return build_problem(field, queue, f"is not a queue of {whose} for this namespace", remedy)
 
 
 def _iter_queues(gang: GangSettings, wish: vocabulary.GangOptions) -> Iterator[tuple[str, str, str, str]]:
@@ -276,10 +278,12 @@ def _check_requested_scheduler(wanted: str, why: str, found: Capabilities) -> It
     """Yield the reason why a task cannot have the scheduler that it names."""
     known = found.queues.get(wanted)
     if known and not why:
-        yield _problem(f"{_TASK}.queue", "", f"is required by {wanted}", f"write {' or '.join(known[:3])}")
+        yield build_problem(
+            f"{_TASK}.queue", "", f"is required by {wanted}", f"write {' or '.join(known[:3])}"
+        )
     else:
         missing = f"cannot be used on this cluster: {why}" if why else "is not found on this cluster"
-        yield _problem(
+        yield build_problem(
             f"{_TASK}.scheduler", wanted, f"{missing}{_format_unknown_facts(found)}", "leave it out"
         )
 
@@ -384,7 +388,3 @@ def _format_selection(gang: GangSettings) -> str:
 
 def _format_scheduler(name: str, pod_groups_by: str) -> str:
     return f"{name} ({pod_groups_by})" if pod_groups_by else name
-
-
-def _problem(path: str, value: object, message: str, remedy: str) -> Problem:
-    return Problem(field=path, value=format_value(value), message=message, remedy=remedy)

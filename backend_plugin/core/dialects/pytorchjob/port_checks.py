@@ -6,7 +6,7 @@ from typing import Any
 
 from backend_plugin.core.dialects.pytorchjob.resource import PORT
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.protojson import format_value
+from backend_plugin.core.protojson import build_problem
 
 
 def check_ports(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
@@ -14,19 +14,15 @@ def check_ports(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
     path = f"{path}.ports"
     ports = [(each.get("name", ""), each.get("containerPort", 0)) for each in container.get("ports", ())]
     for name in _list_repeated([name for name, _ in ports if name]):
-        yield _build_problem(path, name, "is the name of two ports", "rename one of them")
+        yield build_problem(path, name, "is the name of two ports", "rename one of them")
     for number in _list_repeated([number for _, number in ports]):
         remedy = "leave one of the two out: each is a TCP port of the replica's service"
-        yield _build_problem(path, number, "is the number of two ports", remedy)
+        yield build_problem(path, number, "is the number of two ports", remedy)
     # If another port has the operator's name, the operator adds none.
     if PORT.name not in dict(ports) and any(name and number == PORT.number for name, number in ports):
         remedy = f"name it {PORT.name}, or use another number"
-        yield _build_problem(path, PORT.number, "is the port with which replicas find each other", remedy)
+        yield build_problem(path, PORT.number, "is the port with which replicas find each other", remedy)
 
 
 def _list_repeated(values: Sequence[Any]) -> list[Any]:
     return sorted(value for value, times in Counter(values).items() if times > 1)
-
-
-def _build_problem(path: str, value: object, message: str, remedy: str) -> Problem:
-    return Problem(field=path, value=format_value(value), message=message, remedy=remedy)
