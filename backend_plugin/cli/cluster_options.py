@@ -11,7 +11,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 KEYS: Final = {"kubeconfig": "kubernetes.kubeconfig", "context": "kubernetes.context"}
 """The setting for each option."""
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_PATTERN: Final = frozenset("*?[")
 
 
 def connection_options(where: str = "") -> Callable[[Command], Command]:
@@ -70,6 +69,11 @@ def build_flags(said: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"cluster": "kubernetes", **{key: said[name] for name, key in KEYS.items()}}
 
 
+def is_pattern(name: str) -> bool:
+    """True if a namespace or output prefix is a pattern that may match several."""
+    return any(character in name for character in "*?[")
+
+
 def parse_namespace(_: click.Context, __: click.Parameter, said: str | None) -> str | None:
     """Validate the value of ``--namespace``, as a callback of `click.option`."""
     if said is not None and not _NAMESPACE.fullmatch(said):
@@ -87,6 +91,6 @@ def parse_namespaces(
 ) -> tuple[str, ...]:
     """Validate several namespaces; each may be a pattern."""
     for each in said:
-        if not _PATTERN & set(each):
+        if not is_pattern(each):
             parse_namespace(context, parameter, each)
     return said

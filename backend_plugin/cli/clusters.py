@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Final
 
+from backend_plugin.cli.cluster_options import is_pattern
 from backend_plugin.cli.serve_settings import Configuration
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.settings import Settings
@@ -25,7 +26,6 @@ from backend_plugin.shell.watch_status import WatchStatus
 
 _LOG: Final = logging.getLogger("kfpytorch")
 _GPU: Final = "nvidia.com/gpu"
-_PATTERN: Final = frozenset("*?[")
 # Jobs of an embedded cluster have no owner that deletes them, and their logs use the disk of this machine.
 _KEPT_EMBEDDED: Final = timedelta(days=1)
 
@@ -126,12 +126,12 @@ def require_credentials(settings: ServerSettings) -> None:
 
 def list_named_namespaces(settings: ServerSettings) -> tuple[str, ...]:
     """Return the namespaces of the settings that are not patterns."""
-    return tuple(each for each in settings.namespaces if not _PATTERN & set(each))
+    return tuple(each for each in settings.namespaces if not is_pattern(each))
 
 
 def build_kubernetes_options(settings: ServerSettings) -> KubernetesOptions:
     """Return the options of a Kubernetes cluster. If a namespace is a pattern, all namespaces are watched."""
-    several = any(_PATTERN & set(namespace) for namespace in settings.namespaces)
+    several = any(map(is_pattern, settings.namespaces))
     return KubernetesOptions(
         kubeconfig=settings.kubernetes.kubeconfig or "",
         context=settings.kubernetes.context or "",

@@ -14,7 +14,7 @@ from typing import Any, Final
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, command_errors, commands, demo_tasks, sample_attempt, task_execution
+from backend_plugin.cli import asking, command_errors, commands, demo_tasks, task_execution, task_options
 from backend_plugin.cli.task_execution import (
     WIDTH,
     RequestedExecution,
@@ -41,12 +41,7 @@ _FAILED: Final = 1
 
 
 @click.command(name="demo", help=_HELP)
-@click.argument("file", required=False)
-@click.argument("task", required=False)
-@click.option(
-    "--input", "-i", "inputs", multiple=True, metavar="K=V", help="An input of the task, as JSON or text."
-)
-@click.option("--image", metavar="NAME", help="Image of tasks that set none. Default: flytekit's image.")
+@task_options.add()
 def command(**said: Any) -> None:
     """Run ``kfpytorch demo``."""
     with (
@@ -90,12 +85,9 @@ def _run_demo_tasks(folder: Path) -> None:
 
 def _run_user_task(folder: Path, said: Mapping[str, Any]) -> bool:
     """Run a task of the user; return True if it succeeded."""
-    found = load_task(Path(said["file"]), said["task"], said["image"])
-    inputs = sample_attempt.parse_inputs(said["inputs"], found.template)
-    execution = task_execution.build_name("demo", str(folder))
+    found, requested = task_execution.read_request(said, folder)
     with _run_server(folder, found.root) as state:
         print_title(found.template.id.name)
-        requested = RequestedExecution(execution, inputs)
         return run_execution(client.Server(address=str(state)), folder / "store", found, requested)
 
 

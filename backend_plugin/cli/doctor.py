@@ -47,12 +47,11 @@ for a small job with one master and one worker.
   $ kfpytorch doctor train.py train_model -n flytesnacks-development --burn-in
 """
 _COLOURS: Final = {"error": "red", "warning": "yellow", "unknown": "cyan", "note": "blue"}
-_WILD: Final = frozenset("*?[")
 _NAMESPACE: Final = "default"
 
 
 @click.command(name="doctor", help=_HELP)
-@task_options.add
+@task_options.add()
 @cluster_options.place_options("PROJECT-DOMAIN if one is given, else default")
 @cluster_options.settings_option("server, plugins.k8s")
 @click.option(
@@ -121,7 +120,7 @@ def _build_request(said: Mapping[str, Any]) -> tuple["KubernetesOptions", "Docto
     place = sample_attempt.Place(**(named or {"namespace": _NAMESPACE}))
     template, run = task_options.read(said, place, sample_task.build_template())
     run = job.build_attempt(run, secrets.token_hex(8)) if said["burn_in"] else run
-    concrete = [each for each in server.output_prefixes if not _WILD & set(each)]
+    concrete = [each for each in server.output_prefixes if not cluster_options.is_pattern(each)]
     wish = DoctorRequest(
         template=template,
         run=replace(run, service_account=said["service_account"]),

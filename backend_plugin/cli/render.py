@@ -37,7 +37,7 @@ _OF_DRY_RUN: Final = tuple(cluster_options.KEYS)
 
 
 @click.command(name="render", help=_HELP)
-@task_options.add
+@task_options.add()
 @cluster_options.settings_option("plugins.k8s")
 @cluster_options.place_options("PROJECT-DOMAIN")
 @click.option(

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import rich_click as click
 
-from backend_plugin.cli import asking, command_errors, sample_attempt, task_execution
+from backend_plugin.cli import asking, command_errors, task_execution, task_options
 from backend_plugin.shell import stop_signals
 
 _HELP: Final = """Run TASK in FILE through a running server, from its Python file to its outputs.
@@ -22,12 +22,7 @@ _FAILED: Final = 1
 
 
 @click.command(name="submit", help=_HELP)
-@click.argument("file")
-@click.argument("task", required=False)
-@click.option(
-    "--input", "-i", "inputs", multiple=True, metavar="K=V", help="An input of the task, as JSON or text."
-)
-@click.option("--image", metavar="NAME", help="Image of tasks that set none. Default: flytekit's image.")
+@task_options.add(needs_file=True)
 @asking.server_options
 def command(**said: Any) -> None:
     """Run ``kfpytorch submit``."""
@@ -37,10 +32,8 @@ def command(**said: Any) -> None:
         tempfile.TemporaryDirectory(prefix="kfpytorch-submit-") as folder,
         command_errors.exit_on_invalid_input(),
     ):
-        found = task_execution.load_task(Path(said["file"]), said["task"], said["image"])
-        inputs = sample_attempt.parse_inputs(said["inputs"], found.template)
+        found, requested = task_execution.read_request(said, Path(folder))
         server = asking.read_server(said, said["server"])
-        requested = task_execution.RequestedExecution(task_execution.build_name("submit", folder), inputs)
         task_execution.print_title(found.template.id.name)
         if not task_execution.run_execution(server, Path(folder) / "store", found, requested):
             sys.exit(_FAILED)

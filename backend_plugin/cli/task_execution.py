@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, command_errors, tables
+from backend_plugin.cli import asking, command_errors, sample_attempt, tables
 
 if TYPE_CHECKING:
     from backend_plugin.cli.propeller_emulator import End, ReportedPhase
@@ -30,9 +30,11 @@ class RequestedExecution(NamedTuple):
     inputs: Mapping[str, str]
 
 
-def build_name(prefix: str, folder: str) -> str:
-    """Return the name of an execution, with the random part of the name of its temporary folder."""
-    return f"{prefix}-{folder.rpartition('-')[2]}".lower().replace("_", "x")
+def read_request(said: Mapping[str, Any], folder: Path) -> tuple["LoadedTask", RequestedExecution]:
+    """Return the task of a command, and its execution, which is named after the temporary folder."""
+    found = load_task(Path(said["file"]), said["task"], said["image"])
+    name = folder.name.removeprefix("kfpytorch-").lower().replace("_", "x")
+    return found, RequestedExecution(name, sample_attempt.parse_inputs(said["inputs"], found.template))
 
 
 def run_execution(

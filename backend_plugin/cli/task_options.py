@@ -1,4 +1,4 @@
-"""The task that a command is about: the same arguments and options for ``render`` and ``doctor``."""
+"""The task that a command is about: the arguments and options of all commands that read a task."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -12,18 +12,17 @@ from backend_plugin.core.job import Attempt
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def add(command: Command) -> Command:
+def add(*, needs_file: bool = False) -> Callable[[Command], Command]:
     """Add ``[FILE] [TASK]``, ``--input`` and ``--image``."""
-    for option in (
-        click.option(
-            "--image", metavar="NAME", help="Image of tasks that set none. Default: flytekit's image."
-        ),
-        click.option("--input", "-i", "inputs", multiple=True, metavar="K=V", help="An input of the task."),
-        click.argument("task", required=False),
-        click.argument("file", required=False),
-    ):
-        command = option(command)
-    return command
+    file = click.argument("file", required=needs_file)
+    task = click.argument("task", required=False)
+    inputs = click.option(
+        "--input", "-i", "inputs", multiple=True, metavar="K=V", help="An input of the task, as JSON or text."
+    )
+    image = click.option(
+        "--image", metavar="NAME", help="Image of tasks that set none. Default: flytekit's image."
+    )
+    return lambda command: file(task(inputs(image(command))))
 
 
 def read(

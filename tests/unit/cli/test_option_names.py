@@ -9,7 +9,6 @@ from backend_plugin.cli.commands import COMMANDS
 
 # Options that have one meaning and a different text in some commands.
 SAME_MEANING = {
-    "--input": "an input of the task",
     "--namespace": "the namespace of jobs",
     "--output": "the format of the output",
     "--kubeconfig": "the kubeconfig of the cluster",
