@@ -37,6 +37,8 @@ def markdown(text: str) -> str:
 
 
 def default(field: "dataclasses.Field[object]") -> str:
+    if field.default is field.default_factory is dataclasses.MISSING:
+        return ""
     value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     if dataclasses.is_dataclass(value):
         assert value == type(value)()

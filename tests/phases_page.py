@@ -82,6 +82,8 @@ TRAIN_JOBS = {
     "train_jobs/created": "the job is created; there are no pods",
     "train_jobs/pending": "all nodes have pods, and none has a Kubernetes node",
     "train_jobs/suspended": "the job is suspended",
+    "train_jobs/initializers_run": "an initializer loads the data set; no node has a pod",
+    "train_jobs/nodes_wait_after_initializers": "the data set is loaded, and no node has a Kubernetes node",
     "train_jobs/running": "the container of a node has started",
     "train_jobs/resumed_but_reported_as_suspended": "the same after a resume, reported as suspended",
     "train_jobs/restarting": "JobSet has deleted the pods of an attempt to restart all nodes",
@@ -89,6 +91,8 @@ TRAIN_JOBS = {
     "train_jobs/succeeded": "Trainer reports the end",
     "train_jobs/succeeded_without_surplus_node": "all nodes but one that was never placed have succeeded",
     "train_jobs/failed": "a node failed",
+    "train_jobs/initializer_failed": "an initializer failed",
+    "train_jobs/initializer_lost_its_store": "an initializer failed, and its output shows a temporary error",
     "train_jobs/too_many_disruptions": "it was restarted more often than `kfpytorch.max-disruptions` permits",
     "train_jobs/creation_failed": "its objects cannot be created, for `no-status-timeout`",
 }

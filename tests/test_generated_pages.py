@@ -25,6 +25,9 @@ CLASSES = (
     "TrainJob",
     "SuccessPolicy",
     "PodFailurePolicyRule",
+    "Dataset",
+    "Model",
+    "Storage",
 )
 MESSAGES = (
     "TaskExtension",
@@ -34,6 +37,8 @@ MESSAGES = (
     "TrainJob",
     "SuccessPolicy",
     "PodFailurePolicyRule",
+    "DataSource",
+    "Storage",
     "JobRef",
 )
 

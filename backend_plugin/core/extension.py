@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from backend_plugin.core import protojson
+from backend_plugin.core import data_sources, protojson
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import GangOptions, Placement, PodFailureRule, ReplicaRole, TrainJobOptions
 from backend_plugin.core.package_installation import check_packages
@@ -21,6 +21,7 @@ _PATH: Final = f"custom.{KEY}"
 _OPERATORS: Final = ("Equal", "Exists")
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _RUNTIME_KINDS: Final = ("ClusterTrainingRuntime", "TrainingRuntime")
+_OF_DATA: Final = ("dataset", "model", "storage")
 _POSITIVE: Final = ("min_member", "queue_timeout_seconds", "pending_timeout_seconds")
 
 
@@ -87,6 +88,8 @@ def _decode_train_job(message: task_pb2.TrainJob) -> TrainJobOptions:
             )
             for rule in message.pod_failure_policy
         ),
+        sources=data_sources.decode_sources(message),
+        storage=data_sources.decode_storage(message),
     )
 
 
@@ -125,6 +128,7 @@ def _check_extension(message: task_pb2.TaskExtension) -> Iterator[Problem]:
             key = task_pb2.Gang.DESCRIPTOR.fields_by_name[name].json_name
             yield _problem(f".gang.{key}", getattr(message.gang, name), "is less than 1", remedy)
     yield from _check_train_job(message.train_job)
+    yield from data_sources.check(message.train_job, f"{_PATH}.trainJob")
 
 
 def _check_train_job(options: task_pb2.TrainJob) -> Iterator[Problem]:

@@ -150,6 +150,25 @@ class PodFailureRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DataSource:
+    """A data set or a model that an initializer loads before the nodes start."""
+
+    uri: str
+    secret: str | None = None
+    """The Secret whose keys become variables of the initializer."""
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataStorage:
+    """The volume of initializers and nodes: an existing claim, or a new one of a size."""
+
+    size: str | None = None
+    storage_class: str | None = None
+    claim: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJobOptions:
     """Options that apply only to a TrainJob."""
 
@@ -162,6 +181,10 @@ class TrainJobOptions:
     succeeded_indexes: str | None = None
     """The nodes whose success ends the job, such as ``0,2-4``; None for all nodes."""
     pod_failure_rules: tuple[PodFailureRule, ...] = ()
+    sources: Mapping[str, DataSource] = field(default_factory=dict)
+    """The data set and the model, under the keys of `kfpytorch_common.data_sources.PATHS`."""
+    storage: DataStorage | None = None
+    """Not None if there are sources and no runtime."""
 
 
 TRAIN_JOB: Final = "TrainJob"
@@ -186,6 +209,11 @@ class TrainingJob:
     def dialect(self) -> str:
         """The name of the dialect that the author's options select; empty if they select none."""
         return TRAIN_JOB if self.train_job is not None else ""
+
+    @property
+    def sources(self) -> Mapping[str, DataSource]:
+        """The data set and the model that initializers load."""
+        return self.train_job.sources if self.train_job is not None else {}
 
     @property
     def deadlines(self) -> "Deadlines":
@@ -239,6 +267,10 @@ class JobDraft:
     """True if a queue starts the job."""
     max_disruptions: int | None = None
     """The number of restarts of all replicas after disruptions; None if the operator limits it."""
+    initializer_images: Mapping[str, str] = field(default_factory=dict)
+    """The images of initializers by the key of their source."""
+    initializer_requests: Mapping[str, str] = field(default_factory=dict)
+    """The resource requests of an initializer."""
 
 
 def build_no_companions(_: str) -> tuple[Manifest, ...]:

@@ -70,7 +70,7 @@ def find_job(word: str, jobs: Iterable[Known]) -> Known:
 
 def find_replica_ranks(job: Job, role: str, index: int) -> range | None:
     """Return the ranks of a replica; None if a rendezvous assigns them at each start."""
-    if job.elastic and (job.replicas != 1 or job.nproc_per_node is None):
+    if role in job.initializers or (job.elastic and (job.replicas != 1 or job.nproc_per_node is None)):
         return None
     each = job.nproc_per_node or 1
     masters = sum(group.replicas for group in job.groups if group.role == "master")
@@ -102,6 +102,11 @@ def list_replicas(job: Job) -> Sequence[str]:
     return [f"{group.role}-{index}" for group in groups for index in range(group.replicas)]
 
 
+def list_initializers(job: Job) -> Sequence[str]:
+    """Return the names of the pods that load data before the replicas are created."""
+    return [f"{role}-0" for role in job.initializers]
+
+
 def require_node(job: Job, number: int) -> str:
     """Return the name of the replica with this position in the order of the ranks.
 
@@ -121,6 +126,8 @@ def require_replica(job: Job, name: str) -> str:
     Raises:
         RankNotFound: If it does not.
     """
+    if name in list_initializers(job):
+        return name
     for group in job.groups:
         if name in {f"{group.role}-{index}" for index in range(group.replicas)}:
             return name

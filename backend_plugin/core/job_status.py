@@ -43,6 +43,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     job: Job | None
     pods: tuple[Pod, ...] = ()
     """The pods of its replicas: the master first, then by index."""
+    initializers: tuple[Pod, ...] = ()
     total: int = 0
     ready: int = 0
     condition: Condition | None = None

@@ -45,6 +45,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     deleting: bool = False
     groups: tuple[ReplicaSpec, ...] = ()
     """The master first."""
+    initializers: tuple[str, ...] = ()
+    """The roles of the pods that load data before the replicas are created."""
     elastic: bool = False
     scales: bool = False
     """True if it can run with fewer replicas than its spec has."""
@@ -194,6 +196,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     job: Job | None
     """The job; None if it does not exist (any more)."""
     pods: tuple[Pod, ...] = ()
+    initializers: tuple[Pod, ...] = ()
+    """The current pods that load data before the replicas are created; `pods` contains only failed ones."""
     events: tuple[Event, ...] = ()
     pod_groups: tuple[PodGroup, ...] = ()
     error_files: tuple[ErrorFile, ...] = ()

@@ -73,10 +73,14 @@ def plan(
     job, pods = dialect.fold(job, pods)
     draft = JobDraft(
         dialect=dialect.name,
-        metadata=build_job_metadata(template, run, job.deadlines, pods[0], longest_name=dialect.longest_name),
+        metadata=build_job_metadata(
+            template, run, job.deadlines, pods[0], longest_name=dialect.get_longest_name(job)
+        ),
         pods={group.role: with_identity(each, run) for group, each in zip(job.groups, pods, strict=True)},
         ttl_seconds=_get_ttl_seconds(job, settings),
         max_disruptions=settings.kfpytorch.max_disruptions,
+        initializer_images=settings.kfpytorch.initializer_images,
+        initializer_requests={"cpu": settings.default_cpus.text, "memory": settings.default_memory.text},
     )
     whole, companions = scheduling.add_gang(job, draft, chosen.gang, found)
     warnings += missing_gang.find_warnings(job, draft, chosen.gang, found)

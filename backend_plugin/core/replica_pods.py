@@ -1,6 +1,6 @@
 """Properties of the pods of a job's replicas."""
 
-from backend_plugin.core.dialects.table import CREATION_FAILURES
+from backend_plugin.core.dialects.table import CREATION_FAILURES, INITIALIZERS
 from backend_plugin.core.observed import Job, Observed, Pod, is_replica
 from backend_plugin.core.scheduling import registry
 
@@ -8,7 +8,13 @@ from backend_plugin.core.scheduling import registry
 def list_replica_pods(observed: Observed) -> tuple[Pod, ...]:
     """Return the pods of the job's replicas in order, without unrelated and placeholder pods."""
     job = observed.job
-    own = [pod for pod in observed.pods if pod.role and (job is None or is_replica(pod, job))]
+    own = [
+        pod
+        for pod in observed.pods
+        if pod.role
+        and (job is None or is_replica(pod, job))
+        and (pod.phase == "Failed" or pod.role not in INITIALIZERS)
+    ]
     return tuple(sorted(own, key=lambda pod: (pod.role, pod.index, pod.name)))
 
 

@@ -7,6 +7,7 @@ from msgspec import structs
 
 from backend_plugin.core import (
     admission,
+    initializers,
     job_conditions,
     job_warnings,
     pending_reasons,
@@ -109,6 +110,7 @@ def _build_active_status(
         state=state,
         job=job,
         pods=pods,
+        initializers=observed.initializers,
         total=job.replicas,
         ready=ready,
         condition=by_type.get(CONDITIONS.get(state, "")),
@@ -132,6 +134,11 @@ def _list_pending_reasons(
     if not of_pods and state in (JobState.RUNNING, JobState.RESTARTING):
         # The status of a pod group may be outdated while the job runs. A failed pod creation still applies.
         return tuple(pending_reasons.list_creation_failures(observed, pods))
+    if not initializers.are_complete(observed.initializers):
+        # No replica exists yet, so the pod group can report nothing else.
+        of_data = initializers.list_reasons(observed.initializers, exit_codes)
+        failures = pending_reasons.list_creation_failures(observed, pods)
+        return tuple(pending_reasons.merge_reasons([*failures, *of_data]))
     of_job = pending_reasons.list_job_reasons(observed, pods, exit_codes)
     if any(wait.whole for wait in of_job):
         # The gang has a reason, so omit pods for which no reason is reported.

@@ -1,5 +1,6 @@
 """Conversion of pod states to terminations with a cause. `root_cause` selects the root cause among them."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -9,7 +10,7 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from backend_plugin.core.dialects.table import OPERATOR_CONTAINERS
+from backend_plugin.core.dialects.table import INITIALIZERS, OPERATOR_CONTAINERS
 from backend_plugin.core.observed import Container, ContainerTermination, Pod
 from backend_plugin.core.package_installation import find_failure
 from kfpytorch_common.causes import Cause, Failure, classify
@@ -210,7 +211,24 @@ def _classify_pod_failure(
         return Cause.SYSTEM_ERROR
     if container.init and container.name in OPERATOR_CONTAINERS:
         return Cause.SYSTEM_ERROR
+    if pod.role in INITIALIZERS:
+        return _classify_initializer(ended, exit_codes)
     return classify_container_termination(ended, exit_codes)
+
+
+# Parts of the errors of opendal and huggingface_hub that another attempt may not have.
+_TEMPORARY: Final = re.compile(
+    r"\btemporary\b|timed? ?out|ConnectionError|[Cc]onnection (reset|refused|aborted)|unreachable"
+    r"|dispatch failed|name resolution|Max retries|\b(429|5\d\d) (Client|Server) Error|RateLimited"
+)
+
+
+def _classify_initializer(ended: ContainerTermination, exit_codes: Mapping[int, Cause]) -> Cause:
+    """Return the cause of the failure of an initializer, which runs no code of the author."""
+    cause = classify_container_termination(ended, exit_codes)
+    if cause is not Cause.USER_ERROR:
+        return cause
+    return Cause.SYSTEM_ERROR if _TEMPORARY.search(ended.message) else Cause.INVALID_CONFIG
 
 
 def classify_container_termination(ended: ContainerTermination, exit_codes: Mapping[int, Cause]) -> Cause:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+from backend_plugin.core import initializers, messages, pending_reasons
 from backend_plugin.core import job_status as statuses
-from backend_plugin.core import messages, pending_reasons
 from backend_plugin.core.deadline import check_deadline, get_admission_time, get_limit
 from backend_plugin.core.dialects.table import CREATION_FAILURES, get_dialect
 from backend_plugin.core.job import Deadlines
@@ -119,7 +119,7 @@ def _check_queue(
     if not limit or (status.state is not JobState.SUSPENDED and not statuses.list_unbound_reasons(status)):
         return None
     own = wait.since if wait is not None else status.condition.since if status.condition else None
-    since = own if status.has_run else (status.job.created if status.job else None)
+    since = own if status.has_run else _find_queue_start(status)
     if since is None or now - since <= limit:
         return None
     if wait is None:
@@ -127,6 +127,12 @@ def _check_queue(
             Cause.QUEUE, "Suspended", f"it has been suspended for more than {messages.format_duration(limit)}"
         )
     return _build_timeout_failure(wait, limit)
+
+
+def _find_queue_start(status: JobStatus) -> datetime | None:
+    """Return the time from which a job that has not run waits for its nodes: after its initializers."""
+    known = (status.job.created if status.job else None, initializers.find_end(status.initializers))
+    return max((each for each in known if each is not None), default=None)
 
 
 def _get_queue_timeout(wait: PendingReason | None, judging: JudgingSettings) -> timedelta:

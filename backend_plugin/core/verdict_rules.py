@@ -9,7 +9,14 @@ from typing import Final
 
 from typing_extensions import assert_never
 
-from backend_plugin.core import admission, messages, pending_reasons, timeouts, verdict_annotation
+from backend_plugin.core import (
+    admission,
+    initializers,
+    messages,
+    pending_reasons,
+    timeouts,
+    verdict_annotation,
+)
 from backend_plugin.core import job_status as statuses
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.job_status import JobState, JobStatus
@@ -216,6 +223,8 @@ _CACHES: Final = timedelta(seconds=2)
 def _judge_start_phase(status: JobStatus, judging: JudgingSettings, now: datetime) -> Phase:
     """Return the phase before all replicas have first run, without going back to an earlier phase."""
     started = status.job.started if status.job else None
+    if initializers.have_node(status.initializers):
+        return Phase.INITIALIZING
     unplaced = [wait for wait in status.waits if wait.stage <= PendingStage.UNPLACED and wait.replicas]
     if status.has_been_suspended or status.state is JobState.SUSPENDED:
         if started is None:

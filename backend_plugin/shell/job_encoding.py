@@ -37,7 +37,8 @@ def encode_summary(job: Job, verdict: Verdict) -> wire.Job:
 def encode_job(job: Job, observed: Observed, verdict: Verdict) -> wire.Job:
     """Return a job with its replicas and latest events."""
     message = encode_summary(job, verdict)
-    own = [pod for pod in observed.pods if pod.role and is_replica(pod, job)]
+    pods = {pod.name: pod for pod in (*observed.initializers, *observed.pods)}.values()
+    own = [pod for pod in pods if pod.role and is_replica(pod, job)]
     own.sort(key=lambda pod: (pod.role, pod.index, pod.name))
     message.replicas.extend(_encode_replica(job, pod) for pod in own)
     by_time = sorted(observed.events, key=lambda event: event.at or _LONG_AGO)

@@ -37,7 +37,7 @@ def select_replicas(
     Raises:
         RankNotFound: If the job has no such rank, replica or node.
     """
-    chosen = set(job_lookup.list_replicas(job))
+    chosen = {*job_lookup.list_replicas(job), *job_lookup.list_initializers(job)}
     if replica is not None:
         chosen &= {job_lookup.require_replica(job, replica)}
     if node is not None:

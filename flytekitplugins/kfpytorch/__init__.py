@@ -5,13 +5,16 @@ Importing this package registers the task types with flytekit. It loads neither 
 
 from flytekitplugins.kfpytorch.task import (
     CleanPodPolicy,
+    Dataset,
     Elastic,
     Gang,
     Master,
+    Model,
     PodFailurePolicyRule,
     PyTorch,
     RestartPolicy,
     RunPolicy,
+    Storage,
     SuccessPolicy,
     TrainJob,
     Worker,
@@ -19,13 +22,16 @@ from flytekitplugins.kfpytorch.task import (
 
 __all__ = [
     "CleanPodPolicy",
+    "Dataset",
     "Elastic",
     "Gang",
     "Master",
+    "Model",
     "PodFailurePolicyRule",
     "PyTorch",
     "RestartPolicy",
     "RunPolicy",
+    "Storage",
     "SuccessPolicy",
     "TrainJob",
     "Worker",

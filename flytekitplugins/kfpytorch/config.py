@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Final
 
 from flytekit import ImageSpec, PodTemplate, Resources
 
-from flytekitplugins.kfpytorch import extension, quantities, retries, validators
+from flytekitplugins.kfpytorch import data_sources, extension, quantities, retries, validators
 from flytekitplugins.kfpytorch.config_base import Config, ConfigPart, build_config_reader, find_unknown_fields
+from flytekitplugins.kfpytorch.data_sources import Dataset, Model, Storage
 from flytekitplugins.kfpytorch.extension import Gang, TrainJob
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
 from flytekitplugins.kfpytorch.problems import ConfigError, ConfigProblem, InvalidValue
@@ -20,13 +21,16 @@ from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
 __all__ = [
     "CleanPodPolicy",
     "ConfigError",
+    "Dataset",
     "Elastic",
     "Gang",
     "Master",
+    "Model",
     "PodFailurePolicyRule",
     "PyTorch",
     "RestartPolicy",
     "RunPolicy",
+    "Storage",
     "SuccessPolicy",
     "TrainJob",
     "Worker",
@@ -364,6 +368,8 @@ class Elastic(Config):
         if {"run_policy", "train_job"} <= sound:
             yield from extension.check_succeeded_nodes(self.train_job, None)
             yield from extension.check_max_restarts(self.train_job, (), _get_backoff_limit(self.run_policy))
+        if {"nnodes", "train_job"} <= sound and self.is_standalone():
+            yield from data_sources.check_pod(self.train_job)
 
     def min_max_nodes(self) -> tuple[int, int]:
         """Return the smallest and the largest number of nodes."""

@@ -1,13 +1,14 @@
 """Config fields beyond those of upstream; only the kfpytorch backend reads them, Flyte's own ignores them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from flytekit import PodTemplate
 
-from flytekitplugins.kfpytorch import validators
+from flytekitplugins.kfpytorch import data_sources, validators
 from flytekitplugins.kfpytorch.config_base import ConfigPart, build_config_reader
+from flytekitplugins.kfpytorch.data_sources import Dataset, Model, Storage
 from flytekitplugins.kfpytorch.problems import ConfigProblem, InvalidValue, build_invalid_value, suggest_name
 from flytekitplugins.kfpytorch.retries import RoleRetries, find_second_limit
 from flytekitplugins.kfpytorch.train_job_policies import (
@@ -125,6 +126,12 @@ class TrainJob(ConfigPart):
         success_policy: The nodes whose success ends the job: a `SuccessPolicy`. Default: all nodes.
         pod_failure_policy: What a failed pod causes: a list of `PodFailurePolicyRule`. Default: all nodes
             restart if a restart is left.
+        dataset: A data set that is loaded before the nodes start: a URI or a `Dataset`. A runtime that
+            ``runtime`` names must have the job ``dataset-initializer``.
+        model: A model that is loaded before the nodes start: a URI or a `Model`. A runtime that ``runtime``
+            names must have the job ``model-initializer``.
+        storage: The volume for the data set and the model, without ``runtime``: a size such as ``"50Gi"``, or
+            a `Storage`.
     """
 
     runtime: str | None = None
@@ -133,6 +140,9 @@ class TrainJob(ConfigPart):
     packages: Sequence[str] | None = None
     success_policy: SuccessPolicy | None = None
     pod_failure_policy: Sequence[PodFailurePolicyRule] | None = None
+    dataset: Dataset | str | None = None
+    model: Model | str | None = None
+    storage: Storage | str | None = None
 
     readers: ClassVar[Mapping[str, Reader]] = {
         "runtime": build_optional_reader(validators.read_name),
@@ -141,7 +151,12 @@ class TrainJob(ConfigPart):
         "packages": build_optional_reader(_read_packages),
         "success_policy": build_optional_reader(build_config_reader(SuccessPolicy)),
         "pod_failure_policy": build_optional_reader(read_pod_failure_policy),
+        **data_sources.READERS,
     }
+
+    def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
+        if {*data_sources.READERS, "runtime"} <= sound:
+            yield from data_sources.find_contradictions(self)
 
 
 def check_succeeded_nodes(train_job: TrainJob | None, nodes: int | None) -> Iterator[ConfigProblem]:

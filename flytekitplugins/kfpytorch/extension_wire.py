@@ -12,6 +12,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from flytekitplugins.kfpytorch.config import Elastic, Master, PyTorch, Worker
 from flytekitplugins.kfpytorch.config_base import ConfigPart
+from flytekitplugins.kfpytorch.data_sources import Dataset, Model, Storage
 from flytekitplugins.kfpytorch.extension import Gang, TrainJob
 from flytekitplugins.kfpytorch.train_job_policies import PodFailurePolicyRule, SuccessPolicy
 
@@ -131,4 +132,8 @@ _DECODERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "pod_failure_policy": _decode_rules,
     "exit_codes": list,
     "pod_conditions": dict,
+    "dataset": lambda message: Dataset(**_decode_fields(message)),
+    "model": lambda message: Model(**_decode_fields(message)),
+    "storage": lambda message: Storage(**_decode_fields(message)),
+    "env": dict,
 }

@@ -82,6 +82,10 @@ class Dialect:
     labels: ReplicaLabels
     longest_name: int
     """The maximum length of the name of a job."""
+    longest_name_with_initializers: int = 0
+    """The maximum length of the name of a job with initializers; 0 if there are no such jobs."""
+    initializers: frozenset[str] = frozenset()
+    """The roles of the pods that load data before the replicas are created."""
     pod_suffix: str
     """A regular expression for the part of a pod's name after the name of its job."""
     build: Callable[[TrainingJob, JobDraft], Manifest]
@@ -148,6 +152,10 @@ class Dialect:
     """Condition types by the reason of the operator's event about the end of a job."""
     operator_containers: frozenset[str] = frozenset()
     """The init containers that the operator adds; their failure is not the fault of the author."""
+
+    def get_longest_name(self, job: TrainingJob) -> int:
+        """Return the maximum length of the name of a job."""
+        return (self.longest_name_with_initializers if job.sources else 0) or self.longest_name
 
     @property
     def ends_by_suspension(self) -> bool:

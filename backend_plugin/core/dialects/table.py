@@ -24,6 +24,8 @@ END_EVENTS: Final[Mapping[str, str]] = {
 """Condition types by the reason of an operator's event about the end of a job, of all dialects."""
 OPERATOR_CONTAINERS: Final = frozenset(name for each in _ROWS for name in each.operator_containers)
 """The init containers that operators add to pods, of all dialects."""
+INITIALIZERS: Final = frozenset(name for each in _ROWS for name in each.initializers)
+"""The roles of the pods that load data before the replicas are created, of all dialects."""
 CREATION_FAILURES: Final = frozenset(name for each in _ROWS for name in each.creation_failures)
 """The reasons of warning events about a failed creation of the objects of a job, of all dialects."""
 EVENT_KINDS: Final = tuple(dict.fromkeys((*DIALECTS, *(kind for each in _ROWS for kind in each.event_kinds))))

@@ -106,6 +106,8 @@ _OURS: Final[Parsers] = {
     "dialect-by-namespace": platform_parsers.dialects,
     "dialect-by-project": platform_parsers.dialects,
     "max-disruptions": platform_parsers.times,
+    "dataset-initializer-image": value_parsers.text,
+    "model-initializer-image": value_parsers.text,
     "pod-template-namespace": value_parsers.text,
     "training-env": value_parsers.text_map,
     "ttl-after-finished": value_parsers.duration,

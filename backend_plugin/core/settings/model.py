@@ -12,6 +12,7 @@ from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.settings.logs import LogLinkSettings
 from backend_plugin.core.settings.pod_security import PodSecuritySettings
 from backend_plugin.core.values import Manifest
+from kfpytorch_common import data_sources
 
 # Without this annotation the cluster autoscaler may move replicas of a running job.
 _NOT_TO_BE_EVICTED: Final = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
@@ -48,12 +49,24 @@ class PluginSettings:
     """The kinds of the jobs of a project and domain (``flytesnacks/production``); they take precedence."""
     max_disruptions: int = 10
     """The number of times that a TrainJob is restarted after disruptions, in addition to its restarts."""
+    dataset_initializer_image: str = "ghcr.io/kubeflow/trainer/dataset-initializer:v2.3.0"
+    """The image that loads the data set of a TrainJob."""
+    model_initializer_image: str = "ghcr.io/kubeflow/trainer/model-initializer:v2.3.0"
+    """The image that loads the model of a TrainJob."""
     pod_template_namespace: str = "flyte"
     """The namespace of PodTemplates that the task's own namespace does not have."""
     pod_security: PodSecuritySettings = field(default_factory=PodSecuritySettings)
     """The limits of the fields that authors may write into their pods."""
     gang: GangSettings = field(default_factory=GangSettings)
     """The gang settings."""
+
+    @property
+    def initializer_images(self) -> Mapping[str, str]:
+        """The images of initializers by the key of their source."""
+        return {
+            data_sources.DATASET: self.dataset_initializer_image,
+            data_sources.MODEL: self.model_initializer_image,
+        }
 
     @property
     def selects_dialect(self) -> bool:

@@ -5,7 +5,7 @@ import importlib.util
 import os
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flytekit.exceptions.user import FlyteRecoverableException
@@ -14,6 +14,7 @@ from flytekit.extend import IgnoreOutputs
 from flytekitplugins.kfpytorch.worker import (
     TORCH_IMPORT_ERROR_MESSAGE,
     loading,
+    local_data,
     local_mode,
     local_packages,
     loopback,
@@ -45,15 +46,16 @@ def run_pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
     with _report_start_errors(task):
         local_packages.require_packages(task.task_config)
         chosen = local_mode.read_local_mode(os.environ, replicas_by_default=local_mode.is_under_pyflyte_run())
-        if chosen.inline:
-            _report_world_of_one(task)
-            return _run_inline(task, inputs)
-        from flytekitplugins.kfpytorch.worker import local_run
+        with _set_environment(local_data.load_sources(task.task_config)):
+            if chosen.inline:
+                _report_world_of_one(task)
+                return _run_inline(task, inputs)
+            from flytekitplugins.kfpytorch.worker import local_run
 
-        _require_torch()
-        return local_run.run_replicas(
-            task, inputs, _fit_topology(task, (1 + (task.task_config.workers() or 0), 1), chosen)
-        )
+            _require_torch()
+            return local_run.run_replicas(
+                task, inputs, _fit_topology(task, (1 + (task.task_config.workers() or 0), 1), chosen)
+            )
 
 
 def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
@@ -73,11 +75,12 @@ def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> A
             return local_run.run_cluster_node(task, inputs)
         local_packages.require_packages(task.task_config)
         chosen = local_mode.read_local_mode(os.environ, replicas_by_default=True)
-        if chosen.inline:
-            return _run_inline(task, inputs)
-        return local_run.run_nodes(
-            task, inputs, _fit_topology(task, (task.min_nodes, task.task_config.nproc_per_node), chosen)
-        )
+        with _set_environment(local_data.load_sources(task.task_config)):
+            if chosen.inline:
+                return _run_inline(task, inputs)
+            return local_run.run_nodes(
+                task, inputs, _fit_topology(task, (task.min_nodes, task.task_config.nproc_per_node), chosen)
+            )
 
 
 class TorchNotInstalled(ImportError):
@@ -98,6 +101,7 @@ def _report_start_errors(task: Any) -> Iterator[None]:
         payloads.NotPicklable,
         ForkServerGone,
         TorchNotInstalled,
+        local_data.DataNotLoaded,
     ) as error:
         raise outcome.build_start_error(task, error) from None
 
@@ -191,7 +195,7 @@ def _require_torch() -> None:
 
 
 @contextlib.contextmanager
-def _set_environment(added: dict[str, str]) -> Iterator[None]:
+def _set_environment(added: Mapping[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in added}
     os.environ.update(added)
     try:

@@ -72,20 +72,26 @@ class Gang(_message.Message):
     def __init__(self, scheduler: _Optional[str] = ..., queue: _Optional[str] = ..., min_member: _Optional[int] = ..., priority_class_name: _Optional[str] = ..., queue_timeout_seconds: _Optional[int] = ..., pending_timeout_seconds: _Optional[int] = ...) -> None: ...
 
 class TrainJob(_message.Message):
-    __slots__ = ["runtime", "runtime_kind", "max_restarts", "packages", "success_policy", "pod_failure_policy"]
+    __slots__ = ["runtime", "runtime_kind", "max_restarts", "packages", "success_policy", "pod_failure_policy", "dataset", "model", "storage"]
     RUNTIME_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_KIND_FIELD_NUMBER: _ClassVar[int]
     MAX_RESTARTS_FIELD_NUMBER: _ClassVar[int]
     PACKAGES_FIELD_NUMBER: _ClassVar[int]
     SUCCESS_POLICY_FIELD_NUMBER: _ClassVar[int]
     POD_FAILURE_POLICY_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_FIELD_NUMBER: _ClassVar[int]
     runtime: str
     runtime_kind: str
     max_restarts: int
     packages: _containers.RepeatedScalarFieldContainer[str]
     success_policy: SuccessPolicy
     pod_failure_policy: _containers.RepeatedCompositeFieldContainer[PodFailurePolicyRule]
-    def __init__(self, runtime: _Optional[str] = ..., runtime_kind: _Optional[str] = ..., max_restarts: _Optional[int] = ..., packages: _Optional[_Iterable[str]] = ..., success_policy: _Optional[_Union[SuccessPolicy, _Mapping]] = ..., pod_failure_policy: _Optional[_Iterable[_Union[PodFailurePolicyRule, _Mapping]]] = ...) -> None: ...
+    dataset: DataSource
+    model: DataSource
+    storage: Storage
+    def __init__(self, runtime: _Optional[str] = ..., runtime_kind: _Optional[str] = ..., max_restarts: _Optional[int] = ..., packages: _Optional[_Iterable[str]] = ..., success_policy: _Optional[_Union[SuccessPolicy, _Mapping]] = ..., pod_failure_policy: _Optional[_Iterable[_Union[PodFailurePolicyRule, _Mapping]]] = ..., dataset: _Optional[_Union[DataSource, _Mapping]] = ..., model: _Optional[_Union[DataSource, _Mapping]] = ..., storage: _Optional[_Union[Storage, _Mapping]] = ...) -> None: ...
 
 class SuccessPolicy(_message.Message):
     __slots__ = ["succeeded_indexes"]
@@ -111,3 +117,30 @@ class PodFailurePolicyRule(_message.Message):
     operator: str
     pod_conditions: _containers.ScalarMap[str, str]
     def __init__(self, action: _Optional[str] = ..., exit_codes: _Optional[_Iterable[int]] = ..., operator: _Optional[str] = ..., pod_conditions: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class DataSource(_message.Message):
+    __slots__ = ["uri", "secret", "env"]
+    class EnvEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    URI_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    uri: str
+    secret: str
+    env: _containers.ScalarMap[str, str]
+    def __init__(self, uri: _Optional[str] = ..., secret: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Storage(_message.Message):
+    __slots__ = ["size", "storage_class", "claim"]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_CLASS_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    size: str
+    storage_class: str
+    claim: str
+    def __init__(self, size: _Optional[str] = ..., storage_class: _Optional[str] = ..., claim: _Optional[str] = ...) -> None: ...

@@ -7,8 +7,10 @@ from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.dialects.trainjob import course, environment, folding, manifest, reader
 from backend_plugin.core.dialects.trainjob.resource import (
     CONTAINER,
+    INITIALIZERS,
     LABELS,
     LONGEST_NAME,
+    LONGEST_NAME_WITH_INITIALIZERS,
     PORT,
     RESOURCE,
     RUNTIME,
@@ -26,7 +28,9 @@ DIALECT: Final = Dialect(
     port=PORT,
     labels=LABELS,
     longest_name=LONGEST_NAME,
-    pod_suffix=r"-node-0(?:-\d{1,9}-[a-z0-9]{5})?",
+    longest_name_with_initializers=LONGEST_NAME_WITH_INITIALIZERS,
+    initializers=frozenset(INITIALIZERS.values()),
+    pod_suffix=rf"-(?:node|{'|'.join(INITIALIZERS.values())})-0(?:-\d{{1,9}}-[a-z0-9]{{5}})?",
     build_pod_name=build_pod_name,
     fold=folding.fold,
     build=manifest.build,
@@ -52,7 +56,12 @@ DIALECT: Final = Dialect(
     installation="kubectl apply --server-side -k "
     '"github.com/kubeflow/trainer.git/manifests/overlays/manager?ref=v2.3.0"',
     event_kinds=("JobSet", "Job"),
-    creation_failures=("TrainJobResourcesCreationFailed", "JobCreationFailed", "FailedCreate"),
+    creation_failures=(
+        "TrainJobResourcesCreationFailed",
+        "JobCreationFailed",
+        "FailedCreate",
+        "PVCCreationFailed",
+    ),
     end_events={"AllJobsCompleted": job_conditions.SUCCEEDED, "JobSetFailed": job_conditions.FAILED},
     list_added_containers=lambda *_: (),
     check_container=environment.check_container,

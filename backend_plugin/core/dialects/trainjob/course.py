@@ -38,17 +38,28 @@ def interpret(observed: Observed) -> Observed:
     if job is None:
         return observed
     nodes = _select_current([pod for pod in observed.pods if _is_node(pod)])
-    kept = {pod.name for pod in nodes}
-    # An initializer is not a replica, but its failure is the cause of the end.
-    left_out = [pod for pod in observed.pods if pod.role and not pod.place and pod.name not in kept]
-    left_out = [pod for pod in left_out if _is_node(pod) or pod.phase != "Failed"]
+    loading = _select_initializers(job, observed.pods) if job.initializers else ()
+    # An initializer is not a replica, but its failure may be the cause of the end.
+    kept = {pod.name for pod in (*nodes, *(loading if job.end_condition is not None else ()))}
+    left_out = [
+        pod
+        for pod in observed.pods
+        if pod.role
+        and not pod.place
+        and (pod.name not in kept or (pod in loading and pod.phase == "Succeeded"))
+        and (_is_node(pod) or pod.role in job.initializers or pod.phase != "Failed")
+    ]
     pods = tuple(pod for pod in observed.pods if pod not in left_out) if left_out else observed.pods
     files = observed.error_files
     indexes = _read_options(job).succeeded_indexes
     if indexes is not None and job.end_condition is not None:
         files = tuple(each for each in files if _is_required(each, indexes, job.end_condition))
     return structs.replace(
-        observed, job=_with_course(job, nodes, observed.events), pods=pods, error_files=files
+        observed,
+        job=_with_course(job, nodes, observed.events),
+        pods=pods,
+        initializers=tuple(loading),
+        error_files=files,
     )
 
 
@@ -58,6 +69,12 @@ def _is_required(file: ErrorFile, indexes: str, end: Condition) -> bool:
     return (
         end.type != job_conditions.SUCCEEDED or not index.isdecimal() or contains_index(indexes, int(index))
     )
+
+
+def _select_initializers(job: Job, pods: Sequence[Pod]) -> Sequence[Pod]:
+    """Return the current pod of each initializer."""
+    roles = ([pod for pod in pods if pod.role == role and not pod.place] for role in job.initializers)
+    return [pod for each in roles for pod in _select_current(each)]
 
 
 def build_stop_spec(job: Job) -> Manifest | None:
@@ -121,7 +138,7 @@ def _has_run(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> bool:
     """True if an event shows that nodes of the job have run which no longer exist."""
     present, prefix = {pod.name for pod in nodes}, build_pod_name(job.name, ROLE, 0).removesuffix("0")
     return any(
-        each.reason in _RESTARTS
+        (each.reason in _RESTARTS and not _is_about_initializer(job, each))
         or (each.reason in _RUNS and each.name.startswith(prefix) and each.name not in present)
         for each in events
     )
@@ -153,6 +170,10 @@ def _is_over_limit(attempt: int, limits: options.JobOptions) -> bool:
     if limits.max_disruptions is None or limits.named_runtime:
         return False
     return attempt > limits.max_restarts + limits.max_disruptions
+
+
+def _is_about_initializer(job: Job, event: Event) -> bool:
+    return any(event.name.startswith(f"{job.name}-{role}-") for role in job.initializers)
 
 
 def _find_start(pod: Pod) -> datetime | None:

@@ -9,6 +9,7 @@ from backend_plugin.core.job import ReplicaGroup, TrainingJob
 from backend_plugin.core.protojson import format_value
 from backend_plugin.core.reading import get_mappings
 from backend_plugin.core.values import Manifest
+from kfpytorch_common.data_sources import PATH_VARIABLES, PATHS
 
 _OF_INDEX: Final[Manifest] = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}
 _RESERVED: Final = frozenset({
@@ -22,6 +23,7 @@ def build_environment(job: TrainingJob, group: ReplicaGroup, name: str) -> list[
     """Return the variables of each container of a node, for the job with this name."""
     address, port = build_master_address(name), str(PORT.number)
     values = {"PYTHONUNBUFFERED": "1"}
+    values |= {PATH_VARIABLES[kind]: PATHS[kind] for kind in job.sources}
     if job.elastic is not None:
         values |= {
             "PET_RDZV_ENDPOINT": f"{address}:{port}",

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from backend_plugin.core import names
 from backend_plugin.core.dialects.pod_specs import require_storable, without_duplicate_secrets
-from backend_plugin.core.dialects.trainjob import named_runtime, options, policies
+from backend_plugin.core.dialects.trainjob import initializers, named_runtime, options, policies
 from backend_plugin.core.dialects.trainjob.environment import build_environment, with_environment
 from backend_plugin.core.dialects.trainjob.options import JobOptions
 from backend_plugin.core.dialects.trainjob.resource import (
@@ -21,6 +21,7 @@ from backend_plugin.core.dialects.trainjob.resource import (
     find_trainer,
     with_installer,
 )
+from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.job import JobDraft, ReplicaGroup, ReplicaRole, TrainingJob
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
@@ -34,9 +35,12 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
     """Return the TrainJob.
 
     Raises:
-        InvalidTask: If the manifest is larger than the cluster accepts.
+        InvalidTask: If the manifest is larger than the cluster accepts, or if a named runtime or the
+            initializers do not permit a field of the pods.
     """
     metadata, pod = draft.metadata, draft.pods[ReplicaRole.NODE]
+    if problems := [*initializers.check_pod(job, get_mapping(pod, "spec"))]:
+        raise InvalidTask(*problems)
     name = get_text(metadata, "name")
     annotations = {
         **get_mapping(metadata, "annotations"),
@@ -51,6 +55,7 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
             "spec": {
                 "runtimeRef": _build_reference(job, name),
                 **_build_trainer_fields(job, pod, name),
+                **initializers.build_field(job),
                 **({"suspend": True} if draft.suspended else {}),
             },
         }
@@ -116,14 +121,17 @@ def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
                 "spec": {
                     "failurePolicy": policies.build_failure_policy(job, _count_restarts(job, group)),
                     "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+                    **initializers.build_claim_policies(job, labels),
                     "replicatedJobs": [
+                        *initializers.build_jobs(job, draft),
                         {
                             "name": ROLE,
+                            **initializers.build_dependencies(job),
                             "template": {
                                 "metadata": {"labels": {ANCESTOR: "trainer"}},
                                 "spec": _build_job_spec(job, group, draft.pods[ReplicaRole.NODE], name),
                             },
-                        }
+                        },
                     ],
                 },
             },
@@ -149,7 +157,8 @@ def _build_pod_spec(job: TrainingJob, group: ReplicaGroup, spec: Manifest, name:
     ]
     before = [_with_named_ports(each) for each in get_mappings(spec, "initContainers")]
     more = {"initContainers": before} if before else {}
-    return without_duplicate_secrets({**spec, "restartPolicy": "Never", "containers": containers, **more})
+    whole = {**spec, "restartPolicy": "Never", "containers": containers, **more}
+    return without_duplicate_secrets(initializers.add_volume(job, whole))
 
 
 def _with_named_ports(container: Manifest) -> Manifest:

@@ -3,10 +3,11 @@
 A patch can change only some fields of the pods, so other fields of the task are refused.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
+from backend_plugin.core.dialects.trainjob import initializers
 from backend_plugin.core.dialects.trainjob.environment import build_environment, with_environment
 from backend_plugin.core.dialects.trainjob.resource import CONTAINER, ROLE, find_trainer, with_installer
 from backend_plugin.core.errors import InvalidTask, Problem
@@ -64,12 +65,17 @@ def build_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: str) 
             "env": with_environment(trainer, [*ours])["env"],
             **fields,
         },
-        "runtimePatches": [_build_patch({"metadata": get_mapping(pod, "metadata"), "spec": patched})],
+        "runtimePatches": [
+            _build_patch(
+                {"metadata": get_mapping(pod, "metadata"), "spec": patched},
+                initializers.build_patches(job, spec),
+            )
+        ],
     }
 
 
-def _build_patch(template: Manifest) -> Manifest:
-    jobs: list[JsonValue] = [{"name": ROLE, "template": {"spec": {"template": template}}}]
+def _build_patch(template: Manifest, others: Sequence[JsonValue]) -> Manifest:
+    jobs: list[JsonValue] = [*others, {"name": ROLE, "template": {"spec": {"template": template}}}]
     return {
         "manager": _MANAGER,
         "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from backend_plugin.core.dialects.trainjob.initializers import build_initializer_rules
 from backend_plugin.core.dialects.trainjob.resource import CONTAINER
 from backend_plugin.core.job import PodFailureRule, TrainingJob, TrainJobOptions
 from backend_plugin.core.train_job_policies import DISRUPTION
@@ -20,7 +21,7 @@ def build_failure_policy(job: TrainingJob, restarts: int) -> Manifest:
         "action": "RestartJobSetAndIgnoreMaxRestarts",
         "onJobFailureReasons": _BY_RULE,
     }
-    rules: list[JsonValue] = [disruption]
+    rules: list[JsonValue] = [*build_initializer_rules(job), disruption]
     if any(rule.action == _FAIL_JOB for rule in _get_options(job).pod_failure_rules):
         # A rule of the author fails the Job with the same reason.
         disruption["onJobFailureMessagePatterns"] = [_DISRUPTED]

@@ -9,7 +9,7 @@ from msgspec import structs
 from backend_plugin.core import job_conditions
 from backend_plugin.core.conditions import Condition, read_conditions
 from backend_plugin.core.dialects.trainjob import options
-from backend_plugin.core.dialects.trainjob.resource import RESOURCE, ROLE
+from backend_plugin.core.dialects.trainjob.resource import INITIALIZERS, RESOURCE, ROLE
 from backend_plugin.core.job_metadata import JobMetadataFields, read_job_metadata
 from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
 from backend_plugin.core.reading import get_int, get_mapping
@@ -30,8 +30,14 @@ class _Trainer(TypedDict, total=False):
     numProcPerNode: Any
 
 
+class _Initializer(TypedDict, total=False):
+    dataset: dict[str, Any] | None
+    model: dict[str, Any] | None
+
+
 class _JobSpec(TypedDict, total=False):
     trainer: _Trainer | None
+    initializer: _Initializer | None
     suspend: Any
 
 
@@ -62,6 +68,9 @@ def read_job(manifest: Manifest) -> Job:
         **metadata,
         # A disruption restarts all nodes of any job.
         groups=(ReplicaSpec(role=ROLE, replicas=count, restarts=True),),
+        initializers=tuple(
+            role for kind, role in INITIALIZERS.items() if get_mapping(spec, "initializer", kind)
+        ),
         elastic=said.min_nodes is not None,
         scales=said.min_nodes is not None and said.min_nodes < count,
         nproc_per_node=get_int(trainer, "numProcPerNode"),

@@ -1,12 +1,13 @@
 """The API resources of a TrainJob, and the names that its operators require or set."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from backend_plugin.core.dialects.base import JobResource, ReplicaLabels, ReplicaPort
 from backend_plugin.core.package_installation import with_packages
 from backend_plugin.core.reading import get_mappings, get_text
 from backend_plugin.core.values import Manifest
+from kfpytorch_common import data_sources
 
 RESOURCE: Final = JobResource(
     group="trainer.kubeflow.org", version="v1alpha1", kind="TrainJob", plural="trainjobs"
@@ -19,6 +20,11 @@ CONTAINER: Final = "node"
 """The name of the training container; Trainer requires exactly this name."""
 ROLE: Final = "node"
 """The name of the replicated job with all nodes; it is a part of the names of pods and hosts."""
+INITIALIZERS: Final[Mapping[str, str]] = {
+    data_sources.DATASET: "dataset-initializer",
+    data_sources.MODEL: "model-initializer",
+}
+"""The names of the replicated jobs of initializers and of their containers, by the key of their source."""
 PORT: Final = ReplicaPort(name="trainjob-port", number=29500)
 """The port of the first node at which all nodes meet, and the value of MASTER_PORT."""
 ANCESTOR: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -34,6 +40,9 @@ LABELS: Final = ReplicaLabels(
 )
 LONGEST_NAME: Final = 44
 """``<job>-node-0-<index>-<5 characters>``, with an index up to 99999, has at most 63 characters."""
+
+LONGEST_NAME_WITH_INITIALIZERS: Final = 33
+"""``<job>-dataset-initializer-0-0-<5 characters>`` has at most 63 characters."""
 
 
 def build_pod_name(job: str, role: str, index: int) -> str:

@@ -27,10 +27,11 @@ def at(seconds: float) -> str:
 
 
 def plan_train_job(custom: Any, found: Capabilities = NOTHING, **said: Any) -> Plan:
-    """Plan a task on a platform with TrainJobs; `said` are parts of the task and further settings."""
+    """Plan a task on a platform with TrainJobs; `said` are parts of the task, its run and settings."""
     ours = {"dialect": "trainjob", **said.pop("ours", {})}
+    run = a_run(**said.pop("run", {}))
     template = a_template(custom, **said)
-    return plan(template, a_run(), settings.read({"kfpytorch": ours}), (), found)
+    return plan(template, run, settings.read({"kfpytorch": ours}), (), found)
 
 
 def get_train_job_options(job: Any) -> Any:

@@ -1,0 +1,180 @@
+"""The initializers of a TrainJob, which load its data set and its model before the nodes are created.
+
+Trainer writes the URI, the variables and the Secret of the job into the containers. JobSet creates the claim
+for the volume, and the JobSet owns it. A node mounts only the directories with the files, because an image
+may have files of its own in ``/workspace``.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from backend_plugin.core import names
+from backend_plugin.core.dialects.trainjob.resource import ANCESTOR, INITIALIZERS, ROLE, find_trainer
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.job import DataSource, DataStorage, JobDraft, ReplicaRole, TrainingJob
+from backend_plugin.core.protojson import format_value
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.values import JsonValue, Manifest
+from kfpytorch_common.data_sources import PATHS, WORKSPACE
+
+VOLUME: Final = "initializer"
+"""The name of the volume; Trainer requires a mount of it in each initializer."""
+_OF_POD: Final = (
+    *("serviceAccountName", "imagePullSecrets", "securityContext", "nodeSelector", "tolerations"),
+    *("runtimeClassName", "dnsPolicy", "dnsConfig"),
+)
+"""The fields of the nodes that an initializer has too: it needs their identity and their volume."""
+_DISRUPTED: Final = [{"type": "DisruptionTarget", "status": "True"}]
+
+
+def build_field(job: TrainingJob) -> Manifest:
+    """Return the field `initializer` of the spec of a job; empty without sources."""
+    found = {kind: _build_source(source) for kind, source in job.sources.items()}
+    return {"initializer": found} if found else {}
+
+
+def _build_source(source: DataSource) -> Manifest:
+    env: list[JsonValue] = [{"name": name, "value": value} for name, value in sorted(source.env.items())]
+    return {
+        "storageUri": source.uri,
+        **({"env": env} if env else {}),
+        **({"secretRef": {"name": source.secret}} if source.secret else {}),
+    }
+
+
+def build_initializer_rules(job: TrainingJob) -> list[Manifest]:
+    """Return the rules of the failure policy: a failed initializer fails the job without a restart."""
+    if not job.sources:
+        return []
+    roles: list[JsonValue] = [INITIALIZERS[kind] for kind in job.sources]
+    return [
+        {
+            "name": VOLUME,
+            "action": "FailJobSet",
+            "onJobFailureReasons": ["BackoffLimitExceeded"],
+            "targetReplicatedJobs": roles,
+        }
+    ]
+
+
+def build_jobs(job: TrainingJob, draft: JobDraft) -> list[Manifest]:
+    """Return the replicated jobs of the initializers, which precede that of the nodes."""
+    spec = get_mapping(draft.pods[ReplicaRole.NODE], "spec")
+    return [
+        {
+            "name": INITIALIZERS[kind],
+            "template": {
+                "metadata": {"labels": {ANCESTOR: INITIALIZERS[kind]}},
+                "spec": {
+                    "backoffLimit": 0,
+                    # The Job controller replaces a disrupted pod.
+                    "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": _DISRUPTED}]},
+                    "template": {
+                        "metadata": _build_pod_metadata(job),
+                        "spec": _build_pod_spec(job, draft, kind, spec),
+                    },
+                },
+            },
+        }
+        for kind in job.sources
+    ]
+
+
+def build_patches(job: TrainingJob, spec: Manifest) -> list[JsonValue]:
+    """Return the patches of the replicated jobs of a named runtime, by which our watches select the pods."""
+    account = {key: spec[key] for key in ("serviceAccountName",) if spec.get(key)}
+    template: Manifest = {"metadata": _build_pod_metadata(job), "spec": account}
+    return [
+        {"name": INITIALIZERS[kind], "template": {"spec": {"template": template}}} for kind in job.sources
+    ]
+
+
+def _build_pod_metadata(job: TrainingJob) -> Manifest:
+    """Return the metadata of an initializer, without those of the gang, of which it is not a member."""
+    run = job.run
+    labels = {**run.labels, **names.build_identity_labels(run.output_prefix)}
+    return {"labels": labels, **({"annotations": run.annotations} if run.annotations else {})}
+
+
+def _build_pod_spec(job: TrainingJob, draft: JobDraft, kind: str, spec: Manifest) -> Manifest:
+    security = find_trainer(spec).get("securityContext")
+    container: Manifest = {
+        "name": INITIALIZERS[kind],
+        "image": draft.initializer_images.get(kind, ""),
+        "resources": {"requests": draft.initializer_requests},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": VOLUME, "mountPath": WORKSPACE}],
+        **({"securityContext": security} if security else {}),
+    }
+    return {
+        **{key: spec[key] for key in _OF_POD if spec.get(key)},
+        "restartPolicy": "Never",
+        "containers": [container],
+        **_build_volumes(job, ()),
+    }
+
+
+def add_volume(job: TrainingJob, spec: Manifest) -> Manifest:
+    """Return the pod spec of a node with the directories of the files mounted in its training container."""
+    if not job.sources:
+        return spec
+    mounts = [{"name": VOLUME, "mountPath": PATHS[kind], "subPath": kind} for kind in job.sources]
+    trainer = find_trainer(spec)
+    containers = [
+        {**each, "volumeMounts": [*get_mappings(each, "volumeMounts"), *mounts]} if each is trainer else each
+        for each in get_mappings(spec, "containers")
+    ]
+    return {**spec, "containers": containers, **_build_volumes(job, get_mappings(spec, "volumes"))}
+
+
+def _get_storage(job: TrainingJob) -> DataStorage:
+    return (job.train_job.storage if job.train_job is not None else None) or DataStorage()
+
+
+def _build_volumes(job: TrainingJob, others: Sequence[Manifest]) -> Manifest:
+    """Return the volumes of a pod with the existing claim; JobSet adds the claim that it creates."""
+    claim = _get_storage(job).claim
+    own: list[Manifest] = [{"name": VOLUME, "persistentVolumeClaim": {"claimName": claim}}] if claim else []
+    return {"volumes": [*others, *own]} if others or own else {}
+
+
+def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
+    """Return the field of a JobSet with the claim that it creates and owns; empty if the claim exists."""
+    storage = _get_storage(job)
+    if not job.sources or storage.claim:
+        return {}
+    (group,) = job.groups
+    claim: Manifest = {
+        "accessModes": ["ReadWriteOnce" if group.replicas == 1 else "ReadWriteMany"],
+        "resources": {"requests": {"storage": storage.size}},
+        **({"storageClassName": storage.storage_class} if storage.storage_class else {}),
+    }
+    template: Manifest = {"metadata": {"name": VOLUME, "labels": labels}, "spec": claim}
+    policy: Manifest = {"templates": [template], "retentionPolicy": {"whenDeleted": "Delete"}}
+    return {"volumeClaimPolicies": [policy]}
+
+
+def build_dependencies(job: TrainingJob) -> Manifest:
+    """Return the field of the replicated job of the nodes with the jobs that must have completed before."""
+    needed: list[JsonValue] = [{"name": INITIALIZERS[kind], "status": "Complete"} for kind in job.sources]
+    return {"dependsOn": needed} if needed else {}
+
+
+def check_pod(job: TrainingJob, spec: Manifest) -> Iterator[Problem]:
+    """Yield each volume and each mount of a node that the volume of the initializers needs."""
+    if not job.sources:
+        return
+    for index, volume in enumerate(get_mappings(spec, "volumes")):
+        if (name := get_text(volume, "name")) == VOLUME:
+            yield _build_problem(f"pod.spec.volumes[{index}].name", name, "is the volume of the initializers")
+    taken = {PATHS[kind] for kind in job.sources}
+    for mount in get_mappings(find_trainer(spec), "volumeMounts"):
+        if (path := get_text(mount, "mountPath").rstrip("/")) in taken:
+            field = f"pod.spec.containers[{ROLE}].volumeMounts"
+            yield _build_problem(field, path, "is the directory of the data set or the model")
+
+
+def _build_problem(field: str, value: str, message: str) -> Problem:
+    return Problem(
+        field=field, value=format_value(value), message=message, remedy="use another one in the pod template"
+    )

@@ -1,0 +1,41 @@
+"""The state of the pods that load data before the replicas of a job are created."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+
+from backend_plugin.core import pending_reasons
+from backend_plugin.core.observed import Pod
+from backend_plugin.core.pending import PendingReason, PendingStage
+from kfpytorch_common.causes import Cause
+
+
+def have_node(pods: Iterable[Pod]) -> bool:
+    """True if an initializer is or was bound to a Kubernetes node."""
+    return any(pod.is_bound for pod in pods)
+
+
+def are_complete(pods: Iterable[Pod]) -> bool:
+    """True if each existing initializer has succeeded."""
+    return all(pod.phase == "Succeeded" for pod in pods)
+
+
+def find_end(pods: Iterable[Pod]) -> datetime | None:
+    """Return the time at which the last initializer has ended; None if no pod shows it."""
+    ends = [pod.primary.ended for pod in pods if pod.primary is not None and pod.primary.ended is not None]
+    return max((end.finished for end in ends if end.finished is not None), default=None)
+
+
+def list_reasons(pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> Iterator[PendingReason]:
+    """Yield the reason for which the replicas wait for each initializer that has not ended."""
+    for pod in pods:
+        if (wait := pending_reasons.find_pod_reason(pod, exit_codes)) is not None:
+            yield wait
+        elif pod.phase == "Running":
+            # Without a time, because a download may take longer than any timeout of the start.
+            yield PendingReason(
+                stage=PendingStage.STARTING,
+                cause=Cause.SYSTEM_ERROR,
+                reason="Initializing",
+                said=f"the {pod.role.removesuffix('-initializer')} is being loaded",
+                replicas=(pod.replica,),
+            )

@@ -1,0 +1,59 @@
+"""Load the data set and the model of a task before a local run."""
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kfpytorch_common import data_loader
+from kfpytorch_common.data_sources import PATH_VARIABLES
+
+
+class DataNotLoaded(Exception):
+    """A data set or a model cannot be loaded on this machine."""
+
+
+def load_sources(config: Any) -> Mapping[str, str]:
+    """Load the data set and the model of a config, and return the variables with their directories.
+
+    A variable that the user has set is kept, and nothing is loaded for it.
+
+    Raises:
+        DataNotLoaded: If a package is missing, or the URI exists only in a cluster.
+    """
+    sources = {
+        kind: getattr(config.train_job, kind, None)
+        for kind, variable in PATH_VARIABLES.items()
+        if not os.environ.get(variable)
+    }
+    return {
+        PATH_VARIABLES[kind]: str(_load(kind, source))
+        for kind, source in sources.items()
+        if source is not None
+    }
+
+
+def _load(kind: str, source: Any) -> Path:
+    directory = _get_directory(kind, source.uri)
+    print(f"kfpytorch  loading {source.uri} to {directory}", file=sys.stderr, flush=True)  # noqa: T201
+    instead = f"or set {PATH_VARIABLES[kind]} to a directory with the files"
+    try:
+        data_loader.load(kind, source.uri, directory, {**os.environ, **(source.env or {})})
+    except data_loader.LoaderNotInstalled as error:
+        raise DataNotLoaded(
+            f"the {kind} {source.uri} needs the package {error}: pip install {error}, {instead}"
+        ) from error
+    except data_loader.UnsupportedUri as error:
+        raise DataNotLoaded(
+            f"the {kind} {source.uri} exists only in a cluster: run it there, {instead}"
+        ) from error
+    return directory
+
+
+def _get_directory(kind: str, uri: str) -> Path:
+    """Return a directory that later runs with the same URI use again."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    root = Path(cache) if cache else Path.home() / ".cache"
+    return root / "kfpytorch" / kind / hashlib.sha256(uri.encode()).hexdigest()[:16]

@@ -1,0 +1,61 @@
+"""The rules for data sets and models that an initializer loads before a training starts.
+
+Kubeflow Trainer defines the schemes, the variables and the paths (`pkg/initializers` of Trainer 2.3).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+DATASET: Final = "dataset"
+MODEL: Final = "model"
+WORKSPACE: Final = "/workspace"
+PATHS: Final[Mapping[str, str]] = {DATASET: f"{WORKSPACE}/dataset", MODEL: f"{WORKSPACE}/model"}
+"""The directory with the files in the pods of a job."""
+PATH_VARIABLES: Final[Mapping[str, str]] = {
+    DATASET: "FLYTE_KFPYTORCH_DATASET",
+    MODEL: "FLYTE_KFPYTORCH_MODEL",
+}
+"""The variable of each rank with the directory of the files, in a job and in a local run."""
+URI_VARIABLE: Final = "STORAGE_URI"
+"""The variable of an initializer with the URI, which Trainer sets."""
+CACHE_SCHEME: Final = "cache://"
+CACHE_REFUSAL: Final = (
+    "Trainer 2.3 rejects a data cache on its own runtime: must have volumeMount with name - initializer in "
+    "container dataset-initializer of the dataset-initializer job"
+)
+CACHE_REMEDY: Final = "name a runtime of yours that has this mount, as runtime"
+
+_URIS: Final = {
+    "hf": (re.compile(r"hf://[\w.-]+/[\w.-]+", re.ASCII), "hf://owner/name"),
+    "s3": (re.compile(r"s3://[a-z0-9][a-z0-9.-]*[a-z0-9](/.*)?"), "s3://bucket/prefix"),
+    "cache": (re.compile(r"cache://[^/]+/[^/]+"), "cache://schema/table"),
+}
+_LONGEST_URI: Final = 2048
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_SECRET: Final = re.compile(r"TOKEN|SECRET|PASSWORD|ACCESS_KEY|CREDENTIAL", re.IGNORECASE)
+_SECRET_VALUE: Final = re.compile(r"hf_[A-Za-z0-9]{20,}|(AKIA|ASIA)[A-Z0-9]{16}")
+MOST_VARIABLES: Final = 128
+
+
+def find_uri_remedy(kind: str, uri: str) -> str | None:
+    """Return what to write instead of an invalid URI of a data set or a model; None if it is valid."""
+    schemes = [each for each in _URIS if each != "cache" or kind == DATASET]
+    scheme = uri.partition("://")[0]
+    if scheme not in schemes or "://" not in uri:
+        return f"write {' or '.join(_URIS[each][1] for each in schemes)}"
+    pattern, form = _URIS[scheme]
+    if pattern.fullmatch(uri) is None:
+        return f"write {form}"
+    return f"write at most {_LONGEST_URI} characters" if len(uri) > _LONGEST_URI else None
+
+
+def find_variable_remedy(name: str, value: str) -> str | None:
+    """Return what to write instead of a variable that an initializer cannot have; None if it can."""
+    if _VARIABLE.fullmatch(name) is None:
+        return "write letters, digits and '_', not a digit first"
+    if name == URI_VARIABLE:
+        return "leave it out, because Trainer sets it to the URI"
+    if _SECRET.search(name) or _SECRET_VALUE.search(value):
+        return "put it into a Secret, and write the name of the Secret as secret"
+    return None

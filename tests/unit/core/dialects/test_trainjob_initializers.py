@@ -1,0 +1,374 @@
+"""Tests of the initializers of a TrainJob: manifests, rejections, and the state that their pods show."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from train_job_objects import (
+    REPLICAS,
+    at,
+    build_condition,
+    build_ended,
+    build_job,
+    build_pod,
+    build_running,
+    observe,
+    plan_train_job,
+)
+
+from backend_plugin.core import job_lookup
+from backend_plugin.core.dialects.table import parse_job_name
+from backend_plugin.core.errors import InvalidTask
+from backend_plugin.core.job import Deadlines
+from backend_plugin.core.judging_context import JudgingContext
+from backend_plugin.core.pipeline import judge
+from backend_plugin.core.reading import parse_time
+from backend_plugin.core.settings.judging import JudgingSettings
+from backend_plugin.core.verdict import Phase, Verdict
+from kfpytorch_common.causes import Cause
+
+DATASET = {"uri": "s3://data/digits", "secret": "s3", "env": {"REGION": "eu"}}
+MODEL = {"uri": "hf://owner/model"}
+SIZE = {"size": "50Gi"}
+BOTH = {"dataset": DATASET, "model": MODEL, "storage": SIZE}
+
+
+def plan_with_data(options: Any, replicas: Any = REPLICAS, pod: Any = None, **said: Any) -> Any:
+    roles = {} if pod is None else {key: {"podTemplate": {"spec": pod}} for key in ("master", "worker")}
+    return plan_train_job({**replicas, "kfpytorch": {**roles, "trainJob": options}}, **said)
+
+
+def get_jobset(planned: Any) -> Any:
+    (runtime,) = planned.prerequisites
+    return runtime["spec"]["template"]["spec"]
+
+
+def get_pod(planned: Any, index: int) -> Any:
+    return get_jobset(planned)["replicatedJobs"][index]["template"]["spec"]["template"]["spec"]
+
+
+def list_problems(options: Any, **said: Any) -> list[tuple[str, str]]:
+    with pytest.raises(InvalidTask) as refused:
+        plan_with_data(options, **said)
+    return [
+        (each.field.removeprefix("custom.kfpytorch.trainJob."), each.value) for each in refused.value.problems
+    ]
+
+
+def test_nodes_are_created_after_the_initializers() -> None:
+    planned = plan_with_data(BOTH)
+    dataset, model, node = get_jobset(planned)["replicatedJobs"]
+    assert (dataset["name"], model["name"]) == ("dataset-initializer", "model-initializer")
+    assert "dependsOn" not in dataset
+    assert "dependsOn" not in model
+    assert node["dependsOn"] == [
+        {"name": "dataset-initializer", "status": "Complete"},
+        {"name": "model-initializer", "status": "Complete"},
+    ]
+    assert planned.job["spec"]["initializer"] == {
+        "dataset": {
+            "storageUri": "s3://data/digits",
+            "env": [{"name": "REGION", "value": "eu"}],
+            "secretRef": {"name": "s3"},
+        },
+        "model": {"storageUri": "hf://owner/model"},
+    }
+
+
+def test_the_name_leaves_room_for_the_pods_of_initializers() -> None:
+    name = "f" + 40 * "x"
+    for options, longest in ((BOTH, 33), ({"runtime": "r"}, 44)):
+        planned = plan_with_data(options, run={"execution": name})
+        job = planned.job["metadata"]["name"]
+        assert len(job) == longest
+        pod = f"{job}-dataset-initializer-0-0-abcde"
+        assert (len(pod) <= 63) == (options is BOTH)
+        assert parse_job_name(pod) == job
+
+
+def test_a_node_mounts_the_files_without_hiding_its_workspace() -> None:
+    planned = plan_with_data(BOTH)
+    dataset, node = get_pod(planned, 0)["containers"][0], get_pod(planned, 2)["containers"][0]
+    assert dataset["volumeMounts"] == [{"name": "initializer", "mountPath": "/workspace"}]
+    assert [each for each in node["volumeMounts"] if each["name"] == "initializer"] == [
+        {"name": "initializer", "mountPath": "/workspace/dataset", "subPath": "dataset"},
+        {"name": "initializer", "mountPath": "/workspace/model", "subPath": "model"},
+    ]
+    env = {each["name"]: each.get("value") for each in node["env"]}
+    assert env["FLYTE_KFPYTORCH_DATASET"] == "/workspace/dataset"
+    assert env["FLYTE_KFPYTORCH_MODEL"] == "/workspace/model"
+
+
+@pytest.mark.parametrize(("workers", "mode"), [(0, "ReadWriteOnce"), (2, "ReadWriteMany")])
+def test_the_jobset_owns_the_volume(workers: int, mode: str) -> None:
+    replicas = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": workers}}
+    options = {"dataset": DATASET, "storage": {**SIZE, "storageClass": "fast"}}
+    (policy,) = get_jobset(plan_with_data(options, replicas))["volumeClaimPolicies"]
+    assert policy["retentionPolicy"] == {"whenDeleted": "Delete"}
+    (claim,) = policy["templates"]
+    assert claim["metadata"]["name"] == "initializer"
+    assert claim["spec"] == {
+        "accessModes": [mode],
+        "resources": {"requests": {"storage": "50Gi"}},
+        "storageClassName": "fast",
+    }
+
+
+def test_an_existing_claim_is_mounted_in_all_pods() -> None:
+    planned = plan_with_data({"dataset": DATASET, "storage": {"claim": "shared"}})
+    assert "volumeClaimPolicies" not in get_jobset(planned)
+    volume = {"name": "initializer", "persistentVolumeClaim": {"claimName": "shared"}}
+    assert get_pod(planned, 0)["volumes"] == [volume]
+    assert volume in get_pod(planned, 1)["volumes"]
+
+
+def test_the_images_are_those_of_the_platform() -> None:
+    ours = {"dataset-initializer-image": "mirror/dataset:1", "model-initializer-image": "mirror/model:1"}
+    planned = plan_with_data(BOTH, ours=ours)
+    images = [get_pod(planned, index)["containers"][0]["image"] for index in (0, 1)]
+    assert images == ["mirror/dataset:1", "mirror/model:1"]
+
+
+def test_an_initializer_has_the_identity_of_the_nodes_and_not_their_gang() -> None:
+    run = {"service_account": "trainer", "annotations": {"sidecar.istio.io/inject": "false"}}
+    planned = plan_with_data({"dataset": DATASET, "storage": SIZE}, run=run)
+    template = get_jobset(planned)["replicatedJobs"][0]["template"]["spec"]["template"]
+    assert template["spec"]["serviceAccountName"] == "trainer"
+    assert "schedulerName" not in template["spec"]
+    assert template["metadata"]["annotations"] == {"sidecar.istio.io/inject": "false"}
+    runtime = planned.prerequisites[0]["metadata"]["labels"]
+    assert template["metadata"]["labels"].items() >= {
+        ("kfpytorch.flyte.org/job", runtime["kfpytorch.flyte.org/job"])
+    }
+
+
+def test_a_failed_initializer_fails_the_job_without_a_restart() -> None:
+    first, second = get_jobset(plan_with_data(BOTH))["failurePolicy"]["rules"]
+    assert first["action"] == "FailJobSet"
+    assert first["targetReplicatedJobs"] == ["dataset-initializer", "model-initializer"]
+    assert first["onJobFailureReasons"] == ["BackoffLimitExceeded"]
+    assert second["name"] == "disruption"
+
+
+def test_a_named_runtime_gets_the_sources_and_the_labels_of_our_pods() -> None:
+    planned = plan_with_data({"runtime": "mine", "dataset": {"uri": "cache://tables/digits"}})
+    assert planned.prerequisites == ()
+    spec = planned.job["spec"]
+    assert spec["initializer"] == {"dataset": {"storageUri": "cache://tables/digits"}}
+    initializer, node = spec["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    assert (initializer["name"], node["name"]) == ("dataset-initializer", "node")
+    metadata = initializer["template"]["spec"]["template"]["metadata"]
+    assert "kfpytorch.flyte.org/job" in metadata["labels"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"dataset": MODEL}, [("storage", "null")]),
+        ({"storage": SIZE}, [("storage", '"{...}"')]),
+        ({"runtime": "r", "dataset": MODEL, "storage": SIZE}, [("storage", '"{...}"')]),
+        ({"dataset": MODEL, "storage": {}}, [("storage.size", '""')]),
+        ({"dataset": MODEL, "storage": {"size": "much"}}, [("storage.size", '"much"')]),
+        ({"dataset": MODEL, "storage": {"size": "0"}}, [("storage.size", '"0"')]),
+        ({"dataset": MODEL, "storage": {"claim": "A b"}}, [("storage.claim", '"A b"')]),
+        (
+            {"dataset": MODEL, "storage": {"claim": "a", "storageClass": "b"}},
+            [("storage.storageClass", '"b"')],
+        ),
+        ({"dataset": {"uri": "hf://one"}, "storage": SIZE}, [("dataset.uri", '"hf://one"')]),
+        ({"dataset": {"uri": "digits"}, "storage": SIZE}, [("dataset.uri", '"digits"')]),
+        ({"dataset": {"uri": "s3://B"}, "storage": SIZE}, [("dataset.uri", '"s3://B"')]),
+        ({"dataset": {"uri": "cache://a/b"}, "storage": SIZE}, [("dataset.uri", '"cache://a/b"')]),
+        ({"model": {"uri": "cache://a/b"}, "runtime": "r"}, [("model.uri", '"cache://a/b"')]),
+        ({"model": {**MODEL, "secret": "A"}, "storage": SIZE}, [("model.secret", '"A"')]),
+        (
+            {"model": {**MODEL, "env": {f"V{each}": "" for each in range(128)}}, "storage": SIZE},
+            [("model.env", "128")],
+        ),
+        ({"model": {**MODEL, "env": {"A B": ""}}, "storage": SIZE}, [("model.env", '"A B"')]),
+        ({"model": {**MODEL, "env": {"STORAGE_URI": ""}}, "storage": SIZE}, [("model.env", '"STORAGE_URI"')]),
+        (
+            {"model": {**MODEL, "env": {"ACCESS_TOKEN": "t0p"}}, "storage": SIZE},
+            [("model.env", '"ACCESS_TOKEN"')],
+        ),
+        (
+            {"model": {**MODEL, "env": {"X": "hf_" + 30 * "a"}}, "storage": SIZE},
+            [("model.env", '"X"')],
+        ),
+    ],
+)
+def test_an_invalid_source_or_storage_is_rejected(options: Any, expected: Any) -> None:
+    assert list_problems(options) == expected
+
+
+def test_a_long_uri_is_rejected() -> None:
+    uri = "s3://data/" + 2048 * "a"
+    ((field, _),) = list_problems({"dataset": {"uri": uri}, "storage": SIZE})
+    assert field == "dataset.uri"
+
+
+@pytest.mark.parametrize(
+    ("pod", "field"),
+    [
+        (
+            {"volumes": [{"name": "initializer", "emptyDir": {}}], "containers": []},
+            "pod.spec.volumes[0].name",
+        ),
+        (
+            {
+                "volumes": [{"name": "v", "emptyDir": {}}],
+                "containers": [
+                    {
+                        "name": "primary",
+                        "volumeMounts": [
+                            {"name": "v", "mountPath": "/v"},
+                            {"name": "v", "mountPath": "/workspace/dataset/"},
+                        ],
+                    }
+                ],
+            },
+            "pod.spec.containers[node].volumeMounts",
+        ),
+    ],
+)
+def test_a_pod_that_uses_the_volume_or_its_directory_is_rejected(pod: Any, field: str) -> None:
+    with pytest.raises(InvalidTask) as refused:
+        plan_with_data({"dataset": DATASET, "storage": SIZE}, pod=pod)
+    assert [each.field for each in refused.value.problems] == [field]
+
+
+# ---- status
+
+
+def build_data_job(*conditions: Any) -> Any:
+    job = build_job(*conditions)
+    job["spec"]["initializer"] = {"dataset": {"storageUri": "hf://a/b"}, "model": {"storageUri": "hf://c/d"}}
+    job["status"]["jobsStatus"] = [{"name": "dataset-initializer"}]
+    return job
+
+
+def as_initializer(pod: Any, role: str = "dataset-initializer") -> Any:
+    pod["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = role
+    pod["metadata"]["name"] = pod["metadata"]["name"].replace("node", role)
+    for part in (pod["spec"]["containers"], pod["status"]["containerStatuses"]):
+        for each in part:
+            each["name"] = role
+    return pod
+
+
+def judge_at(seconds: float, job: Any, *pods: Any, deadlines: Any = None, **more: Any) -> Verdict:
+    rules = JudgingContext(judging=JudgingSettings(**more), deadlines=deadlines or Deadlines())
+    now = parse_time(at(seconds))
+    assert now is not None
+    return judge(observe(job, *pods), rules, now)
+
+
+def test_a_running_initializer_is_reported_and_is_not_a_replica() -> None:
+    loading = as_initializer(build_running(0))
+    observed = observe(build_data_job(), loading)
+    assert observed.pods == ()
+    assert [each.replica for each in observed.initializers] == ["dataset-initializer-0"]
+    verdict = judge_at(20, build_data_job(), loading)
+    assert (verdict.phase, verdict.reason) == (Phase.INITIALIZING, "Initializing")
+    assert "the dataset is being loaded" in verdict.message
+    assert verdict.info["replicas"] == 2
+    assert verdict.info["ready"] == 0
+
+
+def test_an_initializer_is_found_by_its_name() -> None:
+    job = observe(build_data_job()).job
+    assert job is not None
+    assert job_lookup.require_replica(job, "model-initializer-0") == "model-initializer-0"
+    assert job_lookup.find_replica_ranks(job, "model-initializer", 0) is None
+    assert job_lookup.list_replicas(job) == ["node-0", "node-1"]
+
+
+def test_a_long_download_exceeds_no_timeout() -> None:
+    loading = as_initializer(build_running(0))
+    limits = {"pending_timeout": timedelta(minutes=1), "no_status_timeout": timedelta(minutes=1)}
+    verdict = judge_at(100_000, build_data_job(), loading, **limits)
+    assert verdict.phase is Phase.INITIALIZING
+
+
+def test_an_initializer_without_a_node_waits_for_resources() -> None:
+    pod = as_initializer(build_pod(0))
+    pod["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
+    ]
+    verdict = judge_at(20, build_data_job(), pod)
+    assert (verdict.phase, verdict.cause) == (Phase.WAITING_FOR_RESOURCES, Cause.UNSCHEDULABLE)
+
+
+def test_the_phase_does_not_go_back_when_the_nodes_wait() -> None:
+    done = as_initializer(build_ended(0))
+    node = build_pod(0, node="")
+    node["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
+    ]
+    verdict = judge_at(120, build_data_job(), done, node)
+    assert (verdict.phase, verdict.cause) == (Phase.INITIALIZING, Cause.UNSCHEDULABLE)
+
+
+@pytest.mark.parametrize(("seconds", "over"), [(90 + 50, False), (90 + 70, True)])
+def test_the_queue_timeout_begins_after_the_download(seconds: float, over: bool) -> None:
+    done = as_initializer(build_ended(0, finished=90))
+    nodes = [build_pod(index) for index in (0, 1)]
+    for node in nodes:
+        node["status"]["conditions"] = [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
+        ]
+    verdict = judge_at(seconds, build_data_job(), done, *nodes, deadlines=Deadlines(queue_seconds=60))
+    assert verdict.phase.is_failure == over
+
+
+def build_failed(message: str, code: int = 1) -> Any:
+    pod = as_initializer(build_ended(0, code))
+    (state,) = pod["status"]["containerStatuses"]
+    state["state"]["terminated"]["message"] = message
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "cause"),
+    [
+        ("RepositoryNotFoundError: 404 Client Error", 1, Cause.INVALID_CONFIG),
+        ("503 Server Error: Service Unavailable", 1, Cause.SYSTEM_ERROR),
+        ("Unexpected (temporary) at read", 1, Cause.SYSTEM_ERROR),
+        ("", 137, Cause.OOM_HOST),
+    ],
+)
+def test_a_failure_names_the_initializer_and_its_cause(message: str, code: int, cause: Cause) -> None:
+    failed = build_failed(message, code)
+    if code == 137:
+        failed["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] = "OOMKilled"
+    job = build_data_job(build_condition("Failed", reason="FailJobSetFailurePolicyAction"))
+    verdict = judge_at(200, job, failed, as_initializer(build_ended(0), "model-initializer"))
+    assert verdict.cause is cause
+    assert verdict.message.startswith("dataset-initializer-0 failed: ")
+    assert message in verdict.message
+
+
+def test_a_replaced_initializer_is_not_the_cause_of_a_later_failure() -> None:
+    lost, done = build_failed("gone"), as_initializer(build_ended(0, created=20, suffix="bbbbb"))
+    lost["status"]["conditions"] = [
+        {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    ]
+    assert judge_at(
+        20, build_data_job(), lost, as_initializer(build_running(0, created=20, suffix="b"))
+    ).phase is (Phase.INITIALIZING)
+    job = build_data_job(build_condition("Failed", reason="FailedJobs"))
+    verdict = judge_at(200, job, lost, done, build_ended(0, 1), build_ended(1, 1))
+    assert verdict.message.startswith("node-0 failed")
+
+
+def test_a_job_that_is_gone_has_not_completed_its_work_with_its_initializers() -> None:
+    verdict = judge_at(200, None, as_initializer(build_ended(0)))
+    assert verdict.phase is Phase.RETRYABLE_FAILED
+
+
+@pytest.mark.parametrize("name", ["j-dataset-initializer-0", "j"])
+def test_the_failure_of_an_initializer_is_not_a_restart(name: str) -> None:
+    event = {"reason": "BackoffLimitExceeded", "involvedObject": {"kind": "Job", "name": name}}
+    found = observe(build_data_job(), events=[event]).job
+    assert found is not None
+    assert any(each.type == "Restarting" for each in found.conditions) == (name == "j")
