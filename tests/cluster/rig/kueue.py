@@ -12,7 +12,6 @@ from rig.process import Process
 from rig.tools import module_directory
 from rig.webhooks import encode_authority, redirect
 
-QUEUE: Final = "kueue.x-k8s.io/queue-name"
 _NAMESPACE: Final = "kueue-system"
 _SECRET: Final = "kueue-webhook-server-cert"
 _SERVICE: Final = "kueue-webhook-service"

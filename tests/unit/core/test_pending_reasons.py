@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - a row a case
 """Tests for the messages about pending reasons."""
 
 import pytest
@@ -7,17 +6,6 @@ from cluster import RUNNING, condition, job, pod, running, short, verdict, waiti
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.settings.judging import JudgingSettings
 from kfpytorch_common.causes import Cause
-
-UNSCHEDULABLE = {
-    "0/12 nodes are available: 3 Insufficient nvidia.com/gpu, 9 node(s) had untolerated taint {a: b}. preemption: 0/12 nodes are available.": "no node of 12 fits: 3 lack nvidia.com/gpu; 9 had untolerated taint {a: b}",
-    "0/3 nodes are available: 3 Insufficient cpu, 3 Insufficient memory.": "no node of 3 fits: 3 lack cpu; 3 lack memory",
-    "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.": "no node of 3 fits: pod has unbound immediate PersistentVolumeClaims",
-    "0/2 nodes are available: 1 Insufficient cpu, 2 Insufficient memory. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.": "no node of 2 fits: 1 lack cpu; 2 lack memory; no node has that much, even when it is empty",
-    "0/2 nodes are available: 2 Insufficient memory. preemption: 0/2 nodes are available: 1 Preemption is not helpful for scheduling, 1 No preemption victims found for incoming pod.": "no node of 2 fits: 2 lack memory",
-    "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.": "no node of 2 fits: 1 lack cpu; 1 were unschedulable",
-    "something else": "something else",
-    "": "no node has been found",
-}
 
 
 def group(*conditions, kind="PodGroup", phase="", api="", **status):
@@ -28,39 +16,6 @@ def group(*conditions, kind="PodGroup", phase="", api="", **status):
         "spec": {"queue": "ml"},
         "status": {"phase": phase, "conditions": list(conditions), **status},
     }
-
-
-KAI = [{"type": "UnschedulableOnNodePool", "reasons": [{"reason": "OverLimit", "message": "over its limit"}]}]
-GROUPS = {
-    "volcano": (
-        group(
-            condition("Unschedulable", reason="NotEnoughResources", message="2/2 tasks in gang unschedulable")
-        ),
-        "NotEnoughResources",
-        "queue ml: 2 of 2 members of its gang cannot be placed",
-    ),
-    "volcano, not admitted": (
-        group(phase="Pending", api="scheduling.volcano.sh/v1beta1"),
-        "Pending",
-        "queue ml: the group is not admitted yet",
-    ),
-    "co-scheduling": (
-        group(phase="Scheduling", api="scheduling.x-k8s.io/v1alpha1"),
-        "Scheduling",
-        "PodGroup g: the group waits for its members to be placed",
-    ),
-    "in-tree": (
-        group(condition("PodGroupInitiallyScheduled", "False", reason="Unschedulable", message="m")),
-        "Unschedulable",
-        "queue ml: m",
-    ),
-    "kueue": (
-        group(condition("Admitted", "False", message="LocalQueue q is stopped"), kind="Workload"),
-        "Admitted",
-        "queue ml: LocalQueue q is stopped",
-    ),
-    "kai": (group(schedulingConditions=KAI), "OverLimit", "queue ml: over its limit"),
-}
 
 
 def test_a_group_of_kubernetes_itself_that_was_scheduled_says_nothing():

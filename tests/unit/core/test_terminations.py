@@ -58,16 +58,6 @@ def test_a_file_without_a_worker_counts_unless_all_ended_well_since():
 
 
 GOING = {"metadata": {"deletionTimestamp": at(99)}}
-FIRST = {
-    "the earliest": ((build_ended_pod("worker-0", 3, finished=80), build_ended_pod("master-0", 4, finished=79)), (), "master-0 failed: exit code 4 (user-error)"),
-    "the lower name of two at the same time": ((build_ended_pod("worker-10", 3), build_ended_pod("worker-2", 4)), (), "worker-2 failed: exit code 4 (user-error)"),
-    "a death without a word before an error": ((build_ended_pod("worker-0", 1), build_ended_pod("master-0", 137, "OOMKilled", finished=99)), (error_file(),), "master-0 failed: OOMKilled, killed by SIGKILL (exit code 137) (oom-host)"),
-    "an error before its consequence": ((), (error_file("j-worker-1", timestamp=at(99)), error_file("j-worker-0", "DistNetworkError: Connection reset", timestamp=at(1))), "worker-1 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
-    "an error before those that got SIGTERM": ((build_ended_pod("worker-0", 143, finished=1),), (error_file("j-master-0"),), "master-0 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
-    "an error without a worker": ((build_ended_pod("worker-0", 1), build_ended_pod("worker-1", 1)), (error_file(""),), "a replica failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
-    "an error of the only one who can have written it": ((build_ended_pod("worker-0", 1), build_ended_pod("worker-1", 1, finished=9)), (error_file(""),), "worker-1 failed: exit code 1 (user-error)"),
-    "nanoseconds": ((), (error_file("j-worker-0", timestamp="2026-01-01T00:01:00.000000002Z"), error_file("j-worker-1", timestamp="2026-01-01T00:01:00.000000001Z")), "worker-1 failed: ValueError: no data, at /root/train.py:7 in train (user-error)"),
-}  # fmt: skip
 
 
 REPORT = "✗ train.main failed on rank 13 (node 1) after 3.1 s (oom-gpu)\n  OutOfMemoryError: CUDA out of memory\n  at train.py:7 in main"

@@ -8,7 +8,6 @@ from cluster import (
     BEGAN,
     FAILED,
     RUNNING,
-    SUCCEEDED,
     build_ended_pod,
     condition,
     error_file,
@@ -32,79 +31,7 @@ from kfpytorch_common.causes import Cause
 
 LACKING = "0/12 nodes are available: 3 Insufficient nvidia.com/gpu, 9 node(s) had untolerated taint {x: y}. preemption: 0/12 no."
 SUSPENDED = condition("Suspended", reason="PyTorchJobSuspended")
-RESUMED = condition("Suspended", "False", reason="PyTorchJobResumed")
 HELD = {"kind": "Workload", "spec": {"queueName": "ml"}, "status": {"conditions": [condition("QuotaReserved", "False", reason="Pending", message="couldn't assign flavors to pod set worker: insufficient unused quota for nvidia.com/gpu in flavor f, 2 more needed")]}}  # fmt: skip
-
-
-def resumed(generation=2, started=1):
-    """Return a job that a queue created suspended and has admitted."""
-    admitted = job(RESUMED, started=started)
-    admitted["metadata"]["generation"] = generation
-    return admitted
-
-
-LIVING = {
-    "not seen": (job(started=None), (), ("QUEUED", "AwaitingOperator", None)),
-    "created": (job(condition("Created"), started=None), (), ("QUEUED", "Created", None)),
-    "suspended": (job(SUSPENDED, started=None), (), ("WAITING_FOR_RESOURCES", "Suspended", None)),
-    "suspended once admitted": (job(SUSPENDED), (), ("INITIALIZING", "Suspended", None)),
-    "suspended while running": (job(SUSPENDED, condition("Running", "False")), (), ("RUNNING", "Suspended", None)),
-    "resumed": (job(RESUMED), (unplaced("master-0", LACKING),), ("INITIALIZING", "Unschedulable", "unschedulable")),
-    "resumed for the first time": (resumed(), (running("master-0"), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
-    "resumed for the first time, without pods": (resumed(started=148), (), ("WAITING_FOR_RESOURCES", "Created", None)),
-    "resumed for the first time, all placed": (resumed(), (waiting("master-0", "ContainerCreating"), waiting("worker-0", "ContainerCreating")), ("INITIALIZING", "ContainerCreating", None)),
-    "resumed, and one pod was lost": (resumed(), (waiting("master-0", "ContainerCreating"),), ("INITIALIZING", "ContainerCreating", None)),
-    "resumed, and one pod was replaced": (resumed(), (running("master-0"), pod("worker-0", "Pending", node="", metadata={"creationTimestamp": "2026-01-01T00:01:00Z"})), ("INITIALIZING", "Created", None)),
-    "resumed a second time": (resumed(generation=4), (running("master-0"), unplaced("worker-0", LACKING)), ("INITIALIZING", "Unschedulable", "unschedulable")),
-    "no node": (job(), (unplaced("master-0", LACKING), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
-    "one of two placed": (job(), (running("master-0"), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
-    "one of two runs": (job(RUNNING), (running("master-0"), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
-    "pulling": (job(RUNNING), (running("master-0"), waiting("worker-0", "ErrImagePull")), ("INITIALIZING", "ErrImagePull", "image-pull")),
-    "all placed": (job(), (waiting("master-0", "ContainerCreating"), waiting("worker-0", "ContainerCreating")), ("INITIALIZING", "ContainerCreating", None)),
-    "running": (job(RUNNING), (running("master-0"), running("worker-0")), ("RUNNING", "Running", None)),
-    "restarting": (job(condition("Restarting", message="m")), (running("master-0"),), ("RUNNING", "Restarting", None)),
-    "replaced": (job(RUNNING), (running("master-0"), pod("worker-0", "Pending", node="", metadata={"creationTimestamp": "2026-01-01T00:01:00Z"})), ("RUNNING", "Running", None)),
-    "perhaps replaced, with an unknown start": (job(RUNNING, started=None), (running("master-0"), unplaced("worker-0", LACKING)), ("RUNNING", "Running", "unschedulable")),
-    "perhaps replaced, with an unknown creation": (job(RUNNING), (running("master-0"), pod("worker-0", "Pending", metadata={"creationTimestamp": None})), ("RUNNING", "Running", None)),
-    "job alone": (job(RUNNING), (), ("RUNNING", "Running", None)),
-}  # fmt: skip
-
-
-DISRUPTED = {
-    "conditions": [condition("DisruptionTarget", reason="PreemptionByScheduler", message="by other")]
-}
-ENDS = {
-    "success": (job(SUCCEEDED), (build_ended_pod("master-0", 0),), {}, ("SUCCEEDED", "Succeeded", None)),
-    "success and an error that counts": (job(SUCCEEDED), (build_ended_pod("master-0", 0),), {"error_files": [error_file("j-master-0")]}, ("FAILED", "ValueError", "user-error")),
-    "success and failure, with outputs": (job(SUCCEEDED, FAILED), (), {"outputs": True}, ("SUCCEEDED", "Succeeded", None)),
-    "success and failure, without": (job(SUCCEEDED, FAILED), (build_ended_pod("worker-0", 3),), {"outputs": False}, ("FAILED", "ExitCode", "user-error")),
-    "exit code": (job(FAILED), (running("master-0"), build_ended_pod("worker-0", 3)), {}, ("FAILED", "ExitCode", "user-error")),
-    "its own words": (job(FAILED), (build_ended_pod("worker-0", 1),), {"error_files": [error_file()]}, ("FAILED", "ValueError", "user-error")),
-    "recoverable": (job(FAILED), (build_ended_pod("worker-0", 1),), {"error_files": [error_file(kind="RECOVERABLE")]}, ("RETRYABLE_FAILED", "ValueError", "user-error")),
-    "flyte's own, passing": (job(FAILED), (build_ended_pod("worker-0", 1),), {"error_files": [error_file(origin="SYSTEM", kind=1)]}, ("RETRYABLE_FAILED", "ValueError", "system-error")),
-    "flyte's own, for good": (job(FAILED), (build_ended_pod("worker-0", 1),), {"error_files": [error_file(origin=2)]}, ("FAILED", "ValueError", "invalid-config")),
-    "gpu memory": (job(FAILED), (build_ended_pod("worker-0", 1),), {"error_files": [error_file(said="OutOfMemoryError: CUDA out of memory. Tried")]}, ("RETRYABLE_FAILED", "OutOfMemoryError", "oom-gpu")),
-    "only a lost peer": (job(FAILED), (build_ended_pod("worker-0", 1),), {"error_files": [error_file(said="RuntimeError: [third_party/gloo/x] Connection closed by peer")]}, ("RETRYABLE_FAILED", "RuntimeError", "system-error")),
-    "host memory": (job(FAILED), (build_ended_pod("worker-0", 137, "OOMKilled"),), {}, ("RETRYABLE_FAILED", "OOMKilled", "oom-host")),
-    "killed": (job(FAILED), (build_ended_pod("worker-0", 137),), {}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host")),
-    "told to end": (job(FAILED), (build_ended_pod("worker-0", 143),), {}, ("RETRYABLE_FAILED", "SIGTERM", "preempted")),
-    "crash": (job(FAILED), (build_ended_pod("worker-0", 139),), {}, ("FAILED", "SIGSEGV", "user-error")),
-    "crash in the form of torchrun": (job(FAILED), (build_ended_pod("worker-0", 245),), {}, ("FAILED", "SIGSEGV", "user-error")),
-    "no such command": (job(FAILED), (build_ended_pod("worker-0", 127),), {}, ("FAILED", "ExitCode", "invalid-config")),
-    "evicted after a kill": (job(FAILED), (build_ended_pod("worker-0", 137, finished=70), build_ended_pod("master-0", 137, reason_of_pod="Evicted")), {}, ("RETRYABLE_FAILED", "SIGKILL", "oom-host")),
-    "evicted alone": (job(FAILED), (pod("worker-0", "Failed", reason="Evicted", message="low"),), {}, ("RETRYABLE_FAILED", "Evicted", "system-error")),
-    "preempted": (job(FAILED), (build_ended_pod("worker-0", 143, **DISRUPTED),), {}, ("RETRYABLE_FAILED", "PreemptionByScheduler", "preempted")),
-    "node shut down": (job(FAILED), (pod("worker-0", "Failed", reason="NodeShutdown"),), {}, ("RETRYABLE_FAILED", "NodeShutdown", "node-lost")),
-    "pod deleted": (job(FAILED), (running("master-0"), running("worker-0") | {"metadata": {**running("worker-0")["metadata"], "deletionTimestamp": "2026-01-01T00:01:40Z"}}), {}, ("RETRYABLE_FAILED", "Deleted", "preempted")),
-    "no pod left to report": (job(FAILED), (), {}, ("RETRYABLE_FAILED", "PyTorchJobFailed", "system-error")),
-    "exit code of a pod that is gone": (job(FAILED), (), {"events": [{"reason": "ExitedWithCode", "message": "Pod: ns.j-worker-0 exited with code 3"}]}, ("FAILED", "ExitCode", "user-error")),
-    "deadline by the operator": (job(condition("Failed", message="Job j has failed because it was active longer than specified deadline")), (), {}, ("FAILED", "DeadlineExceeded", "user-error")),
-    "backoff limit": (job(condition("Failed", message="Job j has failed because it has reached the specified backoff limit")), (), {}, ("RETRYABLE_FAILED", "BackoffLimitExceeded", "system-error")),
-    "gone": (None, (), {}, ("RETRYABLE_FAILED", "JobNotFound", "system-error")),
-    "gone after its time to live": (None, (), {"outputs": True}, ("SUCCEEDED", "Succeeded", None)),
-    "gone, with an error": (None, (), {"outputs": True, "error_files": [error_file()]}, ("FAILED", "ValueError", "user-error")),
-    "being deleted": (job(RUNNING) | {"metadata": {"name": "j", "deletionTimestamp": "2026-01-01T00:00:20Z"}}, (), {}, ("RETRYABLE_FAILED", "Deleted", "system-error")),
-}  # fmt: skip
 
 
 def rules(**judging) -> JudgingContext:

@@ -35,11 +35,3 @@ def test_the_pods_and_services_of_a_planned_job_are_admitted(name: str) -> None:
             == len(services)
             == sum(role["replicas"] for role in job["spec"]["pytorchReplicaSpecs"].values())
         )
-
-
-def with_protocols(job: Any) -> Any:
-    """Add the default protocol to every port, as the CRD does."""
-    if isinstance(job, dict):
-        named = {"protocol": "TCP"} if "containerPort" in job else {}
-        return {**named, **{key: with_protocols(value) for key, value in job.items()}}
-    return [with_protocols(each) for each in job] if isinstance(job, list) else job

@@ -56,11 +56,6 @@ def test_actions_are_told_of_in_the_operators_words(action: Action, done: Any, r
     assert (refusal["type"], refusal["reason"], refusal["message"]) == ("Warning", *refused)
 
 
-def a_container(name: str, **state: Any) -> dict[str, Any]:
-    return {"name": name, "restartCount": 0, "state": state}
-
-
-BACK_OFF = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
 
 

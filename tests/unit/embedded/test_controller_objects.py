@@ -3,16 +3,8 @@
 from typing import Any
 
 import pytest
-from operated_jobs import LABEL, a_job, run_controller
+from operated_jobs import a_job, run_controller
 
-OWNER = {
-    "apiVersion": "kubeflow.org/v1",
-    "kind": "PyTorchJob",
-    "name": "job",
-    "uid": "uid-job",
-    "controller": True,
-    "blockOwnerDeletion": True,
-}
 MASTER_SAYS = {
     "MASTER_PORT": "23456",
     "PET_MASTER_PORT": "23456",
@@ -25,22 +17,6 @@ def environment(pod: dict[str, Any]) -> dict[str, str]:
     return {each["name"]: each["value"] for each in pod["spec"]["containers"][0]["env"]}
 
 
-TEMPLATE: Any = {
-    "metadata": {
-        "name": "ignored",
-        "labels": {"team": "a", LABEL + "job-name": "mine"},
-        "annotations": {"note": "x"},
-        "finalizers": ["example.com/kept"],
-    },
-    "spec": {
-        "containers": [
-            {"name": "side", "image": "side:1"},
-            {"name": "pytorch", "image": "train:1", "env": [{"name": "RANK", "value": "mine"}]},
-        ],
-        "initContainers": [{"name": "mine", "image": "init:1"}],
-        "nodeSelector": {"disk": "fast"},
-    },
-}
 ADDED = [
     {"name": name, "value": value}
     for name, value in {
@@ -57,53 +33,6 @@ WAITING = (
     "err=1;for i in $(seq 100); do if nslookup job-master-0; then err=0 && break; fi;"
     "echo waiting for master; sleep 2; done; exit $err"
 )
-MADE = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {
-        "name": "job-worker-0",
-        "namespace": "ns",
-        "labels": {
-            "team": "a",
-            LABEL + "operator-name": "pytorchjob-controller",
-            LABEL + "job-name": "job",
-            LABEL + "replica-type": "worker",
-            LABEL + "replica-index": "0",
-        },
-        "annotations": {"note": "x"},
-        "finalizers": ["example.com/kept"],
-        "ownerReferences": [OWNER],
-    },
-    "spec": {
-        "containers": [
-            {"name": "side", "image": "side:1", "env": ADDED},
-            {
-                "name": "pytorch",
-                "image": "train:1",
-                "ports": [{"name": "pytorchjob-port", "containerPort": 23456, "protocol": "TCP"}],
-                "env": [{"name": "RANK", "value": "mine"}, *ADDED],
-            },
-        ],
-        "initContainers": [
-            {"name": "mine", "image": "init:1"},
-            {
-                "name": "init-pytorch",
-                "image": "alpine:3.10",
-                "imagePullPolicy": "IfNotPresent",
-                "command": ["sh", "-c", WAITING],
-                "resources": {
-                    "limits": {"cpu": "100m", "memory": "20Mi"},
-                    "requests": {"cpu": "50m", "memory": "10Mi"},
-                },
-            },
-        ],
-        "nodeSelector": {"disk": "fast"},
-        "restartPolicy": "Never",
-    },
-}
-
-
-ELASTIC = {"PET_RDZV_ENDPOINT": "job-worker-0:23456", "PET_RDZV_BACKEND": "c10d", "PET_NNODES": "1:1"}
 
 
 NAMELESS = {"spec": {"containers": [{"name": "main", "image": "a"}]}}

@@ -20,9 +20,6 @@ from flytekitplugins.kfpytorch import (
 from flytekitplugins.kfpytorch.config import ConfigError
 from flytekitplugins.kfpytorch.custom import encode_elastic, encode_pytorch, iter_ineffective_settings
 
-MASTER = {"replicas": 1, "resources": {}}
-
-
 COUNTS = st.integers(0, 2**31 - 1)
 RUN_POLICIES = st.none() | st.builds(
     RunPolicy,

@@ -220,28 +220,6 @@ def test_positions_in_matching_collectives_have_no_line_about_them(names: tuple[
     assert all(line.startswith("rank ") for line in list_positions(stopped))
 
 
-LOST = Failure(
-    rank=0,
-    replica="master-0",
-    exit_code=1,
-    time_ns=10**9,
-    exception="RuntimeError",
-    message="third_party/gloo/pair.cc Connection closed by peer",
-    frames=(CALLER,),
-    from_torch=True,
-    collective="barrier",
-)
-STOPPED = Failure(
-    rank=1,
-    replica="worker-0",
-    exit_code=0,
-    time_ns=9 * 10**8,
-    exception="SystemExit",
-    message="the function called sys.exit(0)",
-    frames=(INNER,),
-)
-
-
 def test_a_failure_in_one_line() -> None:
     assert [
         format_failure(each) for each in (CAUSE, cause(frames=()), WAITED, cause(exception="", exit_code=3))

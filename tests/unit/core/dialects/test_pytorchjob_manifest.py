@@ -11,16 +11,10 @@ from backend_plugin.core.job import JobDraft, TrainingJob
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import read
 
-IDENTITY = {"kfpytorch.flyte.org/job": "4fc1931eedf1c4eecc631a407eb6b39e37383653"}
 POD = {
     "metadata": {"labels": {"a": "pod"}, "annotations": {"b": "pod"}},
     "spec": {"containers": [{"name": "pytorch", "image": "i"}], "restartPolicy": "Never"},
 }
-TEMPLATE = {
-    "metadata": {"labels": {"a": "pod"}, "annotations": {"b": "pod"}},
-    "spec": {"containers": [{"name": "pytorch", "image": "i"}]},
-}
-ELASTIC = {"minReplicas": 1, "maxReplicas": 2, "nprocPerNode": 4, "maxRestarts": 1}
 
 
 def build(job: TrainingJob, metadata: Any, pods: list[Any], **given: Any) -> Any:

@@ -102,14 +102,6 @@ def test_the_scheduler_that_the_api_server_fills_in_was_named_by_nobody(
     assert made["spec"].get("schedulerName") == meant
 
 
-PLATFORM = {
-    "default-tolerations": [{"key": "own", "operator": "Exists"}],
-    "default-node-selector": {"a": "own"},
-    "default-pod-security-context": {"runAsUser": 3},
-    "enable-host-networking-pod": False,
-}
-
-
 def test_a_requirement_of_the_platform_holds_in_every_alternative_of_the_template() -> None:
     def affinity(*terms: Any) -> Any:
         selector = {"nodeSelectorTerms": [{"matchExpressions": [*term]} for term in terms]}

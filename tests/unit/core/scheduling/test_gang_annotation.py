@@ -18,7 +18,6 @@ def carried(custom, **ganging):
     return gang_annotation.read_gang_summary(job.annotations)
 
 
-FIVE = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 4}}
 ELASTIC = {
     "workerReplicas": {"replicas": 4},
     "elasticConfig": {"minReplicas": 2, "maxReplicas": 4, "nprocPerNode": 1},
