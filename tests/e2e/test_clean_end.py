@@ -50,7 +50,9 @@ def test_the_killed_rank_is_named_and_nothing_is_left(pyflyte: Pyflyte, tmp_path
 
 
 @pytest.mark.parametrize(
-    "signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda s: s.name
+    "signum",
+    [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.soak), signal.SIGKILL],
+    ids=lambda s: s.name,
 )
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 25))], ids=str

@@ -24,7 +24,7 @@ def sockets(ran: Ran) -> tuple[list[str], list[str]]:
     [
         ("replicas", {}),
         ("replicas", {"FLYTE_KFPYTORCH_LOCAL": "inline"}),
-        ("elastic", {"FLYTE_KFPYTORCH_FORK": "0"}),
+        pytest.param("elastic", {"FLYTE_KFPYTORCH_FORK": "0"}, marks=pytest.mark.soak),
     ],
     ids=["replicas", "inline", "fresh interpreters"],
 )

@@ -20,6 +20,7 @@ from kfpytorch_common.forkserver import client
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 
 FORKS, INTERPRETERS = "forks", "interpreters"
+METHODS = ["spawn", pytest.param("fork", marks=pytest.mark.soak)]
 
 
 def read_state(server: client.ForkServer, directory: Path) -> dict[str, Any]:
@@ -67,7 +68,7 @@ def gather(value: Any) -> list[Any]:
     return values
 
 
-@pytest.mark.parametrize("start_method", ["spawn", "fork"])
+@pytest.mark.parametrize("start_method", METHODS)
 def test_ranks_and_runs_have_seeds_of_their_own(start_method: str) -> None:
     import numpy as np
 
@@ -100,7 +101,7 @@ def test_a_seed_that_was_set_before_a_fork_of_the_process_applies() -> None:
     assert draw() == [float(torch.rand(())), float(np.random.rand())] * 2
 
 
-@pytest.mark.parametrize("start_method", ["spawn", "fork"])
+@pytest.mark.parametrize("start_method", METHODS)
 def test_each_rank_has_a_working_directory_of_its_own(start_method: str) -> None:
     @task(task_config=Elastic(nproc_per_node=2, start_method=start_method))
     def write() -> tuple[FlyteFile, list[str]]:

@@ -57,6 +57,7 @@ def train() -> None:
 """
 
 
+@pytest.mark.soak
 def test_an_exception_whose_attributes_raise_has_its_type_and_line(pyflyte: Pyflyte, tmp_path: Path) -> None:
     script = tmp_path / "hostile.py"
     script.write_text(HOSTILE)

@@ -49,6 +49,7 @@ def test_losing_the_server_is_said_and_leaves_nothing(pyflyte: Pyflyte) -> None:
     assert pyflyte.left() == ([], [])
 
 
+@pytest.mark.soak
 def test_a_file_that_was_returned_is_there_after_the_run(pyflyte: Pyflyte, tmp_path: Path) -> None:
     script = tmp_path / "rough.py"
     script.write_text(ROUGH.read_text())
@@ -76,6 +77,7 @@ def test_nobody_has_to_listen(pyflyte: Pyflyte) -> None:
     assert "ValueError: I was rank 1" in ran.stderr
 
 
+@pytest.mark.soak
 def test_an_eager_workflow_runs_its_tasks_on_all_ranks(pyflyte: Pyflyte) -> None:
     ran = pyflyte.run(EAGER, "flow", "--seconds", "0")
     assert ran.code == 0, ran.err

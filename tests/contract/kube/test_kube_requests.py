@@ -71,12 +71,10 @@ IN_USE = {
     "fault",
     [
         Fault("POST", code=429, headers={"Retry-After": "1"}),
-        Fault("POST", code=500),
-        Fault("POST", code=503, body=b"upstream connect error"),
         Fault("POST", code=409, status=IN_USE),
         Fault("POST", reset="before"),
     ],
-    ids=["429", "500", "503", "quota in use", "reset"],
+    ids=["429", "quota in use", "reset"],
 )
 def test_what_passes_soon_is_waited_for(server, tmp_path, fault):
     fault.times = 2
@@ -89,13 +87,10 @@ def test_what_passes_soon_is_waited_for(server, tmp_path, fault):
     "fault",
     [
         Fault("POST", code=429, headers={"Retry-After": "60"}),
-        Fault("POST", code=503),
         Fault("POST", reset="before"),
         Fault("POST", hang=30),
-        Fault("POST", code=403, body=b"<html>blocked by a proxy</html>"),
-        Fault("POST", code=302, headers={"Location": "/login"}),
     ],
-    ids=["429", "503", "reset", "time-out", "proxy", "login"],
+    ids=["429", "reset", "time-out"],
 )
 def test_what_does_not_pass_in_time_is_left_to_the_caller(server, tmp_path, fault):
     fault.times = 1_000

@@ -110,7 +110,7 @@ def test_deletions_that_were_answered_are_made_though_the_server_ends_and_the_ap
         serving.delete()
         assert names(server) == NAMES
         serving.process.send_signal(signal.SIGTERM)
-        time.sleep(5)
+        time.sleep(3.5)  # Longer than the shortest time for background operations.
         server.faults.clear()
         said = serving.stop()
     assert names(server) == []

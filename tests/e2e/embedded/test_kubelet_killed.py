@@ -271,7 +271,7 @@ def test_a_pod_that_has_run_and_has_no_files_is_lost_and_one_that_is_over_stays_
 
 
 @pytest.mark.parametrize("durable", [False, True])
-@pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(600)])])
+@pytest.mark.parametrize("rounds", [3, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(600)])])
 def test_nothing_is_started_twice_whenever_the_server_is_killed(tmp_path, durable, rounds):
     """Kill each server while it starts a pod, or soon afterwards."""
     dice = random.Random(7)

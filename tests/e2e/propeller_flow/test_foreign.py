@@ -12,13 +12,9 @@ from e2e.propeller_flow.server_process import TOKEN
 SCRIPT = Path(__file__).parents[1] / "scripts" / "foreign.py"
 
 
-def run_grpcurl(endpoint: str, token: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-I", str(SCRIPT), endpoint, token]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-
-
 def test_all_services_are_learnt_from_the_server_itself(road: Road) -> None:
-    ran = run_grpcurl(road.served.endpoint, TOKEN)
+    command = [sys.executable, "-I", str(SCRIPT), road.served.endpoint, TOKEN]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
     seen: dict[str, Any] = json.loads(ran.stdout)
 
@@ -37,10 +33,3 @@ def test_all_services_are_learnt_from_the_server_itself(road: Road) -> None:
     assert seen["task"]["phase"] == "FAILED"
     assert "task_execution_metadata.namespace" in seen["task"]["message"]
     assert len(seen["nodes"]["nodes"]) == 2
-
-
-def test_who_has_no_token_learns_nothing(road: Road) -> None:
-    ran = run_grpcurl(road.served.endpoint, "guessed")
-
-    assert ran.returncode != 0
-    assert "UNAUTHENTICATED" in ran.stderr

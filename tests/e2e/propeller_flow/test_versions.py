@@ -32,7 +32,7 @@ def older(meta: bytes) -> bytes:
     return bytes(message.SerializeToString())
 
 
-@pytest.mark.parametrize("release", [newer, older])
+@pytest.mark.parametrize("release", [newer, pytest.param(older, marks=pytest.mark.soak)])
 def test_a_reference_of_another_release_is_understood(
     road: Road, tmp_path: Path, release: Callable[[bytes], bytes]
 ) -> None:
