@@ -31,6 +31,12 @@ TASKS = (
     "04_checkpoint_resume.train",
     "05_pod_template.train_elastically",
     "05_pod_template.train_on_replicas",
+    "06_torch_dist.get_torch_dist",
+    "07_images_ddp.train",
+    "08_parallelism.train",
+    "09_streaming.train",
+    "10_fine_tune.fine_tune",
+    "10_fine_tune.pretrain",
 )
 REQUESTS = sorted(path.parent.name for path in HERE.glob("*/request.json"))
 
