@@ -3,7 +3,6 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-SDK := tests/cluster/tools/kubeflow-sdk
 # One test process per CPU. The limit is four, because each process loads torch.
 AT_ONCE := --numprocesses logical --maxprocesses 4 --dist worksteal
 # The tests of structure and documentation, which `make check` runs.
@@ -71,9 +70,11 @@ lock: $(READY)  ## resolve the dependencies again, for all supported Python vers
 	$(BIN)/uv pip compile setup.py --extra backend --extra otel --extra elastic --extra dev --universal --python-version 3.10 \
 		--upgrade --generate-hashes --no-emit-index-url --custom-compile-command "make lock" \
 		--output-file requirements.lock
-	$(BIN)/uv pip compile $(SDK)/requirements.in --universal --python-version 3.10 \
-		--upgrade --generate-hashes --no-emit-index-url --custom-compile-command "make lock" \
-		--output-file $(SDK)/requirements.lock
+	for tool in kubeflow-sdk jax; do \
+		$(BIN)/uv pip compile tests/cluster/tools/$$tool/requirements.in --universal --python-version 3.10 \
+			--upgrade --generate-hashes --no-emit-index-url --custom-compile-command "make lock" \
+			--output-file tests/cluster/tools/$$tool/requirements.lock || exit 1; \
+	done
 
 clean:  ## remove the environment and all build results
 	rm -rf $(VENV) build dist *.egg-info .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

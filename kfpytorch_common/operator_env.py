@@ -46,6 +46,15 @@ def build_loopback_env(interface: str = LOOPBACK_INTERFACE) -> dict[str, str]:
     }
 
 
+def build_jax_env(process: int, processes: int, coordinator: RendezvousEndpoint) -> dict[str, str]:
+    """Return the variables for a process of jax, with the names that Trainer's policy for jax sets."""
+    return {
+        "JAX_COORDINATOR_ADDRESS": f"{coordinator.address}:{coordinator.port}",
+        "JAX_NUM_PROCESSES": str(processes),
+        "JAX_PROCESS_ID": str(process),
+    }
+
+
 def build_single_process_env(master: RendezvousEndpoint) -> dict[str, str]:
     """Return the variables for a world size of 1, including those that torchrun sets."""
     return {

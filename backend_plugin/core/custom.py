@@ -24,6 +24,7 @@ from backend_plugin.core.job import (
 )
 from backend_plugin.core.names import TASK_TYPE
 from backend_plugin.core.values import Manifest
+from kfpytorch_common.frameworks import TORCH
 
 # Keys that only one of the two layouts has. Read with the other layout, they would lose all workers.
 _OF_VERSION_0: Final = ("workers",)
@@ -64,21 +65,23 @@ def decode(template: TaskTemplate, run: Attempt, problems: list[Problem]) -> Tra
     custom = protojson.decode_struct(template.custom)
     said = _select_layout_reader(template, custom, problems)(custom, problems)
     extended = extension.decode(custom.get(extension.KEY), problems)
-    elastic = None if said.elastic is None else _build_elastic_policy(said.elastic)
+    is_torch = extended.train_job is None or extended.train_job.framework == TORCH
+    elastic = _build_elastic_policy(said.elastic) if said.elastic is not None and is_torch else None
     groups = _build_replica_groups(said, extended)
     if said.elastic is not None:
         problems += replica_specs.check_elastic(said.elastic, said.groups[1].replicas)
+        problems += [] if is_torch else replica_specs.check_fixed_size(said.elastic)
     problems += replica_specs.check_gang(extended.gang, groups, elastic)
     problems += replica_specs.check_max_restarts(extended.train_job, groups, said.run_policy)
     problems += train_job_policies.check_policies(extended.train_job, groups, elastic=elastic is not None)
-    if elastic and ReplicaRole.MASTER in extended.placements:
+    if said.elastic and ReplicaRole.MASTER in extended.placements:
         remedy = "set it for the worker"
         problems.append(_problem(f"{extension.KEY}.master", "{...}", "an elastic job has no master", remedy))
     return TrainingJob(
         run=run,
         # Keep at least one group, so that the pods of a task with problems are validated too.
         groups=groups or said.groups,
-        nproc_per_node=said.elastic.nproc_per_node if elastic else None,
+        nproc_per_node=said.elastic.nproc_per_node if said.elastic else None,
         elastic=elastic,
         run_policy=said.run_policy,
         gang=extended.gang,

@@ -12,6 +12,7 @@ from backend_plugin.core.job import GangOptions, Placement, PodFailureRule, Repl
 from backend_plugin.core.package_installation import check_packages
 from backend_plugin.core.values import JsonValue, Manifest
 from kfpytorch_common import labels
+from kfpytorch_common.frameworks import FRAMEWORKS, TORCH
 from kfpytorch_idl.v1 import task_pb2
 
 KEY: Final = "kfpytorch"
@@ -90,6 +91,7 @@ def _decode_train_job(message: task_pb2.TrainJob) -> TrainJobOptions:
         ),
         sources=data_sources.decode_sources(message),
         storage=data_sources.decode_storage(message),
+        framework=message.framework or TORCH,
     )
 
 
@@ -140,6 +142,8 @@ def _check_train_job(options: task_pb2.TrainJob) -> Iterator[Problem]:
         yield _choice_problem(".trainJob.runtimeKind", kind, _RUNTIME_KINDS)
     elif kind and not options.runtime:
         yield _problem(".trainJob.runtimeKind", kind, "has no runtime of this kind", "name the runtime, too")
+    if options.HasField("framework") and options.framework not in FRAMEWORKS:
+        yield _choice_problem(".trainJob.framework", options.framework, FRAMEWORKS)
 
 
 def _check_labels(said: Mapping[str, str], path: str) -> Iterator[Problem]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from backend_plugin.core.values import Manifest
+from kfpytorch_common.frameworks import TORCH
 
 NO_UID: Final = "00000000-0000-0000-0000-000000000000"
 """The placeholder for the uid of a job that the cluster has not created."""
@@ -185,6 +186,7 @@ class TrainJobOptions:
     """The data set and the model, under the keys of `kfpytorch_common.data_sources.PATHS`."""
     storage: DataStorage | None = None
     """Not None if there are sources and no runtime."""
+    framework: str = TORCH
 
 
 TRAIN_JOB: Final = "TrainJob"
@@ -214,6 +216,11 @@ class TrainingJob:
     def sources(self) -> Mapping[str, DataSource]:
         """The data set and the model that initializers load."""
         return self.train_job.sources if self.train_job is not None else {}
+
+    @property
+    def framework(self) -> str:
+        """The framework of its processes."""
+        return self.train_job.framework if self.train_job is not None else TORCH
 
     @property
     def deadlines(self) -> "Deadlines":

@@ -123,6 +123,14 @@ def check_elastic(elastic: Any, workers: int) -> Iterator[Problem]:
         yield build_problem("custom.workerReplicas.replicas", workers, message, remedy)
 
 
+def check_fixed_size(elastic: Any) -> Iterator[Problem]:
+    """Yield a problem if an elastic config has a range, which only torch supports."""
+    if elastic.min_replicas < elastic.max_replicas:
+        nodes = f"{elastic.min_replicas}:{elastic.max_replicas}"
+        message = "is a range, and only torch has elastic jobs"
+        yield build_problem("custom.elasticConfig", nodes, message, "write a fixed number of nodes")
+
+
 def check_gang(
     gang: GangOptions | None, groups: tuple[ReplicaGroup, ...], elastic: ElasticPolicy | None
 ) -> Iterator[Problem]:

@@ -23,7 +23,7 @@ class LogSelection:
 
     replicas: Collection[str]
     mark: str = ""
-    """The required start of a line: the elastic agent prefixes each line with the rank."""
+    """The required start of a line: a replica with several ranks prefixes each line with the rank."""
     follow: bool = False
     tail: int | None = None
     previous: bool = False
@@ -44,7 +44,8 @@ def select_replicas(
         chosen &= {job_lookup.require_node(job, node)}
     if rank is None:
         return chosen, ""
-    return chosen & job_lookup.list_replicas_with_rank(job, rank), f"[r{rank}] " if job.elastic else ""
+    has_several = job.elastic or (job.nproc_per_node or 1) > 1
+    return chosen & job_lookup.list_replicas_with_rank(job, rank), f"[r{rank}] " if has_several else ""
 
 
 async def iter_lines(

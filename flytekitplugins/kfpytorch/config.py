@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 from flytekit import ImageSpec, PodTemplate, Resources
 
-from flytekitplugins.kfpytorch import data_sources, extension, quantities, retries, validators
+from flytekitplugins.kfpytorch import data_sources, extension, frameworks, quantities, retries, validators
 from flytekitplugins.kfpytorch.config_base import Config, ConfigPart, build_config_reader, find_unknown_fields
 from flytekitplugins.kfpytorch.data_sources import Dataset, Model, Storage
 from flytekitplugins.kfpytorch.extension import Gang, TrainJob
@@ -370,6 +370,8 @@ class Elastic(Config):
             yield from extension.check_max_restarts(self.train_job, (), _get_backoff_limit(self.run_policy))
         if {"nnodes", "train_job"} <= sound and self.is_standalone():
             yield from data_sources.check_pod(self.train_job)
+        if "train_job" in sound:
+            yield from frameworks.check_elastic(self, sound)
 
     def min_max_nodes(self) -> tuple[int, int]:
         """Return the smallest and the largest number of nodes."""

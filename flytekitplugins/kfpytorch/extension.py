@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 
 from flytekit import PodTemplate
 
-from flytekitplugins.kfpytorch import data_sources, validators
+from flytekitplugins.kfpytorch import data_sources, frameworks, validators
 from flytekitplugins.kfpytorch.config_base import ConfigPart, build_config_reader
 from flytekitplugins.kfpytorch.data_sources import Dataset, Model, Storage
 from flytekitplugins.kfpytorch.problems import ConfigProblem, InvalidValue, build_invalid_value, suggest_name
@@ -19,6 +19,7 @@ from flytekitplugins.kfpytorch.train_job_policies import (
 )
 from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
 from kfpytorch_common import labels
+from kfpytorch_common.frameworks import TORCH
 
 _RUNTIME_KINDS: Final = ("ClusterTrainingRuntime", "TrainingRuntime")
 
@@ -132,6 +133,8 @@ class TrainJob(ConfigPart):
             names must have the job ``model-initializer``.
         storage: The volume for the data set and the model, without ``runtime``: a size such as ``"50Gi"``, or
             a `Storage`.
+        framework: ``"torch"``, or ``"jax"``: each process gets the variables for
+            ``jax.distributed.initialize``.
     """
 
     runtime: str | None = None
@@ -143,6 +146,7 @@ class TrainJob(ConfigPart):
     dataset: Dataset | str | None = None
     model: Model | str | None = None
     storage: Storage | str | None = None
+    framework: str = TORCH
 
     readers: ClassVar[Mapping[str, Reader]] = {
         "runtime": build_optional_reader(validators.read_name),
@@ -152,6 +156,7 @@ class TrainJob(ConfigPart):
         "success_policy": build_optional_reader(build_config_reader(SuccessPolicy)),
         "pod_failure_policy": build_optional_reader(read_pod_failure_policy),
         **data_sources.READERS,
+        "framework": frameworks.read_framework,
     }
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:

@@ -1,12 +1,14 @@
 """The tasks of `test_backend_trains` as TrainJobs, with Trainer and JobSet, on two real nodes."""
 
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import workflows
-from rig import backend, trainer
+from rig import backend, environments, trainer
 from rig.api import pods
 from rig.backend import Backend
 from rig.process import wait_until
@@ -116,6 +118,32 @@ def test_an_abort_leaves_nothing(cluster: RealCluster, propeller: RealPropeller)
             90,
             lambda path=path: f"{path} are left",
         )
+
+
+@pytest.fixture(scope="module")
+def jax(cluster: RealCluster) -> str:
+    """The folder of the packages of jax, which the containers can read."""
+    folder = cluster.shared / "jax"
+    shutil.copytree(environments.find_packages("jax"), folder, copy_function=os.link)
+    return str(folder)
+
+
+def test_processes_of_jax_on_two_nodes_reduce(
+    cluster: RealCluster, propeller: RealPropeller, jax: str
+) -> None:
+    execution = propeller.start(workflows.reduces_with_jax_by_node, value=3, packages=jax)
+    found = propeller.wait(execution, 240)
+    assert found["status"]["phase"] == 3, error_of(found)
+    assert propeller.outputs(execution) == {"o0": 18}
+    ended = list_owned(cluster.admin, pods(NAMESPACE), execution)
+    assert {each["spec"]["nodeName"] for each in ended} == {"node-1", "node-2"}
+
+
+def test_a_failed_process_of_jax_does_not_wait_for_the_others(propeller: RealPropeller, jax: str) -> None:
+    execution = propeller.start(workflows.reduces_with_jax, value=-1, packages=jax)
+    found = propeller.wait(execution, 240)
+    assert found["status"]["phase"] == 5
+    assert "node-1 failed: ValueError: the learning rate is negative" in str(error_of(found))
 
 
 def wait_for_size(file: Path, size: int) -> None:

@@ -1,6 +1,7 @@
 """Workflows with one small training task each, as a user would write them."""
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from kubernetes.client import (
     V1Toleration,
 )
 
-from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
+from flytekitplugins.kfpytorch import Elastic, PyTorch, TrainJob, Worker
 
 SMALL = Resources(cpu="100m", mem="400Mi")
 
@@ -128,28 +129,27 @@ def reduces_until_on_patient_pods(told: str) -> int:
     return all_reduced_until_on_patient_pods(told=told)
 
 
-APART = V1PodAntiAffinity(
-    required_during_scheduling_ignored_during_execution=[
-        V1PodAffinityTerm(
-            topology_key="kubernetes.io/hostname",
-            label_selector=V1LabelSelector(match_labels={"spread": "sizes"}),
-        )
-    ]
-)
-"""At most one of these pods on each node."""
+def spread(name: str) -> PodTemplate:
+    """Return a template for pods of which each node gets at most one."""
+    term = V1PodAffinityTerm(
+        topology_key="kubernetes.io/hostname",
+        label_selector=V1LabelSelector(match_labels={"spread": name}),
+    )
+    apart = V1PodAntiAffinity(required_during_scheduling_ignored_during_execution=[term])
+    return PodTemplate(
+        primary_container_name="main",
+        labels={"spread": name},
+        pod_spec=V1PodSpec(
+            containers=[V1Container(name="main")], affinity=V1Affinity(pod_anti_affinity=apart)
+        ),
+    )
 
 
 @task(
     # The loss of a node fails the processes of the others, which counts as one of their restarts.
     task_config=Elastic(nnodes="1:2", max_restarts=3, rdzv_configs={"last_call_timeout": 2}),
     requests=Resources(cpu="100m", mem="2Gi"),
-    pod_template=PodTemplate(
-        primary_container_name="main",
-        labels={"spread": "sizes"},
-        pod_spec=V1PodSpec(
-            containers=[V1Container(name="main")], affinity=V1Affinity(pod_anti_affinity=APART)
-        ),
-    ),
+    pod_template=spread("sizes"),
 )
 def sizes_until(told: str) -> int:
     """Run all-reduce steps, and write the world size after each, until the file `told` exists."""
@@ -213,3 +213,55 @@ def for_ever() -> None:
 @workflow
 def sleeps() -> None:
     for_ever()
+
+
+def reduce_with_jax(value: int, packages: str) -> int:
+    """Return the sum over all processes, with jax from a folder of packages."""
+    sys.path.append(packages)
+    import jax
+
+    env = os.environ
+    jax.distributed.initialize(
+        env["JAX_COORDINATOR_ADDRESS"], int(env["JAX_NUM_PROCESSES"]), int(env["JAX_PROCESS_ID"])
+    )
+    from jax.experimental import multihost_utils
+
+    process = jax.process_index()
+    print(f"process {process} of {jax.process_count()}")
+    if value < 0:
+        if process == 1:
+            raise ValueError("the learning rate is negative")
+        multihost_utils.sync_global_devices("the other process fails")
+    total = multihost_utils.process_allgather(jax.numpy.int32(value + process)).sum()
+    return int(total)
+
+
+JAX = {"requests": Resources(cpu="100m", mem="2Gi"), "environment": {"JAX_PLATFORMS": "cpu"}}
+
+
+@task(
+    task_config=PyTorch(worker=Worker(replicas=1), train_job=TrainJob(framework="jax")),
+    pod_template=spread("jax"),
+    **JAX,
+)
+def jax_processes(value: int, packages: str) -> int:
+    return reduce_with_jax(value, packages)
+
+
+@workflow
+def reduces_with_jax(value: int, packages: str) -> int:
+    return jax_processes(value=value, packages=packages)
+
+
+@task(
+    task_config=Elastic(nnodes=2, nproc_per_node=2, train_job=TrainJob(framework="jax")),
+    pod_template=spread("jax-by-node"),
+    **JAX,
+)
+def jax_processes_by_node(value: int, packages: str) -> int:
+    return reduce_with_jax(value, packages)
+
+
+@workflow
+def reduces_with_jax_by_node(value: int, packages: str) -> int:
+    return jax_processes_by_node(value=value, packages=packages)

@@ -125,7 +125,7 @@ def read_failure(directory: Path, name: str = FILE_NAME) -> Failure | None:
 def get_process_failure(directory: Path, ended: Failure) -> Failure:
     """Return the failure that a process wrote, or else `ended` with the last known position."""
     said = read_failure(directory, FILE_NAME if ended.exit_code else ENDED_FILE_NAME)
-    if said is not None or ended.exit_code == 0:
+    if said is not None or (ended.exit_code == 0 and not ended.stopped):
         return said or ended
     return dataclasses.replace(ended, **vars(read_position(directory, crashed=not ended.stopped)))
 

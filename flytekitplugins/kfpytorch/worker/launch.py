@@ -6,13 +6,15 @@ import os
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.extend import IgnoreOutputs
 
+from flytekitplugins.kfpytorch.frameworks import get_framework
 from flytekitplugins.kfpytorch.worker import (
     TORCH_IMPORT_ERROR_MESSAGE,
+    jax_processes,
     loading,
     local_data,
     local_mode,
@@ -25,6 +27,7 @@ from flytekitplugins.kfpytorch.worker import (
 from kfpytorch_common import operator_env
 from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.forkserver.client import ForkServerGone
+from kfpytorch_common.frameworks import JAX, TORCH
 
 if TYPE_CHECKING:
     from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask, PyTorchFunctionTask
@@ -52,7 +55,7 @@ def run_pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
                 return _run_inline(task, inputs)
             from flytekitplugins.kfpytorch.worker import local_run
 
-            _require_torch()
+            _require_framework(task)
             return local_run.run_replicas(
                 task, inputs, _fit_topology(task, (1 + (task.task_config.workers() or 0), 1), chosen)
             )
@@ -68,7 +71,9 @@ def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> A
     """
     loading.require_not_importing(task.name)
     with _report_start_errors(task):
-        _require_torch()
+        if get_framework(task.task_config) == JAX:
+            return _run_jax_nodes(task, inputs)
+        _require_framework(task)
         from flytekitplugins.kfpytorch.worker import local_run
 
         if not runtime_info.is_local() or "PET_RDZV_ENDPOINT" in os.environ:
@@ -83,8 +88,32 @@ def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> A
             )
 
 
-class TorchNotInstalled(ImportError):
+def _run_jax_nodes(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
+    from flytekitplugins.kfpytorch.worker import local_run
+
+    processes = int(task.task_config.nproc_per_node)
+    if not runtime_info.is_local():
+        return _run_in_pod(task, inputs) if processes == 1 else local_run.run_node_processes(task, inputs)
+    local_packages.require_packages(task.task_config)
+    chosen = local_mode.read_local_mode(os.environ, replicas_by_default=True)
+    with _set_environment(local_data.load_sources(task.task_config)):
+        if chosen.inline:
+            return _run_inline(task, inputs)
+        _require_framework(task)
+        fitted = _fit_topology(task, (task.max_nodes * processes, 1), chosen)
+        return local_run.run_replicas(task, inputs, fitted)
+
+
+class FrameworkNotInstalled(ImportError):
+    """The framework of a task is not installed."""
+
+
+class TorchNotInstalled(FrameworkNotInstalled):
     """torch is not installed."""
+
+
+class JaxNotInstalled(FrameworkNotInstalled):
+    """jax is not installed."""
 
 
 @contextlib.contextmanager
@@ -100,8 +129,8 @@ def _report_start_errors(task: Any) -> Iterator[None]:
         topology.NoGpu,
         payloads.NotPicklable,
         ForkServerGone,
-        TorchNotInstalled,
         local_data.DataNotLoaded,
+        FrameworkNotInstalled,
     ) as error:
         raise outcome.build_start_error(task, error) from None
 
@@ -152,12 +181,15 @@ def _run_inline(task: Any, inputs: dict[str, Any]) -> Any:
         master = operator_env.RendezvousEndpoint(address="127.0.0.1", port=port)
         here = operator_env.build_loopback_env().items()
         defaults = {name: value for name, value in here if name not in os.environ}
-        with _set_environment({**defaults, **operator_env.build_single_process_env(master)}):
+        env = {**defaults, **operator_env.build_single_process_env(master)}
+        if get_framework(task.task_config) == JAX:
+            env |= jax_processes.build_env(0, 1, env)
+        with _set_environment(env):
             return _call_function(task, inputs)
 
 
 def _call_function(task: Any, inputs: dict[str, Any]) -> Any:
-    if importlib.util.find_spec("torch") is None:
+    if get_framework(task.task_config) != TORCH or importlib.util.find_spec("torch") is None:
         return task.task_function(**inputs)
     from flytekitplugins.kfpytorch.worker import gloo_fallback
 
@@ -167,11 +199,16 @@ def _call_function(task: Any, inputs: dict[str, Any]) -> Any:
 
 def _run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
     rank = os.environ.get("RANK", "0")
-    with loopback.keep_stores_on_loopback():
+    is_torch = get_framework(task.task_config) == TORCH
+    if not is_torch:
+        os.environ.update(jax_processes.build_bind_address(os.environ))
+    with loopback.keep_stores_on_loopback() if is_torch else contextlib.nullcontext():
         value = catch(lambda: task.task_function(**inputs))
     if isinstance(value, Caught):
         if not isinstance(value.error, IgnoreOutputs):
             _add_replica_note(value.error, rank)
+            if not is_torch:
+                jax_processes.exit_without_peers(1)
         raise value.error
     if rank != "0":
         # All replicas would write to the same prefix, and the last one would overwrite the others.
@@ -189,9 +226,16 @@ def _add_replica_note(error: BaseException, rank: str) -> None:
             error.args = (f"{error.args[0]} [{note}]",)
 
 
-def _require_torch() -> None:
-    if importlib.util.find_spec("torch") is None:
-        raise TorchNotInstalled(TORCH_IMPORT_ERROR_MESSAGE)
+_MISSING: Final = {
+    TORCH: TorchNotInstalled(TORCH_IMPORT_ERROR_MESSAGE),
+    JAX: JaxNotInstalled(jax_processes.IMPORT_ERROR_MESSAGE),
+}
+
+
+def _require_framework(task: Any) -> None:
+    framework = get_framework(task.task_config)
+    if importlib.util.find_spec(framework) is None:
+        raise _MISSING[framework]
 
 
 @contextlib.contextmanager

@@ -10,8 +10,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flytekitplugins.kfpytorch.frameworks import get_framework
 from flytekitplugins.kfpytorch.worker import (
     fork_servers,
+    jax_processes,
     local_mode,
     machine,
     outcome,
@@ -20,6 +22,7 @@ from flytekitplugins.kfpytorch.worker import (
     result,
     run_files,
     runtime_info,
+    topology,
 )
 from flytekitplugins.kfpytorch.worker.console import Console
 from flytekitplugins.kfpytorch.worker.launch_settings import ElasticLaunchConfig, ProcessSpec
@@ -27,6 +30,7 @@ from flytekitplugins.kfpytorch.worker.process_supervisor import ProcessSuperviso
 from flytekitplugins.kfpytorch.worker.replica import WorkerContext
 from kfpytorch_common import operator_env
 from kfpytorch_common.forkserver.child import can_fork
+from kfpytorch_common.frameworks import JAX, TORCH
 from kfpytorch_common.loaded_modules import find_loaded
 
 if TYPE_CHECKING:
@@ -75,24 +79,27 @@ class LocalRun:
             workspace=self.workspace,
             payload=self.payload,
             on_this_machine=self.on_this_machine,
+            uses_torch=get_framework(self.task.task_config) == TORCH,
             asks_for_input=self.console.slots[slot].terminal,
         )
         return asdict(place)
 
 
 def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
-    """Run a `PyTorch` task locally, with a process for the master and for each worker."""
+    """Run a task locally whose processes find each other by their environment, one for each node."""
     with _open_run(task, inputs, "spawn") as (run, client), runtime_info.reserve_port() as port:
         run.console.print_line(
-            f"{task.name}: {_format_count(fitted.ranks, 'replica')}{_format_devices(fitted)}"
+            f"{task.name}: {_format_count(fitted.ranks, 'replica')}{_format_devices(task, fitted)}"
         )
         _print_note(run, fitted)
         master = operator_env.RendezvousEndpoint(address=_HOME, port=port)
         processes = []
         for index in range(fitted.nodes):
-            name = operator_env.format_replica_name(index)
+            name = _format_replica_name(task, index)
             slot = run.open_slot(name, interactive=index == 0)
             env = {**_build_env(fitted, index), **operator_env.build_replica_env(index, fitted.nodes, master)}
+            if get_framework(task.task_config) == JAX:
+                env |= jax_processes.build_env(index, fitted.nodes, env)
             place = run.build_context(slot, name)
             processes.append(
                 ProcessSpec(
@@ -109,7 +116,7 @@ def run_nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
     with _open_run(task, inputs, config.start_method) as (run, client), runtime_info.reserve_port() as port:
         run.console.print_line(
             f"{task.name}: {_format_count(fitted.nodes, 'node')} x "
-            f"{fitted.nproc_per_node}{_format_devices(fitted)}"
+            f"{fitted.nproc_per_node}{_format_devices(task, fitted)}"
         )
         _print_note(run, fitted)
         endpoint = operator_env.RendezvousEndpoint(address=_HOME, port=port)
@@ -126,6 +133,57 @@ def run_nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
             processes.append(_build_agent(run, index, private, env))
         ended = _supervise(run, client, processes, outcome.collect_nodes)
         return _return_or_raise(run, ended, fitted.ranks)
+
+
+def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
+    """Run the processes of this pod, which find each other by their environment.
+
+    Raises:
+        NotInCluster: The environment does not contain the number of this node.
+    """
+    count, node = int(task.task_config.nproc_per_node), os.environ.get("PET_NODE_RANK")
+    if node is None:
+        raise NotInCluster(
+            f"the number of this node is not set (PET_NODE_RANK), which each pod of a TrainJob has; "
+            f"framework={get_framework(task.task_config)!r} needs the kfpytorch backend"
+        )
+    first, total = int(node) * count, int(os.environ["WORLD_SIZE"])
+    with _open_run(task, inputs, "spawn", in_pod=True) as (run, client):
+        fitted = topology.fit(count, 1, machine.detect_machine(os.environ), count)
+        processes = []
+        for index in range(count):
+            slot = run.open_slot(f"local {index}")
+            env = {"OMP_NUM_THREADS": "1", **os.environ, "LOCAL_RANK": str(index)}
+            env |= {"CUDA_VISIBLE_DEVICES": fitted.devices[index]} if fitted.devices else {}
+            env |= jax_processes.build_env(first + index, total, os.environ)
+            args = run.build_context(slot, runtime_info.format_pod_name())
+            processes.append(
+                ProcessSpec(
+                    name=f"local {index}",
+                    target=_REPLICA,
+                    args=args,
+                    env=env,
+                    slots=(slot,),
+                    patience=_PATIENCE_IN_POD,
+                )
+            )
+        members = _run_until_stopped(run, client, processes)
+        ended = outcome.collect_replicas(members, first)
+        ended.at_terminal, ended.complete = False, total == count
+        return _return_or_raise(run, ended, count)
+
+
+def _run_until_stopped(
+    run: LocalRun, client: "Client", processes: Sequence[ProcessSpec]
+) -> "Sequence[SupervisedProcess]":
+    """Run the processes of a pod, and report its deletion."""
+    try:
+        return ProcessSupervisor(client, run.console, directory=run.scratch).run(processes, run.ends)
+    except SigtermReceived:
+        run.console.print_line(
+            "stopped by SIGTERM (scale-in, preemption or deletion): no result and no error is written"
+        )
+        raise
 
 
 def _supervise(
@@ -163,14 +221,7 @@ def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
             settings = _without_network(settings, run.scratch)
             env[operator_env.LOOPBACK_ONLY] = "1"
         agent = _build_agent(run, 0, settings, env)
-        try:
-            members = ProcessSupervisor(client, run.console, directory=run.scratch).run([agent], run.ends)
-        except SigtermReceived:
-            run.console.print_line(
-                "stopped by SIGTERM (scale-in, preemption or deletion): no result and no error is written"
-            )
-            raise
-        ended = outcome.collect_nodes(members)
+        ended = outcome.collect_nodes(_run_until_stopped(run, client, [agent]))
         ended.at_terminal, ended.complete = False, task.max_nodes == 1
         return _return_or_raise(run, ended, settings.nproc_per_node)
 
@@ -318,8 +369,14 @@ def _format_count(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' if count != 1 else ''}"
 
 
-def _format_devices(fitted: "Topology") -> str:
-    return f" on this machine ({'GPU ' + ' | '.join(fitted.devices) if fitted.devices else 'CPU, gloo'})"
+def _format_devices(task: Any, fitted: "Topology") -> str:
+    on_cpu = "CPU, gloo" if get_framework(task.task_config) == TORCH else "CPU"
+    return f" on this machine ({'GPU ' + ' | '.join(fitted.devices) if fitted.devices else on_cpu})"
+
+
+def _format_replica_name(task: Any, index: int) -> str:
+    is_torch = get_framework(task.task_config) == TORCH
+    return operator_env.format_replica_name(index) if is_torch else f"process {index}"
 
 
 def _print_note(run: LocalRun, fitted: "Topology") -> None:

@@ -75,12 +75,14 @@ class RunOutcome:
     """True if the job has no ranks in other pods, with an outcome that is unknown here."""
 
 
-def collect_replicas(members: "Sequence[SupervisedProcess]") -> RunOutcome:
-    """Read the outcome of replicas that the caller started."""
+def collect_replicas(members: "Sequence[SupervisedProcess]", first_rank: int = 0) -> RunOutcome:
+    """Read the outcome of replicas that the caller started, with consecutive ranks."""
     first = Path(members[0].process.args["directory"])
     ended = RunOutcome(first if (first / result.FILE_NAME).exists() else None)
-    for rank, member in enumerate(members):
-        (ended.failures if member.code else ended.well).append(_read_termination(member, rank))
+    for rank, member in enumerate(members, first_rank):
+        termination = _read_termination(member, rank)
+        # SIGTERM ends a process of jax with exit code 0.
+        (ended.failures if member.code or termination.stopped else ended.well).append(termination)
     return ended
 
 

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flytekitplugins.kfpytorch.worker import exceptions, failure_file, loading, loopback, recovery, result
+from flytekitplugins.kfpytorch.worker import (
+    exceptions,
+    failure_file,
+    jax_processes,
+    loading,
+    loopback,
+    recovery,
+    result,
+)
 from kfpytorch_common.caught import Caught, catch
 
 if TYPE_CHECKING:
@@ -46,6 +54,8 @@ class WorkerContext:
     """The file with the payload; None if the payload was inherited."""
     on_this_machine: bool
     """True in a local run, where gloo may replace nccl."""
+    uses_torch: bool = True
+    """True if the framework of the task is torch."""
     asks_for_input: bool = False
     """True if standard input is the user's terminal, from which lines are requested one at a time."""
 
@@ -64,7 +74,7 @@ def main(start: "ChildStart") -> int:
         sys.stdin = _TerminalInput(say)
 
     def run_and_save() -> None:
-        with loopback.keep_stores_on_loopback(), _replace_nccl(place):
+        with _adapt_torch(place):
             outcome = _run_function(place, start.inherited)
         if who.rank == 0:
             _save_result(outcome, directory)
@@ -76,7 +86,10 @@ def main(start: "ChildStart") -> int:
         if is_exit and exceptions.read_exit_code(error) == 0 and who.rank != 0:
             failure_file.write_exit(directory, who, error)
             return 0
-        return _record_failure(error, who, directory)
+        code = _record_failure(error, who, directory)
+        if not place.uses_torch:
+            jax_processes.exit_without_peers(code)
+        return code
     failure_file.write_exit(directory, who)
     return 0
 
@@ -202,13 +215,15 @@ def _save_result(outcome: result.ElasticWorkerResult, directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def _replace_nccl(place: WorkerContext) -> Iterator[None]:
-    if not place.on_this_machine:
-        yield
-        return
-    from flytekitplugins.kfpytorch.worker import gloo_fallback
+def _adapt_torch(place: WorkerContext) -> Iterator[None]:
+    """Keep the stores of torch on the loopback interface; in a local run, replace nccl, too."""
+    with contextlib.ExitStack() as adapted:
+        if place.uses_torch:
+            adapted.enter_context(loopback.keep_stores_on_loopback())
+        if place.uses_torch and place.on_this_machine:
+            from flytekitplugins.kfpytorch.worker import gloo_fallback
 
-    with gloo_fallback.replace_nccl():
+            adapted.enter_context(gloo_fallback.replace_nccl())
         yield
 
 

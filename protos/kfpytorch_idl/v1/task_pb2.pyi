@@ -72,7 +72,7 @@ class Gang(_message.Message):
     def __init__(self, scheduler: _Optional[str] = ..., queue: _Optional[str] = ..., min_member: _Optional[int] = ..., priority_class_name: _Optional[str] = ..., queue_timeout_seconds: _Optional[int] = ..., pending_timeout_seconds: _Optional[int] = ...) -> None: ...
 
 class TrainJob(_message.Message):
-    __slots__ = ["runtime", "runtime_kind", "max_restarts", "packages", "success_policy", "pod_failure_policy", "dataset", "model", "storage"]
+    __slots__ = ["runtime", "runtime_kind", "max_restarts", "packages", "success_policy", "pod_failure_policy", "dataset", "model", "storage", "framework"]
     RUNTIME_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_KIND_FIELD_NUMBER: _ClassVar[int]
     MAX_RESTARTS_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +82,7 @@ class TrainJob(_message.Message):
     DATASET_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     STORAGE_FIELD_NUMBER: _ClassVar[int]
+    FRAMEWORK_FIELD_NUMBER: _ClassVar[int]
     runtime: str
     runtime_kind: str
     max_restarts: int
@@ -91,7 +92,8 @@ class TrainJob(_message.Message):
     dataset: DataSource
     model: DataSource
     storage: Storage
-    def __init__(self, runtime: _Optional[str] = ..., runtime_kind: _Optional[str] = ..., max_restarts: _Optional[int] = ..., packages: _Optional[_Iterable[str]] = ..., success_policy: _Optional[_Union[SuccessPolicy, _Mapping]] = ..., pod_failure_policy: _Optional[_Iterable[_Union[PodFailurePolicyRule, _Mapping]]] = ..., dataset: _Optional[_Union[DataSource, _Mapping]] = ..., model: _Optional[_Union[DataSource, _Mapping]] = ..., storage: _Optional[_Union[Storage, _Mapping]] = ...) -> None: ...
+    framework: str
+    def __init__(self, runtime: _Optional[str] = ..., runtime_kind: _Optional[str] = ..., max_restarts: _Optional[int] = ..., packages: _Optional[_Iterable[str]] = ..., success_policy: _Optional[_Union[SuccessPolicy, _Mapping]] = ..., pod_failure_policy: _Optional[_Iterable[_Union[PodFailurePolicyRule, _Mapping]]] = ..., dataset: _Optional[_Union[DataSource, _Mapping]] = ..., model: _Optional[_Union[DataSource, _Mapping]] = ..., storage: _Optional[_Union[Storage, _Mapping]] = ..., framework: _Optional[str] = ...) -> None: ...
 
 class SuccessPolicy(_message.Message):
     __slots__ = ["succeeded_indexes"]

@@ -5,6 +5,7 @@ The tasks have their own module, which pods import as `e2e.road.tasks`, as Flyte
 
 import os
 import signal
+import socket
 import sys
 import time
 import uuid
@@ -23,6 +24,7 @@ from flytekitplugins.kfpytorch import (
     PyTorch,
     RestartPolicy,
     RunPolicy,
+    TrainJob,
     Worker,
 )
 
@@ -75,6 +77,36 @@ def elastic_sum(value: int) -> tuple[int, dict[str, int]]:
 @task(task_config=PAIR, requests=SMALL)
 def replica_sum(value: int) -> tuple[int, dict[str, int]]:
     return add_ranks(value)
+
+
+@task(
+    task_config=Elastic(nnodes=2, nproc_per_node=2, train_job=TrainJob(framework="jax")),
+    limits=Resources(mem="2Gi"),
+)
+def jax_numbers() -> list[str]:
+    """Return the numbers of all processes, which the coordinator receives."""
+    number, count = os.environ["JAX_PROCESS_ID"], int(os.environ["JAX_NUM_PROCESSES"])
+    host, _, port = os.environ["JAX_COORDINATOR_ADDRESS"].rpartition(":")
+    if number != "0":
+        send_number(host, int(port), number)
+        return []
+    assert os.environ["JAX_COORDINATOR_BIND_ADDRESS"] == f"{host}:{port}"
+    numbers = [number]
+    with socket.create_server((host, int(port))) as listener:
+        while len(numbers) < count:
+            with listener.accept()[0] as peer:
+                numbers.append(peer.recv(9).decode())
+    return sorted(numbers)
+
+
+def send_number(host: str, port: int, number: str) -> None:
+    while True:
+        try:
+            with socket.create_connection((host, port)) as peer:
+                peer.sendall(number.encode())
+                return
+        except ConnectionRefusedError:
+            time.sleep(0.1)
 
 
 def add_ranks(value: int) -> tuple[int, dict[str, int]]:

@@ -71,6 +71,7 @@ TRAIN_JOBS = st.none() | st.builds(
     pod_failure_policy=st.none() | st.lists(RULES, min_size=1, max_size=3),
     packages=st.none()
     | st.lists(st.sampled_from(["einops>=0.8", "trl[peft]; python_version>'3'"]), min_size=1),
+    framework=st.sampled_from(["torch", "jax"]),
 )
 
 

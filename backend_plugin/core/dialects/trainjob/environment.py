@@ -10,12 +10,14 @@ from backend_plugin.core.protojson import format_value
 from backend_plugin.core.reading import get_mappings
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.data_sources import PATH_VARIABLES, PATHS
+from kfpytorch_common.frameworks import JAX
 
 _OF_INDEX: Final[Manifest] = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}
 _RESERVED: Final = frozenset({
     *("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"),
     *("PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NODE_RANK", "PET_NNODES", "PET_NPROC_PER_NODE"),
     *("PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_RDZV_ID", "PET_MAX_RESTARTS"),
+    *("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"),
 })  # fmt: skip
 
 
@@ -44,7 +46,12 @@ def build_environment(job: TrainingJob, group: ReplicaGroup, name: str) -> list[
         # The operator of a PyTorchJob sets this value, too.
         "PET_NPROC_PER_NODE": "auto",
     }
-    ranks = [{"name": key, "valueFrom": _OF_INDEX} for key in ("RANK", "PET_NODE_RANK")]
+    by_index = ["RANK", "PET_NODE_RANK"]
+    if job.framework == JAX:
+        values |= {"JAX_COORDINATOR_ADDRESS": f"{address}:{port}", "JAX_NUM_PROCESSES": values["WORLD_SIZE"]}
+        # Several processes of a node get their numbers from the process that starts them.
+        by_index += ["JAX_PROCESS_ID"] if group.processes == 1 else []
+    ranks: list[Manifest] = [{"name": key, "valueFrom": _OF_INDEX} for key in by_index]
     return [*({"name": key, "value": value} for key, value in values.items()), *ranks]
 
 

@@ -112,7 +112,7 @@ def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
         "metadata": {
             "name": name,
             "namespace": get_text(metadata, "namespace"),
-            "labels": {**labels, FRAMEWORK: "torch"},
+            "labels": {**labels, FRAMEWORK: job.framework},
         },
         "spec": {
             "mlPolicy": {"numNodes": group.replicas},

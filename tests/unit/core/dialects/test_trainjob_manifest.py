@@ -244,3 +244,41 @@ def test_each_port_has_a_name_and_one_entry() -> None:
         (8080, "port-8080-udp"),
         (90, "web"),
     ]
+
+
+JAX = {"kfpytorch": {"version": 1, "trainJob": {"framework": "jax"}}}
+
+
+def test_the_nodes_of_jax_have_the_variables_of_trainers_policy_for_jax() -> None:
+    env = get_environment({**REPLICAS, **JAX})
+    assert env["JAX_COORDINATOR_ADDRESS"] == f"{env['MASTER_ADDR']}:29500"
+    assert (env["JAX_NUM_PROCESSES"], env["JAX_PROCESS_ID"]) == ("3", INDEX)
+    (runtime,) = plan_train_job({**REPLICAS, **JAX}).prerequisites
+    assert runtime["metadata"]["labels"]["trainer.kubeflow.org/framework"] == "jax"
+    assert "JAX_PROCESS_ID" not in get_environment(REPLICAS)
+
+
+def test_several_processes_of_jax_on_a_node_get_their_numbers_from_the_node() -> None:
+    custom = {**ELASTIC, **JAX, "elasticConfig": {**ELASTIC["elasticConfig"], "minReplicas": 4}}
+    env = get_environment(custom)
+    assert (env["JAX_NUM_PROCESSES"], env["WORLD_SIZE"], env["PET_NODE_RANK"]) == ("32", "32", INDEX)
+    assert env.keys().isdisjoint({"JAX_PROCESS_ID", "PET_RDZV_ENDPOINT"})
+    planned = plan_train_job(custom)
+    assert planned.job["spec"]["trainer"]["numProcPerNode"] == 8
+    assert "minNodes" not in get_train_job_options(planned.job)
+
+
+@pytest.mark.parametrize(
+    ("custom", "field"),
+    [
+        ({**ELASTIC, **JAX}, "custom.elasticConfig"),
+        (
+            {**REPLICAS, "kfpytorch": {"trainJob": {"framework": "flux"}}},
+            "custom.kfpytorch.trainJob.framework",
+        ),
+    ],
+)
+def test_a_range_of_nodes_of_jax_and_another_framework_are_rejected(custom: Any, field: str) -> None:
+    with pytest.raises(InvalidTask) as rejected:
+        plan_train_job(custom)
+    assert [problem.field for problem in rejected.value.problems] == [field]

@@ -1,0 +1,62 @@
+"""The framework of a TrainJob, and the settings of `Elastic` that only torch has."""
+
+from collections.abc import Iterator, Set
+from dataclasses import MISSING, Field, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from flytekitplugins.kfpytorch import validators
+from flytekitplugins.kfpytorch.problems import ConfigProblem, build_invalid_value
+from kfpytorch_common.frameworks import FRAMEWORKS, TORCH
+
+if TYPE_CHECKING:
+    from flytekitplugins.kfpytorch.config import Elastic, PyTorch
+
+_OF_TORCH: Final = ("start_method", "monitor_interval", "max_restarts", "rdzv_configs")
+"""The settings of torch's elastic launcher."""
+_UNSUPPORTED: Final = ("flux", "intelmpi", "intel-mpi", "intel mpi", "mpich")
+
+
+def read_framework(value: object) -> object:
+    """Read the name of a framework."""
+    if isinstance(value, str) and value.lower() in _UNSUPPORTED:
+        raise build_invalid_value(value, f"is not supported; write one of {', '.join(FRAMEWORKS)}")
+    return validators.build_choice_reader(*FRAMEWORKS)(value)
+
+
+def get_framework(config: "PyTorch | Elastic") -> str:
+    """Return the framework of the processes of a task."""
+    return TORCH if config.train_job is None else config.train_job.framework
+
+
+def check_elastic(config: "Elastic", sound: Set[str]) -> Iterator[ConfigProblem]:
+    """Yield the valid settings of an `Elastic` config that its framework does not have."""
+    framework = get_framework(config)
+    if framework == TORCH:
+        return
+    for each in fields(config):
+        if each.name in _OF_TORCH and each.name in sound:
+            value, default = getattr(config, each.name), _get_default(each)
+            if value != default:
+                remedy = f"is a setting of torch's elastic launcher, not of {framework}; leave it out"
+                yield ConfigProblem(each.name, value, remedy)
+    if "nproc_per_node" in sound and isinstance(config.nproc_per_node, str):
+        remedy = f"is a word of torchrun, and the framework is {framework}; write the number"
+        yield ConfigProblem("nproc_per_node", config.nproc_per_node, remedy)
+    if "nnodes" in sound:
+        yield from _check_nodes(config, framework)
+
+
+def _check_nodes(config: "Elastic", framework: str) -> Iterator[ConfigProblem]:
+    low, high = config.min_max_nodes()
+    if low < high:
+        remedy = f"is a range, and only torch has elastic jobs, not {framework}; write the number"
+        yield ConfigProblem("nnodes", config.nnodes, remedy)
+    elif config.is_standalone():
+        remedy = (
+            f"is an ordinary pod, which is not a TrainJob of {framework}; write nnodes='1', or more nodes"
+        )
+        yield ConfigProblem("nnodes", config.nnodes, remedy)
+
+
+def _get_default(field: "Field[Any]") -> object:
+    return field.default_factory() if field.default_factory is not MISSING else field.default

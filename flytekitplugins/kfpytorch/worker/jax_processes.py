@@ -1,0 +1,43 @@
+"""The variables of processes of jax, and their end after a failure."""
+
+import atexit
+import os
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from kfpytorch_common import operator_env
+from kfpytorch_common.loaded_modules import find_loaded
+
+IMPORT_ERROR_MESSAGE: Final = "jax is not installed here. Install it with: pip install jax"
+
+_BIND_ADDRESS: Final = "JAX_COORDINATOR_BIND_ADDRESS"
+
+
+def build_env(process: int, processes: int, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a process, from the environment with the address of the first process."""
+    master = operator_env.RendezvousEndpoint(address=env["MASTER_ADDR"], port=int(env["MASTER_PORT"]))
+    numbers = {"RANK": str(process), "WORLD_SIZE": str(processes)}
+    return {**numbers, **operator_env.build_jax_env(process, processes, master), **build_bind_address(env)}
+
+
+def build_bind_address(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable that keeps the coordinator on the loopback interface, if all processes use it."""
+    if env.get(operator_env.LOOPBACK_ONLY) != "1":
+        return {}
+    return {_BIND_ADDRESS: f"{env['MASTER_ADDR']}:{env['MASTER_PORT']}"}
+
+
+def exit_without_peers(code: int) -> None:
+    """Make this process, which has failed, end without the exit handler of jax.
+
+    The handler waits up to five minutes until all other processes end, too.
+    """
+    if find_loaded("jax") is not None:
+        atexit.register(_exit, code)
+
+
+def _exit(code: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
