@@ -96,7 +96,10 @@ def around(config: Any) -> dict[str, Any]:
             backoff_limit=policy.backoff_limit or None,
         ),
         "gang": config.gang and job.GangOptions(**vars(config.gang)),
-        "train_job": config.train_job and job.TrainJobOptions(**vars(config.train_job)),
+        "train_job": config.train_job
+        and job.TrainJobOptions(
+            **{name: value for name, value in vars(config.train_job).items() if value is not None}
+        ),
     }
 
 
