@@ -14,6 +14,7 @@ from backend_plugin.core.dialects.trainjob.environment import build_environment,
 from backend_plugin.core.dialects.trainjob.options import JobOptions
 from backend_plugin.core.dialects.trainjob.resource import (
     ANCESTOR,
+    CLUSTER_RUNTIME,
     FRAMEWORK,
     RESOURCE,
     ROLE,
@@ -28,7 +29,6 @@ from backend_plugin.core.values import Manifest
 
 _DEFAULT_RESTARTS: Final = 6
 """The restarts of a job whose restart policy has no limit: the default limit of a Kubernetes Job."""
-_CLUSTER_RUNTIME: Final = "ClusterTrainingRuntime"
 
 
 def build(job: TrainingJob, draft: JobDraft) -> Manifest:
@@ -69,7 +69,9 @@ def _get_runtime(job: TrainingJob) -> str:
 
 def _build_reference(job: TrainingJob, name: str) -> Manifest:
     named = _get_runtime(job)
-    kind = (job.train_job.runtime_kind if named and job.train_job is not None else None) or _CLUSTER_RUNTIME
+    kind = (
+        job.train_job.runtime_kind if named and job.train_job is not None else None
+    ) or CLUSTER_RUNTIME.kind
     return {
         "apiGroup": RESOURCE.group,
         "kind": kind if named else RUNTIME.kind,

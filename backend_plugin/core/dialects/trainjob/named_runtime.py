@@ -9,15 +9,19 @@ from typing import Any, Final
 
 from backend_plugin.core.dialects.trainjob import initializers
 from backend_plugin.core.dialects.trainjob.environment import build_environment, with_environment
-from backend_plugin.core.dialects.trainjob.resource import CONTAINER, ROLE, find_trainer, with_installer
+from backend_plugin.core.dialects.trainjob.resource import (
+    CONTAINER,
+    MANAGER,
+    ROLE,
+    find_trainer,
+    with_installer,
+)
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import ReplicaGroup, TrainingJob, TrainJobOptions
-from backend_plugin.core.names import PREFIX
 from backend_plugin.core.protojson import format_value
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import JsonValue, Manifest
 
-_MANAGER: Final = f"{PREFIX}connector"
 _REMEDY: Final = "leave it out, or leave train_job.runtime out"
 # Trainer sets them for a runtime with its policy for torch, and refuses them in a job.
 _RESERVED: Final = frozenset({
@@ -77,7 +81,7 @@ def build_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: str) 
 def _build_patch(template: Manifest, others: Sequence[JsonValue]) -> Manifest:
     jobs: list[JsonValue] = [*others, {"name": ROLE, "template": {"spec": {"template": template}}}]
     return {
-        "manager": _MANAGER,
+        "manager": MANAGER,
         "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
     }
 
