@@ -11,8 +11,9 @@ from backend_plugin.core.dialects import table
 from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.names import IDENTITY
 from backend_plugin.core.object_readers import read_pod
-from backend_plugin.core.observed import Pod
+from backend_plugin.core.observed import Job, Pod
 from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.runtimes import Runtime
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission, file_limit, machine_nodes, pod_templates, watch_feed
 from backend_plugin.embedded.admission.api_errors import build_bad_request
@@ -162,6 +163,21 @@ class EmbeddedCluster:
     async def list_prerequisites(self) -> Sequence[Manifest]:
         """Return the prerequisites of jobs; see `Cluster.list_prerequisites`."""
         return [each for kind in _PREREQUISITES for each in self._store.list_objects(kind)]
+
+    async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:  # noqa: ARG002
+        """Return no jobs, because the cluster has no other clients; see `Inventory.list_foreign_jobs`."""
+        return ()
+
+    async def list_runtimes(self) -> Sequence[Runtime]:
+        """Return the runtimes of its jobs; see `Inventory.list_runtimes`."""
+        return [
+            support.read(each)
+            for support in (dialect.runtimes for dialect in table.DIALECTS.values())
+            if support is not None
+            for kind in support.kinds
+            if kind.kind in _PREREQUISITES
+            for each in self._store.list_objects(kind.kind)
+        ]
 
     async def delete_companion(self, manifest: Manifest) -> None:
         """Delete a companion object; see `Cluster.delete_companion`."""

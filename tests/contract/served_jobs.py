@@ -21,6 +21,7 @@ from backend_plugin.shell.credentials import Token
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.rpc_middleware import RpcMiddleware
+from backend_plugin.shell.runtime_service import RuntimeService
 from backend_plugin.shell.verdicts import VerdictStore
 
 T = TypeVar("T")
@@ -218,8 +219,13 @@ def serving_jobs(
         judge = Judge(settings=settings.read({}), now=lambda: NOW)
         handlers = job_service.build_handlers(
             job_service.JobService(
-                cache=cache, judge=judge, cluster=cluster, verdicts=VerdictStore(cluster, Metrics())
+                cache=cache,
+                judge=judge,
+                cluster=cluster,
+                inventory=cluster,
+                verdicts=VerdictStore(cluster, Metrics()),
             ),
+            RuntimeService(cluster=cluster, inventory=cluster, cache=cache, judge=judge),
             job_service.NodeService(cache=cache, nodes=nodes) if nodes else None,
         )
         server = grpc.aio.server()

@@ -70,6 +70,18 @@ def play(folder: Path, run: Callable[[Jobs], Awaitable[Any]]) -> Any:
     return asyncio.run(main())
 
 
+def test_the_runtime_of_a_job_is_listed_and_no_job_is_foreign(tmp_path: Path) -> None:
+    async def run(jobs: Jobs) -> Any:
+        await jobs.create("true", workers=2)
+        return await jobs.cluster.list_runtimes(), await jobs.cluster.list_foreign_jobs()
+
+    (runtime,), foreign = play(tmp_path, run)
+    assert (runtime.kind, runtime.namespace, runtime.image) == ("TrainingRuntime", NAMESPACE, "i")
+    assert (runtime.nodes, runtime.framework, runtime.role) == (3, "torch", "node")
+    assert runtime.job == runtime.name
+    assert foreign == ()
+
+
 def test_all_nodes_run_with_the_environment_of_a_training_job(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
         jobs.served.leave("outputs.pb")
