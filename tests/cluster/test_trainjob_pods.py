@@ -213,8 +213,8 @@ def list_placed(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[dict[st
 
 
 def test_a_named_runtime_is_patched(plane: ControlPlane, caller: Caller) -> None:
-    plane.admin.create(build_runtime("ClusterTrainingRuntime", "torch-distributed", "other:1"))
-    options = {"kfpytorch": {"version": 1, "trainJob": {"runtime": "torch-distributed"}}}
+    plane.admin.create(build_runtime("ClusterTrainingRuntime", "patched", "other:1"))
+    options = {"kfpytorch": {"version": 1, "trainJob": {"runtime": "patched"}}}
     shape = Shape(workers=1, custom=options, annotations={RUN: "15s"})
     wait_until(lambda: caller.get(caller.create(shape=shape)).phase != "FAILED", 10, lambda: "not found")
     attempt = caller.create(shape=shape)
