@@ -181,6 +181,15 @@ def test_the_success_of_the_first_node_ends_a_job_with_this_policy(tmp_path: Pat
     assert play(tmp_path, run) == [("node-0", "Succeeded")]
 
 
+def test_an_exclusive_topology_is_rejected(tmp_path: Path) -> None:
+    async def run(jobs: Jobs) -> str:
+        topology = {"trainJob": {"topology": {"level": "kubernetes.io/hostname"}}}
+        reference = await jobs.create("true", kfpytorch=topology)
+        return await jobs.served.phase(reference)
+
+    assert play(tmp_path, run) == "FAILED"
+
+
 def test_the_deadline_includes_the_time_before_a_restart(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
         reference = await jobs.create(

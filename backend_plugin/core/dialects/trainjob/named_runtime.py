@@ -3,7 +3,7 @@
 A patch can change only some fields of the pods, so other fields of the task are refused.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -40,12 +40,13 @@ _OF_POD: Final = (
 )
 
 
-def build_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: str) -> Manifest:
-    """Return the fields `trainer` and `runtimePatches` of the spec.
+def build_spec(job: TrainingJob, pod: Manifest, name: str, annotations: Mapping[str, str]) -> Manifest:
+    """Return the fields `trainer` and `runtimePatches` of the spec; `annotations` are those of the Job.
 
     Raises:
         InvalidTask: If a patch cannot express the task; it contains each field that the runtime must set.
     """
+    (group,) = job.groups
     packages = job.train_job.packages if job.train_job is not None else ()
     spec = with_installer(get_mapping(pod, "spec"), packages)
     trainer = find_trainer(spec)
@@ -72,14 +73,19 @@ def build_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: str) 
         "runtimePatches": [
             _build_patch(
                 {"metadata": get_mapping(pod, "metadata"), "spec": patched},
+                annotations,
                 initializers.build_patches(job, spec),
             )
         ],
     }
 
 
-def _build_patch(template: Manifest, others: Sequence[JsonValue]) -> Manifest:
-    jobs: list[JsonValue] = [*others, {"name": ROLE, "template": {"spec": {"template": template}}}]
+def _build_patch(template: Manifest, annotations: Mapping[str, str], others: Sequence[JsonValue]) -> Manifest:
+    of_job: Manifest = {"metadata": {"annotations": annotations}} if annotations else {}
+    jobs: list[JsonValue] = [
+        *others,
+        {"name": ROLE, "template": {**of_job, "spec": {"template": template}}},
+    ]
     return {
         "manager": MANAGER,
         "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
