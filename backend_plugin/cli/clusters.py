@@ -82,7 +82,7 @@ async def open_cluster(stack: AsyncExitStack, configuration: Configuration) -> O
         cluster=embedded,
         inventory=embedded,
         platform=_with_embedded_defaults(platform, settings.state_dir),
-        nodes=embedded,
+        nodes=embedded.nodes,
     )
 
 

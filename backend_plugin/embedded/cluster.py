@@ -40,7 +40,7 @@ _COMPANIONS: Final = ("PodGroup", *_PREREQUISITES)
 
 
 class EmbeddedCluster:
-    """An embedded cluster with its node commands. Create it with `open`, and use it in one event loop."""
+    """An embedded cluster. Create it with `open`, and use it in one event loop."""
 
     def __init__(self, store: Store, directory: Path, options: EmbeddedOptions) -> None:
         clock = system_clock
@@ -54,8 +54,9 @@ class EmbeddedCluster:
             clock,
             lambda pods: Kubelet(directory / "pods", options, pods),
         )
-        self._nodes = NodeController(store, self._pods, self._recorder, options=options, clock=clock)
-        self._nodes.ensure_nodes(machine_nodes.build_nodes(options, directory, clock()))
+        self.nodes = NodeController(store, self._pods, self._recorder, options=options, clock=clock)
+        """Its nodes, which commands can fail, drain and restore."""
+        self.nodes.ensure_nodes(machine_nodes.build_nodes(options, directory, clock()))
         self._jobs = JobReconciler(store, self._pods, self._recorder, backoff=options.backoff, clock=clock)
         self._scheduler = Scheduler(store, self._pods.apply_decision)
         self._expiry = self._loop.call_later(_EXPIRY, self._expire_events)
@@ -92,7 +93,7 @@ class EmbeddedCluster:
         self._recorder.expire()
         self._store.watch(self._on_change)
         self._scheduler.start()
-        self._nodes.start()
+        self.nodes.start()
         self._jobs.start()
 
     def _on_change(self, change: ObjectChange) -> None:
@@ -231,40 +232,12 @@ class EmbeddedCluster:
             async for line in self._pods.read_log(found, request):
                 yield line
 
-    async def list_nodes(self) -> Sequence[Manifest]:
-        """Return all nodes as core/v1 objects."""
-        return self._nodes.list_nodes()
-
-    async def fail_node(self, node: str) -> None:
-        """Make a node unreachable: kill its processes, and fail its pods after `EmbeddedOptions.lost_after`.
-
-        Raises:
-            RequestRejected: If the node does not exist.
-        """
-        self._nodes.fail_node(node)
-
-    async def drain_node(self, node: str) -> None:
-        """Cordon a node and evict its pods.
-
-        Raises:
-            RequestRejected: If the node does not exist.
-        """
-        self._nodes.drain_node(node)
-
-    async def restore_node(self, node: str) -> None:
-        """Make an unreachable or drained node ready and schedulable again.
-
-        Raises:
-            RequestRejected: If the node does not exist.
-        """
-        self._nodes.restore_node(node)
-
     async def close(self) -> None:
         """Stop the cluster and release its state directory. Pods end unless they are durable."""
         self._expiry.cancel()
         self._jobs.close()
         self._scheduler.close()
-        self._nodes.close()
+        self.nodes.close()
         await self._pods.close()
         self._store.close()
 

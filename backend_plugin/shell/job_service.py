@@ -36,16 +36,16 @@ NODE_SERVICE: Final = wire.DESCRIPTOR.services_by_name["NodeService"].full_name
 class NodeOperations(Protocol):
     """A cluster with controllable nodes. Its methods raise `RequestRejected` if the node does not exist."""
 
-    async def list_nodes(self) -> Sequence[Manifest]:
+    def list_nodes(self) -> Sequence[Manifest]:
         """Return the core/v1 manifest of every node."""
 
-    async def fail_node(self, node: str) -> None:
+    def fail_node(self, node: str) -> None:
         """Kill all pods of a node, as a power failure does."""
 
-    async def drain_node(self, node: str) -> None:
+    def drain_node(self, node: str) -> None:
         """Evict the pods of a node, and accept no new ones."""
 
-    async def restore_node(self, node: str) -> None:
+    def restore_node(self, node: str) -> None:
         """Let a node accept pods again."""
 
 
@@ -213,9 +213,7 @@ class NodeService:
 
     async def list_nodes(self, request: wire.ListNodesRequest) -> wire.ListNodesResponse:  # noqa: ARG002
         """Return the nodes of the cluster."""
-        return wire.ListNodesResponse(
-            nodes=[self._encode_node(each) for each in await self.nodes.list_nodes()]
-        )
+        return wire.ListNodesResponse(nodes=[self._encode_node(each) for each in self.nodes.list_nodes()])
 
     async def set_node_state(self, request: wire.SetNodeStateRequest) -> wire.Node:
         """Fail, drain or restore a node."""
@@ -228,8 +226,8 @@ class NodeService:
             raise RequestRejected(
                 HTTPStatus.BAD_REQUEST, "BadRequest", "the state must be NOT_READY, DRAINED or READY"
             )
-        await change(request.name)
-        made = [self._encode_node(each) for each in await self.nodes.list_nodes()]
+        change(request.name)
+        made = [self._encode_node(each) for each in self.nodes.list_nodes()]
         return next(node for node in made if node.name == request.name)
 
     def _encode_node(self, manifest: Manifest) -> wire.Node:

@@ -77,7 +77,7 @@ class FewNodes:
     def __init__(self, *names: str) -> None:
         self.states = dict.fromkeys(names, "ready")
 
-    async def list_nodes(self) -> list[dict[str, Any]]:
+    def list_nodes(self) -> list[dict[str, Any]]:
         return [
             {
                 "metadata": {"name": name},
@@ -97,13 +97,13 @@ class FewNodes:
             raise RequestRejected(404, "NotFound", f'nodes "{name}" not found')
         self.states[name] = state
 
-    async def fail_node(self, node: str) -> None:
+    def fail_node(self, node: str) -> None:
         self._set(node, "not_ready")
 
-    async def drain_node(self, node: str) -> None:
+    def drain_node(self, node: str) -> None:
         self._set(node, "drained")
 
-    async def restore_node(self, node: str) -> None:
+    def restore_node(self, node: str) -> None:
         self._set(node, "ready")
 
 

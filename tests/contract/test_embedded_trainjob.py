@@ -13,6 +13,7 @@ from wheels import build_wheel
 
 from backend_plugin.core.observed import Pod
 from backend_plugin.embedded.cluster import EmbeddedCluster
+from backend_plugin.embedded.node_controller import NodeController
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.shell.cluster import LogRequest, ObjectName
 
@@ -231,15 +232,15 @@ def test_a_failed_installation_fails_the_task_with_the_error_of_pip(tmp_path: Pa
     )
 
 
-@pytest.mark.parametrize("disrupt", [EmbeddedCluster.drain_node, EmbeddedCluster.fail_node])
-def test_a_lost_node_costs_no_attempt(tmp_path: Path, disrupt: Callable[..., Awaitable[None]]) -> None:
+@pytest.mark.parametrize("disrupt", [NodeController.drain_node, NodeController.fail_node])
+def test_a_lost_node_costs_no_attempt(tmp_path: Path, disrupt: Callable[[NodeController, str], None]) -> None:
     async def run(jobs: Jobs) -> Any:
         jobs.served.leave("outputs.pb")
         reference = await jobs.create(f"while ! test -e {tmp_path}/go; do sleep 0.05; done")
         pods = await jobs.wait_for_pods(
             lambda pods: len(pods) == 2 and all(pod.phase == "Running" for pod in pods)
         )
-        await disrupt(jobs.cluster, pods[1].node)
+        disrupt(jobs.cluster.nodes, pods[1].node)
         restarted = await jobs.wait_for_pods(
             lambda pods: len(pods) == 2 and all(pod.attempt and pod.phase == "Running" for pod in pods)
         )
@@ -258,7 +259,7 @@ def test_an_elastic_job_replaces_the_pod_of_a_drained_node(tmp_path: Path) -> No
         pods = await jobs.wait_for_pods(
             lambda pods: len(pods) == 2 and all(pod.phase == "Running" for pod in pods)
         )
-        await jobs.cluster.drain_node(pods[1].node)
+        jobs.cluster.nodes.drain_node(pods[1].node)
         replaced = await jobs.wait_for_pods(
             lambda found: len(found) == 2 and found[1].uid != pods[1].uid and found[1].phase == "Running"
         )
