@@ -28,7 +28,6 @@ CLASSES = (
     "Dataset",
     "Model",
     "Storage",
-    "Topology",
 )
 MESSAGES = (
     "TaskExtension",
@@ -40,7 +39,6 @@ MESSAGES = (
     "PodFailurePolicyRule",
     "DataSource",
     "Storage",
-    "Topology",
     "JobRef",
 )
 

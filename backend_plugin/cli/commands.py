@@ -20,7 +20,6 @@ COMMANDS: Final = (
     "stacks",
     "cancel",
     "nodes",
-    "runtimes",
     "gc",
     "health",
     "doctor",

@@ -170,24 +170,6 @@ class DataStorage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topology:
-    """The placement of all nodes of a TrainJob in one domain, such as a rack."""
-
-    level: str
-    """The label of Kubernetes nodes whose value is the name of their domain."""
-    mode: str | None = None
-    """``exclusive``, ``required`` or ``preferred``; None derives it from the scheduler."""
-
-    def get_mode(self, *, queued: bool) -> str:
-        """Return the mode for a job that Kueue admits if `queued`."""
-        return self.mode or ("required" if queued else EXCLUSIVE)
-
-
-EXCLUSIVE: Final = "exclusive"
-"""The mode of a `Topology` in which no other job runs in the domain."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJobOptions:
     """Options that apply only to a TrainJob."""
 
@@ -205,7 +187,6 @@ class TrainJobOptions:
     storage: DataStorage | None = None
     """Not None if there are sources and no runtime."""
     framework: str = TORCH
-    topology: Topology | None = None
 
 
 TRAIN_JOB: Final = "TrainJob"
@@ -289,6 +270,8 @@ class JobDraft:
     """The time to live of the job after its end, in seconds; None if it is not deleted."""
     scheduling_policy: Manifest = field(default_factory=dict)
     """The fields of the operator's scheduling policy, for pod groups that the operator creates."""
+    jobset_annotations: Mapping[str, str] = field(default_factory=dict)
+    """The annotations of a JobSet with further pods than those of the gang."""
     suspended: bool = False
     """True if a queue starts the job."""
     max_disruptions: int | None = None

@@ -16,7 +16,6 @@ from flytekitplugins.kfpytorch.task import (
     RunPolicy,
     Storage,
     SuccessPolicy,
-    Topology,
     TrainJob,
     Worker,
 )
@@ -34,7 +33,6 @@ __all__ = [
     "RunPolicy",
     "Storage",
     "SuccessPolicy",
-    "Topology",
     "TrainJob",
     "Worker",
 ]

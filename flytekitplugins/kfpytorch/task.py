@@ -29,7 +29,6 @@ from flytekitplugins.kfpytorch.config import (
     RunPolicy,
     Storage,
     SuccessPolicy,
-    Topology,
     TrainJob,
     Worker,
 )
@@ -52,7 +51,6 @@ __all__ = [
     "RunPolicy",
     "Storage",
     "SuccessPolicy",
-    "Topology",
     "TrainJob",
     "Worker",
 ]

@@ -21,7 +21,6 @@ from backend_plugin.shell.credentials import Token
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.rpc_middleware import RpcMiddleware
-from backend_plugin.shell.runtime_service import RuntimeService
 from backend_plugin.shell.verdicts import VerdictStore
 
 T = TypeVar("T")
@@ -77,7 +76,7 @@ class FewNodes:
     def __init__(self, *names: str) -> None:
         self.states = dict.fromkeys(names, "ready")
 
-    def list_nodes(self) -> list[dict[str, Any]]:
+    async def list_nodes(self) -> list[dict[str, Any]]:
         return [
             {
                 "metadata": {"name": name},
@@ -97,13 +96,13 @@ class FewNodes:
             raise RequestRejected(404, "NotFound", f'nodes "{name}" not found')
         self.states[name] = state
 
-    def fail_node(self, node: str) -> None:
+    async def fail_node(self, node: str) -> None:
         self._set(node, "not_ready")
 
-    def drain_node(self, node: str) -> None:
+    async def drain_node(self, node: str) -> None:
         self._set(node, "drained")
 
-    def restore_node(self, node: str) -> None:
+    async def restore_node(self, node: str) -> None:
         self._set(node, "ready")
 
 
@@ -219,13 +218,8 @@ def serving_jobs(
         judge = Judge(settings=settings.read({}), now=lambda: NOW)
         handlers = job_service.build_handlers(
             job_service.JobService(
-                cache=cache,
-                judge=judge,
-                cluster=cluster,
-                inventory=cluster,
-                verdicts=VerdictStore(cluster, Metrics()),
+                cache=cache, judge=judge, cluster=cluster, verdicts=VerdictStore(cluster, Metrics())
             ),
-            RuntimeService(cluster=cluster, inventory=cluster, cache=cache, judge=judge),
             job_service.NodeService(cache=cache, nodes=nodes) if nodes else None,
         )
         server = grpc.aio.server()

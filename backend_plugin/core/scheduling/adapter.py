@@ -28,6 +28,8 @@ class SchedulingFields:
     job_labels: Mapping[str, str] = field(default_factory=dict)
     scheduling_policy: Manifest = field(default_factory=dict)
     """The fields of the operator's scheduling policy, for pod groups that the operator creates."""
+    jobset_annotations: Mapping[str, str] = field(default_factory=dict)
+    """The annotations of a JobSet of which only the pods of one replicated job are members of the gang."""
     suspended: bool = False
     """True if a queue starts the job."""
     scheduler_name: str = ""
@@ -182,6 +184,7 @@ def with_scheduling(draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter) 
             member.role: _with_pod_fields(draft.pods[member.role], member, marks) for member in gang.members
         },
         scheduling_policy=marks.scheduling_policy,
+        jobset_annotations=marks.jobset_annotations,
         suspended=marks.suspended,
     )
 

@@ -154,6 +154,12 @@ def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
     return {"volumeClaimPolicies": [policy]}
 
 
+def build_annotations(job: TrainingJob, draft: JobDraft) -> Manifest:
+    """Return the field of a JobSet with the annotations for its gang scheduler; empty without sources."""
+    found = draft.jobset_annotations if job.sources else {}
+    return {"annotations": found} if found else {}
+
+
 def build_dependencies(job: TrainingJob) -> Manifest:
     """Return the field of the replicated job of the nodes with the jobs that must have completed before."""
     needed: list[JsonValue] = [{"name": INITIALIZERS[kind], "status": "Complete"} for kind in job.sources]

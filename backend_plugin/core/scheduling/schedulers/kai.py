@@ -37,6 +37,8 @@ def _build_fields(gang: GangSpec) -> SchedulingFields:
     return SchedulingFields(
         job_labels={key: value for key, value in labels.items() if value},
         scheduling_policy={"minAvailable": gang.min_member},
+        # KAI makes a subgroup of each replicated job, and that of an initializer stays empty.
+        jobset_annotations={f"{_PREFIX}batch-min-member": "1"},
         scheduler_name=gang.scheduler_name,
     )
 
