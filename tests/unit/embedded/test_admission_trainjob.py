@@ -46,6 +46,16 @@ def test_a_created_runtime_is_admitted_or_rejected(change: Any, code: int) -> No
     assert get_code(lambda: PREREQUISITE.admit(change_replicated_job(RUNTIME, change)), 201) == code
 
 
+def test_a_runtime_with_initializers_is_rejected_with_one_reason() -> None:
+    job = {"name": "dataset-initializer", "template": {"spec": {"template": {"spec": {"containers": []}}}}}
+    change = {"spec": {"template": {"spec": {"replicatedJobs": [job], "volumeClaimPolicies": []}}}}
+    with pytest.raises(RequestRejected) as caught:
+        PREREQUISITE.admit(merge_patch(RUNTIME, change))
+    assert caught.value.code == 422
+    assert "runs no initializers" in caught.value.message
+    assert "volumeClaimPolicies" not in caught.value.message
+
+
 def test_an_update_keeps_the_status() -> None:
     stored = {**OPERATOR.admit(JOB), "status": {"conditions": []}}
     changed = OPERATOR.admit_update(stored, {**stored, "status": {}})

@@ -109,6 +109,12 @@ def admit_runtime(manifest: Manifest) -> Manifest:
     wrong = [error for index, job in enumerate(jobs) for error in _check_replicated_job(job, index)]
     if wrong:
         raise build_webhook_denial(_RUNTIME_WEBHOOK, wrong)
+    if DIALECT.initializers.intersection(get_text(job, "name") for job in jobs):
+        detail = (
+            "the embedded cluster runs no initializers, because it runs no images: leave dataset and "
+            "model out, or use pyflyte run"
+        )
+        raise _build_rejection(runtime, [build_forbidden_error(_REPLICATED_JOBS, detail)])
     _require_supported(runtime, manifest)
     if [get_text(job, "name") for job in jobs] != [ROLE]:
         detail = f"the embedded cluster supports exactly one replicated job, {ROLE}"
