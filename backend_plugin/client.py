@@ -1,4 +1,4 @@
-"""The Python client of a running server; the commands use it.
+"""The Python client of a running server; the commands use it. `async_client` is the same for asyncio.
 
 Each function takes `server`: ``HOST:PORT``, the state directory of a local server, or a `Server` with the
 credentials of the caller. The default is the server in ``KFPYTORCH_SERVER``, or the one that runs with this
@@ -7,12 +7,11 @@ user's state directory.
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from google.protobuf.message import Message
-
+from backend_plugin import client_calls as calls
+from backend_plugin.client_calls import Answer, Call, JobWait, LogOptions, NotEnded
 from backend_plugin.connection import (
     SERVER,
     TOKEN,
@@ -44,11 +43,14 @@ __all__ = (
     "drain_node",
     "fail_node",
     "get_job",
+    "get_job_logs",
+    "get_runtime",
+    "get_runtime_packages",
     "list_jobs",
     "list_nodes",
+    "list_runtimes",
     "open_channel",
     "read_log_parts",
-    "read_logs",
     "restore_node",
     "wait_for_job",
     "watch_jobs",
@@ -57,41 +59,17 @@ __all__ = (
 SERVING: Final = "SERVING"
 """The health status of a server that is ready."""
 
-_JOBS: Final = wire.DESCRIPTOR.services_by_name["JobService"].full_name
-_NODES: Final = wire.DESCRIPTOR.services_by_name["NodeService"].full_name
-# The timeout of a unary call, which needs only the server's memory or one API request.
-_PATIENCE: Final = 30.0
-# The timeout of a health check.
-_PROBE: Final = 5.0
-# The longest timeout in seconds. With a longer one, gRPC's deadline overflows, and the call ends immediately.
-_LONGEST: Final = 1e9
-
-Answer = TypeVar("Answer", bound=Message)
-
-
-class NotEnded(RequestFailed):
-    """The error that a job has not ended within the timeout; the message contains its phase."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogOptions:
-    """The selection of log lines of a job."""
-
-    follow: bool = False
-    """Wait for more lines until the job has ended."""
-    tail: int | None = None
-    """The number of last lines of each replica to return; None for all."""
-    rank: int | None = None
-    replica: str | None = None
-    """The name of a replica, such as ``worker-1``."""
-    node: int | None = None
-    """The position of a replica in the order of the ranks, from 0."""
-    previous: bool = False
-    """Return the lines of the container run before the last restart."""
+_PROBE_SECONDS: Final = 5.0
+"""The timeout of a health check."""
 
 
 def list_jobs(
-    *, namespace: str | None = None, active_only: bool = False, details: bool = False, server: Address = None
+    *,
+    namespace: str | None = None,
+    active_only: bool = False,
+    details: bool = False,
+    foreign: bool = False,
+    server: Address = None,
 ) -> list[wire.Job]:
     """Return all jobs, the newest first.
 
@@ -99,11 +77,11 @@ def list_jobs(
         namespace: Return only the jobs of this namespace.
         active_only: Omit jobs that have ended.
         details: Return each job with its replicas and events.
+        foreign: Include the jobs that other clients created, such as the Kubeflow SDK.
         server: The server to call.
     """
-    request = wire.ListJobsRequest(namespace=namespace, active_only=active_only, details=details)
-    parts = _call_streaming("ListJobs", request, wire.ListJobsResponse, server)
-    return [job for part in parts for job in part.jobs]
+    call = calls.list_jobs(namespace=namespace, active_only=active_only, details=details, foreign=foreign)
+    return [job for part in _stream(call, server) for job in part.jobs]
 
 
 def get_job(name: str, *, namespace: str | None = None, server: Address = None) -> wire.Job:
@@ -117,7 +95,7 @@ def get_job(name: str, *, namespace: str | None = None, server: Address = None) 
     Raises:
         NotFound: If the job does not exist.
     """
-    return _call_unary(_JOBS, "GetJob", wire.GetJobRequest(name=name, namespace=namespace), wire.Job, server)
+    return _send(calls.get_job(name, namespace), server)
 
 
 def watch_jobs(
@@ -133,8 +111,8 @@ def watch_jobs(
     Close the generator to stop early. This applies to all streams here, because gRPC cannot end a call during
     the shutdown of the interpreter.
     """
-    request = wire.WatchJobsRequest(name=name, namespace=namespace, active_only=active_only, details=details)
-    return _call_streaming("WatchJobs", request, wire.JobChange, server)
+    call = calls.watch_jobs(name, namespace=namespace, active_only=active_only, details=details)
+    return _stream(call, server)
 
 
 def wait_for_job(
@@ -152,55 +130,109 @@ def wait_for_job(
         NotEnded: If the job has not ended within the timeout.
         NotFound: If the job does not exist, or is deleted before it ends.
     """
-    request = wire.WatchJobsRequest(name=name, namespace=namespace, details=True)
-    last: wire.Job | None = None
+    wait = JobWait(name, timeout)
     try:
-        for change in _call_streaming("WatchJobs", request, wire.JobChange, server, timeout=timeout):
-            if change.HasField("gone"):
-                raise NotFound(f"the job {change.gone.name} was deleted before it ended")
-            last = change.job
+        for change in _stream(
+            calls.watch_jobs(name, namespace=namespace, details=True, timeout=timeout), server
+        ):
+            wait.add(change)
     except DeadlineExceeded as error:
-        assert timeout is not None  # noqa: S101 - for mypy: only a timeout ends this call.
-        phase = f"; its phase is {last.verdict.phase}" if last else ""
-        job = last.name if last else name
-        raise NotEnded(f"{job} has not ended within {timeout.total_seconds():g} s{phase}") from error
-    if last is None:
-        raise RequestFailed(f"the server ended the watch of the job {name} without its state")
-    return last
+        raise wait.build_timeout_error() from error
+    return wait.get_result()
 
 
-def read_logs(
-    name: str, wanted: LogOptions | None = None, *, namespace: str | None = None, server: Address = None
+def get_job_logs(
+    name: str, options: LogOptions | None = None, *, namespace: str | None = None, server: Address = None
 ) -> Iterator[wire.LogLine]:
-    """Yield the log lines of a job's replicas in the order of their times."""
-    with closing(read_log_parts(name, wanted or LogOptions(), namespace=namespace, server=server)) as parts:
+    """Yield the log lines of a job's replicas in the order of their times.
+
+    Args:
+        name: The job, as for `get_job`.
+        options: The selection of lines; all lines by default.
+        namespace: The namespace of the job.
+        server: The server to call.
+
+    Raises:
+        NotFound: If the job does not exist.
+        RequestFailed: If the job does not have the selected rank, replica or node.
+    """
+    with closing(read_log_parts(name, options or LogOptions(), namespace=namespace, server=server)) as parts:
         for part in parts:
             yield from part.lines
 
 
 def read_log_parts(
-    name: str, wanted: LogOptions, *, namespace: str | None = None, server: Address = None
+    name: str, options: LogOptions, *, namespace: str | None = None, server: Address = None
 ) -> Generator[wire.LogLines, None, None]:
     """Yield the log lines in the batches that the server sends."""
-    request = wire.ReadLogsRequest(
-        name=name,
-        namespace=namespace,
-        follow=wanted.follow,
-        tail=wanted.tail,
-        rank=wanted.rank,
-        replica=wanted.replica,
-        node=wanted.node,
-        previous=wanted.previous,
-    )
-    return _call_streaming("ReadLogs", request, wire.LogLines, server)
+    return _stream(calls.read_logs(name, options, namespace), server)
 
 
 def cancel_job(
     name: str, *, reason: str = "", namespace: str | None = None, server: Address = None
 ) -> wire.CancelJobResponse:
-    """End a job: Flyte receives a permanent failure with the reason and starts no other attempt."""
-    request = wire.CancelJobRequest(name=name, namespace=namespace, reason=reason)
-    return _call_unary(_JOBS, "CancelJob", request, wire.CancelJobResponse, server)
+    """End a job: Flyte receives a permanent failure with the reason and starts no other attempt.
+
+    Args:
+        name: The job, as for `get_job`.
+        reason: The reason, which Flyte shows.
+        namespace: The namespace of the job.
+        server: The server to call.
+
+    Raises:
+        NotFound: If the job does not exist.
+        RequestFailed: If another client created the job.
+    """
+    return _send(calls.cancel_job(name, reason, namespace), server)
+
+
+def list_runtimes(
+    *, namespace: str | None = None, job_runtimes: bool = False, server: Address = None
+) -> list[wire.Runtime]:
+    """Return the runtimes of Kubeflow Trainer, those of namespaces first.
+
+    Args:
+        namespace: Return only the TrainingRuntimes of this namespace, and all ClusterTrainingRuntimes.
+        job_runtimes: Include the runtimes that the server creates for single jobs.
+        server: The server to call.
+    """
+    return list(_send(calls.list_runtimes(namespace, job_runtimes=job_runtimes), server).runtimes)
+
+
+def get_runtime(name: str, *, namespace: str | None = None, server: Address = None) -> wire.Runtime:
+    """Return one runtime. A TrainingRuntime takes precedence over a ClusterTrainingRuntime of the same name.
+
+    Args:
+        name: The name of the runtime.
+        namespace: The namespace of a TrainingRuntime.
+        server: The server to call.
+
+    Raises:
+        NotFound: If the runtime does not exist; the message lists the existing ones.
+        RequestFailed: If `namespace` is None, and several namespaces have such a runtime.
+    """
+    found = _send(calls.list_runtimes(namespace, job_runtimes=True), server)
+    return calls.find_runtime(name, namespace, found)
+
+
+def get_runtime_packages(
+    name: str, *, namespace: str | None = None, timeout: timedelta | None = None, server: Address = None
+) -> wire.RuntimePackages:
+    """Return the version of Python, the packages and the GPUs of a runtime.
+
+    The server runs a job with one node of the runtime, and deletes it.
+
+    Args:
+        name: The name of the runtime.
+        namespace: The namespace in which the job runs; required for a ClusterTrainingRuntime.
+        timeout: The longest time for the job; None for 10 minutes.
+        server: The server to call.
+
+    Raises:
+        NotFound: If the runtime does not exist; the message lists the existing ones.
+        RequestFailed: If the job is rejected, fails, or does not end within the timeout.
+    """
+    return _send(calls.get_runtime_packages(name, namespace, timeout), server)
 
 
 def check_health(service: str = "", *, server: Address = None) -> str:
@@ -218,16 +250,16 @@ def check_health(service: str = "", *, server: Address = None) -> str:
     with open_channel(server) as (channel, metadata):
         call = channel.unary_unary(
             "/grpc.health.v1.Health/Check",
-            request_serializer=_serialize,
+            request_serializer=HealthCheckRequest.SerializeToString,
             response_deserializer=HealthCheckResponse.FromString,
         )
-        answer = call(HealthCheckRequest(service=service), metadata=metadata, timeout=_PROBE)
+        answer = call(HealthCheckRequest(service=service), metadata=metadata, timeout=_PROBE_SECONDS)
         return str(HealthCheckResponse.ServingStatus.Name(answer.status))
 
 
 def list_nodes(*, server: Address = None) -> list[wire.Node]:
     """Return the nodes of an embedded cluster."""
-    return list(_call_nodes("ListNodes", wire.ListNodesRequest(), wire.ListNodesResponse, server).nodes)
+    return list(_send_to_nodes(calls.list_nodes(), server).nodes)
 
 
 def fail_node(name: str, *, server: Address = None) -> wire.Node:
@@ -246,49 +278,31 @@ def restore_node(name: str, *, server: Address = None) -> wire.Node:
 
 
 def _set_node_state(name: str, state: "wire.NodeState", server: Address) -> wire.Node:
-    return _call_nodes("SetNodeState", wire.SetNodeStateRequest(name=name, state=state), wire.Node, server)
+    return _send_to_nodes(calls.set_node_state(name, state), server)
 
 
 # ---- calls
 
 
-def _call_nodes(method: str, request: Message, answer: type[Answer], server: Address) -> Answer:
+def _send_to_nodes(call: Call[Answer], server: Address) -> Answer:
     try:
-        return _call_unary(_NODES, method, request, answer, server)
+        return _send(call, server)
     except MethodNotFound as error:
         raise RequestFailed("only an embedded cluster can list, fail, drain or restore nodes") from error
 
 
-def _call_unary(service: str, method: str, request: Message, answer: type[Answer], server: Address) -> Answer:
+def _send(call: Call[Answer], server: Address) -> Answer:
     with open_channel(server) as (channel, metadata):
-        call = channel.unary_unary(
-            f"/{service}/{method}",
-            request_serializer=_serialize,
-            response_deserializer=answer.FromString,
-        )
-        said: Answer = call(request, metadata=metadata, timeout=_PATIENCE)
-        return said
+        send = channel.unary_unary(call.path, **call.serializers)
+        answer: Answer = send(call.request, metadata=metadata, timeout=call.seconds)
+        return answer
 
 
-def _call_streaming(
-    method: str,
-    request: Message,
-    answer: type[Answer],
-    server: Address,
-    *,
-    timeout: timedelta | None = None,
-) -> Generator[Answer, None, None]:
+def _stream(call: Call[Answer], server: Address) -> Generator[Answer, None, None]:
     with open_channel(server) as (channel, metadata):
-        call: Any = channel.unary_stream(
-            f"/{_JOBS}/{method}",
-            request_serializer=_serialize,
-            response_deserializer=answer.FromString,
-        )(request, metadata=metadata, timeout=min(timeout.total_seconds(), _LONGEST) if timeout else None)
+        send: Any = channel.unary_stream(call.path, **call.serializers)
+        answers = send(call.request, metadata=metadata, timeout=call.seconds)
         try:
-            yield from call
+            yield from answers
         finally:
-            call.cancel()
-
-
-def _serialize(message: Message) -> bytes:
-    return message.SerializeToString()
+            answers.cancel()

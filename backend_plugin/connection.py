@@ -1,8 +1,8 @@
 """A gRPC connection to a running server, with the credentials of the caller and messages for its failures."""
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -91,7 +91,39 @@ def open_channel(server: Address) -> Iterator[tuple["grpc.Channel", Metadata]]:
     import grpc
 
     found = find_server(server)
-    metadata = (("authorization", f"Bearer {found.token}"),) if found.token else ()
+    with _create_channel(found, grpc) as channel:
+        try:
+            yield channel, _build_metadata(found)
+        except grpc.RpcError as error:
+            raise _explain(error, found) from error
+
+
+@asynccontextmanager
+async def open_async_channel(server: Address) -> AsyncIterator[tuple["grpc.aio.Channel", Metadata]]:
+    """Yield a channel for asyncio to the server, and the metadata of each call.
+
+    Raises:
+        RequestFailed: If the connection or a call within the context fails.
+    """
+    import asyncio
+
+    import grpc
+
+    found = find_server(server)
+    async with _create_channel(found, grpc.aio) as channel:
+        try:
+            yield channel, _build_metadata(found)
+        except grpc.RpcError as error:
+            # The explanation may open a connection.
+            raise await asyncio.to_thread(_explain, error, found) from error
+
+
+def _build_metadata(found: Server) -> Metadata:
+    return (("authorization", f"Bearer {found.token}"),) if found.token else ()
+
+
+def _create_channel(found: Server, library: Any) -> Any:
+    """Return a new channel from one of gRPC's two modules with channels."""
     # Proxy variables of the environment do not apply to a server that the user names.
     options: list[tuple[str, int | str]] = [
         ("grpc.enable_http_proxy", 0),
@@ -102,14 +134,8 @@ def open_channel(server: Address) -> Iterator[tuple["grpc.Channel", Metadata]]:
     endpoint = str(found.address)
     if endpoint.startswith(tls_diagnosis.TLS):
         target = endpoint.removeprefix(tls_diagnosis.TLS)
-        channel = grpc.secure_channel(target, _build_credentials(found), options=options)
-    else:
-        channel = grpc.insecure_channel(endpoint, options=options)
-    with channel:
-        try:
-            yield channel, metadata
-        except grpc.RpcError as error:
-            raise _explain(error, found) from error
+        return library.secure_channel(target, _build_credentials(found), options=options)
+    return library.insecure_channel(endpoint, options=options)
 
 
 def is_address(text: str) -> bool:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from backend_plugin.core.dialects.base import JobResource
+from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.scheduling.adapter import SchedulerResource
 from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
 from backend_plugin.kube.api_resources import JOBS, PREREQUISITES, list_group_kinds
@@ -53,6 +55,9 @@ operators:
 # The same detection as in gangs, for objects outside the namespaces of tasks. Always in a ClusterRole.
 gangsEverywhere:
 {cluster_queues}
+# The runtimes for all namespaces, for `kfpytorch runtimes`. Part of the ClusterRole, if there is one.
+clusterRuntimes:
+{cluster_runtimes}
 # Added if the connector creates the pod groups: gang.podGroupsBy backend, or gang.scheduler auto.
 groups:
 {companions}
@@ -138,6 +143,9 @@ def build_file() -> str:
         ),
         queues=_format_list_rules(each for each in queues if each.is_namespaced),
         cluster_queues=_format_list_rules(each for each in queues if not each.is_namespaced),
+        cluster_runtimes=_format_rules(
+            ((each.group, each.plural) for each in _list_cluster_runtimes()), ("list",)
+        ),
         companions="\n".join(
             f"  {name}:\n    {_format_rule([each.group], [each.plural], ('create', 'delete'))}"
             for name, each in _list_created_groups()
@@ -146,6 +154,13 @@ def build_file() -> str:
         doctor_prerequisites=_format_rules(prerequisites, ("create",)),
         doctor_queues=_format_list_rules(sorted(observed, key=lambda each: not each.is_namespaced)),
     )
+
+
+def _list_cluster_runtimes() -> Iterable[JobResource]:
+    """Return the runtimes without a namespace."""
+    for dialect in DIALECTS.values():
+        if dialect.runtimes is not None:
+            yield from (each for each in dialect.runtimes.kinds if not each.namespaced)
 
 
 def _list_created_groups() -> Iterable[tuple[str, SchedulerResource]]:

@@ -28,6 +28,7 @@ CLASSES = (
     "Dataset",
     "Model",
     "Storage",
+    "Topology",
 )
 MESSAGES = (
     "TaskExtension",
@@ -39,6 +40,7 @@ MESSAGES = (
     "PodFailurePolicyRule",
     "DataSource",
     "Storage",
+    "Topology",
     "JobRef",
 )
 

@@ -111,6 +111,16 @@ def parse_duration(_: click.Context, __: click.Parameter, text: str) -> timedelt
         raise click.BadParameter(f"{text!r} {wrong.message}; {wrong.remedy}") from wrong
 
 
+def parse_timeout(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
+    """Parse a timeout that is longer than zero, or None, as a callback of `click.option`."""
+    if text is None:
+        return None
+    timeout = parse_duration(context, parameter, text)
+    if not timeout:
+        raise click.BadParameter(f"{text!r} is no time; leave --timeout out for the default")
+    return timeout
+
+
 @contextmanager
 def exit_on_error() -> Iterator[None]:
     """Handle a failed request, an interrupt and a closed stdout with the usual exit codes."""

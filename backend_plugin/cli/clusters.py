@@ -18,7 +18,7 @@ from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.shell import bounded_read, server_file
 from backend_plugin.shell.capabilities_cache import CapabilitySource
-from backend_plugin.shell.cluster import Cluster
+from backend_plugin.shell.cluster import Cluster, Inventory
 from backend_plugin.shell.job_service import NodeOperations
 from backend_plugin.shell.orphans import Executions
 from backend_plugin.shell.settings import ClusterKind, EmbeddedSettings, ServerSettings
@@ -39,6 +39,7 @@ class OpenedCluster:
     """An open cluster and its interfaces."""
 
     cluster: Cluster
+    inventory: Inventory
     platform: Settings
     nodes: NodeOperations | None = None
     """The nodes of an embedded cluster, which commands can change; None for a Kubernetes cluster."""
@@ -66,6 +67,7 @@ async def open_cluster(stack: AsyncExitStack, configuration: Configuration) -> O
         stack.push_async_callback(kubernetes.close)
         return OpenedCluster(
             cluster=kubernetes,
+            inventory=kubernetes.inventory,
             platform=platform,
             executions=kubernetes,
             looks=kubernetes.looking,
@@ -78,8 +80,9 @@ async def open_cluster(stack: AsyncExitStack, configuration: Configuration) -> O
     stack.push_async_callback(embedded.close)
     return OpenedCluster(
         cluster=embedded,
+        inventory=embedded,
         platform=_with_embedded_defaults(platform, settings.state_dir),
-        nodes=embedded,
+        nodes=embedded.nodes,
     )
 
 

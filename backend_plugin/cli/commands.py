@@ -20,6 +20,7 @@ COMMANDS: Final = (
     "stacks",
     "cancel",
     "nodes",
+    "runtimes",
     "gc",
     "health",
     "doctor",

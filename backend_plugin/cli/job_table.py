@@ -28,12 +28,13 @@ def build_list_options(said: Mapping[str, Any]) -> dict[str, Any]:
 
 def format_row(job: "wire.Job", now: datetime) -> tuple[str, ...]:
     """Return the row of a job."""
+    message = job.verdict.message
     return (
         job.name,
         job.verdict.phase,
-        f"{job.ready}/{job.total}",
+        f"-/{job.total}" if job.foreign else f"{job.ready}/{job.total}",
         tables.format_age(tables.get_time(job, "created"), now),
-        job.verdict.message,
+        f"{job.kind} of another client: {message or job.verdict.reason}" if job.foreign else message,
     )
 
 

@@ -17,22 +17,35 @@ _HELP: Final = """Print the jobs of a server with their state, the newest first.
 \b
   $ kfpytorch jobs
   $ kfpytorch jobs --watch
+  $ kfpytorch jobs --all
 """
 
 
 @click.command(name="jobs", help=_HELP)
 @click.option("--watch", "-w", is_flag=True, help="Also print each change.")
 @click.option("--active", "-a", is_flag=True, help="Only jobs that have not ended.")
+@click.option(
+    "--all",
+    "foreign",
+    is_flag=True,
+    help="Also the jobs of the cluster that other clients created, which are read-only.",
+)
 @asking.namespace_option
 @asking.server_options
 @asking.output_option("table")
 def command(**said: Any) -> None:
     """Run ``kfpytorch jobs``."""
+    if said["watch"] and said["foreign"]:
+        raise click.UsageError(
+            "--all does not work with --watch, which receives only own jobs; leave one out"
+        )
     with asking.exit_on_error():
         if said["watch"]:
             job_table.print_changes(None, said, active_only=said["active"])
         else:
-            jobs = client.list_jobs(active_only=said["active"], **job_table.build_list_options(said))
+            jobs = client.list_jobs(
+                active_only=said["active"], foreign=said["foreign"], **job_table.build_list_options(said)
+            )
             _print_jobs(jobs, said["output"])
 
 

@@ -30,6 +30,7 @@ from backend_plugin.shell.output_prefixes import OutputPrefixes
 from backend_plugin.shell.output_reader import OutputReader
 from backend_plugin.shell.reconciler import Reconciler
 from backend_plugin.shell.rpc_middleware import RpcMiddleware
+from backend_plugin.shell.runtime_service import RuntimeService
 from backend_plugin.shell.server import Reflection, ServerOptions
 from backend_plugin.shell.settings import ClusterKind, ServerSettings
 from backend_plugin.shell.task_responses import TaskResponses
@@ -40,6 +41,7 @@ _SERVICES: Final = {
     server.FLYTE: "flyteidl.service.agent_pb2",
     "flyteidl.service.AgentMetadataService": "flyteidl.service.agent_pb2",
     job_service.JOB_SERVICE: "kfpytorch_idl.v1.job_service_pb2",
+    job_service.RUNTIME_SERVICE: "kfpytorch_idl.v1.job_service_pb2",
     "grpc.health.v1.Health": "grpc_health.v1.health_pb2",
 }
 # A separate limit, so that calls of users and tools do not block calls of Flyte.
@@ -61,6 +63,7 @@ class ServerParts:
 
     tasks: connector_service.ConnectorService
     jobs: job_service.JobService
+    runtimes: RuntimeService
     nodes: job_service.NodeService | None
     """None unless the cluster is embedded."""
     cache: Cache
@@ -119,8 +122,12 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
         cache=cache,
         judge=judge,
         cluster=cluster,
+        inventory=here.inventory,
         verdicts=VerdictStore(cluster, metrics),
         serves=allowed.is_served,
+    )
+    runtimes = RuntimeService(
+        cluster=cluster, inventory=here.inventory, cache=cache, judge=judge, serves=allowed.is_served
     )
     nodes = (
         None
@@ -131,6 +138,7 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
     return ServerParts(
         tasks=tasks,
         jobs=jobs,
+        runtimes=runtimes,
         nodes=nodes,
         cache=cache,
         keeper=keeper,
@@ -207,7 +215,7 @@ def build_middleware(parts: ServerParts, settings: ServerSettings, token: str) -
     services = dict(_SERVICES)
     if parts.nodes is not None:
         services[job_service.NODE_SERVICE] = services[job_service.JOB_SERVICE]
-    theirs = (*job_service.build_handlers(parts.jobs, parts.nodes), Reflection(services))
+    theirs = (*job_service.build_handlers(parts.jobs, parts.runtimes, parts.nodes), Reflection(services))
     others = RpcMiddleware(theirs, _USER_CALLS_AT_ONCE, secret, parts.metrics, client_names=names)
     parts.metrics.running.compute = lambda: {("flyte",): flytes.running, ("jobs",): others.running}
     parts.metrics.streams.compute = lambda: {("flyte",): flytes.streaming, ("jobs",): others.streaming}

@@ -1,7 +1,6 @@
 """``kfpytorch wait``: waits until a job has ended, and exits with its result."""
 
 import sys
-from datetime import timedelta
 from typing import Any, Final
 
 import rich_click as click
@@ -24,21 +23,12 @@ _FAILED: Final = 1
 _TIMEOUT: Final = 4
 
 
-def _parse_timeout(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
-    if text is None:
-        return None
-    timeout = asking.parse_duration(context, parameter, text)
-    if not timeout:
-        raise click.BadParameter(f"{text!r} is no time; omit --timeout to wait without a limit")
-    return timeout
-
-
 @click.command(name="wait", help=_HELP)
 @click.argument("job")
 @click.option(
     "--timeout",
     metavar="DURATION",
-    callback=_parse_timeout,
+    callback=asking.parse_timeout,
     help="The longest time to wait, such as 90s or 1h30m. Default: no limit.",
 )
 @asking.namespace_option

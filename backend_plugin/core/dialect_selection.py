@@ -48,18 +48,26 @@ def select_dialect(settings: PluginSettings, job: TrainingJob, found: Capabiliti
 def with_dialect(settings: Settings, dialect: Dialect) -> Settings:
     """Return the settings with this dialect for all jobs."""
     ours = replace(
-        settings.kfpytorch, dialect=dialect.name.lower(), dialect_by_namespace={}, dialect_by_project={}
+        settings.kfpytorch,
+        dialect=dialect.name.lower(),
+        dialect_by_domain={},
+        dialect_by_namespace={},
+        dialect_by_project={},
     )
     return replace(settings, kfpytorch=ours)
 
 
 def _get_setting(settings: PluginSettings, job: TrainingJob) -> tuple[str, str]:
-    """Return the setting for the project and domain, the namespace or the platform, and its path."""
-    project = f"{job.run.project}/{job.run.domain}"
-    if project in settings.dialect_by_project:
-        return settings.dialect_by_project[project], f"{_PATH}-by-project.{project}"
-    if job.run.namespace in settings.dialect_by_namespace:
-        return settings.dialect_by_namespace[job.run.namespace], f"{_PATH}-by-namespace.{job.run.namespace}"
+    """Return the most specific setting for a job, and its path."""
+    run = job.run
+    for part, names, key in (
+        ("project", settings.dialect_by_project, f"{run.project}/{run.domain}"),
+        ("project", settings.dialect_by_project, run.project),
+        ("namespace", settings.dialect_by_namespace, run.namespace),
+        ("domain", settings.dialect_by_domain, run.domain),
+    ):
+        if key in names:
+            return names[key], f"{_PATH}-by-{part}.{key}"
     return settings.dialect, _PATH
 
 

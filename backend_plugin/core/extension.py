@@ -8,7 +8,14 @@ from google.protobuf.message import Message
 
 from backend_plugin.core import data_sources, protojson
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import GangOptions, Placement, PodFailureRule, ReplicaRole, TrainJobOptions
+from backend_plugin.core.job import (
+    GangOptions,
+    Placement,
+    PodFailureRule,
+    ReplicaRole,
+    Topology,
+    TrainJobOptions,
+)
 from backend_plugin.core.package_installation import check_packages
 from backend_plugin.core.values import JsonValue, Manifest
 from kfpytorch_common import labels
@@ -23,6 +30,7 @@ _OPERATORS: Final = ("Equal", "Exists")
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _RUNTIME_KINDS: Final = ("ClusterTrainingRuntime", "TrainingRuntime")
 _OF_DATA: Final = ("dataset", "model", "storage")
+_TOPOLOGY_MODES: Final = ("exclusive", "required", "preferred")
 _POSITIVE: Final = ("min_member", "queue_timeout_seconds", "pending_timeout_seconds")
 
 
@@ -80,6 +88,7 @@ def _decode_train_job(message: task_pb2.TrainJob) -> TrainJobOptions:
         succeeded_indexes=(
             message.success_policy.succeeded_indexes if message.HasField("success_policy") else None
         ),
+        topology=Topology(**_read_set_fields(message.topology)) if message.topology.level else None,
         pod_failure_rules=tuple(
             PodFailureRule(
                 action=rule.action,
@@ -134,6 +143,7 @@ def _check_extension(message: task_pb2.TaskExtension) -> Iterator[Problem]:
 
 
 def _check_train_job(options: task_pb2.TrainJob) -> Iterator[Problem]:
+    yield from _check_topology(options)
     yield from check_packages(options.packages, f"{_PATH}.trainJob.packages")
     if options.max_restarts < 0:
         yield _problem(".trainJob.maxRestarts", options.max_restarts, "is negative", "write 0 or more")
@@ -144,6 +154,16 @@ def _check_train_job(options: task_pb2.TrainJob) -> Iterator[Problem]:
         yield _problem(".trainJob.runtimeKind", kind, "has no runtime of this kind", "name the runtime, too")
     if options.HasField("framework") and options.framework not in FRAMEWORKS:
         yield _choice_problem(".trainJob.framework", options.framework, FRAMEWORKS)
+
+
+def _check_topology(options: task_pb2.TrainJob) -> Iterator[Problem]:
+    topology = options.topology
+    if options.HasField("topology") and not labels.is_key(topology.level):
+        yield _problem(
+            ".trainJob.topology.level", topology.level, "is not a label name", f"write {labels.KEY}"
+        )
+    if topology.HasField("mode") and topology.mode not in _TOPOLOGY_MODES:
+        yield _choice_problem(".trainJob.topology.mode", topology.mode, _TOPOLOGY_MODES)
 
 
 def _check_labels(said: Mapping[str, str], path: str) -> Iterator[Problem]:

@@ -170,6 +170,24 @@ class DataStorage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """The placement of all nodes of a TrainJob in one domain, such as a rack."""
+
+    level: str
+    """The label of Kubernetes nodes whose value is the name of their domain."""
+    mode: str | None = None
+    """``exclusive``, ``required`` or ``preferred``; None derives it from the scheduler."""
+
+    def get_mode(self, *, queued: bool) -> str:
+        """Return the mode for a job that Kueue admits if `queued`."""
+        return self.mode or ("required" if queued else EXCLUSIVE)
+
+
+EXCLUSIVE: Final = "exclusive"
+"""The mode of a `Topology` in which no other job runs in the domain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJobOptions:
     """Options that apply only to a TrainJob."""
 
@@ -187,6 +205,7 @@ class TrainJobOptions:
     storage: DataStorage | None = None
     """Not None if there are sources and no runtime."""
     framework: str = TORCH
+    topology: Topology | None = None
 
 
 TRAIN_JOB: Final = "TrainJob"

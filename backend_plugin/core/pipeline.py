@@ -28,7 +28,7 @@ from backend_plugin.core.log_links import LinkContext
 from backend_plugin.core.manifest import pod
 from backend_plugin.core.manifest.object_metadata import build_job_metadata, with_identity
 from backend_plugin.core.observed import Job, Observed
-from backend_plugin.core.scheduling import gang_options, missing_gang, selection
+from backend_plugin.core.scheduling import gang_options, missing_gang, selection, topology
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.scheduling.selection import Selection
 from backend_plugin.core.settings import Settings
@@ -63,7 +63,12 @@ def plan(
         dialect, found = kind.dialect, found.for_dialect(kind.dialect)
         chosen = select_gang(settings, job, dialect, found)
         problems.extend(
-            [*kind.problems, *chosen.problems, *gang_options.check_gang_options(job, chosen.gang)]
+            [
+                *kind.problems,
+                *chosen.problems,
+                *gang_options.check_gang_options(job, chosen.gang),
+                *topology.check_topology(job, chosen.gang),
+            ]
         )
         request = pod.PodRequest(
             template=template, run=run, settings=settings, dialect=dialect, pod_templates=pod_templates

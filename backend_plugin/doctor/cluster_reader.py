@@ -99,8 +99,9 @@ class ClusterReader:
             page = await self._api.fetch_object(
                 ApiRequest(path=path, query=query, accept=accept, doubts=False)
             )
+            kind = get_text(page, "kind").removesuffix("List")
             for each in get_mappings(page, "items"):
-                yield {"apiVersion": get_text(page, "apiVersion"), "kind": _get_item_kind(page), **each}
+                yield {"apiVersion": get_text(page, "apiVersion"), "kind": kind, **each}
             rest = get_text(page, "metadata", "continue")
             if not rest or left:
                 return
@@ -135,7 +136,3 @@ class ClusterReader:
             return build_unavailable(f"the API server answers {answer}")
         rule = PolicyRule(resource=resource, verbs=(verb,), namespace=namespace)
         return build_forbidden(answer.message, [rule], rbac_commands.read_user(answer.message))
-
-
-def _get_item_kind(page: Manifest) -> str:
-    return get_text(page, "kind").removesuffix("List")

@@ -11,8 +11,9 @@ from backend_plugin.core.dialects import table
 from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.names import IDENTITY
 from backend_plugin.core.object_readers import read_pod
-from backend_plugin.core.observed import Pod
+from backend_plugin.core.observed import Job, Pod
 from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.runtimes import Runtime
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission, file_limit, machine_nodes, pod_templates, watch_feed
 from backend_plugin.embedded.admission.api_errors import build_bad_request
@@ -39,7 +40,7 @@ _COMPANIONS: Final = ("PodGroup", *_PREREQUISITES)
 
 
 class EmbeddedCluster:
-    """An embedded cluster with its node commands. Create it with `open`, and use it in one event loop."""
+    """An embedded cluster. Create it with `open`, and use it in one event loop."""
 
     def __init__(self, store: Store, directory: Path, options: EmbeddedOptions) -> None:
         clock = system_clock
@@ -53,8 +54,9 @@ class EmbeddedCluster:
             clock,
             lambda pods: Kubelet(directory / "pods", options, pods),
         )
-        self._nodes = NodeController(store, self._pods, self._recorder, options=options, clock=clock)
-        self._nodes.ensure_nodes(machine_nodes.build_nodes(options, directory, clock()))
+        self.nodes = NodeController(store, self._pods, self._recorder, options=options, clock=clock)
+        """Its nodes, which commands can fail, drain and restore."""
+        self.nodes.ensure_nodes(machine_nodes.build_nodes(options, directory, clock()))
         self._jobs = JobReconciler(store, self._pods, self._recorder, backoff=options.backoff, clock=clock)
         self._scheduler = Scheduler(store, self._pods.apply_decision)
         self._expiry = self._loop.call_later(_EXPIRY, self._expire_events)
@@ -91,7 +93,7 @@ class EmbeddedCluster:
         self._recorder.expire()
         self._store.watch(self._on_change)
         self._scheduler.start()
-        self._nodes.start()
+        self.nodes.start()
         self._jobs.start()
 
     def _on_change(self, change: ObjectChange) -> None:
@@ -163,6 +165,21 @@ class EmbeddedCluster:
         """Return the prerequisites of jobs; see `Cluster.list_prerequisites`."""
         return [each for kind in _PREREQUISITES for each in self._store.list_objects(kind)]
 
+    async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:  # noqa: ARG002
+        """Return no jobs, because the cluster has no other clients; see `Inventory.list_foreign_jobs`."""
+        return ()
+
+    async def list_runtimes(self) -> Sequence[Runtime]:
+        """Return the runtimes of its jobs; see `Inventory.list_runtimes`."""
+        return [
+            support.read(each)
+            for support in (dialect.runtimes for dialect in table.DIALECTS.values())
+            if support is not None
+            for kind in support.kinds
+            if kind.kind in _PREREQUISITES
+            for each in self._store.list_objects(kind.kind)
+        ]
+
     async def delete_companion(self, manifest: Manifest) -> None:
         """Delete a companion object; see `Cluster.delete_companion`."""
         there = self._store.get(get_key(manifest))
@@ -215,40 +232,12 @@ class EmbeddedCluster:
             async for line in self._pods.read_log(found, request):
                 yield line
 
-    async def list_nodes(self) -> Sequence[Manifest]:
-        """Return all nodes as core/v1 objects."""
-        return self._nodes.list_nodes()
-
-    async def fail_node(self, node: str) -> None:
-        """Make a node unreachable: kill its processes, and fail its pods after `EmbeddedOptions.lost_after`.
-
-        Raises:
-            RequestRejected: If the node does not exist.
-        """
-        self._nodes.fail_node(node)
-
-    async def drain_node(self, node: str) -> None:
-        """Cordon a node and evict its pods.
-
-        Raises:
-            RequestRejected: If the node does not exist.
-        """
-        self._nodes.drain_node(node)
-
-    async def restore_node(self, node: str) -> None:
-        """Make an unreachable or drained node ready and schedulable again.
-
-        Raises:
-            RequestRejected: If the node does not exist.
-        """
-        self._nodes.restore_node(node)
-
     async def close(self) -> None:
         """Stop the cluster and release its state directory. Pods end unless they are durable."""
         self._expiry.cancel()
         self._jobs.close()
         self._scheduler.close()
-        self._nodes.close()
+        self.nodes.close()
         await self._pods.close()
         self._store.close()
 

@@ -3,11 +3,13 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from operator import gt, lt
+from typing import Final, TypeAlias
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
 
+_LabelTest: TypeAlias = Callable[[str | None, Sequence[str]], bool]
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 
 
@@ -34,47 +36,24 @@ class Requirement:
         return test is not None and test(labels.get(self.key), self.values)
 
 
-def _is_in(label: str | None, values: Sequence[str]) -> bool:
-    return label is not None and label in values
+def _build_number_test(compare: Callable[[int, int], bool]) -> _LabelTest:
+    """Return a test of a label with a whole number; it fails if the label or the value is no such number."""
+
+    def is_met(label: str | None, values: Sequence[str]) -> bool:
+        if label is None or len(values) != 1 or not all(map(_INTEGER.fullmatch, (label, values[0]))):
+            return False
+        return compare(int(label), int(values[0]))
+
+    return is_met
 
 
-def _is_not_in(label: str | None, values: Sequence[str]) -> bool:
-    return not _is_in(label, values)
-
-
-def _is_present(label: str | None, _: Sequence[str]) -> bool:
-    return label is not None
-
-
-def _is_absent(label: str | None, _: Sequence[str]) -> bool:
-    return label is None
-
-
-def _is_greater(label: str | None, values: Sequence[str]) -> bool:
-    numbers = _parse_numbers(label, values)
-    return numbers is not None and numbers[0] > numbers[1]
-
-
-def _is_less(label: str | None, values: Sequence[str]) -> bool:
-    numbers = _parse_numbers(label, values)
-    return numbers is not None and numbers[0] < numbers[1]
-
-
-def _parse_numbers(label: str | None, values: Sequence[str]) -> tuple[int, int] | None:
-    if label is None or len(values) != 1:
-        return None
-    if not (_INTEGER.fullmatch(label) and _INTEGER.fullmatch(values[0])):
-        return None
-    return int(label), int(values[0])
-
-
-_OPERATORS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {
-    "In": _is_in,
-    "NotIn": _is_not_in,
-    "Exists": _is_present,
-    "DoesNotExist": _is_absent,
-    "Gt": _is_greater,
-    "Lt": _is_less,
+_OPERATORS: Final[Mapping[str, _LabelTest]] = {
+    "In": lambda label, values: label in values,
+    "NotIn": lambda label, values: label not in values,
+    "Exists": lambda label, _: label is not None,
+    "DoesNotExist": lambda label, _: label is None,
+    "Gt": _build_number_test(gt),
+    "Lt": _build_number_test(lt),
 }
 
 

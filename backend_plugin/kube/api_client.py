@@ -165,7 +165,7 @@ class ApiClient:
                 is_final = question.conflicts and answer.code == HTTPStatus.CONFLICT
                 if is_final or not (answer.is_transient or is_doubted):
                     raise
-                trouble = answer if is_doubted else _build_unavailable(answer)
+                trouble = answer if is_doubted else ClusterUnavailable(f"the API server answers {answer}")
                 heard.append(trouble)
                 wait = answer.retry_after
             except MalformedResponse as malformed:
@@ -228,10 +228,6 @@ class ApiClient:
     async def renew_credentials(self) -> None:
         """Reload the credentials, because the API server rejected them."""
         await self._connection.renew_credentials()
-
-
-def _build_unavailable(answer: ApiError) -> ClusterUnavailable:
-    return ClusterUnavailable(f"the API server answers {answer}")
 
 
 def _build_connection_error(error: BaseException) -> ClusterUnavailable:

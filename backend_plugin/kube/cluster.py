@@ -15,7 +15,7 @@ from backend_plugin.core.object_readers import read_pod
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.kube import api_resources, credentials, json_decoder, listing, protobuf_envelope
+from backend_plugin.kube import api_resources, credentials, json_decoder, protobuf_envelope
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError, RequestOutcome
 from backend_plugin.kube.api_resources import (
@@ -32,6 +32,7 @@ from backend_plugin.kube.capability_discovery import CapabilityDiscovery
 from backend_plugin.kube.connection import ApiRequest, Connection
 from backend_plugin.kube.container_logs import ContainerLog
 from backend_plugin.kube.decoder import Decoder
+from backend_plugin.kube.listing import ObjectLister
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.owners import OwnerFinder
 from backend_plugin.kube.permissions import Permissions, PolicyRule
@@ -69,6 +70,7 @@ class KubernetesCluster:
         self._owners = OwnerFinder(self._api, self._permissions, options.refused_pause)
         self.sight: Final = WatchStatus()
         self.looking: Final = CapabilityDiscovery(self._api, self._permissions, options)
+        self.inventory: Final = ObjectLister(self._api, self._permissions, options)
         self._following: set[asyncio.Task[None]] = set()
         self._reflecting: Sequence[Reflector] = ()
 
@@ -195,7 +197,7 @@ class KubernetesCluster:
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
         """Return the prerequisites of jobs; see `Cluster.list_prerequisites`."""
-        return await listing.list_prerequisites(self._api, self._permissions, self._options)
+        return await self.inventory.list_prerequisites()
 
     async def delete_companion(self, manifest: Manifest) -> None:
         """Delete a companion object of a job; see `Cluster.delete_companion`."""
@@ -244,7 +246,7 @@ class KubernetesCluster:
 
     async def list_jobs(self) -> Sequence[Job]:
         """Return all jobs; see `Executions.list_jobs`."""
-        return await listing.list_jobs(self._api, self._permissions, self._options)
+        return await self.inventory.list_jobs()
 
     async def read_log(self, pod: ObjectName, request: LogRequest) -> AsyncIterator[LogLine]:
         """Yield the log lines of a container; see `Cluster.read_log`."""

@@ -7,7 +7,6 @@ from http import HTTPStatus
 from typing import Final
 
 from backend_plugin.core.object_readers import read_pod
-from backend_plugin.core.observed import Container, Pod
 from backend_plugin.core.reading import format_sortable_time, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import json_decoder
@@ -144,10 +143,7 @@ def _is_finished(manifest: Manifest, container: str) -> bool:
     pod = read_pod(manifest)
     if pod.phase in _ENDED:
         return True
-    ended = next((each.ended for each in _list_containers(pod) if each.name == container), None)
+    containers = (*pod.containers, *pod.init_containers)
+    ended = next((each.ended for each in containers if each.name == container), None)
     policy = get_text(manifest, "spec", "restartPolicy")
     return ended is not None and (policy == "Never" or (policy == "OnFailure" and ended.exit_code == 0))
-
-
-def _list_containers(pod: Pod) -> tuple[Container, ...]:
-    return (*pod.containers, *pod.init_containers)

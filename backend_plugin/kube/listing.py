@@ -1,13 +1,17 @@
-"""Lists all jobs of this backend, and their prerequisites, from the API server."""
+"""Lists jobs, their prerequisites and runtimes from the API server."""
 
-import itertools
-from collections.abc import AsyncIterator, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeAlias, TypeVar
 
+from backend_plugin.core import foreign_jobs
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.base import Dialect
+from backend_plugin.core.names import IDENTITY
 from backend_plugin.core.observed import Job
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.runtimes import Runtime
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import json_decoder
 from backend_plugin.kube.api_client import ApiClient
@@ -18,85 +22,152 @@ from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import Permissions, PolicyRule
 from backend_plugin.shell.cluster import ClusterUnavailable
 
+T = TypeVar("T")
+
 _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_FOREIGN: Final = {"labelSelector": f"!{IDENTITY}"}
+
+_Page: TypeAlias = tuple[Sequence[T], str]
+"""The items of a page, and the token of the next page; the token is empty on the last page."""
 
 
-async def list_jobs(api: ApiClient, permissions: Permissions, options: KubernetesOptions) -> Sequence[Job]:
-    """Return the jobs in all configured namespaces.
+class _NotPermitted(ClusterUnavailable):
+    """A rule is missing."""
 
-    Raises:
-        ClusterUnavailable: If a list failed.
-    """
-    found: list[Job] = []
-    places = [*itertools.product(table.DIALECTS.values(), options.namespaces or ("",))]
-    missing: list[ApiError] = []
-    for dialect, namespace in places:
-        rule = PolicyRule(resource=JOBS[dialect.name], verbs=("list", "watch"), namespace=namespace)
+
+class _NotServed(ClusterUnavailable):
+    """The cluster does not serve a resource."""
+
+
+class ObjectLister:
+    """Lists objects in all configured namespaces; implements `shell.cluster.Inventory`."""
+
+    def __init__(self, api: ApiClient, permissions: Permissions, options: KubernetesOptions) -> None:
+        self._api = api
+        self._permissions = permissions
+        self._options = options
+
+    async def list_jobs(self) -> Sequence[Job]:
+        """Return our jobs.
+
+        Raises:
+            ClusterUnavailable: If a list failed, or if the cluster serves no kind of jobs.
+        """
+        return await self._list_jobs(LABELLED, lambda dialect, manifest: dialect.read(manifest))
+
+    async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:
+        """Return the jobs of other clients; see `Inventory.list_foreign_jobs`."""
+        named = {"fieldSelector": f"metadata.name={name}"} if name else {}
         try:
-            found += [job async for job in _iter_jobs(api, dialect, namespace, options.page)]
-        except ApiError as answer:
-            # A cluster may have the operator of only some dialects.
-            if answer.is_not_served:
-                missing.append(answer)
-                continue
-            if answer.is_not_authorized:
-                raise ClusterUnavailable(permissions.record_missing(rule, answer.message)) from answer
-            raise ClusterUnavailable(f"the API server answers {answer}") from answer
-    if len(missing) == len(places):
-        raise ClusterUnavailable(f"the API server answers {missing[0]}") from missing[0]
-    return found
+            return await self._list_jobs({**_FOREIGN, **named}, foreign_jobs.read_job)
+        except _NotServed:
+            return ()
 
+    async def list_prerequisites(self) -> Sequence[Manifest]:
+        """Return the kinds and metadata of the prerequisites of our jobs; none of kinds that are not served.
 
-async def list_prerequisites(
-    api: ApiClient, permissions: Permissions, options: KubernetesOptions
-) -> Sequence[Manifest]:
-    """Return the kinds and metadata of the prerequisites of jobs; none of kinds that are not served.
-
-    Raises:
-        ClusterUnavailable: If a list failed.
-    """
-    found: list[Manifest] = []
-    kinds = [each.prerequisite for each in table.DIALECTS.values() if each.prerequisite is not None]
-    for kind, namespace in itertools.product(kinds, options.namespaces or ("",)):
-        resource = build_api_resource(kind)
-        rule = PolicyRule(resource=resource, verbs=("list",), namespace=namespace)
-        try:
-            listed = [
-                each async for each in _iter_metadata(api, resource.build_path(namespace), options.page)
+        Raises:
+            ClusterUnavailable: If a list failed.
+        """
+        found: list[Manifest] = []
+        for kind in [each.prerequisite for each in table.DIALECTS.values() if each.prerequisite is not None]:
+            rule = PolicyRule(resource=build_api_resource(kind), verbs=("list",))
+            # The API server sends only the metadata of the objects.
+            request = ApiRequest(path="", query=LABELLED, accept=_METADATA)
+            listed = await self._list_if_served(rule, request)
+            found += [
+                {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": get_mapping(each, "metadata")}
+                for each in listed
             ]
+        return found
+
+    async def list_runtimes(self) -> Sequence[Runtime]:
+        """Return the runtimes; see `Inventory.list_runtimes`."""
+        found: list[Runtime] = []
+        for support in [each.runtimes for each in table.DIALECTS.values() if each.runtimes is not None]:
+            for kind in support.kinds:
+                rule = PolicyRule(resource=build_api_resource(kind), verbs=("list",))
+                try:
+                    listed = await self._list_if_served(rule, ApiRequest(path=""), namespaced=kind.namespaced)
+                except _NotPermitted:
+                    if kind.namespaced or not self._options.namespaces:
+                        raise
+                    continue  # A server for some namespaces may have no ClusterRole.
+                found += [support.read({**each, "kind": kind.kind}) for each in listed]
+        return found
+
+    async def _list_jobs(
+        self, query: Mapping[str, str], read: Callable[[Dialect, Manifest], Job]
+    ) -> Sequence[Job]:
+        found: list[Job] = []
+        missing: list[_NotServed] = []
+        for dialect in table.DIALECTS.values():
+            parser = json_decoder.JsonDecoder(dialect.fields, partial(read, dialect))
+            rule = PolicyRule(resource=JOBS[dialect.name], verbs=("list", "watch"))
+            try:
+                found += await self._list_all(
+                    rule, ApiRequest(path="", query=query), partial(_decode_jobs, parser)
+                )
+            except _NotServed as error:  # A cluster may have the operator of only some dialects.
+                missing.append(error)
+        if len(missing) == len(table.DIALECTS):
+            raise missing[0]
+        return found
+
+    async def _list_if_served(
+        self, rule: PolicyRule, request: ApiRequest, *, namespaced: bool = True
+    ) -> Sequence[Manifest]:
+        try:
+            return await self._list_all(rule, request, _decode_objects, namespaced=namespaced)
+        except _NotServed:
+            return ()
+
+    async def _list_all(
+        self,
+        rule: PolicyRule,
+        request: ApiRequest,
+        decode: "Callable[[bytes], _Page[T]]",
+        *,
+        namespaced: bool = True,
+    ) -> Sequence[T]:
+        """Return the items of all pages in all namespaces.
+
+        Args:
+            rule: The resource, and the verbs that the role needs.
+            request: The request, without its path and limit.
+            decode: Parses a page.
+            namespaced: False if the objects have no namespace.
+        """
+        found: list[T] = []
+        for namespace in (self._options.namespaces if namespaced else ()) or ("",):
+            path, rest = rule.resource.build_path(namespace), ""
+            while True:
+                query = {**request.query, "limit": str(self._options.page)}
+                page = replace(request, path=path, query={**query, "continue": rest} if rest else query)
+                items, rest = await self._fetch_page(replace(rule, namespace=namespace), page, decode)
+                found += items
+                if not rest:
+                    break
+        return found
+
+    async def _fetch_page(
+        self, rule: PolicyRule, request: ApiRequest, decode: "Callable[[bytes], _Page[T]]"
+    ) -> "_Page[T]":
+        try:
+            return await self._api.fetch_decoded(request, decode)
         except ApiError as answer:
             if answer.is_not_served:
-                continue
+                raise _NotServed(f"the API server answers {answer}") from answer
             if answer.is_not_authorized:
-                raise ClusterUnavailable(permissions.record_missing(rule, answer.message)) from answer
+                raise _NotPermitted(self._permissions.record_missing(rule, answer.message)) from answer
             raise ClusterUnavailable(f"the API server answers {answer}") from answer
-        found += [{"apiVersion": kind.api_version, "kind": kind.kind, "metadata": each} for each in listed]
-    return found
 
 
-async def _iter_metadata(api: ApiClient, path: str, limit: int) -> AsyncIterator[Manifest]:
-    """Yield the metadata of our objects, which the API server sends without the rest of the objects."""
-    rest = ""
-    while True:
-        query = {**LABELLED, "limit": str(limit)} | ({"continue": rest} if rest else {})
-        page = await api.fetch_object(ApiRequest(path=path, query=query, accept=_METADATA))
-        for each in get_mappings(page, "items"):
-            yield get_mapping(each, "metadata")
-        rest = get_text(page, "metadata", "continue")
-        if not rest:
-            return
+def _decode_jobs(parser: json_decoder.JsonDecoder, body: bytes) -> "_Page[Job]":
+    page = parser.decode_page(body)
+    return [each.record for each in page.items if isinstance(each.record, Job)], page.rest
 
 
-async def _iter_jobs(api: ApiClient, dialect: Dialect, namespace: str, limit: int) -> AsyncIterator[Job]:
-    parser, rest = json_decoder.JsonDecoder(dialect.fields, dialect.read), ""
-    while True:
-        query = {**LABELLED, "limit": str(limit)} | ({"continue": rest} if rest else {})
-        page = await api.fetch_decoded(
-            ApiRequest(path=JOBS[dialect.name].build_path(namespace), query=query), parser.decode_page
-        )
-        for each in page.items:
-            if isinstance(each.record, Job):
-                yield each.record
-        rest = page.rest
-        if not rest:
-            return
+def _decode_objects(body: bytes) -> "_Page[Manifest]":
+    page = json_decoder.decode_object(body)
+    return get_mappings(page, "items"), get_text(page, "metadata", "continue")

@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup
+from backend_plugin.core.runtimes import Runtime
 from backend_plugin.core.values import Manifest
 
 Record: TypeAlias = Job | Pod | Event | PodGroup
@@ -166,3 +167,19 @@ class Cluster(Protocol):
 
     async def close(self) -> None:
         """Release all resources; no method may be called afterwards."""
+
+
+class Inventory(Protocol):
+    """The objects of a cluster that other clients created; they are only listed.
+
+    Every method raises `ClusterUnavailable` for transient errors.
+    """
+
+    async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:
+        """Return the jobs without our label, as the API server has them now; only those with `name` if given.
+
+        Their conditions are those that `core.foreign_jobs` needs.
+        """
+
+    async def list_runtimes(self) -> Sequence[Runtime]:
+        """Return the runtimes of all kinds that the cluster serves, as the API server has them now."""

@@ -6,9 +6,12 @@ from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from backend_plugin.core import job_lookup, names, printable, task_annotation
+from backend_plugin.core import foreign_jobs, job_lookup, names, printable, task_annotation
+from backend_plugin.core.dialects import table
 from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, is_replica, read_conditions
 from backend_plugin.core.reading import get_mapping, get_text, get_text_map
+from backend_plugin.core.runtime_packages import RuntimePackages
+from backend_plugin.core.runtimes import Runtime
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Verdict
 from kfpytorch_idl.v1 import job_service_pb2 as wire
@@ -31,6 +34,43 @@ def encode_summary(job: Job, verdict: Verdict) -> wire.Job:
         total=job.replicas,
         ready=ready if isinstance(ready, int) else 0,
         verdict=_encode_verdict(verdict),
+        kind=table.get_dialect(job.dialect).name,
+    )
+
+
+def encode_foreign_job(job: Job) -> wire.Job:
+    """Return a job that this backend did not create."""
+    message = encode_summary(job, foreign_jobs.describe(job))
+    message.foreign = True
+    return message
+
+
+def encode_runtime(runtime: Runtime) -> wire.Runtime:
+    """Return a runtime."""
+    return wire.Runtime(
+        namespace=runtime.namespace,
+        name=runtime.name,
+        kind=runtime.kind,
+        framework=printable.escape(runtime.framework),
+        nodes=runtime.nodes,
+        processes_per_node=printable.escape(runtime.processes),
+        device=printable.escape(runtime.device),
+        device_count=printable.escape(runtime.device_count),
+        image=printable.escape(runtime.image),
+        job=runtime.job,
+    )
+
+
+def encode_packages(runtime: Runtime, found: RuntimePackages) -> wire.RuntimePackages:
+    """Return the packages of a runtime."""
+    return wire.RuntimePackages(
+        runtime=encode_runtime(runtime),
+        python=printable.escape(found.python),
+        packages=[
+            wire.Package(name=printable.escape(name), version=printable.escape(version))
+            for name, version in found.packages.items()
+        ],
+        gpus=found.gpus,
     )
 
 

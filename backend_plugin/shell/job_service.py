@@ -5,43 +5,47 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 import grpc
 
-from backend_plugin.core import cleanup, job_events, job_lookup
+from backend_plugin.core import cleanup, foreign_jobs, job_events, job_lookup
 from backend_plugin.core.errors import BackendError, RequestRejected
 from backend_plugin.core.observed import Job
+from backend_plugin.core.pod_rules import name_rules
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import job_encoding, job_logs, job_watch
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
-from backend_plugin.shell.cluster import Cluster, build_job_name
+from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, Inventory, build_job_name
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.rpc_handlers import build_stream_handler, build_unary_handler
+from backend_plugin.shell.runtime_service import RuntimeService
 from backend_plugin.shell.verdicts import VerdictStore
 from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 log = logging.getLogger(__name__)
 
 JOB_SERVICE: Final = wire.DESCRIPTOR.services_by_name["JobService"].full_name
+RUNTIME_SERVICE: Final = wire.DESCRIPTOR.services_by_name["RuntimeService"].full_name
 NODE_SERVICE: Final = wire.DESCRIPTOR.services_by_name["NodeService"].full_name
 
 
 class NodeOperations(Protocol):
     """A cluster with controllable nodes. Its methods raise `RequestRejected` if the node does not exist."""
 
-    async def list_nodes(self) -> Sequence[Manifest]:
+    def list_nodes(self) -> Sequence[Manifest]:
         """Return the core/v1 manifest of every node."""
 
-    async def fail_node(self, node: str) -> None:
+    def fail_node(self, node: str) -> None:
         """Kill all pods of a node, as a power failure does."""
 
-    async def drain_node(self, node: str) -> None:
+    def drain_node(self, node: str) -> None:
         """Evict the pods of a node, and accept no new ones."""
 
-    async def restore_node(self, node: str) -> None:
+    def restore_node(self, node: str) -> None:
         """Let a node accept pods again."""
 
 
@@ -52,6 +56,7 @@ class JobService:
     cache: Cache
     judge: Judge
     cluster: Cluster
+    inventory: Inventory
     verdicts: VerdictStore
     serves: Callable[[str], bool] = lambda _: True
     """True for the namespaces whose jobs are visible."""
@@ -62,10 +67,16 @@ class JobService:
 
     async def list_jobs(self, request: wire.ListJobsRequest) -> AsyncGenerator[wire.ListJobsResponse, None]:
         """Yield all jobs in batches, the newest first."""
-        found = [entry for entry in self.cache if self._is_selected(entry, request)]
+        found: list[CachedJob | Job] = [entry for entry in self.cache if self._is_selected(entry, request)]
+        if request.include_foreign:
+            found += [
+                job
+                for job in await self.inventory.list_foreign_jobs()
+                if self._is_shown(job.namespace, request)
+            ]
         newest_first = sorted(found, key=job_watch.get_age_key, reverse=True)
         tell = self._encode_job if request.details else self._encode_summary
-        async for jobs in job_watch.iter_batches(self.turn, newest_first, tell):
+        async for jobs in job_watch.iter_batches(self.turn, newest_first, partial(_encode_any, tell)):
             yield wire.ListJobsResponse(
                 jobs=[
                     job for job in jobs if not request.active_only or job.verdict.phase not in job_watch.ENDS
@@ -74,12 +85,12 @@ class JobService:
 
     async def get_job(self, request: wire.GetJobRequest) -> wire.Job:
         """Return one job with its replicas and events."""
-        return self._encode_job(self._find_entry(request))
+        return self._encode_job(await self._find_entry(request))
 
     async def watch_jobs(self, request: wire.WatchJobsRequest) -> AsyncGenerator[wire.JobChange, None]:
         """Yield the current jobs, then every change; for a single job, until it has ended."""
         if request.HasField("name"):
-            changes = job_watch.watch_one_job(self._find_entry(request), self.cache, self._encode_job)
+            changes = job_watch.watch_one_job(await self._find_entry(request), self.cache, self._encode_job)
         else:
             watched = job_watch.JobWatch(
                 cache=self.cache,
@@ -95,7 +106,7 @@ class JobService:
 
     async def read_logs(self, request: wire.ReadLogsRequest) -> AsyncGenerator[wire.LogLines, None]:
         """Yield log lines of the replicas of a job."""
-        entry = self._find_entry(request)
+        entry = await self._find_entry(request)
         rank, replica, node, tail = (
             getattr(request, key) if request.HasField(key) else None
             for key in ("rank", "replica", "node", "tail")
@@ -114,7 +125,7 @@ class JobService:
 
     async def cancel_job(self, request: wire.CancelJobRequest) -> wire.CancelJobResponse:
         """End a job permanently, and store the reason on it."""
-        entry = self._find_entry(request)
+        entry = await self._find_entry(request)
         job = _require_job(entry)
         now, before = self.judge.now(), self._encode_job(entry)
         duties = cleanup.plan_cancellation(entry.get_observed_state(), request.reason, now)
@@ -136,18 +147,47 @@ class JobService:
 
     # ---- helpers
 
-    def _find_entry(
+    async def _find_entry(
         self,
         request: wire.GetJobRequest | wire.WatchJobsRequest | wire.ReadLogsRequest | wire.CancelJobRequest,
     ) -> CachedJob:
+        """Return the entry of our job with a name.
+
+        Raises:
+            JobNotFound: If no job has the name.
+            ForeignJob: If only a foreign job has the name.
+        """
         word = f"{request.namespace}/{request.name}" if request.HasField("namespace") else request.name
         shown = [entry for entry in self.cache if entry.job is not None and self.serves(entry.namespace)]
-        return job_lookup.find_job(word, shown)
+        try:
+            return job_lookup.find_job(word, shown)
+        except job_lookup.JobNotFound as error:
+            if foreign := await self._find_foreign_job(word):
+                raise foreign_jobs.ForeignJob(foreign_jobs.format_refusal(foreign)) from error
+            raise
+
+    async def _find_foreign_job(self, word: str) -> Job | None:
+        """Return the foreign job with exactly this name; None also if the jobs cannot be listed."""
+        namespace, _, name = word.rpartition("/")
+        if name_rules.check_subdomain(name):
+            return None
+        try:
+            found = await self.inventory.list_foreign_jobs(name)
+        except ClusterUnavailable as error:
+            log.info("cannot search for a foreign job %s: %s", name, error)
+            return None
+        return next(
+            (job for job in found if self.serves(job.namespace) and namespace in ("", job.namespace)), None
+        )
 
     def _is_selected(self, entry: CachedJob, request: wire.ListJobsRequest | wire.WatchJobsRequest) -> bool:
         """True if the job exists in a served namespace that matches the request."""
-        there = entry.job is not None and entry.gone is None and self.serves(entry.namespace)
-        return there and (not request.HasField("namespace") or entry.namespace == request.namespace)
+        there = entry.job is not None and entry.gone is None
+        return there and self._is_shown(entry.namespace, request)
+
+    def _is_shown(self, namespace: str, request: wire.ListJobsRequest | wire.WatchJobsRequest) -> bool:
+        named = not request.HasField("namespace") or namespace == request.namespace
+        return named and self.serves(namespace)
 
     def _encode_summary(self, entry: CachedJob) -> wire.Job:
         return job_encoding.encode_summary(_require_job(entry), self.judge.judge_entry(entry))
@@ -173,9 +213,7 @@ class NodeService:
 
     async def list_nodes(self, request: wire.ListNodesRequest) -> wire.ListNodesResponse:  # noqa: ARG002
         """Return the nodes of the cluster."""
-        return wire.ListNodesResponse(
-            nodes=[self._encode_node(each) for each in await self.nodes.list_nodes()]
-        )
+        return wire.ListNodesResponse(nodes=[self._encode_node(each) for each in self.nodes.list_nodes()])
 
     async def set_node_state(self, request: wire.SetNodeStateRequest) -> wire.Node:
         """Fail, drain or restore a node."""
@@ -188,8 +226,8 @@ class NodeService:
             raise RequestRejected(
                 HTTPStatus.BAD_REQUEST, "BadRequest", "the state must be NOT_READY, DRAINED or READY"
             )
-        await change(request.name)
-        made = [self._encode_node(each) for each in await self.nodes.list_nodes()]
+        change(request.name)
+        made = [self._encode_node(each) for each in self.nodes.list_nodes()]
         return next(node for node in made if node.name == request.name)
 
     def _encode_node(self, manifest: Manifest) -> wire.Node:
@@ -198,13 +236,19 @@ class NodeService:
         return job_encoding.encode_node(manifest, pods)
 
 
+def _encode_any(tell: job_watch.Tell, job: CachedJob | Job) -> wire.Job:
+    return job_encoding.encode_foreign_job(job) if isinstance(job, Job) else tell(job)
+
+
 def _require_job(entry: CachedJob) -> Job:
     assert entry.job is not None, "entries without a job are never selected"  # noqa: S101 - for mypy.
     return entry.job
 
 
-def build_handlers(jobs: JobService, nodes: NodeService | None) -> "list[grpc.GenericRpcHandler[Any, Any]]":
-    """Return the services for `grpc.aio.Server.add_generic_rpc_handlers`; without `nodes`, only jobs."""
+def build_handlers(
+    jobs: JobService, runtimes: RuntimeService, nodes: NodeService | None
+) -> "list[grpc.GenericRpcHandler[Any, Any]]":
+    """Return the services for `grpc.aio.Server.add_generic_rpc_handlers`; `nodes` may be None."""
     job_methods = {
         "ListJobs": build_stream_handler(jobs.list_jobs, wire.ListJobsRequest),
         "GetJob": build_unary_handler(jobs.get_job, wire.GetJobRequest),
@@ -212,7 +256,16 @@ def build_handlers(jobs: JobService, nodes: NodeService | None) -> "list[grpc.Ge
         "ReadLogs": build_stream_handler(jobs.read_logs, wire.ReadLogsRequest),
         "CancelJob": build_unary_handler(jobs.cancel_job, wire.CancelJobRequest),
     }
-    handlers = [grpc.method_handlers_generic_handler(JOB_SERVICE, job_methods)]
+    runtime_methods = {
+        "ListRuntimes": build_unary_handler(runtimes.list_runtimes, wire.ListRuntimesRequest),
+        "GetRuntimePackages": build_unary_handler(
+            runtimes.get_runtime_packages, wire.GetRuntimePackagesRequest
+        ),
+    }
+    handlers = [
+        grpc.method_handlers_generic_handler(JOB_SERVICE, job_methods),
+        grpc.method_handlers_generic_handler(RUNTIME_SERVICE, runtime_methods),
+    ]
     if nodes is not None:
         node_methods = {
             "ListNodes": build_unary_handler(nodes.list_nodes, wire.ListNodesRequest),

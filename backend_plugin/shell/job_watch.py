@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
+from backend_plugin.core.observed import Job
 from backend_plugin.core.verdict import Phase
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob, Key
@@ -120,7 +121,7 @@ async def _wait_for_changes(changed: set[Key]) -> list[Key]:
     return keys
 
 
-def get_age_key(entry: CachedJob) -> tuple[str, str]:
-    """Sort key: the creation time and name of the job of an entry."""
-    job = entry.job
+def get_age_key(entry: CachedJob | Job) -> tuple[str, str]:
+    """Sort key: the creation time and name of a job, or of the job of an entry."""
+    job = entry if isinstance(entry, Job) else entry.job
     return (job.created.isoformat() if job and job.created else "", entry.name)

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import structs
 
-from backend_plugin.core import cleanup
+from backend_plugin.core import cleanup, names
 from backend_plugin.core.observed import Pod
 from backend_plugin.core.signing import is_job_authentic
 from backend_plugin.core.unobserved_terminations import has_unobserved_termination
@@ -57,6 +57,8 @@ class OutputCollector:
         if entry.read or entry.looking or not cleanup.is_finished(entry.get_observed_state()):
             return
         prefix = entry.output_prefix
+        if prefix.startswith(names.NO_OUTPUTS):
+            return
         if prefix and not self._is_authentic(entry):
             log.warning(_NOT_READ, extra=log_fields.build_cached_job_fields(entry))
             self._set_outputs(entry, None)

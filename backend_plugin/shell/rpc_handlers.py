@@ -8,8 +8,9 @@ from typing import Any, Final, NoReturn, TypeAlias
 import grpc
 from google.protobuf.message import Message
 
-from backend_plugin.core import job_lookup
+from backend_plugin.core import foreign_jobs, job_lookup, runtimes
 from backend_plugin.core.errors import BackendError, RequestRejected
+from backend_plugin.core.runtime_packages import PackagesUnknown
 from backend_plugin.shell.cluster import ClusterUnavailable
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -18,6 +19,11 @@ _CODES: Final[Mapping[type[BackendError], grpc.StatusCode]] = {
     job_lookup.JobNotFound: grpc.StatusCode.NOT_FOUND,
     job_lookup.AmbiguousJob: grpc.StatusCode.INVALID_ARGUMENT,
     job_lookup.RankNotFound: grpc.StatusCode.INVALID_ARGUMENT,
+    foreign_jobs.ForeignJob: grpc.StatusCode.FAILED_PRECONDITION,
+    runtimes.RuntimeNotFound: grpc.StatusCode.NOT_FOUND,
+    runtimes.AmbiguousRuntime: grpc.StatusCode.INVALID_ARGUMENT,
+    runtimes.UnsupportedRuntime: grpc.StatusCode.FAILED_PRECONDITION,
+    PackagesUnknown: grpc.StatusCode.FAILED_PRECONDITION,
     RequestRejected: grpc.StatusCode.FAILED_PRECONDITION,
     ClusterUnavailable: grpc.StatusCode.UNAVAILABLE,
 }

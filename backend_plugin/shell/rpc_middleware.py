@@ -81,7 +81,7 @@ class RpcMiddleware(Handler):
                 response_serializer=found.response_serializer,
             )
         return grpc.stream_stream_rpc_method_handler(
-            self._wrap_stream(found.stream_stream, method, _get_unchanged),
+            self._wrap_stream(found.stream_stream, method, lambda requests: requests),
             found.request_deserializer,
             found.response_serializer,
         )
@@ -185,11 +185,6 @@ async def _write_responses(answers: Any, context: Any) -> None:
     async with aclosing(answers) as each_one:  # type: ignore[type-var]  # All our handlers are generators.
         async for each in each_one:
             await context.write(each)
-
-
-def _get_unchanged(request: Any) -> Any:
-    """Return the request iterator of a stream-stream call unchanged."""
-    return request
 
 
 async def _abort_unauthenticated(_requests: Any, context: Any) -> None:

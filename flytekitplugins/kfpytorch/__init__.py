@@ -16,6 +16,7 @@ from flytekitplugins.kfpytorch.task import (
     RunPolicy,
     Storage,
     SuccessPolicy,
+    Topology,
     TrainJob,
     Worker,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "RunPolicy",
     "Storage",
     "SuccessPolicy",
+    "Topology",
     "TrainJob",
     "Worker",
 ]

@@ -15,7 +15,7 @@ from flytekitplugins.kfpytorch.data_sources import Dataset, Model, Storage
 from flytekitplugins.kfpytorch.extension import Gang, TrainJob
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
 from flytekitplugins.kfpytorch.problems import ConfigError, ConfigProblem, InvalidValue
-from flytekitplugins.kfpytorch.train_job_policies import PodFailurePolicyRule, SuccessPolicy
+from flytekitplugins.kfpytorch.train_job_policies import PodFailurePolicyRule, SuccessPolicy, Topology
 from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "RunPolicy",
     "Storage",
     "SuccessPolicy",
+    "Topology",
     "TrainJob",
     "Worker",
 ]

@@ -14,6 +14,7 @@ from flytekitplugins.kfpytorch.retries import RoleRetries, find_second_limit
 from flytekitplugins.kfpytorch.train_job_policies import (
     PodFailurePolicyRule,
     SuccessPolicy,
+    Topology,
     check_success_policy,
     read_pod_failure_policy,
 )
@@ -135,6 +136,7 @@ class TrainJob(ConfigPart):
             a `Storage`.
         framework: ``"torch"``, or ``"jax"``: each process gets the variables for
             ``jax.distributed.initialize``.
+        topology: A domain, such as a rack, in which all nodes run: a `Topology`. Default: anywhere.
     """
 
     runtime: str | None = None
@@ -147,6 +149,7 @@ class TrainJob(ConfigPart):
     model: Model | str | None = None
     storage: Storage | str | None = None
     framework: str = TORCH
+    topology: Topology | None = None
 
     readers: ClassVar[Mapping[str, Reader]] = {
         "runtime": build_optional_reader(validators.read_name),
@@ -157,6 +160,7 @@ class TrainJob(ConfigPart):
         "pod_failure_policy": build_optional_reader(read_pod_failure_policy),
         **data_sources.READERS,
         "framework": frameworks.read_framework,
+        "topology": build_optional_reader(build_config_reader(Topology)),
     }
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:

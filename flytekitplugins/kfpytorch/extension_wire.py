@@ -14,7 +14,7 @@ from flytekitplugins.kfpytorch.config import Elastic, Master, PyTorch, Worker
 from flytekitplugins.kfpytorch.config_base import ConfigPart
 from flytekitplugins.kfpytorch.data_sources import Dataset, Model, Storage
 from flytekitplugins.kfpytorch.extension import Gang, TrainJob
-from flytekitplugins.kfpytorch.train_job_policies import PodFailurePolicyRule, SuccessPolicy
+from flytekitplugins.kfpytorch.train_job_policies import PodFailurePolicyRule, SuccessPolicy, Topology
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -130,6 +130,7 @@ _DECODERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "packages": list,
     "success_policy": lambda message: SuccessPolicy(**_decode_fields(message)),
     "pod_failure_policy": _decode_rules,
+    "topology": lambda message: Topology(**_decode_fields(message)),
     "exit_codes": list,
     "pod_conditions": dict,
     "dataset": lambda message: Dataset(**_decode_fields(message)),

@@ -29,6 +29,7 @@ from flytekitplugins.kfpytorch.config import (
     RunPolicy,
     Storage,
     SuccessPolicy,
+    Topology,
     TrainJob,
     Worker,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "RunPolicy",
     "Storage",
     "SuccessPolicy",
+    "Topology",
     "TrainJob",
     "Worker",
 ]

@@ -8,6 +8,7 @@ from flytekitplugins.kfpytorch import validators
 from flytekitplugins.kfpytorch.config_base import ConfigPart
 from flytekitplugins.kfpytorch.problems import ConfigProblem, InvalidValue, build_invalid_value
 from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
+from kfpytorch_common import labels
 from kfpytorch_common.completion_indexes import FORMAT, contains_index, parse_indexes
 
 DISRUPTION: Final = "DisruptionTarget"
@@ -93,6 +94,33 @@ class PodFailurePolicyRule(ConfigPart):
             self.pod_conditions is None
         ):
             yield ConfigProblem("exit_codes", self.exit_codes, "set either exit_codes or pod_conditions")
+
+
+def _read_level(value: object) -> object:
+    if not isinstance(value, str) or not labels.is_key(value):
+        raise build_invalid_value(value, f"must be the name of a label of nodes: {labels.KEY}")
+    return value
+
+
+@dataclass(kw_only=True)
+class Topology(ConfigPart):
+    """The placement of all nodes of a TrainJob in one domain, such as a rack or a block.
+
+    Args:
+        level: The label of Kubernetes nodes whose value is the name of their domain, such as
+            ``"topology.kubernetes.io/zone"``.
+        mode: ``"exclusive"``: JobSet gives the nodes a domain without other jobs of this mode.
+            ``"required"`` and ``"preferred"``: Kueue admits the job to one domain, or to as few as possible.
+            Default: ``"required"`` in a queue of Kueue, otherwise ``"exclusive"``.
+    """
+
+    level: str
+    mode: str | None = None
+
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "level": _read_level,
+        "mode": build_optional_reader(validators.build_choice_reader("exclusive", "required", "preferred")),
+    }
 
 
 _MOST_RULES: Final = 19

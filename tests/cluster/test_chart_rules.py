@@ -135,7 +135,7 @@ def test_every_verb_is_used_and_no_other(life: Life) -> None:
     # Creating the same task again reads the existing job.
     life.caller.create(ended)
     with pytest.raises(client.RequestFailed):  # Simulated nodes have no logs.
-        list(client.read_logs(ended.job, namespace=NAMESPACE, server=life.state))
+        list(client.get_job_logs(ended.job, namespace=NAMESPACE, server=life.state))
     life.caller.delete(ended)
     life.wait_until(lambda: life.plane.admin.get(jobs(NAMESPACE, ended.job)) is None)
 

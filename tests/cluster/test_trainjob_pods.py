@@ -182,6 +182,63 @@ def test_a_failure_restarts_all_nodes_as_often_as_the_author_permits(
     assert wait_for_phase(caller, attempt, ENDS).phase == "FAILED"
 
 
+def test_a_rule_fails_the_task_although_restarts_are_left(plane: ControlPlane, caller: Caller) -> None:
+    rules = [{"action": "FailJob", "exitCodes": [42]}, {"action": "Ignore", "exitCodes": [43]}]
+    options = {"maxRestarts": 3, "podFailurePolicy": rules}
+    shape = Shape(workers=1, custom={"kfpytorch": {"version": 1, "trainJob": options}})
+    attempt = start(plane, caller, shape, nodes=2)
+    for code, replaced in ((1, {0, 1}), (43, {1})):
+        run_all(plane, caller, attempt)
+        nodes = list_pods(plane, attempt)
+        set_status(plane, nodes[1], build_ended_status(code))
+        wait_until(
+            lambda nodes=nodes, replaced=replaced: find_replaced(plane, attempt, nodes) == replaced,
+            30,
+            lambda: str(list_pods(plane, attempt)),
+        )
+        assert caller.get(attempt).phase == "RUNNING"
+    run_all(plane, caller, attempt)
+    set_status(plane, list_pods(plane, attempt)[1], build_ended_status(42))
+    said = wait_for_phase(caller, attempt, ENDS)
+    assert (said.phase, said.message.partition("\n")[0]) == (
+        "FAILED",
+        "node-1 failed: exit code 42 (user-error)",
+    )
+
+
+def find_replaced(
+    plane: ControlPlane, attempt: CallerAttempt, before: Mapping[int, dict[str, Any]]
+) -> set[int]:
+    """Return the nodes that have another pod than before; all of them must have a pod."""
+    now = list_pods(plane, attempt)
+    if now.keys() != before.keys():
+        return set()
+    return {index for index, pod in now.items() if pod["metadata"]["uid"] != before[index]["metadata"]["uid"]}
+
+
+def test_the_success_of_the_first_node_ends_a_job_with_this_policy(
+    plane: ControlPlane, caller: Caller
+) -> None:
+    options = {"successPolicy": {"succeededIndexes": "0"}}
+    shape = Shape(workers=1, custom={"kfpytorch": {"version": 1, "trainJob": options}})
+    attempt = start(plane, caller, shape, nodes=2)
+    run_all(plane, caller, attempt)
+    caller.succeeded(attempt)
+    set_status(plane, list_pods(plane, attempt)[0], build_ended_status(0))
+    assert wait_for_phase(caller, attempt, ENDS).phase == "SUCCEEDED"
+    wait_until(lambda: set(list_pods(plane, attempt)) <= {0}, 35, lambda: str(list_pods(plane, attempt)))
+
+
+def test_jobset_receives_the_topology_of_a_job(plane: ControlPlane, caller: Caller) -> None:
+    options = {"topology": {"level": "kubernetes.io/hostname"}}
+    shape = Shape(workers=0, custom={"kfpytorch": {"version": 1, "trainJob": options}})
+    attempt = start(plane, caller, shape, nodes=1)
+    (pod,) = list_pods(plane, attempt).values()
+    (term, *_) = pod["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    caller.delete(attempt)
+
+
 def test_a_cancelled_job_has_no_running_pod(plane: ControlPlane, caller: Caller, served: Backend) -> None:
     attempt = caller.create(shape=Shape(workers=1, run_policy={"backoffLimit": 1}))
     wait_for_phase(caller, attempt, {"RUNNING"})
@@ -213,8 +270,8 @@ def list_placed(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[dict[st
 
 
 def test_a_named_runtime_is_patched(plane: ControlPlane, caller: Caller) -> None:
-    plane.admin.create(build_runtime("ClusterTrainingRuntime", "torch-distributed", "other:1"))
-    options = {"kfpytorch": {"version": 1, "trainJob": {"runtime": "torch-distributed"}}}
+    plane.admin.create(build_runtime("ClusterTrainingRuntime", "patched", "other:1"))
+    options = {"kfpytorch": {"version": 1, "trainJob": {"runtime": "patched"}}}
     shape = Shape(workers=1, custom=options, annotations={RUN: "15s"})
     wait_until(lambda: caller.get(caller.create(shape=shape)).phase != "FAILED", 10, lambda: "not found")
     attempt = caller.create(shape=shape)

@@ -1,27 +1,41 @@
-"""The TrainJobs of our server as the Kubeflow SDK returns them.
+"""The TrainJobs of our server as the Kubeflow SDK returns them, and those of the SDK as our server does.
 
-`get_job_logs` is not tested here, because simulated pods have no logs.
+Logs are not tested here, because simulated pods have none.
 """
 
 import json
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rig import kubeflow_sdk
+from rig import kubeflow_sdk, trainer
 from rig.api import pods
+from rig.backend import Backend
 from rig.caller import Caller, Shape
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import BY_HAND
 from rig.process import wait_until
 from rig.trainer import TrainerCluster
 
+from backend_plugin import client
+
 NAMESPACE = "trainjobs-sdk"
 JOBS = 20
 NODES = ("node-0", "node-1")
+SDK_NAMESPACE = "trainjobs-of-sdk"
+TRAINJOBS = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{SDK_NAMESPACE}/trainjobs"
+SHIPPED = {
+    "deepspeed-distributed",
+    "jax-distributed",
+    "mlx-distributed",
+    "torch-distributed",
+    "xgboost-distributed",
+}
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +96,72 @@ def test_the_sdk_lists_reads_and_waits_for_our_jobs(
             }
             for name in names
         }
+
+
+@pytest.fixture(scope="module")
+def trained(plane: ControlPlane, served: Backend) -> dict[str, Any]:
+    """The job that the SDK has created from a shipped runtime, and the runtimes that it lists."""
+    plane.namespace(SDK_NAMESPACE)
+    plane.admin.apply_all(trainer.list_runtimes())
+    command = [kubeflow_sdk.python(), kubeflow_sdk.TRAIN, plane.kubeconfig(), SDK_NAMESPACE]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_job_of_the_sdk_is_listed_and_cannot_be_cancelled(
+    plane: ControlPlane, served: Backend, trained: dict[str, Any]
+) -> None:
+    name = trained["job"]
+    assert name not in {each.name for each in client.list_jobs(server=str(served.state))}
+
+    def find() -> Any:
+        listed = client.list_jobs(namespace=SDK_NAMESPACE, foreign=True, server=str(served.state))
+        (job,) = (each for each in listed if each.name == name)
+        return job
+
+    wait_until(lambda: find().verdict.phase == "RUNNING", 30, lambda: str(find()))
+    job = find()
+    assert (job.kind, job.foreign, job.total) == ("TrainJob", True, 2)
+    with pytest.raises(client.RequestFailed, match="was not created by this connector"):
+        client.cancel_job(name, server=str(served.state))
+    (stored,) = plane.admin.items(TRAINJOBS)
+    assert not stored["spec"].get("suspend")
+    assert "deletionTimestamp" not in stored["metadata"]
+    assert "annotations" not in stored["metadata"]
+
+
+def test_our_server_lists_the_same_runtimes_as_the_sdk(served: Backend, trained: dict[str, Any]) -> None:
+    found = client.list_runtimes(namespace=SDK_NAMESPACE, server=str(served.state))
+    assert {each.name for each in found} >= SHIPPED
+    assert trained["runtimes"] == {
+        each.name: [each.kind, each.framework, each.nodes, each.image] for each in found
+    }
+
+
+def test_trainer_accepts_the_job_that_lists_packages(
+    plane: ControlPlane, served: Backend, trained: dict[str, Any]
+) -> None:
+    def list_found() -> list[dict[str, Any]]:
+        found = plane.admin.items(pods(SDK_NAMESPACE))
+        return [each for each in found if each["metadata"]["name"].startswith("packages-")]
+
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(
+            client.get_runtime_packages,
+            "torch-distributed",
+            namespace=SDK_NAMESPACE,
+            timeout=timedelta(seconds=6),
+            server=str(served.state),
+        )
+        wait_until(lambda: call.done() or list_found() != [], 20, lambda: "no pod")
+        found = list_found()
+        # A simulated pod runs forever.
+        with pytest.raises(client.RequestFailed, match="has not ended within 6 s"):
+            call.result()
+    (pod,) = found
+    (container,) = pod["spec"]["containers"]
+    assert (container["name"], container["command"][0]) == ("node", "sh")
+    assert container["image"] == trained["runtimes"]["torch-distributed"][-1]
+    assert [each["metadata"]["name"] for each in plane.admin.items(TRAINJOBS)] == [trained["job"]]

@@ -11,6 +11,7 @@ from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.object_readers import read_event, read_pod
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup
+from backend_plugin.core.runtimes import Runtime
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import merge_patch
 from backend_plugin.shell.cluster import (
@@ -57,6 +58,8 @@ class ScriptedCluster:
         self.may_not_stop: Exception | None = None
         self.templates: list[Manifest] = []
         self.lines: dict[str, list[str]] = {}
+        self.foreign: list[Job] = []
+        self.runtimes: list[Runtime] = []
         self.owners: dict[tuple[str, str], OwnerReference] = {}
         self._sinks: list[Sink] = []
         self._uids = itertools.count(1)
@@ -185,6 +188,14 @@ class ScriptedCluster:
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
         return ()
+
+    async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:
+        await self._record_call("list_foreign_jobs")
+        return [each for each in self.foreign if name in ("", each.name)]
+
+    async def list_runtimes(self) -> Sequence[Runtime]:
+        await self._record_call("list_runtimes")
+        return self.runtimes
 
     async def delete_companion(self, manifest: Manifest) -> None:
         await self._record_call("delete_companion")

@@ -21,6 +21,7 @@ from backend_plugin.shell.credentials import Token
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.rpc_middleware import RpcMiddleware
+from backend_plugin.shell.runtime_service import RuntimeService
 from backend_plugin.shell.verdicts import VerdictStore
 
 T = TypeVar("T")
@@ -76,7 +77,7 @@ class FewNodes:
     def __init__(self, *names: str) -> None:
         self.states = dict.fromkeys(names, "ready")
 
-    async def list_nodes(self) -> list[dict[str, Any]]:
+    def list_nodes(self) -> list[dict[str, Any]]:
         return [
             {
                 "metadata": {"name": name},
@@ -96,13 +97,13 @@ class FewNodes:
             raise RequestRejected(404, "NotFound", f'nodes "{name}" not found')
         self.states[name] = state
 
-    async def fail_node(self, node: str) -> None:
+    def fail_node(self, node: str) -> None:
         self._set(node, "not_ready")
 
-    async def drain_node(self, node: str) -> None:
+    def drain_node(self, node: str) -> None:
         self._set(node, "drained")
 
-    async def restore_node(self, node: str) -> None:
+    def restore_node(self, node: str) -> None:
         self._set(node, "ready")
 
 
@@ -218,8 +219,13 @@ def serving_jobs(
         judge = Judge(settings=settings.read({}), now=lambda: NOW)
         handlers = job_service.build_handlers(
             job_service.JobService(
-                cache=cache, judge=judge, cluster=cluster, verdicts=VerdictStore(cluster, Metrics())
+                cache=cache,
+                judge=judge,
+                cluster=cluster,
+                inventory=cluster,
+                verdicts=VerdictStore(cluster, Metrics()),
             ),
+            RuntimeService(cluster=cluster, inventory=cluster, cache=cache, judge=judge),
             job_service.NodeService(cache=cache, nodes=nodes) if nodes else None,
         )
         server = grpc.aio.server()

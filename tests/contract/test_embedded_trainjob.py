@@ -13,6 +13,7 @@ from wheels import build_wheel
 
 from backend_plugin.core.observed import Pod
 from backend_plugin.embedded.cluster import EmbeddedCluster
+from backend_plugin.embedded.node_controller import NodeController
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.shell.cluster import LogRequest, ObjectName
 
@@ -68,6 +69,18 @@ def play(folder: Path, run: Callable[[Jobs], Awaitable[Any]]) -> Any:
             return await run(jobs)
 
     return asyncio.run(main())
+
+
+def test_the_runtime_of_a_job_is_listed_and_no_job_is_foreign(tmp_path: Path) -> None:
+    async def run(jobs: Jobs) -> Any:
+        await jobs.create("true", workers=2)
+        return await jobs.cluster.list_runtimes(), await jobs.cluster.list_foreign_jobs()
+
+    (runtime,), foreign = play(tmp_path, run)
+    assert (runtime.kind, runtime.namespace, runtime.image) == ("TrainingRuntime", NAMESPACE, "i")
+    assert (runtime.nodes, runtime.framework, runtime.role) == (3, "torch", "node")
+    assert runtime.job == runtime.name
+    assert foreign == ()
 
 
 def test_all_nodes_run_with_the_environment_of_a_training_job(tmp_path: Path) -> None:
@@ -169,6 +182,15 @@ def test_the_success_of_the_first_node_ends_a_job_with_this_policy(tmp_path: Pat
     assert play(tmp_path, run) == [("node-0", "Succeeded")]
 
 
+def test_an_exclusive_topology_is_rejected(tmp_path: Path) -> None:
+    async def run(jobs: Jobs) -> str:
+        topology = {"trainJob": {"topology": {"level": "kubernetes.io/hostname"}}}
+        reference = await jobs.create("true", kfpytorch=topology)
+        return await jobs.served.phase(reference)
+
+    assert play(tmp_path, run) == "FAILED"
+
+
 def test_the_deadline_includes_the_time_before_a_restart(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
         reference = await jobs.create(
@@ -210,15 +232,15 @@ def test_a_failed_installation_fails_the_task_with_the_error_of_pip(tmp_path: Pa
     )
 
 
-@pytest.mark.parametrize("disrupt", [EmbeddedCluster.drain_node, EmbeddedCluster.fail_node])
-def test_a_lost_node_costs_no_attempt(tmp_path: Path, disrupt: Callable[..., Awaitable[None]]) -> None:
+@pytest.mark.parametrize("disrupt", [NodeController.drain_node, NodeController.fail_node])
+def test_a_lost_node_costs_no_attempt(tmp_path: Path, disrupt: Callable[[NodeController, str], None]) -> None:
     async def run(jobs: Jobs) -> Any:
         jobs.served.leave("outputs.pb")
         reference = await jobs.create(f"while ! test -e {tmp_path}/go; do sleep 0.05; done")
         pods = await jobs.wait_for_pods(
             lambda pods: len(pods) == 2 and all(pod.phase == "Running" for pod in pods)
         )
-        await disrupt(jobs.cluster, pods[1].node)
+        disrupt(jobs.cluster.nodes, pods[1].node)
         restarted = await jobs.wait_for_pods(
             lambda pods: len(pods) == 2 and all(pod.attempt and pod.phase == "Running" for pod in pods)
         )
@@ -237,7 +259,7 @@ def test_an_elastic_job_replaces_the_pod_of_a_drained_node(tmp_path: Path) -> No
         pods = await jobs.wait_for_pods(
             lambda pods: len(pods) == 2 and all(pod.phase == "Running" for pod in pods)
         )
-        await jobs.cluster.drain_node(pods[1].node)
+        jobs.cluster.nodes.drain_node(pods[1].node)
         replaced = await jobs.wait_for_pods(
             lambda found: len(found) == 2 and found[1].uid != pods[1].uid and found[1].phase == "Running"
         )

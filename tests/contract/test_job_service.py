@@ -173,7 +173,7 @@ def test_the_lines_of_all_replicas_come_in_the_order_of_their_times() -> None:
             for step in range(1_500):
                 offset = {"master-0": 0.000, "worker-0": 0.001, "worker-1": 0.002}[replica]
                 served.cluster.write(f"f1-n0-0-a-{replica}", step / 100 + offset, f"step {step}")
-        lines = list(client.read_logs("f1", server=served.endpoint))
+        lines = list(client.get_job_logs("f1", server=served.endpoint))
     assert len(lines) == 4_500
     assert [line.time for line in lines] == sorted(line.time for line in lines)
     assert texts(iter(lines[:4])) == [
@@ -189,7 +189,7 @@ def test_a_replica_keeps_its_own_order_though_its_clock_goes_back() -> None:
         served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         for second, text in ((5, "a"), (3, "b"), (4, "c")):
             served.cluster.write("f1-n0-0-a-worker-0", second, text)
-        assert texts(client.read_logs("f1", server=served.endpoint)) == [
+        assert texts(client.get_job_logs("f1", server=served.endpoint)) == [
             "worker-0 a",
             "worker-0 b",
             "worker-0 c",
@@ -217,7 +217,7 @@ def test_only_what_is_wanted_comes(wanted: client.LogOptions, expected: list[str
             served.cluster.write("f1-n0-0-a-master-0", number, f"m{number}")
             served.cluster.write("f1-n0-0-a-worker-0", number + 0.5, f"w{number}")
         served.cluster.write("f1-n0-0-a-worker-0 (previous)", 0, "before")
-        assert texts(client.read_logs("f1", wanted, server=served.endpoint)) == expected
+        assert texts(client.get_job_logs("f1", wanted, server=served.endpoint)) == expected
 
 
 def test_a_rank_of_an_elastic_job_is_known_by_its_mark() -> None:
@@ -227,7 +227,7 @@ def test_a_rank_of_an_elastic_job_is_known_by_its_mark() -> None:
         served.apply(a_pod("f1-n0-0-a", "master-0"), a_pod("f1-n0-0-a", "worker-0"))
         for place, text in enumerate(("[r2] a", "[r3] b", "of the agent itself", "[r2] c")):
             served.cluster.write("f1-n0-0-a-worker-0", place, text)
-        told = texts(client.read_logs("f1", client.LogOptions(rank=2), server=served.endpoint))
+        told = texts(client.get_job_logs("f1", client.LogOptions(rank=2), server=served.endpoint))
     assert told == ["worker-0 [r2] a", "worker-0 [r2] c"]
 
 
@@ -242,14 +242,14 @@ def test_a_rank_or_replica_that_is_none_is_refused(
     served: ServedJobs, wanted: client.LogOptions, said: str
 ) -> None:
     with pytest.raises(client.RequestFailed, match=re.escape(said)):
-        list(client.read_logs("f1", wanted, server=served.endpoint))
+        list(client.get_job_logs("f1", wanted, server=served.endpoint))
 
 
 def test_following_goes_on_over_new_replicas_until_the_job_has_ended() -> None:
     with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
-        lines = client.read_logs("f1", client.LogOptions(follow=True), server=served.endpoint)
+        lines = client.get_job_logs("f1", client.LogOptions(follow=True), server=served.endpoint)
         told = [next(lines).text]
         served.cluster.write("f1-n0-0-a-worker-0", 2, "second")
         told.append(next(lines).text)
@@ -265,7 +265,7 @@ def test_who_stops_following_leaves_nothing_behind() -> None:
     with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
-        lines = client.read_logs("f1", client.LogOptions(follow=True), server=served.endpoint)
+        lines = client.get_job_logs("f1", client.LogOptions(follow=True), server=served.endpoint)
         next(lines)
         assert served.cluster.reading == 1
         lines.close()
@@ -284,7 +284,7 @@ def test_a_line_without_end_comes_in_pieces_and_very_much_of_it_comes_whole() ->
         served.cluster.write("f1-n0-0-a-worker-0", 2, "end")
         for number in range(30):
             served.cluster.write("f1-n0-0-a-master-0", 3 + number, "y" * 200_000)
-        lines = list(client.read_logs("f1", server=served.endpoint))
+        lines = list(client.get_job_logs("f1", server=served.endpoint))
     worker = [line.text for line in lines if line.replica == "worker-0"]
     assert ("".join(worker[:-1]), worker[-1]) == ("x" * 5_000_000, "end")
     assert max(len(line.text) for line in lines) < 1_000_000
@@ -297,7 +297,7 @@ def test_a_log_that_breaks_off_says_so() -> None:
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
         served.cluster.torn = True
         with pytest.raises(client.RequestFailed, match="the node does not answer"):
-            list(client.read_logs("f1", server=served.endpoint))
+            list(client.get_job_logs("f1", server=served.endpoint))
 
 
 # ---- changes

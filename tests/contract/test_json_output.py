@@ -12,6 +12,8 @@ from served_jobs import FewNodes, ServedJobs, a_job, a_pod, format_time, serving
 
 from backend_plugin import client
 from backend_plugin.cli.commands import kfpytorch
+from backend_plugin.core.observed import Job
+from backend_plugin.core.runtimes import Runtime
 from backend_plugin.shell import server_file
 
 pytestmark = pytest.mark.timeout(60)
@@ -73,6 +75,8 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ServedJo
             a_job("f2-n0-0-bbb", "Running", "Failed", made=60),
             a_pod("f2-n0-0-bbb", "worker-0", ended, phase="Failed"),
         )
+        served.cluster.runtimes.append(Runtime(name="torch", kind="ClusterTrainingRuntime"))
+        served.cluster.foreign.append(Job(name="other", namespace="ns", dialect="TrainJob"))
         served.cluster.write("f1-n0-0-aaa-worker-0", 1, "hello")
         monkeypatch.setenv(client.SERVER, served.endpoint)
         yield served
@@ -88,11 +92,13 @@ def run(*arguments: str, code: int = 0, text: str = "") -> Any:
     ("arguments", "kind"),
     [
         (("jobs",), "list of Job"),
+        (("jobs", "--all"), "list of Job"),
         (("describe", "f2"), "Job"),
         (("logs", "f1"), "LogLine"),
         (("cancel", "f1"), "CancelJobResponse"),
         (("cancel", "f2"), "CancelJobResponse"),
         (("nodes",), "list of Node"),
+        (("runtimes", "list"), "list of Runtime"),
     ],
     ids=" ".join,
 )

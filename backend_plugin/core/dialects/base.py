@@ -7,6 +7,7 @@ from typing import Any
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import JobDraft, ReplicaRole, TrainingJob
 from backend_plugin.core.observed import Job, JobLimit, Observed
+from backend_plugin.core.runtimes import PackageJob, Runtime
 from backend_plugin.core.values import Manifest
 
 
@@ -18,6 +19,7 @@ class JobResource:
     version: str
     kind: str
     plural: str
+    namespaced: bool = True
 
     @property
     def api_version(self) -> str:
@@ -45,6 +47,18 @@ class ReplicaPort:
 
     name: str
     number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeSupport:
+    """The runtimes of a dialect, and how they are read and used."""
+
+    kinds: tuple[JobResource, ...]
+    """The namespaced kind first, because it takes precedence."""
+    read: Callable[[Manifest], Runtime]
+    """Read a runtime of any of these kinds; never raises."""
+    build_package_job: Callable[[Runtime, PackageJob], Manifest]
+    """Return a job with one node that prints the packages of a runtime."""
 
 
 def keep_roles(job: TrainingJob, pods: Sequence[Manifest]) -> tuple[TrainingJob, Sequence[Manifest]]:
@@ -121,6 +135,8 @@ class Dialect:
     """Return the problems of the training container at a path."""
     build_pod_name: Callable[[str, str, int], str]
     """Return the name of a pod, or its first part, from the names of the job and the role, and the index."""
+    read_without_pods: Callable[[Manifest], Job] | None = None
+    """Read a job with the conditions that otherwise its pods show; None if its operator reports them all."""
     fold: Callable[[TrainingJob, Sequence[Manifest]], tuple[TrainingJob, Sequence[Manifest]]] = keep_roles
     """Return the job with the roles of the dialect, and their pod templates.
 
@@ -128,6 +144,8 @@ class Dialect:
     """
     build_prerequisites: Callable[[TrainingJob, JobDraft], tuple[Manifest, ...]] = build_no_prerequisites
     """Return the objects that must exist before the job, which owns them afterwards."""
+    runtimes: RuntimeSupport | None = None
+    """The runtimes from which its jobs can be created; None if there are none."""
     prerequisite: JobResource | None = None
     """The API resource of the prerequisites; None if there are none."""
     is_premature: Callable[[str], bool] = accept_no_message

@@ -103,6 +103,7 @@ _OURS: Final[Parsers] = {
     "logs": derive_parsers(LogLinkSettings, _BY_TYPE),
     "exit-codes": platform_parsers.causes_by_exit_code,
     "dialect": platform_parsers.dialect,
+    "dialect-by-domain": platform_parsers.dialects,
     "dialect-by-namespace": platform_parsers.dialects,
     "dialect-by-project": platform_parsers.dialects,
     "max-disruptions": platform_parsers.times,

@@ -43,10 +43,13 @@ class PluginSettings:
     """The time that a finished job is kept, if its author sets none; zero: until its owner is deleted."""
     dialect: str = "auto"
     """The kind of jobs, in lower case; ``auto`` for the kind that the cluster supports."""
+    dialect_by_domain: Mapping[str, str] = field(default_factory=dict)
+    """The kinds of the jobs in some domains of Flyte."""
     dialect_by_namespace: Mapping[str, str] = field(default_factory=dict)
-    """The kinds of the jobs in some namespaces."""
+    """The kinds of the jobs in some namespaces; they take precedence over those of the domain."""
     dialect_by_project: Mapping[str, str] = field(default_factory=dict)
-    """The kinds of the jobs of a project and domain (``flytesnacks/production``); they take precedence."""
+    """The kinds of the jobs of a project (``flytesnacks``), or of a project and domain
+    (``flytesnacks/production``); they take precedence over all others."""
     max_disruptions: int = 10
     """The number of times that a TrainJob is restarted after disruptions, in addition to its restarts."""
     dataset_initializer_image: str = "ghcr.io/kubeflow/trainer/dataset-initializer:v2.3.0"
@@ -71,7 +74,8 @@ class PluginSettings:
     @property
     def selects_dialect(self) -> bool:
         """True if jobs may be of another kind than the default one, which the cluster must support."""
-        kinds = {self.dialect, *self.dialect_by_namespace.values(), *self.dialect_by_project.values()}
+        parts = (self.dialect_by_domain, self.dialect_by_namespace, self.dialect_by_project)
+        kinds = {self.dialect, *(kind for part in parts for kind in part.values())}
         return kinds != {DEFAULT.name.lower()}
 
 

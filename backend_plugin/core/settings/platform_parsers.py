@@ -132,7 +132,7 @@ def dialect(value: Any) -> str:
 
 
 def dialects(value: Any) -> Mapping[str, str]:
-    """Return the name of a dialect for each namespace or project."""
+    """Return the name of a dialect for each domain, namespace or project."""
     if not isinstance(value, Mapping):
         raise InvalidSettingValue("is not a map", "write names with kinds of jobs")
     return {str(name): dialect(kind) for name, kind in value.items()}

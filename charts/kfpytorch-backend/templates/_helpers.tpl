@@ -118,7 +118,7 @@ true
 {{- define "kfpytorch.selectsDialect" -}}
 {{- $ours := (include "kfpytorch.settings" . | fromYaml).plugins.k8s.kfpytorch -}}
 {{- $kinds := list (default "auto" (get $ours "dialect")) -}}
-{{- range $part := list "dialect-by-namespace" "dialect-by-project" -}}
+{{- range $part := list "dialect-by-domain" "dialect-by-namespace" "dialect-by-project" -}}
 {{- $kinds = concat $kinds (values (default dict (get $ours $part))) -}}
 {{- end -}}
 {{- if has "auto" $kinds -}}true{{- end -}}

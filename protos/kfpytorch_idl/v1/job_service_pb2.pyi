@@ -1,3 +1,4 @@
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -19,14 +20,16 @@ NODE_STATE_DRAINED: NodeState
 NODE_STATE_NOT_READY: NodeState
 
 class ListJobsRequest(_message.Message):
-    __slots__ = ["namespace", "active_only", "details"]
+    __slots__ = ["namespace", "active_only", "details", "include_foreign"]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_ONLY_FIELD_NUMBER: _ClassVar[int]
     DETAILS_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_FOREIGN_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     active_only: bool
     details: bool
-    def __init__(self, namespace: _Optional[str] = ..., active_only: bool = ..., details: bool = ...) -> None: ...
+    include_foreign: bool
+    def __init__(self, namespace: _Optional[str] = ..., active_only: bool = ..., details: bool = ..., include_foreign: bool = ...) -> None: ...
 
 class ListJobsResponse(_message.Message):
     __slots__ = ["jobs"]
@@ -119,7 +122,7 @@ class CancelJobResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., already_finished: bool = ..., phase_before: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ["namespace", "name", "uid", "attempt", "created", "ended", "total", "ready", "verdict", "replicas", "events"]
+    __slots__ = ["namespace", "name", "uid", "attempt", "created", "ended", "total", "ready", "verdict", "replicas", "events", "kind", "foreign"]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
@@ -131,6 +134,8 @@ class Job(_message.Message):
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    FOREIGN_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     name: str
     uid: str
@@ -142,7 +147,9 @@ class Job(_message.Message):
     verdict: Verdict
     replicas: _containers.RepeatedCompositeFieldContainer[Replica]
     events: _containers.RepeatedCompositeFieldContainer[Event]
-    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., attempt: _Optional[_Union[Attempt, _Mapping]] = ..., created: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., ended: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., total: _Optional[int] = ..., ready: _Optional[int] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., replicas: _Optional[_Iterable[_Union[Replica, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
+    kind: str
+    foreign: bool
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., attempt: _Optional[_Union[Attempt, _Mapping]] = ..., created: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., ended: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., total: _Optional[int] = ..., ready: _Optional[int] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., replicas: _Optional[_Iterable[_Union[Replica, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., kind: _Optional[str] = ..., foreign: bool = ...) -> None: ...
 
 class Attempt(_message.Message):
     __slots__ = ["project", "domain", "execution", "node_id", "attempt", "task", "output_prefix"]
@@ -266,3 +273,71 @@ class SetNodeStateRequest(_message.Message):
     name: str
     state: NodeState
     def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[NodeState, str]] = ...) -> None: ...
+
+class ListRuntimesRequest(_message.Message):
+    __slots__ = ["namespace", "include_job_runtimes"]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_JOB_RUNTIMES_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    include_job_runtimes: bool
+    def __init__(self, namespace: _Optional[str] = ..., include_job_runtimes: bool = ...) -> None: ...
+
+class ListRuntimesResponse(_message.Message):
+    __slots__ = ["runtimes"]
+    RUNTIMES_FIELD_NUMBER: _ClassVar[int]
+    runtimes: _containers.RepeatedCompositeFieldContainer[Runtime]
+    def __init__(self, runtimes: _Optional[_Iterable[_Union[Runtime, _Mapping]]] = ...) -> None: ...
+
+class Runtime(_message.Message):
+    __slots__ = ["namespace", "name", "kind", "framework", "nodes", "processes_per_node", "device", "device_count", "image", "job"]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    FRAMEWORK_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_PER_NODE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    name: str
+    kind: str
+    framework: str
+    nodes: int
+    processes_per_node: str
+    device: str
+    device_count: str
+    image: str
+    job: str
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., kind: _Optional[str] = ..., framework: _Optional[str] = ..., nodes: _Optional[int] = ..., processes_per_node: _Optional[str] = ..., device: _Optional[str] = ..., device_count: _Optional[str] = ..., image: _Optional[str] = ..., job: _Optional[str] = ...) -> None: ...
+
+class GetRuntimePackagesRequest(_message.Message):
+    __slots__ = ["name", "namespace", "timeout"]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    namespace: str
+    timeout: _duration_pb2.Duration
+    def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class RuntimePackages(_message.Message):
+    __slots__ = ["runtime", "python", "packages", "gpus"]
+    RUNTIME_FIELD_NUMBER: _ClassVar[int]
+    PYTHON_FIELD_NUMBER: _ClassVar[int]
+    PACKAGES_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    runtime: Runtime
+    python: str
+    packages: _containers.RepeatedCompositeFieldContainer[Package]
+    gpus: str
+    def __init__(self, runtime: _Optional[_Union[Runtime, _Mapping]] = ..., python: _Optional[str] = ..., packages: _Optional[_Iterable[_Union[Package, _Mapping]]] = ..., gpus: _Optional[str] = ...) -> None: ...
+
+class Package(_message.Message):
+    __slots__ = ["name", "version"]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: str
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...

@@ -72,13 +72,14 @@ class Gang(_message.Message):
     def __init__(self, scheduler: _Optional[str] = ..., queue: _Optional[str] = ..., min_member: _Optional[int] = ..., priority_class_name: _Optional[str] = ..., queue_timeout_seconds: _Optional[int] = ..., pending_timeout_seconds: _Optional[int] = ...) -> None: ...
 
 class TrainJob(_message.Message):
-    __slots__ = ["runtime", "runtime_kind", "max_restarts", "packages", "success_policy", "pod_failure_policy", "dataset", "model", "storage", "framework"]
+    __slots__ = ["runtime", "runtime_kind", "max_restarts", "packages", "success_policy", "pod_failure_policy", "topology", "dataset", "model", "storage", "framework"]
     RUNTIME_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_KIND_FIELD_NUMBER: _ClassVar[int]
     MAX_RESTARTS_FIELD_NUMBER: _ClassVar[int]
     PACKAGES_FIELD_NUMBER: _ClassVar[int]
     SUCCESS_POLICY_FIELD_NUMBER: _ClassVar[int]
     POD_FAILURE_POLICY_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     STORAGE_FIELD_NUMBER: _ClassVar[int]
@@ -89,11 +90,20 @@ class TrainJob(_message.Message):
     packages: _containers.RepeatedScalarFieldContainer[str]
     success_policy: SuccessPolicy
     pod_failure_policy: _containers.RepeatedCompositeFieldContainer[PodFailurePolicyRule]
+    topology: Topology
     dataset: DataSource
     model: DataSource
     storage: Storage
     framework: str
-    def __init__(self, runtime: _Optional[str] = ..., runtime_kind: _Optional[str] = ..., max_restarts: _Optional[int] = ..., packages: _Optional[_Iterable[str]] = ..., success_policy: _Optional[_Union[SuccessPolicy, _Mapping]] = ..., pod_failure_policy: _Optional[_Iterable[_Union[PodFailurePolicyRule, _Mapping]]] = ..., dataset: _Optional[_Union[DataSource, _Mapping]] = ..., model: _Optional[_Union[DataSource, _Mapping]] = ..., storage: _Optional[_Union[Storage, _Mapping]] = ..., framework: _Optional[str] = ...) -> None: ...
+    def __init__(self, runtime: _Optional[str] = ..., runtime_kind: _Optional[str] = ..., max_restarts: _Optional[int] = ..., packages: _Optional[_Iterable[str]] = ..., success_policy: _Optional[_Union[SuccessPolicy, _Mapping]] = ..., pod_failure_policy: _Optional[_Iterable[_Union[PodFailurePolicyRule, _Mapping]]] = ..., topology: _Optional[_Union[Topology, _Mapping]] = ..., dataset: _Optional[_Union[DataSource, _Mapping]] = ..., model: _Optional[_Union[DataSource, _Mapping]] = ..., storage: _Optional[_Union[Storage, _Mapping]] = ..., framework: _Optional[str] = ...) -> None: ...
+
+class Topology(_message.Message):
+    __slots__ = ["level", "mode"]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    level: str
+    mode: str
+    def __init__(self, level: _Optional[str] = ..., mode: _Optional[str] = ...) -> None: ...
 
 class SuccessPolicy(_message.Message):
     __slots__ = ["succeeded_indexes"]

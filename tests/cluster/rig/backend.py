@@ -26,6 +26,7 @@ RULES: Final[Sequence[Mapping[str, Any]]] = (
     *_SAID["dryRuns"],
     *_SAID["operators"],
     *_SAID["gangsEverywhere"],
+    *_SAID["clusterRuntimes"],
     _SAID["groups"]["coscheduling"],
 )
 """The RBAC rules of the server: those of the chart with gangs, and with the PodGroups of coscheduling."""

@@ -8,6 +8,8 @@ from rig.tools import SOURCES
 
 PROGRAM: Final = SOURCES / "kubeflow-sdk/observe.py"
 """The program that observes TrainJobs with the SDK."""
+TRAIN: Final = SOURCES / "kubeflow-sdk/train.py"
+"""The program that creates a TrainJob with the SDK, and lists the runtimes."""
 
 
 def python() -> Path:

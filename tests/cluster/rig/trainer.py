@@ -112,6 +112,13 @@ def build_runtime(kind: str, name: str, image: str, **pod_annotations: str) -> M
     }
 
 
+def list_runtimes() -> Sequence[Path]:
+    """Return the files of the ClusterTrainingRuntimes of Trainer, without those of torchtune."""
+    module = module_directory(_TRAINER.program, _TRAINER.module)
+    found = (module / "manifests/base/runtimes").glob("*.yaml")
+    return sorted(each for each in found if each.name != "kustomization.yaml")
+
+
 def start(plane: ControlPlane) -> TrainerCluster:
     """Install and start JobSet and Trainer; return when they and their webhooks are ready.
 

@@ -229,6 +229,10 @@ def selected(manifest: Any, query: Any) -> bool:
     labels = manifest["metadata"].get("labels", {})
     for label in filter(None, query.get("labelSelector", "").split(",")):
         key, equals, value = label.partition("=")
+        if key.startswith("!"):
+            if key[1:] in labels:
+                return False
+            continue
         if key not in labels or (equals and labels[key] != value):
             return False
     selector = query.get("fieldSelector", "")

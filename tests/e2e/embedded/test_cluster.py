@@ -170,7 +170,7 @@ def test_what_a_cluster_would_not_have_is_refused(state, spec, code, reason):
             with pytest.raises(RequestRejected) as refusal:
                 await cluster.patch(named(), {"spec": spec})
             assert refusal.value.code == code
-            return len(await cluster.list_nodes()), list(seen.records)
+            return len(cluster.nodes.list_nodes()), list(seen.records)
 
     asyncio.run(run())
 

@@ -84,7 +84,7 @@ def test_of_many_pods_that_are_made_anew_a_part_at_a_time_each_counts_though_the
         async with opened(state, nodes=1) as (cluster, seen):
             await cluster.create(job(Worker=role("sleep 60", many, "OnFailure")))
             await seen.wait_until(lambda: sum(1 for each in seen.pods.values() if each.node) == many)
-            await cluster.fail_node("node-1")
+            cluster.nodes.fail_node("node-1")
             while len(uids(seen)) == many:
                 await asyncio.sleep(0)
             made.update(uids(seen))

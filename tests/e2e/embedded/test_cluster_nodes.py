@@ -27,7 +27,7 @@ def test_the_pods_of_a_lost_node_have_failed_and_are_made_again_elsewhere(state,
             await cluster.create(job(Worker=worker("ExitCode", command=command)))
             await seen.phase("Running", "j-worker-0")
             first = seen.pod("j-worker-0")
-            await cluster.fail_node(first.node)
+            cluster.nodes.fail_node(first.node)
             again = await seen.wait_until(
                 lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
             )
@@ -56,7 +56,7 @@ def test_a_job_that_is_not_restarted_fails_with_its_node(state):
             await cluster.create(job(Worker=worker("Never", 2)))
             await seen.phase("Running", "j-worker-0", "j-worker-1")
             lost = seen.pod("j-worker-1")
-            await cluster.fail_node(lost.node)
+            cluster.nodes.fail_node(lost.node)
             await seen.state("Failed")
             assert seen.phases == {"j-worker-0": "Running", "j-worker-1": "Failed"}
             assert seen.pod("j-worker-1").reason == "NodeLost"
@@ -69,13 +69,13 @@ def test_a_job_that_is_not_restarted_fails_with_its_node(state):
 def test_a_lost_node_takes_no_pods_until_it_is_restored(state):
     async def run():
         async with opened(state, nodes=1, capacity=FORTY) as (cluster, seen):
-            await cluster.fail_node("node-1")
+            cluster.nodes.fail_node("node-1")
             await cluster.create(job(Worker=worker("Never", command="exit 0")))
             waits = await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.scheduled)
             assert waits.message.startswith(
                 "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }."
             )
-            await cluster.restore_node("node-1")
+            cluster.nodes.restore_node("node-1")
             await seen.state("Succeeded")
 
     asyncio.run(run())
@@ -88,7 +88,7 @@ def test_a_drained_node_is_left_by_its_pods_with_their_grace(state):
             await cluster.create(job(Worker=worker("ExitCode", command=command)))
             await seen.phase("Running", "j-worker-0")
             first = seen.pod("j-worker-0")
-            await cluster.drain_node(first.node)
+            cluster.nodes.drain_node(first.node)
             again = await seen.wait_until(
                 lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
             )
@@ -96,7 +96,7 @@ def test_a_drained_node_is_left_by_its_pods_with_their_grace(state):
             ended = [each for each in seen.told if getattr(each, "uid", "") == first.uid][-1]
             assert ended.disrupted.reason == "EvictionByEvictionAPI"
             assert ended.primary.ended.exit_code == 143
-            await cluster.drain_node(again.node)
+            cluster.nodes.drain_node(again.node)
             waits = await seen.wait_until(
                 lambda: (
                     (pod := seen.pod("j-worker-0"))
@@ -105,7 +105,7 @@ def test_a_drained_node_is_left_by_its_pods_with_their_grace(state):
                 )
             )
             assert waits.message.startswith("0/2 nodes are available: 2 node(s) were unschedulable.")
-            await cluster.restore_node(first.node)
+            cluster.nodes.restore_node(first.node)
             await seen.phase("Running", "j-worker-0")
 
     asyncio.run(run())
@@ -114,8 +114,8 @@ def test_a_drained_node_is_left_by_its_pods_with_their_grace(state):
 def test_what_was_done_to_nodes_outlives_the_server(state):
     async def run():
         async with opened(state, nodes=3) as (cluster, _):
-            await cluster.fail_node("node-1")
-            await cluster.drain_node("node-2")
+            cluster.nodes.fail_node("node-1")
+            cluster.nodes.drain_node("node-2")
         async with opened(state, nodes=2) as (cluster, seen):
             await cluster.create(job(Worker=role("exit 0")))
             waits = await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.scheduled)
@@ -171,7 +171,7 @@ def test_a_node_that_is_not_there_is_refused(state, command):
     async def run():
         async with opened(state) as (cluster, _):
             with pytest.raises(RequestRejected, match=r'^nodes "node-9" not found$') as refusal:
-                await getattr(cluster, command)("node-9")
+                getattr(cluster.nodes, command)("node-9")
             assert refusal.value.code == 404
 
     asyncio.run(run())

@@ -79,6 +79,26 @@ def test_auto_selects_a_kind_that_the_cluster_supports(apis: Any, down: Any, kin
             "TrainJob",
             "kfpytorch.dialect-by-project.project/development",
         ),
+        (
+            {"dialect": "pytorchjob", "dialect_by_domain": {"development": "trainjob"}},
+            "TrainJob",
+            "kfpytorch.dialect-by-domain.development",
+        ),
+        (
+            {"dialect_by_domain": {"development": "pytorchjob"}, "dialect_by_namespace": {PLACE: "trainjob"}},
+            "TrainJob",
+            f"kfpytorch.dialect-by-namespace.{PLACE}",
+        ),
+        (
+            {"dialect_by_namespace": {PLACE: "pytorchjob"}, "dialect_by_project": {"project": "trainjob"}},
+            "TrainJob",
+            "kfpytorch.dialect-by-project.project",
+        ),
+        (
+            {"dialect_by_project": {"project": "trainjob", "project/development": "pytorchjob"}},
+            "PyTorchJob",
+            "kfpytorch.dialect-by-project.project/development",
+        ),
     ],
 )
 def test_a_setting_selects_the_kind_for_a_project_or_a_namespace(ours: Any, kind: str, path: str) -> None:
@@ -143,11 +163,23 @@ def test_a_plan_has_the_problems_of_the_selection_and_those_of_the_task() -> Non
 
 def test_one_dialect_can_be_set_for_all_jobs() -> None:
     said = settings.read(
-        {"kfpytorch": {"dialect-by-namespace": {PLACE: "pytorchjob"}, "dialect-by-project": {"p/d": "auto"}}}
+        {
+            "kfpytorch": {
+                "dialect": "pytorchjob",
+                "dialect-by-domain": {"d": "trainjob"},
+                "dialect-by-namespace": {PLACE: "pytorchjob"},
+                "dialect-by-project": {"p/d": "auto"},
+            }
+        }
     )
     assert said.kfpytorch.selects_dialect
     changed = with_dialect(said, DIALECTS["TrainJob"]).kfpytorch
-    assert (changed.dialect, changed.dialect_by_namespace, changed.dialect_by_project) == ("trainjob", {}, {})
+    assert changed.dialect == "trainjob"
+    assert (changed.dialect_by_domain, changed.dialect_by_namespace, changed.dialect_by_project) == (
+        {},
+        {},
+        {},
+    )
     assert changed.selects_dialect
     assert not with_dialect(said, DIALECTS["PyTorchJob"]).kfpytorch.selects_dialect
 
@@ -157,6 +189,7 @@ def test_one_dialect_can_be_set_for_all_jobs() -> None:
     [
         ("dialect", "flux"),
         ("dialect-by-namespace", {"a": "TrainJob"}),
+        ("dialect-by-domain", {"a": "both"}),
         ("dialect-by-project", "trainjob"),
         ("max-disruptions", -1),
         ("max-disruptions", True),

@@ -30,6 +30,7 @@ def test_the_core_is_light() -> None:
         "kfpytorch_idl",
         "google",
         "msgspec",
+        "packaging",
         "typing_extensions",
     }
     assert set(loaded.stdout.split()) - sys.stdlib_module_names <= allowed

@@ -21,6 +21,7 @@ from flytekitplugins.kfpytorch import (
     PodFailurePolicyRule,
     PyTorch,
     SuccessPolicy,
+    Topology,
     TrainJob,
     Worker,
 )
@@ -68,6 +69,7 @@ TRAIN_JOBS = st.none() | st.builds(
     runtime=st.none() | NAMES,
     runtime_kind=st.sampled_from([None, "TrainingRuntime"]),
     max_restarts=st.none() | st.integers(0, 2**31 - 1),
+    topology=st.none() | st.builds(Topology, level=LABELS, mode=st.sampled_from([None, "preferred"])),
     pod_failure_policy=st.none() | st.lists(RULES, min_size=1, max_size=3),
     packages=st.none()
     | st.lists(st.sampled_from(["einops>=0.8", "trl[peft]; python_version>'3'"]), min_size=1),
@@ -155,6 +157,9 @@ def test_models_of_kubernetes_are_written_as_in_a_manifest() -> None:
             "TrainJob: runtime_kind='Runtime': must be 'ClusterTrainingRuntime' or 'TrainingRuntime'"
             "; did you mean 'TrainingRuntime'?",
         ),
+        (lambda: Topology(level="a b"), "level='a b': must be the name of a label"),
+        (lambda: Topology(level="a", mode="strict"), "mode='strict': must be 'exclusive' or 'required' or"),
+        (lambda: TrainJob(topology="rack"), "topology='rack': must be Topology(...)"),
         (lambda: TrainJob(packages="einops"), "packages='einops': must be a list of requirements"),
         (lambda: TrainJob(packages=["a", "--pre"]), "packages[1]='--pre': must be a requirement such as"),
         (lambda: TrainJob(packages=[1]), "packages[0]=1: must be a requirement such as"),

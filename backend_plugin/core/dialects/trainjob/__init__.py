@@ -3,9 +3,10 @@
 from typing import Final
 
 from backend_plugin.core import job_conditions
-from backend_plugin.core.dialects.base import Dialect
-from backend_plugin.core.dialects.trainjob import course, environment, folding, manifest, reader
+from backend_plugin.core.dialects.base import Dialect, RuntimeSupport
+from backend_plugin.core.dialects.trainjob import course, environment, folding, manifest, reader, runtimes
 from backend_plugin.core.dialects.trainjob.resource import (
+    CLUSTER_RUNTIME,
     CONTAINER,
     INITIALIZERS,
     LABELS,
@@ -37,10 +38,16 @@ DIALECT: Final = Dialect(
     build_probe=manifest.build_probe,
     build_prerequisites=manifest.build_runtime,
     prerequisite=RUNTIME,
+    runtimes=RuntimeSupport(
+        kinds=(RUNTIME, CLUSTER_RUNTIME),
+        read=runtimes.read_runtime,
+        build_package_job=runtimes.build_package_job,
+    ),
     # The webhook reads the runtime from a cache.
     is_premature=lambda message: "must be created before the TrainJob" in message,
     read=reader.read_job,
     fields=reader.JobFields,
+    read_without_pods=reader.read_without_pods,
     is_suspended=reader.is_suspended,
     interpret=course.interpret,
     # A deadline would delete the JobSet with its logs, and Trainer would create it again.

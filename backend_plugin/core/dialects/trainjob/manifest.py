@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from backend_plugin.core import names
 from backend_plugin.core.dialects.pod_specs import require_storable, without_duplicate_secrets
-from backend_plugin.core.dialects.trainjob import initializers, named_runtime, options, policies
+from backend_plugin.core.dialects.trainjob import initializers, named_runtime, options, placement, policies
 from backend_plugin.core.dialects.trainjob.environment import build_environment, with_environment
 from backend_plugin.core.dialects.trainjob.options import JobOptions
 from backend_plugin.core.dialects.trainjob.resource import (
     ANCESTOR,
+    CLUSTER_RUNTIME,
     FRAMEWORK,
     RESOURCE,
     ROLE,
@@ -22,13 +23,12 @@ from backend_plugin.core.dialects.trainjob.resource import (
     with_installer,
 )
 from backend_plugin.core.errors import InvalidTask
-from backend_plugin.core.job import JobDraft, ReplicaGroup, ReplicaRole, TrainingJob
+from backend_plugin.core.job import JobDraft, ReplicaGroup, TrainingJob
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 
 _DEFAULT_RESTARTS: Final = 6
 """The restarts of a job whose restart policy has no limit: the default limit of a Kubernetes Job."""
-_CLUSTER_RUNTIME: Final = "ClusterTrainingRuntime"
 
 
 def build(job: TrainingJob, draft: JobDraft) -> Manifest:
@@ -38,7 +38,7 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
         InvalidTask: If the manifest is larger than the cluster accepts, or if a named runtime or the
             initializers do not permit a field of the pods.
     """
-    metadata, pod = draft.metadata, draft.pods[ReplicaRole.NODE]
+    metadata, pod = draft.metadata, placement.build_pod_template(job, draft)
     if problems := [*initializers.check_pod(job, get_mapping(pod, "spec"))]:
         raise InvalidTask(*problems)
     name = get_text(metadata, "name")
@@ -54,7 +54,7 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
             "metadata": {**metadata, "annotations": annotations},
             "spec": {
                 "runtimeRef": _build_reference(job, name),
-                **_build_trainer_fields(job, pod, name),
+                **_build_trainer_fields(job, draft, pod, name),
                 **initializers.build_field(job),
                 **({"suspend": True} if draft.suspended else {}),
             },
@@ -69,7 +69,9 @@ def _get_runtime(job: TrainingJob) -> str:
 
 def _build_reference(job: TrainingJob, name: str) -> Manifest:
     named = _get_runtime(job)
-    kind = (job.train_job.runtime_kind if named and job.train_job is not None else None) or _CLUSTER_RUNTIME
+    kind = (
+        job.train_job.runtime_kind if named and job.train_job is not None else None
+    ) or CLUSTER_RUNTIME.kind
     return {
         "apiGroup": RESOURCE.group,
         "kind": kind if named else RUNTIME.kind,
@@ -77,10 +79,11 @@ def _build_reference(job: TrainingJob, name: str) -> Manifest:
     }
 
 
-def _build_trainer_fields(job: TrainingJob, pod: Manifest, name: str) -> Manifest:
+def _build_trainer_fields(job: TrainingJob, draft: JobDraft, pod: Manifest, name: str) -> Manifest:
     (group,) = job.groups
     if _get_runtime(job):
-        return named_runtime.build_spec(job, group, pod, name)
+        annotations = placement.build_job_annotations(job, draft)
+        return named_runtime.build_spec(job, pod, name, annotations)
     resources = find_trainer(get_mapping(pod, "spec")).get("resources")
     # Without a field of the trainer, Trainer derives its value from the resources of the pod.
     trainer: Manifest = {"numNodes": group.replicas, "numProcPerNode": group.processes}
@@ -106,6 +109,9 @@ def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
     metadata = draft.metadata
     name = get_text(metadata, "name")
     labels = names.build_identity_labels(job.run.output_prefix)
+    placed = placement.build_job_annotations(job, draft)
+    annotations: Manifest = {"annotations": placed} if placed else {}
+    pod = placement.build_pod_template(job, draft)
     runtime: Manifest = {
         "apiVersion": RUNTIME.api_version,
         "kind": RUNTIME.kind,
@@ -128,8 +134,8 @@ def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
                             "name": ROLE,
                             **initializers.build_dependencies(job),
                             "template": {
-                                "metadata": {"labels": {ANCESTOR: "trainer"}},
-                                "spec": _build_job_spec(job, group, draft.pods[ReplicaRole.NODE], name),
+                                "metadata": {"labels": {ANCESTOR: "trainer"}, **annotations},
+                                "spec": _build_job_spec(job, group, pod, name),
                             },
                         },
                     ],

@@ -3,21 +3,25 @@
 A patch can change only some fields of the pods, so other fields of the task are refused.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
 from backend_plugin.core.dialects.trainjob import initializers
 from backend_plugin.core.dialects.trainjob.environment import build_environment, with_environment
-from backend_plugin.core.dialects.trainjob.resource import CONTAINER, ROLE, find_trainer, with_installer
+from backend_plugin.core.dialects.trainjob.resource import (
+    CONTAINER,
+    MANAGER,
+    ROLE,
+    find_trainer,
+    with_installer,
+)
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import ReplicaGroup, TrainingJob, TrainJobOptions
-from backend_plugin.core.names import PREFIX
 from backend_plugin.core.protojson import format_value
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import JsonValue, Manifest
 
-_MANAGER: Final = f"{PREFIX}connector"
 _REMEDY: Final = "leave it out, or leave train_job.runtime out"
 # Trainer sets them for a runtime with its policy for torch, and refuses them in a job.
 _RESERVED: Final = frozenset({
@@ -36,12 +40,13 @@ _OF_POD: Final = (
 )
 
 
-def build_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: str) -> Manifest:
-    """Return the fields `trainer` and `runtimePatches` of the spec.
+def build_spec(job: TrainingJob, pod: Manifest, name: str, annotations: Mapping[str, str]) -> Manifest:
+    """Return the fields `trainer` and `runtimePatches` of the spec; `annotations` are those of the Job.
 
     Raises:
         InvalidTask: If a patch cannot express the task; it contains each field that the runtime must set.
     """
+    (group,) = job.groups
     packages = job.train_job.packages if job.train_job is not None else ()
     spec = with_installer(get_mapping(pod, "spec"), packages)
     trainer = find_trainer(spec)
@@ -68,16 +73,21 @@ def build_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: str) 
         "runtimePatches": [
             _build_patch(
                 {"metadata": get_mapping(pod, "metadata"), "spec": patched},
+                annotations,
                 initializers.build_patches(job, spec),
             )
         ],
     }
 
 
-def _build_patch(template: Manifest, others: Sequence[JsonValue]) -> Manifest:
-    jobs: list[JsonValue] = [*others, {"name": ROLE, "template": {"spec": {"template": template}}}]
+def _build_patch(template: Manifest, annotations: Mapping[str, str], others: Sequence[JsonValue]) -> Manifest:
+    of_job: Manifest = {"metadata": {"annotations": annotations}} if annotations else {}
+    jobs: list[JsonValue] = [
+        *others,
+        {"name": ROLE, "template": {**of_job, "spec": {"template": template}}},
+    ]
     return {
-        "manager": _MANAGER,
+        "manager": MANAGER,
         "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
     }
 

@@ -12,7 +12,7 @@ from backend_plugin.core.dialects.trainjob import options
 from backend_plugin.core.dialects.trainjob.resource import INITIALIZERS, RESOURCE, ROLE
 from backend_plugin.core.job_metadata import JobMetadataFields, read_job_metadata
 from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
-from backend_plugin.core.reading import get_int, get_mapping
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings
 from backend_plugin.core.values import Manifest
 
 # A limit on the work per job, because some results have an entry for each replica.
@@ -81,6 +81,17 @@ def read_job(manifest: Manifest) -> Job:
         conditions=(*map(_translate_condition, read_conditions(status)), *_derive_creation(status)),
         expires=said.ttl_seconds is not None,
         ttl=None if said.ttl_seconds is None else timedelta(seconds=max(0, said.ttl_seconds)),
+    )
+
+
+def read_without_pods(manifest: Manifest) -> Job:
+    """Read a TrainJob as running if all pods of one of its Jobs are ready."""
+    job = read_job(manifest)
+    counts = get_mappings(manifest, "status", "jobsStatus")
+    if job.end_condition is not None or not any(get_int(each, "ready") for each in counts):
+        return job
+    return structs.replace(
+        job, conditions=(*job.conditions, Condition(type=job_conditions.RUNNING, true=True))
     )
 
 

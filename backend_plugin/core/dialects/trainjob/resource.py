@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from backend_plugin.core.dialects.base import JobResource, ReplicaLabels, ReplicaPort
+from backend_plugin.core.names import PREFIX
 from backend_plugin.core.package_installation import with_packages
 from backend_plugin.core.reading import get_mappings, get_text
 from backend_plugin.core.values import Manifest
@@ -16,6 +17,13 @@ RUNTIME: Final = JobResource(
     group="trainer.kubeflow.org", version="v1alpha1", kind="TrainingRuntime", plural="trainingruntimes"
 )
 """The object with the pod template of a TrainJob."""
+CLUSTER_RUNTIME: Final = JobResource(
+    group="trainer.kubeflow.org",
+    version="v1alpha1",
+    kind="ClusterTrainingRuntime",
+    plural="clustertrainingruntimes",
+    namespaced=False,
+)
 CONTAINER: Final = "node"
 """The name of the training container; Trainer requires exactly this name."""
 ROLE: Final = "node"
@@ -28,6 +36,8 @@ INITIALIZERS: Final[Mapping[str, str]] = {
 PORT: Final = ReplicaPort(name="trainjob-port", number=29500)
 """The port of the first node at which all nodes meet, and the value of MASTER_PORT."""
 ANCESTOR: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
+MANAGER: Final = f"{PREFIX}connector"
+"""The name under which this project patches the runtime of a job."""
 FRAMEWORK: Final = "trainer.kubeflow.org/framework"
 """The label by which the Kubeflow SDK recognizes a runtime."""
 INDEX: Final = "batch.kubernetes.io/job-completion-index"

@@ -6,6 +6,7 @@ PodGroup has no queue; the priority of a gang is that of its pods.
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
@@ -196,33 +197,29 @@ _WORDS: Final = StatusParser(
     api=_GROUP, message=_parse_message, group=_find_group_reason, notes=_iter_warnings, controlled=True
 )
 
+_BY_OPERATOR: Final = SchedulerAdapter(
+    marks=_build_operator_fields,
+    title="co-scheduling",
+    groups=_GROUPS,
+    by_operator=True,
+    matches_flag=_is_own_scheduler,
+    scheduler_name=_NAME,
+    understands=_UNDERSTANDS,
+    keys=_KEYS,
+    gang_keys=_GANG_KEYS,
+    size_keys=_SIZE_KEYS,
+    words=_WORDS,
+    sighting=DetectionRule(rank=DetectionRank.OPERATOR, sees=_detect_operator),
+    denied=deny_without_operator(_GROUP, _is_own_scheduler),
+)
 ADAPTERS: Final = {
-    OPERATOR: SchedulerAdapter(
-        marks=_build_operator_fields,
-        title="co-scheduling",
-        groups=_GROUPS,
-        by_operator=True,
-        matches_flag=_is_own_scheduler,
-        scheduler_name=_NAME,
-        understands=_UNDERSTANDS,
-        keys=_KEYS,
-        gang_keys=_GANG_KEYS,
-        size_keys=_SIZE_KEYS,
-        words=_WORDS,
-        sighting=DetectionRule(rank=DetectionRank.OPERATOR, sees=_detect_operator),
-        denied=deny_without_operator(_GROUP, _is_own_scheduler),
-    ),
-    BACKEND: SchedulerAdapter(
+    OPERATOR: _BY_OPERATOR,
+    BACKEND: replace(
+        _BY_OPERATOR,
         marks=_build_backend_fields,
-        title="co-scheduling",
-        groups=_GROUPS,
+        by_operator=False,
+        matches_flag=None,
         companion=Companion(api_version=f"{_GROUP}/v1alpha1", kind="PodGroup", spec=_build_pod_group_spec),
-        scheduler_name=_NAME,
-        understands=_UNDERSTANDS,
-        keys=_KEYS,
-        gang_keys=_GANG_KEYS,
-        size_keys=_SIZE_KEYS,
-        words=_WORDS,
         sighting=DetectionRule(rank=DetectionRank.API, sees=detect_without_operator(_GROUP)),
         denied=deny_operator_groups(_GROUP),
     ),

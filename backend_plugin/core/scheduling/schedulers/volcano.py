@@ -6,6 +6,7 @@ does, and also specifies the minimum of each role. A PodGroup has a queue and a 
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from backend_plugin.core.observed import Condition, Observed, PodGroup
@@ -185,38 +186,32 @@ _WORDS: Final = StatusParser(
     api=_API, message=_parse_message, group=_find_group_reason, events=_iter_event_reasons
 )
 
+_BY_OPERATOR: Final = SchedulerAdapter(
+    marks=_build_operator_fields,
+    title="Volcano",
+    program="vc-scheduler",
+    groups=_GROUPS,
+    by_operator=True,
+    matches_flag=_is_own_scheduler,
+    scheduler_name=_NAME,
+    understands=_UNDERSTANDS,
+    keys=_KEYS,
+    gang_keys=(_GROUP,),
+    size_keys=(_SIZE,),
+    words=_WORDS,
+    sighting=DetectionRule(rank=DetectionRank.OPERATOR, sees=_detect_operator),
+    denied=deny_without_operator(_API, _is_own_scheduler),
+    queues=_QUEUES,
+)
 ADAPTERS: Final = {
-    OPERATOR: SchedulerAdapter(
-        marks=_build_operator_fields,
-        title="Volcano",
-        program="vc-scheduler",
-        groups=_GROUPS,
-        by_operator=True,
-        matches_flag=_is_own_scheduler,
-        scheduler_name=_NAME,
-        understands=_UNDERSTANDS,
-        keys=_KEYS,
-        gang_keys=(_GROUP,),
-        size_keys=(_SIZE,),
-        words=_WORDS,
-        sighting=DetectionRule(rank=DetectionRank.OPERATOR, sees=_detect_operator),
-        denied=deny_without_operator(_API, _is_own_scheduler),
-        queues=_QUEUES,
-    ),
-    BACKEND: SchedulerAdapter(
+    OPERATOR: _BY_OPERATOR,
+    BACKEND: replace(
+        _BY_OPERATOR,
         marks=_build_backend_fields,
-        title="Volcano",
-        program="vc-scheduler",
-        groups=_GROUPS,
+        by_operator=False,
+        matches_flag=None,
         companion=Companion(api_version=f"{_API}/v1beta1", kind="PodGroup", spec=_build_pod_group_spec),
-        scheduler_name=_NAME,
-        understands=_UNDERSTANDS,
-        keys=_KEYS,
-        gang_keys=(_GROUP,),
-        size_keys=(_SIZE,),
-        words=_WORDS,
         sighting=DetectionRule(rank=DetectionRank.API, sees=detect_without_operator(_API)),
         denied=deny_operator_groups(_API),
-        queues=_QUEUES,
     ),
 }

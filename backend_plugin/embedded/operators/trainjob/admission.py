@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from backend_plugin.core.dialects.trainjob.placement import EXCLUSIVE_TOPOLOGY
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.pod_rules import name_rules
 from backend_plugin.core.pod_rules.field_errors import FieldError, build_forbidden_error, build_invalid_error
@@ -116,6 +117,10 @@ def admit_runtime(manifest: Manifest) -> Manifest:
         )
         raise _build_rejection(runtime, [build_forbidden_error(_REPLICATED_JOBS, detail)])
     _require_supported(runtime, manifest)
+    if any(EXCLUSIVE_TOPOLOGY in get_mapping(job, "template", "metadata", "annotations") for job in jobs):
+        path = f"{_REPLICATED_JOBS}.template.metadata.annotations[{EXCLUSIVE_TOPOLOGY}]"
+        detail = "the embedded cluster does not support it"
+        raise _build_rejection(runtime, [build_forbidden_error(path, detail)])
     if [get_text(job, "name") for job in jobs] != [ROLE]:
         detail = f"the embedded cluster supports exactly one replicated job, {ROLE}"
         raise _build_rejection(runtime, [build_forbidden_error(_REPLICATED_JOBS, detail)])

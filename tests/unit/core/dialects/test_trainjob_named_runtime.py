@@ -1,5 +1,6 @@
 """Tests of a TrainJob on a runtime of the cluster: its trainer, its patch, and rejected fields."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -118,7 +119,7 @@ def test_a_sidecar_needs_a_runtime_of_the_job() -> None:
     job = decoded(REPLICAS)
     pod = {"spec": {"containers": [{"name": "node"}, {"name": "side"}]}}
     with pytest.raises(InvalidTask) as caught:
-        named_runtime.build_spec(job, job.groups[0], pod, "j")
+        named_runtime.build_spec(replace(job, groups=job.groups[:1]), pod, "j", {})
     (problem,) = caught.value.problems
     assert (problem.field, problem.value) == ("pod.spec.containers", '"side"')
 

@@ -1,0 +1,145 @@
+"""The functions of `client` for asyncio, with the same arguments, results and errors."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Any
+
+from backend_plugin import client_calls as calls
+from backend_plugin.client_calls import Answer, Call, JobWait, LogOptions, NotEnded
+from backend_plugin.connection import (
+    Address,
+    DeadlineExceeded,
+    NotFound,
+    RequestFailed,
+    Server,
+    ServerNotFound,
+    TokenRejected,
+    open_async_channel,
+)
+from kfpytorch_idl.v1 import job_service_pb2 as wire
+
+__all__ = (
+    "Address",
+    "LogOptions",
+    "NotEnded",
+    "NotFound",
+    "RequestFailed",
+    "Server",
+    "ServerNotFound",
+    "TokenRejected",
+    "cancel_job",
+    "get_job",
+    "get_job_logs",
+    "get_runtime",
+    "get_runtime_packages",
+    "list_jobs",
+    "list_runtimes",
+    "wait_for_job",
+    "watch_jobs",
+)
+
+
+async def list_jobs(
+    *,
+    namespace: str | None = None,
+    active_only: bool = False,
+    details: bool = False,
+    foreign: bool = False,
+    server: Address = None,
+) -> list[wire.Job]:
+    """Return all jobs, the newest first; see `client.list_jobs`."""
+    call = calls.list_jobs(namespace=namespace, active_only=active_only, details=details, foreign=foreign)
+    async with aclosing(_stream(call, server)) as parts:
+        return [job async for part in parts for job in part.jobs]
+
+
+async def get_job(name: str, *, namespace: str | None = None, server: Address = None) -> wire.Job:
+    """Return one job with all details; see `client.get_job`."""
+    return await _send(calls.get_job(name, namespace), server)
+
+
+async def watch_jobs(
+    name: str | None = None,
+    *,
+    namespace: str | None = None,
+    active_only: bool = False,
+    details: bool = False,
+    server: Address = None,
+) -> AsyncGenerator[wire.JobChange, None]:
+    """Yield each current job and then each change; see `client.watch_jobs`."""
+    call = calls.watch_jobs(name, namespace=namespace, active_only=active_only, details=details)
+    async with aclosing(_stream(call, server)) as changes:
+        async for change in changes:
+            yield change
+
+
+async def wait_for_job(
+    name: str, *, timeout: timedelta | None = None, namespace: str | None = None, server: Address = None
+) -> wire.Job:
+    """Return a job with all details as soon as it has ended; see `client.wait_for_job`."""
+    wait = JobWait(name, timeout)
+    call = calls.watch_jobs(name, namespace=namespace, details=True, timeout=timeout)
+    try:
+        async with aclosing(_stream(call, server)) as changes:
+            async for change in changes:
+                wait.add(change)
+    except DeadlineExceeded as error:
+        raise wait.build_timeout_error() from error
+    return wait.get_result()
+
+
+async def get_job_logs(
+    name: str, options: LogOptions | None = None, *, namespace: str | None = None, server: Address = None
+) -> AsyncGenerator[wire.LogLine, None]:
+    """Yield the log lines of a job's replicas in the order of their times; see `client.get_job_logs`."""
+    call = calls.read_logs(name, options or LogOptions(), namespace)
+    async with aclosing(_stream(call, server)) as parts:
+        async for part in parts:
+            for line in part.lines:
+                yield line
+
+
+async def cancel_job(
+    name: str, *, reason: str = "", namespace: str | None = None, server: Address = None
+) -> wire.CancelJobResponse:
+    """End a job permanently; see `client.cancel_job`."""
+    return await _send(calls.cancel_job(name, reason, namespace), server)
+
+
+async def list_runtimes(
+    *, namespace: str | None = None, job_runtimes: bool = False, server: Address = None
+) -> list[wire.Runtime]:
+    """Return the runtimes of Kubeflow Trainer; see `client.list_runtimes`."""
+    return list((await _send(calls.list_runtimes(namespace, job_runtimes=job_runtimes), server)).runtimes)
+
+
+async def get_runtime(name: str, *, namespace: str | None = None, server: Address = None) -> wire.Runtime:
+    """Return one runtime; see `client.get_runtime`."""
+    found = await _send(calls.list_runtimes(namespace, job_runtimes=True), server)
+    return calls.find_runtime(name, namespace, found)
+
+
+async def get_runtime_packages(
+    name: str, *, namespace: str | None = None, timeout: timedelta | None = None, server: Address = None
+) -> wire.RuntimePackages:
+    """Return the packages of a runtime; see `client.get_runtime_packages`."""
+    return await _send(calls.get_runtime_packages(name, namespace, timeout), server)
+
+
+async def _send(call: Call[Answer], server: Address) -> Answer:
+    async with open_async_channel(server) as (channel, metadata):
+        send: Any = channel.unary_unary(call.path, **call.serializers)
+        answer: Answer = await send(call.request, metadata=metadata, timeout=call.seconds)
+        return answer
+
+
+async def _stream(call: Call[Answer], server: Address) -> AsyncGenerator[Answer, None]:
+    async with open_async_channel(server) as (channel, metadata):
+        send: Any = channel.unary_stream(call.path, **call.serializers)
+        answers = send(call.request, metadata=metadata, timeout=call.seconds)
+        try:
+            async for answer in answers:
+                yield answer
+        finally:
+            answers.cancel()

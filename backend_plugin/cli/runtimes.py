@@ -1,0 +1,76 @@
+"""``kfpytorch runtimes``: lists the runtimes of Kubeflow Trainer, or the packages of one."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import rich_click as click
+
+from backend_plugin import client
+from backend_plugin.cli import asking, job_table, json_lines, tables
+from backend_plugin.core import printable
+
+if TYPE_CHECKING:
+    from kfpytorch_idl.v1 import job_service_pb2 as wire
+
+_HELP: Final = """Print the runtimes of Kubeflow Trainer, or the packages in the image of one.
+
+`packages` runs a job with one node of the runtime, prints its version of Python, its packages and the output
+of nvidia-smi, and deletes the job.
+
+\b
+  $ kfpytorch runtimes list
+  $ kfpytorch runtimes packages torch-distributed --namespace flytesnacks-development
+"""
+_LIST, _PACKAGES = "list", "packages"
+_HEADER: Final = ("NAME", "KIND", "NAMESPACE", "FRAMEWORK", "NODES", "PROCESSES", "DEVICE", "IMAGE")
+
+
+@click.command(name="runtimes", help=_HELP)
+@click.argument("action", type=click.Choice([_LIST, _PACKAGES]))
+@click.argument("runtime", required=False)
+@click.option("--all", "job_runtimes", is_flag=True, help="Also the runtimes of single jobs.")
+@click.option(
+    "--timeout",
+    metavar="DURATION",
+    callback=asking.parse_timeout,
+    help="The longest time for `packages`, such as 90s or 15m. Default: 10m.",
+)
+@asking.namespace_option
+@asking.server_options
+@asking.output_option("table")
+def command(**said: Any) -> None:
+    """Run ``kfpytorch runtimes``."""
+    if (said["action"] == _PACKAGES) != bool(said["runtime"]):
+        raise click.UsageError("write `runtimes list`, or `runtimes packages NAME`")
+    options = job_table.get_request_options(said)
+    with asking.exit_on_error():
+        if said["action"] == _LIST:
+            _print_runtimes(client.list_runtimes(job_runtimes=said["job_runtimes"], **options), said)
+        else:
+            _print_packages(
+                client.get_runtime_packages(said["runtime"], timeout=said["timeout"], **options), said
+            )
+
+
+def _print_runtimes(runtimes: Sequence["wire.Runtime"], said: Mapping[str, Any]) -> None:
+    if said["output"] == "json":
+        json_lines.print_json([asking.encode_message(each) for each in runtimes])
+    elif runtimes:
+        click.echo("\n".join(tables.format_table(_HEADER, [_format_row(each) for each in runtimes])))
+    else:
+        click.echo("there are no runtimes", err=True)
+
+
+def _format_row(runtime: "wire.Runtime") -> tuple[str, ...]:
+    device = f"{runtime.device_count} {runtime.device}".strip()
+    texts = (runtime.namespace, runtime.framework, str(runtime.nodes), runtime.processes_per_node, device)
+    return (runtime.name, runtime.kind, *(text or "-" for text in (*texts, runtime.image)))
+
+
+def _print_packages(found: "wire.RuntimePackages", said: Mapping[str, Any]) -> None:
+    if said["output"] == "json":
+        json_lines.print_json(asking.encode_message(found))
+        return
+    rows = [(each.name, each.version) for each in found.packages]
+    lines = [f"Python {printable.escape(found.python)}", *tables.format_table(("PACKAGE", "VERSION"), rows)]
+    click.echo("\n".join([*lines, *([printable.escape(found.gpus)] if found.gpus else [])]))

@@ -1,0 +1,223 @@
+"""The calls of the Python clients of a server: `client` is synchronous, `async_client` asynchronous."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Generic, TypeVar
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+
+from backend_plugin.connection import NotFound, RequestFailed
+from backend_plugin.core import runtimes
+from kfpytorch_idl.v1 import job_service_pb2 as wire
+
+_JOBS: Final = wire.DESCRIPTOR.services_by_name["JobService"].full_name
+_RUNTIMES: Final = wire.DESCRIPTOR.services_by_name["RuntimeService"].full_name
+_NODES: Final = wire.DESCRIPTOR.services_by_name["NodeService"].full_name
+_UNARY_SECONDS: Final = 30.0
+"""The timeout of a unary call, which needs only the server's memory or a few API requests."""
+_PACKAGES: Final = timedelta(minutes=10)
+_CLEANUP_SECONDS: Final = 60.0
+"""The time that a server has to start and to delete the job that lists packages."""
+_MAX_SECONDS: Final = 1e9
+"""The longest timeout. With a longer one, gRPC's deadline overflows, and the call ends immediately."""
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+class NotEnded(RequestFailed):
+    """The error that a job has not ended within the timeout; the message contains its phase."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOptions:
+    """The selection of log lines of a job."""
+
+    follow: bool = False
+    """Wait for more lines until the job has ended."""
+    tail: int | None = None
+    """The number of last lines of each replica to return; None for all."""
+    rank: int | None = None
+    replica: str | None = None
+    """The name of a replica, such as ``worker-1``."""
+    node: int | None = None
+    """The position of a replica in the order of the ranks, from 0."""
+    previous: bool = False
+    """Return the lines of the container run before the last restart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[Answer]):
+    """A gRPC call, without the server."""
+
+    path: str
+    request: Message
+    answer: type[Answer]
+    seconds: float | None = _UNARY_SECONDS
+    """The timeout; None for no limit."""
+
+    @property
+    def serializers(self) -> dict[str, Any]:
+        """The functions that convert messages, as gRPC's channels require them."""
+        return {
+            "request_serializer": self.request.__class__.SerializeToString,
+            "response_deserializer": self.answer.FromString,
+        }
+
+
+def list_jobs(
+    *, namespace: str | None, active_only: bool, details: bool, foreign: bool
+) -> Call[wire.ListJobsResponse]:
+    """Return the call for a list of jobs, which is a stream."""
+    return Call(
+        path=f"/{_JOBS}/ListJobs",
+        request=wire.ListJobsRequest(
+            namespace=namespace, active_only=active_only, details=details, include_foreign=foreign
+        ),
+        answer=wire.ListJobsResponse,
+        seconds=None,
+    )
+
+
+def get_job(name: str, namespace: str | None) -> Call[wire.Job]:
+    """Return the call for one job."""
+    return Call(
+        path=f"/{_JOBS}/GetJob",
+        request=wire.GetJobRequest(name=name, namespace=namespace),
+        answer=wire.Job,
+    )
+
+
+def watch_jobs(
+    name: str | None,
+    *,
+    namespace: str | None,
+    active_only: bool = False,
+    details: bool = False,
+    timeout: timedelta | None = None,
+) -> Call[wire.JobChange]:
+    """Return the call for the changes of jobs, which is a stream."""
+    return Call(
+        path=f"/{_JOBS}/WatchJobs",
+        request=wire.WatchJobsRequest(
+            name=name, namespace=namespace, active_only=active_only, details=details
+        ),
+        answer=wire.JobChange,
+        seconds=None if timeout is None else min(timeout.total_seconds(), _MAX_SECONDS),
+    )
+
+
+def read_logs(name: str, options: LogOptions, namespace: str | None) -> Call[wire.LogLines]:
+    """Return the call for log lines, which is a stream."""
+    return Call(
+        path=f"/{_JOBS}/ReadLogs",
+        request=wire.ReadLogsRequest(
+            name=name,
+            namespace=namespace,
+            follow=options.follow,
+            tail=options.tail,
+            rank=options.rank,
+            replica=options.replica,
+            node=options.node,
+            previous=options.previous,
+        ),
+        answer=wire.LogLines,
+        seconds=None,
+    )
+
+
+def cancel_job(name: str, reason: str, namespace: str | None) -> Call[wire.CancelJobResponse]:
+    """Return the call that cancels a job."""
+    return Call(
+        path=f"/{_JOBS}/CancelJob",
+        request=wire.CancelJobRequest(name=name, namespace=namespace, reason=reason),
+        answer=wire.CancelJobResponse,
+    )
+
+
+def list_runtimes(namespace: str | None, *, job_runtimes: bool) -> Call[wire.ListRuntimesResponse]:
+    """Return the call for a list of runtimes."""
+    return Call(
+        path=f"/{_RUNTIMES}/ListRuntimes",
+        request=wire.ListRuntimesRequest(namespace=namespace, include_job_runtimes=job_runtimes),
+        answer=wire.ListRuntimesResponse,
+    )
+
+
+def get_runtime_packages(
+    name: str, namespace: str | None, timeout: timedelta | None
+) -> Call[wire.RuntimePackages]:
+    """Return the call for the packages of a runtime."""
+    limit = Duration()
+    limit.FromTimedelta(timeout or _PACKAGES)
+    return Call(
+        path=f"/{_RUNTIMES}/GetRuntimePackages",
+        request=wire.GetRuntimePackagesRequest(name=name, namespace=namespace, timeout=limit),
+        answer=wire.RuntimePackages,
+        seconds=(timeout or _PACKAGES).total_seconds() + _CLEANUP_SECONDS,
+    )
+
+
+def list_nodes() -> Call[wire.ListNodesResponse]:
+    """Return the call for a list of nodes."""
+    return Call(path=f"/{_NODES}/ListNodes", request=wire.ListNodesRequest(), answer=wire.ListNodesResponse)
+
+
+def set_node_state(name: str, state: "wire.NodeState") -> Call[wire.Node]:
+    """Return the call that changes a node."""
+    return Call(
+        path=f"/{_NODES}/SetNodeState",
+        request=wire.SetNodeStateRequest(name=name, state=state),
+        answer=wire.Node,
+    )
+
+
+def find_runtime(name: str, namespace: str | None, found: wire.ListRuntimesResponse) -> wire.Runtime:
+    """Return the runtime with a name.
+
+    Raises:
+        NotFound: If it does not exist.
+        RequestFailed: If several namespaces have one.
+    """
+    try:
+        return runtimes.find_runtime(name, namespace, found.runtimes)
+    except runtimes.RuntimeNotFound as error:
+        raise NotFound(str(error)) from error
+    except runtimes.AmbiguousRuntime as error:
+        raise RequestFailed(str(error)) from error
+
+
+class JobWait:
+    """The state of a wait for the end of one job, from the changes of a watch."""
+
+    def __init__(self, name: str, timeout: timedelta | None) -> None:
+        self._name = name
+        self._timeout = timeout
+        self._last: wire.Job | None = None
+
+    def add(self, change: wire.JobChange) -> None:
+        """Add a change of the job.
+
+        Raises:
+            NotFound: If the job was deleted.
+        """
+        if change.HasField("gone"):
+            raise NotFound(f"the job {change.gone.name} was deleted before it ended")
+        self._last = change.job
+
+    def get_result(self) -> wire.Job:
+        """Return the ended job, after the last change.
+
+        Raises:
+            RequestFailed: If there was no change.
+        """
+        if self._last is None:
+            raise RequestFailed(f"the server ended the watch of the job {self._name} without its state")
+        return self._last
+
+    def build_timeout_error(self) -> NotEnded:
+        """Return the error that the job has not ended in time."""
+        assert self._timeout is not None  # noqa: S101 - for mypy: only a timeout ends the call.
+        phase = f"; its phase is {self._last.verdict.phase}" if self._last else ""
+        job = self._last.name if self._last else self._name
+        return NotEnded(f"{job} has not ended within {self._timeout.total_seconds():g} s{phase}")

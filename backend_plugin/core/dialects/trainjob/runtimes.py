@@ -1,0 +1,130 @@
+"""Reads TrainingRuntimes and ClusterTrainingRuntimes, and builds a job that lists the packages of one."""
+
+from typing import Final
+
+from backend_plugin.core import names, runtime_packages, task_annotation
+from backend_plugin.core.dialects.trainjob import options
+from backend_plugin.core.dialects.trainjob.options import JobOptions
+from backend_plugin.core.dialects.trainjob.resource import (
+    ANCESTOR,
+    FRAMEWORK,
+    MANAGER,
+    RESOURCE,
+    find_trainer,
+)
+from backend_plugin.core.job import Attempt, Deadlines
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
+from backend_plugin.core.runtimes import PackageJob, Runtime
+from backend_plugin.core.values import JsonValue, Manifest
+
+_KEPT_SECONDS: Final = 60
+_DEVICES: Final = {
+    "nvidia.com/gpu": "gpu",
+    "amd.com/gpu": "gpu",
+    "google.com/tpu": "tpu",
+    "huawei.com/Ascend910": "npu",
+}
+_MIG: Final = "nvidia.com/mig-"
+_CPU: Final = "cpu"
+
+
+def read_runtime(manifest: Manifest) -> Runtime:
+    """Read a runtime of either kind."""
+    metadata, spec = get_mapping(manifest, "metadata"), get_mapping(manifest, "spec")
+    labels, policy = get_text_map(metadata, "labels"), get_mapping(spec, "mlPolicy")
+    replicated = {
+        get_text_map(each, "template", "metadata", "labels").get(ANCESTOR, ""): each
+        for each in get_mappings(spec, "template", "spec", "replicatedJobs")
+    }
+    node = replicated.pop("trainer", {})
+    replicated.pop("", None)
+    trainer = find_trainer(get_mapping(node, "template", "spec", "template", "spec"))
+    device, count = _read_device(get_mapping(trainer, "resources", "limits"))
+    name, nodes = get_text(metadata, "name"), get_int(policy, "numNodes")
+    return Runtime(
+        name=name,
+        kind=get_text(manifest, "kind"),
+        namespace=get_text(metadata, "namespace"),
+        framework=labels.get(FRAMEWORK, ""),
+        nodes=1 if nodes is None else nodes,
+        processes=_read_processes(policy),
+        device=device,
+        device_count=count,
+        image=get_text(trainer, "image"),
+        job=name if names.IDENTITY in labels else "",
+        role=get_text(node, "name") if trainer else "",
+        initializers=tuple(get_text(each, "name") for each in replicated.values()),
+    )
+
+
+def _read_processes(policy: Manifest) -> str:
+    """Return the number of processes of a node in the policy of the framework, as a text."""
+    for framework in policy:
+        processes = get_mapping(policy, framework).get("numProcPerNode")
+        if isinstance(processes, int | str):
+            return str(processes)
+    return ""
+
+
+def _read_device(limits: Manifest) -> tuple[str, str]:
+    for resource, amount in limits.items():
+        if resource in _DEVICES or resource.startswith(_MIG):
+            return _DEVICES.get(resource) or resource.rpartition("/")[2], str(amount)
+    return (_CPU, str(limits[_CPU])) if _CPU in limits else ("", "")
+
+
+def build_package_job(runtime: Runtime, wanted: PackageJob) -> Manifest:
+    """Return a job with one node that runs `runtime_packages.PROGRAM`, with the devices of the runtime."""
+    prefix = f"{names.NO_OUTPUTS}{wanted.namespace}/{wanted.name}"
+    labels = names.build_identity_labels(prefix)
+    trainer: dict[str, JsonValue] = {
+        "numNodes": 1,
+        "command": [*runtime_packages.COMMAND],
+        "args": [runtime_packages.PROGRAM],
+    }
+    if runtime.device in ("", _CPU):
+        trainer["resourcesPerNode"] = {"requests": {_CPU: "1"}, "limits": {_CPU: "1"}}
+    patched: Manifest = {"metadata": {"labels": labels}}
+    jobs: list[JsonValue] = [{"name": runtime.role, "template": {"spec": {"template": patched}}}]
+    return {
+        "apiVersion": RESOURCE.api_version,
+        "kind": RESOURCE.kind,
+        "metadata": {
+            "name": wanted.name,
+            "namespace": wanted.namespace,
+            "labels": labels,
+            "annotations": {
+                names.OUTPUT_PREFIX: prefix,
+                task_annotation.ANNOTATION: _encode_deadline(wanted, prefix),
+                options.ANNOTATION: options.encode(JobOptions(named_runtime=True, ttl_seconds=_KEPT_SECONDS)),
+            },
+        },
+        "spec": {
+            "runtimeRef": {"apiGroup": RESOURCE.group, "kind": runtime.kind, "name": runtime.name},
+            "trainer": trainer,
+            "runtimePatches": [
+                {
+                    "manager": MANAGER,
+                    "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
+                }
+            ],
+        },
+    }
+
+
+def _encode_deadline(wanted: PackageJob, prefix: str) -> str:
+    """Return the annotation by which any server ends the job after its time."""
+    run = Attempt(
+        output_prefix=prefix,
+        project="",
+        domain="",
+        execution="",
+        node_id="",
+        attempt=0,
+        task_project="",
+        task_domain="",
+        task_name="",
+        task_version="",
+        namespace=wanted.namespace,
+    )
+    return task_annotation.encode(run, Deadlines(active_seconds=wanted.seconds), {})

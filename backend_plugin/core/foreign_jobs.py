@@ -1,0 +1,49 @@
+"""The state of a foreign job: one of the cluster that this backend did not create and never changes."""
+
+from backend_plugin.core import job_conditions
+from backend_plugin.core.dialects import table
+from backend_plugin.core.dialects.base import Dialect
+from backend_plugin.core.errors import BackendError
+from backend_plugin.core.observed import Job
+from backend_plugin.core.values import Manifest
+from backend_plugin.core.verdict import Phase, Verdict
+
+_PHASES = {
+    job_conditions.SUCCEEDED: Phase.SUCCEEDED,
+    job_conditions.FAILED: Phase.FAILED,
+    job_conditions.SUSPENDED: Phase.QUEUED,
+    job_conditions.RESTARTING: Phase.INITIALIZING,
+    job_conditions.RUNNING: Phase.RUNNING,
+}
+"""Phases by condition type; the first condition that is true decides."""
+
+
+class ForeignJob(BackendError):
+    """The job cannot be used, because another client created it."""
+
+
+def read_job(dialect: Dialect, manifest: Manifest) -> Job:
+    """Read a foreign job, whose pods are not read."""
+    return (dialect.read_without_pods or dialect.read)(manifest)
+
+
+def describe(job: Job) -> Verdict:
+    """Return the phase of a foreign job in Flyte's terms, and the message of its condition.
+
+    Flyte does not receive it.
+    """
+    true = {each.type: each for each in job.conditions if each.true}
+    for kind, phase in _PHASES.items():
+        if kind in true:
+            return Verdict(phase=phase, reason=true[kind].reason or kind, message=true[kind].message)
+    return Verdict(phase=Phase.INITIALIZING, reason=job_conditions.CREATED, message="")
+
+
+def format_refusal(job: Job) -> str:
+    """Return the message that refuses a change of a foreign job."""
+    resource = table.get_dialect(job.dialect).resource
+    what = f"{resource.plural}.{resource.group}"
+    return (
+        f"{resource.kind} {job.namespace}/{job.name} was not created by this connector, which only lists it; "
+        f"to end it, run: kubectl delete {what} {job.name} --namespace {job.namespace}"
+    )

@@ -1,0 +1,77 @@
+"""The program that lists the packages of a runtime, and its output."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from backend_plugin.core.errors import BackendError
+
+_MARK: Final = "kfpytorch: "
+COMMAND: Final = ("sh", "-c", 'exec "$(command -v python || command -v python3)" -c "$0"')
+"""The command of the container; its argument is `PROGRAM`."""
+PROGRAM: Final = f"""\
+import importlib.metadata, json, shutil, subprocess, sys
+
+def report(*values):
+    print({_MARK!r} + json.dumps(values), flush=True)
+
+report("python", sys.version)
+for each in importlib.metadata.distributions():
+    report("package", each.metadata["Name"], each.version)
+if shutil.which("nvidia-smi"):
+    done = subprocess.run(["nvidia-smi"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    for line in done.stdout.splitlines():
+        report("gpus", line)
+report("end")
+"""
+
+
+class PackagesUnknown(BackendError):
+    """The job that lists the packages has not ended with a complete report."""
+
+
+class RuntimePackages(msgspec.Struct, frozen=True, kw_only=True):
+    """The software in the image of a runtime."""
+
+    python: str
+    """The version of Python, with its build."""
+    packages: dict[str, str]
+    """The version of each installed package, sorted by name."""
+    gpus: str
+    """The output of nvidia-smi; empty if the image or the node does not have it."""
+
+
+def parse_report(lines: Iterable[str]) -> RuntimePackages:
+    """Return the report in the lines of a container log; other lines are ignored.
+
+    Raises:
+        PackagesUnknown: If the end of the report is missing.
+    """
+    python, gpus, is_complete = "", [], False
+    found: dict[str, str] = {}
+    for line in lines:
+        match _decode_line(line):
+            case ["python", str(version)]:
+                python = version
+            case ["package", str(name), str(version)]:
+                found[name] = version
+            case ["gpus", str(text)]:
+                gpus.append(text)
+            case ["end"]:
+                is_complete = True
+            case _:
+                pass
+    if not is_complete:
+        raise PackagesUnknown("the log of the job does not contain the complete list of packages")
+    packages = dict(sorted(found.items(), key=lambda item: item[0].lower()))
+    return RuntimePackages(python=python, packages=packages, gpus="\n".join(gpus))
+
+
+def _decode_line(line: str) -> object:
+    if not line.startswith(_MARK):
+        return None
+    try:
+        return msgspec.json.decode(line.removeprefix(_MARK))
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,119 @@
+"""The runtimes of a cluster: objects from which jobs of a dialect can be created."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from backend_plugin.core.errors import BackendError
+
+_LONGEST_PART: Final = 20
+_LISTED: Final = 6
+_NO_NAME: Final = re.compile("[^a-z0-9]+")
+
+
+class RuntimeNotFound(BackendError):
+    """No runtime has the name; the message lists the runtimes that exist."""
+
+
+class AmbiguousRuntime(BackendError):
+    """Several namespaces have a runtime of the name, or a namespace is required."""
+
+
+class UnsupportedRuntime(BackendError):
+    """The packages of the runtime cannot be listed."""
+
+
+class Runtime(msgspec.Struct, frozen=True, kw_only=True):
+    """The properties of a runtime."""
+
+    name: str
+    kind: str
+    namespace: str = ""
+    """Empty for a runtime of the whole cluster."""
+    framework: str = ""
+    """The framework in its label; empty without the label, and then the Kubeflow SDK ignores the runtime."""
+    nodes: int = 1
+    processes: str = ""
+    """The number of processes of a node, or a word such as ``auto``; empty if the runtime sets neither."""
+    device: str = ""
+    """The kind of device in the limits of a node, such as ``gpu`` or ``cpu``; empty if there is none."""
+    device_count: str = ""
+    """The quantity of `device`; empty without a device."""
+    image: str = ""
+    job: str = ""
+    """The job of this backend that has the runtime for itself; empty for other runtimes."""
+    role: str = ""
+    """The name of the replicated job with the trainer; empty if there is none."""
+    initializers: tuple[str, ...] = ()
+    """The names of the replicated jobs that prepare a data set or a model."""
+
+
+class PackageJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The name and the limits of a job that lists the packages of a runtime."""
+
+    name: str
+    namespace: str
+    seconds: int
+    """The time after which the job fails."""
+
+
+class NamedRuntime(Protocol):
+    """The fields of a runtime that a lookup uses."""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace; empty for a runtime of the cluster."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+
+
+Known = TypeVar("Known", bound=NamedRuntime)
+
+
+def find_runtime(name: str, namespace: str | None, runtimes: Iterable[Known]) -> Known:
+    """Return the runtime with this name; one of a namespace takes precedence over one of the cluster.
+
+    Raises:
+        RuntimeNotFound: If no runtime has the name.
+        AmbiguousRuntime: If `namespace` is None, and several namespaces have such a runtime.
+    """
+    among = [each for each in runtimes if namespace is None or each.namespace in ("", namespace)]
+    named = [each for each in among if each.name == name]
+    if not named:
+        raise RuntimeNotFound(_format_no_match(name, among))
+    namespaced = [each for each in named if each.namespace]
+    if len(namespaced) > 1:
+        places = ", ".join(sorted(each.namespace for each in namespaced))
+        raise AmbiguousRuntime(f"the namespaces {places} have a runtime {name}; write --namespace NAME")
+    return (namespaced or named)[0]
+
+
+def _format_no_match(name: str, among: Sequence[NamedRuntime]) -> str:
+    existing = sorted({each.name for each in among})
+    if not existing:
+        return f"there is no runtime {name}, and no other runtime"
+    more = f" and {len(existing) - _LISTED} more" if len(existing) > _LISTED else ""
+    return f"there is no runtime {name}; the existing runtimes are {', '.join(existing[:_LISTED])}{more}"
+
+
+def require_packages(runtime: Runtime) -> None:
+    """Raise `UnsupportedRuntime` if a job of the runtime cannot list its packages."""
+    if not runtime.role:
+        raise UnsupportedRuntime(
+            f"{runtime.kind} {runtime.name} has no training container, whose name must be node"
+        )
+    if runtime.initializers:
+        raise UnsupportedRuntime(
+            f"{runtime.kind} {runtime.name} first runs {', '.join(runtime.initializers)}, which needs the "
+            "settings of a job; run a job of it, and list the packages there"
+        )
+
+
+def build_job_name(runtime: str, token: str) -> str:
+    """Return the name of a job that lists the packages of a runtime, with 12 hexadecimal characters."""
+    part = _NO_NAME.sub("-", runtime.lower())[:_LONGEST_PART].strip("-")
+    return f"packages-{part}-0-{token}"

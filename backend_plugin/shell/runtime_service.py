@@ -1,0 +1,142 @@
+"""The calls of the gRPC service `kfpytorch_idl.v1.RuntimeService`."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from backend_plugin.core import runtime_packages, runtimes
+from backend_plugin.core.dialects import table
+from backend_plugin.core.dialects.base import Dialect
+from backend_plugin.core.runtime_packages import PackagesUnknown
+from backend_plugin.core.runtimes import PackageJob, Runtime
+from backend_plugin.core.values import Manifest
+from backend_plugin.core.verdict import Phase, Verdict
+from backend_plugin.shell import job_encoding
+from backend_plugin.shell.cache import Cache
+from backend_plugin.shell.cached_job import CachedJob
+from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, Inventory, LogRequest, ObjectName
+from backend_plugin.shell.job_creator import create_job
+from backend_plugin.shell.judge import Judge
+from kfpytorch_idl.v1 import job_service_pb2 as wire
+
+log = logging.getLogger(__name__)
+
+TIMEOUT: Final = timedelta(minutes=10)
+"""The default of the longest time that a job may take to list the packages of a runtime."""
+_PAUSE: Final = 0.5
+_TOKEN_BYTES: Final = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeService:
+    """The calls of the runtime service."""
+
+    cluster: Cluster
+    inventory: Inventory
+    cache: Cache
+    judge: Judge
+    serves: Callable[[str], bool] = lambda _: True
+    """True for the namespaces whose runtimes are visible, and in which jobs may run."""
+
+    async def list_runtimes(self, request: wire.ListRuntimesRequest) -> wire.ListRuntimesResponse:
+        """Return the runtimes, those of namespaces first."""
+        namespace = request.namespace if request.HasField("namespace") else None
+        found = [
+            each
+            for each in await self._list_visible()
+            if (request.include_job_runtimes or not each.job)
+            and (namespace is None or each.namespace in ("", namespace))
+        ]
+        found.sort(key=lambda each: (not each.namespace, each.namespace, each.name))
+        return wire.ListRuntimesResponse(runtimes=map(job_encoding.encode_runtime, found))
+
+    async def get_runtime_packages(self, request: wire.GetRuntimePackagesRequest) -> wire.RuntimePackages:
+        """Run a job that lists the packages of a runtime, and delete it."""
+        namespace = request.namespace if request.HasField("namespace") else None
+        runtime = runtimes.find_runtime(request.name, namespace, await self._list_visible())
+        runtimes.require_packages(runtime)
+        limit = request.timeout.ToTimedelta() if request.HasField("timeout") else TIMEOUT
+        wanted = PackageJob(
+            name=runtimes.build_job_name(runtime.name, secrets.token_hex(_TOKEN_BYTES)),
+            namespace=self._require_namespace(runtime, namespace),
+            seconds=max(1, round(limit.total_seconds())),
+        )
+        found = runtime_packages.parse_report(await self._run_job(runtime, wanted))
+        return job_encoding.encode_packages(runtime, found)
+
+    async def _list_visible(self) -> Sequence[Runtime]:
+        found = await self.inventory.list_runtimes()
+        return [each for each in found if not each.namespace or self.serves(each.namespace)]
+
+    def _require_namespace(self, runtime: Runtime, namespace: str | None) -> str:
+        place = runtime.namespace or namespace
+        if not place:
+            raise runtimes.AmbiguousRuntime(
+                f"{runtime.name} is a {runtime.kind}; write the namespace in which its job runs: "
+                "--namespace NAME"
+            )
+        if not self.serves(place):
+            raise runtimes.AmbiguousRuntime(f"this connector does not serve namespace {place!r}")
+        return place
+
+    async def _run_job(self, runtime: Runtime, wanted: PackageJob) -> Sequence[str]:
+        """Return the log of the job, and delete the job in any case."""
+        dialect = _get_dialect(runtime)
+        name = ObjectName(namespace=wanted.namespace, name=wanted.name, dialect=dialect.name)
+        log.info("job %s/%s lists the packages of runtime %s", name.namespace, name.name, runtime.name)
+        try:
+            await create_job(self.cluster, dialect, _build_job(dialect, runtime, wanted))
+            entry = await self._wait_for_end(wanted)
+            return await self._read_log(entry, runtime)
+        finally:
+            try:
+                await self.cluster.delete(name, awaited=True)
+            except ClusterUnavailable as error:
+                log.warning("job %s is not deleted; it will be after its time to live: %s", name.name, error)
+
+    async def _wait_for_end(self, wanted: PackageJob) -> CachedJob:
+        """Return the entry of the job after its success.
+
+        Raises:
+            PackagesUnknown: If the job has failed or been deleted, or has not succeeded in time.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wanted.seconds
+        verdict: Verdict | None = None
+        while loop.time() < end:
+            entry = self.cache.get((wanted.namespace, wanted.name))
+            if entry is not None and entry.job is not None:
+                verdict = self.judge.judge_entry(entry)
+                if verdict.phase is Phase.SUCCEEDED:
+                    return entry
+                if verdict.phase.is_terminal:
+                    raise PackagesUnknown(f"job {wanted.name} has failed: {verdict.message}")
+            await asyncio.sleep(_PAUSE)
+        state = f": {verdict.message}" if verdict is not None else ""
+        raise PackagesUnknown(f"job {wanted.name} has not ended within {wanted.seconds} s{state}")
+
+    async def _read_log(self, entry: CachedJob, runtime: Runtime) -> Sequence[str]:
+        pod = next((each for each in entry.pods if each.role == runtime.role), None)
+        if pod is None:
+            raise PackagesUnknown(f"the pod of job {entry.name} is gone")
+        request = LogRequest(container=_get_dialect(runtime).container)
+        name = ObjectName(namespace=entry.namespace, name=pod.name, uid=pod.uid or None)
+        return [line.text async for line in self.cluster.read_log(name, request)]
+
+
+def _get_dialect(runtime: Runtime) -> Dialect:
+    """Return the dialect that has runtimes of this kind."""
+    return next(
+        each
+        for each in table.DIALECTS.values()
+        if each.runtimes is not None and runtime.kind in {kind.kind for kind in each.runtimes.kinds}
+    )
+
+
+def _build_job(dialect: Dialect, runtime: Runtime, wanted: PackageJob) -> Manifest:
+    assert dialect.runtimes is not None  # noqa: S101 - for mypy.
+    return dialect.runtimes.build_package_job(runtime, wanted)

@@ -1,0 +1,329 @@
+"""Runtimes and foreign jobs of a cluster, through a server and the clients, with a fake API server."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from kube_served import Serving, serve
+from kube_server import KubeServer, served
+from kube_world import IDENTITY, JOBS, NAME, apply, job
+
+from backend_plugin import async_client, client
+from backend_plugin.cli.commands import kfpytorch
+
+pytestmark = pytest.mark.timeout(90)
+
+GROUP = "trainer.kubeflow.org"
+TRAINJOBS, RUNTIMES, CLUSTER_RUNTIMES = (
+    (GROUP, plural) for plural in ("trainjobs", "trainingruntimes", "clustertrainingruntimes")
+)
+LABELS = {"trainer.kubeflow.org/framework": "torch"}
+REPORT = [
+    "noise",
+    '["python", "3.11.9 (main)"]',
+    '["package", "torch", "2.8.0"]',
+    '["package", "attrs", "25.1"]',
+]
+
+
+def runtime(name: str, namespace: str = "", image: str = "image:1", **labels: str) -> dict[str, Any]:
+    node = {
+        "name": "node",
+        "template": {
+            "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+            "spec": {"template": {"spec": {"containers": [{"name": "node", "image": image}]}}},
+        },
+    }
+    return {
+        "metadata": {"name": name, "namespace": namespace, "labels": {**LABELS, **labels}},
+        "spec": {"mlPolicy": {"numNodes": 2}, "template": {"spec": {"replicatedJobs": [node]}}},
+    }
+
+
+def trainjob(name: str, namespace: str = "ns", **status: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{GROUP}/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": 2}},
+        "status": status,
+    }
+
+
+def set_runtime(server: KubeServer, manifest: Any) -> None:
+    meta = manifest["metadata"]
+    plural = RUNTIMES if meta["namespace"] else CLUSTER_RUNTIMES
+    server.do(lambda objects: objects.apply((*plural, meta["namespace"], meta["name"]), manifest))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KubeServer, Serving]]:
+    """A server, and a cluster in which other clients use Trainer, too."""
+    with served() as server:
+        server.groups[GROUP] = dict.fromkeys(
+            (each for _, each in (TRAINJOBS, RUNTIMES, CLUSTER_RUNTIMES)), "v1alpha1"
+        )
+        server.do(lambda objects: objects.namespaces.update({"other": "Active"}))
+        server.do(apply(JOBS, job()))
+        server.do(apply(JOBS, {**job("old"), "metadata": {"name": "old", "namespace": "ns"}}))
+        server.do(apply(TRAINJOBS, trainjob("sdk", jobsStatus=[{"name": "node", "ready": 1}])))
+        ended = [{"type": "Complete", "status": "True", "message": "done"}]
+        server.do(apply(TRAINJOBS, trainjob("over", "other", conditions=ended)))
+        set_runtime(server, runtime("torch-distributed"))
+        set_runtime(server, runtime("torch-distributed", "other", "image:2"))
+        set_runtime(server, runtime("team", "ns"))
+        own = runtime(NAME, "ns", **{IDENTITY: "x"})
+        own["metadata"]["ownerReferences"] = [{"kind": "TrainJob", "name": NAME, "uid": "u"}]
+        set_runtime(server, own)
+        with serve(server, tmp_path_factory.mktemp("server")) as serving:
+            yield server, serving
+
+
+@pytest.fixture
+def kube(world: tuple[KubeServer, Serving], monkeypatch: pytest.MonkeyPatch) -> KubeServer:
+    server, serving = world
+    monkeypatch.setenv("KFPYTORCH_SERVER", serving.endpoint)
+    monkeypatch.setenv("KFPYTORCH_TOKEN", serving.token)
+    return server
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(kfpytorch, arguments)
+
+
+# ---- foreign jobs
+
+
+def test_jobs_of_other_clients_are_listed_on_demand_and_marked(kube: KubeServer) -> None:
+    assert [each.name for each in client.list_jobs()] == [NAME]
+    found = {each.name: each for each in client.list_jobs(foreign=True)}
+    assert {
+        name: (each.kind, each.foreign, each.verdict.phase, each.total) for name, each in found.items()
+    } == {
+        NAME: ("PyTorchJob", False, found[NAME].verdict.phase, 1),
+        "old": ("PyTorchJob", True, "INITIALIZING", 1),
+        "sdk": ("TrainJob", True, "RUNNING", 2),
+        "over": ("TrainJob", True, "SUCCEEDED", 2),
+    }
+    active = client.list_jobs(foreign=True, active_only=True, namespace="ns")
+    assert {each.name for each in active} == {NAME, "old", "sdk"}
+
+
+def test_one_command_lists_each_kind_once_and_a_list_of_own_jobs_reads_nothing(kube: KubeServer) -> None:
+    kube.asked.clear()
+    client.list_jobs()
+    assert [each for each in kube.asked if each.startswith("GET /apis")] == []
+    client.list_jobs(foreign=True)
+    assert sorted(each for each in kube.asked if each.startswith("GET /apis")) == [
+        "GET /apis/kubeflow.org/v1/pytorchjobs",
+        f"GET /apis/{GROUP}/v1alpha1/trainjobs",
+    ]
+
+
+def test_the_command_marks_the_jobs_of_other_clients(kube: KubeServer) -> None:
+    lines = {line.split()[0]: line for line in run("jobs", "--all").stdout.splitlines()}
+    assert "-/2" in lines["sdk"]
+    assert "TrainJob of another client" in lines["sdk"]
+    assert "another client" not in lines[NAME]
+    refused = run("jobs", "--all", "--watch")
+    assert refused.exit_code == 2
+
+
+@pytest.mark.parametrize("verb", ["cancel", "describe", "logs", "wait"])
+def test_a_job_of_another_client_is_read_only(kube: KubeServer, verb: str) -> None:
+    before = dict(kube.objects.now)
+    refused = run(verb, "ns/sdk")
+    assert refused.exit_code == 1
+    assert "kubectl delete trainjobs.trainer.kubeflow.org sdk --namespace ns" in refused.stderr
+    assert {
+        key: value for key, value in kube.objects.now.items() if key[1] in ("trainjobs", "pytorchjobs")
+    } == {key: value for key, value in before.items() if key[1] in ("trainjobs", "pytorchjobs")}
+    with pytest.raises(client.NotFound):
+        client.cancel_job("other/sdk")
+
+
+# ---- runtimes
+
+
+def test_runtimes_are_listed_without_those_of_single_jobs(kube: KubeServer) -> None:
+    assert [(each.namespace, each.name, each.kind) for each in client.list_runtimes()] == [
+        ("ns", "team", "TrainingRuntime"),
+        ("other", "torch-distributed", "TrainingRuntime"),
+        ("", "torch-distributed", "ClusterTrainingRuntime"),
+    ]
+    found = client.list_runtimes(namespace="ns", job_runtimes=True)
+    assert [(each.name, each.job) for each in found] == [
+        (NAME, NAME),
+        ("team", ""),
+        ("torch-distributed", ""),
+    ]
+
+
+def test_one_runtime_is_found_by_its_name(kube: KubeServer) -> None:
+    assert client.get_runtime("torch-distributed", namespace="other").image == "image:2"
+    shared = client.get_runtime("torch-distributed", namespace="ns")
+    assert (shared.image, shared.framework, shared.nodes) == ("image:1", "torch", 2)
+    with pytest.raises(client.NotFound, match="the existing runtimes are"):
+        client.get_runtime("none")
+
+
+def test_the_command_prints_runtimes(kube: KubeServer) -> None:
+    told = run("runtimes", "list", "--namespace", "ns")
+    assert [line.split() for line in told.stdout.splitlines()[1:]] == [
+        ["team", "TrainingRuntime", "ns", "torch", "2", "-", "-", "image:1"],
+        ["torch-distributed", "ClusterTrainingRuntime", "-", "torch", "2", "-", "-", "image:1"],
+    ]
+    assert NAME in run("runtimes", "list", "--all").stdout
+    for wrong in (("runtimes", "list", "team"), ("runtimes", "packages")):
+        assert run(*wrong).exit_code == 2
+
+
+def test_without_the_permission_the_rule_is_in_the_message(kube: KubeServer) -> None:
+    kube.forbidden.add("list clustertrainingruntimes")
+    try:
+        with pytest.raises(client.RequestFailed) as caught:
+            client.list_runtimes()
+    finally:
+        kube.forbidden.clear()
+    rule = "{apiGroups: [trainer.kubeflow.org], resources: [clustertrainingruntimes], verbs: [list]}"
+    assert f"add to the ClusterRole: {rule}" in str(caught.value)
+
+
+# ---- packages
+
+
+@contextmanager
+def running_pods(server: KubeServer, *lines: str, phase: str = "Succeeded") -> Iterator[list[Any]]:
+    """End each new job in the namespace with a pod that has written these lines; yield the jobs."""
+    seen: list[Any] = []
+    stop = threading.Event()
+
+    def end(name: str, manifest: Any) -> None:
+        (patch,) = manifest["spec"]["runtimePatches"]
+        (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+        labels = {
+            **node["template"]["spec"]["template"]["metadata"]["labels"],
+            "jobset.sigs.k8s.io/jobset-name": name,
+            "jobset.sigs.k8s.io/replicatedjob-name": node["name"],
+            "batch.kubernetes.io/job-completion-index": "0",
+        }
+        code = 0 if phase == "Succeeded" else 127
+        state = {"terminated": {"exitCode": code, "finishedAt": "2026-01-01T00:00:01Z"}}
+        pod = {
+            "metadata": {"name": f"{name}-node-0-0-abcde", "namespace": "ns", "labels": labels},
+            "spec": {"containers": [{"name": "node"}]},
+            "status": {"phase": phase, "containerStatuses": [{"name": "node", "state": state}]},
+        }
+        server.logs[f"{name}-node-0-0-abcde"] = [
+            [f"2026-01-01T00:00:00.{number:09}Z {line}" for number, line in enumerate(lines)]
+        ]
+        server.do(apply(("", "pods"), pod))
+        kind = "Complete" if phase == "Succeeded" else "Failed"
+        ended = {"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}
+        server.do(apply(TRAINJOBS, {**manifest, "status": {"conditions": [ended]}}))
+
+    def watch() -> None:
+        while not stop.wait(0.05):
+            for (_, plural, _, name), manifest in list(server.objects.now.items()):
+                if plural == "trainjobs" and name.startswith("packages-") and "status" not in manifest:
+                    seen.append(manifest)
+                    end(name, manifest)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        thread.join()
+
+
+def list_package_jobs(server: KubeServer) -> list[str]:
+    return [key[3] for key in server.objects.now if key[3].startswith("packages-") and key[1] == "trainjobs"]
+
+
+def report(*lines: str) -> list[str]:
+    return [f"kfpytorch: {line}" if line.startswith("[") else line for line in lines]
+
+
+def test_the_packages_of_a_runtime_are_those_that_a_job_of_it_prints(kube: KubeServer) -> None:
+    with running_pods(kube, *report(*REPORT, '["gpus", "H100"]', '["end"]')) as jobs:
+        found = client.get_runtime_packages("torch-distributed", namespace="ns")
+        told = run("runtimes", "packages", "torch-distributed", "-n", "ns", "-o", "json")
+    assert found.python == "3.11.9 (main)"
+    assert [(each.name, each.version) for each in found.packages] == [("attrs", "25.1"), ("torch", "2.8.0")]
+    assert (found.gpus, found.runtime.kind) == ("H100", "ClusterTrainingRuntime")
+    printed = json.loads(told.stdout)
+    assert sorted(printed) == ["gpus", "packages", "python", "runtime"]
+    assert printed["packages"][0] == {"name": "attrs", "version": "25.1"}
+    assert {each["spec"]["runtimeRef"]["name"] for each in jobs} == {"torch-distributed"}
+    assert len(jobs) == 2
+    assert list_package_jobs(kube) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "phase", "message"),
+    [
+        (report(*REPORT), "Succeeded", "complete list"),
+        ((), "Failed", "exit code 127"),
+    ],
+)
+def test_a_failed_job_is_reported_and_deleted(kube: KubeServer, lines: Any, phase: str, message: str) -> None:
+    with running_pods(kube, *lines, phase=phase), pytest.raises(client.RequestFailed, match=message):
+        client.get_runtime_packages("team")
+    assert list_package_jobs(kube) == []
+
+
+def test_a_job_that_does_not_end_is_deleted_after_the_timeout(kube: KubeServer) -> None:
+    with pytest.raises(client.RequestFailed, match="has not ended within 1 s"):
+        client.get_runtime_packages("team", timeout=timedelta(seconds=1))
+    assert list_package_jobs(kube) == []
+
+
+def test_the_job_is_deleted_if_the_client_leaves(kube: KubeServer) -> None:
+    async def leave() -> None:
+        call = asyncio.create_task(async_client.get_runtime_packages("team"))
+        while not list_package_jobs(kube):
+            await asyncio.sleep(0.05)
+        call.cancel()
+        await asyncio.wait([call])
+
+    asyncio.run(leave())
+    end = time.monotonic() + 20
+    while list_package_jobs(kube):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_a_runtime_of_the_cluster_needs_a_namespace_for_its_job(kube: KubeServer) -> None:
+    set_runtime(kube, runtime("shared"))
+    with pytest.raises(client.RequestFailed, match="--namespace NAME"):
+        client.get_runtime_packages("shared")
+    with pytest.raises(client.RequestFailed, match="does not serve namespace 'kube-system'"):
+        client.get_runtime_packages("shared", namespace="kube-system")
+
+
+# ---- the client for asyncio
+
+
+def test_the_client_for_asyncio_has_the_same_results(kube: KubeServer) -> None:
+    async def call() -> Any:
+        return (
+            await async_client.list_jobs(foreign=True),
+            await async_client.get_job(NAME),
+            await async_client.list_runtimes(),
+            await async_client.get_runtime("team"),
+        )
+
+    jobs, one, runtimes, team = asyncio.run(call())
+    assert jobs == client.list_jobs(foreign=True)
+    assert one == client.get_job(NAME)
+    assert runtimes == client.list_runtimes()
+    assert team == client.get_runtime("team")

@@ -1,0 +1,50 @@
+"""The phases of foreign jobs, from the manifests of both kinds."""
+
+from typing import Any
+
+import pytest
+
+from backend_plugin.core import foreign_jobs
+from backend_plugin.core.dialects.table import DIALECTS
+from backend_plugin.core.verdict import Phase
+
+
+def conditions(**types: str) -> dict[str, Any]:
+    found = [{"type": kind, "status": status, "message": f"is {kind}"} for kind, status in types.items()]
+    return {"conditions": found}
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "expected"),
+    [
+        ("PyTorchJob", {}, Phase.INITIALIZING),
+        ("PyTorchJob", conditions(Created="True"), Phase.INITIALIZING),
+        ("PyTorchJob", conditions(Created="True", Running="True"), Phase.RUNNING),
+        ("PyTorchJob", conditions(Created="True", Suspended="True"), Phase.QUEUED),
+        ("PyTorchJob", conditions(Running="False", Succeeded="True"), Phase.SUCCEEDED),
+        ("PyTorchJob", conditions(Running="False", Failed="True"), Phase.FAILED),
+        ("TrainJob", {}, Phase.INITIALIZING),
+        ("TrainJob", {"jobsStatus": [{"name": "node", "active": 1, "ready": 0}]}, Phase.INITIALIZING),
+        ("TrainJob", {"jobsStatus": [{"name": "a", "ready": 0}, {"name": "b", "ready": 1}]}, Phase.RUNNING),
+        ("TrainJob", {**conditions(Suspended="False"), "jobsStatus": [{"ready": 1}]}, Phase.RUNNING),
+        ("TrainJob", conditions(Suspended="True"), Phase.QUEUED),
+        ("TrainJob", {**conditions(Complete="True"), "jobsStatus": [{"ready": 1}]}, Phase.SUCCEEDED),
+        ("TrainJob", conditions(Failed="True"), Phase.FAILED),
+    ],
+)
+def test_the_phase_of_a_foreign_job_is_that_of_its_conditions(
+    kind: str, status: Any, expected: Phase
+) -> None:
+    job = foreign_jobs.read_job(DIALECTS[kind], {"kind": kind, "metadata": {"name": "x"}, "status": status})
+    assert foreign_jobs.describe(job).phase is expected
+
+
+def test_the_message_is_that_of_the_condition() -> None:
+    job = foreign_jobs.read_job(DIALECTS["TrainJob"], {"status": conditions(Failed="True")})
+    assert foreign_jobs.describe(job).message == "is Failed"
+
+
+def test_a_refusal_contains_the_command_that_deletes_the_job() -> None:
+    manifest = {"kind": "TrainJob", "metadata": {"name": "x", "namespace": "ns"}}
+    said = foreign_jobs.format_refusal(foreign_jobs.read_job(DIALECTS["TrainJob"], manifest))
+    assert said.endswith("kubectl delete trainjobs.trainer.kubeflow.org x --namespace ns")

@@ -1,0 +1,208 @@
+"""Runtimes: how they are read and found, and the job that lists the packages of one."""
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from backend_plugin.core import names, runtime_packages, runtimes, task_annotation
+from backend_plugin.core.dialects.table import DIALECTS
+from backend_plugin.core.dialects.trainjob import options
+from backend_plugin.core.pod_rules import name_rules
+from backend_plugin.core.runtimes import PackageJob, Runtime
+
+SUPPORT = DIALECTS["TrainJob"].runtimes
+assert SUPPORT is not None
+
+
+def replicated(name: str, step: str = "", container: Any = None) -> dict[str, Any]:
+    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": step} if step else {}
+    spec = {"containers": [{"name": "node", "image": "image:1", **(container or {})}]}
+    return {"name": name, "template": {"metadata": {"labels": labels}, "spec": {"template": {"spec": spec}}}}
+
+
+def a_runtime(*jobs: Any, policy: Any = None, **metadata: Any) -> dict[str, Any]:
+    return {
+        "kind": "TrainingRuntime",
+        "metadata": {"name": "r", "namespace": "ns", **metadata},
+        "spec": {
+            "mlPolicy": {} if policy is None else policy,
+            "template": {"spec": {"replicatedJobs": [*jobs]}},
+        },
+    }
+
+
+def limits(**amounts: Any) -> dict[str, Any]:
+    return {
+        "resources": {"limits": {key.replace("__", "/").replace("_", "."): amounts[key] for key in amounts}}
+    }
+
+
+def test_a_runtime_is_read() -> None:
+    manifest = a_runtime(
+        replicated("dataset-initializer", "dataset-initializer"),
+        replicated("node", "trainer", limits(nvidia_com__gpu=2, cpu="4")),
+        replicated("other"),
+        policy={"numNodes": 3, "torch": {"numProcPerNode": "auto"}},
+        labels={"trainer.kubeflow.org/framework": "torch"},
+    )
+    assert SUPPORT.read(manifest) == Runtime(
+        name="r",
+        kind="TrainingRuntime",
+        namespace="ns",
+        framework="torch",
+        nodes=3,
+        processes="auto",
+        device="gpu",
+        device_count="2",
+        image="image:1",
+        role="node",
+        initializers=("dataset-initializer",),
+    )
+
+
+def test_the_runtime_of_a_job_is_recognized_by_its_label() -> None:
+    assert SUPPORT.read(a_runtime(labels={names.IDENTITY: "x"})).job == "r"
+
+
+@pytest.mark.parametrize("value", [{}, {"spec": None}, {"spec": {"template": 1}}, {"metadata": []}])
+def test_a_malformed_runtime_is_read_as_an_empty_one(value: Any) -> None:
+    found = SUPPORT.read(value)
+    assert (found.role, found.image, found.nodes, found.device) == ("", "", 1, "")
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ({}, ""),
+        ({"mpi": {"numProcPerNode": 2}}, "2"),
+        ({"numNodes": 2, "torch": {}}, ""),
+        ({"torch": None}, ""),
+    ],
+)
+def test_the_processes_of_a_node_are_those_of_the_policy(policy: Any, expected: str) -> None:
+    assert SUPPORT.read(a_runtime(policy=policy)).processes == expected
+
+
+@pytest.mark.parametrize(
+    ("amounts", "expected"),
+    [
+        ({}, ("", "")),
+        ({"memory": "1Gi"}, ("", "")),
+        ({"cpu": "500m"}, ("cpu", "500m")),
+        ({"cpu": 8, "amd_com__gpu": "1"}, ("gpu", "1")),
+        ({"nvidia_com__mig-1g.5gb": "1"}, ("mig-1g.5gb", "1")),
+        ({"google_com__tpu": 4}, ("tpu", "4")),
+    ],
+)
+def test_the_device_of_a_node_is_read_from_its_limits(amounts: Any, expected: tuple[str, str]) -> None:
+    found = SUPPORT.read(a_runtime(replicated("node", "trainer", limits(**amounts))))
+    assert (found.device, found.device_count) == expected
+
+
+# ---- lookup
+
+
+OURS = Runtime(name="a", kind="TrainingRuntime", namespace="one")
+THEIRS = Runtime(name="a", kind="TrainingRuntime", namespace="two")
+SHARED = Runtime(name="a", kind="ClusterTrainingRuntime")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "among", "expected"),
+    [
+        ("one", [SHARED, OURS, THEIRS], OURS),
+        ("three", [SHARED, OURS, THEIRS], SHARED),
+        (None, [SHARED, OURS], OURS),
+        (None, [SHARED], SHARED),
+    ],
+)
+def test_a_runtime_of_the_namespace_takes_precedence(namespace: Any, among: Any, expected: Runtime) -> None:
+    assert runtimes.find_runtime("a", namespace, among) is expected
+
+
+def test_a_name_in_two_namespaces_needs_the_namespace() -> None:
+    with pytest.raises(runtimes.AmbiguousRuntime, match="one, two"):
+        runtimes.find_runtime("a", None, [THEIRS, OURS])
+
+
+def test_an_unknown_name_is_answered_with_the_existing_ones() -> None:
+    many = [Runtime(name=f"r{number}", kind="ClusterTrainingRuntime") for number in range(8)]
+    for among, expected in (
+        ([], "there is no runtime x, and no other runtime"),
+        ([OURS], "there is no runtime x; the existing runtimes are a"),
+        (many, "there is no runtime x; the existing runtimes are r0, r1, r2, r3, r4, r5 and 2 more"),
+    ):
+        with pytest.raises(runtimes.RuntimeNotFound) as caught:
+            runtimes.find_runtime("x", "one", among)
+        assert str(caught.value) == expected
+
+
+# ---- the job that lists packages
+
+
+@pytest.mark.parametrize(
+    ("runtime", "reason"),
+    [
+        (Runtime(name="a", kind="TrainingRuntime"), "no training container"),
+        (Runtime(name="a", kind="TrainingRuntime", role="node", initializers=("model",)), "first runs model"),
+    ],
+)
+def test_the_packages_of_some_runtimes_cannot_be_listed(runtime: Runtime, reason: str) -> None:
+    with pytest.raises(runtimes.UnsupportedRuntime, match=reason):
+        runtimes.require_packages(runtime)
+
+
+@pytest.mark.parametrize(
+    "name", ["torch-distributed", "torchtune-llama3.2-1b", "a" * 60, "x" * 19 + ".y", "0"]
+)
+def test_the_name_of_the_job_is_valid_and_matches_that_of_our_jobs(name: str) -> None:
+    found = runtimes.build_job_name(name, "0123456789ab")
+    assert name_rules.check_dns_1035_label(found) == []
+    assert len(found) <= DIALECTS["TrainJob"].longest_name
+    assert re.fullmatch(names.NAME, found)
+
+
+@pytest.mark.parametrize("device", ["", "cpu", "gpu"])
+def test_the_job_has_one_node_of_the_runtime_and_its_gpus(device: str) -> None:
+    runtime = Runtime(name="a", kind="ClusterTrainingRuntime", role="launcher", device=device)
+    runtimes.require_packages(runtime)
+    job: Any = SUPPORT.build_package_job(runtime, PackageJob(name="p", namespace="ns", seconds=90))
+    assert job["spec"]["runtimeRef"]["name"] == "a"
+    assert job["spec"]["runtimeRef"]["kind"] == "ClusterTrainingRuntime"
+    trainer = job["spec"]["trainer"]
+    assert trainer["numNodes"] == 1
+    assert trainer["command"][:2] == ["sh", "-c"]
+    assert ("resourcesPerNode" in trainer) == (device != "gpu")
+    (patch,) = job["spec"]["runtimePatches"]
+    (patched,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    assert patched["name"] == "launcher"
+    label = job["metadata"]["labels"][names.IDENTITY]
+    assert patched["template"]["spec"]["template"]["metadata"]["labels"][names.IDENTITY] == label
+    annotations = job["metadata"]["annotations"]
+    assert names.has_output_prefix(job, annotations[names.OUTPUT_PREFIX])
+    found = task_annotation.read(annotations, "ns")
+    assert found is not None
+    assert found.deadlines.active_seconds == 90
+    assert options.decode(annotations[options.ANNOTATION]).ttl_seconds is not None
+
+
+def test_the_program_reports_the_packages_of_its_interpreter(tmp_path: Any) -> None:
+    fake = tmp_path / "nvidia-smi"
+    fake.write_text("#!/bin/sh\necho first; echo second\n")
+    fake.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{sys.prefix}/bin:/usr/bin:/bin"}
+    command = [*runtime_packages.COMMAND, runtime_packages.PROGRAM]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    found = runtime_packages.parse_report(["noise", "kfpytorch: no JSON", *done.stdout.splitlines()])
+    assert found.python == sys.version
+    assert {"pytest", "msgspec"} <= found.packages.keys()
+    assert [*found.packages] == sorted(found.packages, key=str.lower)
+    assert found.gpus == "first\nsecond"
+
+
+def test_an_incomplete_report_is_an_error() -> None:
+    with pytest.raises(runtime_packages.PackagesUnknown):
+        runtime_packages.parse_report(['kfpytorch: ["python", "3.11"]', 'kfpytorch: ["end", 1]'])
