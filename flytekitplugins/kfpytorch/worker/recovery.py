@@ -7,15 +7,12 @@ every replica imports it.
 
 import os
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 RECOVERABLE_ERROR_FILE_NAME: Final = "recoverable_error"
-
-
-class HasErrorFile(Protocol):
-    """The attribute of torch's ``ProcessFailure`` that is used here."""
-
-    error_file: str
 
 
 def create_recoverable_error_file() -> None:
@@ -33,7 +30,7 @@ def create_recoverable_error_file() -> None:
     _get_marker_path(error_file).write_text("", encoding="utf-8")
 
 
-def is_recoverable_worker_error(failure: HasErrorFile) -> bool:
+def is_recoverable_worker_error(failure: "ProcessFailure") -> bool:
     """True if the failed worker has marked its failure as recoverable, next to its error file."""
     return _get_marker_path(failure.error_file).exists()
 
