@@ -217,7 +217,9 @@ def command(server, tmp_path, *flags):
     return subprocess.Popen(asked, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.soak)]
+)
 def test_who_is_interrupted_leaves_nothing_behind(server, tmp_path, sent, code):
     with command(server, tmp_path, "--burn-in") as process:
         while not jobs(server) and process.poll() is None:

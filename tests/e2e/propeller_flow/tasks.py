@@ -162,14 +162,6 @@ def exits(code: int) -> None:
     sys.exit(code)
 
 
-@task(task_config=PAIR, requests=SMALL)
-def is_killed() -> int:
-    if os.environ["RANK"] == "1":
-        os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(FOREVER)
-    return 0
-
-
 @task(task_config=ALONE, requests=SMALL, limits=Resources(mem="400Mi"))
 def takes_too_much() -> int:
     taken = []

@@ -50,6 +50,7 @@ def wait_for(true: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.soak
 def test_tasks_at_once_all_end_well(serve: Callable[..., Road], tmp_path: Path) -> None:
     road = serve()
     executions = [road.start(tasks.adds, value=value) for value in range(MANY)]

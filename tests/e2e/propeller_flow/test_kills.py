@@ -37,7 +37,9 @@ def kill_at_random_moments(road: Road, folder: Path, kills: int) -> list[Executi
     return executions
 
 
-@pytest.mark.parametrize("durable", [True, False], ids=["durable", "mortal"])
+@pytest.mark.parametrize(
+    "durable", [pytest.param(True, marks=pytest.mark.soak, id="durable"), pytest.param(False, id="mortal")]
+)
 @pytest.mark.parametrize("kills", [3, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
 def test_every_task_ends_right(
     serve: Callable[..., Road], tmp_path: Path, kills: int, *, durable: bool

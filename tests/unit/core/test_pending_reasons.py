@@ -1,7 +1,7 @@
 """Tests for the messages about pending reasons."""
 
 import pytest
-from cluster import RUNNING, condition, job, pod, running, short, verdict, waiting
+from cluster import RUNNING, condition, job, pod, running, short, unplaced, verdict, waiting
 
 from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.settings.judging import JudgingSettings
@@ -16,6 +16,51 @@ def group(*conditions, kind="PodGroup", phase="", api="", **status):
         "spec": {"queue": "ml"},
         "status": {"phase": phase, "conditions": list(conditions), **status},
     }
+
+
+def test_replicas_that_wait_for_the_same_share_a_line():
+    message = "0/1 nodes are available: 1 Insufficient cpu."
+    workers = [unplaced(f"worker-{index}", message) for index in range(11)]
+    told = verdict(job(workers=11), *workers, unplaced("master-0", ""))
+    assert told.message.splitlines()[:2] == [
+        "worker-0, worker-1, worker-2, worker-3 and 7 more waiting for a node: no node of 1 fits: 1 lack cpu"
+        " (0 of 12 replicas ready)",
+        "master-0 waiting for a node: no node has been found",
+    ]
+
+
+def test_placeholders_of_yunikorn_wait_for_the_gang():
+    place = unplaced("x", "0/1 nodes are available: 1 Insufficient cpu.")
+    place["metadata"] = {"name": "tg-j-worker-abc"}
+    placed = {
+        "metadata": {"name": "tg-j-worker-def"},
+        "spec": {"nodeName": "n"},
+        "status": {"phase": "Running"},
+    }
+    members = [pod(name, "Pending", node="") for name in ("master-0", "worker-0")]
+    told = verdict(job(), *members, place, placed, now=10)
+    assert told.phase.value == "WAITING_FOR_RESOURCES"
+    assert told.message.startswith("waiting for 1 of 2 places: no node of 1 fits: 1 lack cpu")
+
+
+def test_a_container_that_restarts_is_in_the_details_of_a_running_job():
+    crashed = {
+        "restartCount": 4,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+    }
+    told = verdict(job(RUNNING), running("master-0"), pod("worker-0", container=crashed))
+    assert [line.partition(":")[0] for line in told.info["waits"]] == [
+        "worker-0 restarting, CrashLoopBackOff"
+    ]
+    assert (told.phase.value, told.info["ready"], told.info["replicas"]) == ("RUNNING", 2, 2)
+
+
+def test_the_reason_of_members_comes_before_that_of_their_group():
+    members = [unplaced(name, "resource gap: map[gpu:{{4 0} x}].") for name in ("master-0", "worker-0")]
+    told = verdict(job(), *members, pod_groups=[group(phase="Scheduling")])
+    assert short(told) == ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")
+    assert told.message.splitlines()[1].startswith("PodGroup g: ")
 
 
 def test_a_group_of_kubernetes_itself_that_was_scheduled_says_nothing():

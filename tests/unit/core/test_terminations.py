@@ -60,6 +60,29 @@ def test_a_file_without_a_worker_counts_unless_all_ended_well_since():
 GOING = {"metadata": {"deletionTimestamp": at(99)}}
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_terminations_at_the_same_time_the_lower_replica_is_the_cause(order):
+    ended = (build_ended_pod("worker-10", 3), build_ended_pod("worker-2", 4))
+    assert verdict(job(FAILED, workers=11), *ended[::order]).message.startswith(
+        "worker-2 failed: exit code 4"
+    )
+
+
+def test_an_error_is_the_cause_rather_than_an_earlier_sigterm():
+    stopped = build_ended_pod("worker-0", 143, finished=1)
+    told = verdict(job(FAILED), stopped, error_files=[error_file("j-master-0")])
+    assert short(told) == ("FAILED", "ValueError", "user-error")
+
+
+def test_a_container_that_failed_beside_the_training_is_named():
+    statuses = [
+        {"name": name, "state": {"terminated": {"exitCode": code}}}
+        for name, code in (("pytorch", 0), ("side", 2))
+    ]
+    told = verdict(job(FAILED), pod("worker-0", "Failed", containerStatuses=statuses))
+    assert told.message.startswith("worker-0 failed: exit code 2 in container side (user-error)")
+
+
 REPORT = "✗ train.main failed on rank 13 (node 1) after 3.1 s (oom-gpu)\n  OutOfMemoryError: CUDA out of memory\n  at train.py:7 in main"
 
 
@@ -70,7 +93,7 @@ def test_the_place_of_an_error_is_the_users_own_also_where_we_are_no_installed_p
         build_ended_pod("worker-0", 1),
         error_files=[error_file(said=f"{ours}\nReplicaFailed: {REPORT}")],
     )
-    assert "local.py" not in told.message.splitlines()[0]
+    assert "local_run.py" not in told.message.splitlines()[0]
 
 
 def test_a_report_of_a_rank_that_was_killed_is_a_death_without_a_word():
@@ -185,6 +208,33 @@ FRAME = '  File "{}", line {}, in {}\n    code\n'
 LABEL = "Traceback (most recent call last):\n" + FRAME.format("/root/data.py", 3, "read") + "KeyError: 'cat'"
 
 
+@pytest.mark.parametrize(
+    ("joint", "how"),
+    [
+        ("The above exception was the direct cause of the following exception", "caused by"),
+        ("During handling of the above exception, another exception occurred", "raised while handling"),
+    ],
+)
+def test_an_error_has_a_line_for_the_exception_before_it(joint, how):
+    trace = f"{LABEL}\n\n{joint}:\n\nTraceback (most recent call last):\n{FRAME.format('/a.py', 7, 'f')}ValueError: x"
+    assert judge_error_file("ValueError: x", trace).message.splitlines()[1] == (
+        f"  {how} KeyError: 'cat', at /root/data.py:3 in read"
+    )
+
+
+def test_a_library_is_not_the_place_of_an_exception():
+    library = "Traceback (most recent call last):\n" + FRAME.format("/usr/lib/python3/socket.py", 3, "read")
+    trace = f"{library}TimeoutError\n\nThe above exception was the direct cause of the following exception:\n\n{LABEL}"
+    assert judge_error_file("KeyError: 'cat'", trace).message.splitlines()[1] == "  caused by TimeoutError"
+
+
+def test_a_report_of_one_line_is_an_error():
+    told = judge_error_file(
+        "ReplicaFailed: ✗ t failed on rank 1 (node 0) after 3.1 s (user-error): ValueError"
+    )
+    assert short(told) == ("FAILED", "Error", "user-error")
+
+
 def test_an_error_of_a_data_loader_is_that_of_the_dataset():
     inner = "Traceback (most recent call last):\n" + FRAME.format("/root/data.py", 9, "__getitem__")
     cause = f"{LABEL}\n\nThe above exception was the direct cause of the following exception:\n\n"
@@ -218,6 +268,8 @@ def test_a_pod_that_ended_well_before_it_is_named_by_who_lost_it(workers, expect
     told = verdict(job(FAILED, workers=workers), *seen, error_files=[error_file("j-master-0", LOST)])
     assert short(told) == expected
     assert "worker-0" in told.message.splitlines()[0]
+    # The message of the collective that failed follows.
+    assert workers > 1 or told.message.splitlines()[1] == f"  {LOST}"
 
 
 @pytest.mark.parametrize(

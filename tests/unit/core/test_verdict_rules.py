@@ -34,6 +34,21 @@ SUSPENDED = condition("Suspended", reason="PyTorchJobSuspended")
 HELD = {"kind": "Workload", "spec": {"queueName": "ml"}, "status": {"conditions": [condition("QuotaReserved", "False", reason="Pending", message="couldn't assign flavors to pod set worker: insufficient unused quota for nvidia.com/gpu in flavor f, 2 more needed")]}}  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("generation", "pods", "told"),
+    [
+        (2, (running("master-0"), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable")),
+        (4, (running("master-0"), unplaced("worker-0", LACKING)), ("INITIALIZING", "Unschedulable")),
+        (2, (waiting("master-0", "ContainerCreating"),), ("INITIALIZING", "ContainerCreating")),
+    ],
+    ids=["first admission", "second admission", "a pod was lost"],
+)
+def test_a_job_that_a_queue_resumes_waits_for_nodes_until_all_pods_were_placed(generation, pods, told):
+    resumed = job(condition("Suspended", "False", reason="PyTorchJobResumed"), started=1)
+    resumed["metadata"]["generation"] = generation
+    assert short(verdict(resumed, *pods, now=150))[:2] == told
+
+
 def rules(**judging) -> JudgingContext:
     return JudgingContext(judging=JudgingSettings(**judging))
 
