@@ -1,5 +1,7 @@
 """Time limits, test selection and hypothesis profiles for all tests."""
 
+import asyncio
+import inspect
 import os
 import sys
 from pathlib import Path
@@ -54,3 +56,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if sys.platform != "linux" and item.get_closest_marker("linux") is not None:
         pytest.skip("not run: it needs Linux")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function in a new event loop."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True

@@ -72,30 +72,27 @@ def test_who_carries_the_token_is_answered(word: str) -> None:
     assert asyncio.run(check()) == b"hello"
 
 
-def test_a_token_that_is_replaced_in_its_file_is_replaced_in_the_server(tmp_path: Path) -> None:
+async def test_a_token_that_is_replaced_in_its_file_is_replaced_in_the_server(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")
 
-    async def check() -> None:
-        async with (
-            serving(token=Token.from_file(file)) as served,
-            grpc.aio.insecure_channel(served.address) as channel,
-        ):
-            assert await served.echo(channel, metadata=bearer("first")) == b"hello"
-            file.write_text("")  # An empty file is not a token, so the previous token stays valid.
-            await asyncio.sleep(1.1)
-            assert await served.echo(channel, metadata=bearer("first")) == b"hello"
-            file.write_text("second")
+    async with (
+        serving(token=Token.from_file(file)) as served,
+        grpc.aio.insecure_channel(served.address) as channel,
+    ):
+        assert await served.echo(channel, metadata=bearer("first")) == b"hello"
+        file.write_text("")  # An empty file is not a token, so the previous token stays valid.
+        await asyncio.sleep(1.1)
+        assert await served.echo(channel, metadata=bearer("first")) == b"hello"
+        file.write_text("second")
 
-            async def is_second() -> bool:
-                code = asyncio.ensure_future(served.echo(channel, metadata=bearer("second")))
-                await asyncio.wait([code])
-                return code.exception() is None
+        async def is_second() -> bool:
+            code = asyncio.ensure_future(served.echo(channel, metadata=bearer("second")))
+            await asyncio.wait([code])
+            return code.exception() is None
 
-            await wait_until(is_second)
-            assert (await code_of(served.echo(channel, metadata=bearer("first"))))[0] is UNAUTHENTICATED
-
-    asyncio.run(check())
+        await wait_until(is_second)
+        assert (await code_of(served.echo(channel, metadata=bearer("first"))))[0] is UNAUTHENTICATED
 
 
 @pytest.mark.parametrize(("content", "said"), [("", "no token"), ("a b", "no token"), (None, "No such file")])
@@ -142,46 +139,40 @@ def counting(channel: grpc.aio.Channel, metadata: Any = ()) -> Any:
     return channel.unary_stream("/tiny.Tiny/Count")(b"", metadata=metadata)
 
 
-def test_streams_have_a_limit_of_their_own_and_take_no_place_of_calls() -> None:
-    async def check() -> None:
-        async with (
-            serving(limit=1, streams=2) as served,
-            grpc.aio.insecure_channel(served.address) as channel,
-        ):
-            (front,) = served.server.fronts
-            streams = [counting(channel) for _ in range(2)]
-            assert [await each.read() for each in streams] == [b"1", b"1"]
-            refused = await code_of(counting(channel).read())
-            assert refused == (
-                EXHAUSTED,
-                "2 streams are open, which is the limit of this server; retry later",
-            )
-            assert await served.echo(channel) == b"hello"
-            assert (front.running, front.streaming) == (0, 2)
-            streams[0].cancel()
-            await wait_until(lambda: front.streaming == 1)
-            again = counting(channel)
-            assert await again.read() == b"1"
-            assert read_counts(served.metrics.requests) == {
-                ("Tiny/Count", "RESOURCE_EXHAUSTED"): 1,
-                ("Tiny/Count", "CANCELLED"): 1,
-                ("Tiny/Say", "OK"): 1,
-            }
-
-    asyncio.run(check())
+async def test_streams_have_a_limit_of_their_own_and_take_no_place_of_calls() -> None:
+    async with (
+        serving(limit=1, streams=2) as served,
+        grpc.aio.insecure_channel(served.address) as channel,
+    ):
+        (front,) = served.server.fronts
+        streams = [counting(channel) for _ in range(2)]
+        assert [await each.read() for each in streams] == [b"1", b"1"]
+        refused = await code_of(counting(channel).read())
+        assert refused == (
+            EXHAUSTED,
+            "2 streams are open, which is the limit of this server; retry later",
+        )
+        assert await served.echo(channel) == b"hello"
+        assert (front.running, front.streaming) == (0, 2)
+        streams[0].cancel()
+        await wait_until(lambda: front.streaming == 1)
+        again = counting(channel)
+        assert await again.read() == b"1"
+        assert read_counts(served.metrics.requests) == {
+            ("Tiny/Count", "RESOURCE_EXHAUSTED"): 1,
+            ("Tiny/Count", "CANCELLED"): 1,
+            ("Tiny/Say", "OK"): 1,
+        }
 
 
-def test_who_watches_the_health_takes_no_place_of_probes() -> None:
-    async def check() -> None:
-        async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
-            watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
-            watching = [watch(b"") for _ in range(64)]
-            for each in watching:
-                await each.read()
-            assert (await code_of(watch(b"").read()))[0] is EXHAUSTED
-            assert await health(channel, "liveness") == "SERVING"
-
-    asyncio.run(check())
+async def test_who_watches_the_health_takes_no_place_of_probes() -> None:
+    async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
+        watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
+        watching = [watch(b"") for _ in range(64)]
+        for each in watching:
+            await each.read()
+        assert (await code_of(watch(b"").read()))[0] is EXHAUSTED
+        assert await health(channel, "liveness") == "SERVING"
 
 
 def test_messages_have_a_length_and_no_more() -> None:

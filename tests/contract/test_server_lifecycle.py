@@ -131,17 +131,14 @@ def test_what_does_not_end_in_time_is_cut_off() -> None:
     assert asyncio.run(check()) is grpc.StatusCode.UNAVAILABLE
 
 
-def test_two_servers_do_not_share_a_port() -> None:
-    async def both() -> None:
-        async with serving() as served:
-            port = int(served.address.rpartition(":")[2])
-            with pytest.raises(PortUnavailable, match="Address already in use; set another --port, or 0"):
-                async with serving(port=port):
-                    pass
-            async with grpc.aio.insecure_channel(served.address) as channel:
-                assert await served.echo(channel) == b"hello"
-
-    asyncio.run(both())
+async def test_two_servers_do_not_share_a_port() -> None:
+    async with serving() as served:
+        port = int(served.address.rpartition(":")[2])
+        with pytest.raises(PortUnavailable, match="Address already in use; set another --port, or 0"):
+            async with serving(port=port):
+                pass
+        async with grpc.aio.insecure_channel(served.address) as channel:
+            assert await served.echo(channel) == b"hello"
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])

@@ -98,32 +98,29 @@ def test_a_certificate_of_the_authority_without_an_accepted_name_is_rejected(tmp
     assert rejected[0] is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_new_certificates_are_used_without_a_restart_and_bad_ones_are_not(
+async def test_new_certificates_are_used_without_a_restart_and_bad_ones_are_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = tls(tmp_path)
 
-    async def replaced() -> None:
-        async with secured(said) as served:
-            credentials = grpc.ssl_channel_credentials(OURS.pem)
-            async with grpc.aio.secure_channel(served.address, credentials) as old:
-                assert await served.echo(old) == b"hello"
-                said.key.write_text("torn")
-                await asyncio.sleep(1.1)
-                assert await call_server(served, OURS.pem) == b"hello"
-                assert "the previous content stays in use" in caplog.text
-                OTHERS.issue("server", said.certificate, said.key)
+    async with secured(said) as served:
+        credentials = grpc.ssl_channel_credentials(OURS.pem)
+        async with grpc.aio.secure_channel(served.address, credentials) as old:
+            assert await served.echo(old) == b"hello"
+            said.key.write_text("torn")
+            await asyncio.sleep(1.1)
+            assert await call_server(served, OURS.pem) == b"hello"
+            assert "the previous content stays in use" in caplog.text
+            OTHERS.issue("server", said.certificate, said.key)
 
-                async def is_new() -> bool:
-                    call = asyncio.ensure_future(call_server(served, OTHERS.pem))
-                    await asyncio.wait([call])
-                    return call.exception() is None
+            async def is_new() -> bool:
+                call = asyncio.ensure_future(call_server(served, OTHERS.pem))
+                await asyncio.wait([call])
+                return call.exception() is None
 
-                await wait_until(is_new)
-                assert (await code_of(call_server(served, OURS.pem)))[0] is UNAVAILABLE
-                assert await served.echo(old) == b"hello"
-
-    asyncio.run(replaced())
+            await wait_until(is_new)
+            assert (await code_of(call_server(served, OURS.pem)))[0] is UNAVAILABLE
+            assert await served.echo(old) == b"hello"
 
 
 def test_files_that_cannot_be_used_are_told_at_the_start(tmp_path: Path) -> None:

@@ -209,39 +209,36 @@ def test_a_deadline_ends_a_job_and_is_told_ever_after(tmp_path: Path) -> None:
     run_story(story, tmp_path)
 
 
-def test_a_job_that_trains_on_is_ended_by_its_deadline_though_nobody_asks(tmp_path: Path) -> None:
+async def test_a_job_that_trains_on_is_ended_by_its_deadline_though_nobody_asks(tmp_path: Path) -> None:
     clock = [get_now()]
 
-    async def story() -> None:
-        async with serving(tmp_path, now=lambda: clock[0], seconds=1) as served:
-            meta = await served.create(
-                template=template(
-                    custom={"workerReplicas": {"replicas": 1}, "runPolicy": {"activeDeadlineSeconds": 1800}}
-                )
+    async with serving(tmp_path, now=lambda: clock[0], seconds=1) as served:
+        meta = await served.create(
+            template=template(
+                custom={"workerReplicas": {"replicas": 1}, "runPolicy": {"activeDeadlineSeconds": 1800}}
             )
-            name = name_of(meta)
-            began = [{"name": "pytorch", "state": {"running": {"startedAt": ago(0)}}}]
-            for replica in ("master-0", "worker-0"):
-                served.cluster.apply(pod(name, replica, "Running", containerStatuses=began))
-            served.cluster.status(name, status("Running"))
-            entry = served.cache.get((NAMESPACE, name))
-            assert entry is not None
-            await wait_until(lambda: entry.steady is not None)
-            served.cluster.apply(pod(name, "worker-0", "Pending"))
-            assert entry.steady is None
-            served.cluster.apply(pod(name, "worker-0", "Running", containerStatuses=began))
-            await wait_until(lambda: entry.steady is not None)
-            # Later than the verdict is known to be stable, but before the deadline. Pod changes do not change
-            # the job.
-            clock[0] += timedelta(minutes=20)
-            served.cluster.apply(pod(name, "worker-0", "Running", containerStatuses=began, hostIP="10.0.0.2"))
-            await wait_until(lambda: entry.steady is not None and entry.steady[1] > clock[0])
-            assert "patch" not in served.cluster.calls
-            clock[0] += timedelta(minutes=11)
-            await wait_until(lambda: "patch" in served.cluster.calls)
-            assert entry.told is Phase.FAILED
-
-    asyncio.run(story())
+        )
+        name = name_of(meta)
+        began = [{"name": "pytorch", "state": {"running": {"startedAt": ago(0)}}}]
+        for replica in ("master-0", "worker-0"):
+            served.cluster.apply(pod(name, replica, "Running", containerStatuses=began))
+        served.cluster.status(name, status("Running"))
+        entry = served.cache.get((NAMESPACE, name))
+        assert entry is not None
+        await wait_until(lambda: entry.steady is not None)
+        served.cluster.apply(pod(name, "worker-0", "Pending"))
+        assert entry.steady is None
+        served.cluster.apply(pod(name, "worker-0", "Running", containerStatuses=began))
+        await wait_until(lambda: entry.steady is not None)
+        # Later than the verdict is known to be stable, but before the deadline. Pod changes do not change
+        # the job.
+        clock[0] += timedelta(minutes=20)
+        served.cluster.apply(pod(name, "worker-0", "Running", containerStatuses=began, hostIP="10.0.0.2"))
+        await wait_until(lambda: entry.steady is not None and entry.steady[1] > clock[0])
+        assert "patch" not in served.cluster.calls
+        clock[0] += timedelta(minutes=11)
+        await wait_until(lambda: "patch" in served.cluster.calls)
+        assert entry.told is Phase.FAILED
 
 
 def test_delete_is_answered_while_the_cluster_is_away_and_done_when_it_is_back(tmp_path: Path) -> None:

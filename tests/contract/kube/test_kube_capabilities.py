@@ -268,18 +268,15 @@ def test_what_cannot_be_looked_at_again_is_no_reason_to_refuse(server, tmp_path,
     assert len(list_objects(server, "pytorchjobs")) == 1
 
 
-def test_a_full_quota_does_not_change_the_scheduler_of_a_namespace(server, tmp_path, monkeypatch):
+async def test_a_full_quota_does_not_change_the_scheduler_of_a_namespace(server, tmp_path, monkeypatch):
     monkeypatch.setattr(remembering, "FRESH", 0.0)
     server.objects.admission_scheduler = "yunikorn"
 
-    async def story() -> None:
-        async with opened(options(server, tmp_path)) as cluster:
-            found = CapabilitiesCache(cluster.looking, read(AUTO).kfpytorch.gang)
-            await found.get_capabilities(NAMESPACE)
-            server.objects.quota = "exceeded quota: all"
-            assert (await found.refresh(NAMESPACE)).admission_scheduler == "yunikorn"
-
-    asyncio.run(story())
+    async with opened(options(server, tmp_path)) as cluster:
+        found = CapabilitiesCache(cluster.looking, read(AUTO).kfpytorch.gang)
+        await found.get_capabilities(NAMESPACE)
+        server.objects.quota = "exceeded quota: all"
+        assert (await found.refresh(NAMESPACE)).admission_scheduler == "yunikorn"
 
 
 @pytest.mark.parametrize(("scheduler", "tries_pod"), [("auto", True), ("yunikorn", False)])

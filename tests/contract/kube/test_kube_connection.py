@@ -72,14 +72,11 @@ def test_the_url_may_contain_a_user_and_a_password():
 
 
 @pytest.mark.parametrize("server", ["", "127.0.0.1:6443", "localhost:6443", "https://", "ftp://localhost:1"])
-def test_an_invalid_url_is_rejected_when_the_connection_opens(server):
-    async def check():
-        connection = Connection(Account(server))
-        with pytest.raises(CredentialsUnusable, match="write https://HOST:PORT"):
-            await connection.open()
-        await connection.close()
-
-    asyncio.run(check())
+async def test_an_invalid_url_is_rejected_when_the_connection_opens(server):
+    connection = Connection(Account(server))
+    with pytest.raises(CredentialsUnusable, match="write https://HOST:PORT"):
+        await connection.open()
+    await connection.close()
 
 
 def test_a_header_value_cannot_contain_a_second_header():

@@ -158,25 +158,19 @@ async def all_are_over(tmp_path):
     await wait_until(lambda: not any("waitpid" in thread.name for thread in threading.enumerate()))
 
 
-def test_a_plugin_that_hangs_is_given_up_and_ended_with_what_it_has_started(server, tmp_path):
-    async def check():
-        with pytest.raises(CredentialsUnusable, match="no credentials within 5 s"):
-            await KubeconfigCredentials(hanging(server, tmp_path), seconds=5.0).load()
-        await all_are_over(tmp_path)
-
-    asyncio.run(check())
+async def test_a_plugin_that_hangs_is_given_up_and_ended_with_what_it_has_started(server, tmp_path):
+    with pytest.raises(CredentialsUnusable, match="no credentials within 5 s"):
+        await KubeconfigCredentials(hanging(server, tmp_path), seconds=5.0).load()
+    await all_are_over(tmp_path)
 
 
-def test_a_plugin_that_hangs_ends_when_nobody_waits_any_more(server, tmp_path):
-    async def check():
-        loading = asyncio.create_task(KubeconfigCredentials(hanging(server, tmp_path)).load())
-        await wait_until((tmp_path / "pids").exists)
-        loading.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await loading
-        await all_are_over(tmp_path)
-
-    asyncio.run(check())
+async def test_a_plugin_that_hangs_ends_when_nobody_waits_any_more(server, tmp_path):
+    loading = asyncio.create_task(KubeconfigCredentials(hanging(server, tmp_path)).load())
+    await wait_until((tmp_path / "pids").exists)
+    loading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loading
+    await all_are_over(tmp_path)
 
 
 class Paper:
@@ -280,19 +274,16 @@ class Accounts:
         pass
 
 
-def test_credentials_that_cannot_be_read_for_a_moment_stay_as_they_were(server):
-    async def check():
-        accounts = Accounts(ClusterAccess(server=server.url, authorization="Bearer first"))
-        held = Connection(accounts)
-        await held.open()
-        accounts.access = None
-        await held.renew_credentials()
-        await held.renew_credentials()
-        assert (await held.send(ApiRequest(path="/api/v1/pods"), 5)).status == 200
-        await held.close()
-        assert accounts.asked == 2  # Repeated rejections do not cause a reload each time.
-
-    asyncio.run(check())
+async def test_credentials_that_cannot_be_read_for_a_moment_stay_as_they_were(server):
+    accounts = Accounts(ClusterAccess(server=server.url, authorization="Bearer first"))
+    held = Connection(accounts)
+    await held.open()
+    accounts.access = None
+    await held.renew_credentials()
+    await held.renew_credentials()
+    assert (await held.send(ApiRequest(path="/api/v1/pods"), 5)).status == 200
+    await held.close()
+    assert accounts.asked == 2  # Repeated rejections do not cause a reload each time.
 
 
 def test_a_pod_has_an_account(server, paper, tmp_path):
@@ -325,22 +316,19 @@ def test_a_kubeconfig_that_says_nothing_is_named(tmp_path, text):
         asyncio.run(KubeconfigCredentials(str(config)).load())
 
 
-def test_a_kubeconfig_that_was_written_anew_is_read_anew(server, tmp_path):
+async def test_a_kubeconfig_that_was_written_anew_is_read_anew(server, tmp_path):
     config = tmp_path / "config"
     held = KubeconfigCredentials(kubeconfig(server, config, {"token": "first"}))
 
-    async def check():
-        assert (await held.load()).authorization == "Bearer first"
-        said = json.loads(config.read_text())
-        said["users"][0]["user"]["token"] = "the-second"
-        said["clusters"][0]["cluster"] |= {"proxy-url": "http://proxy:1", "tls-server-name": "k"}
-        config.write_text(json.dumps(said))
-        access = await held.load()
-        assert access == ClusterAccess(
-            server=server.url, authorization="Bearer the-second", proxy="http://proxy:1", server_name="k"
-        )
-
-    asyncio.run(check())
+    assert (await held.load()).authorization == "Bearer first"
+    said = json.loads(config.read_text())
+    said["users"][0]["user"]["token"] = "the-second"
+    said["clusters"][0]["cluster"] |= {"proxy-url": "http://proxy:1", "tls-server-name": "k"}
+    config.write_text(json.dumps(said))
+    access = await held.load()
+    assert access == ClusterAccess(
+        server=server.url, authorization="Bearer the-second", proxy="http://proxy:1", server_name="k"
+    )
 
 
 def test_what_is_named_goes_before_the_account_of_the_pod():

@@ -348,38 +348,32 @@ def test_only_the_namespaces_that_are_allowed_are_asked_for(server, tmp_path):
     followed(server, tmp_path, check, namespaces=("ns", "other"))
 
 
-def test_closing_ends_what_is_followed(server, tmp_path):
-    async def check():
-        async with opened(options(server, tmp_path)) as cluster:
-            heard = Heard()
-            task = asyncio.create_task(cluster.watch(heard))
-            await wait_until(heard.complete)
-            await cluster.close()
-            assert task.done()
-
-    asyncio.run(check())
+async def test_closing_ends_what_is_followed(server, tmp_path):
+    async with opened(options(server, tmp_path)) as cluster:
+        heard = Heard()
+        task = asyncio.create_task(cluster.watch(heard))
+        await wait_until(heard.complete)
+        await cluster.close()
+        assert task.done()
 
 
-def test_how_each_kind_stands_is_counted_and_so_is_what_stood_in_the_way(server, tmp_path):
+async def test_how_each_kind_stands_is_counted_and_so_is_what_stood_in_the_way(server, tmp_path):
     server.forbidden.add("list events")
     server.groups["kueue.x-k8s.io"] = {"workloads": "v1beta1"}
     troubles = []
 
-    async def check():
-        async with opened(options(server, tmp_path, namespaces=("ns", "other"))) as cluster:
-            cluster.sight.trouble = troubles.append
-            async with following(cluster):
-                counts = cluster.sight.count_watches
-                await wait_until(lambda: counts().get(("workloads.kueue.x-k8s.io", "synced")) == 2)
-                await wait_until(lambda: counts().get(("podgroups.scheduling.volcano.sh", "not_served")) == 2)
-                await wait_until(lambda: counts().get(("events about a Pod", "forbidden")) == 2)
-                assert {"Forbidden"} == set(troubles)
-                assert counts()["pods", "synced"] == 2
-                server.stop()
-                await wait_until(lambda: counts().get(("pods", "stale")) == 2)
-                assert "ClusterUnavailable" in troubles
-                server.start()
-                await wait_until(lambda: counts().get(("pods", "synced")) == 2)
-                assert ("pods", "stale") not in counts()
-
-    asyncio.run(check())
+    async with opened(options(server, tmp_path, namespaces=("ns", "other"))) as cluster:
+        cluster.sight.trouble = troubles.append
+        async with following(cluster):
+            counts = cluster.sight.count_watches
+            await wait_until(lambda: counts().get(("workloads.kueue.x-k8s.io", "synced")) == 2)
+            await wait_until(lambda: counts().get(("podgroups.scheduling.volcano.sh", "not_served")) == 2)
+            await wait_until(lambda: counts().get(("events about a Pod", "forbidden")) == 2)
+            assert {"Forbidden"} == set(troubles)
+            assert counts()["pods", "synced"] == 2
+            server.stop()
+            await wait_until(lambda: counts().get(("pods", "stale")) == 2)
+            assert "ClusterUnavailable" in troubles
+            server.start()
+            await wait_until(lambda: counts().get(("pods", "synced")) == 2)
+            assert ("pods", "stale") not in counts()

@@ -59,7 +59,9 @@ def test_what_is_no_list_is_asked_for_again_and_what_was_known_stays(server, tmp
     assert caplog.text.count("cannot watch ") == 2
 
 
-def test_a_watch_that_is_silent_twice_in_a_row_is_out_of_sight_until_it_speaks(server, tmp_path, caplog):
+async def test_a_watch_that_is_silent_twice_in_a_row_is_out_of_sight_until_it_speaks(
+    server, tmp_path, caplog
+):
     """A proxy may buffer the watch. A list then delivers the changes."""
     caplog.set_level(logging.INFO)
     server.mute = True
@@ -70,53 +72,44 @@ def test_a_watch_that_is_silent_twice_in_a_row_is_out_of_sight_until_it_speaks(s
     def count_lines(text):
         return sum(text in record.message for record in caplog.records)
 
-    async def check():
-        async with opened(options(server, tmp_path, silence=1.0)) as cluster:
-            counts = cluster.sight.count_watches
-            cluster.sight.trouble = lambda word: begun.append(
-                (word, sum(asked.startswith("GET watch") for asked in server.asked))
-            )
-            async with following(cluster) as heard:
-                server.do(apply(PODS, pod(phase="Running")))
-                await wait_until(lambda: counts().get(("pods", "stale")) == 1)
-                # Watches of jobs, pods and three kinds of events, and one repeated watch.
-                assert begun[0] >= ("StreamStalled", 6)
-                assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
-                await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
-                await asyncio.sleep(0.1)
-                assert counts()["pods", "stale"] == 1
-                assert counts()["events about a Pod", "synced"] == 1
-                server.mute = False
-                server.do(apply(PODS, pod(phase="Succeeded")))
-                await wait_until(lambda: counts().get(("pods", "synced")) == 1)
-                assert (count_lines("cannot watch pods"), count_lines("watching pods again")) == (1, 1)
-                assert count_lines("cannot watch events about a Pod") == 0
-
-    asyncio.run(check())
+    async with opened(options(server, tmp_path, silence=1.0)) as cluster:
+        counts = cluster.sight.count_watches
+        cluster.sight.trouble = lambda word: begun.append(
+            (word, sum(asked.startswith("GET watch") for asked in server.asked))
+        )
+        async with following(cluster) as heard:
+            server.do(apply(PODS, pod(phase="Running")))
+            await wait_until(lambda: counts().get(("pods", "stale")) == 1)
+            # Watches of jobs, pods and three kinds of events, and one repeated watch.
+            assert begun[0] >= ("StreamStalled", 6)
+            assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
+            await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
+            await asyncio.sleep(0.1)
+            assert counts()["pods", "stale"] == 1
+            assert counts()["events about a Pod", "synced"] == 1
+            server.mute = False
+            server.do(apply(PODS, pod(phase="Succeeded")))
+            await wait_until(lambda: counts().get(("pods", "synced")) == 1)
+            assert (count_lines("cannot watch pods"), count_lines("watching pods again")) == (1, 1)
+            assert count_lines("cannot watch events about a Pod") == 0
 
 
-def test_of_jobs_that_the_cluster_learns_of_later_the_first_is_seen_at_once(server, tmp_path):
+async def test_of_jobs_that_the_cluster_learns_of_later_the_first_is_seen_at_once(server, tmp_path):
     kinds = server.groups.pop("kubeflow.org")
 
-    async def check():
-        said = options(server, tmp_path, refused_pause=600.0, namespaces=("ns", "other"))
-        async with opened(said) as cluster, following(cluster) as heard:
-            assert cluster.sight.count_watches()["pytorchjobs.kubeflow.org", "not_served"] == 2
-            server.groups["kubeflow.org"] = kinds
-            await cluster.create(job())
-            await wait_until(lambda: heard.names() == [NAME])
-
-    asyncio.run(check())
+    said = options(server, tmp_path, refused_pause=600.0, namespaces=("ns", "other"))
+    async with opened(said) as cluster, following(cluster) as heard:
+        assert cluster.sight.count_watches()["pytorchjobs.kubeflow.org", "not_served"] == 2
+        server.groups["kubeflow.org"] = kinds
+        await cluster.create(job())
+        await wait_until(lambda: heard.names() == [NAME])
 
 
-def test_what_is_made_of_another_kind_makes_nobody_look_for_jobs(server, tmp_path):
+async def test_what_is_made_of_another_kind_makes_nobody_look_for_jobs(server, tmp_path):
     kinds = server.groups.pop("kubeflow.org")
 
-    async def check():
-        async with opened(options(server, tmp_path, refused_pause=600.0)) as cluster, following(cluster):
-            server.groups["kubeflow.org"] = kinds
-            await cluster.create({**pod(), "apiVersion": "v1", "kind": "Pod"})
-            await asyncio.sleep(0.2)
-            assert cluster.sight.count_watches()["pytorchjobs.kubeflow.org", "not_served"] == 1
-
-    asyncio.run(check())
+    async with opened(options(server, tmp_path, refused_pause=600.0)) as cluster, following(cluster):
+        server.groups["kubeflow.org"] = kinds
+        await cluster.create({**pod(), "apiVersion": "v1", "kind": "Pod"})
+        await asyncio.sleep(0.2)
+        assert cluster.sight.count_watches()["pytorchjobs.kubeflow.org", "not_served"] == 1

@@ -86,71 +86,59 @@ def test_a_worker_that_fails_is_started_again(state, policy, code, end, pods_and
 @pytest.mark.parametrize(
     ("policy", "left"), [("None", {"j-master-0", "j-worker-0"}), ("Running", {"j-master-0"})]
 )
-def test_what_is_left_of_a_finished_job(tmp_path, state, policy, left):
-    async def run():
-        async with opened(state) as (cluster, seen):
-            run_policy = {"cleanPodPolicy": policy}
-            worker = role("trap 'exit 0' TERM; sleep 60 & wait")
-            master = role(WAIT.format(tmp_path / "go"))
-            await cluster.create(job(Master=master, Worker=worker, run_policy=run_policy))
-            await seen.phase("Running", "j-master-0", "j-worker-0")
-            (tmp_path / "go").touch()
-            await seen.state("Succeeded")
-            await seen.wait_until(lambda: set(seen.phases) == left)
-            if policy == "None":
-                assert seen.phases == {"j-master-0": "Succeeded", "j-worker-0": "Running"}
-
-    asyncio.run(run())
+async def test_what_is_left_of_a_finished_job(tmp_path, state, policy, left):
+    async with opened(state) as (cluster, seen):
+        run_policy = {"cleanPodPolicy": policy}
+        worker = role("trap 'exit 0' TERM; sleep 60 & wait")
+        master = role(WAIT.format(tmp_path / "go"))
+        await cluster.create(job(Master=master, Worker=worker, run_policy=run_policy))
+        await seen.phase("Running", "j-master-0", "j-worker-0")
+        (tmp_path / "go").touch()
+        await seen.state("Succeeded")
+        await seen.wait_until(lambda: set(seen.phases) == left)
+        if policy == "None":
+            assert seen.phases == {"j-master-0": "Succeeded", "j-worker-0": "Running"}
 
 
-def test_a_finished_job_expires_with_all_that_it_owns(state):
-    async def run():
-        async with opened(state) as (cluster, seen):
-            await cluster.create(job(Worker=role("exit 0"), run_policy={"ttlSecondsAfterFinished": 1}))
-            await seen.state("Succeeded")
-            await seen.wait_until(lambda: seen.job() is None and not seen.pods)
-            assert await cluster.get(named()) is None
-
-    asyncio.run(run())
+async def test_a_finished_job_expires_with_all_that_it_owns(state):
+    async with opened(state) as (cluster, seen):
+        await cluster.create(job(Worker=role("exit 0"), run_policy={"ttlSecondsAfterFinished": 1}))
+        await seen.state("Succeeded")
+        await seen.wait_until(lambda: seen.job() is None and not seen.pods)
+        assert await cluster.get(named()) is None
 
 
-def test_a_job_is_suspended_and_resumed(state):
-    async def run():
-        async with opened(state) as (cluster, seen):
-            await cluster.create(job(Worker=role("exec sleep 60", 2)))
-            await seen.state("Running")
-            before = {each.uid for each in seen.pods.values()}
-            await cluster.patch(named(), {"spec": {"runPolicy": {"suspend": True}}})
-            await seen.state("Suspended")
-            await seen.wait_until(lambda: not seen.pods)
-            await cluster.patch(named(), {"spec": {"runPolicy": {"suspend": False}}})
-            await seen.phase("Running", "j-worker-0", "j-worker-1")
-            await seen.state("Running")
-            assert not before & {each.uid for each in seen.pods.values()}
-            assert (await cluster.get(named()))["metadata"]["generation"] == 3
-
-    asyncio.run(run())
+async def test_a_job_is_suspended_and_resumed(state):
+    async with opened(state) as (cluster, seen):
+        await cluster.create(job(Worker=role("exec sleep 60", 2)))
+        await seen.state("Running")
+        before = {each.uid for each in seen.pods.values()}
+        await cluster.patch(named(), {"spec": {"runPolicy": {"suspend": True}}})
+        await seen.state("Suspended")
+        await seen.wait_until(lambda: not seen.pods)
+        await cluster.patch(named(), {"spec": {"runPolicy": {"suspend": False}}})
+        await seen.phase("Running", "j-worker-0", "j-worker-1")
+        await seen.state("Running")
+        assert not before & {each.uid for each in seen.pods.values()}
+        assert (await cluster.get(named()))["metadata"]["generation"] == 3
 
 
-def test_what_does_not_fit_waits_and_says_why_until_there_is_room(tmp_path, state):
-    async def run():
-        async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
-            await cluster.create(job(Worker=role("sleep 60", 2, resources=cpus("1"))))
-            await seen.phase("Running", "j-worker-0", "j-worker-1")
-            await cluster.create(job("late", Worker=role("exit 0", resources=cpus("600m"))))
-            waits = await seen.wait_until(lambda: (pod := seen.pod("late-worker-0")) and pod.scheduled)
-            assert (waits.true, waits.reason, waits.message) == (
-                False,
-                "Unschedulable",
-                "0/2 nodes are available: 2 Insufficient cpu. "
-                "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod.",
-            )
-            assert seen.pod("late-worker-0").phase == "Pending"
-            assert [each.message for each in seen.events("FailedScheduling")] == [waits.message]
-            await cluster.delete(named())
-            await seen.state("Succeeded", "late")
-
-    asyncio.run(run())
+async def test_what_does_not_fit_waits_and_says_why_until_there_is_room(tmp_path, state):
+    async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
+        await cluster.create(job(Worker=role("sleep 60", 2, resources=cpus("1"))))
+        await seen.phase("Running", "j-worker-0", "j-worker-1")
+        await cluster.create(job("late", Worker=role("exit 0", resources=cpus("600m"))))
+        waits = await seen.wait_until(lambda: (pod := seen.pod("late-worker-0")) and pod.scheduled)
+        assert (waits.true, waits.reason, waits.message) == (
+            False,
+            "Unschedulable",
+            "0/2 nodes are available: 2 Insufficient cpu. "
+            "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod.",
+        )
+        assert seen.pod("late-worker-0").phase == "Pending"
+        assert [each.message for each in seen.events("FailedScheduling")] == [waits.message]
+        await cluster.delete(named())
+        await seen.state("Succeeded", "late")
 
 
 REFUSED = {
@@ -175,45 +163,39 @@ def test_what_a_cluster_would_not_have_is_refused(state, spec, code, reason):
     asyncio.run(run())
 
 
-def test_a_name_is_given_once_also_while_the_first_is_ending(state):
-    async def run():
-        async with opened(state) as (cluster, seen):
-            begun = state / "begun"
-            slow = role(f"trap 'sleep 0.5; exit 0' TERM; touch {begun}; sleep 60 & wait")
-            first = await cluster.create(job(Worker=slow))
-            with pytest.raises(AlreadyExists):
-                await cluster.create(job(Worker=slow))
-            await seen.wait_until(begun.exists)
-            await cluster.delete(named())
-            await cluster.create(job(Worker=role("exit 0")))
-            assert await cluster.get(named()) != first
-            # The pod waits until the name is free, as in a real cluster.
-            await seen.wait_until(lambda: seen.events("FailedCreatePod"))
-            assert seen.events("FailedCreatePod")[0].message == (
-                'Error creating: pods "j-worker-0" already exists'
-            )
-            await seen.state("Succeeded")
-
-    asyncio.run(run())
+async def test_a_name_is_given_once_also_while_the_first_is_ending(state):
+    async with opened(state) as (cluster, seen):
+        begun = state / "begun"
+        slow = role(f"trap 'sleep 0.5; exit 0' TERM; touch {begun}; sleep 60 & wait")
+        first = await cluster.create(job(Worker=slow))
+        with pytest.raises(AlreadyExists):
+            await cluster.create(job(Worker=slow))
+        await seen.wait_until(begun.exists)
+        await cluster.delete(named())
+        await cluster.create(job(Worker=role("exit 0")))
+        assert await cluster.get(named()) != first
+        # The pod waits until the name is free, as in a real cluster.
+        await seen.wait_until(lambda: seen.events("FailedCreatePod"))
+        assert seen.events("FailedCreatePod")[0].message == (
+            'Error creating: pods "j-worker-0" already exists'
+        )
+        await seen.state("Succeeded")
 
 
-def test_names_of_other_incarnations_mean_nothing(state):
-    async def run():
-        async with opened(state) as (cluster, seen):
-            await cluster.create(job(Worker=role("exec sleep 60")))
-            await seen.phase("Running", "j-worker-0")
-            other = named()
-            other = type(other)(namespace="a", name="j", uid="another")
-            pod = type(other)(namespace="a", name="j-worker-0", uid="another")
-            await cluster.delete(other)
-            await cluster.patch(other, {"spec": {"runPolicy": {"suspend": True}}})
-            await cluster.delete_pod(pod)
-            assert await cluster.get(other) is None
-            assert await lines(cluster, "nobody") == []
-            assert seen.phases == {"j-worker-0": "Running"}
-            assert seen.states() == {"Created": True, "Running": True}
-
-    asyncio.run(run())
+async def test_names_of_other_incarnations_mean_nothing(state):
+    async with opened(state) as (cluster, seen):
+        await cluster.create(job(Worker=role("exec sleep 60")))
+        await seen.phase("Running", "j-worker-0")
+        other = named()
+        other = type(other)(namespace="a", name="j", uid="another")
+        pod = type(other)(namespace="a", name="j-worker-0", uid="another")
+        await cluster.delete(other)
+        await cluster.patch(other, {"spec": {"runPolicy": {"suspend": True}}})
+        await cluster.delete_pod(pod)
+        assert await cluster.get(other) is None
+        assert await lines(cluster, "nobody") == []
+        assert seen.phases == {"j-worker-0": "Running"}
+        assert seen.states() == {"Created": True, "Running": True}
 
 
 def test_jobs_do_not_meet(state):
@@ -248,37 +230,29 @@ def test_every_pod_sees_gpus_of_its_own(state):
     assert sorted(said) == [["0"], ["1"], ["2"]]
 
 
-def test_deleting_a_job_ends_its_processes(state, tmp_path):
-    async def run():
-        async with opened(state) as (cluster, seen):
-            alive = tmp_path / "alive"
-            # A grandchild that ignores SIGTERM, so that only a signal to its process group ends it.
-            command = f"(trap '' TERM; while :; do date +%N > {alive}; sleep 0.02; done) & sleep 60"
-            await cluster.create(job(Worker=role(command, terminationGracePeriodSeconds=0)))
-            await seen.wait_until(alive.exists)
-            await cluster.delete(named())
-            await seen.wait_until(lambda: seen.job() is None and not seen.pods)
-            alive.unlink(missing_ok=True)
-            await asyncio.sleep(0.2)
-            assert not alive.exists()
-            assert await cluster.get(named()) is None
-
-    asyncio.run(run())
+async def test_deleting_a_job_ends_its_processes(state, tmp_path):
+    async with opened(state) as (cluster, seen):
+        alive = tmp_path / "alive"
+        # A grandchild that ignores SIGTERM, so that only a signal to its process group ends it.
+        command = f"(trap '' TERM; while :; do date +%N > {alive}; sleep 0.02; done) & sleep 60"
+        await cluster.create(job(Worker=role(command, terminationGracePeriodSeconds=0)))
+        await seen.wait_until(alive.exists)
+        await cluster.delete(named())
+        await seen.wait_until(lambda: seen.job() is None and not seen.pods)
+        alive.unlink(missing_ok=True)
+        await asyncio.sleep(0.2)
+        assert not alive.exists()
+        assert await cluster.get(named()) is None
 
 
-def test_a_deleted_pod_is_told_to_end_and_has_its_grace(state):
-    async def run():
-        async with opened(state) as (cluster, seen):
-            polite = role("trap 'exit 143' TERM; sleep 60 & wait", restart_policy="ExitCode")
-            await cluster.create(job(Worker=polite))
-            await seen.phase("Running", "j-worker-0")
-            first = seen.pod("j-worker-0").uid
-            await cluster.delete_pod(named("j-worker-0"))
-            await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first)
-            assert [each.message for each in seen.events("Killing")] == ["Stopping container pytorch"]
-            ends = [
-                each for each in seen.told if isinstance(each, Pod) and each.deleted and each.uid == first
-            ]
-            assert ends[-1].primary.ended.exit_code == 143
-
-    asyncio.run(run())
+async def test_a_deleted_pod_is_told_to_end_and_has_its_grace(state):
+    async with opened(state) as (cluster, seen):
+        polite = role("trap 'exit 143' TERM; sleep 60 & wait", restart_policy="ExitCode")
+        await cluster.create(job(Worker=polite))
+        await seen.phase("Running", "j-worker-0")
+        first = seen.pod("j-worker-0").uid
+        await cluster.delete_pod(named("j-worker-0"))
+        await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first)
+        assert [each.message for each in seen.events("Killing")] == ["Stopping container pytorch"]
+        ends = [each for each in seen.told if isinstance(each, Pod) and each.deleted and each.uid == first]
+        assert ends[-1].primary.ended.exit_code == 143

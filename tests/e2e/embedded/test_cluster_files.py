@@ -1,6 +1,5 @@
 """Limits on open files: the server raises its own limit, and pods have the original limit."""
 
-import asyncio
 import resource
 
 import pytest
@@ -16,29 +15,23 @@ def limits():
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_the_server_has_as_many_as_it_may_and_pods_have_what_it_had(tmp_path, limits):
+async def test_the_server_has_as_many_as_it_may_and_pods_have_what_it_had(tmp_path, limits):
     limits(300)
 
-    async def run():
-        async with opened(tmp_path) as (cluster, seen):
-            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            assert soft == hard > 300
-            await cluster.create(job(Master=role("ulimit -n")))
-            await seen.state("Succeeded")
-            assert await lines(cluster, "j-master-0") == ["300"]
-
-    asyncio.run(run())
+    async with opened(tmp_path) as (cluster, seen):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert soft == hard > 300
+        await cluster.create(job(Master=role("ulimit -n")))
+        await seen.state("Succeeded")
+        assert await lines(cluster, "j-master-0") == ["300"]
 
 
-def test_a_pod_for_which_there_are_not_enough_waits_and_says_so(tmp_path, limits):
-    async def run():
-        async with opened(tmp_path) as (cluster, seen):
-            limits(70)
-            await cluster.create(job(Master=role("exit 0")))
-            await seen.wait_until(lambda: seen.events("FailedCreatePodSandBox"))
-            limits(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-            said = seen.events("FailedCreatePodSandBox")[0].message
-            assert "Too many open files: the limit is 70 (ulimit -n)" in said
-            await seen.state("Succeeded")
-
-    asyncio.run(run())
+async def test_a_pod_for_which_there_are_not_enough_waits_and_says_so(tmp_path, limits):
+    async with opened(tmp_path) as (cluster, seen):
+        limits(70)
+        await cluster.create(job(Master=role("exit 0")))
+        await seen.wait_until(lambda: seen.events("FailedCreatePodSandBox"))
+        limits(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        said = seen.events("FailedCreatePodSandBox")[0].message
+        assert "Too many open files: the limit is 70 (ulimit -n)" in said
+        await seen.state("Succeeded")

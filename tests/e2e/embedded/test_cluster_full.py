@@ -14,21 +14,18 @@ def state(tmp_path):
     return tmp_path / "state"
 
 
-def test_a_pod_that_finds_no_room_starts_when_there_is_some_though_nobody_could_note_it(state):
-    async def run():
-        async with opened(state) as (cluster, seen):
-            (state / "pods").rmdir()
-            (state / "pods").touch()
-            await cluster.create(job(Master=role("exit 0")))
-            await seen.wait_until(lambda: seen.events("FailedCreatePodSandBox"))
-            cluster._store._execute("PRAGMA query_only = 1")
-            await asyncio.sleep(2.5)  # The retries fail, and their failures cannot be recorded either.
-            cluster._store._execute("PRAGMA query_only = 0")
-            (state / "pods").unlink()
-            (state / "pods").mkdir()
-            await seen.phase("Succeeded", "j-master-0")
-
-    asyncio.run(run())
+async def test_a_pod_that_finds_no_room_starts_when_there_is_some_though_nobody_could_note_it(state):
+    async with opened(state) as (cluster, seen):
+        (state / "pods").rmdir()
+        (state / "pods").touch()
+        await cluster.create(job(Master=role("exit 0")))
+        await seen.wait_until(lambda: seen.events("FailedCreatePodSandBox"))
+        cluster._store._execute("PRAGMA query_only = 1")
+        await asyncio.sleep(2.5)  # The retries fail, and their failures cannot be recorded either.
+        cluster._store._execute("PRAGMA query_only = 0")
+        (state / "pods").unlink()
+        (state / "pods").mkdir()
+        await seen.phase("Succeeded", "j-master-0")
 
 
 class Room:
@@ -76,24 +73,21 @@ def test_a_pod_that_is_made_anew_counts_once_whenever_that_can_be_written(state,
     asyncio.run(run())
 
 
-def test_of_many_pods_that_are_made_anew_a_part_at_a_time_each_counts_though_the_server_ends(state):
+async def test_of_many_pods_that_are_made_anew_a_part_at_a_time_each_counts_though_the_server_ends(state):
     many = job_reconciler.AT_ONCE + 10
     made = set()
 
-    async def run():
-        async with opened(state, nodes=1) as (cluster, seen):
-            await cluster.create(job(Worker=role("sleep 60", many, "OnFailure")))
-            await seen.wait_until(lambda: sum(1 for each in seen.pods.values() if each.node) == many)
-            cluster.nodes.fail_node("node-1")
-            while len(uids(seen)) == many:
-                await asyncio.sleep(0)
-            made.update(uids(seen))
-        async with opened(state, nodes=1) as (cluster, seen):
-            await seen.wait_until(lambda: len(made | uids(seen)) == 2 * many)
-            status = (await cluster.get(named()))["status"]["replicaStatuses"]["Worker"]
-            assert status["restarts"] == many
-
-    asyncio.run(run())
+    async with opened(state, nodes=1) as (cluster, seen):
+        await cluster.create(job(Worker=role("sleep 60", many, "OnFailure")))
+        await seen.wait_until(lambda: sum(1 for each in seen.pods.values() if each.node) == many)
+        cluster.nodes.fail_node("node-1")
+        while len(uids(seen)) == many:
+            await asyncio.sleep(0)
+        made.update(uids(seen))
+    async with opened(state, nodes=1) as (cluster, seen):
+        await seen.wait_until(lambda: len(made | uids(seen)) == 2 * many)
+        status = (await cluster.get(named()))["status"]["replicaStatuses"]["Worker"]
+        assert status["restarts"] == many
 
 
 def uids(seen):

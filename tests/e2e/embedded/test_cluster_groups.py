@@ -1,6 +1,5 @@
 """Companion objects and job events in the embedded cluster."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -22,39 +21,33 @@ def with_group(made: Any) -> Any:
     return manifest
 
 
-def test_a_group_is_kept_and_goes_with_its_job(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with opened(tmp_path) as (cluster, seen):
-            made = await cluster.create(job(Worker=role("sleep 60", replicas=2)))
-            group = with_group(made)
-            assert group["metadata"]["labels"][OURS]
+async def test_a_group_is_kept_and_goes_with_its_job(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (cluster, seen):
+        made = await cluster.create(job(Worker=role("sleep 60", replicas=2)))
+        group = with_group(made)
+        assert group["metadata"]["labels"][OURS]
+        await cluster.create(group)
+        with pytest.raises(AlreadyExists):
             await cluster.create(group)
-            with pytest.raises(AlreadyExists):
-                await cluster.create(group)
-            await seen.wait_until(lambda: seen.records[PodGroup])
-            # No gang scheduler reads the pod group, so the pods are scheduled one at a time.
-            await seen.phase("Running", "j-worker-0", "j-worker-1")
-            await cluster.delete(named())
-            await seen.wait_until(lambda: not seen.records[PodGroup])
-            again = await cluster.create(job("k", Worker=role("sleep 60")))
-            await cluster.create(with_group(again))
-            await cluster.delete_companion(with_group(again))
-            await cluster.delete_companion(with_group(again))
-            assert not seen.records[PodGroup]
-
-    asyncio.run(story())
+        await seen.wait_until(lambda: seen.records[PodGroup])
+        # No gang scheduler reads the pod group, so the pods are scheduled one at a time.
+        await seen.phase("Running", "j-worker-0", "j-worker-1")
+        await cluster.delete(named())
+        await seen.wait_until(lambda: not seen.records[PodGroup])
+        again = await cluster.create(job("k", Worker=role("sleep 60")))
+        await cluster.create(with_group(again))
+        await cluster.delete_companion(with_group(again))
+        await cluster.delete_companion(with_group(again))
+        assert not seen.records[PodGroup]
 
 
-def test_what_is_said_of_a_job_is_told_beside_what_its_operator_says(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with opened(tmp_path) as (cluster, seen):
-            made: Any = await cluster.create(job(Worker=role("sleep 60")))
-            about = {"kind": "PyTorchJob", "namespace": "a", "name": "j", "uid": made["metadata"]["uid"]}
-            said = {"reason": "Resumed", "message": "1 of 1 replicas ready", "type": "Normal"}
-            await cluster.record_event({**said, "involvedObject": about})
-            # A later job of the same name has another uid.
-            await cluster.record_event({**said, "involvedObject": {**about, "uid": "other"}})
-            (event,) = await seen.wait_until(lambda: seen.events("Resumed"))
-            assert (event.kind, event.name, event.message) == ("PyTorchJob", "j", said["message"])
-
-    asyncio.run(story())
+async def test_what_is_said_of_a_job_is_told_beside_what_its_operator_says(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (cluster, seen):
+        made: Any = await cluster.create(job(Worker=role("sleep 60")))
+        about = {"kind": "PyTorchJob", "namespace": "a", "name": "j", "uid": made["metadata"]["uid"]}
+        said = {"reason": "Resumed", "message": "1 of 1 replicas ready", "type": "Normal"}
+        await cluster.record_event({**said, "involvedObject": about})
+        # A later job of the same name has another uid.
+        await cluster.record_event({**said, "involvedObject": {**about, "uid": "other"}})
+        (event,) = await seen.wait_until(lambda: seen.events("Resumed"))
+        assert (event.kind, event.name, event.message) == ("PyTorchJob", "j", said["message"])

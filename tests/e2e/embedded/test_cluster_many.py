@@ -27,57 +27,45 @@ def changes(seen):
     return sum(isinstance(each, Pod) for each in seen.told)
 
 
-def test_they_are_made_and_waited_for_a_part_at_a_time(state):
-    async def run():
-        async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
-            await cluster.create(many())
-            most = before = 0
-            while len(seen.events("FailedScheduling")) < MANY:
-                await asyncio.sleep(0)
-                now = changes(seen)
-                most, before = max(most, now - before), now
-            assert len(seen.pods) == MANY
-            # One iteration of the event loop may create some pods and schedule others.
-            assert most <= job_reconciler.AT_ONCE + scheduler.AT_ONCE
-
-    asyncio.run(run())
+async def test_they_are_made_and_waited_for_a_part_at_a_time(state):
+    async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
+        await cluster.create(many())
+        most = before = 0
+        while len(seen.events("FailedScheduling")) < MANY:
+            await asyncio.sleep(0)
+            now = changes(seen)
+            most, before = max(most, now - before), now
+        assert len(seen.pods) == MANY
+        # One iteration of the event loop may create some pods and schedule others.
+        assert most <= job_reconciler.AT_ONCE + scheduler.AT_ONCE
 
 
-def test_they_go_a_part_at_a_time(state):
-    async def run():
-        async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
-            await cluster.create(many())
-            await seen.wait_until(lambda: len(seen.events("FailedScheduling")) == MANY)
-            await cluster.delete(named())
-            most, before = 0, MANY
-            while seen.pods:
-                await asyncio.sleep(0)
-                most, before = max(most, before - len(seen.pods)), len(seen.pods)
-            assert most <= job_reconciler.AT_ONCE
-
-    asyncio.run(run())
+async def test_they_go_a_part_at_a_time(state):
+    async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
+        await cluster.create(many())
+        await seen.wait_until(lambda: len(seen.events("FailedScheduling")) == MANY)
+        await cluster.delete(named())
+        most, before = 0, MANY
+        while seen.pods:
+            await asyncio.sleep(0)
+            most, before = max(most, before - len(seen.pods)), len(seen.pods)
+        assert most <= job_reconciler.AT_ONCE
 
 
-def test_a_job_that_is_deleted_while_its_pods_are_made_leaves_none(state):
-    async def run():
-        async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
-            await cluster.create(many())
-            await seen.wait_until(lambda: seen.pods)
-            assert len(seen.pods) < MANY
-            await cluster.delete(named())
-            await seen.wait_until(lambda: not seen.pods)
-            await cluster.create(many(1))
-            await seen.phase("Pending", "j-worker-0")
-            assert len(seen.pods) == 1
-
-    asyncio.run(run())
+async def test_a_job_that_is_deleted_while_its_pods_are_made_leaves_none(state):
+    async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
+        await cluster.create(many())
+        await seen.wait_until(lambda: seen.pods)
+        assert len(seen.pods) < MANY
+        await cluster.delete(named())
+        await seen.wait_until(lambda: not seen.pods)
+        await cluster.create(many(1))
+        await seen.phase("Pending", "j-worker-0")
+        assert len(seen.pods) == 1
 
 
-def test_more_than_one_process_can_take_care_of_are_refused(state):
-    async def run():
-        async with opened(state) as (cluster, _):
-            with pytest.raises(RequestRejected, match=f"in total, has {MOST_REPLICAS + 1}"):
-                await cluster.create(many(MOST_REPLICAS + 1))
-            assert await cluster.get(named()) is None
-
-    asyncio.run(run())
+async def test_more_than_one_process_can_take_care_of_are_refused(state):
+    async with opened(state) as (cluster, _):
+        with pytest.raises(RequestRejected, match=f"in total, has {MOST_REPLICAS + 1}"):
+            await cluster.create(many(MOST_REPLICAS + 1))
+        assert await cluster.get(named()) is None

@@ -1,6 +1,5 @@
 """Nodes that are lost, drained and restored, with real processes on them."""
 
-import asyncio
 
 import pytest
 
@@ -19,159 +18,130 @@ def worker(policy, replicas=1, command="exec sleep 60"):
     return role(command, replicas, policy, resources=cpus("1"))
 
 
-def test_the_pods_of_a_lost_node_have_failed_and_are_made_again_elsewhere(state, tmp_path):
-    async def run():
-        async with opened(state, capacity=FORTY) as (cluster, seen):
-            alive = tmp_path / "alive"
-            command = f"while :; do touch {alive}; sleep 0.02; done"
-            await cluster.create(job(Worker=worker("ExitCode", command=command)))
-            await seen.phase("Running", "j-worker-0")
-            first = seen.pod("j-worker-0")
-            cluster.nodes.fail_node(first.node)
-            again = await seen.wait_until(
-                lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
+async def test_the_pods_of_a_lost_node_have_failed_and_are_made_again_elsewhere(state, tmp_path):
+    async with opened(state, capacity=FORTY) as (cluster, seen):
+        alive = tmp_path / "alive"
+        command = f"while :; do touch {alive}; sleep 0.02; done"
+        await cluster.create(job(Worker=worker("ExitCode", command=command)))
+        await seen.phase("Running", "j-worker-0")
+        first = seen.pod("j-worker-0")
+        cluster.nodes.fail_node(first.node)
+        again = await seen.wait_until(
+            lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
+        )
+        (lost,) = {
+            (each.phase, each.reason, each.message, each.disrupted.reason)
+            for each in seen.told
+            if getattr(each, "uid", "") == first.uid and getattr(each, "disrupted", None)
+        }
+        assert lost == (
+            "Failed",
+            "NodeLost",
+            f"Node {first.node} which was running pod j-worker-0 is unresponsive",
+            "DeletionByTaintManager",
+        )
+        assert again.node != first.node
+        assert [each.message for each in seen.events("TaintManagerEviction")] == [
+            "Marking for deletion Pod a/j-worker-0"
+        ]
+
+
+async def test_a_job_that_is_not_restarted_fails_with_its_node(state):
+    async with opened(state, capacity=FORTY) as (cluster, seen):
+        await cluster.create(job(Worker=worker("Never", 2)))
+        await seen.phase("Running", "j-worker-0", "j-worker-1")
+        lost = seen.pod("j-worker-1")
+        cluster.nodes.fail_node(lost.node)
+        await seen.state("Failed")
+        assert seen.phases == {"j-worker-0": "Running", "j-worker-1": "Failed"}
+        assert seen.pod("j-worker-1").reason == "NodeLost"
+        await cluster.delete(named())
+        await seen.wait_until(lambda: not seen.pods)
+
+
+async def test_a_lost_node_takes_no_pods_until_it_is_restored(state):
+    async with opened(state, nodes=1, capacity=FORTY) as (cluster, seen):
+        cluster.nodes.fail_node("node-1")
+        await cluster.create(job(Worker=worker("Never", command="exit 0")))
+        waits = await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.scheduled)
+        assert waits.message.startswith(
+            "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }."
+        )
+        cluster.nodes.restore_node("node-1")
+        await seen.state("Succeeded")
+
+
+async def test_a_drained_node_is_left_by_its_pods_with_their_grace(state):
+    async with opened(state, capacity=FORTY) as (cluster, seen):
+        command = "trap 'exit 143' TERM; sleep 60 & wait"
+        await cluster.create(job(Worker=worker("ExitCode", command=command)))
+        await seen.phase("Running", "j-worker-0")
+        first = seen.pod("j-worker-0")
+        cluster.nodes.drain_node(first.node)
+        again = await seen.wait_until(
+            lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
+        )
+        assert again.node != first.node
+        ended = [each for each in seen.told if getattr(each, "uid", "") == first.uid][-1]
+        assert ended.disrupted.reason == "EvictionByEvictionAPI"
+        assert ended.primary.ended.exit_code == 143
+        cluster.nodes.drain_node(again.node)
+        waits = await seen.wait_until(
+            lambda: (
+                (pod := seen.pod("j-worker-0")) and pod.uid not in (first.uid, again.uid) and pod.scheduled
             )
-            (lost,) = {
-                (each.phase, each.reason, each.message, each.disrupted.reason)
-                for each in seen.told
-                if getattr(each, "uid", "") == first.uid and getattr(each, "disrupted", None)
-            }
-            assert lost == (
-                "Failed",
-                "NodeLost",
-                f"Node {first.node} which was running pod j-worker-0 is unresponsive",
-                "DeletionByTaintManager",
-            )
-            assert again.node != first.node
-            assert [each.message for each in seen.events("TaintManagerEviction")] == [
-                "Marking for deletion Pod a/j-worker-0"
-            ]
-
-    asyncio.run(run())
+        )
+        assert waits.message.startswith("0/2 nodes are available: 2 node(s) were unschedulable.")
+        cluster.nodes.restore_node(first.node)
+        await seen.phase("Running", "j-worker-0")
 
 
-def test_a_job_that_is_not_restarted_fails_with_its_node(state):
-    async def run():
-        async with opened(state, capacity=FORTY) as (cluster, seen):
-            await cluster.create(job(Worker=worker("Never", 2)))
-            await seen.phase("Running", "j-worker-0", "j-worker-1")
-            lost = seen.pod("j-worker-1")
-            cluster.nodes.fail_node(lost.node)
-            await seen.state("Failed")
-            assert seen.phases == {"j-worker-0": "Running", "j-worker-1": "Failed"}
-            assert seen.pod("j-worker-1").reason == "NodeLost"
-            await cluster.delete(named())
-            await seen.wait_until(lambda: not seen.pods)
-
-    asyncio.run(run())
-
-
-def test_a_lost_node_takes_no_pods_until_it_is_restored(state):
-    async def run():
-        async with opened(state, nodes=1, capacity=FORTY) as (cluster, seen):
-            cluster.nodes.fail_node("node-1")
-            await cluster.create(job(Worker=worker("Never", command="exit 0")))
-            waits = await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.scheduled)
-            assert waits.message.startswith(
-                "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }."
-            )
-            cluster.nodes.restore_node("node-1")
-            await seen.state("Succeeded")
-
-    asyncio.run(run())
+async def test_what_was_done_to_nodes_outlives_the_server(state):
+    async with opened(state, nodes=3) as (cluster, _):
+        cluster.nodes.fail_node("node-1")
+        cluster.nodes.drain_node("node-2")
+    async with opened(state, nodes=2) as (cluster, seen):
+        await cluster.create(job(Worker=role("exit 0")))
+        waits = await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.scheduled)
+        assert waits.message.startswith(
+            "0/2 nodes are available: 1 node(s) had untolerated taint "
+            "{node.kubernetes.io/unreachable: }, 1 node(s) were unschedulable."
+        )
+    async with opened(state, nodes=3) as (cluster, seen):
+        await seen.state("Succeeded")
+        assert seen.pod("j-worker-0").node == "node-3"
 
 
-def test_a_drained_node_is_left_by_its_pods_with_their_grace(state):
-    async def run():
-        async with opened(state, capacity=FORTY) as (cluster, seen):
-            command = "trap 'exit 143' TERM; sleep 60 & wait"
-            await cluster.create(job(Worker=worker("ExitCode", command=command)))
-            await seen.phase("Running", "j-worker-0")
-            first = seen.pod("j-worker-0")
-            cluster.nodes.drain_node(first.node)
-            again = await seen.wait_until(
-                lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
-            )
-            assert again.node != first.node
-            ended = [each for each in seen.told if getattr(each, "uid", "") == first.uid][-1]
-            assert ended.disrupted.reason == "EvictionByEvictionAPI"
-            assert ended.primary.ended.exit_code == 143
-            cluster.nodes.drain_node(again.node)
-            waits = await seen.wait_until(
-                lambda: (
-                    (pod := seen.pod("j-worker-0"))
-                    and pod.uid not in (first.uid, again.uid)
-                    and pod.scheduled
-                )
-            )
-            assert waits.message.startswith("0/2 nodes are available: 2 node(s) were unschedulable.")
-            cluster.nodes.restore_node(first.node)
-            await seen.phase("Running", "j-worker-0")
-
-    asyncio.run(run())
+async def test_a_pod_whose_author_names_its_node_goes_there(state):
+    async with opened(state) as (cluster, seen):
+        await cluster.create(job(Worker=role("exit 0", nodeName="node-2")))
+        await seen.state("Succeeded")
+        assert seen.pod("j-worker-0").node == "node-2"
 
 
-def test_what_was_done_to_nodes_outlives_the_server(state):
-    async def run():
-        async with opened(state, nodes=3) as (cluster, _):
-            cluster.nodes.fail_node("node-1")
-            cluster.nodes.drain_node("node-2")
-        async with opened(state, nodes=2) as (cluster, seen):
-            await cluster.create(job(Worker=role("exit 0")))
-            waits = await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.scheduled)
-            assert waits.message.startswith(
-                "0/2 nodes are available: 1 node(s) had untolerated taint "
-                "{node.kubernetes.io/unreachable: }, 1 node(s) were unschedulable."
-            )
-        async with opened(state, nodes=3) as (cluster, seen):
-            await seen.state("Succeeded")
-            assert seen.pod("j-worker-0").node == "node-3"
-
-    asyncio.run(run())
-
-
-def test_a_pod_whose_author_names_its_node_goes_there(state):
-    async def run():
-        async with opened(state) as (cluster, seen):
-            await cluster.create(job(Worker=role("exit 0", nodeName="node-2")))
-            await seen.state("Succeeded")
-            assert seen.pod("j-worker-0").node == "node-2"
-
-    asyncio.run(run())
-
-
-def test_what_an_author_says_of_gpus_is_not_believed(state):
+async def test_what_an_author_says_of_gpus_is_not_believed(state):
     worker_ = role("echo [$CUDA_VISIBLE_DEVICES]; exit 0", nodeName="node-1")
     worker_["template"]["metadata"] = {
         "annotations": {"kfpytorch.flyte.org/gpus": "0"},
         "labels": {OURS: "j"},
     }
 
-    async def run():
-        async with opened(state, nodes=1, capacity={"nvidia.com/gpu": "1"}) as (cluster, seen):
-            await cluster.create(job(Worker=worker_))
-            await seen.state("Succeeded")
-            assert await lines(cluster, "j-worker-0") == ["[]"]
-
-    asyncio.run(run())
+    async with opened(state, nodes=1, capacity={"nvidia.com/gpu": "1"}) as (cluster, seen):
+        await cluster.create(job(Worker=worker_))
+        await seen.state("Succeeded")
+        assert await lines(cluster, "j-worker-0") == ["[]"]
 
 
-def test_a_pod_sent_to_a_node_that_is_not_there_waits(state):
-    async def run():
-        async with opened(state) as (cluster, seen):
-            await cluster.create(job(Worker=role("exit 0", nodeName="node-9")))
-            waits = await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.scheduled)
-            assert "2 node(s) didn't match Pod's node affinity/selector" in waits.message
-
-    asyncio.run(run())
+async def test_a_pod_sent_to_a_node_that_is_not_there_waits(state):
+    async with opened(state) as (cluster, seen):
+        await cluster.create(job(Worker=role("exit 0", nodeName="node-9")))
+        waits = await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.scheduled)
+        assert "2 node(s) didn't match Pod's node affinity/selector" in waits.message
 
 
 @pytest.mark.parametrize("command", ["fail_node", "drain_node", "restore_node"])
-def test_a_node_that_is_not_there_is_refused(state, command):
-    async def run():
-        async with opened(state) as (cluster, _):
-            with pytest.raises(RequestRejected, match=r'^nodes "node-9" not found$') as refusal:
-                getattr(cluster.nodes, command)("node-9")
-            assert refusal.value.code == 404
-
-    asyncio.run(run())
+async def test_a_node_that_is_not_there_is_refused(state, command):
+    async with opened(state) as (cluster, _):
+        with pytest.raises(RequestRejected, match=r'^nodes "node-9" not found$') as refusal:
+            getattr(cluster.nodes, command)("node-9")
+        assert refusal.value.code == 404

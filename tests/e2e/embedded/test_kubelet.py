@@ -13,7 +13,7 @@ DATA = {"name": "data", "emptyDir": {}}
 AT = [{"name": "data", "mountPath": "/data"}]
 
 
-def test_containers_start_in_kubernetes_order(tmp_path):
+async def test_containers_start_in_kubernetes_order(tmp_path):
     def says(name, then="", **fields):
         return shell(f"echo {name} >> /data/order; {then}", name, volumeMounts=AT, **fields)
 
@@ -28,38 +28,30 @@ def test_containers_start_in_kubernetes_order(tmp_path):
         volumes=[DATA],
     )
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            status = await kubelet.ran(of)
-            order = (kubelet.root / uid(of) / "volumes/data/order").read_text().split()
-            assert (status["phase"], order[0], order[-3:]) == (
-                "Succeeded",
-                "first",
-                ["app", "end", "stopped"],
-            )
-            assert sorted(order[1:3]) == ["last", "sidecar"]
-            phases = [each["phase"] for each in kubelet.told.statuses[uid(of)]]
-            assert sorted(set(phases), key=phases.index) == ["Pending", "Running", "Succeeded"]
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        status = await kubelet.ran(of)
+        order = (kubelet.root / uid(of) / "volumes/data/order").read_text().split()
+        assert (status["phase"], order[0], order[-3:]) == (
+            "Succeeded",
+            "first",
+            ["app", "end", "stopped"],
+        )
+        assert sorted(order[1:3]) == ["last", "sidecar"]
+        phases = [each["phase"] for each in kubelet.told.statuses[uid(of)]]
+        assert sorted(set(phases), key=phases.index) == ["Pending", "Running", "Succeeded"]
 
 
-def test_a_process_finds_its_environment_its_code_and_a_directory_of_its_own(tmp_path):
+async def test_a_process_finds_its_environment_its_code_and_a_directory_of_its_own(tmp_path):
     (tmp_path / "code").mkdir()
     (tmp_path / "code/mine.py").write_text("A = 'mine'")
     show = "import mine, os; print(mine.A, *map(os.getenv, ('SAID', 'HOSTNAME')), os.listdir(), os.getcwd())"
     of = pod(python(show, env=[{"name": "SAID", "value": "/data/x"}], volumeMounts=AT), volumes=[DATA])
 
-    async def run():
-        async with node(tmp_path, code=tmp_path / "code") as kubelet:
-            await kubelet.ran(of)
-            (line,) = await kubelet.lines(of)
-            here = kubelet.root / uid(of)
-            assert (
-                line == f"mine {here}/volumes/data/x {of['metadata']['name']} [] {here}/{layout.WORK}/main.0"
-            )
-
-    asyncio.run(run())
+    async with node(tmp_path, code=tmp_path / "code") as kubelet:
+        await kubelet.ran(of)
+        (line,) = await kubelet.lines(of)
+        here = kubelet.root / uid(of)
+        assert line == f"mine {here}/volumes/data/x {of['metadata']['name']} [] {here}/{layout.WORK}/main.0"
 
 
 @pytest.mark.parametrize(
@@ -72,24 +64,21 @@ def test_a_process_finds_its_environment_its_code_and_a_directory_of_its_own(tmp
         ("kill -SEGV $$", "Failed", 139, "Error"),
     ],
 )
-def test_ends(tmp_path, script, phase, code, reason):
-    async def run():
-        async with node(tmp_path) as kubelet:
-            status = await kubelet.ran(pod(shell(script)))
-            assert (
-                status["phase"],
-                get_terminated(status)["exitCode"],
-                get_terminated(status)["reason"],
-            ) == (
-                phase,
-                code,
-                reason,
-            )
-
-    asyncio.run(run())
+async def test_ends(tmp_path, script, phase, code, reason):
+    async with node(tmp_path) as kubelet:
+        status = await kubelet.ran(pod(shell(script)))
+        assert (
+            status["phase"],
+            get_terminated(status)["exitCode"],
+            get_terminated(status)["reason"],
+        ) == (
+            phase,
+            code,
+            reason,
+        )
 
 
-def test_what_is_no_program_never_starts(tmp_path):
+async def test_what_is_no_program_never_starts(tmp_path):
     script = tmp_path / "script"
     script.write_text("no program")
     cases = {
@@ -98,41 +87,33 @@ def test_what_is_no_program_never_starts(tmp_path):
         str(script): f'exec: "{script}": permission denied: unknown',
     }
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            for command, words in cases.items():
-                status = await kubelet.ran(pod({"name": "main", "image": "i", "command": [command]}))
-                said = get_terminated(status)
-                assert (said["exitCode"], said["reason"]) == (128, "StartError")
-                assert said["startedAt"] == "1970-01-01T00:00:00Z"
-                assert said["message"].endswith(words)
-            script.chmod(stat.S_IRWXU)
-            status = await kubelet.ran(pod({"name": "main", "image": "i", "args": [str(script)]}))
-            assert get_terminated(status)["message"].endswith("exec format error: unknown")
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        for command, words in cases.items():
+            status = await kubelet.ran(pod({"name": "main", "image": "i", "command": [command]}))
+            said = get_terminated(status)
+            assert (said["exitCode"], said["reason"]) == (128, "StartError")
+            assert said["startedAt"] == "1970-01-01T00:00:00Z"
+            assert said["message"].endswith(words)
+        script.chmod(stat.S_IRWXU)
+        status = await kubelet.ran(pod({"name": "main", "image": "i", "args": [str(script)]}))
+        assert get_terminated(status)["message"].endswith("exec format error: unknown")
 
 
-def test_what_cannot_be_made_waits_beside_what_runs(tmp_path):
+async def test_what_cannot_be_made_waits_beside_what_runs(tmp_path):
     asks = shell("true", "asks", envFrom=[{"secretRef": {"name": "s"}}])
     pulls = {**shell("true", "pulls"), "image": "unknown"}
     of = pod(shell("sleep 60", image="known"), {**asks, "image": "known"}, pulls)
 
-    async def run():
-        async with node(tmp_path, images={"known": "."}, strict_images=True) as kubelet:
-            await kubelet.run(of)
-            status = await kubelet.when(
-                of, lambda status: "running" in status["containerStatuses"][0]["state"]
-            )
-            assert status["phase"] == "Pending"
-            assert waits(status, 1) == ("CreateContainerConfigError", 'secret "s" not found')
-            assert waits(status, 2)[0] == "ErrImagePull"
-            assert (await kubelet.terminated(of, 0))["phase"] == "Failed"
-
-    asyncio.run(run())
+    async with node(tmp_path, images={"known": "."}, strict_images=True) as kubelet:
+        await kubelet.run(of)
+        status = await kubelet.when(of, lambda status: "running" in status["containerStatuses"][0]["state"])
+        assert status["phase"] == "Pending"
+        assert waits(status, 1) == ("CreateContainerConfigError", 'secret "s" not found')
+        assert waits(status, 2)[0] == "ErrImagePull"
+        assert (await kubelet.terminated(of, 0))["phase"] == "Failed"
 
 
-def test_a_container_is_restarted_in_place_with_back_off(tmp_path):
+async def test_a_container_is_restarted_in_place_with_back_off(tmp_path):
     script = (
         "test -e mine && echo again; touch mine; read n < /data/n; echo run $n; echo $((n + 1)) > /data/n"
     )
@@ -143,66 +124,57 @@ def test_a_container_is_restarted_in_place_with_back_off(tmp_path):
         policy="OnFailure",
     )
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            status = await kubelet.ran(of)
-            (said,) = status["containerStatuses"]
-            assert (said["restartCount"], said["lastState"]["terminated"]["exitCode"]) == (3, 1)
-            assert [each["phase"] for each in kubelet.told.statuses[uid(of)]][-2:] == ["Running", "Succeeded"]
-            waited = {waits(each) for each in kubelet.told.statuses[uid(of)]} - {("PodInitializing", "")}
-            name = f"{of['metadata']['name']}_a({uid(of)})"
-            assert waited - {("", "")} == {
-                ("CrashLoopBackOff", f"back-off {delay} restarting failed container=main pod={name}")
-                for delay in ("0.05s", "0.1s")
-            }
-            assert await kubelet.lines(of) == ["run 3"]
-            assert await kubelet.lines(of, previous=True) == ["run 2"]
-            logs = kubelet.root / uid(of) / "logs" / "main"
-            assert sorted(path.name for path in logs.iterdir()) == ["2.0.log", "3.0.log"]
-            assert await kubelet.lines(of, "init") == []
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        status = await kubelet.ran(of)
+        (said,) = status["containerStatuses"]
+        assert (said["restartCount"], said["lastState"]["terminated"]["exitCode"]) == (3, 1)
+        assert [each["phase"] for each in kubelet.told.statuses[uid(of)]][-2:] == ["Running", "Succeeded"]
+        waited = {waits(each) for each in kubelet.told.statuses[uid(of)]} - {("PodInitializing", "")}
+        name = f"{of['metadata']['name']}_a({uid(of)})"
+        assert waited - {("", "")} == {
+            ("CrashLoopBackOff", f"back-off {delay} restarting failed container=main pod={name}")
+            for delay in ("0.05s", "0.1s")
+        }
+        assert await kubelet.lines(of) == ["run 3"]
+        assert await kubelet.lines(of, previous=True) == ["run 2"]
+        logs = kubelet.root / uid(of) / "logs" / "main"
+        assert sorted(path.name for path in logs.iterdir()) == ["2.0.log", "3.0.log"]
+        assert await kubelet.lines(of, "init") == []
 
 
-def test_a_log_is_followed_through_restarts_until_the_end(tmp_path):
+async def test_a_log_is_followed_through_restarts_until_the_end(tmp_path):
     script = (
         "echo begin; while ! test -e /data/go; do sleep 0.01; done; rm /data/go; echo end; test -e /data/last"
     )
     of = pod(shell(script, volumeMounts=AT), volumes=[DATA], policy="OnFailure")
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            assert await kubelet.lines(of, follow=True) == []  # The pod does not exist yet.
-            await kubelet.run(of)
-            follower = asyncio.create_task(kubelet.lines(of, follow=True))
-            data = kubelet.root / uid(of) / "volumes/data"
-            await kubelet.phase(of, "Running")
-            (data / "go").touch()
-            await kubelet.when(of, lambda status: status["containerStatuses"][0]["restartCount"] == 1)
-            assert not follower.done()
-            (data / "last").touch()
-            (data / "go").touch()
-            assert await follower == ["begin", "end"] * 2
-            assert await kubelet.lines(of, follow=True, tail=1) == ["end"]
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        assert await kubelet.lines(of, follow=True) == []  # The pod does not exist yet.
+        await kubelet.run(of)
+        follower = asyncio.create_task(kubelet.lines(of, follow=True))
+        data = kubelet.root / uid(of) / "volumes/data"
+        await kubelet.phase(of, "Running")
+        (data / "go").touch()
+        await kubelet.when(of, lambda status: status["containerStatuses"][0]["restartCount"] == 1)
+        assert not follower.done()
+        (data / "last").touch()
+        (data / "go").touch()
+        assert await follower == ["begin", "end"] * 2
+        assert await kubelet.lines(of, follow=True, tail=1) == ["end"]
 
 
-def test_a_log_is_followed_line_by_line(tmp_path):
+async def test_a_log_is_followed_line_by_line(tmp_path):
     of = pod(shell("for n in 1 2 3; do echo $n; while ! test -e /data/$n; do sleep 0.01; done; done", volumeMounts=AT), volumes=[DATA])  # fmt: skip  # noqa: E501
 
-    async def run():
-        from backend_plugin.shell.cluster import LogRequest
+    from backend_plugin.shell.cluster import LogRequest
 
-        async with node(tmp_path) as kubelet:
-            await kubelet.run(of)
-            seen = []
-            async for line in kubelet.kubelet.read_log(uid(of), LogRequest(container="main", follow=True)):
-                seen.append(line.text)
-                (kubelet.root / uid(of) / "volumes/data" / line.text).touch()
-            assert seen == ["1", "2", "3"]
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        await kubelet.run(of)
+        seen = []
+        async for line in kubelet.kubelet.read_log(uid(of), LogRequest(container="main", follow=True)):
+            seen.append(line.text)
+            (kubelet.root / uid(of) / "volumes/data" / line.text).touch()
+        assert seen == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize(
@@ -215,75 +187,60 @@ def test_a_log_is_followed_line_by_line(tmp_path):
         ("echo out; exit 1", {}, ""),
     ],
 )
-def test_last_words(tmp_path, script, fields, message):
-    async def run():
-        async with node(tmp_path) as kubelet:
-            said = get_terminated(await kubelet.ran(pod(shell(script, **fields)))).get("message", "")
-            assert sorted(said.split()) == ["err", "out"] if message is None else said == message
-
-    asyncio.run(run())
+async def test_last_words(tmp_path, script, fields, message):
+    async with node(tmp_path) as kubelet:
+        said = get_terminated(await kubelet.ran(pod(shell(script, **fields)))).get("message", "")
+        assert sorted(said.split()) == ["err", "out"] if message is None else said == message
 
 
-def test_a_worker_waits_until_its_master_is_ready(tmp_path):
+async def test_a_worker_waits_until_its_master_is_ready(tmp_path):
     gate = {"name": "init-pytorch", "image": "alpine:3.10", "command": ["sh", "-c", "nslookup"]}
     worker = replica("worker", shell("true"), initContainers=[gate])
     stranger = replica("master", shell("sleep 60"), job="other")
     master = replica("master", shell("sleep 60"), initContainers=[shell("sleep 0.1", "init")])
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.run(stranger, worker)
-            await kubelet.phase(stranger, "Running")
-            status = await kubelet.when(
-                worker, lambda status: "running" in status["initContainerStatuses"][0]["state"]
-            )
-            assert (status["phase"], waits(status)) == ("Pending", ("PodInitializing", ""))
-            status = await kubelet.ran(master, worker)
-            assert status["phase"] == "Succeeded"
-            assert status["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
-            assert kubelet.told.statuses[uid(master)][-1]["phase"] == "Running"
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        await kubelet.run(stranger, worker)
+        await kubelet.phase(stranger, "Running")
+        status = await kubelet.when(
+            worker, lambda status: "running" in status["initContainerStatuses"][0]["state"]
+        )
+        assert (status["phase"], waits(status)) == ("Pending", ("PodInitializing", ""))
+        status = await kubelet.ran(master, worker)
+        assert status["phase"] == "Succeeded"
+        assert status["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+        assert kubelet.told.statuses[uid(master)][-1]["phase"] == "Running"
 
 
-def test_a_worker_does_not_wait_for_ever(tmp_path):
+async def test_a_worker_does_not_wait_for_ever(tmp_path):
     gate = {"name": "init-pytorch", "image": "alpine:3.10"}
 
-    async def run():
-        async with node(tmp_path, master_patience=0.05) as kubelet:
-            status = await kubelet.ran(replica("worker", shell("true"), initContainers=[gate]))
-            assert status["phase"] == "Failed"
-            assert status["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 1
-
-    asyncio.run(run())
+    async with node(tmp_path, master_patience=0.05) as kubelet:
+        status = await kubelet.ran(replica("worker", shell("true"), initContainers=[gate]))
+        assert status["phase"] == "Failed"
+        assert status["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 1
 
 
-def test_a_pod_has_only_its_time(tmp_path):
+async def test_a_pod_has_only_its_time(tmp_path):
     of = pod(shell("trap 'exit 0' TERM; while :; do sleep 0.01; done"), activeDeadlineSeconds=1)
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            status = await kubelet.ran(of)
-            assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
-            assert status["message"] == "Pod was active on the node longer than the specified deadline"
-            assert get_terminated(status)["exitCode"] == 0
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        status = await kubelet.ran(of)
+        assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
+        assert status["message"] == "Pod was active on the node longer than the specified deadline"
+        assert get_terminated(status)["exitCode"] == 0
 
 
-def test_text_is_the_same_in_and_out(tmp_path):
+async def test_text_is_the_same_in_and_out(tmp_path):
     said = "Gr\u00fc\u00dfe, \u4e16\u754c 'quoted' \"twice\" \\ \t$HOME $(id) \U0001f642"
     of = pod({"name": "main", "image": "i", "command": ["printf", "%s\\n%s\\n", said, "end"]})
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.ran(of)
-            assert await kubelet.lines(of) == [said, "end"]
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        await kubelet.ran(of)
+        assert await kubelet.lines(of) == [said, "end"]
 
 
-def test_images_have_environments_of_their_own(tmp_path):
+async def test_images_have_environments_of_their_own(tmp_path):
     (tmp_path / "venv/bin").mkdir(parents=True)
     (tmp_path / "venv/bin/python").symlink_to(sys.executable)
     tool = tmp_path / "venv/bin/tool"
@@ -291,9 +248,6 @@ def test_images_have_environments_of_their_own(tmp_path):
     tool.chmod(0o755)
     of = pod({"name": "main", "image": "x:1", "args": ["tool"]})
 
-    async def run():
-        async with node(tmp_path, images={"x:*": str(tmp_path / "venv")}) as kubelet:
-            await kubelet.ran(of)
-            assert await kubelet.lines(of) == ["mine"]
-
-    asyncio.run(run())
+    async with node(tmp_path, images={"x:*": str(tmp_path / "venv")}) as kubelet:
+        await kubelet.ran(of)
+        assert await kubelet.lines(of) == ["mine"]

@@ -40,105 +40,84 @@ def daemons(kubelet, of):
     return [int(each.name) for each in sorted(found, key=lambda each: each.stat().st_mtime_ns)]
 
 
-def test_what_has_got_away_dies_with_its_container(tmp_path):
+async def test_what_has_got_away_dies_with_its_container(tmp_path):
     of = pod(with_daemon("echo started"), volumes=[DATA])
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            status = await kubelet.ran(of)
-            (daemon,) = daemons(kubelet, of)
-            assert (status["phase"], is_alive(daemon)) == ("Succeeded", False)
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        status = await kubelet.ran(of)
+        (daemon,) = daemons(kubelet, of)
+        assert (status["phase"], is_alive(daemon)) == ("Succeeded", False)
 
 
-def test_what_a_container_left_dies_though_others_go_on(tmp_path):
+async def test_what_a_container_left_dies_though_others_go_on(tmp_path):
     sidecar = shell("while :; do sleep 0.01; done", "sidecar", restartPolicy="Always")
     of = pod(with_daemon("exit 1"), policy="OnFailure", initContainers=[sidecar], volumes=[DATA])
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.run(of)
-            await kubelet.when(of, lambda status: status["containerStatuses"][0]["restartCount"] == 1)
-            first, *_ = daemons(kubelet, of)
-            assert not is_alive(first)
-            assert "running" in kubelet.told.statuses[uid(of)][-1]["initContainerStatuses"][0]["state"]
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        await kubelet.run(of)
+        await kubelet.when(of, lambda status: status["containerStatuses"][0]["restartCount"] == 1)
+        first, *_ = daemons(kubelet, of)
+        assert not is_alive(first)
+        assert "running" in kubelet.told.statuses[uid(of)][-1]["initContainerStatuses"][0]["state"]
 
 
-def test_a_pod_that_is_told_to_end_ends_by_itself_within_its_grace(tmp_path):
+async def test_a_pod_that_is_told_to_end_ends_by_itself_within_its_grace(tmp_path):
     of = pod(
         with_daemon("trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done"), volumes=[DATA]
     )
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.run(of)
-            await anext(kubelet.kubelet.read_log(uid(of), follows()))
-            status = await kubelet.terminated(of, 60)
-            assert (status["phase"], get_terminated(status)["exitCode"]) == ("Failed", 7)
-            assert await kubelet.lines(of) == ["ready", "bye"]
-            assert [is_alive(each) for each in daemons(kubelet, of)] == [False]
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        await kubelet.run(of)
+        await anext(kubelet.kubelet.read_log(uid(of), follows()))
+        status = await kubelet.terminated(of, 60)
+        assert (status["phase"], get_terminated(status)["exitCode"]) == ("Failed", 7)
+        assert await kubelet.lines(of) == ["ready", "bye"]
+        assert [is_alive(each) for each in daemons(kubelet, of)] == [False]
 
 
-def test_who_does_not_listen_is_killed(tmp_path):
+async def test_who_does_not_listen_is_killed(tmp_path):
     deaf = shell("trap '' TERM; echo ready; while :; do sleep 0.01; done")
     of = pod(deaf)
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.run(of)
-            await anext(kubelet.kubelet.read_log(uid(of), follows()))
-            status = await kubelet.terminated(of, 0.1)
-            assert (get_terminated(status)["exitCode"], get_terminated(status)["reason"]) == (137, "Error")
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        await kubelet.run(of)
+        await anext(kubelet.kubelet.read_log(uid(of), follows()))
+        status = await kubelet.terminated(of, 0.1)
+        assert (get_terminated(status)["exitCode"], get_terminated(status)["reason"]) == (137, "Error")
 
 
-def test_a_second_order_may_hurry(tmp_path):
+async def test_a_second_order_may_hurry(tmp_path):
     of = pod(shell("trap '' TERM; echo ready; while :; do sleep 0.01; done"))
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.run(of)
-            await anext(kubelet.kubelet.read_log(uid(of), follows()))
-            await kubelet.kubelet.terminate_pod(uid(of), 3_600)
-            status = await kubelet.terminated(of, 0)
-            assert get_terminated(status)["exitCode"] == 137
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        await kubelet.run(of)
+        await anext(kubelet.kubelet.read_log(uid(of), follows()))
+        await kubelet.kubelet.terminate_pod(uid(of), 3_600)
+        status = await kubelet.terminated(of, 0)
+        assert get_terminated(status)["exitCode"] == 137
 
 
-def test_what_has_ended_already_is_gone_at_once_and_so_is_what_never_was(tmp_path):
+async def test_what_has_ended_already_is_gone_at_once_and_so_is_what_never_was(tmp_path):
     of, never = pod(shell("true")), pod(shell("true"))
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.ran(of)
-            assert (await kubelet.terminated(of, 30))["phase"] == "Succeeded"
-            await kubelet.kubelet.terminate_pod(uid(never), 30)
-            await kubelet.told.wait_until(lambda: uid(never) in kubelet.told.ended)
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        await kubelet.ran(of)
+        assert (await kubelet.terminated(of, 30))["phase"] == "Succeeded"
+        await kubelet.kubelet.terminate_pod(uid(never), 30)
+        await kubelet.told.wait_until(lambda: uid(never) in kubelet.told.ended)
 
 
-def test_a_pod_that_waits_for_its_next_start_can_be_ended(tmp_path):
+async def test_a_pod_that_waits_for_its_next_start_can_be_ended(tmp_path):
     from backend_plugin.embedded.kubelet_options import RestartBackoff
 
     of = pod(shell("exit 5"), policy="Always")
 
-    async def run():
-        async with node(tmp_path, back_off=RestartBackoff(first=600)) as kubelet:
-            await kubelet.run(of)
-            await kubelet.when(of, lambda status: "waiting" in status["containerStatuses"][0]["state"] and
-                               status["containerStatuses"][0]["restartCount"] == 1)  # fmt: skip
-            status = await kubelet.terminated(of, 30)
-            assert (status["phase"], get_terminated(status)["exitCode"]) == ("Failed", 5)
-
-    asyncio.run(run())
+    async with node(tmp_path, back_off=RestartBackoff(first=600)) as kubelet:
+        await kubelet.run(of)
+        await kubelet.when(of, lambda status: "waiting" in status["containerStatuses"][0]["state"] and
+                           status["containerStatuses"][0]["restartCount"] == 1)  # fmt: skip
+        status = await kubelet.terminated(of, 30)
+        assert (status["phase"], get_terminated(status)["exitCode"]) == ("Failed", 5)
 
 
 GROW = "import time; held = bytearray(200 << 20); time.sleep(60)"
@@ -146,24 +125,21 @@ LIMITED = {"limits": {"memory": "100Mi"}}
 
 
 @pytest.mark.parametrize("script", ["python -c '%s'", "python -c '%s' & wait"])
-def test_who_holds_too_much_memory_is_killed_with_all_that_it_started(tmp_path, script):
+async def test_who_holds_too_much_memory_is_killed_with_all_that_it_started(tmp_path, script):
     of = pod(shell(script % GROW, resources=LIMITED), shell("sleep 60", "other"))
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.run(of)
-            status = await kubelet.when(
-                of, lambda status: "terminated" in status["containerStatuses"][0]["state"]
-            )
-            said = get_terminated(status)
-            assert (said["exitCode"], said["reason"]) == (137, "OOMKilled")
-            assert "running" in status["containerStatuses"][1]["state"]
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        await kubelet.run(of)
+        status = await kubelet.when(
+            of, lambda status: "terminated" in status["containerStatuses"][0]["state"]
+        )
+        said = get_terminated(status)
+        assert (said["exitCode"], said["reason"]) == (137, "OOMKilled")
+        assert "running" in status["containerStatuses"][1]["state"]
 
 
 @pytest.mark.linux  # Other systems only sample the processes.
-def test_memory_that_several_processes_share_counts_once(tmp_path):
+async def test_memory_that_several_processes_share_counts_once(tmp_path):
     share = """
 import os, time
 held = bytearray(60 << 20)
@@ -175,49 +151,40 @@ time.sleep(0.8)
 """
     of = pod(python(share, resources=LIMITED))
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            status = await kubelet.ran(of)
-            assert status["phase"] == "Succeeded"
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        status = await kubelet.ran(of)
+        assert status["phase"] == "Succeeded"
 
 
-def test_a_lost_node_says_nothing_and_keeps_nothing_alive(tmp_path):
+async def test_a_lost_node_says_nothing_and_keeps_nothing_alive(tmp_path):
     of = pod(with_daemon("while :; do sleep 0.01; done"), volumes=[DATA])
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.run(of)
-            await kubelet.phase(of, "Running")
-            following = asyncio.create_task(kubelet.lines(of, follow=True))
-            said = list(kubelet.told.statuses[uid(of)])
-            kubelet.kubelet.kill_pods([uid(of)])
-            assert await following == []
-            assert marked(kubelet.root) == []
-            assert kubelet.told.statuses[uid(of)] == said
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        await kubelet.run(of)
+        await kubelet.phase(of, "Running")
+        following = asyncio.create_task(kubelet.lines(of, follow=True))
+        said = list(kubelet.told.statuses[uid(of)])
+        kubelet.kubelet.kill_pods([uid(of)])
+        assert await following == []
+        assert marked(kubelet.root) == []
+        assert kubelet.told.statuses[uid(of)] == said
 
 
-def test_a_forgotten_pod_leaves_nothing(tmp_path):
+async def test_a_forgotten_pod_leaves_nothing(tmp_path):
     protects = "mkdir d; touch d/f; chmod 500 d; echo x > $TMPDIR/x; readlink -f $TMPDIR"
     done, alive = pod(shell(protects)), pod(shell("sleep 60"))
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.ran(done)
-            await kubelet.run(alive)
-            await kubelet.phase(alive, "Running")
-            (temporary,) = await kubelet.lines(done)
-            for each in (done, alive):
-                await kubelet.kubelet.remove_pod(uid(each))
-                await kubelet.kubelet.remove_pod(uid(each))
-                assert await kubelet.lines(each, follow=True) == []
-            assert list(kubelet.root.iterdir()) == []
-            assert not exists(temporary)
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        await kubelet.ran(done)
+        await kubelet.run(alive)
+        await kubelet.phase(alive, "Running")
+        (temporary,) = await kubelet.lines(done)
+        for each in (done, alive):
+            await kubelet.kubelet.remove_pod(uid(each))
+            await kubelet.kubelet.remove_pod(uid(each))
+            assert await kubelet.lines(each, follow=True) == []
+        assert list(kubelet.root.iterdir()) == []
+        assert not exists(temporary)
 
 
 def follows():
@@ -233,35 +200,29 @@ def exists(path):
 
 
 @pytest.mark.parametrize("how", ["terminated", "lost", "ended by itself"])
-def test_a_pod_whose_directory_somebody_removes_can_still_end(tmp_path, how):
+async def test_a_pod_whose_directory_somebody_removes_can_still_end(tmp_path, how):
     of = pod(shell(f"echo ready; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done"))
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.run(of)
-            await anext(kubelet.kubelet.read_log(uid(of), follows()))
-            shutil.rmtree(kubelet.root / uid(of))
-            if how == "terminated":
-                assert (await kubelet.terminated(of, 30))["phase"] == "Failed"
-            elif how == "lost":
-                kubelet.kubelet.kill_pods([uid(of)])
-                await kubelet.kubelet.remove_pod(uid(of))
-            else:
-                (tmp_path / "go").touch()
-                status = await kubelet.phase(of, "Failed")
-                assert status["reason"] == "NodeLost"
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        await kubelet.run(of)
+        await anext(kubelet.kubelet.read_log(uid(of), follows()))
+        shutil.rmtree(kubelet.root / uid(of))
+        if how == "terminated":
+            assert (await kubelet.terminated(of, 30))["phase"] == "Failed"
+        elif how == "lost":
+            kubelet.kubelet.kill_pods([uid(of)])
+            await kubelet.kubelet.remove_pod(uid(of))
+        else:
+            (tmp_path / "go").touch()
+            status = await kubelet.phase(of, "Failed")
+            assert status["reason"] == "NodeLost"
 
 
-def test_a_program_that_removes_its_own_log_is_not_ended_for_it(tmp_path):
+async def test_a_program_that_removes_its_own_log_is_not_ended_for_it(tmp_path):
     of = pod(
         shell(f"rm -r {tmp_path}/pods/*/logs/main; yes 0123456789 | head -c 200000; echo end"),
     )
 
-    async def run():
-        async with node(tmp_path, logs=LogLimits(segment_bytes=50_000, segments=2)) as kubelet:
-            status = await kubelet.ran(of)
-            assert (status["phase"], get_terminated(status)["exitCode"]) == ("Succeeded", 0)
-
-    asyncio.run(run())
+    async with node(tmp_path, logs=LogLimits(segment_bytes=50_000, segments=2)) as kubelet:
+        status = await kubelet.ran(of)
+        assert (status["phase"], get_terminated(status)["exitCode"]) == ("Succeeded", 0)

@@ -20,29 +20,23 @@ FILES = ("../../state.json", "../../state.json.new", "/dev/termination-log", "..
 
 
 @pytest.mark.parametrize("put", PUT.values(), ids=PUT)
-def test_a_pod_that_replaces_our_files_ends_all_the_same(tmp_path: Path, put: str) -> None:
+async def test_a_pod_that_replaces_our_files_ends_all_the_same(tmp_path: Path, put: str) -> None:
     script = "; ".join(f"rm -f {file}; {put.format(file)}" for file in FILES)
 
-    async def run() -> None:
-        async with node(tmp_path) as here:
-            one = pod(shell(f"{script}; exit 3"))
-            status = await here.ran(one)
-            assert (status["phase"], get_terminated(status)["exitCode"]) == ("Failed", 3)
-            assert await asyncio.wait_for(here.lines(one), 10) == []
-
-    asyncio.run(run())
+    async with node(tmp_path) as here:
+        one = pod(shell(f"{script}; exit 3"))
+        status = await here.ran(one)
+        assert (status["phase"], get_terminated(status)["exitCode"]) == ("Failed", 3)
+        assert await asyncio.wait_for(here.lines(one), 10) == []
 
 
-def test_a_container_starts_again_beside_what_it_has_put_there(tmp_path: Path) -> None:
+async def test_a_container_starts_again_beside_what_it_has_put_there(tmp_path: Path) -> None:
     script = "echo said >> /dev/termination-log; rm /dev/termination-log; mkfifo /dev/termination-log; exit 1"
 
-    async def run() -> None:
-        async with node(tmp_path) as here:
-            one = pod(shell(script), policy="OnFailure")
-            await here.run(one)
-            await here.when(one, lambda status: status["containerStatuses"][0]["restartCount"] >= 2)
-
-    asyncio.run(run())
+    async with node(tmp_path) as here:
+        one = pod(shell(script), policy="OnFailure")
+        await here.run(one)
+        await here.when(one, lambda status: status["containerStatuses"][0]["restartCount"] >= 2)
 
 
 def test_a_work_directory_that_became_a_link_is_not_followed_at_a_restart(tmp_path: Path) -> None:
@@ -66,21 +60,20 @@ def test_a_work_directory_that_became_a_link_is_not_followed_at_a_restart(tmp_pa
 
 @pytest.mark.parametrize("put", PUT.values(), ids=PUT)
 @pytest.mark.parametrize("file", ["state.json", "shim.log"])
-def test_a_server_that_finds_something_else_does_not_wait_for_it(tmp_path: Path, put: str, file: str) -> None:
-    async def run() -> None:
-        async with node(tmp_path) as here:
-            change = f"rm -f ../../{file}; {put.format(f'../../{file}')}; touch ../../done"
-            one = pod(shell(f"until [ -e ../../go ]; do sleep 0.01; done; {change}; sleep 60"))
-            await here.run(one)
-            await here.phase(one, "Running")
-            directory = PodDirectory.from_uid(here.root, uid(one))
-            (directory.path / "go").touch()
-            while not (directory.path / "done").exists():
-                await asyncio.sleep(0.01)
-            found = await asyncio.wait_for(asyncio.to_thread(directory.read_state), 10)
-            assert found is not None
-            assert (found == PodState(since=0, containers={})) is (file == "state.json")
-            assert await asyncio.wait_for(asyncio.to_thread(directory.read_error_output), 10) == ""
-            await here.terminated(one, 0)
-
-    asyncio.run(run())
+async def test_a_server_that_finds_something_else_does_not_wait_for_it(
+    tmp_path: Path, put: str, file: str
+) -> None:
+    async with node(tmp_path) as here:
+        change = f"rm -f ../../{file}; {put.format(f'../../{file}')}; touch ../../done"
+        one = pod(shell(f"until [ -e ../../go ]; do sleep 0.01; done; {change}; sleep 60"))
+        await here.run(one)
+        await here.phase(one, "Running")
+        directory = PodDirectory.from_uid(here.root, uid(one))
+        (directory.path / "go").touch()
+        while not (directory.path / "done").exists():
+            await asyncio.sleep(0.01)
+        found = await asyncio.wait_for(asyncio.to_thread(directory.read_state), 10)
+        assert found is not None
+        assert (found == PodState(since=0, containers={})) is (file == "state.json")
+        assert await asyncio.wait_for(asyncio.to_thread(directory.read_error_output), 10) == ""
+        await here.terminated(one, 0)

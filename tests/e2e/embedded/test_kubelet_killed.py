@@ -152,22 +152,19 @@ def test_a_durable_pod_outlives_a_server_that_ends_and_may_be_over_when_the_next
     )
 
 
-def test_a_pod_found_again_can_be_ended_followed_and_forgotten(tmp_path):
+async def test_a_pod_found_again_can_be_ended_followed_and_forgotten(tmp_path):
     of = pod(shell("trap 'echo bye; exit 0' TERM; echo one; while :; do sleep 0.01; done"))
     with server(tmp_path, of, durable=True) as first:
         first.phase(uid(of), "Running")
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.kubelet.adopt_pods([of])
-            following = asyncio.create_task(kubelet.lines(of, follow=True))
-            await kubelet.phase(of, "Running")
-            status = await kubelet.terminated(of, 60)
-            assert (status["phase"], await following) == ("Succeeded", ["one", "bye"])
-            await kubelet.kubelet.remove_pod(uid(of))
-            assert list((tmp_path / "pods").iterdir()) == []
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        await kubelet.kubelet.adopt_pods([of])
+        following = asyncio.create_task(kubelet.lines(of, follow=True))
+        await kubelet.phase(of, "Running")
+        status = await kubelet.terminated(of, 60)
+        assert (status["phase"], await following) == ("Succeeded", ["one", "bye"])
+        await kubelet.kubelet.remove_pod(uid(of))
+        assert list((tmp_path / "pods").iterdir()) == []
 
 
 def test_what_nobody_knows_any_more_is_ended_and_removed(tmp_path):
@@ -180,7 +177,7 @@ def test_what_nobody_knows_any_more_is_ended_and_removed(tmp_path):
         assert marked(tmp_path / "pods") == list((tmp_path / "pods").iterdir()) == []
 
 
-def test_a_pod_that_is_over_for_all_others_is_ended_silently(tmp_path):
+async def test_a_pod_that_is_over_for_all_others_is_ended_silently(tmp_path):
     said = tmp_path / "said"
     of = pod(shell(f"echo said; touch {said}; sleep 600"))
     with server(tmp_path, of, durable=True) as first:
@@ -188,14 +185,11 @@ def test_a_pod_that_is_over_for_all_others_is_ended_silently(tmp_path):
             time.sleep(0.01)
         first.kill()
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.kubelet.adopt_pods([{**of, "status": {"phase": "Failed"}}])
-            assert await kubelet.lines(of, follow=True) == ["said"]
-            assert marked(kubelet.root) == []
-            assert kubelet.told.statuses == {}
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        await kubelet.kubelet.adopt_pods([{**of, "status": {"phase": "Failed"}}])
+        assert await kubelet.lines(of, follow=True) == ["said"]
+        assert marked(kubelet.root) == []
+        assert kubelet.told.statuses == {}
 
 
 def test_what_a_killed_shim_has_left_is_killed_though_its_pod_is_forgotten(tmp_path):
@@ -212,28 +206,25 @@ def test_what_a_killed_shim_has_left_is_killed_though_its_pod_is_forgotten(tmp_p
         assert [is_alive(each) for each in alive] == [False, False]
 
 
-def test_a_pod_whose_shim_is_killed_is_lost_with_all_of_it(tmp_path):
+async def test_a_pod_whose_shim_is_killed_is_lost_with_all_of_it(tmp_path):
     of = pod(python("import os, time; os.fork(); os.setsid() if os.getppid() == 1 else None; print(os.getppid()); time.sleep(600)"), policy="Always")  # fmt: skip  # noqa: E501
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.run(of)
-            while len(await kubelet.lines(of)) < 2:
-                await asyncio.sleep(0.01)
-            main = min(marked(kubelet.root))
-            os.kill(shim_of(main), signal.SIGKILL)
-            status = await kubelet.phase(of, "Failed")
-            said = status["containerStatuses"][0]["state"]["terminated"]
-            assert (status["reason"], said["exitCode"], said["reason"]) == (
-                "NodeLost",
-                137,
-                "ContainerStatusUnknown",
-            )
-            assert marked(kubelet.root) == []
+    async with node(tmp_path) as kubelet:
+        await kubelet.run(of)
+        while len(await kubelet.lines(of)) < 2:
+            await asyncio.sleep(0.01)
+        main = min(marked(kubelet.root))
+        os.kill(shim_of(main), signal.SIGKILL)
+        status = await kubelet.phase(of, "Failed")
+        said = status["containerStatuses"][0]["state"]["terminated"]
+        assert (status["reason"], said["exitCode"], said["reason"]) == (
+            "NodeLost",
+            137,
+            "ContainerStatusUnknown",
+        )
+        assert marked(kubelet.root) == []
 
-            await kubelet.kubelet.remove_pod(uid(of))
-
-    asyncio.run(run())
+        await kubelet.kubelet.remove_pod(uid(of))
 
 
 def test_a_shim_killed_with_its_server_leaves_a_lost_pod(tmp_path):

@@ -35,38 +35,32 @@ async def stopped(kubelet, of):
     os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
 
 
-def test_a_pod_whose_shim_is_stopped_ends_with_its_grace(tmp_path):
+async def test_a_pod_whose_shim_is_stopped_ends_with_its_grace(tmp_path):
     of = pod(python("import os, time; os.fork(); os.setsid() if os.getppid() == 1 else 0; time.sleep(600)"))
 
-    async def run():
-        async with node(tmp_path, **PATIENCE) as kubelet:
-            await kubelet.run(of)
-            await kubelet.phase(of, "Running")
-            os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
-            status = await kubelet.terminated(of, 0.1)
-            assert (status["phase"], status["reason"]) == ("Failed", "NodeLost")
-            assert marked(kubelet.root) == []
-
-    asyncio.run(run())
+    async with node(tmp_path, **PATIENCE) as kubelet:
+        await kubelet.run(of)
+        await kubelet.phase(of, "Running")
+        os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
+        status = await kubelet.terminated(of, 0.1)
+        assert (status["phase"], status["reason"]) == ("Failed", "NodeLost")
+        assert marked(kubelet.root) == []
 
 
-def test_a_shim_that_is_stopped_after_it_was_told_to_end_its_pod_is_killed(tmp_path):
+async def test_a_shim_that_is_stopped_after_it_was_told_to_end_its_pod_is_killed(tmp_path):
     of = pod(shell("trap 'echo told' TERM; echo ready; while :; do sleep 0.01; done"))
 
-    async def run():
-        async with node(tmp_path, **PATIENCE) as kubelet:
-            await kubelet.run(of)
-            await kubelet.phase(of, "Running")
-            while await kubelet.lines(of) != ["ready"]:
-                await asyncio.sleep(0.01)
-            await kubelet.kubelet.terminate_pod(uid(of), 0.5)
-            while await kubelet.lines(of) != ["ready", "told"]:
-                await asyncio.sleep(0.01)
-            os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
-            await kubelet.told.wait_until(lambda: uid(of) in kubelet.told.ended)
-            assert marked(kubelet.root) == []
-
-    asyncio.run(run())
+    async with node(tmp_path, **PATIENCE) as kubelet:
+        await kubelet.run(of)
+        await kubelet.phase(of, "Running")
+        while await kubelet.lines(of) != ["ready"]:
+            await asyncio.sleep(0.01)
+        await kubelet.kubelet.terminate_pod(uid(of), 0.5)
+        while await kubelet.lines(of) != ["ready", "told"]:
+            await asyncio.sleep(0.01)
+        os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
+        await kubelet.told.wait_until(lambda: uid(of) in kubelet.told.ended)
+        assert marked(kubelet.root) == []
 
 
 @pytest.mark.parametrize("how", ["lost", "forgotten", "left to the end"])
@@ -87,66 +81,57 @@ def test_nobody_waits_for_a_shim_that_is_stopped(tmp_path, how):
     assert marked(tmp_path / "pods") == []
 
 
-def test_a_stopped_shim_of_an_earlier_server_is_found_and_killed_and_nobody_else(tmp_path):
+async def test_a_stopped_shim_of_an_earlier_server_is_found_and_killed_and_nobody_else(tmp_path):
     of, other = pod(shell("sleep 600")), pod(shell("sleep 600"))
 
-    async def run():
-        async with node(tmp_path, durable=True, **PATIENCE) as first:
-            await stopped(first, of)
-            await first.run(other)
-            await first.phase(other, "Running")
-            await first.kubelet.close()
-            async with node(tmp_path, **PATIENCE) as second:
-                await second.kubelet.adopt_pods([of, other])
-                # Another process with the pod's path in its arguments, which must survive.
-                words = [sys.executable, "-c", "import time; time.sleep(600)", str(second.root / uid(of))]
-                with subprocess.Popen(words) as reader:
-                    status = await second.terminated(of, 0)
-                    assert (status["phase"], status["reason"]) == ("Failed", "NodeLost")
-                    assert reader.poll() is None
-                    reader.kill()
-                assert second.told.statuses[uid(other)][-1]["phase"] == "Running"
-
-    asyncio.run(run())
+    async with node(tmp_path, durable=True, **PATIENCE) as first:
+        await stopped(first, of)
+        await first.run(other)
+        await first.phase(other, "Running")
+        await first.kubelet.close()
+        async with node(tmp_path, **PATIENCE) as second:
+            await second.kubelet.adopt_pods([of, other])
+            # Another process with the pod's path in its arguments, which must survive.
+            words = [sys.executable, "-c", "import time; time.sleep(600)", str(second.root / uid(of))]
+            with subprocess.Popen(words) as reader:
+                status = await second.terminated(of, 0)
+                assert (status["phase"], status["reason"]) == ("Failed", "NodeLost")
+                assert reader.poll() is None
+                reader.kill()
+            assert second.told.statuses[uid(other)][-1]["phase"] == "Running"
 
 
 @pytest.mark.parametrize("how", ["terminate", "lose"])
-def test_an_end_that_nobody_can_be_told_of_now_is_told_later(tmp_path, how):
+async def test_an_end_that_nobody_can_be_told_of_now_is_told_later(tmp_path, how):
     of = pod(shell("sleep 600"))
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.run(of)
-            await kubelet.phase(of, "Running")
-            with no_more_files():
-                if how == "terminate":
-                    await kubelet.kubelet.terminate_pod(uid(of), 0)
-                else:
-                    kubelet.kubelet.kill_pods([uid(of)])
-            while marked(kubelet.root):
-                await asyncio.sleep(0.01)
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        await kubelet.run(of)
+        await kubelet.phase(of, "Running")
+        with no_more_files():
+            if how == "terminate":
+                await kubelet.kubelet.terminate_pod(uid(of), 0)
+            else:
+                kubelet.kubelet.kill_pods([uid(of)])
+        while marked(kubelet.root):
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.linux  # The search for the shim requires /proc.
-def test_a_gate_that_is_full_of_orders_opens_when_there_is_room(tmp_path):
+async def test_a_gate_that_is_full_of_orders_opens_when_there_is_room(tmp_path):
     master, worker = replica("master", shell("sleep 600")), replica("worker", shell("sleep 600"))
     worker["spec"]["initContainers"] = [{"name": "init-pytorch", "image": "i"}]
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.run(worker)
-            await kubelet.phase(worker, "Pending")
-            shim = holder(kubelet.root / uid(worker) / layout.LOCK)
-            os.kill(shim, signal.SIGSTOP)
-            fill(kubelet.root / uid(worker) / layout.CONTROL)
-            await kubelet.run(master)
-            await kubelet.phase(master, "Running")
-            os.kill(shim, signal.SIGCONT)
-            await kubelet.phase(worker, "Running")
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        await kubelet.run(worker)
+        await kubelet.phase(worker, "Pending")
+        shim = holder(kubelet.root / uid(worker) / layout.LOCK)
+        os.kill(shim, signal.SIGSTOP)
+        fill(kubelet.root / uid(worker) / layout.CONTROL)
+        await kubelet.run(master)
+        await kubelet.phase(master, "Running")
+        os.kill(shim, signal.SIGCONT)
+        await kubelet.phase(worker, "Running")
 
 
 def fill(pipe: Path) -> None:
@@ -168,17 +153,14 @@ def holder(lock: Path) -> int:
     raise AssertionError(lock)
 
 
-def test_what_cannot_be_read_now_is_read_later(tmp_path):
+async def test_what_cannot_be_read_now_is_read_later(tmp_path):
     of = pod(shell(f"while ! [ -e {tmp_path}/go ]; do sleep 0.01; done; exit 3"))
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.run(of)
-            await kubelet.phase(of, "Running")
-            (tmp_path / "go").touch()
-            with no_more_files():
-                await asyncio.sleep(0.5)
-            status = await kubelet.phase(of, "Failed")
-            assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        await kubelet.run(of)
+        await kubelet.phase(of, "Running")
+        (tmp_path / "go").touch()
+        with no_more_files():
+            await asyncio.sleep(0.5)
+        status = await kubelet.phase(of, "Failed")
+        assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
