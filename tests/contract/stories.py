@@ -1,7 +1,8 @@
 """Helpers to write a scenario around the service."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,17 @@ Story = Callable[[Served], Awaitable[None]]
 LABEL = "training.kubeflow.org/"
 
 
+@asynccontextmanager
+async def ready_server(store: Path, **more: Any) -> AsyncIterator[Served]:
+    """Start a server, and wait until its caches are complete."""
+    async with serving(store, **more) as served:
+        await wait_until(served.cache.ready.is_set)
+        yield served
+
+
 def run_story(story: Story, store: Path, **more: Any) -> None:
     async def run() -> None:
-        async with serving(store, **more) as served:
-            await wait_until(served.cache.ready.is_set)
+        async with ready_server(store, **more) as served:
             await story(served)
 
     asyncio.run(run())

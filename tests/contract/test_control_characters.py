@@ -12,8 +12,7 @@ from typing import Any
 import click
 import grpc
 import pytest
-from serving import Served
-from stories import name_of, pod, run_story, status
+from stories import name_of, pod, ready_server, status
 
 from backend_plugin.cli import command_errors, describe, json_lines, tables
 from backend_plugin.core import printable
@@ -36,8 +35,8 @@ def restored() -> Iterator[None]:
     logging.captureWarnings(capture=False)
 
 
-def test_flyte_is_told_of_no_such_characters(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_flyte_is_told_of_no_such_characters(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         meta = await served.create()
         failed = pod(name_of(meta), "worker-0", "Failed")
         failed["status"]["containerStatuses"] = [
@@ -53,22 +52,18 @@ def test_flyte_is_told_of_no_such_characters(tmp_path: Path) -> None:
         assert printable.escape(message) == message
         assert r"\x9b0m \u202egnp.exe" in message
 
-    run_story(story, tmp_path)
-
 
 @pytest.mark.parametrize(
     "error",
     [RequestRejected(403, "Forbidden", f"{EVIL} exceeded quota"), ClusterUnavailable(EVIL)],
     ids=["quota", "away"],
 )
-def test_errors_of_calls_hold_none(tmp_path: Path, error: Exception) -> None:
-    async def story(served: Served) -> None:
+async def test_errors_of_calls_hold_none(tmp_path: Path, error: Exception) -> None:
+    async with ready_server(tmp_path) as served:
         served.cluster.refusal = error
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await served.create()
         assert SHOWN in str(caught.value.details())
-
-    run_story(story, tmp_path)
 
 
 def test_people_are_sent_none(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +37,6 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_deleter, "LEAVING", (0.1, 0.2))
 
 
-def run_story(story: Callable[[Served], Awaitable[None]], cluster: ScriptedCluster, store: Path) -> None:
-    async def all_of_it() -> None:
-        async with serving(store, cluster, seconds=1) as served:
-            await story(served)
-
-    asyncio.run(all_of_it())
-
-
 def list_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.message for each in caplog.records if each.levelno >= logging.WARNING]
 
@@ -53,12 +45,12 @@ def is_ended(served: Served) -> Callable[[], bool]:
     return lambda: len(served.orders) == 0
 
 
-def test_who_keeps_a_deleted_job_is_told_once_and_its_order_ends_when_it_is_gone(
+async def test_who_keeps_a_deleted_job_is_told_once_and_its_order_ends_when_it_is_gone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = Keeping()
 
-    async def story(served: Served) -> None:
+    async with serving(tmp_path, cluster, seconds=1) as served:
         loop = asyncio.get_running_loop()
         meta = await served.create()
         cluster.calls.clear()
@@ -73,15 +65,13 @@ def test_who_keeps_a_deleted_job_is_told_once_and_its_order_ends_when_it_is_gone
         await wait_until(is_ended(served))
         assert len(cluster.calls) == 3
 
-    run_story(story, cluster, tmp_path)
 
-
-def test_a_job_that_was_made_anew_is_not_the_one_that_was_deleted(
+async def test_a_job_that_was_made_anew_is_not_the_one_that_was_deleted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = Keeping()
 
-    async def story(served: Served) -> None:
+    async with serving(tmp_path, cluster, seconds=1) as served:
         meta = await served.create()
         await served.delete(meta)
         cluster.let_go(name_of(meta))
@@ -93,24 +83,20 @@ def test_a_job_that_was_made_anew_is_not_the_one_that_was_deleted(
         assert [key[2] for key in cluster.objects] == [name_of(again)]
         assert list_messages(caplog) == []
 
-    run_story(story, cluster, tmp_path)
-
 
 @pytest.mark.parametrize(("deaf", "asked"), [(False, ["get", "delete"]), (True, ["get", "delete", "get"])])
-def test_that_a_job_is_gone_is_asked_only_where_nobody_tells(
+async def test_that_a_job_is_gone_is_asked_only_where_nobody_tells(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, deaf: bool, asked: Any
 ) -> None:
     cluster = ScriptedCluster()
 
-    async def story(served: Served) -> None:
+    async with serving(tmp_path, cluster, seconds=1) as served:
         meta = await served.create()
         cluster.calls.clear()
         cluster.deaf = deaf
         await served.delete(meta)
         await wait_until(is_ended(served))
         assert (cluster.calls, list_messages(caplog)) == (asked, [])
-
-    run_story(story, cluster, tmp_path)
 
 
 class Full(ScriptedCluster):
@@ -125,13 +111,13 @@ class Full(ScriptedCluster):
         await super().delete(name, awaited=awaited)
 
 
-def test_a_deletion_that_a_restart_would_forget_is_not_acknowledged(
+async def test_a_deletion_that_a_restart_would_forget_is_not_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_deleter, "DELETE_CALL", 0.1)
     cluster = Full()
 
-    async def story(served: Served) -> None:
+    async with serving(tmp_path, cluster, seconds=1) as served:
         meta = await served.create()
         for _ in "twice":  # Flyte calls again, but there is only one background operation.
             with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -143,20 +129,16 @@ def test_a_deletion_that_a_restart_would_forget_is_not_acknowledged(
         await wait_until(lambda: not cluster.objects)
         await served.delete(meta)
 
-    run_story(story, cluster, tmp_path)
 
-
-def test_a_deletion_that_a_cluster_keeps_for_itself_is_acknowledged_though_it_is_away(
+async def test_a_deletion_that_a_cluster_keeps_for_itself_is_acknowledged_though_it_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_deleter, "DELETE_CALL", 0.1)
     cluster = ScriptedCluster()
 
-    async def story(served: Served) -> None:
+    async with serving(tmp_path, cluster, seconds=1) as served:
         meta = await served.create()
         cluster.away = True
         await served.delete(meta)
         cluster.away = False
         await wait_until(lambda: not cluster.objects)
-
-    run_story(story, cluster, tmp_path)

@@ -11,15 +11,15 @@ import pytest
 from flyteidl.admin import agent_pb2 as admin
 from msgspec.json import encode
 from serving import NAMESPACE, Served, get_now, metadata, template, wait_until
-from stories import forged, is_phase, name_of, pod, run_story, status, terminated
+from stories import forged, is_phase, name_of, pod, ready_server, status, terminated
 
 from backend_plugin.core import job_ref, verdict_annotation
 from backend_plugin.core.signing import SigningKeys
 from kfpytorch_common.causes import Cause
 
 
-def test_a_job_of_that_name_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_a_job_of_that_name_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         name = name_of(await served.create())
         served.cluster.remove("PyTorchJob", NAMESPACE, name)
         served.cluster.deaf = True
@@ -29,18 +29,14 @@ def test_a_job_of_that_name_that_is_not_ours_is_left_alone(tmp_path: Path) -> No
         assert f"metadata.name={name}" in resource.message
         assert ("PyTorchJob", NAMESPACE, name) in served.cluster.objects
 
-    run_story(story, tmp_path)
 
-
-def test_a_new_attempt_removes_what_the_one_before_has_left(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_a_new_attempt_removes_what_the_one_before_has_left(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         first, other = await served.create(), await served.create(execution="f2")
         second = await served.create(attempt=1)
         names = {name_of(second), name_of(other)}
         await wait_until(lambda: {key[2] for key in served.cluster.objects} == names)
         assert name_of(first) not in names
-
-    run_story(story, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -55,8 +51,10 @@ def test_a_new_attempt_removes_what_the_one_before_has_left(tmp_path: Path) -> N
         ({"name": "foreign", "uid": "foreign"}, True),
     ],
 )
-def test_a_made_up_reference_deletes_nothing_also_later(tmp_path: Path, said: Any, *, away: bool) -> None:
-    async def story(served: Served) -> None:
+async def test_a_made_up_reference_deletes_nothing_also_later(
+    tmp_path: Path, said: Any, *, away: bool
+) -> None:
+    async with ready_server(tmp_path) as served:
         meta = await served.create()
         mine = served.cluster.objects["PyTorchJob", NAMESPACE, name_of(meta)]
         served.cluster.apply({**mine, "metadata": {**mine["metadata"], "namespace": "kube-system"}})
@@ -73,10 +71,8 @@ def test_a_made_up_reference_deletes_nothing_also_later(tmp_path: Path, said: An
         await served.delete(meta)
         await wait_until(lambda: ("PyTorchJob", NAMESPACE, name_of(meta)) not in served.cluster.objects)
 
-    run_story(story, tmp_path)
 
-
-def test_what_was_given_up_is_deleted_if_it_is_ours(tmp_path: Path) -> None:
+async def test_what_was_given_up_is_deleted_if_it_is_ours(tmp_path: Path) -> None:
     verdict = verdict_annotation.RecordedVerdict(
         reason="OperatorTimeout",
         message="",
@@ -85,7 +81,7 @@ def test_what_was_given_up_is_deleted_if_it_is_ours(tmp_path: Path) -> None:
         at=get_now() - timedelta(hours=2),
     )
 
-    async def story(served: Served) -> None:
+    async with ready_server(tmp_path) as served:
         name = name_of(await served.create())
         stored = served.cluster.objects["PyTorchJob", NAMESPACE, name]
         annotations = {
@@ -100,11 +96,9 @@ def test_what_was_given_up_is_deleted_if_it_is_ours(tmp_path: Path) -> None:
         served.cluster.apply({**stored, "metadata": given_up})
         await wait_until(lambda: not served.cluster.objects)
 
-    run_story(story, tmp_path)
 
-
-def test_an_attempt_that_is_over_is_not_begun_by_a_call_that_comes_late(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_an_attempt_that_is_over_is_not_begun_by_a_call_that_comes_late(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         late = await served.create()
         second = await served.create(attempt=1)
         await wait_until(lambda: {key[2] for key in served.cluster.objects} == {name_of(second)})
@@ -117,11 +111,9 @@ def test_an_attempt_that_is_over_is_not_begun_by_a_call_that_comes_late(tmp_path
         assert await served.create(attempt=1) == second
         assert await served.phase(late) != "FAILED"
 
-    run_story(story, tmp_path)
 
-
-def test_an_attempt_of_another_execution_ends_no_job(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_an_attempt_of_another_execution_ends_no_job(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         victim = await served.create()
         request = admin.CreateTaskRequest(
             template=template(),
@@ -134,11 +126,9 @@ def test_an_attempt_of_another_execution_ends_no_job(tmp_path: Path) -> None:
         later = await served.create(attempt=1)
         assert ("PyTorchJob", NAMESPACE, name_of(later)) in served.cluster.objects
 
-    run_story(story, tmp_path)
 
-
-def test_of_two_attempts_that_are_made_at_once_the_later_one_stays(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_of_two_attempts_that_are_made_at_once_the_later_one_stays(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         served.cluster.slow.clear()
         calls = [asyncio.create_task(served.create(attempt=attempt)) for attempt in (0, 1)]
         await wait_until(lambda: served.cluster.calls.count("create") == 2)
@@ -147,8 +137,6 @@ def test_of_two_attempts_that_are_made_at_once_the_later_one_stays(tmp_path: Pat
         assert len(done) == 2
         second = calls[1].result()
         await wait_until(lambda: {key[2] for key in served.cluster.objects} == {name_of(second)})
-
-    run_story(story, tmp_path)
 
 
 async def lines_of(served: Served, meta: bytes) -> list[str]:
@@ -161,8 +149,8 @@ async def lines_of(served: Served, meta: bytes) -> list[str]:
     return [line async for each in answers for line in each.body.results]
 
 
-def test_a_pod_that_the_job_does_not_own_is_no_replica(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_a_pod_that_the_job_does_not_own_is_no_replica(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         meta = await served.create()
         name = name_of(meta)
         served.cluster.apply(pod(name, "master-0", "Running"))
@@ -182,11 +170,9 @@ def test_a_pod_that_the_job_does_not_own_is_no_replica(tmp_path: Path) -> None:
         strangers = {("Pod", NAMESPACE, f"{name}-worker-{index}") for index in (1, 2)}
         assert strangers <= served.cluster.objects.keys()
 
-    run_story(story, tmp_path)
 
-
-def test_a_pod_that_was_made_anew_is_not_stopped_in_place_of_the_old_one(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_a_pod_that_was_made_anew_is_not_stopped_in_place_of_the_old_one(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         name = name_of(await served.create())
         served.cluster.apply(pod(name, "master-0", "Failed", containerStatuses=terminated(1)))
         old = served.cluster.apply(pod(name, "worker-0", "Running"))
@@ -199,11 +185,9 @@ def test_a_pod_that_was_made_anew_is_not_stopped_in_place_of_the_old_one(tmp_pat
         await wait_until(lambda: len(served.orders) == 0)
         assert served.cluster.objects["Pod", NAMESPACE, f"{name}-worker-0"] == new
 
-    run_story(story, tmp_path)
 
-
-def test_a_reference_of_another_attempt_opens_nothing(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_a_reference_of_another_attempt_opens_nothing(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         meta = await served.create()
         of_another = forged(meta, output_prefix="s3://elsewhere")
         assert await served.phase(of_another) == "FAILED"
@@ -213,11 +197,9 @@ def test_a_reference_of_another_attempt_opens_nothing(tmp_path: Path) -> None:
             await served.get(b"\xff")
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
-    run_story(story, tmp_path)
 
-
-def test_what_another_attempt_left_is_not_the_end_of_a_job_that_is_gone(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_what_another_attempt_left_is_not_the_end_of_a_job_that_is_gone(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         meta = await served.create()
         served.cluster.remove("PyTorchJob", NAMESPACE, name_of(meta))
         for entry in served.cache:
@@ -227,8 +209,6 @@ def test_what_another_attempt_left_is_not_the_end_of_a_job_that_is_gone(tmp_path
         await wait_until(lambda: is_phase(served, of_another, "SUCCEEDED"))
         assert await served.phase(meta) == "FAILED"
         assert "belongs to another attempt" in (await served.get(meta)).message
-
-    run_story(story, tmp_path)
 
 
 def signed_by_others(data: bytes) -> bytes:
@@ -240,10 +220,10 @@ def unsigned(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("made", [unsigned, signed_by_others])
-def test_a_reference_that_no_server_of_ours_wrote_opens_nothing(
+async def test_a_reference_that_no_server_of_ours_wrote_opens_nothing(
     tmp_path: Path, made: Callable[[bytes], bytes]
 ) -> None:
-    async def story(served: Served) -> None:
+    async with ready_server(tmp_path) as served:
         meta = await served.create()
         guessed = made(meta)
         for call in (served.get, served.delete, lambda data: lines_of(served, data)):
@@ -252,23 +232,19 @@ def test_a_reference_that_no_server_of_ours_wrote_opens_nothing(
             assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
         assert ("PyTorchJob", NAMESPACE, name_of(meta)) in served.cluster.objects
 
-    run_story(story, tmp_path)
-
 
 @pytest.mark.parametrize("said", [{"namespace": "kube-system"}, {"output_prefix": "/etc"}])
-def test_a_reference_to_what_is_not_served_is_refused(tmp_path: Path, said: Any) -> None:
-    async def story(served: Served) -> None:
+async def test_a_reference_to_what_is_not_served_is_refused(tmp_path: Path, said: Any) -> None:
+    async with ready_server(tmp_path) as served:
         elsewhere = forged(await served.create(), **said)
         for call in (served.get, lambda data: lines_of(served, data)):
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await call(elsewhere)
             assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
-    run_story(story, tmp_path)
 
-
-def test_an_annotation_that_no_server_wrote_has_no_files_read(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_an_annotation_that_no_server_wrote_has_no_files_read(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         victim, mine = await served.create(), await served.create(execution="f2")
         served.leave("error.pb", b"not for everybody")
         name = name_of(mine)
@@ -285,5 +261,3 @@ def test_an_annotation_that_no_server_wrote_has_no_files_read(tmp_path: Path) ->
         assert own is not None
         await wait_until(lambda: own.read)
         assert own.error_files
-
-    run_story(story, tmp_path)

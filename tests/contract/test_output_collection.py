@@ -4,7 +4,7 @@ from datetime import datetime, timezone
 
 import pytest
 from serving import NAMESPACE, Served, wait_until
-from stories import is_phase, name_of, pod, run_story, status, terminated
+from stories import is_phase, name_of, pod, ready_server, status, terminated
 
 from backend_plugin.core import cleanup
 from backend_plugin.core.names import PLACE, PLACE_OF
@@ -38,29 +38,25 @@ async def answered(served: Served) -> None:
     assert served.cluster.calls.count("pods") == 1
 
 
-def test_what_was_told_meanwhile_is_newer_than_the_answer(tmp_path):
-    async def story(served: Served) -> None:
+async def test_what_was_told_meanwhile_is_newer_than_the_answer(tmp_path):
+    async with ready_server(tmp_path) as served:
         meta, name = await create_job(served, "master-0", "worker-0")
         served.cluster.apply(failed(name, "worker-0", 3))
         await answered(served)
         assert phases(served) == {"master-0": "Running", "worker-0": "Failed"}
         await wait_until(lambda: is_phase(served, meta, "FAILED"))
 
-    run_story(story, tmp_path)
 
-
-def test_a_pod_that_went_meanwhile_does_not_come_back(tmp_path):
-    async def story(served: Served) -> None:
+async def test_a_pod_that_went_meanwhile_does_not_come_back(tmp_path):
+    async with ready_server(tmp_path) as served:
         _, name = await create_job(served, "master-0", "worker-0")
         served.cluster.remove("Pod", NAMESPACE, f"{name}-worker-0")
         await answered(served)
         assert phases(served) == {"master-0": "Running"}
 
-    run_story(story, tmp_path)
 
-
-def test_pods_that_nobody_has_told_of_are_found_and_those_that_went_are_gone(tmp_path):
-    async def story(served: Served) -> None:
+async def test_pods_that_nobody_has_told_of_are_found_and_those_that_went_are_gone(tmp_path):
+    async with ready_server(tmp_path) as served:
         meta = await served.create()
         name = name_of(meta)
         served.cluster.apply(pod(name, "master-0", "Running"))
@@ -73,11 +69,9 @@ def test_pods_that_nobody_has_told_of_are_found_and_those_that_went_are_gone(tmp
         assert phases(served) == {"worker-0": "Failed"}
         await wait_until(lambda: is_phase(served, meta, "FAILED"))
 
-    run_story(story, tmp_path)
 
-
-def test_a_pod_that_holds_a_place_stays_though_it_is_none_of_the_replicas(tmp_path):
-    async def story(served: Served) -> None:
+async def test_a_pod_that_holds_a_place_stays_though_it_is_none_of_the_replicas(tmp_path):
+    async with ready_server(tmp_path) as served:
         meta = await served.create()
         labels = {PLACE_OF: name_of(meta), PLACE: "worker"}
         metadata = {"name": "place-0", "namespace": NAMESPACE, "labels": labels}
@@ -86,21 +80,17 @@ def test_a_pod_that_holds_a_place_stays_though_it_is_none_of_the_replicas(tmp_pa
         await answered(served)
         assert [each.name for entry in served.cache for each in entry.pods] == ["place-0"]
 
-    run_story(story, tmp_path)
 
-
-def test_where_pods_may_not_be_seen_what_is_known_of_them_stays(tmp_path):
-    async def story(served: Served) -> None:
+async def test_where_pods_may_not_be_seen_what_is_known_of_them_stays(tmp_path):
+    async with ready_server(tmp_path) as served:
         served.cluster.blind = True
         await create_job(served, "master-0", "worker-0")
         await answered(served)
         assert phases(served) == {"master-0": "Running", "worker-0": "Running"}
 
-    run_story(story, tmp_path)
 
-
-def test_the_answer_is_about_no_later_job_of_the_name(tmp_path):
-    async def story(served: Served) -> None:
+async def test_the_answer_is_about_no_later_job_of_the_name(tmp_path):
+    async with ready_server(tmp_path) as served:
         _, name = await create_job(served, "master-0", "worker-0")
         (entry,) = served.cache
         job = served.cluster.objects["PyTorchJob", NAMESPACE, name]
@@ -109,11 +99,10 @@ def test_the_answer_is_about_no_later_job_of_the_name(tmp_path):
         await wait_until(lambda: entry.read)
         assert phases(served) == {}
 
-    run_story(story, tmp_path)
 
+async def test_a_defect_leaves_nobody_waiting_for_ever(tmp_path, caplog):
+    async with ready_server(tmp_path) as served:
 
-def test_a_defect_leaves_nobody_waiting_for_ever(tmp_path, caplog):
-    async def story(served: Served) -> None:
         async def broken(*_: str) -> None:
             raise KeyError("x")
 
@@ -122,13 +111,11 @@ def test_a_defect_leaves_nobody_waiting_for_ever(tmp_path, caplog):
         served.cluster.status(name_of(meta), status("Failed"))
         await wait_until(lambda: all(entry.read for entry in served.cache))
         assert await is_phase(served, meta, "RETRYABLE_FAILED")
-
-    run_story(story, tmp_path)
     assert "internal error: an operation stopped" in caplog.text
 
 
-def test_pods_of_a_job_that_has_succeeded_go_until_none_is_left(tmp_path):
-    async def story(served: Served) -> None:
+async def test_pods_of_a_job_that_has_succeeded_go_until_none_is_left(tmp_path):
+    async with ready_server(tmp_path) as served:
         meta = await served.create()
         name = name_of(meta)
         served.cluster.apply(pod(name, "master-0", "Succeeded", containerStatuses=terminated(0)))
@@ -141,11 +128,9 @@ def test_pods_of_a_job_that_has_succeeded_go_until_none_is_left(tmp_path):
         await wait_until(lambda: f"delete_pod {name}-worker-1" in served.cluster.calls)
         await wait_until(lambda: [*phases(served)] == ["master-0"])
 
-    run_story(story, tmp_path)
 
-
-def test_reads_for_jobs_that_have_left_the_cache_are_cancelled(tmp_path):
-    async def story(served: Served) -> None:
+async def test_reads_for_jobs_that_have_left_the_cache_are_cancelled(tmp_path):
+    async with ready_server(tmp_path) as served:
         await wait_until(served.cache.ready.is_set)
         for number in range(2_100):
             served.cache.add_missing_job((NAMESPACE, f"gone-{number}"), served.prefix(execution=f"e{number}"))
@@ -153,12 +138,10 @@ def test_reads_for_jobs_that_have_left_the_cache_are_cancelled(tmp_path):
         await wait_until(lambda: served.orders.count_running("read_outputs") == 0)
         assert all(entry.read for entry in served.cache)
 
-    run_story(story, tmp_path)
-
 
 @pytest.mark.parametrize("refusal", [None, Misconfigured("no permission")], ids=["stopped", "refused"])
-def test_pods_of_a_cancelled_job_end_or_the_job_is_ended(tmp_path, refusal):
-    async def story(served: Served) -> None:
+async def test_pods_of_a_cancelled_job_end_or_the_job_is_ended(tmp_path, refusal):
+    async with ready_server(tmp_path) as served:
         name = name_of(await served.create())
         served.cluster.may_not_stop = refusal
         served.cluster.apply(pod(name, "master-0", "Running"))
@@ -171,5 +154,3 @@ def test_pods_of_a_cancelled_job_end_or_the_job_is_ended(tmp_path, refusal):
         policy = served.cluster.objects["PyTorchJob", NAMESPACE, name]["spec"]["runPolicy"]
         ended = (phases(served), policy.get("activeDeadlineSeconds"))
         assert ended == (({"master-0": "Failed"}, None) if refusal is None else ({"master-0": "Running"}, 1))
-
-    run_story(story, tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from scripted_cluster import ScriptedCluster
 from server_metrics import read_counts
 from serving import Served, wait_until
-from stories import name_of, pod, run_story, status
+from stories import name_of, pod, ready_server, run_story, status
 
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.shell import reconciler
@@ -58,12 +58,12 @@ def test_what_was_there_before_is_one_line_and_what_happens_is_one_each(
     ],
     ids=["away", "no binding", "quota", "invalid"],
 )
-def test_a_failed_create_is_logged_with_its_execution_and_counted(
+async def test_a_failed_create_is_logged_with_its_execution_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception, counted: str, result: str
 ) -> None:
     caplog.set_level(logging.WARNING, logger="backend_plugin.shell.connector_service")
 
-    async def story(served: Served) -> None:
+    async with ready_server(tmp_path) as served:
         served.cluster.refusal = error
         if result == "rejected":
             await served.create(execution="f7")
@@ -73,21 +73,19 @@ def test_a_failed_create_is_logged_with_its_execution_and_counted(
         metrics = served.orders.metrics
         assert read_counts(metrics.cluster_errors) == {("create_job", counted): 1}
         assert read_counts(metrics.creates) == {(result,): 1}
-
-    run_story(story, tmp_path)
     (line,) = [each for each in caplog.records if each.name == "backend_plugin.shell.connector_service"]
     assert (line.levelname, vars(line)["execution"]) == ("WARNING", "f7")
     assert str(error) in line.getMessage()
 
 
-def test_a_job_is_looked_at_when_something_has_come_of_it(
+async def test_a_job_is_looked_at_when_something_has_come_of_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconciler, "_PAUSE", 60.0)  # Prevents a periodic pass during the test.
     caplog.set_level(logging.INFO, logger="backend_plugin.shell.reconciler")
     cluster = ScriptedCluster()
 
-    async def story(served: Served) -> None:
+    async with ready_server(tmp_path, cluster=cluster) as served:
         meta = await served.create()
         await asyncio.sleep(0.3)
         assert list_reconciler_messages(caplog) == []
@@ -95,20 +93,16 @@ def test_a_job_is_looked_at_when_something_has_come_of_it(
         await wait_until(lambda: bool(list_reconciler_messages(caplog)))
         assert list_reconciler_messages(caplog)[0].startswith("QUEUED: ")
 
-    run_story(story, tmp_path, cluster=cluster)
 
-
-def test_a_job_of_which_nothing_comes_is_looked_at_in_a_round(
+async def test_a_job_of_which_nothing_comes_is_looked_at_in_a_round(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="backend_plugin.shell.reconciler")
 
-    async def story(served: Served) -> None:
+    async with ready_server(tmp_path, cluster=ScriptedCluster(), seconds=1) as served:
         await served.create()
         await wait_until(lambda: bool(list_reconciler_messages(caplog)))
         assert list_reconciler_messages(caplog)[0].startswith("QUEUED: ")
-
-    run_story(story, tmp_path, cluster=ScriptedCluster(), seconds=1)
 
 
 def list_reconciler_messages(caplog: pytest.LogCaptureFixture) -> list[str]:

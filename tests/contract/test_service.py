@@ -11,7 +11,7 @@ from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from scripted_cluster import ScriptedCluster, ago
 from serving import NAMESPACE, Served, get_now, metadata, serving, template, wait_until
-from stories import is_phase, name_of, pod, run_story, status, terminated
+from stories import is_phase, name_of, pod, ready_server, run_story, status, terminated
 
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import RequestRejected
@@ -19,20 +19,18 @@ from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.verdict import Phase
 
 
-def test_the_same_attempt_is_asked_for_once(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_the_same_attempt_is_asked_for_once(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         metas = await asyncio.gather(*(served.create() for _ in range(8)))
         assert len(set(metas)) == 1
         assert [key[0] for key in served.cluster.objects] == ["PyTorchJob"]
         assert await served.phase(metas[0]) == "QUEUED"
 
-    run_story(story, tmp_path)
 
-
-def test_a_job_that_is_being_deleted_is_nobodys_attempt(tmp_path: Path) -> None:
+async def test_a_job_that_is_being_deleted_is_nobodys_attempt(tmp_path: Path) -> None:
     """A job with finalizers is deleted later; after that, the same attempt can create one."""
 
-    async def story(served: Served) -> None:
+    async with ready_server(tmp_path) as served:
         await served.create()
         ((key, made),) = served.cluster.objects.items()
         metadata = {**made["metadata"], "deletionTimestamp": ago(0)}
@@ -43,11 +41,9 @@ def test_a_job_that_is_being_deleted_is_nobodys_attempt(tmp_path: Path) -> None:
         del served.cluster.objects[key]
         await served.create()
 
-    run_story(story, tmp_path)
 
-
-def test_a_job_belongs_to_the_workflow_of_its_execution(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_a_job_belongs_to_the_workflow_of_its_execution(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         owner = OwnerReference(
             api_version="flyte.lyft.com/v1alpha1", kind="FlyteWorkflow", name="f1", uid="w"
         )
@@ -57,18 +53,14 @@ def test_a_job_belongs_to_the_workflow_of_its_execution(tmp_path: Path) -> None:
         (reference,) = job["metadata"]["ownerReferences"]
         assert (reference["kind"], reference["name"], reference["uid"]) == ("FlyteWorkflow", "f1", "w")
 
-    run_story(story, tmp_path)
 
-
-def test_a_task_that_cannot_be_meant_fails_at_the_first_look(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_a_task_that_cannot_be_meant_fails_at_the_first_look(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         meta = await served.create(template=template(custom={"workerReplicas": {"replicas": -1}}))
         assert await served.phase(meta) == "FAILED"
         assert "custom.workerReplicas.replicas" in (await served.get(meta)).message
         assert served.cluster.objects == {}
         await served.delete(meta)
-
-    run_story(story, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -81,8 +73,8 @@ def test_a_task_that_cannot_be_meant_fails_at_the_first_look(tmp_path: Path) -> 
         ({"namespace": ""}, "task_execution_metadata.namespace"),
     ],
 )
-def test_what_this_server_does_for_nobody_is_refused(tmp_path: Path, change: Any, word: str) -> None:
-    async def story(served: Served) -> None:
+async def test_what_this_server_does_for_nobody_is_refused(tmp_path: Path, change: Any, word: str) -> None:
+    async with ready_server(tmp_path) as served:
         about = metadata()
         about.namespace = change.get("namespace", about.namespace)
         request = admin.CreateTaskRequest(
@@ -95,11 +87,9 @@ def test_what_this_server_does_for_nobody_is_refused(tmp_path: Path, change: Any
         assert word in (await served.get(meta)).message
         assert served.cluster.calls == []
 
-    run_story(story, tmp_path)
 
-
-def test_a_cluster_that_refuses_for_good_is_quoted(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_a_cluster_that_refuses_for_good_is_quoted(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         served.cluster.refusal = RequestRejected(
             422, "Invalid", 'PyTorchJob "x" is invalid: spec: Required value'
         )
@@ -109,8 +99,6 @@ def test_a_cluster_that_refuses_for_good_is_quoted(tmp_path: Path) -> None:
             "FAILED",
             "the cluster refuses the job (Invalid)",
         )
-
-    run_story(story, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +111,10 @@ def test_a_cluster_that_refuses_for_good_is_quoted(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_may_pass_is_worth_asking_again(tmp_path: Path, trouble: Any, code: grpc.StatusCode) -> None:
-    async def story(served: Served) -> None:
+async def test_what_may_pass_is_worth_asking_again(
+    tmp_path: Path, trouble: Any, code: grpc.StatusCode
+) -> None:
+    async with ready_server(tmp_path) as served:
         vars(served.cluster).update(trouble)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await served.create()
@@ -132,11 +122,9 @@ def test_what_may_pass_is_worth_asking_again(tmp_path: Path, trouble: Any, code:
         vars(served.cluster).update(away=False, refusal=None)
         assert await served.phase(await served.create()) == "QUEUED"
 
-    run_story(story, tmp_path)
 
-
-def test_get_asks_nobody(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_get_asks_nobody(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         meta = await served.create()
         name = name_of(meta)
         served.cluster.status(name, status("Running"))
@@ -149,24 +137,20 @@ def test_get_asks_nobody(tmp_path: Path) -> None:
             assert await served.phase(meta) == "RUNNING"
         assert served.cluster.calls == before
 
-    run_story(story, tmp_path)
 
-
-def test_an_error_file_makes_a_failure_of_a_job_that_succeeded(tmp_path: Path) -> None:
+async def test_an_error_file_makes_a_failure_of_a_job_that_succeeded(tmp_path: Path) -> None:
     error = ContainerError(code="USER:ValueError", message="ValueError: no data", worker="")
 
-    async def story(served: Served) -> None:
+    async with ready_server(tmp_path) as served:
         meta = await served.create()
         served.leave("error-1.pb", ErrorDocument(error=error).SerializeToString())
         served.cluster.status(name_of(meta), status("Running", "Succeeded"))
         await wait_until(lambda: is_phase(served, meta, "FAILED"))
         assert "no data" in (await served.get(meta)).message
 
-    run_story(story, tmp_path)
 
-
-def test_peers_that_a_failure_leaves_running_are_stopped(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_peers_that_a_failure_leaves_running_are_stopped(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         meta = await served.create()
         name = name_of(meta)
         served.cluster.apply(pod(name, "master-0", "Failed", containerStatuses=terminated(1)))
@@ -175,11 +159,9 @@ def test_peers_that_a_failure_leaves_running_are_stopped(tmp_path: Path) -> None
         await wait_until(lambda: ("Pod", NAMESPACE, f"{name}-worker-0") not in served.cluster.objects)
         assert ("Pod", NAMESPACE, f"{name}-master-0") in served.cluster.objects
 
-    run_story(story, tmp_path)
 
-
-def test_a_deadline_ends_a_job_and_is_told_ever_after(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_a_deadline_ends_a_job_and_is_told_ever_after(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         custom = {
             "masterReplicas": {"replicas": 1},
             "workerReplicas": {"replicas": 1},
@@ -205,8 +187,6 @@ def test_a_deadline_ends_a_job_and_is_told_ever_after(tmp_path: Path) -> None:
         assert served.cluster.awaited == []  # The update is stored, so no call waits for it.
         await served.delete(meta)
         assert served.cluster.awaited == ["delete"]
-
-    run_story(story, tmp_path)
 
 
 async def test_a_job_that_trains_on_is_ended_by_its_deadline_though_nobody_asks(tmp_path: Path) -> None:
@@ -241,8 +221,8 @@ async def test_a_job_that_trains_on_is_ended_by_its_deadline_though_nobody_asks(
         assert entry.told is Phase.FAILED
 
 
-def test_delete_is_answered_while_the_cluster_is_away_and_done_when_it_is_back(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_delete_is_answered_while_the_cluster_is_away_and_done_when_it_is_back(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         meta = await served.create()
         served.cluster.away = True
         await served.delete(meta)
@@ -251,11 +231,9 @@ def test_delete_is_answered_while_the_cluster_is_away_and_done_when_it_is_back(t
         served.cluster.away = False
         await wait_until(lambda: not served.cluster.objects)
 
-    run_story(story, tmp_path)
 
-
-def test_a_job_that_somebody_deleted_is_confirmed_before_it_is_called_gone(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_a_job_that_somebody_deleted_is_confirmed_before_it_is_called_gone(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         meta = await served.create()
         key = ("PyTorchJob", NAMESPACE, name_of(meta))
         stored = served.cluster.objects.pop(key)
@@ -267,8 +245,6 @@ def test_a_job_that_somebody_deleted_is_confirmed_before_it_is_called_gone(tmp_p
         del served.cluster.objects[key]
         served.cluster.relist()
         await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
-
-    run_story(story, tmp_path)
 
 
 def test_any_server_says_the_same_of_a_job(tmp_path: Path) -> None:
@@ -296,8 +272,8 @@ def test_any_server_says_the_same_of_a_job(tmp_path: Path) -> None:
     run_story(third, tmp_path, cluster=cluster)
 
 
-def test_the_last_log_lines_of_replicas_are_returned(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_the_last_log_lines_of_replicas_are_returned(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         meta = await served.create()
         name = name_of(meta)
         served.cluster.apply(pod(name, "worker-0", "Running"))
@@ -311,11 +287,9 @@ def test_the_last_log_lines_of_replicas_are_returned(tmp_path: Path) -> None:
         told = [line async for each in ask(request) for line in each.body.results]
         assert told == ["worker-0: b", "worker-0: c"]
 
-    run_story(story, tmp_path)
 
-
-def test_propeller_is_told_which_tasks_are_taken(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_propeller_is_told_which_tasks_are_taken(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         ask = served.channel.unary_unary(
             "/flyteidl.service.AgentMetadataService/ListAgents",
             request_serializer=admin.ListAgentsRequest.SerializeToString,
@@ -328,11 +302,9 @@ def test_propeller_is_told_which_tasks_are_taken(tmp_path: Path) -> None:
         ]
         assert not agent.is_sync
 
-    run_story(story, tmp_path)
 
-
-def test_a_job_that_is_made_while_it_is_looked_for_is_there(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_a_job_that_is_made_while_it_is_looked_for_is_there(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         meta = await served.create()
         key = ("PyTorchJob", NAMESPACE, name_of(meta))
         stored = served.cluster.objects.pop(key)
@@ -346,12 +318,12 @@ def test_a_job_that_is_made_while_it_is_looked_for_is_there(tmp_path: Path) -> N
         await wait_until(lambda: len(served.orders) == 0)
         assert await served.phase(meta) == "QUEUED"
 
-    run_story(story, tmp_path)
-
 
 @pytest.mark.parametrize("how", ["made", "adopted", "looked for", "confirmed"])
-def test_what_a_watch_has_told_is_not_undone_by_an_answer_that_comes_late(tmp_path: Path, how: str) -> None:
-    async def story(served: Served) -> None:
+async def test_what_a_watch_has_told_is_not_undone_by_an_answer_that_comes_late(
+    tmp_path: Path, how: str
+) -> None:
+    async with ready_server(tmp_path) as served:
         cluster = served.cluster
         meta = b"" if how == "made" else await served.create()
         if how == "looked for":
@@ -377,11 +349,9 @@ def test_what_a_watch_has_told_is_not_undone_by_an_answer_that_comes_late(tmp_pa
         await wait_until(lambda: len(served.orders) == 0)
         assert await served.phase(meta) == "SUCCEEDED"
 
-    run_story(story, tmp_path)
 
-
-def test_a_job_that_went_before_its_making_was_answered_is_gone(tmp_path: Path) -> None:
-    async def story(served: Served) -> None:
+async def test_a_job_that_went_before_its_making_was_answered_is_gone(tmp_path: Path) -> None:
+    async with ready_server(tmp_path) as served:
         served.cluster.late.clear()
         making = asyncio.create_task(served.create())
         await wait_until(lambda: len(served.cluster.objects) == 1)
@@ -389,5 +359,3 @@ def test_a_job_that_went_before_its_making_was_answered_is_gone(tmp_path: Path) 
         served.cluster.late.set()
         meta = await making
         await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
-
-    run_story(story, tmp_path)

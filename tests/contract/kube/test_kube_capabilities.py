@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -196,35 +197,31 @@ def test_a_server_that_does_not_answer_tells_nothing(server, tmp_path):
 
 # ---- use by a server
 
-Story = Callable[[Served], Awaitable[None]]
 
-
-def run_story(server: KubeServer, folder: Path, story: Story, said: Any = AUTO) -> None:
-    async def run() -> None:
-        async with (
-            opened(options(server, folder, patience=1.0)) as cluster,
-            serving(folder, cluster, said, looks=cluster.looking) as here,  # type: ignore[arg-type]
-        ):
-            await wait_until(here.cache.ready.is_set)
-            await story(here)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def ready_server(server: KubeServer, folder: Path, said: Any = AUTO) -> AsyncIterator[Served]:
+    async with (
+        opened(options(server, folder, patience=1.0)) as cluster,
+        serving(folder, cluster, said, looks=cluster.looking) as here,  # type: ignore[arg-type]
+    ):
+        await wait_until(here.cache.ready.is_set)
+        yield here
 
 
 def list_objects(server: KubeServer, plural: str) -> list[Any]:
     return [each for key, each in server.do(lambda objects: [*objects.now.items()]) if key[1] == plural]
 
 
-def test_a_job_gets_the_scheduler_that_its_cluster_has_and_the_log_says_why_once(server, tmp_path, caplog):
+async def test_a_job_gets_the_scheduler_that_its_cluster_has_and_the_log_says_why_once(
+    server, tmp_path, caplog
+):
     caplog.set_level(logging.INFO)
     server.groups |= COSCHEDULING
     operator(server)
 
-    async def story(here: Served) -> None:
+    async with ready_server(server, tmp_path) as here:
         await here.create(workers=4)
         await here.create(workers=4, execution="f2")
-
-    run_story(server, tmp_path, story)
     assert len(list_objects(server, "podgroups")) == 2
     said = [each.message for each in caplog.records if each.message.startswith("gangs of")]
     assert said == [
@@ -235,36 +232,34 @@ def test_a_job_gets_the_scheduler_that_its_cluster_has_and_the_log_says_why_once
     assert server.asked.count("GET /apis") == 1
 
 
-def test_a_queue_that_is_made_after_the_look_is_no_reason_to_refuse(server, tmp_path, monkeypatch):
+async def test_a_queue_that_is_made_after_the_look_is_no_reason_to_refuse(server, tmp_path, monkeypatch):
     monkeypatch.setattr(remembering, "FRESH", 0.0)
     server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}
     server.objects.manages_jobs = True
     said = {"kfpytorch": {"gang": {"scheduler": "kueue", "queue": "late"}}}
 
-    async def story(here: Served) -> None:
+    async with ready_server(server, tmp_path, said) as here:
         refused = await here.get(await here.create())
         assert "is not a queue of kueue for this namespace" in refused.message
         assert list_objects(server, "pytorchjobs") == []
         has(server, "kueue.x-k8s.io", "localqueues", {"metadata": {"name": "late", "namespace": NAMESPACE}})
         await here.create(execution="f2")
-
-    run_story(server, tmp_path, story, said)
     (job,) = list_objects(server, "pytorchjobs")
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "late"
 
 
-def test_what_cannot_be_looked_at_again_is_no_reason_to_refuse(server, tmp_path, monkeypatch):
+async def test_what_cannot_be_looked_at_again_is_no_reason_to_refuse(server, tmp_path, monkeypatch):
     monkeypatch.setattr(remembering, "FRESH", 0.0)
     server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}
     server.objects.manages_jobs = True
 
-    async def story(here: Served) -> None:
+    async with ready_server(
+        server, tmp_path, {"kfpytorch": {"gang": {"scheduler": "kueue", "queue": "late"}}}
+    ) as here:
         refused = await here.get(await here.create())
         assert "is not a queue of kueue for this namespace" in refused.message
         server.faults.append(Fault(path="/version", times=1_000, code=503))
         await here.create(execution="f2")
-
-    run_story(server, tmp_path, story, {"kfpytorch": {"gang": {"scheduler": "kueue", "queue": "late"}}})
     assert len(list_objects(server, "pytorchjobs")) == 1
 
 

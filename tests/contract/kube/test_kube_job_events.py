@@ -262,29 +262,19 @@ def test_one_that_is_refused_for_another_reason_is_left(server, tmp_path, caplog
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
-def run_story(server: KubeServer, folder: Path, story: Callable[[Any], Awaitable[None]]) -> None:
-    async def done() -> None:
-        async with opened(options(server, folder)) as cluster:
-            await story(cluster)
-
-    asyncio.run(done())
-
-
-def test_one_that_is_there_is_left_as_it_is(server, tmp_path):
-    async def story(cluster: Any) -> None:
+async def test_one_that_is_there_is_left_as_it_is(server, tmp_path):
+    async with opened(options(server, tmp_path)) as cluster:
         await cluster.record_event(event("Turned", message="first"))
         await cluster.record_event(event("Turned", message="second"))
         await cluster.record_event({**event("Turned"), "metadata": {"name": "e", "namespace": "../ns"}})
-
-    run_story(server, tmp_path, story)
     assert [each["message"] for each in list_objects(server, EVENTS)] == ["first"]
     assert posts(server) == 2
 
 
-def test_jobs_are_made_though_hundreds_of_events_hang(server, tmp_path):
+async def test_jobs_are_made_though_hundreds_of_events_hang(server, tmp_path):
     server.faults.append(Fault(method="POST", path="/events", times=100, hang=10.0))
 
-    async def story(cluster: Any) -> None:
+    async with opened(options(server, tmp_path)) as cluster:
         events = [
             asyncio.ensure_future(cluster.record_event(event(f"Turned{index}"))) for index in range(100)
         ]
@@ -295,8 +285,6 @@ def test_jobs_are_made_though_hundreds_of_events_hang(server, tmp_path):
         for each in events:
             each.cancel()
         await asyncio.gather(*events, return_exceptions=True)
-
-    run_story(server, tmp_path, story)
 
 
 # ---- a job that runs is checked rarely, apart from some changes

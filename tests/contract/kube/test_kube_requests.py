@@ -47,16 +47,14 @@ def test_a_job_is_made_as_it_was_written(server, tmp_path):
     assert server.asked == ["POST /apis/kubeflow.org/v1/namespaces/ns/pytorchjobs"]
 
 
-def test_a_missing_permission_is_said_with_its_rule(server, tmp_path, caplog):
+async def test_a_missing_permission_is_said_with_its_rule(server, tmp_path, caplog):
     server.forbidden.add("create pytorchjobs")
 
-    async def twice(cluster):
+    async with opened(options(server, tmp_path, patience=1.0)) as cluster:
         for _ in range(2):
             with pytest.raises(Misconfigured) as caught:
                 await cluster.create(job())
             assert CREATE_RULE in str(caught.value)
-
-    run_with_cluster(server, tmp_path, twice, patience=1.0)
     assert sum("a permission is missing" in each.message for each in caplog.records) == 1
 
 
@@ -115,13 +113,13 @@ def test_a_job_that_was_made_though_nobody_heard_of_it_is_found(server, tmp_path
     assert list_names(server) == [NAME]
 
 
-def test_one_jobs_trouble_delays_no_other(server, tmp_path):
+async def test_one_jobs_trouble_delays_no_other(server, tmp_path):
     server.faults.append(Fault("POST", path="/slow/", times=1_000, hang=30))
     server.objects.namespaces["slow"] = "Active"
     slow = job()
     slow["metadata"]["namespace"] = "slow"
 
-    async def check(cluster):
+    async with opened(options(server, tmp_path)) as cluster:
         hanging = [asyncio.create_task(cluster.create(slow)) for _ in range(200)]
         await asyncio.sleep(0.5)
         await asyncio.wait_for(cluster.create(job()), 2)
@@ -129,8 +127,6 @@ def test_one_jobs_trouble_delays_no_other(server, tmp_path):
         for task in hanging:
             task.cancel()
         await asyncio.gather(*hanging, return_exceptions=True)
-
-    run_with_cluster(server, tmp_path, check)
     assert list_names(server) == [NAME]
 
 
@@ -138,10 +134,10 @@ def test_one_jobs_trouble_delays_no_other(server, tmp_path):
 
 
 @pytest.mark.parametrize("name", [f"{NAME}/status", f"{NAME}?x", f"{NAME}#x", f"{NAME}\n", ".", ""])
-def test_what_is_no_name_leads_nowhere(server, tmp_path, name):
+async def test_what_is_no_name_leads_nowhere(server, tmp_path, name):
     server.do(apply(JOBS, job()))
 
-    async def check(cluster):
+    async with opened(options(server, tmp_path)) as cluster:
         for no_job in (ObjectName(namespace="ns", name=name), ObjectName(namespace=name, name=NAME)):
             assert await cluster.get(no_job) is None
             await cluster.patch(no_job, {"spec": {}})
@@ -149,13 +145,11 @@ def test_what_is_no_name_leads_nowhere(server, tmp_path, name):
         assert await cluster.list_pod_templates(["ns"], name) == []
         with pytest.raises(RequestRejected, match="not a name of a namespace"):
             await cluster.create({**job(), "metadata": {"name": NAME, "namespace": f"ns/{name}"}})
-
-    run_with_cluster(server, tmp_path, check)
     assert server.asked == []
 
 
 @pytest.mark.parametrize("arrange", ["no resource", "no permission", "away"])
-def test_nobody_says_that_a_job_is_gone_but_the_cluster(server, tmp_path, arrange):
+async def test_nobody_says_that_a_job_is_gone_but_the_cluster(server, tmp_path, arrange):
     if arrange == "no resource":
         del server.groups["kubeflow.org"]
     elif arrange == "no permission":
@@ -163,17 +157,15 @@ def test_nobody_says_that_a_job_is_gone_but_the_cluster(server, tmp_path, arrang
     else:
         server.stop()
 
-    async def check(cluster):
+    async with opened(options(server, tmp_path, patience=0.6)) as cluster:
         with pytest.raises(ClusterUnavailable):
             await cluster.get(ObjectName(namespace="ns", name=NAME))
 
-    run_with_cluster(server, tmp_path, check, patience=0.6)
 
-
-def test_a_patch_is_merged_into_the_very_job(server, tmp_path):
+async def test_a_patch_is_merged_into_the_very_job(server, tmp_path):
     uid = server.do(apply(JOBS, job()))["metadata"]["uid"]
 
-    async def check(cluster):
+    async with opened(options(server, tmp_path)) as cluster:
         patch = {"metadata": {"annotations": {"a": "b"}}}
         await cluster.patch(ObjectName(namespace="ns", name=NAME, uid="another"), patch)
         assert "annotations" not in server.objects.get((*JOBS, "ns", NAME))["metadata"]
@@ -181,55 +173,47 @@ def test_a_patch_is_merged_into_the_very_job(server, tmp_path):
         assert server.objects.get((*JOBS, "ns", NAME))["metadata"]["annotations"] == {"a": "b"}
         await cluster.patch(ObjectName(namespace="ns", name="other"), patch)
 
-    run_with_cluster(server, tmp_path, check)
 
-
-def test_a_patch_may_be_refused_and_wants_a_permission(server, tmp_path):
+async def test_a_patch_may_be_refused_and_wants_a_permission(server, tmp_path):
     server.do(apply(JOBS, job()))
     status = {"kind": "Status", "message": "spec: Invalid value", "reason": "Invalid", "code": 422}
     server.faults.append(Fault("PATCH", code=422, status=status))
 
-    async def check(cluster):
+    async with opened(options(server, tmp_path, namespaces=("ns",))) as cluster:
         with pytest.raises(RequestRejected, match="Invalid value"):
             await cluster.patch(ObjectName(namespace="ns", name=NAME), {"spec": {}})
         server.forbidden.add("patch pytorchjobs")
         with pytest.raises(ClusterUnavailable, match=r"a Role in namespace ns: .*verbs: .patch."):
             await cluster.patch(ObjectName(namespace="ns", name=NAME), {"spec": {}})
 
-    run_with_cluster(server, tmp_path, check, namespaces=("ns",))
 
-
-def test_only_the_job_that_is_meant_is_deleted(server, tmp_path):
+async def test_only_the_job_that_is_meant_is_deleted(server, tmp_path):
     uid = server.do(apply(JOBS, job()))["metadata"]["uid"]
 
-    async def check(cluster):
+    async with opened(options(server, tmp_path)) as cluster:
         await cluster.delete(ObjectName(namespace="ns", name=NAME, uid="another"))
         assert list_names(server) == [NAME]
         await cluster.delete(ObjectName(namespace="ns", name=NAME, uid=uid))
         assert list_names(server) == []
         await cluster.delete(ObjectName(namespace="ns", name=NAME, uid=uid))
-
-    run_with_cluster(server, tmp_path, check)
     how = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
     assert server.bodies[1] == {**how, "preconditions": {"uid": uid}}
 
 
-def test_a_pod_is_deleted_and_may_be_gone(server, tmp_path):
+async def test_a_pod_is_deleted_and_may_be_gone(server, tmp_path):
     server.do(apply(PODS, pod()))
 
-    async def check(cluster):
+    async with opened(options(server, tmp_path)) as cluster:
         for _ in range(2):
             await cluster.delete_pod(ObjectName(namespace="ns", name=f"{NAME}-master-0"))
-
-    run_with_cluster(server, tmp_path, check)
     assert list_names(server) == []
 
 
-def test_a_pod_that_is_stopped_has_a_deadline_and_keeps_its_object(server, tmp_path):
+async def test_a_pod_that_is_stopped_has_a_deadline_and_keeps_its_object(server, tmp_path):
     uid = server.do(apply(PODS, pod()))["metadata"]["uid"]
     name = f"{NAME}-master-0"
 
-    async def ask(cluster):
+    async with opened(options(server, tmp_path)) as cluster:
         await cluster.stop_pod(ObjectName(namespace="ns", name=name, uid="another"))
         assert "activeDeadlineSeconds" not in server.objects.get((*PODS, "ns", name))["spec"]
         await cluster.stop_pod(ObjectName(namespace="ns", name=name, uid=uid))
@@ -239,40 +223,32 @@ def test_a_pod_that_is_stopped_has_a_deadline_and_keeps_its_object(server, tmp_p
         with pytest.raises(Misconfigured, match=r"verbs: .patch."):
             await cluster.stop_pod(ObjectName(namespace="ns", name=name))
 
-    run_with_cluster(server, tmp_path, ask)
 
-
-def test_pod_templates_are_found_in_each_namespace(server, tmp_path):
+async def test_pod_templates_are_found_in_each_namespace(server, tmp_path):
     template = {"metadata": {"name": "gpu", "namespace": "platform"}, "template": {}}
     server.do(apply(TEMPLATES, template))
 
-    async def check(cluster):
+    async with opened(options(server, tmp_path, patience=1.0)) as cluster:
         found = await cluster.list_pod_templates(["ns", "platform"], "gpu")
         assert [each["metadata"]["namespace"] for each in found] == ["platform"]
         server.forbidden.add("get podtemplates")
         with pytest.raises(ClusterUnavailable, match=r"resources: .podtemplates., verbs: .get."):
             await cluster.list_pod_templates(["ns", "platform"], "gpu")
 
-    run_with_cluster(server, tmp_path, check, patience=1.0)
 
-
-def test_a_question_that_is_given_up_leaves_nothing_behind(server, tmp_path):
+async def test_a_question_that_is_given_up_leaves_nothing_behind(server, tmp_path):
     server.faults.append(Fault("POST", hang=30))
 
-    async def check(cluster):
+    async with opened(options(server, tmp_path)) as cluster:
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(cluster.create(job()), 0.2)
 
-    run_with_cluster(server, tmp_path, check)
 
-
-def test_after_the_end_nothing_is_asked(server, tmp_path):
-    async def check(cluster):
+async def test_after_the_end_nothing_is_asked(server, tmp_path):
+    async with opened(options(server, tmp_path, patience=0.3)) as cluster:
         await cluster.close()
         with pytest.raises(ClusterUnavailable):
             await cluster.get(ObjectName(namespace="ns", name=NAME))
-
-    run_with_cluster(server, tmp_path, check, patience=0.3)
 
 
 def test_clocks_that_differ_mean_nothing(server, tmp_path):
@@ -324,7 +300,7 @@ def test_what_goes_on_behind_the_calls_holds_up_no_new_job(server, tmp_path, met
     assert run_with_cluster(server, tmp_path, check)["metadata"]["name"] == NAME
 
 
-def test_what_nobody_waits_for_holds_up_no_abort_and_no_cancelling(server, tmp_path):
+async def test_what_nobody_waits_for_holds_up_no_abort_and_no_cancelling(server, tmp_path):
     server.do(apply(JOBS, job()))
     server.faults += [
         Fault("PATCH", path="/j", hang=60, times=1_000),
@@ -332,7 +308,7 @@ def test_what_nobody_waits_for_holds_up_no_abort_and_no_cancelling(server, tmp_p
     ]
     name = ObjectName(namespace="ns", name=NAME)
 
-    async def check(cluster):
+    async with opened(options(server, tmp_path)) as cluster:
         edits = [cluster.patch(each, {"spec": {}}) for each in build_names(100)]
         leftovers = [cluster.delete(each) for each in build_names(100)]
         pods = [cluster.delete_pod(each) for each in build_names(100)]
@@ -342,35 +318,29 @@ def test_what_nobody_waits_for_holds_up_no_abort_and_no_cancelling(server, tmp_p
             cancelled = {"metadata": {"labels": {"a": "b"}}}
             await asyncio.wait_for(cluster.patch(name, cancelled, awaited=True), 3)
             await asyncio.wait_for(cluster.delete(name, awaited=True), 3)
-
-    run_with_cluster(server, tmp_path, check)
     assert list_names(server) == []
 
 
-def test_who_waits_for_many_before_him_is_not_given_up(server, tmp_path):
+async def test_who_waits_for_many_before_him_is_not_given_up(server, tmp_path):
     """Twelve concurrent requests of 0.2 s each: the API server is slow but always responds."""
     server.do(apply(JOBS, job()))
     server.faults.append(Fault("PATCH", hang=0.2, times=1_000))
     name = ObjectName(namespace="ns", name=NAME)
 
-    async def check(cluster):
+    async with opened(options(server, tmp_path, patience=0.6)) as cluster:
         await asyncio.gather(*(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}) for _ in range(96)))
-
-    run_with_cluster(server, tmp_path, check, patience=0.6)
     assert asked_for(server, "PATCH") == 96
 
 
-def test_who_is_to_ask_again_holds_up_nobody_meanwhile(server, tmp_path):
+async def test_who_is_to_ask_again_holds_up_nobody_meanwhile(server, tmp_path):
     server.do(apply(JOBS, job()))
     server.faults.append(Fault("PATCH", path="/j", code=503, times=10_000))
     name = ObjectName(namespace="ns", name=NAME)
 
-    async def check(cluster):
+    async with opened(options(server, tmp_path)) as cluster:
         edits = [cluster.patch(each, {"spec": {}}) for each in build_names(100)]
         async with under_way(edits, lambda: asked_for(server, "PATCH") >= 100):
             await asyncio.wait_for(cluster.patch(name, {"metadata": {"labels": {"a": "b"}}}), 3)
-
-    run_with_cluster(server, tmp_path, check)
 
 
 # ---- a cluster without the default kind of job

@@ -1,7 +1,8 @@
 """A job fails while the watch of its pods sends no data: the server lists the pods once before it reports."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from backend_plugin.shell.cluster import ObjectName
 
 LABEL = "training.kubeflow.org/"
 LIST = f"GET /api/v1/namespaces/{NAMESPACE}/pods"
-Story = Callable[[Served], Awaitable[None]]
 
 
 @pytest.fixture
@@ -27,15 +27,13 @@ def server() -> Iterator[KubeServer]:
         yield server
 
 
-def run_story(server: KubeServer, folder: Path, story: Story) -> None:
-    async def run() -> None:
-        async with opened(options(server, folder, patience=1.0)) as cluster:
-            here: Any = cluster
-            async with serving(folder, here) as there:
-                await wait_until(there.cache.ready.is_set)
-                await story(there)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def ready_server(server: KubeServer, folder: Path) -> AsyncIterator[Served]:
+    async with opened(options(server, folder, patience=1.0)) as cluster:
+        here: Any = cluster
+        async with serving(folder, here) as there:
+            await wait_until(there.cache.ready.is_set)
+            yield there
 
 
 def ago(seconds: float) -> str:
@@ -118,10 +116,10 @@ def written(server: KubeServer, name: str) -> Any:
 
 
 @pytest.mark.parametrize("protobuf", [True, False])
-def test_why_a_job_failed_is_asked_for_once_and_is_final(server, tmp_path, protobuf):
+async def test_why_a_job_failed_is_asked_for_once_and_is_final(server, tmp_path, protobuf):
     server.protobuf = protobuf
 
-    async def story(here: Served) -> None:
+    async with ready_server(server, tmp_path) as here:
         meta, name = await running(server, here)
         server.muted.add("pods")
         fails(server, name)
@@ -134,11 +132,9 @@ def test_why_a_job_failed_is_asked_for_once_and_is_final(server, tmp_path, proto
         assert (written(server, name).retry, written(server, name).reason) == (False, "ExitCode")
         assert lists(server) == 1
 
-    run_story(server, tmp_path, story)
 
-
-def test_what_the_operator_saw_is_no_reason_not_to_ask_its_pod(server, tmp_path):
-    async def story(here: Served) -> None:
+async def test_what_the_operator_saw_is_no_reason_not_to_ask_its_pod(server, tmp_path):
+    async with ready_server(server, tmp_path) as here:
         meta, name = await running(server, here)
         server.muted.add("pods")
         seen = event(
@@ -152,13 +148,13 @@ def test_what_the_operator_saw_is_no_reason_not_to_ask_its_pod(server, tmp_path)
         assert "worker-0 failed: exit code 3" in (await here.get(meta)).message
         assert lists(server) == 1
 
-    run_story(server, tmp_path, story)
 
-
-def test_an_api_server_that_does_not_answer_is_asked_again_and_nothing_is_decided(server, tmp_path, caplog):
+async def test_an_api_server_that_does_not_answer_is_asked_again_and_nothing_is_decided(
+    server, tmp_path, caplog
+):
     trouble = Fault(path=f"{NAMESPACE}/pods", times=1_000, code=503)
 
-    async def story(here: Served) -> None:
+    async with ready_server(server, tmp_path) as here:
         meta, name = await running(server, here)
         server.muted.add("pods")
         server.faults.append(trouble)
@@ -168,8 +164,6 @@ def test_an_api_server_that_does_not_answer_is_asked_again_and_nothing_is_decide
         assert told.message == "the job has ended; its remaining state is being read"
         trouble.times = 0
         assert await wait_for_end(here, meta) == ["FAILED"]
-
-    run_story(server, tmp_path, story)
 
 
 @pytest.mark.parametrize(("namespace", "job"), [("../x", "j"), ("ns", "../x")])

@@ -1,6 +1,7 @@
 """Records are complete and correct despite failures of lists and watches."""
 
 import asyncio
+import contextlib
 import json
 import logging
 from dataclasses import replace
@@ -43,22 +44,20 @@ def server():
         yield server
 
 
-def followed(server, tmp_path, check, **said):
-    async def all_of_it():
-        async with opened(options(server, tmp_path, **said)) as cluster, following(cluster) as heard:
-            await check(heard)
-
-    asyncio.run(all_of_it())
+@contextlib.asynccontextmanager
+async def followed(server, tmp_path, **said):
+    async with opened(options(server, tmp_path, **said)) as cluster, following(cluster) as heard:
+        yield heard
 
 
-def test_all_that_is_there_is_told_and_then_every_change(server, tmp_path):
+async def test_all_that_is_there_is_told_and_then_every_change(server, tmp_path):
     server.do(apply(JOBS, job()))
     server.do(apply(PODS, pod()))
     server.do(apply(PODS, {**pod("stranger"), "metadata": {"name": "stranger"}}))
     server.do(apply(EVENTS, event("Scheduled")))
     server.do(apply(EVENTS, event("Pulling", name="stranger")))
 
-    async def check(heard):
+    async with followed(server, tmp_path) as heard:
         assert sorted(heard.replaced) == ["Event", "Job", "Pod", "PodGroup"]
         assert heard.names() == [NAME]
         assert heard.names(Pod) == [REPLICA]
@@ -72,10 +71,8 @@ def test_all_that_is_there_is_told_and_then_every_change(server, tmp_path):
         await wait_until(lambda: heard.names() == [OTHER])
         assert heard.dropped[-1].uid
 
-    followed(server, tmp_path, check)
 
-
-def test_a_list_that_expires_in_its_middle_is_begun_anew(server, tmp_path):
+async def test_a_list_that_expires_in_its_middle_is_begun_anew(server, tmp_path):
     for number in range(5):
         server.do(apply(JOBS, job(f"f{number}-n0-0-0123456789ab")))
     asked = []
@@ -88,14 +85,12 @@ def test_a_list_that_expires_in_its_middle_is_begun_anew(server, tmp_path):
 
     server.faults.append(Fault(path="pytorchjobs", times=2, first=change))
 
-    async def check(heard):
+    async with followed(server, tmp_path, page=2) as heard:
         assert heard.names() == [f"f{number}-n0-0-0123456789ab" for number in (1, 2, 3, 4)]
         assert heard.replaced.count("Job") == 1
 
-    followed(server, tmp_path, check, page=2)
 
-
-def test_a_page_of_which_one_pod_cannot_be_read_is_asked_for_again_as_a_whole(server, tmp_path):
+async def test_a_page_of_which_one_pod_cannot_be_read_is_asked_for_again_as_a_whole(server, tmp_path):
     names = [f"{job}-master-0" for job in (NAME, OTHER)]
     server.do(apply(JOBS, job()))
     server.do(apply(JOBS, job(OTHER)))
@@ -107,12 +102,10 @@ def test_a_page_of_which_one_pod_cannot_be_read_is_asked_for_again_as_a_whole(se
     envelope = Unknown(type_meta=TypeMeta(kind=b"PodList").SerializeToString(), raw=page.SerializeToString())
     server.faults.append(Fault(path="/pods", times=1, code=200, body=b"k8s\0" + envelope.SerializeToString()))
 
-    async def check(heard):
+    async with followed(server, tmp_path, page=1) as heard:
         assert heard.names(Pod) == names
         assert heard.replaced.count("Pod") == 1
         assert not any(fault.times for fault in server.faults)
-
-    followed(server, tmp_path, check, page=1)
 
 
 @pytest.mark.parametrize(
@@ -132,20 +125,18 @@ def test_a_page_of_which_one_pod_cannot_be_read_is_asked_for_again_as_a_whole(se
     ],
     ids=lambda fault: f"{fault.path}{fault.code}{fault.reset}{fault.truncate}",
 )
-def test_a_list_is_asked_for_until_it_is_complete(server, tmp_path, fault):
+async def test_a_list_is_asked_for_until_it_is_complete(server, tmp_path, fault):
     server.do(apply(JOBS, job()))
     server.do(apply(JOBS, job(OTHER)))
     server.do(apply(PODS, pod()))
     server.do(apply(PODS, pod(f"{OTHER}-master-0")))
     server.faults.append(replace(fault, times=2))
 
-    async def check(heard):
+    async with followed(server, tmp_path, page=1) as heard:
         assert heard.names() == [NAME, OTHER]
         assert heard.names(Pod) == [REPLICA, f"{OTHER}-master-0"]
         assert heard.replaced.count("Job") == heard.replaced.count("Pod") == 1
         assert not any(fault.times for fault in server.faults)
-
-    followed(server, tmp_path, check, page=1)
 
 
 @pytest.mark.parametrize(
@@ -185,24 +176,22 @@ def test_a_list_is_asked_for_until_it_is_complete(server, tmp_path, fault):
         "ended at once",
     ],
 )
-def test_a_watch_that_breaks_loses_nothing(server, tmp_path, fault):
+async def test_a_watch_that_breaks_loses_nothing(server, tmp_path, fault):
     server.do(apply(PODS, pod()))
     fault.path, fault.watch, fault.times = "/pods", True, 2
     server.faults.append(fault)
 
-    async def check(heard):
+    async with followed(server, tmp_path) as heard:
         server.do(apply(PODS, pod(phase="Running")))
         await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
         await wait_until(lambda: fault.times == 0)  # A list may have delivered the change before.
 
-    followed(server, tmp_path, check)
 
-
-def test_a_server_that_has_no_protobuf_is_followed_as_well(server, tmp_path):
+async def test_a_server_that_has_no_protobuf_is_followed_as_well(server, tmp_path):
     server.protobuf = False
     server.do(apply(PODS, pod()))
 
-    async def check(heard):
+    async with followed(server, tmp_path) as heard:
         assert heard.names(Pod) == [REPLICA]
         server.do(apply(PODS, pod(phase="Running")))
         await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
@@ -210,27 +199,23 @@ def test_a_server_that_has_no_protobuf_is_followed_as_well(server, tmp_path):
         await wait_until(lambda: heard.names(Pod) == [])
         assert heard.replaced.count("Pod") == 1
 
-    followed(server, tmp_path, check)
 
-
-def test_of_a_pod_that_is_too_long_nothing_is_told_but_of_the_next(server, tmp_path, caplog):
+async def test_of_a_pod_that_is_too_long_nothing_is_told_but_of_the_next(server, tmp_path, caplog):
     server.do(apply(PODS, pod()))
 
-    async def check(heard):
+    async with followed(server, tmp_path) as heard:
         server.do(apply(PODS, pod(phase="Running", containers=["x" * (1 << 24)])))
         server.do(apply(PODS, pod(OTHER)))
         await wait_until(lambda: heard.names(Pod) == [REPLICA, OTHER])
         assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
-
-    followed(server, tmp_path, check)
     assert "is skipped" in caplog.text
 
 
-def test_nothing_is_forgotten_while_a_list_is_half_told(server, tmp_path):
+async def test_nothing_is_forgotten_while_a_list_is_half_told(server, tmp_path):
     for number in range(4):
         server.do(apply(JOBS, job(f"f{number}-n0-0-0123456789ab")))
 
-    async def check(heard):
+    async with followed(server, tmp_path, page=2) as heard:
         before = heard.names()
         server.faults.append(Fault(path="pytorchjobs"))
         server.faults.append(Fault(path="pytorchjobs", times=2, code=503))
@@ -241,13 +226,11 @@ def test_nothing_is_forgotten_while_a_list_is_half_told(server, tmp_path):
         await wait_until(lambda: heard.replaced.count("Job") == 2)
         assert heard.names() == before
 
-    followed(server, tmp_path, check, page=2)
 
-
-def test_a_watch_that_stalls_is_left(server, tmp_path):
+async def test_a_watch_that_stalls_is_left(server, tmp_path):
     server.do(apply(PODS, pod()))
 
-    async def check(heard):
+    async with followed(server, tmp_path, silence=0.4) as heard:
         server.mute = True
         server.do(apply(PODS, pod(phase="Running")))
         await asyncio.sleep(0.5)
@@ -255,29 +238,25 @@ def test_a_watch_that_stalls_is_left(server, tmp_path):
         server.mute = False
         await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
 
-    followed(server, tmp_path, check, silence=0.4)
 
-
-def test_a_server_that_was_restarted_is_found_again(server, tmp_path, caplog, monkeypatch):
+async def test_a_server_that_was_restarted_is_found_again(server, tmp_path, caplog, monkeypatch):
     # After three failures the server would list the pods again.
     monkeypatch.setattr(list_watch, "_FIRST_PAUSE", 0.5)
     caplog.set_level(logging.INFO)
     server.do(apply(PODS, pod()))
 
-    async def check(heard):
+    async with followed(server, tmp_path) as heard:
         await asyncio.to_thread(server.stop)
         await asyncio.sleep(0.7)
         server.objects.apply((*PODS, "ns", REPLICA), pod(phase="Running"))
         await asyncio.to_thread(server.start)
         await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
         assert heard.replaced.count("Pod") == 1
-
-    followed(server, tmp_path, check)
     assert sum("cannot watch pods" in record.message for record in caplog.records) == 1
     assert "watching pods again" in caplog.text
 
 
-def test_a_group_of_an_api_that_appears_later_is_found(server, tmp_path):
+async def test_a_group_of_an_api_that_appears_later_is_found(server, tmp_path):
     server.do(apply(JOBS, job()))
     workload = {
         "kind": "Workload",
@@ -291,7 +270,7 @@ def test_a_group_of_an_api_that_appears_later_is_found(server, tmp_path):
     }
     server.do(apply(WORKLOADS, workload))
 
-    async def check(heard):
+    async with followed(server, tmp_path) as heard:
         assert heard.names(PodGroup) == []
         server.groups["kueue.x-k8s.io"] = {"workloads": "v1beta2"}
         await wait_until(lambda: heard.names(PodGroup) == [NAME])
@@ -301,21 +280,17 @@ def test_a_group_of_an_api_that_appears_later_is_found(server, tmp_path):
         server.do(remove(WORKLOADS, "pytorchjob-f1-5f3a1"))
         await wait_until(lambda: heard.names(PodGroup) == [])
 
-    followed(server, tmp_path, check)
 
-
-def test_what_may_not_be_seen_is_named_once_and_delays_nothing_else(server, tmp_path, caplog):
+async def test_what_may_not_be_seen_is_named_once_and_delays_nothing_else(server, tmp_path, caplog):
     server.forbidden |= {"list events", "list pods"}
     server.do(apply(JOBS, job()))
     server.do(apply(PODS, pod()))
 
-    async def check(heard):
+    async with followed(server, tmp_path) as heard:
         assert (heard.names(), heard.names(Pod)) == ([NAME], [])
         await wait_until(lambda: sum(each == "GET /api/v1/pods" for each in server.asked) >= 3)
         server.forbidden.clear()
         await wait_until(lambda: heard.names(Pod) == [REPLICA])
-
-    followed(server, tmp_path, check)
     said = [record.message for record in caplog.records if "permission is missing" in record.message]
     assert len(said) == 2
     assert any(
@@ -325,7 +300,7 @@ def test_what_may_not_be_seen_is_named_once_and_delays_nothing_else(server, tmp_
     )
 
 
-def test_only_the_namespaces_that_are_allowed_are_asked_for(server, tmp_path):
+async def test_only_the_namespaces_that_are_allowed_are_asked_for(server, tmp_path):
     server.do(apply(JOBS, job()))
     other = job(OTHER)
     other["metadata"]["namespace"] = "other"
@@ -334,7 +309,7 @@ def test_only_the_namespaces_that_are_allowed_are_asked_for(server, tmp_path):
     third["metadata"]["namespace"] = "third"
     server.do(apply(JOBS, third))
 
-    async def check(heard):
+    async with followed(server, tmp_path, namespaces=("ns", "other")) as heard:
         assert heard.names() == [NAME, OTHER]
         assert not [
             each for each in server.asked if each.endswith("/v1/pytorchjobs") and "namespaces" not in each
@@ -344,8 +319,6 @@ def test_only_the_namespaces_that_are_allowed_are_asked_for(server, tmp_path):
         # A list of one namespace does not affect the other one.
         await wait_until(lambda: heard.replaced.count("Job") >= 3)
         assert heard.names() == [NAME, OTHER]
-
-    followed(server, tmp_path, check, namespaces=("ns", "other"))
 
 
 async def test_closing_ends_what_is_followed(server, tmp_path):

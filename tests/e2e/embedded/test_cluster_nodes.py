@@ -1,6 +1,5 @@
 """Nodes that are lost, drained and restored, with real processes on them."""
 
-
 import pytest
 
 from backend_plugin.core.errors import RequestRejected
