@@ -38,6 +38,7 @@ def chain() -> list[float]:
     return read(model=double(model=make(weight=1.5)))
 
 
+@pytest.mark.soak
 def test_a_model_goes_through_distributed_and_plain_tasks() -> None:
     assert chain() == [3.0]
 
