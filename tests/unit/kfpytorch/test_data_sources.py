@@ -37,11 +37,12 @@ def test_the_wire_has_all_fields() -> None:
         storage=Storage(size=SIZE, storage_class="fast"),
     )
     written = wire.encode(config)
-    assert written["kfpytorch"]["trainJob"] == {
+    expected = {
         "dataset": {"uri": DATASET, "secret": "s3", "env": {"REGION": "eu"}},
         "model": {"uri": MODEL},
         "storage": {"size": SIZE, "storageClass": "fast"},
     }
+    assert {name: written["kfpytorch"]["trainJob"][name] for name in expected} == expected
     assert wire.decode(written)["train_job"] == config.train_job
 
 

@@ -45,7 +45,16 @@ def defined(config: Any, **arguments: Any) -> Any:
 
 def test_the_package_offers_what_an_author_writes_and_nothing_else() -> None:
     upstreams = {"CleanPodPolicy", "Elastic", "Master", "PyTorch", "RestartPolicy", "RunPolicy", "Worker"}
-    ours = {"Dataset", "Gang", "Model", "PodFailurePolicyRule", "Storage", "SuccessPolicy", "TrainJob"}
+    ours = {
+        "Dataset",
+        "Gang",
+        "Model",
+        "PodFailurePolicyRule",
+        "Storage",
+        "SuccessPolicy",
+        "Topology",
+        "TrainJob",
+    }
     assert flytekitplugins.kfpytorch.__all__ == sorted(upstreams | ours)
     assert all(getattr(module, name) is getattr(flytekitplugins.kfpytorch, name) for name in upstreams)
 
