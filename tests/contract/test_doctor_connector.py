@@ -136,17 +136,15 @@ print(asyncio.run(external_probes.probe_external(Facts(namespace="any"), (), ser
 """
 
 
-def test_what_is_proposed_for_an_unknown_authority_helps(tmp_path: Path) -> None:
+async def test_what_is_proposed_for_an_unknown_authority_helps(tmp_path: Path) -> None:
     """gRPC reads the variable once per process, so this test uses another process."""
 
-    async def run_probe() -> str:
-        async with listening(secured(tmp_path)) as port:
-            known = {**os.environ, "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(tmp_path / "ca.crt")}
-            command = [sys.executable, "-c", ASKS, f"grpcs://127.0.0.1:{port}"]
-            done = await asyncio.create_subprocess_exec(*command, env=known, stdout=subprocess.PIPE)
-            return (await done.communicate())[0].decode()
-
-    assert asyncio.run(run_probe()) == "serves no tasks of type pytorch; its types are none\n"
+    async with listening(secured(tmp_path)) as port:
+        known = {**os.environ, "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(tmp_path / "ca.crt")}
+        command = [sys.executable, "-c", ASKS, f"grpcs://127.0.0.1:{port}"]
+        done = await asyncio.create_subprocess_exec(*command, env=known, stdout=subprocess.PIPE)
+        result = (await done.communicate())[0].decode()
+    assert result == "serves no tasks of type pytorch; its types are none\n"
 
 
 def test_also_one_that_wants_a_certificate_is_asked_with_tls(tmp_path: Path) -> None:

@@ -58,24 +58,20 @@ async def send(served: Served, method: str, data: bytes) -> str:
 
 
 @pytest.mark.parametrize("size", [SIZES[0], pytest.param(SIZES[1], marks=pytest.mark.soak)])
-def test_large_requests_do_not_stop_the_event_loop(tmp_path: Path, size: int) -> None:
-    async def story() -> tuple[Watchdog, dict[str, str]]:
-        async with serving(tmp_path) as served:
-            await wait_until(served.cache.ready.is_set)
-            meta = await served.create(execution="f0")
-            creations = list(hostile_requests.creations(size))
-            others = list(hostile_requests.build_job_requests(size, meta))
-            watchdog, came_to = Watchdog(), {}
-            async with watchdog.watching():
-                for name, data in creations:
-                    watchdog.current = name
-                    came_to[name] = await send(served, "CreateTask", data)
-                for number, (method, data) in enumerate(others):
-                    watchdog.current = f"{method} {number}"
-                    came_to[watchdog.current] = await send(served, method, data)
-            return watchdog, came_to
-
-    watchdog, came_to = asyncio.run(story())
+async def test_large_requests_do_not_stop_the_event_loop(tmp_path: Path, size: int) -> None:
+    async with serving(tmp_path) as served:
+        await wait_until(served.cache.ready.is_set)
+        meta = await served.create(execution="f0")
+        creations = list(hostile_requests.creations(size))
+        others = list(hostile_requests.build_job_requests(size, meta))
+        watchdog, came_to = Watchdog(), {}
+        async with watchdog.watching():
+            for name, data in creations:
+                watchdog.current = name
+                came_to[name] = await send(served, "CreateTask", data)
+            for number, (method, data) in enumerate(others):
+                watchdog.current = f"{method} {number}"
+                came_to[watchdog.current] = await send(served, method, data)
     print({each: round(longest) for each, longest in watchdog.longest.items()}, came_to)
     assert watchdog.slow == {}
     assert {*came_to.values()} <= {"OK", "INVALID_ARGUMENT"}

@@ -164,27 +164,24 @@ async def forgotten(served: Served, clock: list[datetime]) -> int:
     ("number", "size"),
     [(200, 100), pytest.param(36_000, 4_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
 )
-def test_whatever_is_sent_nothing_breaks_and_nothing_stays(
+async def test_whatever_is_sent_nothing_breaks_and_nothing_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int, size: int
 ) -> None:
     caplog.set_level(logging.ERROR)
     # Each reference to a path that may not be read logs an error, and pytest would keep all of them.
     caplog.set_level(logging.CRITICAL, logger="backend_plugin.shell.output_collector")
 
-    async def story() -> None:
-        clock = [datetime.now(timezone.utc)]
-        async with serving(tmp_path, AdmittingCluster(), now=lambda: clock[0]) as served:
-            await wait_until(served.cache.ready.is_set)
-            served.cluster.templates = [BASE]
-            sender = Sender(served, random.Random(number))
-            memory = [await one_round(sender, size, clock) for _ in range(1 + number // size)]
+    clock = [datetime.now(timezone.utc)]
+    async with serving(tmp_path, AdmittingCluster(), now=lambda: clock[0]) as served:
+        await wait_until(served.cache.ready.is_set)
+        served.cluster.templates = [BASE]
+        sender = Sender(served, random.Random(number))
+        memory = [await one_round(sender, size, clock) for _ in range(1 + number // size)]
 
-            print(sender.came_to, memory)
-            assert served.cluster.objects == {}
-            assert memory[-1] - memory[0] < MOST_GROWN
-            wanted = {"CreateTask OK", "CreateTask INVALID_ARGUMENT", "GetTask INVALID_ARGUMENT"}
-            assert wanted <= sender.came_to.keys()
-            assert min(sender.came_to["QUEUED"], sender.came_to["FAILED"]) > number // 10
-
-    asyncio.run(story())
+        print(sender.came_to, memory)
+        assert served.cluster.objects == {}
+        assert memory[-1] - memory[0] < MOST_GROWN
+        wanted = {"CreateTask OK", "CreateTask INVALID_ARGUMENT", "GetTask INVALID_ARGUMENT"}
+        assert wanted <= sender.came_to.keys()
+        assert min(sender.came_to["QUEUED"], sender.came_to["FAILED"]) > number // 10
     assert [record.getMessage() for record in caplog.records if record.exc_info] == []

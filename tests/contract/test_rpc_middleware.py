@@ -61,15 +61,13 @@ def test_who_does_not_carry_the_token_reaches_nothing_but_health(metadata: Any) 
 
 
 @pytest.mark.parametrize("word", ["Bearer secret", "bearer secret", "BEARER  secret"])
-def test_who_carries_the_token_is_answered(word: str) -> None:
-    async def check() -> bytes:
-        async with (
-            serving(token=Token.from_secret("secret")) as served,
-            grpc.aio.insecure_channel(served.address) as channel,
-        ):
-            return await served.echo(channel, metadata=(("authorization", word),))
-
-    assert asyncio.run(check()) == b"hello"
+async def test_who_carries_the_token_is_answered(word: str) -> None:
+    async with (
+        serving(token=Token.from_secret("secret")) as served,
+        grpc.aio.insecure_channel(served.address) as channel,
+    ):
+        result = await served.echo(channel, metadata=(("authorization", word),))
+    assert result == b"hello"
 
 
 async def test_a_token_that_is_replaced_in_its_file_is_replaced_in_the_server(tmp_path: Path) -> None:
@@ -103,17 +101,15 @@ def test_a_file_without_a_token_is_told_at_the_start(tmp_path: Path, content: st
         Token.from_file(tmp_path / "token")
 
 
-def test_more_than_the_limit_are_told_so_and_health_is_answered() -> None:
-    async def check() -> list[Any]:
-        async with serving(limit=2) as served, grpc.aio.insecure_channel(served.address) as channel:
-            running = [asyncio.ensure_future(call(channel, "Wait", b"x")) for _ in range(2)]
-            await wait_until(lambda: served.tiny.waiting == 2)
-            refused = await code_of(served.echo(channel))
-            alive = await health(channel, "liveness")
-            served.tiny.go_on.set()
-            return [refused, alive, *await asyncio.gather(*running), await served.echo(channel)]
-
-    assert asyncio.run(check()) == [
+async def test_more_than_the_limit_are_told_so_and_health_is_answered() -> None:
+    async with serving(limit=2) as served, grpc.aio.insecure_channel(served.address) as channel:
+        running = [asyncio.ensure_future(call(channel, "Wait", b"x")) for _ in range(2)]
+        await wait_until(lambda: served.tiny.waiting == 2)
+        refused = await code_of(served.echo(channel))
+        alive = await health(channel, "liveness")
+        served.tiny.go_on.set()
+        result = [refused, alive, *await asyncio.gather(*running), await served.echo(channel)]
+    assert result == [
         (EXHAUSTED, "2 calls are in progress, which is the limit of this server; retry later"),
         "SERVING",
         b"x",
@@ -122,17 +118,15 @@ def test_more_than_the_limit_are_told_so_and_health_is_answered() -> None:
     ]
 
 
-def test_a_caller_that_goes_away_makes_room() -> None:
-    async def check() -> bytes:
-        async with serving(limit=1) as served, grpc.aio.insecure_channel(served.address) as channel:
-            call = channel.unary_unary("/tiny.Tiny/Wait")(b"x")
-            await wait_until(lambda: served.tiny.waiting == 1)
-            call.cancel()
-            await wait_until(lambda: served.server.fronts[0].running == 0)
-            assert read_counts(served.metrics.requests) == {("Tiny/Wait", "CANCELLED"): 1}
-            return await served.echo(channel)
-
-    assert asyncio.run(check()) == b"hello"
+async def test_a_caller_that_goes_away_makes_room() -> None:
+    async with serving(limit=1) as served, grpc.aio.insecure_channel(served.address) as channel:
+        call = channel.unary_unary("/tiny.Tiny/Wait")(b"x")
+        await wait_until(lambda: served.tiny.waiting == 1)
+        call.cancel()
+        await wait_until(lambda: served.server.fronts[0].running == 0)
+        assert read_counts(served.metrics.requests) == {("Tiny/Wait", "CANCELLED"): 1}
+        result = await served.echo(channel)
+    assert result == b"hello"
 
 
 def counting(channel: grpc.aio.Channel, metadata: Any = ()) -> Any:
@@ -175,40 +169,33 @@ async def test_who_watches_the_health_takes_no_place_of_probes() -> None:
         assert await health(channel, "liveness") == "SERVING"
 
 
-def test_messages_have_a_length_and_no_more() -> None:
-    async def check() -> list[Any]:
-        async with serving(receive_bytes=1000, send_bytes=500) as served:
-            own = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-            async with grpc.aio.insecure_channel(served.address, options=own) as channel:
-                received, _ = await code_of(served.echo(channel, b"x" * 1001))
-                sent, _ = await code_of(served.echo(channel, b"x" * 501))
-                return [received, sent, len(await served.echo(channel, b"x" * 500))]
-
-    assert asyncio.run(check()) == [EXHAUSTED, EXHAUSTED, 500]
+async def test_messages_have_a_length_and_no_more() -> None:
+    async with serving(receive_bytes=1000, send_bytes=500) as served:
+        own = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+        async with grpc.aio.insecure_channel(served.address, options=own) as channel:
+            received, _ = await code_of(served.echo(channel, b"x" * 1001))
+            sent, _ = await code_of(served.echo(channel, b"x" * 501))
+            result = [received, sent, len(await served.echo(channel, b"x" * 500))]
+    assert result == [EXHAUSTED, EXHAUSTED, 500]
 
 
-def test_propellers_own_largest_messages_come_in() -> None:
-    async def check() -> int:
-        async with serving() as served:
-            own = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-            async with grpc.aio.insecure_channel(served.address, options=own) as channel:
-                return len(await served.echo(channel, os.urandom(1) * (11 * 2**20)))
-
-    assert asyncio.run(check()) == 11 * 2**20
+async def test_propellers_own_largest_messages_come_in() -> None:
+    async with serving() as served:
+        own = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+        async with grpc.aio.insecure_channel(served.address, options=own) as channel:
+            result = len(await served.echo(channel, os.urandom(1) * (11 * 2**20)))
+    assert result == 11 * 2**20
 
 
-def test_calls_are_counted_by_how_they_ended() -> None:
-    async def check() -> dict[tuple[str, tuple[str, ...]], float]:
-        async with serving(limit=1) as served, grpc.aio.insecure_channel(served.address) as channel:
-            await served.echo(channel)
-            await served.echo(channel)
-            await code_of(call(channel, "Refuse"))
-            served.metrics.phases.add("RUNNING")
-            served.metrics.cached.compute = lambda: {("Job",): 3, ("Pod",): 4}
-            with metrics.serve_metrics(served.metrics, "127.0.0.1", 0) as port:
-                return await asyncio.to_thread(scraped, port)
-
-    samples = asyncio.run(check())
+async def test_calls_are_counted_by_how_they_ended() -> None:
+    async with serving(limit=1) as served, grpc.aio.insecure_channel(served.address) as channel:
+        await served.echo(channel)
+        await served.echo(channel)
+        await code_of(call(channel, "Refuse"))
+        served.metrics.phases.add("RUNNING")
+        served.metrics.cached.compute = lambda: {("Job",): 3, ("Pod",): 4}
+        with metrics.serve_metrics(served.metrics, "127.0.0.1", 0) as port:
+            samples = await asyncio.to_thread(scraped, port)
     assert samples["kfpytorch_grpc_requests_total", ("OK", "Tiny/Say")] == 2
     assert samples["kfpytorch_grpc_requests_total", ("NOT_FOUND", "Tiny/Refuse")] == 1
     assert samples["kfpytorch_grpc_request_duration_seconds_count", ("Tiny/Say",)] == 2

@@ -4,7 +4,6 @@ import asyncio
 import socket
 import struct
 import threading
-from typing import Any
 
 import grpc
 import pytest
@@ -19,32 +18,28 @@ EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + struct.pack(">IBBI", 0, _SETTINGS, 0, 0)[1:]
 
 
-def test_requests_that_are_answered_have_a_size_together() -> None:
-    async def run() -> list[Any]:
-        async with (
-            serving(limit=10, request_bytes=2_500) as served,
-            grpc.aio.insecure_channel(served.address) as channel,
-        ):
-            running = [asyncio.ensure_future(call(channel, "Wait", b"x" * 1_000)) for _ in range(2)]
-            await wait_until(lambda: served.tiny.waiting == 2)
-            refused, _ = await code_of(served.echo(channel, b"x" * 1_000))
-            small = await served.echo(channel, b"x" * 100)
-            alive = await health(channel, "liveness")
-            served.tiny.go_on.set()
-            await asyncio.gather(*running)
-            # A large request is accepted if no other one is running.
-            return [refused, len(small), alive, len(await served.echo(channel, b"x" * 3_000))]
-
-    assert asyncio.run(run()) == [EXHAUSTED, 100, "SERVING", 3_000]
+async def test_requests_that_are_answered_have_a_size_together() -> None:
+    async with (
+        serving(limit=10, request_bytes=2_500) as served,
+        grpc.aio.insecure_channel(served.address) as channel,
+    ):
+        running = [asyncio.ensure_future(call(channel, "Wait", b"x" * 1_000)) for _ in range(2)]
+        await wait_until(lambda: served.tiny.waiting == 2)
+        refused, _ = await code_of(served.echo(channel, b"x" * 1_000))
+        small = await served.echo(channel, b"x" * 100)
+        alive = await health(channel, "liveness")
+        served.tiny.go_on.set()
+        await asyncio.gather(*running)
+        # A large request is accepted if no other one is running.
+        result = [refused, len(small), alive, len(await served.echo(channel, b"x" * 3_000))]
+    assert result == [EXHAUSTED, 100, "SERVING", 3_000]
 
 
-def test_a_connection_has_a_limited_number_of_streams() -> None:
-    async def run() -> dict[int, int]:
-        async with serving() as served:
-            host, _, port = served.address.partition(":")
-            return await asyncio.to_thread(_settings, host, int(port))
-
-    assert asyncio.run(run())[_MAX_CONCURRENT_STREAMS] == 256
+async def test_a_connection_has_a_limited_number_of_streams() -> None:
+    async with serving() as served:
+        host, _, port = served.address.partition(":")
+        result = await asyncio.to_thread(_settings, host, int(port))
+    assert result[_MAX_CONCURRENT_STREAMS] == 256
 
 
 def _settings(host: str, port: int) -> dict[int, int]:

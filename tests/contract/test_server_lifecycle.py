@@ -23,28 +23,26 @@ CONNECTOR = Path(__file__).parents[2] / "charts/kfpytorch-backend/files/connecto
 PROGRAM = Path(__file__).parent / "tiny_service.py"
 
 
-def test_health_says_when_it_is_ready_and_when_no_longer() -> None:
-    async def check() -> list[Any]:
-        async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
+async def test_health_says_when_it_is_ready_and_when_no_longer() -> None:
+    async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
 
-            async def all_of_it() -> list[str]:
-                return [await health(channel, service) for service in ("", FLYTE, LIVENESS)]
+        async def all_of_it() -> list[str]:
+            return [await health(channel, service) for service in ("", FLYTE, LIVENESS)]
 
-            before = await all_of_it()
-            served.ready.set()
-            await wait_until(lambda: is_serving(channel))
-            after = await all_of_it()
-            watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"")
-            watched = [await watch.read()]
-            waiting = asyncio.ensure_future(call(channel, "Wait"))
-            await wait_until(lambda: served.tiny.waiting == 1)
-            served.server.stop()
-            watched.append(await watch.read())
-            served.tiny.go_on.set()
-            await waiting
-            return [before, after, watched]
-
-    assert asyncio.run(check()) == [
+        before = await all_of_it()
+        served.ready.set()
+        await wait_until(lambda: is_serving(channel))
+        after = await all_of_it()
+        watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"")
+        watched = [await watch.read()]
+        waiting = asyncio.ensure_future(call(channel, "Wait"))
+        await wait_until(lambda: served.tiny.waiting == 1)
+        served.server.stop()
+        watched.append(await watch.read())
+        served.tiny.go_on.set()
+        await waiting
+        result = [before, after, watched]
+    assert result == [
         ["NOT_SERVING", "NOT_SERVING", "SERVING"],
         ["SERVING", "SERVING", "SERVING"],
         [b"\x08\x01", b"\x08\x02"],
@@ -55,12 +53,10 @@ async def is_serving(channel: grpc.aio.Channel) -> bool:
     return await health(channel) == "SERVING"
 
 
-def test_nobody_knows_the_health_of_what_is_not_there() -> None:
-    async def check() -> grpc.StatusCode:
-        async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
-            return (await code_of(health(channel, "other")))[0]
-
-    assert asyncio.run(check()) is grpc.StatusCode.NOT_FOUND
+async def test_nobody_knows_the_health_of_what_is_not_there() -> None:
+    async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
+        result = (await code_of(health(channel, "other")))[0]
+    assert result is grpc.StatusCode.NOT_FOUND
 
 
 def test_what_runs_is_finished_what_is_new_is_refused_and_streams_end() -> None:
@@ -120,15 +116,13 @@ def test_no_call_notices_that_a_server_is_replaced_if_propeller_is_told_what_the
     assert all(asyncio.run(replaced(8)))
 
 
-def test_what_does_not_end_in_time_is_cut_off() -> None:
-    async def check() -> grpc.StatusCode:
-        async with serving(drain_seconds=0.2) as served, grpc.aio.insecure_channel(served.address) as channel:
-            running = asyncio.ensure_future(call(channel, "Wait"))
-            await wait_until(lambda: served.tiny.waiting == 1)
-            served.server.stop()
-            return (await code_of(running))[0]
-
-    assert asyncio.run(check()) is grpc.StatusCode.UNAVAILABLE
+async def test_what_does_not_end_in_time_is_cut_off() -> None:
+    async with serving(drain_seconds=0.2) as served, grpc.aio.insecure_channel(served.address) as channel:
+        running = asyncio.ensure_future(call(channel, "Wait"))
+        await wait_until(lambda: served.tiny.waiting == 1)
+        served.server.stop()
+        result = (await code_of(running))[0]
+    assert result is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_two_servers_do_not_share_a_port() -> None:
@@ -151,7 +145,7 @@ def test_a_host_that_is_not_this_machine_is_told(host: str) -> None:
         asyncio.run(begun())
 
 
-def test_a_client_that_knows_no_proto_can_ask() -> None:
+async def test_a_client_that_knows_no_proto_can_ask() -> None:
     def foreign(address: str) -> tuple[list[str], list[str], Any]:
         with grpc.insecure_channel(address) as channel:
             database = ProtoReflectionDescriptorDatabase(channel)
@@ -166,11 +160,8 @@ def test_a_client_that_knows_no_proto_can_ask() -> None:
             )
             return sorted(database.get_services()), methods, call(request(), timeout=10).agents[0].name
 
-    async def check() -> Any:
-        async with serving() as served:
-            return await asyncio.to_thread(foreign, served.address)
-
-    services, methods, name = asyncio.run(check())
+    async with serving() as served:
+        services, methods, name = await asyncio.to_thread(foreign, served.address)
     assert services == [FLYTE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"]
     assert methods == ["CreateTask", "GetTask", "DeleteTask", "GetTaskMetrics", "GetTaskLogs"]
     assert name == "tiny"

@@ -28,7 +28,7 @@ def document(message: str) -> bytes:
     return ErrorDocument(error=ContainerError(message=message, worker="w")).SerializeToString()
 
 
-def test_what_is_under_the_prefix_is_listed_once_and_read_at_once(bucket: Bucket) -> None:
+async def test_what_is_under_the_prefix_is_listed_once_and_read_at_once(bucket: Bucket) -> None:
     bucket.objects = {
         "x/data/0/outputs.pb": b"",
         "x/data/0/error-b.pb": document("second"),
@@ -39,12 +39,9 @@ def test_what_is_under_the_prefix_is_listed_once_and_read_at_once(bucket: Bucket
     }
     outcomes = OutputReader(OutputPrefixes(["s3://flyte/x"]))
 
-    async def twice() -> tuple[TaskOutputs, TaskOutputs]:
-        first = await outcomes.read_outputs("s3://flyte/x/data/0")
-        bucket.objects["x/data/0/error-0.pb"] = document("late")
-        return first, await outcomes.read_outputs("s3://flyte/x/data/0")
-
-    first, second = asyncio.run(twice())
+    first = await outcomes.read_outputs("s3://flyte/x/data/0")
+    bucket.objects["x/data/0/error-0.pb"] = document("late")
+    second = await outcomes.read_outputs("s3://flyte/x/data/0")
     assert [(file.path, file.message) for file in first.error_files] == [
         ("s3://flyte/x/data/0/error-a.pb", "first"),
         ("s3://flyte/x/data/0/error-b.pb", "second"),
@@ -71,18 +68,16 @@ def test_a_store_that_denies_says_so(bucket: Bucket) -> None:
         asyncio.run(OutputReader(OutputPrefixes()).read_outputs("s3://flyte/x"))
 
 
-def test_a_store_that_is_slow_is_left_and_asked_again(bucket: Bucket) -> None:
+async def test_a_store_that_is_slow_is_left_and_asked_again(bucket: Bucket) -> None:
     bucket.objects["x/outputs.pb"] = b""
     bucket.go_on.clear()
 
-    async def both() -> TaskOutputs:
-        outcomes = OutputReader(OutputPrefixes(), ReadLimits(seconds=3, at_once=1))
-        with pytest.raises(StoreUnavailable, match="did not answer within 3 s"):
-            await outcomes.read_outputs("s3://flyte/x")
-        bucket.go_on.set()
-        return await outcomes.read_outputs("s3://flyte/x")
-
-    assert asyncio.run(both()) == TaskOutputs(outputs=True)
+    outcomes = OutputReader(OutputPrefixes(), ReadLimits(seconds=3, at_once=1))
+    with pytest.raises(StoreUnavailable, match="did not answer within 3 s"):
+        await outcomes.read_outputs("s3://flyte/x")
+    bucket.go_on.set()
+    result = await outcomes.read_outputs("s3://flyte/x")
+    assert result == TaskOutputs(outputs=True)
 
 
 def test_a_store_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, bucket: Bucket) -> None:

@@ -5,7 +5,6 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -46,34 +45,30 @@ async def call_server(
         return await served.echo(channel)
 
 
-def test_a_client_that_knows_the_authority_is_served_and_others_are_not(tmp_path: Path) -> None:
-    async def all_of_them() -> list[Any]:
-        async with secured(tls(tmp_path)) as served:
-            async with grpc.aio.insecure_channel(served.address) as channel:
-                plain, _ = await code_of(served.echo(channel))
-            other, _ = await code_of(call_server(served, OTHERS.pem))
-            return [await call_server(served, OURS.pem), plain, other]
-
-    assert asyncio.run(all_of_them()) == [b"hello", UNAVAILABLE, UNAVAILABLE]
+async def test_a_client_that_knows_the_authority_is_served_and_others_are_not(tmp_path: Path) -> None:
+    async with secured(tls(tmp_path)) as served:
+        async with grpc.aio.insecure_channel(served.address) as channel:
+            plain, _ = await code_of(served.echo(channel))
+        other, _ = await code_of(call_server(served, OTHERS.pem))
+        result = [await call_server(served, OURS.pem), plain, other]
+    assert result == [b"hello", UNAVAILABLE, UNAVAILABLE]
 
 
-def test_mutual_tls_wants_a_certificate_of_its_authority(tmp_path: Path) -> None:
+async def test_mutual_tls_wants_a_certificate_of_its_authority(tmp_path: Path) -> None:
     OURS.issue("client", tmp_path / "ours.crt", tmp_path / "ours.key")
     OTHERS.issue("client", tmp_path / "others.crt", tmp_path / "others.key")
 
     def read_key_pair(name: str) -> tuple[bytes, bytes]:
         return (tmp_path / f"{name}.key").read_bytes(), (tmp_path / f"{name}.crt").read_bytes()
 
-    async def all_of_them() -> list[Any]:
-        async with secured(tls(tmp_path, mutual=True)) as served:
-            without, _ = await code_of(call_server(served, OURS.pem))
-            strange, _ = await code_of(call_server(served, OURS.pem, *read_key_pair("others")))
-            return [await call_server(served, OURS.pem, *read_key_pair("ours")), without, strange]
-
-    assert asyncio.run(all_of_them()) == [b"hello", UNAVAILABLE, UNAVAILABLE]
+    async with secured(tls(tmp_path, mutual=True)) as served:
+        without, _ = await code_of(call_server(served, OURS.pem))
+        strange, _ = await code_of(call_server(served, OURS.pem, *read_key_pair("others")))
+        result = [await call_server(served, OURS.pem, *read_key_pair("ours")), without, strange]
+    assert result == [b"hello", UNAVAILABLE, UNAVAILABLE]
 
 
-def test_a_certificate_of_the_authority_without_an_accepted_name_is_rejected(tmp_path: Path) -> None:
+async def test_a_certificate_of_the_authority_without_an_accepted_name_is_rejected(tmp_path: Path) -> None:
     OURS.issue("flytepropeller", tmp_path / "client.crt", tmp_path / "client.key")
     own = ((tmp_path / "client.key").read_bytes(), (tmp_path / "client.crt").read_bytes())
 
@@ -89,11 +84,10 @@ def test_a_certificate_of_the_authority_without_an_accepted_name_is_rejected(tmp
                 stream.cancel()
                 return await call.code(), first.decode() or str(await stream.code())
 
-    async def all_of_them() -> list[Any]:
-        # The issued certificates also have the alternative name server.test.
-        return [await calls(*names) for names in ((), ("flytepropeller",), ("a", "server.test"), ("other",))]
-
-    *accepted, rejected = asyncio.run(all_of_them())
+    # The issued certificates also have the alternative name server.test.
+    *accepted, rejected = [
+        await calls(*names) for names in ((), ("flytepropeller",), ("a", "server.test"), ("other",))
+    ]
     assert accepted == [(OK, "1")] * 3
     assert rejected[0] is grpc.StatusCode.UNAUTHENTICATED
 

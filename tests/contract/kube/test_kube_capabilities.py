@@ -275,39 +275,37 @@ async def test_a_full_quota_does_not_change_the_scheduler_of_a_namespace(server,
 
 
 @pytest.mark.parametrize(("scheduler", "tries_pod"), [("auto", True), ("yunikorn", False)])
-def test_a_pod_is_created_in_a_dry_run_only_to_detect_the_scheduler(server, tmp_path, scheduler, tries_pod):
-    async def story() -> None:
-        async with opened(options(server, tmp_path)) as cluster:
-            said = {"kfpytorch": {"gang": {"scheduler": scheduler}}}
-            await CapabilitiesCache(cluster.looking, read(said).kfpytorch.gang).get_capabilities(NAMESPACE)
-
-    asyncio.run(story())
+async def test_a_pod_is_created_in_a_dry_run_only_to_detect_the_scheduler(
+    server, tmp_path, scheduler, tries_pod
+):
+    async with opened(options(server, tmp_path)) as cluster:
+        said = {"kfpytorch": {"gang": {"scheduler": scheduler}}}
+        await CapabilitiesCache(cluster.looking, read(said).kfpytorch.gang).get_capabilities(NAMESPACE)
     assert (f"POST /api/v1/namespaces/{NAMESPACE}/pods" in server.asked) is tries_pod
     assert "GET /version" in server.asked
 
 
-def test_the_cluster_is_looked_at_from_the_start_and_now_and_then(server, tmp_path, monkeypatch, caplog):
+async def test_the_cluster_is_looked_at_from_the_start_and_now_and_then(
+    server, tmp_path, monkeypatch, caplog
+):
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(remembering, "EVERY", 0.05)
     monkeypatch.setattr(remembering, "_KEPT", 1)
 
-    async def story() -> None:
-        async with opened(options(server, tmp_path)) as cluster:
-            found = CapabilitiesCache(cluster.looking, read(AUTO).kfpytorch.gang, (NAMESPACE,))
-            life = asyncio.create_task(found.run())
-            await wait_until(lambda: "no Deployment" in caplog.text)
-            assert (await found.get_capabilities("ns")).operator_scheduler is None
-            operator(server, "--gang-scheduler-name=volcano")
-            await wait_until(lambda: '"operator-scheduler":"volcano"' in caplog.text)
-            assert (await found.get_capabilities(NAMESPACE)).operator_scheduler == "volcano"
-            # No task uses the other namespace any more.
-            await wait_until(lambda: set(found._seen) == {NAMESPACE})
-            server.stop()
-            await wait_until(lambda: "are unknown; retrying" in caplog.text)
-            life.cancel()
-            await asyncio.wait([life])
-            server.start()
-
-    asyncio.run(story())
+    async with opened(options(server, tmp_path)) as cluster:
+        found = CapabilitiesCache(cluster.looking, read(AUTO).kfpytorch.gang, (NAMESPACE,))
+        life = asyncio.create_task(found.run())
+        await wait_until(lambda: "no Deployment" in caplog.text)
+        assert (await found.get_capabilities("ns")).operator_scheduler is None
+        operator(server, "--gang-scheduler-name=volcano")
+        await wait_until(lambda: '"operator-scheduler":"volcano"' in caplog.text)
+        assert (await found.get_capabilities(NAMESPACE)).operator_scheduler == "volcano"
+        # No task uses the other namespace any more.
+        await wait_until(lambda: set(found._seen) == {NAMESPACE})
+        server.stop()
+        await wait_until(lambda: "are unknown; retrying" in caplog.text)
+        life.cancel()
+        await asyncio.wait([life])
+        server.start()
     said = f"gang capabilities in namespace {NAMESPACE}"
     assert sum(each.message.startswith(said) for each in caplog.records) == 2

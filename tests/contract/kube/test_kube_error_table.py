@@ -1,6 +1,5 @@
 """Tests each row of the table of API errors with calls of a cluster."""
 
-import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -147,19 +146,18 @@ def test_every_row_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: f"{each.code} {each.message[:30]}")
-def test_an_answer_is_treated_as_its_row_says(server: KubeServer, tmp_path: Any, example: Example) -> None:
+async def test_an_answer_is_treated_as_its_row_says(
+    server: KubeServer, tmp_path: Any, example: Example
+) -> None:
     name = ObjectName(namespace="ns", name=NAME)
 
-    async def results() -> list[Any]:
-        async with opened(options(server, tmp_path, patience=0.5)) as cluster:
-            calls = (
-                ("POST", lambda: cluster.create(job())),
-                ("GET", lambda: cluster.get(name)),
-                ("DELETE", lambda: cluster.delete(name)),
-            )
-            return [await result(server, example, method, call) for method, call in calls]
-
-    found = asyncio.run(results())
+    async with opened(options(server, tmp_path, patience=0.5)) as cluster:
+        calls = (
+            ("POST", lambda: cluster.create(job())),
+            ("GET", lambda: cluster.get(name)),
+            ("DELETE", lambda: cluster.delete(name)),
+        )
+        found = [await result(server, example, method, call) for method, call in calls]
     assert tuple(result for result, _ in found) == example.expected
     for _, times in found[: 3 if example.row != "403: a role or binding is missing" else 2]:
         assert times == example.requests if example.requests else times > 1

@@ -59,48 +59,42 @@ def test_what_is_not_there_has_no_lines(server, tmp_path):
     assert lines_of(server, tmp_path, follow=True) == []
 
 
-def test_following_goes_on_over_restarts_until_the_container_has_ended_for_good(server, tmp_path):
+async def test_following_goes_on_over_restarts_until_the_container_has_ended_for_good(server, tmp_path):
     server.do(apply(PODS, pod(phase="Running", restartPolicy="OnFailure")))
     server.logs[REPLICA] = [LINES[:2], LINES[1:3], LINES[2:]]
 
-    async def all_of_it():
-        async with opened(options(server, tmp_path)) as cluster:
-            found = []
-            name, request = (
-                ObjectName(namespace="ns", name=REPLICA),
-                LogRequest(container="pytorch", follow=True),
-            )
-            async for line in cluster.read_log(name, request):
-                found.append(line)
-                if line == TOLD[2]:
-                    server.do(apply(PODS, pod(phase="Succeeded")))
-            return found
-
-    assert asyncio.run(all_of_it()) == TOLD
+    async with opened(options(server, tmp_path)) as cluster:
+        found = []
+        name, request = (
+            ObjectName(namespace="ns", name=REPLICA),
+            LogRequest(container="pytorch", follow=True),
+        )
+        async for line in cluster.read_log(name, request):
+            found.append(line)
+            if line == TOLD[2]:
+                server.do(apply(PODS, pod(phase="Succeeded")))
+    assert found == TOLD
     assert "follow=true" in list_log_queries(server)[0]
     assert "sinceTime=2026-01-01T00:00:01Z" in list_log_queries(server)[1]
     assert "follow" not in list_log_queries(server)[2]
 
 
-def test_following_goes_on_over_a_connection_that_breaks(server, tmp_path):
+async def test_following_goes_on_over_a_connection_that_breaks(server, tmp_path):
     server.do(apply(PODS, pod(phase="Running")))
     server.logs[REPLICA] = [[*LINES[:2], "<reset>"], LINES]
 
-    async def all_of_it():
-        async with opened(options(server, tmp_path)) as cluster:
-            found = []
-            request = LogRequest(container="pytorch", follow=True)
-            async with aclosing(cluster.read_log(ObjectName(namespace="ns", name=REPLICA), request)) as lines:
-                async for line in lines:
-                    found.append(line)
-                    if line == TOLD[3]:
-                        break
-            return found
-
-    assert asyncio.run(all_of_it()) == TOLD
+    async with opened(options(server, tmp_path)) as cluster:
+        found = []
+        request = LogRequest(container="pytorch", follow=True)
+        async with aclosing(cluster.read_log(ObjectName(namespace="ns", name=REPLICA), request)) as lines:
+            async for line in lines:
+                found.append(line)
+                if line == TOLD[3]:
+                    break
+    assert found == TOLD
 
 
-def test_a_node_writes_its_own_zone_and_may_put_its_clock_back(server, tmp_path):
+async def test_a_node_writes_its_own_zone_and_may_put_its_clock_back(server, tmp_path):
     zoned = [
         "2026-01-01T02:00:05.000000000+02:00 before",
         "2026-01-01T02:00:04.000000000+02:00 put back",
@@ -110,18 +104,15 @@ def test_a_node_writes_its_own_zone_and_may_put_its_clock_back(server, tmp_path)
     server.do(apply(PODS, pod(phase="Running")))
     server.logs[REPLICA] = [zoned[:3], zoned[2:]]
 
-    async def all_of_it():
-        async with opened(options(server, tmp_path)) as cluster:
-            found = []
-            request = LogRequest(container="pytorch", follow=True)
-            async with aclosing(cluster.read_log(ObjectName(namespace="ns", name=REPLICA), request)) as lines:
-                async for line in lines:
-                    found.append(line.text)
-                    if line.text == "after":
-                        break
-            return found
-
-    assert asyncio.run(all_of_it()) == ["before", "put back", "at the same time", "after"]
+    async with opened(options(server, tmp_path)) as cluster:
+        found = []
+        request = LogRequest(container="pytorch", follow=True)
+        async with aclosing(cluster.read_log(ObjectName(namespace="ns", name=REPLICA), request)) as lines:
+            async for line in lines:
+                found.append(line.text)
+                if line.text == "after":
+                    break
+    assert found == ["before", "put back", "at the same time", "after"]
     assert "sinceTime=2026-01-01T00:00:04Z" in list_log_queries(server)[1]
 
 

@@ -146,30 +146,24 @@ def add_foreign_attempt(server):
 
 
 @pytest.mark.parametrize("happens", [owned_meanwhile, made_anew, add_foreign_attempt])
-def test_what_has_changed_since_it_was_looked_at_is_not_deleted(server, tmp_path, happens):
+async def test_what_has_changed_since_it_was_looked_at_is_not_deleted(server, tmp_path, happens):
     server.do(apply(JOBS, ours("gone")))
 
-    async def check():
-        async with orphanage(server, tmp_path) as here:
-            (orphan,) = (await here.scan()).orphans
-            happens(server)
-            assert not await here.delete_orphan(orphan)
-
-    asyncio.run(check())
+    async with orphanage(server, tmp_path) as here:
+        (orphan,) = (await here.scan()).orphans
+        happens(server)
+        assert not await here.delete_orphan(orphan)
     assert names(server) == [GONE]
 
 
-def test_what_is_deleted_is_that_job_and_no_other(server, tmp_path):
+async def test_what_is_deleted_is_that_job_and_no_other(server, tmp_path):
     server.do(apply(JOBS, ours("gone")))
     uid = metadata(server, GONE)["uid"]
 
-    async def check():
-        async with orphanage(server, tmp_path) as here:
-            (orphan,) = (await here.scan()).orphans
-            assert await here.delete_orphan(orphan)
-            assert not await here.delete_orphan(orphan)
-
-    asyncio.run(check())
+    async with orphanage(server, tmp_path) as here:
+        (orphan,) = (await here.scan()).orphans
+        assert await here.delete_orphan(orphan)
+        assert not await here.delete_orphan(orphan)
     assert names(server) == []
     (how,) = server.bodies
     assert (how["preconditions"], how["propagationPolicy"]) == ({"uid": uid}, "Background")
@@ -211,17 +205,14 @@ def lookups(server):
     return sum("flyteworkflows" in each for each in server.asked)
 
 
-def test_a_server_deletes_what_was_an_orphan_twice_in_a_row(server, tmp_path, caplog):
+async def test_a_server_deletes_what_was_an_orphan_twice_in_a_row(server, tmp_path, caplog):
     caplog.set_level("INFO")
     for execution in ("gone", "lives"):
         server.do(apply(JOBS, ours(execution)))
     server.do(apply(WORKFLOWS, workflow("lives")))
 
-    async def check():
-        async with collecting(server, tmp_path):
-            await wait_until(lambda: any(each.getMessage().startswith("deleted") for each in caplog.records))
-
-    asyncio.run(check())
+    async with collecting(server, tmp_path):
+        await wait_until(lambda: any(each.getMessage().startswith("deleted") for each in caplog.records))
     assert names(server) == [LIVES]
     # One request per scan, and one for the job whose owner the first scan set.
     assert lookups(server) == 3
@@ -231,7 +222,7 @@ def test_a_server_deletes_what_was_an_orphan_twice_in_a_row(server, tmp_path, ca
     assert (said["deleted"].execution, said["deleted"].job) == ("gone", GONE)
 
 
-def test_trouble_between_two_looks_begins_the_count_anew(server, tmp_path):
+async def test_trouble_between_two_looks_begins_the_count_anew(server, tmp_path):
     server.do(apply(JOBS, ours("gone")))
     asked = []
 
@@ -242,57 +233,45 @@ def test_trouble_between_two_looks_begins_the_count_anew(server, tmp_path):
 
     server.faults.append(Fault(path="flyteworkflows", times=1, first=fail_next))
 
-    async def check():
-        async with collecting(server, tmp_path):
-            await wait_until(lambda: names(server) == [])
-
-    asyncio.run(check())
+    async with collecting(server, tmp_path):
+        await wait_until(lambda: names(server) == [])
     assert lookups(server) == 3
 
 
-def test_a_job_that_somebody_asks_about_is_none_though_its_workflow_is_not_here(server, tmp_path):
+async def test_a_job_that_somebody_asks_about_is_none_though_its_workflow_is_not_here(server, tmp_path):
     server.do(apply(JOBS, ours("gone")))
 
-    async def check():
-        async with collecting(server, tmp_path) as orphans:
-            there = read_job(server.do(lambda objects: objects.now[(*JOBS, "ns", GONE)]))
-            await asked_until(
-                orphans, [there], lambda: metadata(server, GONE)["annotations"].get(MARK) == "other-cluster"
-            )
-            looks = len(server.asked)
-            await wait_until(lambda: len(server.asked) > looks + 3)
-
-    asyncio.run(check())
+    async with collecting(server, tmp_path) as orphans:
+        there = read_job(server.do(lambda objects: objects.now[(*JOBS, "ns", GONE)]))
+        await asked_until(
+            orphans, [there], lambda: metadata(server, GONE)["annotations"].get(MARK) == "other-cluster"
+        )
+        looks = len(server.asked)
+        await wait_until(lambda: len(server.asked) > looks + 3)
     assert names(server) == [GONE]
 
 
-def test_most_jobs_are_over_before_it_matters_where_their_execution_is(server, tmp_path):
+async def test_most_jobs_are_over_before_it_matters_where_their_execution_is(server, tmp_path):
     now = datetime.now(timezone.utc)
     for execution, minutes in (("young", 20), ("older", 40)):
         made = (now - timedelta(minutes=minutes)).isoformat()
         server.do(apply(JOBS, ours(execution, creationTimestamp=made)))
 
-    async def check():
-        async with collecting(server, tmp_path) as orphans:
-            there = [read_job(each) for each in server.do(lambda objects: [*objects.now.values()])]
-            await asked_until(orphans, there, lambda: lookups(server) > 0)
-            looks = len(server.asked)
-            await wait_until(lambda: len(server.asked) > looks + 3)
-
-    asyncio.run(check())
+    async with collecting(server, tmp_path) as orphans:
+        there = [read_job(each) for each in server.do(lambda objects: [*objects.now.values()])]
+        await asked_until(orphans, there, lambda: lookups(server) > 0)
+        looks = len(server.asked)
+        await wait_until(lambda: len(server.asked) > looks + 3)
     assert {each.rpartition("/")[2] for each in server.asked if "flyteworkflows" in each} == {"older"}
 
 
-def test_a_job_that_is_asked_about_is_none_also_while_that_cannot_be_written_down(server, tmp_path):
+async def test_a_job_that_is_asked_about_is_none_also_while_that_cannot_be_written_down(server, tmp_path):
     server.do(apply(JOBS, ours("gone")))
     server.forbidden.add("patch pytorchjobs")
 
-    async def check():
-        there = read_job(server.do(lambda objects: objects.now[(*JOBS, "ns", GONE)]))
-        async with collecting(server, tmp_path, there) as orphans:
-            await asked_until(orphans, [there], lambda: lookups(server) >= 20)
-
-    asyncio.run(check())
+    there = read_job(server.do(lambda objects: objects.now[(*JOBS, "ns", GONE)]))
+    async with collecting(server, tmp_path, there) as orphans:
+        await asked_until(orphans, [there], lambda: lookups(server) >= 20)
     assert names(server) == [GONE]
 
 

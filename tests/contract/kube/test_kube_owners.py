@@ -62,41 +62,35 @@ def test_trouble_that_passes_within_the_moment_costs_nothing(server, tmp_path, t
     assert owner is not None
 
 
-def test_what_one_namespace_may_not_see_is_said_once_and_others_are_asked(server, tmp_path, caplog):
+async def test_what_one_namespace_may_not_see_is_said_once_and_others_are_asked(server, tmp_path, caplog):
     exists(server, "f1")
     refused = {"kind": "Status", "message": 'User "us" cannot get resource "flyteworkflows"'}
     server.faults.append(Fault(path="/other/flyteworkflows", times=100, code=403, status=refused))
 
-    async def check():
-        async with opened(options(server, tmp_path, refused_pause=0.0)) as cluster:
-            for _ in range(3):
-                assert await cluster.find_owner("other", "f1") is None
-                assert await cluster.find_owner("ns", "f1") is not None
-
-    asyncio.run(check())
+    async with opened(options(server, tmp_path, refused_pause=0.0)) as cluster:
+        for _ in range(3):
+            assert await cluster.find_owner("other", "f1") is None
+            assert await cluster.find_owner("ns", "f1") is not None
     assert caplog.text.count(RULE) == 1
     assert "was granted" not in caplog.text
 
 
-def test_what_may_not_be_seen_is_asked_for_ever_more_rarely(server, tmp_path, caplog):
+async def test_what_may_not_be_seen_is_asked_for_ever_more_rarely(server, tmp_path, caplog):
     caplog.set_level("INFO")
     exists(server, "f1")
     server.forbidden.add("get flyteworkflows")
 
-    async def check():
-        async with opened(options(server, tmp_path, refused_pause=0.05)) as cluster:
-            loop = asyncio.get_running_loop()
-            pauses, last, asked = [], loop.time(), 0
-            while asked < 4:
-                assert await cluster.find_owner("ns", "f1") is None
-                if len(server.asked) > asked:
-                    asked, pauses, last = len(server.asked), [*pauses, loop.time() - last], loop.time()
-                await asyncio.sleep(0.005)
-            server.forbidden.clear()
-            await wait_until(lambda: "was granted" in caplog.text, cluster)
-            return pauses
-
-    _, *pauses = asyncio.run(check())
+    async with opened(options(server, tmp_path, refused_pause=0.05)) as cluster:
+        loop = asyncio.get_running_loop()
+        pauses, last, asked = [], loop.time(), 0
+        while asked < 4:
+            assert await cluster.find_owner("ns", "f1") is None
+            if len(server.asked) > asked:
+                asked, pauses, last = len(server.asked), [*pauses, loop.time() - last], loop.time()
+            await asyncio.sleep(0.005)
+        server.forbidden.clear()
+        await wait_until(lambda: "was granted" in caplog.text, cluster)
+        _, *pauses = pauses
     assert all(pause >= 0.04 * 2**number for number, pause in enumerate(pauses))
 
 

@@ -287,15 +287,12 @@ def test_a_job_that_does_not_end_is_deleted_after_the_timeout(kube: KubeServer) 
     assert list_package_jobs(kube) == []
 
 
-def test_the_job_is_deleted_if_the_client_leaves(kube: KubeServer) -> None:
-    async def leave() -> None:
-        call = asyncio.create_task(async_client.get_runtime_packages("team"))
-        while not list_package_jobs(kube):
-            await asyncio.sleep(0.05)
-        call.cancel()
-        await asyncio.wait([call])
-
-    asyncio.run(leave())
+async def test_the_job_is_deleted_if_the_client_leaves(kube: KubeServer) -> None:
+    call = asyncio.create_task(async_client.get_runtime_packages("team"))
+    while not list_package_jobs(kube):
+        await asyncio.sleep(0.05)
+    call.cancel()
+    await asyncio.wait([call])
     end = time.monotonic() + 20
     while list_package_jobs(kube):
         assert time.monotonic() < end
@@ -313,16 +310,13 @@ def test_a_runtime_of_the_cluster_needs_a_namespace_for_its_job(kube: KubeServer
 # ---- the client for asyncio
 
 
-def test_the_client_for_asyncio_has_the_same_results(kube: KubeServer) -> None:
-    async def call() -> Any:
-        return (
-            await async_client.list_jobs(foreign=True),
-            await async_client.get_job(NAME),
-            await async_client.list_runtimes(),
-            await async_client.get_runtime("team"),
-        )
-
-    jobs, one, runtimes, team = asyncio.run(call())
+async def test_the_client_for_asyncio_has_the_same_results(kube: KubeServer) -> None:
+    jobs, one, runtimes, team = (
+        await async_client.list_jobs(foreign=True),
+        await async_client.get_job(NAME),
+        await async_client.list_runtimes(),
+        await async_client.get_runtime("team"),
+    )
     assert jobs == client.list_jobs(foreign=True)
     assert one == client.get_job(NAME)
     assert runtimes == client.list_runtimes()

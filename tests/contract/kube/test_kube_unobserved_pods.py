@@ -167,10 +167,7 @@ async def test_an_api_server_that_does_not_answer_is_asked_again_and_nothing_is_
 
 
 @pytest.mark.parametrize(("namespace", "job"), [("../x", "j"), ("ns", "../x")])
-def test_what_cannot_be_a_name_is_not_asked_about(server, tmp_path, namespace, job):
-    async def done() -> None:
-        async with opened(options(server, tmp_path)) as cluster:
-            assert await cluster.list_pods(ObjectName(namespace=namespace, name=job)) == ()
-
-    asyncio.run(done())
+async def test_what_cannot_be_a_name_is_not_asked_about(server, tmp_path, namespace, job):
+    async with opened(options(server, tmp_path)) as cluster:
+        assert await cluster.list_pods(ObjectName(namespace=namespace, name=job)) == ()
     assert server.asked == []

@@ -36,25 +36,24 @@ def server():
 @pytest.mark.parametrize(
     ("kind", "name"), [*((Pod, name) for name in FALSE_LISTS), (Job, "health"), (Job, "of no items")]
 )
-def test_what_is_no_list_is_asked_for_again_and_what_was_known_stays(server, tmp_path, caplog, kind, name):
+async def test_what_is_no_list_is_asked_for_again_and_what_was_known_stays(
+    server, tmp_path, caplog, kind, name
+):
     server.do(apply(JOBS, job()))
     server.do(apply(PODS, pod()))
     fault = Fault(path=PLACES[kind], code=200, body=FALSE_LISTS[name])
 
-    async def check():
-        server.faults.append(fault)
-        async with opened(options(server, tmp_path)) as cluster, following(cluster) as heard:
-            assert fault.times == 0
-            assert (heard.names(), heard.names(Pod)) == ([NAME], [REPLICA])
-            assert heard.replaced.count(kind.__name__) == 1
-            fault.times = 1
-            server.do(lambda objects: objects.compact())
-            server.cut()
-            await wait_until(lambda: heard.replaced.count(kind.__name__) == 2)
-            assert fault.times == 0
-            assert (heard.names(), heard.names(Pod)) == ([NAME], [REPLICA])
-
-    asyncio.run(check())
+    server.faults.append(fault)
+    async with opened(options(server, tmp_path)) as cluster, following(cluster) as heard:
+        assert fault.times == 0
+        assert (heard.names(), heard.names(Pod)) == ([NAME], [REPLICA])
+        assert heard.replaced.count(kind.__name__) == 1
+        fault.times = 1
+        server.do(lambda objects: objects.compact())
+        server.cut()
+        await wait_until(lambda: heard.replaced.count(kind.__name__) == 2)
+        assert fault.times == 0
+        assert (heard.names(), heard.names(Pod)) == ([NAME], [REPLICA])
     # Once at the start and once at the relist.
     assert caplog.text.count("cannot watch ") == 2
 

@@ -18,48 +18,43 @@ def state(tmp_path):
     return tmp_path / "state"
 
 
-def test_a_job_runs_to_its_success(state):
-    async def run():
-        async with opened(state) as (cluster, seen):
-            # Workers start when the name of their master resolves.
-            master = role(f"{WAIT.format(state / 'go')}; echo I am $RANK of $WORLD_SIZE")
-            created = await cluster.create(job(Master=master, Worker=role("echo I am $RANK", 2)))
-            await seen.phase("Succeeded", "j-worker-0", "j-worker-1")
-            (state / "go").touch()
-            await seen.state("Succeeded")
-            assert created["metadata"]["uid"] == seen.job().uid
-            assert (await cluster.get(named()))["metadata"]["uid"] == seen.job().uid
-            return (
-                seen.states(),
-                [await lines(cluster, pod) for pod in ("j-master-0", "j-worker-0", "j-worker-1")],
-                sorted({each.message.rpartition(" ")[2] for each in seen.events("Scheduled")}),
-            )
-
-    states, said, nodes = asyncio.run(run())
+async def test_a_job_runs_to_its_success(state):
+    async with opened(state) as (cluster, seen):
+        # Workers start when the name of their master resolves.
+        master = role(f"{WAIT.format(state / 'go')}; echo I am $RANK of $WORLD_SIZE")
+        created = await cluster.create(job(Master=master, Worker=role("echo I am $RANK", 2)))
+        await seen.phase("Succeeded", "j-worker-0", "j-worker-1")
+        (state / "go").touch()
+        await seen.state("Succeeded")
+        assert created["metadata"]["uid"] == seen.job().uid
+        assert (await cluster.get(named()))["metadata"]["uid"] == seen.job().uid
+        states, said, nodes = (
+            seen.states(),
+            [await lines(cluster, pod) for pod in ("j-master-0", "j-worker-0", "j-worker-1")],
+            sorted({each.message.rpartition(" ")[2] for each in seen.events("Scheduled")}),
+        )
     assert states == {"Created": True, "Running": False, "Succeeded": True}
     assert said == [["I am 0 of 3"], ["I am 1"], ["I am 2"]]
     assert nodes == ["node-1", "node-2"]
 
 
-def test_the_pods_of_a_job_are_what_is_told_of_them(state):
-    async def run():
-        async with opened(state) as (cluster, seen):
-            master = role(f"{WAIT.format(state / 'go')}; exit 3")
-            await cluster.create(job(Master=master, Worker=role("sleep 60")))
-            await cluster.create(job("other", Master=role("sleep 60")))
-            await seen.phase("Running", "j-worker-0", "other-master-0")
-            (state / "go").touch()
-            await seen.state("Failed")
-            found = {pod.name: pod for pod in await cluster.list_pods(ObjectName(namespace="a", name="j"))}
-            told = {each.name: each for each in seen.told if isinstance(each, Pod)}
-            assert found == {name: told[name] for name in ("j-master-0", "j-worker-0")}
-            assert found["j-master-0"].primary.ended.exit_code == 3
-            return [
-                await cluster.list_pods(ObjectName(namespace="a", name="x")),
-                await cluster.list_pods(ObjectName(namespace="x", name="j")),
-            ]
-
-    assert asyncio.run(run()) == [[], []]
+async def test_the_pods_of_a_job_are_what_is_told_of_them(state):
+    async with opened(state) as (cluster, seen):
+        master = role(f"{WAIT.format(state / 'go')}; exit 3")
+        await cluster.create(job(Master=master, Worker=role("sleep 60")))
+        await cluster.create(job("other", Master=role("sleep 60")))
+        await seen.phase("Running", "j-worker-0", "other-master-0")
+        (state / "go").touch()
+        await seen.state("Failed")
+        found = {pod.name: pod for pod in await cluster.list_pods(ObjectName(namespace="a", name="j"))}
+        told = {each.name: each for each in seen.told if isinstance(each, Pod)}
+        assert found == {name: told[name] for name in ("j-master-0", "j-worker-0")}
+        assert found["j-master-0"].primary.ended.exit_code == 3
+        result = [
+            await cluster.list_pods(ObjectName(namespace="a", name="x")),
+            await cluster.list_pods(ObjectName(namespace="x", name="j")),
+        ]
+    assert result == [[], []]
 
 
 FAILS_ONCE = "[ -e {0} ] && echo again && exit 0; touch {0}; exit {1}"
@@ -71,16 +66,14 @@ RESTARTED = {
 
 
 @pytest.mark.parametrize(("policy", "code", "end", "pods_and_restarts"), RESTARTED.values(), ids=RESTARTED)
-def test_a_worker_that_fails_is_started_again(state, policy, code, end, pods_and_restarts):
-    async def run():
-        async with opened(state) as (cluster, seen):
-            command = FAILS_ONCE.format(state / "once", code)
-            await cluster.create(job(Worker=role(command, restart_policy=policy)))
-            await seen.state(end)
-            pods = {each.uid for each in seen.told if isinstance(each, Pod)}
-            return len(pods), seen.pod("j-worker-0").primary.restarts
-
-    assert asyncio.run(run()) == pods_and_restarts
+async def test_a_worker_that_fails_is_started_again(state, policy, code, end, pods_and_restarts):
+    async with opened(state) as (cluster, seen):
+        command = FAILS_ONCE.format(state / "once", code)
+        await cluster.create(job(Worker=role(command, restart_policy=policy)))
+        await seen.state(end)
+        pods = {each.uid for each in seen.told if isinstance(each, Pod)}
+        result = len(pods), seen.pod("j-worker-0").primary.restarts
+    assert result == pods_and_restarts
 
 
 @pytest.mark.parametrize(
@@ -198,35 +191,28 @@ async def test_names_of_other_incarnations_mean_nothing(state):
         assert seen.states() == {"Created": True, "Running": True}
 
 
-def test_jobs_do_not_meet(state):
-    async def run():
-        async with opened(state) as (cluster, seen):
-            says = role("echo $MASTER_ADDR $MASTER_PORT; exec sleep 60")
-            for name in ("j", "k"):
-                await cluster.create(job(name, Master=says, Worker=says))
-            pods = [f"{name}-{replica}" for name in ("j", "k") for replica in ("master-0", "worker-0")]
-            await seen.phase("Running", *pods)
-            said = {}
-            for pod in pods:
-                while not (found := await lines(cluster, pod)):
-                    await asyncio.sleep(0.02)
-                said[pod] = found[0]
-            return said
-
-    said = asyncio.run(run())
+async def test_jobs_do_not_meet(state):
+    async with opened(state) as (cluster, seen):
+        says = role("echo $MASTER_ADDR $MASTER_PORT; exec sleep 60")
+        for name in ("j", "k"):
+            await cluster.create(job(name, Master=says, Worker=says))
+        pods = [f"{name}-{replica}" for name in ("j", "k") for replica in ("master-0", "worker-0")]
+        await seen.phase("Running", *pods)
+        said = {}
+        for pod in pods:
+            while not (found := await lines(cluster, pod)):
+                await asyncio.sleep(0.02)
+            said[pod] = found[0]
     assert said["j-master-0"] == said["j-worker-0"] != said["k-master-0"] == said["k-worker-0"]
     assert {each.partition(" ")[0] for each in said.values()} == {"127.0.0.1"}
 
 
-def test_every_pod_sees_gpus_of_its_own(state):
-    async def run():
-        async with opened(state, capacity={"nvidia.com/gpu": "2"}) as (cluster, seen):
-            gpu = {"limits": {"nvidia.com/gpu": "1"}}
-            await cluster.create(job(Worker=role("echo $CUDA_VISIBLE_DEVICES", 3, resources=gpu)))
-            await seen.state("Succeeded")
-            return [await lines(cluster, f"j-worker-{index}") for index in range(3)]
-
-    said = asyncio.run(run())
+async def test_every_pod_sees_gpus_of_its_own(state):
+    async with opened(state, capacity={"nvidia.com/gpu": "2"}) as (cluster, seen):
+        gpu = {"limits": {"nvidia.com/gpu": "1"}}
+        await cluster.create(job(Worker=role("echo $CUDA_VISIBLE_DEVICES", 3, resources=gpu)))
+        await seen.state("Succeeded")
+        said = [await lines(cluster, f"j-worker-{index}") for index in range(3)]
     assert sorted(said) == [["0"], ["1"], ["2"]]
 
 

@@ -59,54 +59,45 @@ def alive(directory):
     return [pid for pid in map(int, (directory / "pids").read_text().split()) if psutil.pid_exists(pid)]
 
 
-def test_a_durable_job_goes_on_after_its_server_was_killed(tmp_path, state):
+async def test_a_durable_job_goes_on_after_its_server_was_killed(tmp_path, state):
     with serving(state, "durable", COUNTED.format(tmp_path), "Never") as server:
         server.kill()
 
-    async def run():
-        async with opened(state, durable=True) as (cluster, seen):
-            before = {name: pod.uid for name, pod in seen.pods.items()}
-            assert seen.phases == {"j-worker-0": "Running", "j-worker-1": "Running"}
-            (tmp_path / "go").touch()
-            await seen.state("Succeeded")
-            await seen.phase("Succeeded", "j-worker-0", "j-worker-1")
-            assert {name: pod.uid for name, pod in seen.pods.items()} == before
-            assert await lines(cluster, "j-worker-1") == ["done"]
-
-    asyncio.run(run())
+    async with opened(state, durable=True) as (cluster, seen):
+        before = {name: pod.uid for name, pod in seen.pods.items()}
+        assert seen.phases == {"j-worker-0": "Running", "j-worker-1": "Running"}
+        (tmp_path / "go").touch()
+        await seen.state("Succeeded")
+        await seen.phase("Succeeded", "j-worker-0", "j-worker-1")
+        assert {name: pod.uid for name, pod in seen.pods.items()} == before
+        assert await lines(cluster, "j-worker-1") == ["done"]
     assert runs(tmp_path) == 2
 
 
-def test_what_ended_while_there_was_no_server_is_found(tmp_path, state):
+async def test_what_ended_while_there_was_no_server_is_found(tmp_path, state):
     with serving(state, "durable", f"{COUNTED.format(tmp_path)}; touch {tmp_path}/ended", "Never"):
         pass
     (tmp_path / "go").touch()
     while not (tmp_path / "ended").exists():
         time.sleep(0.02)
 
-    async def run():
-        async with opened(state, durable=True) as (_, seen):
-            await seen.state("Succeeded")
-
-    asyncio.run(run())
+    async with opened(state, durable=True) as (_, seen):
+        await seen.state("Succeeded")
     assert runs(tmp_path) == 2
 
 
 @pytest.mark.parametrize(("policy", "end", "times"), [("Never", "Failed", 2), ("ExitCode", "Succeeded", 4)])
-def test_what_is_not_durable_dies_with_its_server_and_is_lost(tmp_path, state, policy, end, times):
+async def test_what_is_not_durable_dies_with_its_server_and_is_lost(tmp_path, state, policy, end, times):
     with serving(state, "", f"{PID.format(tmp_path)}; {COUNTED.format(tmp_path)}", policy):
         while runs(tmp_path) < 2:
             time.sleep(0.02)
         assert len(alive(tmp_path)) == 2
 
-    async def run():
-        async with opened(state) as (_, seen):
-            if end == "Succeeded":
-                await seen.wait_until(lambda: runs(tmp_path) == times)
-                (tmp_path / "go").touch()
-            await seen.state(end)
-
-    asyncio.run(run())
+    async with opened(state) as (_, seen):
+        if end == "Succeeded":
+            await seen.wait_until(lambda: runs(tmp_path) == times)
+            (tmp_path / "go").touch()
+        await seen.state(end)
     assert alive(tmp_path) == []
     assert runs(tmp_path) == times
 
@@ -195,14 +186,11 @@ def test_two_servers_never_share_a_state(tmp_path, state):
             asyncio.run(second())
 
 
-def test_a_server_that_ends_leaves_no_process(tmp_path, state):
-    async def run():
-        async with opened(state) as (cluster, seen):
-            command = f"{PID.format(tmp_path)}; trap '' TERM; while :; do sleep 0.02; done"
-            await cluster.create(job(Worker=role(command, 2)))
-            await seen.phase("Running", "j-worker-0", "j-worker-1")
-            await seen.wait_until((tmp_path / "pids").exists)
-            await seen.wait_until(lambda: len(alive(tmp_path)) == 2)
-
-    asyncio.run(run())
+async def test_a_server_that_ends_leaves_no_process(tmp_path, state):
+    async with opened(state) as (cluster, seen):
+        command = f"{PID.format(tmp_path)}; trap '' TERM; while :; do sleep 0.02; done"
+        await cluster.create(job(Worker=role(command, 2)))
+        await seen.phase("Running", "j-worker-0", "j-worker-1")
+        await seen.wait_until((tmp_path / "pids").exists)
+        await seen.wait_until(lambda: len(alive(tmp_path)) == 2)
     assert alive(tmp_path) == []

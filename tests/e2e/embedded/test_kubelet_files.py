@@ -39,22 +39,19 @@ async def test_a_container_starts_again_beside_what_it_has_put_there(tmp_path: P
         await here.when(one, lambda status: status["containerStatuses"][0]["restartCount"] >= 2)
 
 
-def test_a_work_directory_that_became_a_link_is_not_followed_at_a_restart(tmp_path: Path) -> None:
+async def test_a_work_directory_that_became_a_link_is_not_followed_at_a_restart(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "file").write_text("mine")
     script = f'd=$(basename "$PWD"); cd ..; mv $d moved; ln -s {mine} $d; exit 1'
 
-    async def run() -> None:
-        async with node(tmp_path) as here:
-            one = pod(shell(script), policy="OnFailure")
-            await here.run(one)
-            await here.when(one, lambda status: status["containerStatuses"][0]["restartCount"] >= 2)
-            assert (mine / "file").read_text() == "mine"
-            await here.kubelet.remove_pod(uid(one))
-            assert not (here.root / uid(one)).exists()
-
-    asyncio.run(run())
+    async with node(tmp_path) as here:
+        one = pod(shell(script), policy="OnFailure")
+        await here.run(one)
+        await here.when(one, lambda status: status["containerStatuses"][0]["restartCount"] >= 2)
+        assert (mine / "file").read_text() == "mine"
+        await here.kubelet.remove_pod(uid(one))
+        assert not (here.root / uid(one)).exists()
     assert (mine / "file").read_text() == "mine"
 
 

@@ -246,18 +246,15 @@ def test_a_shim_killed_with_its_server_leaves_a_lost_pod(tmp_path):
     assert len(lines(tmp_path / "starts")) == 1
 
 
-def test_a_pod_that_has_run_and_has_no_files_is_lost_and_one_that_is_over_stays_so(tmp_path):
+async def test_a_pod_that_has_run_and_has_no_files_is_lost_and_one_that_is_over_stays_so(tmp_path):
     status = {"phase": "Running", "containerStatuses": [{"name": "main"}]}
     ran = {**pod(shell(f"echo 1 >> {tmp_path}/starts")), "status": status}
     over = {**pod(shell(f"echo 1 >> {tmp_path}/starts")), "status": {**status, "phase": "Succeeded"}}
 
-    async def run():
-        async with node(tmp_path) as kubelet:
-            await kubelet.kubelet.adopt_pods([ran, over])
-            assert (await kubelet.phase(ran, "Failed"))["reason"] == "NodeLost"
-            assert uid(over) not in kubelet.told.statuses
-
-    asyncio.run(run())
+    async with node(tmp_path) as kubelet:
+        await kubelet.kubelet.adopt_pods([ran, over])
+        assert (await kubelet.phase(ran, "Failed"))["reason"] == "NodeLost"
+        assert uid(over) not in kubelet.told.statuses
     assert len(lines(tmp_path / "starts")) == 0
 
 

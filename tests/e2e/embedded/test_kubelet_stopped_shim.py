@@ -64,20 +64,17 @@ async def test_a_shim_that_is_stopped_after_it_was_told_to_end_its_pod_is_killed
 
 
 @pytest.mark.parametrize("how", ["lost", "forgotten", "left to the end"])
-def test_nobody_waits_for_a_shim_that_is_stopped(tmp_path, how):
+async def test_nobody_waits_for_a_shim_that_is_stopped(tmp_path, how):
     of, other = pod(shell("sleep 600")), pod(shell("sleep 600"))
 
-    async def run():
-        async with node(tmp_path, **PATIENCE) as kubelet:
-            await stopped(kubelet, of)
-            await kubelet.run(other)
-            if how == "lost":
-                kubelet.kubelet.kill_pods([uid(of), uid(other)])
-            if how == "forgotten":
-                await kubelet.kubelet.remove_pod(uid(of))
-                assert not (kubelet.root / uid(of)).exists()
-
-    asyncio.run(run())
+    async with node(tmp_path, **PATIENCE) as kubelet:
+        await stopped(kubelet, of)
+        await kubelet.run(other)
+        if how == "lost":
+            kubelet.kubelet.kill_pods([uid(of), uid(other)])
+        if how == "forgotten":
+            await kubelet.kubelet.remove_pod(uid(of))
+            assert not (kubelet.root / uid(of)).exists()
     assert marked(tmp_path / "pods") == []
 
 

@@ -93,13 +93,10 @@ def test_lines_are_written_as_cri_has_them(written):
     ]
 
 
-def test_a_line_has_the_time_at_which_it_ended(written):
+async def test_a_line_has_the_time_at_which_it_ended(written):
     written.run(0, (b"stdout", b"one\n"))
 
-    async def lines():
-        return [line async for line in pod_logs.read_lines(written, LogRequest(container="c"))]
-
-    (line,) = asyncio.run(lines())
+    (line,) = [line async for line in pod_logs.read_lines(written, LogRequest(container="c"))]
     assert LINE.match(f"{line.time} stdout F ")
 
 

@@ -12,28 +12,26 @@ from backend_plugin.embedded.scheduling_cycle import Binding
 from backend_plugin.embedded.store import Store
 
 
-def test_the_room_of_a_pod_that_goes_before_its_turn_is_given_to_the_next(tmp_path):
-    async def placed():
-        clock = Clock()
-        with closing(Store.open(tmp_path / "state", clock)) as store:
+async def test_the_room_of_a_pod_that_goes_before_its_turn_is_given_to_the_next(tmp_path):
+    clock = Clock()
+    with closing(Store.open(tmp_path / "state", clock)) as store:
 
-            def decide(decision):
-                waits = store.get_by_uid(decision.uid)
-                if waits is not None and isinstance(decision, Binding):
-                    store.update(pod_transitions.bind(waits, decision, clock()))
+        def decide(decision):
+            waits = store.get_by_uid(decision.uid)
+            if waits is not None and isinstance(decision, Binding):
+                store.update(pod_transitions.bind(waits, decision, clock()))
 
-            store.create(node("n"))
-            for number in range(AT_ONCE):
-                store.create(pod(f"large-{number}", container(cpu="5")))
-            first, second = (store.create(pod(name, container(cpu="4"))) for name in ("first", "second"))
-            scheduler = Scheduler(store, decide)
-            store.watch(scheduler.on_change)
-            scheduler.start()
+        store.create(node("n"))
+        for number in range(AT_ONCE):
+            store.create(pod(f"large-{number}", container(cpu="5")))
+        first, second = (store.create(pod(name, container(cpu="4"))) for name in ("first", "second"))
+        scheduler = Scheduler(store, decide)
+        store.watch(scheduler.on_change)
+        scheduler.start()
+        await asyncio.sleep(0)
+        store.remove(get_uid(first))
+        for _ in range(5):
             await asyncio.sleep(0)
-            store.remove(get_uid(first))
-            for _ in range(5):
-                await asyncio.sleep(0)
-            scheduler.close()
-            return get_node_name(store.get_by_uid(get_uid(second)))
-
-    assert asyncio.run(placed()) == "n"
+        scheduler.close()
+        result = get_node_name(store.get_by_uid(get_uid(second)))
+    assert result == "n"

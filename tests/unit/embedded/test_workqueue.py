@@ -38,83 +38,70 @@ async def settled():
         await asyncio.sleep(0)
 
 
-def test_a_key_that_is_added_twice_is_looked_at_once():
-    async def run():
-        looking = Looking()
-        work = looking.work()
-        for key in (ONE, TWO, ONE):
+async def test_a_key_that_is_added_twice_is_looked_at_once():
+    looking = Looking()
+    work = looking.work()
+    for key in (ONE, TWO, ONE):
+        work.add(key)
+    await settled()
+    result = looking.seen
+    assert result == [ONE, TWO]
+
+
+async def test_a_key_that_is_added_while_it_is_looked_at_is_looked_at_again():
+    seen = []
+
+    def add_again(key):
+        seen.append(key)
+        if len(seen) < 3:
             work.add(key)
-        await settled()
-        return looking.seen
 
-    assert asyncio.run(run()) == [ONE, TWO]
-
-
-def test_a_key_that_is_added_while_it_is_looked_at_is_looked_at_again():
-    async def run():
-        seen = []
-
-        def add_again(key):
-            seen.append(key)
-            if len(seen) < 3:
-                work.add(key)
-
-        work = WorkQueue(add_again, RetryBackoff(), system_clock)
-        work.add(ONE)
-        await settled()
-        return seen
-
-    assert asyncio.run(run()) == [ONE, ONE, ONE]
+    work = WorkQueue(add_again, RetryBackoff(), system_clock)
+    work.add(ONE)
+    await settled()
+    assert seen == [ONE, ONE, ONE]
 
 
-def test_a_failure_is_tried_again_until_it_goes_well():
-    async def run():
-        looking = Looking(FAILED, FAILED, None)
-        looking.work().add(ONE)
-        await looking.done.wait()
-        await asyncio.sleep(0.05)
-        return looking.seen
-
-    assert asyncio.run(run()) == [ONE, ONE, ONE]
+async def test_a_failure_is_tried_again_until_it_goes_well():
+    looking = Looking(FAILED, FAILED, None)
+    looking.work().add(ONE)
+    await looking.done.wait()
+    await asyncio.sleep(0.05)
+    result = looking.seen
+    assert result == [ONE, ONE, ONE]
 
 
-def test_what_is_to_be_looked_at_later_is():
-    async def run():
-        looking = Looking(system_clock() + timedelta(seconds=0.01), None)
-        looking.work().add(ONE)
-        await looking.done.wait()
-        return looking.seen
-
-    assert asyncio.run(run()) == [ONE, ONE]
+async def test_what_is_to_be_looked_at_later_is():
+    looking = Looking(system_clock() + timedelta(seconds=0.01), None)
+    looking.work().add(ONE)
+    await looking.done.wait()
+    result = looking.seen
+    assert result == [ONE, ONE]
 
 
-def test_after_the_end_nothing_is_looked_at():
-    async def run():
-        looking = Looking(system_clock() + timedelta(seconds=0.01), FAILED)
-        work = looking.work()
-        work.add(ONE)
-        work.add(TWO)
-        await settled()
-        work.close()
-        work.add(ONE)
-        await asyncio.sleep(0.05)
-        return looking.seen
-
-    assert asyncio.run(run()) == [ONE, TWO]
+async def test_after_the_end_nothing_is_looked_at():
+    looking = Looking(system_clock() + timedelta(seconds=0.01), FAILED)
+    work = looking.work()
+    work.add(ONE)
+    work.add(TWO)
+    await settled()
+    work.close()
+    work.add(ONE)
+    await asyncio.sleep(0.05)
+    result = looking.seen
+    assert result == [ONE, TWO]
 
 
-def test_after_a_mistake_the_others_are_looked_at_and_then_the_same_again():
-    async def run():
-        reported = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
-        looking = Looking(ZeroDivisionError(), None, None)
-        work = looking.work()
-        work.add(ONE)
-        work.add(TWO)
-        await looking.done.wait()
-        return looking.seen, [type(each["exception"]) for each in reported]
-
-    assert asyncio.run(run()) == ([ONE, TWO, ONE], [ZeroDivisionError])
+async def test_after_a_mistake_the_others_are_looked_at_and_then_the_same_again():
+    reported = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    looking = Looking(ZeroDivisionError(), None, None)
+    work = looking.work()
+    work.add(ONE)
+    work.add(TWO)
+    await looking.done.wait()
+    result = looking.seen, [type(each["exception"]) for each in reported]
+    assert result == ([ONE, TWO, ONE], [ZeroDivisionError])
 
 
 @pytest.mark.parametrize(

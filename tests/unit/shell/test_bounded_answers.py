@@ -87,18 +87,16 @@ class Looks:
         return Capabilities()
 
 
-def test_namespaces_that_were_looked_at_are_forgotten_but_for_the_latest() -> None:
-    async def run() -> list[str]:
-        looks = Looks()
-        found = CapabilitiesCache(looks, GangSettings(), ("kept",))
-        for namespace in ("kept", *(f"n{number}" for number in range(MOST))):
-            await found.get_capabilities(namespace)
-        looks.seen.clear()
-        for namespace in ("kept", f"n{MOST - 1}", "n1", "n0"):
-            await found.get_capabilities(namespace)
-        return looks.seen
-
-    assert asyncio.run(run()) == ["n0"]
+async def test_namespaces_that_were_looked_at_are_forgotten_but_for_the_latest() -> None:
+    looks = Looks()
+    found = CapabilitiesCache(looks, GangSettings(), ("kept",))
+    for namespace in ("kept", *(f"n{number}" for number in range(MOST))):
+        await found.get_capabilities(namespace)
+    looks.seen.clear()
+    for namespace in ("kept", f"n{MOST - 1}", "n1", "n0"):
+        await found.get_capabilities(namespace)
+    result = looks.seen
+    assert result == ["n0"]
 
 
 def test_reasons_that_were_logged_are_forgotten_but_for_the_latest(caplog: pytest.LogCaptureFixture) -> None:

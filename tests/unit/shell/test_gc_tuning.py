@@ -14,25 +14,22 @@ def as_before():
     gc.unfreeze()
 
 
-def test_what_is_there_once_all_is_told_is_not_looked_through_again():
+async def test_what_is_there_once_all_is_told_is_not_looked_through_again():
     # The interpreter may have frozen objects itself; Python 3.12 freezes a few hundred.
     at_first = gc.get_freeze_count()
 
-    async def served():
-        filled = asyncio.Event()
-        looking = asyncio.create_task(gc_tuning.tune_collector(filled))
-        await asyncio.sleep(0)
-        before = gc.get_threshold(), gc.get_freeze_count()
-        filled.set()
-        await looking
-        return before
-
-    (often, *_), frozen = asyncio.run(served())
+    filled = asyncio.Event()
+    looking = asyncio.create_task(gc_tuning.tune_collector(filled))
+    await asyncio.sleep(0)
+    before = gc.get_threshold(), gc.get_freeze_count()
+    filled.set()
+    await looking
+    (often, *_), frozen = before
     assert (often > 700, frozen) == (True, at_first)
     assert gc.get_freeze_count() > at_first + 1_000
 
 
-def test_garbage_that_refers_to_itself_is_still_found():
+async def test_garbage_that_refers_to_itself_is_still_found():
     class Knot:
         made = 0
 
@@ -43,12 +40,9 @@ def test_garbage_that_refers_to_itself_is_still_found():
         def __del__(self):
             Knot.made -= 1
 
-    async def served():
-        filled = asyncio.Event()
-        filled.set()
-        await gc_tuning.tune_collector(filled)
-
-    asyncio.run(served())
+    filled = asyncio.Event()
+    filled.set()
+    await gc_tuning.tune_collector(filled)
     for _ in range(200_000):
         Knot()
     assert Knot.made < 100_000

@@ -7,7 +7,7 @@ from backend_plugin.shell.job_watch import iter_batches
 MANY = 200
 
 
-def test_however_many_are_told_of_all_jobs_one_share_is_made_between_the_turns_of_others() -> None:
+async def test_however_many_are_told_of_all_jobs_one_share_is_made_between_the_turns_of_others() -> None:
     happened: list[str] = []
     told: list[int] = []
 
@@ -24,13 +24,10 @@ def test_however_many_are_told_of_all_jobs_one_share_is_made_between_the_turns_o
             happened.append("call")
             await asyncio.sleep(0)
 
-    async def all_of_them() -> None:
-        turn = asyncio.Lock()
-        calling = asyncio.create_task(calls())
-        await asyncio.gather(*(watcher(turn) for _ in range(8)))
-        calling.cancel()
-
-    asyncio.run(all_of_them())
+    turn = asyncio.Lock()
+    calling = asyncio.create_task(calls())
+    await asyncio.gather(*(watcher(turn) for _ in range(8)))
+    calling.cancel()
     assert sorted(told) == sorted([*range(MANY)] * 8)
     shares = [len(part.split()) for part in " ".join(happened).split("call")]
     assert max(shares) <= 20

@@ -70,15 +70,13 @@ def test_what_is_not_there_holds_nothing(prefix: str) -> None:
     assert read_outputs(f"{prefix}/x", listed) == TaskOutputs()
 
 
-def test_what_was_not_there_a_moment_ago_is_seen(prefix: str) -> None:
+async def test_what_was_not_there_a_moment_ago_is_seen(prefix: str) -> None:
     outcomes = OutputReader(prefixes(prefix.removesuffix("/out")))
 
-    async def twice() -> tuple[TaskOutputs, TaskOutputs]:
-        before = await outcomes.read_outputs(prefix)
-        write(prefix, outputs__pb=b"")
-        return before, await outcomes.read_outputs(prefix)
-
-    assert asyncio.run(twice()) == (TaskOutputs(), TaskOutputs(outputs=True))
+    before = await outcomes.read_outputs(prefix)
+    write(prefix, outputs__pb=b"")
+    result = before, await outcomes.read_outputs(prefix)
+    assert result == (TaskOutputs(), TaskOutputs(outputs=True))
 
 
 @pytest.mark.parametrize("content", [b"\xff\xff", b"\x0a\x03ab"])
