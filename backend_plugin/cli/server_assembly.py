@@ -108,6 +108,7 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
     tasks = connector_service.ConnectorService(
         connector_service.ServiceDependencies(
             cluster=cluster,
+            inventory=here.inventory,
             cache=cache,
             answers=answers,
             keeper=keeper,

@@ -147,6 +147,9 @@ def _check_train_job(options: task_pb2.TrainJob) -> Iterator[Problem]:
     yield from check_packages(options.packages, f"{_PATH}.trainJob.packages")
     if options.max_restarts < 0:
         yield _problem(".trainJob.maxRestarts", options.max_restarts, "is negative", "write 0 or more")
+    if options.HasField("runtime") and not labels.is_subdomain(options.runtime):
+        remedy = f"write {labels.SUBDOMAIN}"
+        yield _problem(".trainJob.runtime", options.runtime, "is not the name of a runtime", remedy)
     kind = options.runtime_kind
     if kind and kind not in _RUNTIME_KINDS:
         yield _choice_problem(".trainJob.runtimeKind", kind, _RUNTIME_KINDS)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from backend_plugin.core import names, verdict
+from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.reading import get_text
@@ -42,6 +43,16 @@ def add_remedy(message: str) -> str:
     """Return the message of the cluster, with a remedy if there is one for it."""
     remedy = next((f"; {said}" for words, said in _REMEDIES.items() if re.search(words, message)), "")
     return f"{message}{remedy}"
+
+
+def add_upgrade(message: str, dialect: Dialect) -> str:
+    """Return the message of the cluster, with a remedy if a definition of the dialect lacks a field."""
+    if "strict decoding error" not in message:
+        return message
+    return (
+        f"{message}; if the field is valid, the definition of {dialect.operator} is too old: "
+        f"{dialect.installation}"
+    )
 
 
 _REMEDIES: Final = {

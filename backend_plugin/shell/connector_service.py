@@ -33,6 +33,7 @@ from backend_plugin.shell.capabilities_cache import NOBODY, CapabilitiesCache
 from backend_plugin.shell.cluster import (
     Cluster,
     ClusterUnavailable,
+    Inventory,
     Misconfigured,
     NotDurable,
 )
@@ -43,6 +44,7 @@ from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.planner import Planner
 from backend_plugin.shell.reconciler import Reconciler
 from backend_plugin.shell.rpc_handlers import CallFailed
+from backend_plugin.shell.runtime_check import require_runtime
 from backend_plugin.shell.task_responses import TaskResponses
 from backend_plugin.shell.timeouts import timeout
 
@@ -66,6 +68,7 @@ class ServiceDependencies:
     """The dependencies of the service."""
 
     cluster: Cluster
+    inventory: Inventory
     cache: Cache
     answers: TaskResponses
     keeper: Reconciler
@@ -135,6 +138,7 @@ class ConnectorService:
         planned = await self._plan_job(replace(request, run=run), pod_templates, size)
         await around.cache.ready.wait()  # Before this, the cache may lack other attempts.
         around.keeper.deleter.delete_superseded(run)
+        await require_runtime(around.inventory, planned)
         made, is_new, last = await self._creator.create_or_find(planned, run)
         job = read_job(made)
         # Update the cache before the next await, because it drops events of jobs that it does not contain.

@@ -1,7 +1,6 @@
 """Creates the job of an attempt with its prerequisites."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Final
@@ -63,8 +62,9 @@ class JobCreator:
                 last = self._cache.get_last_record((other.namespace, other.name))
                 return self._adopt_job(there, run, other.name), False, last
         created = await self._create_prerequisites(planned)
+        dialect = table.get_dialect(planned.dialect)
         try:
-            made = await create_job(self._cluster, table.get_dialect(planned.dialect), manifest)
+            made = await create_job(self._cluster, dialect, manifest)
         except AlreadyExists:
             found = await self._cluster.get(name)
             return self._adopt_job(found, run, name.name), False, last
@@ -73,7 +73,7 @@ class JobCreator:
             found = await self._cluster.get(name) if planned.prerequisites else None
             if found is None:
                 await self._on_rejection(planned, refused, created)
-                raise
+                raise with_upgrade(refused, dialect) from refused
             return self._adopt_job(found, run, name.name), False, last
         log.info("created", extra=log_fields.build_attempt_fields(run, name.name))
         return made, True, last
@@ -104,9 +104,13 @@ class JobCreator:
         """Create the prerequisites, and return those that no earlier call for the attempt has created."""
         created = []
         for each in planned.prerequisites:
-            with contextlib.suppress(AlreadyExists):
+            try:
                 await self._cluster.create(each)
                 created.append(each)
+            except AlreadyExists:
+                continue
+            except RequestRejected as refused:
+                raise with_upgrade(refused, table.get_dialect(planned.dialect)) from refused
         return created
 
     async def _on_rejection(
@@ -132,6 +136,11 @@ class JobCreator:
         rejection.require_own_job(run, there)
         log.info("adopted", extra=log_fields.build_attempt_fields(run, name))
         return there
+
+
+def with_upgrade(refused: RequestRejected, dialect: Dialect) -> RequestRejected:
+    """Return the rejection, with a remedy if a definition of the dialect is too old."""
+    return RequestRejected(refused.code, refused.reason, rejection.add_upgrade(refused.message, dialect))
 
 
 async def create_job(cluster: Cluster, dialect: Dialect, manifest: Manifest) -> Manifest:

@@ -178,7 +178,7 @@ async def ours(jobs: int) -> tuple[grpc.aio.Server, int]:
         ),
     )
     around = connector_service.ServiceDependencies(
-        cluster=Nobody(), cache=cache, answers=answers, keeper=keeper, metrics=metrics,
+        cluster=nobody, inventory=nobody, cache=cache, answers=answers, keeper=keeper, metrics=metrics,
         allowed=Allowlist(prefixes=prefixes), ring=ring,
     )  # fmt: skip
     server = grpc.aio.server()

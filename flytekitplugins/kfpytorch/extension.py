@@ -79,6 +79,12 @@ def check_min_member(gang: Gang | None, low: int, high: int) -> Iterator[ConfigP
         yield ConfigProblem("gang.min_member", gang.min_member, remedy)
 
 
+def _read_runtime(value: object) -> object:
+    if isinstance(value, str) and labels.is_subdomain(value):
+        return value
+    raise build_invalid_value(value, f"must be the name of a runtime: {labels.SUBDOMAIN}")
+
+
 def _read_packages(value: object) -> object:
     """Read a list of requirements of pip."""
     if not isinstance(value, Sequence) or isinstance(value, str):
@@ -152,7 +158,7 @@ class TrainJob(ConfigPart):
     topology: Topology | None = None
 
     readers: ClassVar[Mapping[str, Reader]] = {
-        "runtime": build_optional_reader(validators.read_name),
+        "runtime": build_optional_reader(_read_runtime),
         "runtime_kind": build_optional_reader(validators.build_choice_reader(*_RUNTIME_KINDS)),
         "max_restarts": build_optional_reader(validators.build_count_reader(low=0)),
         "packages": build_optional_reader(_read_packages),

@@ -31,7 +31,7 @@ def ago(seconds: float) -> str:
 
 
 LABEL = table.DEFAULT.labels.job_name
-_READERS = {"PyTorchJob": read_job, "Pod": read_pod, "Event": read_event}
+_READERS = {"PyTorchJob": read_job, "TrainJob": read_job, "Pod": read_pod, "Event": read_event}
 
 
 class ScriptedCluster:

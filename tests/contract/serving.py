@@ -137,6 +137,7 @@ async def serving(
     keeper = keepers.Reconciler(cluster, cache, answers, endings, seconds)
     around = connector_service.ServiceDependencies(
         cluster=cluster,
+        inventory=cluster,
         cache=cache,
         answers=answers,
         keeper=keeper,

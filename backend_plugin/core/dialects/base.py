@@ -59,6 +59,8 @@ class RuntimeSupport:
     """Read a runtime of any of these kinds; never raises."""
     build_package_job: Callable[[Runtime, PackageJob], Manifest]
     """Return a job with one node that prints the packages of a runtime."""
+    check_reference: Callable[[Manifest, Sequence[Runtime]], Iterable[Problem]]
+    """Return the problems of a job with a named runtime, if these are the runtimes of the cluster."""
 
 
 def keep_roles(job: TrainingJob, pods: Sequence[Manifest]) -> tuple[TrainingJob, Sequence[Manifest]]:

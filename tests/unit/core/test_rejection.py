@@ -4,6 +4,7 @@ import pytest
 from builders import a_run
 
 from backend_plugin.core import names, rejection
+from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import InvalidTask, Problem, RequestRejected
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Phase
@@ -97,3 +98,11 @@ def test_a_reference_without_a_prefix_is_for_no_job() -> None:
 def test_what_a_cluster_refuses_is_told_in_its_own_sentence() -> None:
     refused = RequestRejected(422, "Invalid", "spec: Required value")
     assert (str(refused), refused.code, refused.reason) == ("spec: Required value", 422, "Invalid")
+
+
+def test_a_field_that_a_definition_lacks_may_need_a_newer_operator() -> None:
+    message = 'strict decoding error: unknown field "spec.x"'
+    found = rejection.add_upgrade(message, DIALECTS["TrainJob"])
+    assert found.startswith(message)
+    assert DIALECTS["TrainJob"].installation in found
+    assert rejection.add_upgrade("denied", DIALECTS["TrainJob"]) == "denied"

@@ -66,7 +66,7 @@ RULES = st.builds(
 ) | st.builds(PodFailurePolicyRule, action=st.just("Ignore"), pod_conditions=st.just({"Moved": "True"}))
 TRAIN_JOBS = st.none() | st.builds(
     TrainJob,
-    runtime=st.none() | NAMES,
+    runtime=st.none() | CLASSES,
     runtime_kind=st.sampled_from([None, "TrainingRuntime"]),
     max_restarts=st.none() | st.integers(0, 2**31 - 1),
     topology=st.none() | st.builds(Topology, level=LABELS, mode=st.sampled_from([None, "preferred"])),
@@ -160,6 +160,7 @@ def test_models_of_kubernetes_are_written_as_in_a_manifest() -> None:
         (lambda: Topology(level="a b"), "level='a b': must be the name of a label"),
         (lambda: Topology(level="a", mode="strict"), "mode='strict': must be 'exclusive' or 'required' or"),
         (lambda: TrainJob(topology="rack"), "topology='rack': must be Topology(...)"),
+        (lambda: TrainJob(runtime="Torch"), "runtime='Torch': must be the name of a runtime"),
         (lambda: TrainJob(packages="einops"), "packages='einops': must be a list of requirements"),
         (lambda: TrainJob(packages=["a", "--pre"]), "packages[1]='--pre': must be a requirement such as"),
         (lambda: TrainJob(packages=[1]), "packages[0]=1: must be a requirement such as"),

@@ -42,6 +42,7 @@ DIALECT: Final = Dialect(
         kinds=(RUNTIME, CLUSTER_RUNTIME),
         read=runtimes.read_runtime,
         build_package_job=runtimes.build_package_job,
+        check_reference=runtimes.check_reference,
     ),
     # The webhook reads the runtime from a cache.
     is_premature=lambda message: "must be created before the TrainJob" in message,

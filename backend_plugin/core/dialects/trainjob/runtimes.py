@@ -1,5 +1,6 @@
 """Reads TrainingRuntimes and ClusterTrainingRuntimes, and builds a job that lists the packages of one."""
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from backend_plugin.core import names, runtime_packages, task_annotation
@@ -7,12 +8,16 @@ from backend_plugin.core.dialects.trainjob import options
 from backend_plugin.core.dialects.trainjob.options import JobOptions
 from backend_plugin.core.dialects.trainjob.resource import (
     ANCESTOR,
+    CONTAINER,
     FRAMEWORK,
     MANAGER,
     RESOURCE,
+    ROLE,
     find_trainer,
 )
+from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt, Deadlines
+from backend_plugin.core.protojson import format_value
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.runtimes import PackageJob, Runtime
 from backend_plugin.core.values import JsonValue, Manifest
@@ -128,3 +133,30 @@ def _encode_deadline(wanted: PackageJob, prefix: str) -> str:
         namespace=wanted.namespace,
     )
     return task_annotation.encode(run, Deadlines(active_seconds=wanted.seconds), {})
+
+
+def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem]:
+    """Yield a problem if the runtime of a job is not one of `found`, or has no container for the task.
+
+    Without any runtime of its kind, the server may not be permitted to list them.
+    """
+    reference = get_mapping(job, "spec", "runtimeRef")
+    name, kind = get_text(reference, "name"), get_text(reference, "kind")
+    namespace = get_text(job, "metadata", "namespace")
+    known = [
+        each for each in found if each.kind == kind and not each.job and each.namespace in ("", namespace)
+    ]
+    usable = sorted(each.name for each in known if each.role == ROLE)
+    if name in usable or not known:
+        return
+    exists = any(each.name == name for each in known)
+    yield Problem(
+        field="custom.kfpytorch.trainJob.runtime",
+        value=format_value(name),
+        message=(
+            f"has no job {ROLE} with a container {CONTAINER}, in which a task runs"
+            if exists
+            else f"is not a {kind} of the cluster"
+        ),
+        remedy=f"write one of {', '.join(usable)}" if usable else f"leave it out: no {kind} can run a task",
+    )

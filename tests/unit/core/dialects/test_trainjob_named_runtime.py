@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 from builders import decoded
+from msgspec import structs
 from train_job_objects import ELASTIC, REPLICAS, get_train_job_options, plan_train_job
 
-from backend_plugin.core.dialects.trainjob import named_runtime
+from backend_plugin.core.dialects.trainjob import DIALECT, named_runtime
 from backend_plugin.core.errors import InvalidTask
+from backend_plugin.core.runtimes import Runtime
 
 RULE = {"action": "FailJob", "exitCodes": [1]}
 RUNTIME = {"trainJob": {"runtime": "torch-distributed"}}
@@ -136,3 +138,51 @@ def test_a_kind_without_a_runtime_is_rejected() -> None:
     with pytest.raises(InvalidTask) as caught:
         plan_train_job({**REPLICAS, "kfpytorch": {"trainJob": {"runtimeKind": "TrainingRuntime"}}})
     assert [each.field for each in caught.value.problems] == ["custom.kfpytorch.trainJob.runtimeKind"]
+
+
+def find_reference_problems(
+    *found: Runtime, name: str = "torch", kind: str = "ClusterTrainingRuntime"
+) -> list[tuple[str, bool]]:
+    """Return the value of each problem of a job with this runtime, and whether others are listed."""
+    job = {
+        "metadata": {"namespace": "ns"},
+        "spec": {"runtimeRef": {"name": name, "kind": kind}},
+    }
+    problems = [*DIALECT.runtimes.check_reference(job, found)] if DIALECT.runtimes else []
+    return [(each.value, "other" in each.remedy) for each in problems]
+
+
+def build_runtime(name: str, role: str = "node", namespace: str = "", **said: Any) -> Runtime:
+    kind = "TrainingRuntime" if namespace else "ClusterTrainingRuntime"
+    return Runtime(name=name, kind=kind, role=role, namespace=namespace, **said)
+
+
+def test_a_runtime_must_exist_and_have_nodes() -> None:
+    other = build_runtime("other")
+    assert find_reference_problems(build_runtime("torch"), other) == []
+    assert find_reference_problems(build_runtime("torch", role="launcher"), other) == [('"torch"', True)]
+    assert find_reference_problems(build_runtime("torch", role="")) == [('"torch"', False)]
+    assert find_reference_problems(other) == [('"torch"', True)]
+
+
+def test_without_a_runtime_of_its_kind_the_cluster_decides() -> None:
+    assert find_reference_problems() == find_reference_problems(build_runtime("x", namespace="ns")) == []
+
+
+def test_a_runtime_of_another_namespace_or_job_does_not_count() -> None:
+    kind = "TrainingRuntime"
+    here, other = build_runtime("torch", namespace="ns"), build_runtime("other", namespace="ns")
+    assert find_reference_problems(here, kind=kind) == []
+    assert find_reference_problems(build_runtime("torch", namespace="b"), other, kind=kind) == [
+        ('"torch"', True)
+    ]
+    assert find_reference_problems(structs.replace(here, job="torch"), other, kind=kind) == [
+        ('"torch"', True)
+    ]
+
+
+@pytest.mark.parametrize("name", ["Torch", 254 * "a", ""])
+def test_the_name_of_a_runtime_is_that_of_an_object(name: str) -> None:
+    with pytest.raises(InvalidTask) as caught:
+        plan_train_job({**REPLICAS, "kfpytorch": {"trainJob": {"runtime": name}}})
+    assert "custom.kfpytorch.trainJob.runtime" in {each.field for each in caught.value.problems}
