@@ -75,6 +75,9 @@ lock: $(READY)  ## resolve the dependencies again, for all supported Python vers
 			--upgrade --generate-hashes --no-emit-index-url --custom-compile-command "make lock" \
 			--output-file tests/cluster/tools/$$tool/requirements.lock || exit 1; \
 	done
+	$(BIN)/uv pip compile setup.py tests/recipes/requirements.in --extra finetune --constraint requirements.lock \
+		--universal --python-version 3.11 --upgrade --generate-hashes --no-emit-index-url \
+		--custom-compile-command "make lock" --output-file tests/recipes/requirements.lock
 
 clean:  ## remove the environment and all build results
 	rm -rf $(VENV) build dist *.egg-info .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -70,6 +70,18 @@ setup(
         ],
         # .ci/unlocked tests 2.4 and the newest release.
         "elastic": ["torch>=2.4"],
+        # The recipes; .ci/recipes tests them with the versions of tests/recipes/requirements.lock.
+        "finetune": [
+            f"{package}; python_version >= '3.11'"
+            for package in (
+                "accelerate>=1.15,<2",
+                "datasets>=5,<6",
+                "peft>=0.21,<1",
+                "torch>=2.10",
+                "transformers>=5.20,<6",
+                "trl>=1.16,<1.17",
+            )
+        ],
         "dev": [
             "coverage",
             "cryptography",

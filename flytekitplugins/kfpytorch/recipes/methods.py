@@ -1,0 +1,207 @@
+"""The recipes. Each is a function that every rank of a task calls with equal arguments."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from flytekitplugins.kfpytorch.problems import ConfigError, ConfigProblem
+from flytekitplugins.kfpytorch.recipes.config import Lora, Trained, Training, raise_problems
+
+if TYPE_CHECKING:
+    from datasets import Dataset, IterableDataset
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    Model: TypeAlias = str | PreTrainedModel
+    Samples: TypeAlias = Dataset | IterableDataset | Sequence[Mapping[str, Any]]
+
+Reward: TypeAlias = Callable[..., Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    """A trainer of TRL."""
+
+    trainer: str
+    """The name of the trainer and of its config, without their suffixes."""
+    columns: tuple[tuple[str, ...], ...]
+    """The sets of columns that a dataset may have."""
+
+
+_SFT: Final = _Method("SFT", (("messages",), ("prompt", "completion"), ("text",)))
+_DPO: Final = _Method("DPO", (("chosen", "rejected"),))
+_GRPO: Final = _Method("GRPO", (("prompt",),))
+_KTO: Final = _Method("KTO", (("prompt", "completion", "label"),))
+_DISTILL: Final = _Method("Distillation", (("prompt",),))
+
+
+def sft(
+    model: "Model",
+    dataset: "Samples",
+    training: Training,
+    *,
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+) -> Trained:
+    """Train with examples of good answers (supervised fine-tuning).
+
+    Args:
+        model: The path or the Hub id of a causal language model, or the model.
+        dataset: Samples with ``messages``, with ``prompt`` and ``completion``, or with ``text``.
+        training: How to train.
+        tokenizer: Default: that of the model.
+
+    Raises:
+        ConfigError: If the dataset or an option does not fit this recipe.
+    """
+    return _train(_SFT, training, dataset, model=model, processing_class=tokenizer)
+
+
+def dpo(
+    model: "Model",
+    dataset: "Samples",
+    training: Training,
+    *,
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+) -> Trained:
+    """Train with pairs of a better and a worse answer (direct preference optimization).
+
+    The arguments are those of `sft`. Samples have ``chosen`` and ``rejected``, and mostly ``prompt``.
+    """
+    return _train(_DPO, training, dataset, model=model, processing_class=tokenizer)
+
+
+def kto(
+    model: "Model",
+    dataset: "Samples",
+    training: Training,
+    *,
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+) -> Trained:
+    """Train with answers that are marked as good or bad (Kahneman-Tversky optimization).
+
+    The arguments are those of `sft`. Samples have ``prompt``, ``completion`` and ``label``, a bool.
+    """
+    return _train(_KTO, training, dataset, model=model, processing_class=tokenizer)
+
+
+def grpo(
+    model: "Model",
+    dataset: "Samples",
+    training: Training,
+    *,
+    reward: Reward | list[Reward],
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+) -> Trained:
+    """Train with a reward for answers that the model generates (group relative policy optimization).
+
+    The arguments are those of `sft`. Samples have ``prompt``. Each function in `reward` is called with the
+    keywords ``prompts``, ``completions`` and the other columns, and returns one number for each completion.
+    """
+    return _train(_GRPO, training, dataset, model=model, processing_class=tokenizer, reward_funcs=reward)
+
+
+def distill(
+    model: "Model",
+    dataset: "Samples",
+    training: Training,
+    *,
+    teacher: "Model",
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+) -> Trained:
+    """Train a small model to predict the tokens of a larger one, on answers that the small one generates.
+
+    The arguments are those of `sft`. Samples have ``prompt``. The `teacher` has the vocabulary of the model.
+    """
+    return _train(_DISTILL, training, dataset, model=model, processing_class=tokenizer, teacher_model=teacher)
+
+
+def _train(method: _Method, training: Training, dataset: "Samples", **arguments: Any) -> Trained:
+    """Train with the trainer of a method, and save the result on rank 0."""
+    raise_problems("dataset", _check_columns(method, dataset, training))
+    trl = _import_trl()
+    import torch
+    from datasets import Dataset
+
+    has_gpu = torch.cuda.is_available()
+    arguments |= _build_adapter(training.lora, arguments["model"], has_gpu=has_gpu)
+    config = getattr(trl, f"{method.trainer}Config")
+    known = frozenset(config.__dataclass_fields__)
+    # The model is saved after the training. TRL computes with bfloat16 by default, which is slow on a CPU.
+    defaults = {
+        "save_strategy": "no",
+        "use_cpu": not has_gpu,
+        "bf16": has_gpu and torch.cuda.is_bf16_supported(),
+    }
+    options = config(**{**defaults, **training.build_arguments(known)})
+    if isinstance(dataset, Sequence):
+        dataset = Dataset.from_list([*dataset])
+    trainer = getattr(trl, f"{method.trainer}Trainer")(args=options, train_dataset=dataset, **arguments)
+    trainer.train(resume_from_checkpoint=options.resume_from_checkpoint)
+    trainer.save_model()
+    trainer.accelerator.wait_for_everyone()
+    sizes = [(each.numel(), each.requires_grad) for each in trainer.model.parameters()]
+    return Trained(
+        output_dir=training.output_dir,
+        losses=[entry["loss"] for entry in trainer.state.log_history if "loss" in entry],
+        trained_parameters=sum(size for size, is_trained in sizes if is_trained),
+        parameters=sum(size for size, _ in sizes),
+    )
+
+
+def _import_trl() -> Any:
+    try:
+        import trl
+    except ImportError as error:
+        remedy = "pip install 'flytekitplugins-kfpytorch[finetune]', with Python 3.11 or newer"
+        raise ImportError(f"the recipes need TRL ({error}); install it: {remedy}") from error
+    return trl
+
+
+def _check_columns(method: _Method, dataset: "Samples", training: Training) -> Iterator[ConfigProblem]:
+    """Yield a problem if the dataset has not all columns of one of the sets."""
+    columns = _read_columns(dataset)
+    sets = [*method.columns]
+    if text := training.options.get("dataset_text_field"):
+        sets = [(text,)]
+    if columns is not None and not any(columns.issuperset(each) for each in sets):
+        required = ", or ".join(" and ".join(map(repr, each)) for each in sets)
+        yield ConfigProblem("columns", sorted(columns), f"{method.trainer} needs {required}")
+
+
+def _read_columns(dataset: "Samples") -> set[str] | None:
+    """Return the names of the columns, or None if only reading the data would give them."""
+    if isinstance(dataset, Sequence):
+        return set(dataset[0]) if dataset else set()
+    names: Iterable[str] | None = dataset.column_names
+    return None if names is None else set(names)
+
+
+def _build_adapter(lora: Lora | None, model: "Model", *, has_gpu: bool) -> dict[str, Any]:
+    """Return the arguments of a trainer that add adapters to the model.
+
+    Raises:
+        ConfigError: If the model cannot be loaded with four bits.
+    """
+    if lora is None:
+        return {}
+    if lora.four_bits and not has_gpu:
+        remedy = "QLoRA needs a GPU; leave it out to train adapters of the unquantized model"
+        raise ConfigError("Lora", [str(ConfigProblem("four_bits", value=True, remedy=remedy))])
+    if lora.four_bits and not isinstance(model, str):
+        remedy = "needs the path or the Hub id of the model, which it loads itself"
+        raise ConfigError("Lora", [str(ConfigProblem("four_bits", value=True, remedy=remedy))])
+    from peft import LoraConfig
+
+    adapter = LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=lora.target_modules,
+        task_type="CAUSAL_LM",
+    )
+    if not lora.four_bits:
+        return {"peft_config": adapter}
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    quantization = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.bfloat16)
+    return {"peft_config": adapter, "quantization_config": quantization}

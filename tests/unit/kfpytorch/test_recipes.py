@@ -1,0 +1,110 @@
+"""Invalid values of the recipes are refused before TRL is imported."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flytekitplugins.kfpytorch import recipes
+from flytekitplugins.kfpytorch.problems import ConfigError
+
+ANSWERED = [{"prompt": "say red", "completion": "red"}]
+
+INVALID: dict[str, tuple[Callable[..., Any], dict[str, Any], list[str]]] = {
+    "rank": (recipes.Lora, {"rank": 0}, ["rank=0: must be a number of at least 1"]),
+    "two values": (
+        recipes.Lora,
+        {"alpha": False, "dropout": 1.0},
+        [
+            "alpha=False: must be a number of at least 1",
+            "dropout=1.0: must be at least 0 and less than 1",
+        ],
+    ),
+    "numbers of a training": (
+        recipes.Training,
+        {"output_dir": "", "batch_size": 0, "max_steps": -1, "epochs": 0, "learning_rate": -1.0},
+        [
+            "output_dir='': must be the path of a directory",
+            "batch_size=0: must be a number of at least 1",
+            "max_steps=-1: must be a number of at least 1",
+            "epochs=0: must be a number above 0",
+            "learning_rate=-1.0: must be a number above 0",
+        ],
+    ),
+    "options of LoRA": (
+        recipes.Training,
+        {"output_dir": "out", "options": {"lora_r": 8, "use_peft": True}},
+        [
+            "options='lora_r': set Training(lora=Lora(…)) instead",
+            "options='use_peft': set Training(lora=Lora(…)) instead",
+        ],
+    ),
+    "an option with a field": (
+        recipes.Training,
+        {"output_dir": "out", "options": {"num_train_epochs": 3}},
+        ["options='num_train_epochs': set Training(epochs=…) instead"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("build", "values", "problems"), INVALID.values(), ids=INVALID)
+def test_all_invalid_values_are_reported(
+    build: Callable[..., Any], values: dict[str, Any], problems: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        build(**values)
+    assert refusal.value.problems == tuple(problems)
+
+
+COLUMNS = {
+    "sft": "SFT needs 'messages', or 'prompt' and 'completion', or 'text'",
+    "dpo": "DPO needs 'chosen' and 'rejected'",
+    "kto": "KTO needs 'prompt' and 'completion' and 'label'",
+    "grpo": "GRPO needs 'prompt'",
+    "distill": "Distillation needs 'prompt'",
+}
+MORE: dict[str, dict[str, Any]] = {"grpo": {"reward": len}, "distill": {"teacher": "teacher"}}
+
+
+@pytest.mark.parametrize(("name", "required"), COLUMNS.items(), ids=COLUMNS)
+def test_a_dataset_with_other_columns_is_refused(name: str, required: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        getattr(recipes, name)(
+            "model", [{"question": "?"}], recipes.Training(output_dir="out"), **MORE.get(name, {})
+        )
+    assert refusal.value.problems == (f"columns=['question']: {required}",)
+
+
+def test_a_text_column_may_have_another_name() -> None:
+    training = recipes.Training(output_dir="out", options={"dataset_text_field": "page"})
+    with pytest.raises(ConfigError) as refusal:
+        recipes.sft("model", ANSWERED, training)
+    assert refusal.value.problems == ("columns=['completion', 'prompt']: SFT needs 'page'",)
+
+
+@pytest.mark.parametrize(("name", "instead"), [("ppo", "use grpo"), ("torchtune", "use sft")])
+def test_a_recipe_that_does_not_exist_names_another(name: str, instead: str) -> None:
+    with pytest.raises(ImportError, match=instead):
+        getattr(recipes, name)
+
+
+# Runs in an interpreter without TRL. An uncaught exception would be printed by flytekit's own hook.
+WITHOUT_TRL = """
+import sys
+sys.modules["trl"] = None
+from flytekitplugins.kfpytorch import recipes
+print(sorted({"torch", "transformers", "datasets", "peft"} & set(sys.modules)))
+try:
+    recipes.sft("model", [{"text": "a"}], recipes.Training(output_dir="out"))
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_the_package_loads_nothing_and_names_the_extra() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TRL], check=True, stdout=subprocess.PIPE, text=True)
+    loaded, refusal = done.stdout.splitlines()
+    assert loaded == "[]"
+    assert "pip install 'flytekitplugins-kfpytorch[finetune]'" in refusal
