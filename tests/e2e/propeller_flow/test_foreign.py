@@ -26,6 +26,7 @@ def test_all_services_are_learnt_from_the_server_itself(road: Road) -> None:
         "grpc.reflection.v1alpha.ServerReflection",
         "kfpytorch_idl.v1.JobService",
         "kfpytorch_idl.v1.NodeService",
+        "kfpytorch_idl.v1.RuntimeService",
     ]
     assert seen["health"] == {"status": "SERVING"}
     assert [agent["supportedTaskTypes"] for agent in seen["agents"]] == [["pytorch"]]

@@ -68,6 +68,13 @@ def test_of_two_terminations_at_the_same_time_the_lower_replica_is_the_cause(ord
     )
 
 
+def test_a_failed_installation_is_the_cause_and_has_no_other_attempt():
+    said = "kfpytorch: packages cannot be installed: no match for x"
+    told = verdict(job(FAILED), build_ended_pod("worker-0", 78, container_message=said))
+    assert (told.phase.value, told.cause) == ("FAILED", Cause.INVALID_CONFIG)
+    assert told.message.startswith("worker-0 failed: packages cannot be installed: no match for x")
+
+
 def test_an_error_is_the_cause_rather_than_an_earlier_sigterm():
     stopped = build_ended_pod("worker-0", 143, finished=1)
     told = verdict(job(FAILED), stopped, error_files=[error_file("j-master-0")])
