@@ -1,0 +1,27 @@
+"""What only TRL or torch can decide is refused before a model is loaded."""
+
+import pytest
+import torch
+
+from flytekitplugins.kfpytorch.problems import ConfigError
+from flytekitplugins.kfpytorch.recipes import Lora, Training, sft
+
+SAMPLES = [{"text": "red"}]
+
+
+def test_qlora_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The machine of the test may have a GPU.
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError) as refusal:
+        sft("no/model", SAMPLES, Training(output_dir="out", lora=Lora(four_bits=True)))
+    assert refusal.value.problems == (
+        "four_bits=True: QLoRA needs a GPU; leave it out to train adapters of the unquantized model",
+    )
+
+
+def test_an_unknown_option_is_refused_with_a_similar_one() -> None:
+    with pytest.raises(ConfigError) as refusal:
+        sft("no/model", SAMPLES, Training(output_dir="out", options={"max_lenght": 5}))
+    assert refusal.value.problems == (
+        "options='max_lenght': is not an option of this recipe; did you mean 'max_length'?",
+    )
