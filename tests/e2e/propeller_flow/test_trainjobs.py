@@ -31,6 +31,13 @@ def test_the_ranks_of_two_nodes_meet(trainer: Road) -> None:
         assert len(outcome.attempts) == 1
 
 
+def test_processes_of_jax_on_two_nodes_have_consecutive_numbers(trainer: Road) -> None:
+    outcome = trainer.run(tasks.jax_numbers)
+
+    assert outcome.phase == "SUCCEEDED", outcome
+    assert outcome.outputs == {"o0": ["0", "1", "2", "3"]}
+
+
 def test_an_exception_of_one_node_ends_the_others(trainer: Road) -> None:
     execution = trainer.start(tasks.raises_with_outputs)
     outcome = wait_for_outcome(execution)
