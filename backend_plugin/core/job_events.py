@@ -12,11 +12,11 @@ from typing import Final
 
 import msgspec
 
-from backend_plugin.core import job_conditions
+from backend_plugin.core import job_conditions, job_warnings
 from backend_plugin.core import job_status as statuses
 from backend_plugin.core.dialects import table
 from backend_plugin.core.job_status import JobState, JobStatus
-from backend_plugin.core.observed import Event, Job, Pod
+from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Phase, Verdict
@@ -147,13 +147,29 @@ def _has_all_replicas(status: JobStatus) -> bool:
 
 
 def _build_event(way: JobEventReason, job: Job, since: datetime, verdict: Verdict, now: datetime) -> Manifest:
-    return build_event(job, way.value, verdict, now, since=since)
+    return build_event(job, way.value, verdict.message, now, since=since)
 
 
-def build_event(job: Job, reason: str, verdict: Verdict, now: datetime, *, since: datetime) -> Manifest:
+def can_need_warning(job: Job, groups: Sequence[PodGroup]) -> bool:
+    """True if `build_warning_events` may return an event; a cheap check that excludes most jobs."""
+    return job.patch_managers is not None and bool(groups) and bool(job.uid) and job.end_condition is None
+
+
+def build_warning_events(observed: Observed, now: datetime) -> list[Manifest]:
+    """Return the events that report warnings about a job."""
+    job = observed.job
+    if job is None:
+        return []
+    return [
+        build_event(job, note.event, note.said, now, since=job.created or now)
+        for note in job_warnings.list_event_warnings(observed)
+    ]
+
+
+def build_event(job: Job, reason: str, message: str, now: datetime, *, since: datetime) -> Manifest:
     """Return a core/v1 event for `kubectl describe`; the time of the change, `since`, makes it unique."""
     turn = hashlib.sha256(f"{job.uid} {reason} {since.isoformat()}".encode()).hexdigest()
-    said = verdict.message.partition("\n")[0].encode()[:_LONGEST].decode(errors="ignore")
+    said = message.partition("\n")[0].encode()[:_LONGEST].decode(errors="ignore")
     at = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     resource = table.get_dialect(job.dialect).resource
     return {

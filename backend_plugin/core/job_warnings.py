@@ -26,6 +26,11 @@ def list_warnings(observed: Observed, pods: Sequence[Pod]) -> tuple[JobWarning, 
     )
 
 
+def list_event_warnings(observed: Observed) -> list[JobWarning]:
+    """Return the warnings that a Kubernetes event on the job also reports."""
+    return [note for words in WORDS for note in words.notes(observed) if note.event]
+
+
 IN_PART: Final = (
     "Kueue gives the job quota, not nodes: some replicas may start and hold GPUs while the others find no"
     " node; to start all together, set kfpytorch.gang.scheduler to a gang scheduler, and local-queue to this"

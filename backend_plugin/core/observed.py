@@ -61,6 +61,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The time after its end at which this server deletes it, because its operator does not."""
     owns_pods: bool = True
     """True if it is itself the owner of its pods."""
+    patch_managers: tuple[str, ...] | None = None
+    """The managers of the patches in its spec; None if jobs of its kind have no patches."""
+    lost_patch: bool = False
+    """True if its spec no longer has the patch with which this connector created it."""
     conditions: tuple[Condition, ...] = ()
     started: datetime | None = None
     """The time at which the operator had created all pods; they may not run yet."""

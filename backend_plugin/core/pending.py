@@ -101,3 +101,5 @@ class JobWarning(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     said: str
     since: datetime | None = None
     """The start of the problem; it is reported only after some time. None to report it immediately."""
+    event: str = ""
+    """The reason of the Kubernetes event on the job that also reports it; empty if none does."""

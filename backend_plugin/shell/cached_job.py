@@ -27,7 +27,7 @@ class CachedJob:
         "accompanied", "answer", "error_files", "events", "gone", "job", "looking", "name", "namespace",
         "origin", "output_prefix", "outputs",
         "pod_groups", "pods", "queue", "queues", "read", "steady", "stopped", "told", "turned", "unconfirmed",
-        "undisturbed", "unmeasured", "version",
+        "undisturbed", "unmeasured", "version", "warned",
     )  # fmt: skip
 
     def __init__(self, namespace: str, name: str, queues: QueuePositions | None = None) -> None:
@@ -43,10 +43,10 @@ class CachedJob:
         self.error_files: tuple[ErrorFile, ...] = ()
         self.outputs: bool | None = None
         """True if outputs exist; None before they have been read, or if that is not possible."""
-        self.looking = self.read = self.unconfirmed = self.accompanied = False
+        self.looking = self.read = self.unconfirmed = self.accompanied = self.warned = False
         """The outputs are being read; the outputs have been read; the job is missing in a list, and the API
         server has not confirmed its deletion; companion objects were created or exist, although the watch may
-        not have delivered them."""
+        not have delivered them; the events that report warnings have been written."""
         self.told: Phase | None = None
         """The phase that was logged last."""
         self.steady: tuple[Job, datetime] | None = None

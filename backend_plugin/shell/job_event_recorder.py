@@ -1,7 +1,8 @@
-"""Kubernetes events on a job that waits again after it has run, or that runs again."""
+"""Kubernetes events on a job that waits again after it has run, that runs again, or that has a warning."""
 
 import logging
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from backend_plugin.core import job_events
@@ -11,7 +12,7 @@ from backend_plugin.core.observed import Event
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import log_fields
-from backend_plugin.shell.background_operations import BackgroundOperations
+from backend_plugin.shell.background_operations import BackgroundOperations, Order
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import Cluster
@@ -34,6 +35,7 @@ class JobEventRecorder:
 
     def on_change(self, entry: CachedJob) -> None:
         """Record an event on the job if one is due; the write happens in the background."""
+        self._warn(entry)
         # Without a complete list of events, an event that already exists could be written again.
         if entry.job is None or not self._cache.is_complete(Event):
             return
@@ -48,18 +50,27 @@ class JobEventRecorder:
         entry.turned = turn.way
         if (event := turn.event) is not None:
             seen = self._judge.now()
-            key = ("record_event", entry.key, get_text(event, "metadata", "name"))
-            self._orders.submit(
-                key,
-                lambda: self._record_event(entry, turn.way, event, seen),
-                log_fields.build_cached_job_fields(entry),
-            )
+            self._submit(entry, event, lambda: self._record_turn(entry, turn.way, event, seen))
 
-    async def _record_event(
+    def _warn(self, entry: CachedJob) -> None:
+        """Record the events that report warnings about a job, once; all servers derive the same names."""
+        if entry.job is None or entry.warned or not job_events.can_need_warning(entry.job, entry.pod_groups):
+            return
+        for event in job_events.build_warning_events(entry.get_observed_state(), self._judge.now()):
+            entry.warned = True
+            self._submit(entry, event, partial(self._record_event, event))
+
+    def _submit(self, entry: CachedJob, event: Manifest, record: Order) -> None:
+        key = ("record_event", entry.key, get_text(event, "metadata", "name"))
+        self._orders.submit(key, record, log_fields.build_cached_job_fields(entry))
+
+    async def _record_turn(
         self, entry: CachedJob, way: JobEventReason, event: Manifest, seen: datetime
     ) -> None:
-        if entry.turned is not way or self._judge.now() - seen > _NEWS:
-            return
+        if entry.turned is way and self._judge.now() - seen <= _NEWS:
+            await self._record_event(event)
+
+    async def _record_event(self, event: Manifest) -> None:
         try:
             await self._cluster.record_event(event)
         except RequestRejected as refused:

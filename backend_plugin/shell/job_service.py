@@ -137,7 +137,7 @@ class JobService:
         # The operator's own event names a failed replica, or the deadline with which the job is ended.
         try:
             await self.cluster.record_event(
-                job_events.build_event(job, verdict.reason, verdict, now, since=now)
+                job_events.build_event(job, verdict.reason, verdict.message, now, since=now)
             )
         except BackendError as error:
             log.info("the event on the cancelled job %s is not written: %s", job.name, error)

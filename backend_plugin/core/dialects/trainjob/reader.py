@@ -9,10 +9,10 @@ from msgspec import structs
 from backend_plugin.core import job_conditions
 from backend_plugin.core.conditions import Condition, read_conditions
 from backend_plugin.core.dialects.trainjob import options
-from backend_plugin.core.dialects.trainjob.resource import INITIALIZERS, RESOURCE, ROLE
+from backend_plugin.core.dialects.trainjob.resource import INITIALIZERS, MANAGER, RESOURCE, ROLE
 from backend_plugin.core.job_metadata import JobMetadataFields, read_job_metadata
 from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings
+from backend_plugin.core.reading import get_int, get_interned, get_mapping, get_mappings
 from backend_plugin.core.values import Manifest
 
 # A limit on the work per job, because some results have an entry for each replica.
@@ -35,9 +35,14 @@ class _Initializer(TypedDict, total=False):
     model: dict[str, Any] | None
 
 
+class _Patch(TypedDict, total=False):
+    manager: Any
+
+
 class _JobSpec(TypedDict, total=False):
     trainer: _Trainer | None
     initializer: _Initializer | None
+    runtimePatches: list[_Patch] | None
     suspend: Any
 
 
@@ -63,6 +68,7 @@ def read_job(manifest: Manifest) -> Job:
     said = options.decode(metadata["annotations"].get(options.ANNOTATION, ""))
     nodes = get_int(trainer, "numNodes")
     count = 1 if nodes is None else max(0, min(nodes, _MOST_NODES))
+    managers = tuple(get_interned(each, "manager") for each in get_mappings(spec, "runtimePatches"))
     return Job(
         dialect=RESOURCE.kind,
         **metadata,
@@ -77,6 +83,8 @@ def read_job(manifest: Manifest) -> Job:
         # Trainer deletes no pod after the end.
         clean_pod_policy="None",
         ending=is_suspended(manifest),
+        patch_managers=managers,
+        lost_patch=said.named_runtime and MANAGER not in managers,
         owns_pods=False,
         conditions=(*map(_translate_condition, read_conditions(status)), *_derive_creation(status)),
         expires=said.ttl_seconds is not None,

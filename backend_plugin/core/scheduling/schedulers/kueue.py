@@ -5,12 +5,18 @@ elastic job.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from backend_plugin.core.dialects.table import DEFAULT
-from backend_plugin.core.observed import Condition, PodGroup
-from backend_plugin.core.pending import PendingReason, PendingStage, ResourceShortage, SchedulerMessage
+from backend_plugin.core.observed import Condition, Observed, PodGroup
+from backend_plugin.core.pending import (
+    JobWarning,
+    PendingReason,
+    PendingStage,
+    ResourceShortage,
+    SchedulerMessage,
+)
 from backend_plugin.core.quantity import Quantity, add_quantities
 from backend_plugin.core.scheduling.adapter import (
     QUEUE,
@@ -28,6 +34,8 @@ _API: Final = "kueue.x-k8s.io"
 _PREFIX: Final = f"{_API}/"
 _QUEUE_LABEL: Final = f"{_PREFIX}queue-name"
 _PRIORITY_LABEL: Final = f"{_PREFIX}priority-class"
+# Older releases write the node selectors of a flavor into a field that Trainer 2.2 has removed.
+_OLDEST: Final = {"TrainJob": (0, 17, 0)}
 
 
 def _build_fields(gang: GangSpec) -> SchedulingFields:
@@ -252,6 +260,35 @@ def _is_queued(group: PodGroup) -> bool:
     return group.kind == "Workload" and group.active and not over & {"QuotaReserved", "Finished"}
 
 
+def _iter_warnings(observed: Observed) -> Iterator[JobWarning]:
+    """Yield a warning about a job that a Kueue without support for the patches of a TrainJob has resumed."""
+    job = observed.job
+    if (
+        job is None
+        or job.patch_managers is None
+        or job.ending
+        or not any(map(_is_admitted, observed.pod_groups))
+    ):
+        return
+    if any(manager.startswith(_PREFIX) for manager in job.patch_managers):
+        return
+    lost = "; it has also removed the patch of the runtime that this task requires" if job.lost_patch else ""
+    yield JobWarning(
+        said="Kueue has not written the node selectors and tolerations of its flavor, so the pods may run on"
+        f" other nodes{lost}; an admin has to install Kueue {_format_version(_OLDEST[job.dialect])} or newer",
+        event="QueueOutdated",
+    )
+
+
+def _is_admitted(group: PodGroup) -> bool:
+    admitted = any(each.type == "Admitted" and each.true for each in group.conditions)
+    return group.kind == "Workload" and not group.foreign and admitted
+
+
+def _format_version(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
 def _join_messages(*said: str) -> str:
     return "; ".join(each for each in said if each)
 
@@ -284,8 +321,7 @@ ADAPTERS: Final = {
             "metadata: {name: NAME}, value: 1000}",
         ),
         program="kueue",
-        # Older releases write the node selectors of a flavor into a field that Trainer 2.2 has removed.
-        oldest={"TrainJob": (0, 17, 0)},
+        oldest=_OLDEST,
         takes_singles=True,
         needs_queue=True,
         admits=True,
@@ -294,6 +330,7 @@ ADAPTERS: Final = {
             api=_API,
             message=_parse_message,
             group=_find_group_reason,
+            notes=_iter_warnings,
             queued=_is_queued,
             deactivation={"spec": {"active": False}},
         ),
