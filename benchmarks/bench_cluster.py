@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.bench_connector import MEMORY
 from benchmarks.comparison import Row, Spread, Target
 from benchmarks.measure import SCRIPTS, Command
 
@@ -15,7 +16,6 @@ TURNS: Final = 8
 RIG: Final = Path(__file__).parents[1] / "tests" / "cluster"
 CREATED: Final = Target(text="≥ 0.90", low=0.9, high=float("inf"))
 VISIBLE: Final = Target(text="≤ 100 ms", high=100)
-MEMORY: Final = Target(text="≤ 100 MiB more", high=100)
 READS: Final = Target(text="none", high=0)
 READY: Final = Target(text="≤ 15 s", high=15)
 LIST: Final = Target(text="≤ 5 s", high=5)
@@ -25,7 +25,6 @@ _HOW: Final = {
     "apart": "the API server on processors of its own",
     "shared": "all on the same processors",
 }
-_MANY: Final = f"{JOBS:,} jobs of 4 pods"
 
 
 def measure(repeat: int) -> list[Row]:
@@ -34,44 +33,55 @@ def measure(repeat: int) -> list[Row]:
         return [Row.alone("before a real API server", "not measured: its programs are built with Go")]
     print(f"  jobs made before a real API server, {TURNS * repeat} turns", flush=True)
     created = _said("create_rate.py", TURNS * repeat)
-    print(f"  a real API server with {_MANY}", flush=True)
-    said = _said("cluster_scale.py", JOBS)
-    visible, (idle, *full) = said["visible"], said["resident"]
-    last = visible[int(len(visible) * 0.99)]
     return [
         *(row for how in _HOW for row in _created(how, created[how])),
+        *(row for kind, memory in MEMORY.items() for row in _measure_scale(kind, memory)),
+    ]
+
+
+def _measure_scale(kind: str, memory: Target) -> Iterator[Row]:
+    """Measure the cost of ten thousand jobs of one kind."""
+    many = f"{JOBS:,} {kind}s of 4 pods"
+    print(f"  a real API server with {many}", flush=True)
+    said = _said("cluster_scale.py", JOBS, kind)
+    visible, (idle, *full) = said["visible"], said["resident"]
+    last = visible[int(len(visible) * 0.99)]
+    yield from (
         Row.alone(
-            "from a change in the API server until GetTask returns it, 99th percentile",
+            f"from a change in the API server until GetTask returns it, {kind}s, 99th percentile",
             f"{last:.0f} ms (half within {visible[len(visible) // 2]:.0f} ms)",
             VISIBLE,
             last,
         ),
         Row(
-            what=f"memory with {_MANY}, the same server and one that found them",
+            what=f"memory with {many}, the same server and one that found them",
             ours=", ".join(f"{each:.0f} MiB" for each in full),
             against="with none",
             theirs=f"{idle:.0f} MiB",
             compared=f"{max(full) - idle:+.0f} MiB",
-            target=MEMORY.text,
-            is_reached=MEMORY.is_reached(max(full) - idle),
+            target=memory.text,
+            is_reached=memory.is_reached(max(full) - idle),
         ),
         Row.alone(
-            f"reads of the API server by {said['polls']:,} GetTask", str(said["reads"]), READS, said["reads"]
+            f"reads of the API server by {said['polls']:,} GetTask of {kind}s",
+            str(said["reads"]),
+            READS,
+            said["reads"],
         ),
-        Row.alone(f"until a server is ready, {_MANY}", f"{said['ready']:.1f} s", READY, said["ready"]),
+        Row.alone(f"until a server is ready, {many}", f"{said['ready']:.1f} s", READY, said["ready"]),
         Row.alone(
-            f"processor time for listing {_MANY}",
+            f"processor time for listing {many}",
             f"{said['list_processor']:.1f} s",
             LIST,
             said["list_processor"],
         ),
-        *(_change(how, said[f"watched {how}"]) for how in ("in numbers", "alone")),
-    ]
+        *(_change(kind, how, said[f"watched {how}"]) for how in ("in numbers", "alone")),
+    )
 
 
-def _said(script: str, number: int) -> Any:
-    """Return the output of a script that receives this number."""
-    command = Command(program="python", arguments=(str(SCRIPTS / script), str(number)))
+def _said(script: str, number: int, *kind: str) -> Any:
+    """Return the output of a script that receives this number, and the kind of jobs."""
+    command = Command(program="python", arguments=(str(SCRIPTS / script), str(number), *kind))
     path = {"PYTHONPATH": os.pathsep.join((str(SCRIPTS), str(RIG)))}
     return command.with_variables(path).run().printed
 
@@ -97,8 +107,8 @@ def _created(how: str, rates: dict[str, list[float]]) -> Iterator[Row]:
     yield Row.alone(f"processor time of our server for one of them, {_HOW[how]}", spent)
 
 
-def _change(how: str, said: dict[str, float]) -> Row:
+def _change(kind: str, how: str, said: dict[str, float]) -> Row:
     """Return a row for the processor time of a pod change in the whole server."""
     spent = said["milliseconds"]
-    what = f"processor time for a change of a pod, {how} ({said['rate']:,.0f} a second)"
+    what = f"processor time for a change of a pod of a {kind}, {how} ({said['rate']:,.0f} a second)"
     return Row.alone(what, f"{spent:.3f} ms", CHANGE, spent)

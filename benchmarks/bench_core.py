@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from benchmarks.comparison import Row, Spread, Target
 from benchmarks.measure import SCRIPTS, Command
+from benchmarks.scripts.job_kinds import KINDS
 
 CALLS: Final = MappingProxyType({"plan": 20_000, "judge": 100_000})
 MANY: Final = 1_000_000
@@ -21,14 +22,19 @@ FLAT: Final = Target(text="flat: ≤ 2 MiB more", high=2)
 
 def measure(repeat: int) -> list[Row]:
     """Measure this project alone, because no other one has these functions apart from a cluster."""
-    return [row for name, calls in CALLS.items() for row in (_rate(name, calls, repeat), _memory(name))]
+    return [
+        row
+        for name, calls in CALLS.items()
+        for kind in KINDS
+        for row in (_rate(name, kind, calls, repeat), _memory(name, kind))
+    ]
 
 
-def _rate(name: str, calls: int, repeat: int) -> Row:
-    spread = Spread.of(_run(name, calls)["per_second"] for _ in range(repeat))
+def _rate(name: str, kind: str, calls: int, repeat: int) -> Row:
+    spread = Spread.of(_run(name, kind, calls)["per_second"] for _ in range(repeat))
     target = TARGETS[name]
     return Row(
-        what=f"{name}(), {calls:,} different inputs, one core",
+        what=f"{name}(), {calls:,} different {kind}s, one core",
         ours=spread.text(pattern="{:,.0f}", unit=" a second"),
         against="",
         theirs="",
@@ -37,10 +43,10 @@ def _rate(name: str, calls: int, repeat: int) -> Row:
     )
 
 
-def _memory(name: str) -> Row:
-    resident = _run(name, MANY)["resident"]
+def _memory(name: str, kind: str) -> Row:
+    resident = _run(name, kind, MANY)["resident"]
     return Row(
-        what=f"memory of {name}() after {MANY // 10:,} and after {MANY:,} calls",
+        what=f"memory of {name}() for {kind}s after {MANY // 10:,} and after {MANY:,} calls",
         ours=f"{resident[0]:.1f} and {resident[-1]:.1f} MiB",
         against="",
         theirs="",
@@ -50,8 +56,8 @@ def _memory(name: str) -> Row:
     )
 
 
-def _run(name: str, calls: int) -> Mapping[str, Any]:
-    print(f"  {name}() {calls:,} times", flush=True)
-    command = Command(program="python", arguments=(str(SCRIPTS / f"{name}_rate.py"), str(calls)))
+def _run(name: str, kind: str, calls: int) -> Mapping[str, Any]:
+    print(f"  {name}() {calls:,} times, {kind}s", flush=True)
+    command = Command(program="python", arguments=(str(SCRIPTS / f"{name}_rate.py"), str(calls), kind))
     printed: Mapping[str, Any] = command.run().printed
     return printed

@@ -1,7 +1,7 @@
 """A server for GetTask: the connector with many jobs in its cache, or one with a constant response.
 
-``python benchmarks/scripts/answering.py ours|bare|flytekit JOBS`` prints its port. For each line on stdin
-it prints its processor time in seconds and its memory in MiB. It ends when stdin closes.
+``python benchmarks/scripts/answering.py ours|bare|flytekit JOBS KIND`` prints its port. For each line on
+stdin it prints its processor time in seconds and its memory in MiB. It ends when stdin closes.
 """
 
 import asyncio
@@ -15,6 +15,8 @@ from typing import Any
 import grpc
 import psutil
 from flyteidl.admin import agent_pb2 as admin
+
+from benchmarks.scripts.job_kinds import KINDS, JobKind
 
 PROJECT = "flytesnacks-development"
 KEY = b"of this benchmark"
@@ -33,15 +35,14 @@ def name(number: int) -> str:
     return f"{execution(number)}-n0-0-4fc1931eedf1"
 
 
-def reference(number: int) -> bytes:
+def reference(number: int, kind: JobKind) -> bytes:
     from backend_plugin.core import job_ref
-    from backend_plugin.core.dialects.table import DEFAULT
     from backend_plugin.core.job import JobRef
     from backend_plugin.core.signing import SigningKeys
 
     return job_ref.encode(
         JobRef(
-            dialect=DEFAULT.name,
+            dialect=kind.name,
             namespace=PROJECT,
             name=name(number),
             output_prefix=prefix(number),
@@ -54,7 +55,7 @@ def reference(number: int) -> bytes:
 # ---- the objects of a cluster
 
 
-def job(number: int, now: datetime) -> dict[str, Any]:
+def job(number: int, now: datetime, kind: JobKind, *states: str) -> dict[str, Any]:
     from backend_plugin.core.job import Attempt, Deadlines
     from backend_plugin.core.task_annotation import encode
 
@@ -72,8 +73,9 @@ def job(number: int, now: datetime) -> dict[str, Any]:
         namespace=PROJECT,
     )
     began = moment(now - timedelta(minutes=number % 50 + 1))
-    replicas = {"Master": {"replicas": 1}, "Worker": {"replicas": 3}}
     return {
+        "apiVersion": f"{kind.group}/{kind.version}",
+        "kind": kind.name,
         "metadata": {
             "name": name(number),
             "namespace": PROJECT,
@@ -84,32 +86,22 @@ def job(number: int, now: datetime) -> dict[str, Any]:
                 "kfpytorch.flyte.org/task": encode(run, Deadlines(), {}),
             },
         },
-        "spec": {"runPolicy": {"cleanPodPolicy": "None"}, "pytorchReplicaSpecs": replicas},
-        "status": {
-            "startTime": began,
-            "conditions": [
-                {"type": kind, "status": "True", "reason": f"PyTorchJob{kind}", "lastTransitionTime": began}
-                for kind in ("Created", "Running")
-            ],
-        },
+        "spec": kind.spec,
+        "status": kind.build_status(*states, began=began),
     }
 
 
-def pod(number: int, index: int, now: datetime) -> dict[str, Any]:
-    role, place = ("master", 0) if index == 0 else ("worker", index - 1)
+def pod(number: int, index: int, now: datetime, kind: JobKind) -> dict[str, Any]:
+    replica = kind.replicas[index]
     began = moment(now - timedelta(minutes=number % 50 + 1))
     kinds = ("Initialized", "Ready", "ContainersReady", "PodScheduled")
     return {
         "metadata": {
-            "name": f"{name(number)}-{role}-{place}",
+            "name": kind.build_pod_name(name(number), *replica),
             "namespace": PROJECT,
             "uid": f"{number:08x}-6f1c-4d2e-9c52-0a8d5f1f7b{index:02x}",
             "creationTimestamp": began,
-            "labels": {
-                "training.kubeflow.org/job-name": name(number),
-                "training.kubeflow.org/replica-type": role,
-                "training.kubeflow.org/replica-index": str(place),
-            },
+            "labels": kind.build_labels(name(number), *replica),
             "ownerReferences": [{"uid": f"{number:08x}-6f1c-4d2e-9c52-0a8d5f1f7a10"}],
         },
         "spec": {"nodeName": f"gpu-node-{number % 500}"},
@@ -119,7 +111,7 @@ def pod(number: int, index: int, now: datetime) -> dict[str, Any]:
             "conditions": [{"type": each, "status": "True", "lastTransitionTime": began} for each in kinds],
             "containerStatuses": [
                 {
-                    "name": "pytorch",
+                    "name": kind.container,
                     "image": "registry.example.org/team/train:v1",
                     "containerID": f"containerd://{number:060x}{index:04x}",
                     "restartCount": 0,
@@ -141,7 +133,7 @@ def now() -> datetime:
     return datetime.now(timezone.utc)
 
 
-async def ours(jobs: int) -> tuple[grpc.aio.Server, int]:
+async def ours(jobs: int, kind: JobKind) -> tuple[grpc.aio.Server, int]:
     from backend_plugin.core import object_readers, settings
     from backend_plugin.core.dialects import table
     from backend_plugin.core.observed import Job, Pod
@@ -168,11 +160,13 @@ async def ours(jobs: int) -> tuple[grpc.aio.Server, int]:
         nobody, cache, answers, OutputCollector(nobody, cache, OutputReader(prefixes), orders, ring)
     )
     began = now()
-    cache.replace_records(Job, ((PROJECT, table.read_job(plain(job(each, began)))) for each in range(jobs)))
+    cache.replace_records(
+        Job, ((PROJECT, table.read_job(plain(job(each, began, kind, "Running")))) for each in range(jobs))
+    )
     cache.replace_records(
         Pod,
         (
-            (PROJECT, object_readers.read_pod(plain(pod(each, i, began))))
+            (PROJECT, object_readers.read_pod(plain(pod(each, i, began, kind))))
             for each in range(jobs)
             for i in range(4)
         ),
@@ -184,7 +178,7 @@ async def ours(jobs: int) -> tuple[grpc.aio.Server, int]:
     server = grpc.aio.server()
     handlers = connector_handlers.build_handlers(connector_service.ConnectorService(around))
     server.add_generic_rpc_handlers((RpcMiddleware(handlers=handlers, limit=1_000, metrics=metrics),))
-    KEPT.extend(asyncio.create_task(each) for each in (keeper.run(), changing(cache, jobs)))
+    KEPT.extend(asyncio.create_task(each) for each in (keeper.run(), changing(cache, jobs, kind)))
     return server, server.add_insecure_port("127.0.0.1:0")
 
 
@@ -197,14 +191,12 @@ def plain(manifest: dict[str, Any]) -> dict[str, Any]:
     return read
 
 
-async def changing(cache: Any, jobs: int) -> None:
-    """Change the phase of twenty jobs per second."""
+async def changing(cache: Any, jobs: int, kind: JobKind) -> None:
+    """Change the status of twenty jobs per second."""
     from backend_plugin.core.dialects.table import read_job
 
     for number in itertools.cycle(range(0, jobs, 7)):
-        said = job(number, now())
-        if number % 2:
-            said["status"]["conditions"].pop()
+        said = job(number, now(), kind, *(() if number % 2 else ("Running",)))
         cache.put_record(PROJECT, read_job(said))
         await asyncio.sleep(0.05)
 
@@ -235,7 +227,7 @@ def constant() -> bytes:
     return resource.SerializeToString()  # type: ignore[no-any-return]
 
 
-async def bare(_: int) -> tuple[grpc.aio.Server, int]:
+async def bare(_: int, __: JobKind) -> tuple[grpc.aio.Server, int]:
     resource = admin.Resource.FromString(constant())
 
     async def get(_: admin.GetTaskRequest, __: Any) -> admin.GetTaskResponse:
@@ -249,7 +241,7 @@ async def bare(_: int) -> tuple[grpc.aio.Server, int]:
     return server, server.add_insecure_port("127.0.0.1:0")
 
 
-async def flytekit(_: int) -> tuple[grpc.aio.Server, int]:
+async def flytekit(_: int, __: JobKind) -> tuple[grpc.aio.Server, int]:
     from dataclasses import dataclass
 
     from flyteidl.service.agent_pb2_grpc import add_AsyncAgentServiceServicer_to_server
@@ -291,7 +283,7 @@ async def flytekit(_: int) -> tuple[grpc.aio.Server, int]:
     return server, server.add_insecure_port("127.0.0.1:0")
 
 
-SIDES: dict[str, Callable[[int], Awaitable[tuple[grpc.aio.Server, int]]]] = {
+SIDES: dict[str, Callable[[int, JobKind], Awaitable[tuple[grpc.aio.Server, int]]]] = {
     "ours": ours,
     "bare": bare,
     "flytekit": flytekit,
@@ -302,8 +294,8 @@ def lines() -> Iterator[str]:
     yield from sys.stdin
 
 
-async def main(side: str, jobs: int) -> None:
-    server, port = await SIDES[side](jobs)
+async def main(side: str, jobs: int, kind: JobKind) -> None:
+    server, port = await SIDES[side](jobs, kind)
     await server.start()
     process = psutil.Process()
     print(port, flush=True)
@@ -315,4 +307,4 @@ async def main(side: str, jobs: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), KINDS[sys.argv[3]]))

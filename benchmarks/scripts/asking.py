@@ -1,7 +1,7 @@
 """Send GetTask requests to servers in turn at a steady rate, and measure cost and latency.
 
-``python benchmarks/scripts/asking.py JOBS RATE SECONDS TURNS WARM SIDE...``: the last line is JSON. WARM is
-the number of seconds that the servers run before the first request.
+``python benchmarks/scripts/asking.py KIND JOBS RATE SECONDS TURNS WARM SIDE...``: the last line is JSON. WARM
+is the number of seconds that the servers run before the first request.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ import grpc
 from flyteidl.admin import agent_pb2 as admin
 
 from benchmarks.scripts.answering import METHOD, reference
+from benchmarks.scripts.job_kinds import KINDS, JobKind
 
 SERVER = Path(__file__).with_name("answering.py")
 
@@ -34,10 +35,10 @@ class Load:
 class Side:
     """A server of one kind, and a client for it."""
 
-    def __init__(self, name: str, jobs: int) -> None:
+    def __init__(self, name: str, jobs: int, kind: JobKind) -> None:
         self.name = name
         self.process = subprocess.Popen(
-            [sys.executable, str(SERVER), name, str(jobs)],
+            [sys.executable, str(SERVER), name, str(jobs), kind.name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -94,12 +95,12 @@ class Side:
         }
 
 
-async def main(jobs: int, load: Load, names: list[str]) -> None:
-    sides = [Side(name, jobs) for name in names]
+async def main(kind: JobKind, jobs: int, load: Load, names: list[str]) -> None:
+    sides = [Side(name, jobs, kind) for name in names]
     requests = [
         admin.GetTaskRequest(
             task_type="pytorch",
-            resource_meta=reference(number),
+            resource_meta=reference(number, kind),
             task_category=admin.TaskCategory(name="pytorch", version=1),
             output_prefix="s3://bucket",
         ).SerializeToString()
@@ -121,6 +122,6 @@ async def main(jobs: int, load: Load, names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    said = sys.argv
+    chosen, said = KINDS[sys.argv[1]], sys.argv[1:]
     load = Load(rate=int(said[2]), seconds=float(said[3]), turns=int(said[4]), warm=float(said[5]))
-    asyncio.run(main(int(said[1]), load, said[6:]))
+    asyncio.run(main(chosen, int(said[1]), load, said[6:]))

@@ -1,7 +1,7 @@
 """Measure the connector with a real API server and ten thousand jobs of four pods each.
 
-``python benchmarks/scripts/cluster_scale.py JOBS``, with ``tests/cluster`` on PYTHONPATH; the last line is
-JSON. The API server and etcd run on half of the processors, and everything else on the others.
+``python benchmarks/scripts/cluster_scale.py JOBS [KIND]``, with ``tests/cluster`` on PYTHONPATH; the last
+line is JSON. The API server and etcd run on half of the processors, and everything else on the others.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -17,11 +18,11 @@ from typing import Any, Final
 
 import psutil
 from flyteidl.core.execution_pb2 import TaskExecution
-from rig.api import jobs
 from rig.control_plane import ADMIN, ControlPlane
 
 from benchmarks.scripts import processors, training_cluster
 from benchmarks.scripts.etcd_copies import Etcd
+from benchmarks.scripts.job_kinds import DEFAULT, KINDS, JobKind
 from benchmarks.scripts.training_cluster import (
     Bare,
     Caller,
@@ -42,15 +43,15 @@ ROUND: Final = 30.0
 # As long as the names of the copies, which contain numbers.
 RUNNING, CREATED = "f0000000", "g0000000"
 _READS: Final = re.compile(r'apiserver_request_total\{.*verb="(?:GET|LIST)".*\} (\S+)')
-_KINDS: Final = re.compile(r'resource="(?:pods|pytorchjobs|events|podtemplates)"')
+_OURS: Final = re.compile(r'resource="(?:pods|pytorchjobs|trainjobs|trainingruntimes|events|podtemplates)"')
 
 
 class Scale:
     """The stages in order; each adds its figures to `said`."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, total: int) -> None:
+    def __init__(self, plane: ControlPlane, work: Work, folder: Path, total: int) -> None:
         self.plane, self.folder, self.total = plane, folder, total
-        self.work, self.etcd = Work(folder), Etcd(plane.etcd_port)
+        self.work, self.etcd = work, Etcd(plane.etcd_port)
         self.copies, self.said = dict[str, Copies](), dict[str, Any]()
 
     async def run(self) -> None:
@@ -85,8 +86,7 @@ class Scale:
         """Create two pattern jobs with their pods through the API server, and copies of them in etcd."""
         for pattern, running, total in ((RUNNING, True, self.total), (CREATED, False, VISIBLE)):
             await caller.create(self.work.request(pattern))
-            path = jobs(self.work.namespace, self.work.job_name(pattern))
-            training_cluster.play(self.plane, path, running=running)
+            training_cluster.play(self.plane, self.work, pattern, running=running)
             self.copies[pattern] = Copies(self.etcd, self.work, pattern)
             self.copies[pattern].make(range(1, total))
         last = self.work.reference(f"g{VISIBLE - 1:07}")
@@ -99,12 +99,12 @@ class Scale:
         for number in range(1, VISIBLE):
             execution = f"g{number:07}"
             reference = self.work.reference(execution)
-            path = jobs(self.work.namespace, self.work.job_name(execution))
-            for replica in ("master-0", "worker-0", "worker-1", "worker-2"):
-                await self.change(writer, execution, replica)
+            *before, last = self.list_changes(writer, execution)
+            for change in before:
+                await change()
             await asyncio.sleep(0.1)
             began = time.perf_counter()
-            await writer.patch(f"{path}/status", {"status": training_cluster.job_status(running=True)})
+            await last()
             written = time.perf_counter()
             while await caller.phase(reference) != TaskExecution.RUNNING:
                 assert time.perf_counter() - began < 30, f"{execution} is not RUNNING"
@@ -132,12 +132,21 @@ class Scale:
                 "rate": len(numbers) / seconds,
             }
 
-    async def change(self, writer: Bare, execution: str, replica: str = "master-0") -> None:
+    def list_changes(self, writer: Bare, execution: str) -> list[Callable[[], Awaitable[None]]]:
+        """Return the changes after which a job runs; the last one makes the difference."""
+        kind = self.work.kind
+        pods = [partial(self.change, writer, execution, replica) for replica in kind.replicas]
+        status = {"status": training_cluster.job_status(kind, running=True)}
+        # Trainer does not report that a job runs.
+        job = [partial(writer.patch, f"{self.work.path(execution)}/status", status)]
+        return [*pods, *job] if kind.has_conditions else [*job, *pods]
+
+    async def change(self, writer: Bare, execution: str, replica: tuple[str, int] | None = None) -> None:
         """Set a pod to running with the current time."""
-        path = (
-            f"/api/v1/namespaces/{self.work.namespace}/pods/{self.work.job_name(execution)}-{replica}/status"
-        )
-        await writer.patch(path, {"status": training_cluster.pod_status(running=True)})
+        kind = self.work.kind
+        name = kind.build_pod_name(self.work.job_name(execution), *(replica or kind.replicas[0]))
+        path = f"/api/v1/namespaces/{self.work.namespace}/pods/{name}/status"
+        await writer.patch(path, {"status": training_cluster.pod_status(kind, running=True)})
 
     async def polled(self, caller: Caller) -> None:
         """Count the read requests of the API server, without watches, while GetTask requests are sent."""
@@ -148,11 +157,8 @@ class Scale:
 
     def reads(self) -> int:
         """Return the number of GET and LIST requests at the API server for the kinds that we read."""
-        told = self.plane.admin.ask("GET", "/metrics").text
-        lines = [line for line in told.splitlines() if 'resource="' in line]
-        of_ours = [
-            line for line in lines if re.search(r'resource="(pods|pytorchjobs|events|podtemplates)', line)
-        ]
+        told = self.plane.admin.request("GET", "/metrics").text
+        of_ours = [line for line in told.splitlines() if _OURS.search(line)]
         return sum(int(float(match[1])) for line in of_ours if (match := _READS.match(line)))
 
 
@@ -160,10 +166,10 @@ def resident(process: psutil.Process) -> float:
     return float(process.memory_info().rss / 2**20)
 
 
-def main(total: int) -> None:
+def main(total: int, kind: JobKind) -> None:
     split = processors.apart()
     with tempfile.TemporaryDirectory() as place, api_server(Path(place), split.asked) as plane:
-        scale = Scale(plane, Path(place), total)
+        scale = Scale(plane, Work(Path(place), kind), Path(place), total)
         plane.namespace(scale.work.namespace)
         with processors.running_on(split.asking):
             asyncio.run(scale.run())
@@ -171,4 +177,4 @@ def main(total: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), KINDS[sys.argv[2] if len(sys.argv) > 2 else DEFAULT.name])

@@ -1,8 +1,9 @@
 """Measure the number of jobs per second that one core judges: different jobs of four pods in various states.
 
-``python benchmarks/scripts/judge_rate.py JOBS``
+``python benchmarks/scripts/judge_rate.py JOBS [KIND]``
 """
 
+import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -12,6 +13,7 @@ from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
+from benchmarks.scripts.job_kinds import DEFAULT, KINDS, JobKind
 from benchmarks.scripts.rate import BATCH, measured
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -27,7 +29,9 @@ def moment(seconds: int) -> str:
     return (START + timedelta(seconds=seconds)).isoformat()
 
 
-def pod(job: str, role: str, index: int, phase: str, seconds: int) -> dict[str, Any]:
+def pod(
+    job: str, replica: tuple[str, int], phase: str, seconds: int, kind: JobKind = DEFAULT
+) -> dict[str, Any]:
     state: dict[str, Any] = {"running": {"startedAt": moment(seconds + 9)}}
     if phase == "Pending":
         state = {"waiting": {"reason": "ContainerCreating"}}
@@ -36,13 +40,10 @@ def pod(job: str, role: str, index: int, phase: str, seconds: int) -> dict[str, 
         state = {"terminated": {"exitCode": code, "finishedAt": moment(seconds + 60)}}
     return {
         "metadata": {
-            "name": f"{job}-{role}-{index}",
+            "name": kind.build_pod_name(job, *replica),
             "creationTimestamp": moment(seconds),
-            "labels": {
-                "training.kubeflow.org/job-name": job,
-                "training.kubeflow.org/replica-type": role,
-                "training.kubeflow.org/replica-index": str(index),
-            },
+            "labels": kind.build_labels(job, *replica),
+            "ownerReferences": [{"uid": job}],
         },
         "spec": {"nodeName": f"node-{seconds % 7}"},
         "status": {
@@ -56,7 +57,9 @@ def pod(job: str, role: str, index: int, phase: str, seconds: int) -> dict[str, 
                     "lastTransitionTime": moment(seconds + 9),
                 },
             ],
-            "containerStatuses": [{"name": "pytorch", "image": "train:1", "restartCount": 0, "state": state}],
+            "containerStatuses": [
+                {"name": kind.container, "image": "train:1", "restartCount": 0, "state": state}
+            ],
         },
     }
 
@@ -70,37 +73,35 @@ STATES = (
 )
 
 
-def observed(number: int) -> Observed:
+def observed(number: int, kind: JobKind) -> Observed:
     condition, phase = STATES[number % len(STATES)]
     name, seconds = f"train-{number}", number % 5_000
-    conditions = [{"type": "Created", "status": "True", "lastTransitionTime": moment(seconds)}]
-    if condition is not None:
-        conditions.append({"type": condition, "status": "True", "lastTransitionTime": moment(seconds + 60)})
+    states = () if condition is None else (condition,)
     return read_observed(
         {
             "job": {
+                "apiVersion": f"{kind.group}/{kind.version}",
+                "kind": kind.name,
                 "metadata": {
                     "name": name,
                     "namespace": "ns",
                     "uid": name,
                     "creationTimestamp": moment(seconds),
                 },
-                "spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": 3}}},
-                "status": {"conditions": conditions, "startTime": moment(seconds)},
+                "spec": kind.spec,
+                "status": kind.build_status(*states, began=moment(seconds), changed=moment(seconds + 60)),
             },
-            "pods": [
-                pod(name, role, index, phase, seconds)
-                for role, index in (("master", 0), ("worker", 0), ("worker", 1), ("worker", 2))
-            ],
+            "pods": [pod(name, replica, phase, seconds, kind) for replica in kind.replicas],
             "outputs": condition == "Succeeded",
         }
     )
 
 
-def batches(total: int) -> Iterator[list[Observed]]:
+def batches(total: int, kind: JobKind) -> Iterator[list[Observed]]:
     for first in range(0, total, BATCH):
-        yield [observed(number) for number in range(first, first + BATCH)]
+        yield [observed(number, kind) for number in range(first, first + BATCH)]
 
 
 if __name__ == "__main__":
-    measured(batches, lambda seen: judge(seen, RULES, NOW))
+    chosen = KINDS[sys.argv[2] if len(sys.argv) > 2 else DEFAULT.name]
+    measured(lambda total: batches(total, chosen), lambda seen: judge(seen, RULES, NOW))

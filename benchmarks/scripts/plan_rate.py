@@ -1,8 +1,9 @@
 """Measure the number of tasks per second that one core plans: different tasks as containers and as pods.
 
-``python benchmarks/scripts/plan_rate.py TASKS``
+``python benchmarks/scripts/plan_rate.py TASKS [KIND]``
 """
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from google.protobuf.json_format import ParseDict
 from backend_plugin.core import settings
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.pipeline import plan
+from benchmarks.scripts.job_kinds import DEFAULT, KINDS
 from benchmarks.scripts.rate import BATCH, measured
 
 CONTAINER = {
@@ -40,13 +42,15 @@ TARGETS: tuple[dict[str, Any], ...] = (
     {"container": CONTAINER},
     {"k8sPod": {"podSpec": POD}, "config": {"primary_container_name": "primary"}},
 )
-SETTINGS = settings.read({})
+KIND = KINDS[sys.argv[2] if len(sys.argv) > 2 else DEFAULT.name]
+SETTINGS = settings.read({"kfpytorch": {"dialect": KIND.setting}})
 
 
 def task(target: dict[str, Any]) -> TaskTemplate:
     amounts = [{"name": "CPU", "value": "1"}, {"name": "MEMORY", "value": "1Mi"}]
     custom = {
-        "masterReplicas": {"replicas": 1, "resources": {}},
+        # All nodes of a TrainJob are equal.
+        "masterReplicas": {"replicas": 1, "resources": {"requests": amounts, "limits": amounts}},
         "workerReplicas": {
             "replicas": 1,
             "resources": {"requests": amounts, "limits": amounts},
@@ -65,9 +69,9 @@ def varied(index: int) -> TaskTemplate:
     template = TaskTemplate()
     template.CopyFrom(TASKS[index % len(TASKS)])
     template.custom.fields["runPolicy"].struct_value.fields["backoffLimit"].number_value = 1 + index % 5
-    worker = template.custom.fields["workerReplicas"].struct_value.fields
-    worker["replicas"].number_value = 1 + index % 9
-    for amounts in worker["resources"].struct_value.fields.values():
+    roles = [template.custom.fields[f"{role}Replicas"].struct_value.fields for role in ("master", "worker")]
+    roles[1]["replicas"].number_value = 1 + index % 9
+    for amounts in (each for role in roles for each in role["resources"].struct_value.fields.values()):
         cpu, memory = (each.struct_value.fields["value"] for each in amounts.list_value.values)
         cpu.string_value, memory.string_value = str(1 + index % 7), f"{1 + index}Mi"
     return template

@@ -18,16 +18,18 @@ import psutil
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.literals_pb2 import LiteralMap
 from kubernetes.aio import client
-from rig import backend, operator
+from rig import backend, operator, trainer
 from rig.backend import Backend
 from rig.control_plane import ControlPlane, Options
+from rig.process import wait_until
 
 from backend_plugin import task_request
 from backend_plugin.cli import propeller_emulator, python_file
 from backend_plugin.core import job_ref, names
-from backend_plugin.core.dialects.table import DEFAULT
+from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.job import Attempt, JobRef
 from benchmarks.scripts.etcd_copies import Etcd, uids
+from benchmarks.scripts.job_kinds import DEFAULT, JobKind
 from benchmarks.scripts.processors import running_on
 
 AT_ONCE: Final = 16
@@ -49,9 +51,10 @@ def train(epochs: int) -> float:
 
 
 class Work:
-    """One task, in any number of executions."""
+    """One task, in any number of executions, as jobs of one kind."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: JobKind = DEFAULT) -> None:
+        self.kind = kind
         (folder / "train.py").write_text(_TASK)
         self._template = python_file.load_task(folder / "train.py", None, image=None).template
         self._store = folder / "store"
@@ -71,16 +74,20 @@ class Work:
 
     def job_name(self, name: str) -> str:
         """Return the name of the job of the execution."""
-        return names.job_name(self.run(name))
+        return names.job_name(self.run(name), DIALECTS[self.kind.name].longest_name)
+
+    def path(self, name: str) -> str:
+        """Return the API path of the job of the execution."""
+        return self.kind.build_path(self.namespace, self.job_name(name))
 
     def reference(self, name: str, uid: str | None = None) -> bytes:
         """Return the reference in the response of CreateTask."""
         run = self.run(name)
         return job_ref.encode(
             JobRef(
-                dialect=DEFAULT.name,
+                dialect=self.kind.name,
                 namespace=run.namespace,
-                name=names.job_name(run),
+                name=self.job_name(name),
                 output_prefix=run.output_prefix,
                 uid=uid,
             )
@@ -89,12 +96,12 @@ class Work:
 
 @contextmanager
 def api_server(folder: Path, processors: set[int]) -> Iterator[ControlPlane]:
-    """Start an API server with the PyTorchJob CRD on these processors, without controllers."""
+    """Start an API server with the CRDs of jobs on these processors, without controllers."""
     plane = ControlPlane(folder, Options(controllers=False))
     with ExitStack() as stack:
         with running_on(processors):
             stack.enter_context(plane)
-        plane.crds(operator.crds())
+        plane.crds([*operator.crds(), *trainer.list_crds()])
         backend.permit(plane)
         yield plane
 
@@ -103,7 +110,9 @@ def api_server(folder: Path, processors: set[int]) -> Iterator[ControlPlane]:
 def serving(plane: ControlPlane, folder: Path, work: Work) -> Iterator[tuple[psutil.Process, "Caller"]]:
     """Start our server, and yield it with a client when it is ready."""
     folder.mkdir()
-    with Backend(plane, folder, known={"KFPYTORCH_ACCEPT_UNSIGNED": "true"}) as server:
+    settings = {"kfpytorch": {"dialect": work.kind.setting}}
+    known = {"KFPYTORCH_ACCEPT_UNSIGNED": "true"}
+    with Backend(plane, folder, known=known, settings=settings) as server:
         yield psutil.Process(server.process.pid), Caller(server.endpoint, work)
 
 
@@ -217,17 +226,35 @@ def processor(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def play(plane: ControlPlane, path: str, *, running: bool) -> None:
+def play(plane: ControlPlane, work: Work, execution: str, *, running: bool) -> None:
     """Write the objects of the operator and the kubelets for a job: four pods and the statuses."""
+    path = work.path(execution)
     job = plane.admin.get(path)
     assert job is not None
-    name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
-    for role, spec in job["spec"]["pytorchReplicaSpecs"].items():
-        for index in range(spec["replicas"]):
-            plane.admin.create(_pod(job, role.lower(), index, spec["template"]))
-            own = f"/api/v1/namespaces/{namespace}/pods/{name}-{role.lower()}-{index}/status"
-            plane.admin.patch(own, {"status": pod_status(running=running)})
-    plane.admin.patch(f"{path}/status", {"status": job_status(running=running)})
+    template = _find_template(plane, work, job)
+    for role, index in work.kind.replicas:
+        pod = plane.admin.create(_pod(work.kind, job, (role, index), template))
+        own = f"/api/v1/namespaces/{work.namespace}/pods/{pod['metadata']['name']}/status"
+        plane.admin.patch(own, {"status": pod_status(work.kind, running=running)})
+    plane.admin.patch(f"{path}/status", {"status": job_status(work.kind, running=running)})
+
+
+def _find_template(plane: ControlPlane, work: Work, job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the pod template of the job, or of its runtime, once the job owns the runtime."""
+    if not work.kind.prerequisites:
+        found: Mapping[str, Any] = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+        return found
+    meta = job["metadata"]
+    plural = work.kind.prerequisites.rpartition("/")[2]
+    path = f"{work.kind.build_path(meta['namespace']).rpartition('/')[0]}/{plural}/{meta['name']}"
+
+    def is_owned() -> bool:
+        return bool((plane.admin.get(path) or {"metadata": {}})["metadata"].get("ownerReferences"))
+
+    wait_until(is_owned, 10, lambda: str(plane.admin.get(path)))
+    (nodes,) = (plane.admin.get(path) or {})["spec"]["template"]["spec"]["replicatedJobs"]
+    template: Mapping[str, Any] = nodes["template"]["spec"]["template"]
+    return template
 
 
 class Copies:
@@ -235,20 +262,22 @@ class Copies:
 
     def __init__(self, etcd: Etcd, work: Work, pattern: str) -> None:
         self._etcd, self._work, self._pattern = etcd, work, pattern
-        self._made = etcd.patterns("kubeflow.org/pytorchjobs", pattern) | etcd.patterns("pods", pattern)
-        assert len(self._made) == 5, f"a job and four pods, not {list(self._made)}"
+        kinds = [each for each in (work.kind.key, work.kind.prerequisites, "pods") if each]
+        self._made = {key: value for each in kinds for key, value in etcd.patterns(each, pattern).items()}
+        assert len(self._made) == len(kinds) + 3, f"a job and four pods, not {list(self._made)}"
 
     def name(self, number: int) -> str:
         """Return the name of the execution of a copy."""
         return f"{self._pattern[0]}{number:07}"
 
     def make(self, numbers: range) -> None:
-        """Create all five objects of each copy."""
+        """Create all objects of each copy."""
         self._etcd.copy(self._made, self._words, numbers)
 
     def move_masters(self, numbers: range) -> None:
         """Move the first pod of each copy to another node."""
-        masters = {key: value for key, value in self._made.items() if b"-master-" in key}
+        first = self._work.kind.build_pod_name("", *self._work.kind.replicas[0]).encode()
+        masters = {key: value for key, value in self._made.items() if first in key}
         self._etcd.copy(masters, lambda number: {**self._words(number), _NODE: f"{_NODE[:-1]}2"}, numbers)
 
     def _words(self, number: int) -> Mapping[str, str]:
@@ -256,57 +285,46 @@ class Copies:
         before, run = self._work.run(self._pattern), self._work.run(name)
         return {
             names.compute_identity(before): names.compute_identity(run),
-            names.job_name(before): names.job_name(run),
+            self._work.job_name(self._pattern): self._work.job_name(name),
             self._pattern: name,
             **{uid: f"{number:08x}{uid[8:]}" for uid in uids(self._made.values())},
         }
 
 
-def pod_status(*, running: bool) -> Mapping[str, Any]:
+def pod_status(kind: JobKind, *, running: bool) -> Mapping[str, Any]:
     now = _now()
     state = {"running": {"startedAt": now}} if running else {"waiting": {"reason": "ContainerCreating"}}
-    status = {"name": "pytorch", "image": "train:1", "imageID": "", "restartCount": 0, "ready": running}
+    status = {"name": kind.container, "image": "train:1", "imageID": "", "restartCount": 0, "ready": running}
     return {
         "phase": "Running" if running else "Pending",
         "startTime": now,
         "conditions": [
-            {"type": kind, "status": str(running), "lastTransitionTime": now}
-            for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+            {"type": each, "status": str(running), "lastTransitionTime": now}
+            for each in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
         ],
         "containerStatuses": [{**status, "state": state}],
     }
 
 
-def job_status(*, running: bool) -> Mapping[str, Any]:
-    now = _now()
-    kinds = ("Created", "Running") if running else ("Created",)
-    return {
-        "startTime": now,
-        "conditions": [
-            {"type": each, "status": "True", "reason": f"PyTorchJob{each}", "lastTransitionTime": now}
-            for each in kinds
-        ],
-        "replicaStatuses": {"Master": {"active": 1}, "Worker": {"active": 3}},
-    }
+def job_status(kind: JobKind, *, running: bool) -> Mapping[str, Any]:
+    """Return the status that the operator writes."""
+    said = kind.build_status(*(["Running"] if running else []), began=_now())
+    active = {"Master": {"active": 1}, "Worker": {"active": 3}}
+    return {**said, "replicaStatuses": active} if kind.has_conditions else said
 
 
-def _pod(job: Mapping[str, Any], role: str, index: int, template: Mapping[str, Any]) -> dict[str, Any]:
-    meta = job["metadata"]
-    said = template.get("metadata", {})
-    labels = {
-        **said.get("labels", {}),
-        "training.kubeflow.org/job-name": meta["name"],
-        "training.kubeflow.org/replica-type": role,
-        "training.kubeflow.org/replica-index": str(index),
-    }
+def _pod(
+    kind: JobKind, job: Mapping[str, Any], replica: tuple[str, int], template: Mapping[str, Any]
+) -> dict[str, Any]:
+    meta, said = job["metadata"], template.get("metadata", {})
     owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"], "uid": meta["uid"]}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": f"{meta['name']}-{role}-{index}",
+            "name": kind.build_pod_name(meta["name"], *replica),
             "namespace": meta["namespace"],
-            "labels": labels,
+            "labels": {**said.get("labels", {}), **kind.build_labels(meta["name"], *replica)},
             "annotations": said.get("annotations", {}),
             "ownerReferences": [{**owner, "controller": True}],
         },

@@ -53,7 +53,7 @@ def a_pod(number: int, phase: str) -> dict[str, Any]:
     """Return a pod as an API server sends it, mostly with fields that are not read."""
     job, index = divmod(number, PODS_PER_JOB)
     # The pods of a job start together.
-    seen = pod(f"f{job}{_TAIL}", "worker", index, phase, job % 5_000)
+    seen = pod(f"f{job}{_TAIL}", ("worker", index), phase, job % 5_000)
     env = [{"name": f"VARIABLE_{each}", "value": f"some value of the variable {each}"} for each in range(40)]
     fields: dict[str, Any] = {f"f:field-{each}": {".": {}, "f:sub": {}, "f:other": {}} for each in range(40)}
     meta = {
