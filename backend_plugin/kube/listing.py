@@ -64,7 +64,7 @@ class ObjectLister:
             return ()
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
-        """Return the kinds and metadata of the prerequisites of our jobs; none of kinds that are not served.
+        """Return the kinds and metadata of the prerequisites of our jobs that have no owner.
 
         Raises:
             ClusterUnavailable: If a list failed.
@@ -74,7 +74,10 @@ class ObjectLister:
             rule = PolicyRule(resource=build_api_resource(kind), verbs=("list",))
             # The API server sends only the metadata of the objects.
             request = ApiRequest(path="", query=LABELLED, accept=_METADATA)
-            listed = await self._list_if_served(rule, request)
+            try:
+                listed = await self._list_all(rule, request, _decode_objects_without_owner)
+            except _NotServed:
+                continue
             found += [
                 {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": get_mapping(each, "metadata")}
                 for each in listed
@@ -166,6 +169,12 @@ class ObjectLister:
 def _decode_jobs(parser: json_decoder.JsonDecoder, body: bytes) -> "_Page[Job]":
     page = parser.decode_page(body)
     return [each.record for each in page.items if isinstance(each.record, Job)], page.rest
+
+
+def _decode_objects_without_owner(body: bytes) -> "_Page[Manifest]":
+    """Parse a page; nearly all prerequisites have an owner, and together they are large."""
+    items, rest = _decode_objects(body)
+    return [each for each in items if not get_mappings(each, "metadata", "ownerReferences")], rest
 
 
 def _decode_objects(body: bytes) -> "_Page[Manifest]":

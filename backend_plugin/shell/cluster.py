@@ -139,7 +139,10 @@ class Cluster(Protocol):
         """Apply a merge patch to the object with the kind, name and uid of `manifest`, if it exists."""
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
-        """Return the kinds and metadata of all prerequisites of jobs, as the API server has them now."""
+        """Return the kinds and metadata of the prerequisites of jobs, as the API server has them now.
+
+        Those that have an owner may be left out.
+        """
 
     async def delete_companion(self, manifest: Manifest) -> None:
         """Delete a companion object or a prerequisite of a job; has no effect if it does not exist."""
