@@ -11,12 +11,16 @@ import pytest
 from serving import NAMESPACE, Served, serving, template, wait_until
 from wheels import build_wheel
 
+from backend_plugin.core.dialects.table import DIALECTS
+from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.observed import Pod
+from backend_plugin.core.runtimes import PackageJob
 from backend_plugin.embedded.cluster import EmbeddedCluster
 from backend_plugin.embedded.node_controller import NodeController
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.shell.cluster import LogRequest, ObjectName
 
+SUPPORT = DIALECTS["TrainJob"].runtimes
 SETTINGS = {"kfpytorch": {"dialect": "trainjob"}}
 PATIENCE = 40.0
 
@@ -71,9 +75,15 @@ def play(folder: Path, run: Callable[[Jobs], Awaitable[Any]]) -> Any:
     return asyncio.run(main())
 
 
-def test_the_runtime_of_a_job_is_listed_and_no_job_is_foreign(tmp_path: Path) -> None:
+def test_the_runtime_of_a_job_is_listed_but_not_its_packages(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
         await jobs.create("true", workers=2)
+        (runtime,) = await jobs.cluster.list_runtimes()
+        assert SUPPORT is not None
+        with pytest.raises(RequestRejected, match=r"spec\.trainer\.command: .* does not support it"):
+            await jobs.cluster.create(
+                SUPPORT.build_package_job(runtime, PackageJob(name="p", namespace=NAMESPACE, seconds=1))
+            )
         return await jobs.cluster.list_runtimes(), await jobs.cluster.list_foreign_jobs()
 
     (runtime,), foreign = play(tmp_path, run)
