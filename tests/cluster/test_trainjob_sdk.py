@@ -152,13 +152,13 @@ def test_trainer_accepts_the_job_that_lists_packages(
             client.get_runtime_packages,
             "torch-distributed",
             namespace=SDK_NAMESPACE,
-            timeout=timedelta(seconds=6),
+            timeout=timedelta(seconds=20),
             server=str(served.state),
         )
-        wait_until(lambda: call.done() or list_found() != [], 20, lambda: "no pod")
+        wait_until(lambda: call.done() or list_found() != [], 30, lambda: "no pod")
         found = list_found()
         # A simulated pod runs forever.
-        with pytest.raises(client.RequestFailed, match="has not ended within 6 s"):
+        with pytest.raises(client.RequestFailed, match="has not ended within 20 s"):
             call.result()
     (pod,) = found
     (container,) = pod["spec"]["containers"]
