@@ -1,7 +1,8 @@
 """TrainJobs in a queue of the real Kueue, with the real Trainer; only the pods are simulated."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from rig import fake_nodes, kueue, scheduling, trainer
@@ -15,22 +16,28 @@ from rig.process import wait_until
 from backend_plugin import client
 
 NAMESPACE = "queued"
+SELECTOR = {"kubernetes.io/hostname": "fake-1"}
 SETTINGS = {"kfpytorch": {"gang": {"scheduler": "kueue", "queue": "team"}}}
 
 
+@pytest.fixture(scope="module", params=[kueue.OLDER, kueue.NEWER])
+def release(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
-def plane(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane with Trainer and with Kueue, whose queue has the CPUs of one job."""
+def plane(programs: None, release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane with Trainer and with Kueue, whose queue has the CPUs of one job on one node."""
+    flavor, queue = kueue.quota("all", {"cpu": "2", "memory": "10Gi"})
+    flavor["spec"] = {"nodeLabels": SELECTOR}
     with ControlPlane(tmp_path_factory.mktemp("kueue")) as plane:
         scheduling.start(plane)
         fake_nodes.start(plane, 2)
         trainer.start(plane)
-        kueue.start(plane, kueue.TRAINJOBS)
+        kueue.start(plane, kueue.TRAINJOBS, release)
         plane.namespace(NAMESPACE)
-        for manifest in (
-            *kueue.quota("all", {"cpu": "2", "memory": "10Gi"}),
-            kueue.local_queue(NAMESPACE, "team", "all"),
-        ):
+        for manifest in (flavor, queue, kueue.local_queue(NAMESPACE, "team", "all")):
             plane.admin.apply(manifest)
         yield plane
 
@@ -39,10 +46,39 @@ def wait_for_phase(caller: Caller, attempt: CallerAttempt, phase: str) -> None:
     wait_until(lambda: caller.get(attempt).phase == phase, 40, lambda: str(caller.get(attempt)))
 
 
-def count_pods(plane: ControlPlane, attempt: CallerAttempt) -> int:
-    return len(
-        plane.admin.items(pods(NAMESPACE), labelSelector=f"jobset.sigs.k8s.io/jobset-name={attempt.job}")
-    )
+def list_pods(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[dict[str, Any]]:
+    selector = f"jobset.sigs.k8s.io/jobset-name={attempt.job}"
+    return plane.admin.items(pods(NAMESPACE), labelSelector=selector)
+
+
+def list_warnings(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[str]:
+    """Return the reasons of the events with which our server warns about a job."""
+    selector = f"involvedObject.name={attempt.job},type=Warning"
+    found = plane.admin.items(f"/api/v1/namespaces/{NAMESPACE}/events", fieldSelector=selector)
+    return [each["reason"] for each in found if each["source"]["component"] == "kfpytorch"]
+
+
+def test_a_node_selector_arrives_or_its_loss_is_reported(
+    plane: ControlPlane, caller: Caller, release: str
+) -> None:
+    attempt = caller.create(shape=Shape(workers=1, annotations={RUN: "10s"}))
+    wait_for_phase(caller, attempt, "RUNNING")
+    selectors = [each["spec"].get("nodeSelector") for each in list_pods(plane, attempt)]
+    message = caller.get(attempt).message
+    if release == kueue.NEWER:
+        assert selectors == [SELECTOR] * 2
+        assert list_warnings(plane, attempt) == []
+        assert "Kueue" not in message
+    else:
+        assert selectors == [None] * 2
+        assert "Kueue 0.17.0 or newer" in message
+        wait_until(
+            lambda: list_warnings(plane, attempt) == ["QueueOutdated"],
+            10,
+            lambda: str(list_warnings(plane, attempt)),
+        )
+    caller.succeeded(attempt)
+    wait_for_phase(caller, attempt, "SUCCEEDED")
 
 
 def test_a_cancelled_job_stays_ended_and_frees_its_quota(
@@ -61,5 +97,5 @@ def test_a_cancelled_job_stays_ended_and_frees_its_quota(
     wait_for_phase(caller, second, "SUCCEEDED")
     # Kueue resumes any admitted job, and the quota is free again.
     time.sleep(5)
-    assert count_pods(plane, first) == 0
+    assert not list_pods(plane, first)
     assert caller.get(first).phase == "FAILED"

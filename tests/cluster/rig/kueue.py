@@ -15,8 +15,6 @@ from rig.webhooks import encode_authority, redirect
 _NAMESPACE: Final = "kueue-system"
 _SECRET: Final = "kueue-webhook-server-cert"
 _SERVICE: Final = "kueue-webhook-service"
-_CONVERTED: Final = frozenset({"clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads"})
-"""Kinds with several API versions, which a webhook converts."""
 _LOOKED_AT: Final = frozenset({"clusterqueues", "cohorts", "resourceflavors", "workloads"})
 """Kinds that the webhooks of Kueue receive, in addition to those of its jobs.
 
@@ -24,11 +22,15 @@ The webhook for pods is left out, so that pods can be created while Kueue does n
 """
 
 
+OLDER: Final = "kueue"
+"""Kueue 0.16, which supports PyTorchJobs, and the TrainJobs of Trainer 2.1."""
+NEWER: Final = "kueue-0.19"
+"""Kueue 0.19, which supports the TrainJobs of Trainer 2.2 and later."""
 PYTORCHJOBS: Final = "kubeflow.org/pytorchjob"
 TRAINJOBS: Final = "trainer.kubeflow.org/trainjob"
 
 
-def start(plane: ControlPlane, framework: str = PYTORCHJOBS) -> Process:
+def start(plane: ControlPlane, framework: str = PYTORCHJOBS, release: str = OLDER) -> Process:
     """Install and start Kueue for one kind of jobs, whose CRD exists; return when it is ready."""
     plane.namespace(_NAMESPACE)
     health, webhook = free_ports(2)
@@ -40,12 +42,13 @@ def start(plane: ControlPlane, framework: str = PYTORCHJOBS) -> Process:
     serving = authority.server("tls", (f"{_SERVICE}.{_NAMESPACE}.svc", HERE))
     _keep(plane, authority.pair, serving)
     trusted = encode_authority(authority.certificate)
-    plane.crds(list(_kinds(folder, {"url": f"{address}/convert", "caBundle": trusted})))
+    components = module_directory(release, "sigs.k8s.io/kueue") / "config/components"
+    plane.crds(list(_kinds(components, folder, {"url": f"{address}/convert", "caBundle": trusted})))
     config = dumped(_configuration(health, webhook, folder, framework), folder / "config.json")
-    for manifest in _webhooks(address, trusted, f"{framework.rpartition('/')[2]}s"):
+    for manifest in _webhooks(components, address, trusted, f"{framework.rpartition('/')[2]}s"):
         plane.admin.apply(manifest)
     known = {"KUBECONFIG": str(plane.kubeconfig()), "HOME": str(plane.folder)}
-    process = plane.enter(plane.process("kueue", (f"--config={config}",), known))
+    process = plane.enter(plane.process(release, (f"--config={config}",), known))
     process.wait_until(lambda: plane.place.is_ready(health))
     return process
 
@@ -87,21 +90,19 @@ def _configuration(health: int, webhook: int, certificates: Path, framework: str
     }
 
 
-def _kinds(folder: Path, converting: Mapping[str, str]) -> Iterator[Path]:
+def _kinds(components: Path, folder: Path, converting: Mapping[str, str]) -> Iterator[Path]:
     """Write the CRDs of the module with a conversion webhook at an address instead of a Service."""
-    root = _module() / "config/components/crd/bases"
-    for file in sorted(root.glob("kueue.x-k8s.io_*.yaml")):
+    for file in sorted((components / "crd/bases").glob("kueue.x-k8s.io_*.yaml")):
         (manifest,) = manifests(file)
-        if manifest["spec"]["names"]["plural"] in _CONVERTED:
+        if (components / f"crd/patches/webhook_in_{manifest['spec']['names']['plural']}.yaml").exists():
             webhook = {"clientConfig": dict(converting), "conversionReviewVersions": ["v1"]}
             manifest["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
         yield dumped(manifest, folder / file.name)
 
 
-def _webhooks(address: str, trusted: str, jobs: str) -> Iterator[dict[str, Any]]:
+def _webhooks(components: Path, address: str, trusted: str, jobs: str) -> Iterator[dict[str, Any]]:
     """Yield the webhooks of the module for the kinds in use, with an address instead of a Service."""
-    file = _module() / "config/components/webhook/manifests.yaml"
-    for manifest in manifests(file):
+    for manifest in manifests(components / "webhook/manifests.yaml"):
         hooks = [
             redirect(hook, address, trusted)
             for hook in manifest["webhooks"]
@@ -114,10 +115,6 @@ def _webhooks(address: str, trusted: str, jobs: str) -> Iterator[dict[str, Any]]
 
 def _kinds_of(hook: Mapping[str, Any]) -> set[str]:
     return {kind.split("/")[0] for rule in hook["rules"] for kind in rule["resources"]}
-
-
-def _module() -> Path:
-    return module_directory("kueue", "sigs.k8s.io/kueue")
 
 
 def quota(name: str, amounts: Mapping[str, str], **said: Any) -> Sequence[dict[str, Any]]:

@@ -123,6 +123,7 @@ COMPONENTS: Final[Sequence[Component]] = (
     ),
     Component(module="jobset", programs={"jobset": "sigs.k8s.io/jobset"}),
     Component(module="kueue", programs={"kueue": "sigs.k8s.io/kueue/cmd/kueue"}),
+    Component(module="kueue-0.19", programs={"kueue-0.19": "sigs.k8s.io/kueue/cmd/kueue"}),
     Component(module="yunikorn", programs={"yunikorn": "."}),
     Component(module="kwok", programs={"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Component(module="propeller", programs={"propeller": "."}),
