@@ -1,6 +1,8 @@
 """The tasks of `test_backend_trains` as TrainJobs, with Trainer and JobSet, on two real nodes."""
 
+import contextlib
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,25 +14,40 @@ from rig import backend, environments, trainer
 from rig.api import pods
 from rig.backend import Backend
 from rig.process import wait_until
-from rig.propeller import NAMESPACE, PropellerOptions, RealPropeller, error_of, list_owned
+from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller, error_of, list_owned
 from rig.real_cluster import RealCluster
+
+from backend_plugin import client
 
 pytestmark = pytest.mark.timeout(600)
 TRAINJOBS = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{NAMESPACE}/trainjobs"
 
 
+ROUNDS = 20
+"""The drains of one job in the soak tier."""
+
+
 @pytest.fixture(scope="module")
-def propeller(cluster: RealCluster) -> Iterator[RealPropeller]:
-    """A propeller whose tasks run as TrainJobs, on a cluster that also has the training-operator."""
+def shared(cluster: RealCluster) -> Path:
+    """The folder of the server and the propeller, which containers see at the same path."""
+    shared = cluster.shared / "trainjobs"
+    shared.mkdir()
+    return shared
+
+
+@pytest.fixture(scope="module")
+def served(cluster: RealCluster, shared: Path) -> Iterator[Backend]:
+    """A server that creates TrainJobs, on a cluster that also has the training-operator."""
     trainer.start(cluster.plane)
     backend.permit(cluster.plane)
-    folder = cluster.shared / "trainjobs"
-    folder.mkdir()
-    served = Backend(cluster.plane, folder, settings={"kfpytorch": {"dialect": "trainjob"}})
-    with (
-        served,
-        RealPropeller(cluster.plane, folder, PropellerOptions(connector=served.endpoint)) as propeller,
-    ):
+    settings = {"kfpytorch": {"dialect": "trainjob", "max-disruptions": 2 * ROUNDS}}
+    with Backend(cluster.plane, shared, settings=settings) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def propeller(cluster: RealCluster, served: Backend, shared: Path) -> Iterator[RealPropeller]:
+    with RealPropeller(cluster.plane, shared, PropellerOptions(connector=served.endpoint)) as propeller:
         yield propeller
 
 
@@ -54,6 +71,27 @@ def test_elastic_agents_on_two_nodes_reduce(propeller: RealPropeller) -> None:
     assert phases[-2:] == ["RUNNING", "SUCCEEDED"]
 
 
+def test_the_logs_of_three_nodes_show_six_ranks(
+    cluster: RealCluster, propeller: RealPropeller, served: Backend
+) -> None:
+    execution = propeller.start(workflows.shows_the_ranks)
+    found = propeller.wait(execution, 240)
+    assert found["status"]["phase"] == 3, error_of(found)
+    assert propeller.outputs(execution) == {"o0": 6}
+    (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
+    said = {"namespace": NAMESPACE, "server": str(served.state)}
+    ranks = list[int]()
+    for node in range(3):
+        options = client.LogOptions(node=node)
+        text = "\n".join(line.text for line in client.read_logs(job["metadata"]["name"], options, **said))
+        assert re.findall(r"\bWORLD_SIZE: (\d+)", text) == ["6", "6"], text
+        assert sorted(re.findall(r"\bLOCAL_RANK: (\d+)", text)) == ["0", "1"], text
+        own = sorted(map(int, re.findall(r"\bRANK: (\d+)", text)))
+        assert own == [own[0], own[0] + 1], text
+        ranks += own
+    assert sorted(ranks) == [*range(6)]
+
+
 def test_a_failure_is_the_users_own_and_is_not_tried_again(propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.fails, labels=31)
     found = propeller.wait(execution, 240)
@@ -62,19 +100,15 @@ def test_a_failure_is_the_users_own_and_is_not_tried_again(propeller: RealPropel
     assert propeller.attempts(execution) == 1
 
 
-def test_an_evicted_node_costs_no_attempt(cluster: RealCluster, propeller: RealPropeller) -> None:
-    told = cluster.shared / "trainjobs" / "evicted"
+def test_an_evicted_node_costs_no_attempt(
+    cluster: RealCluster, propeller: RealPropeller, shared: Path
+) -> None:
+    told = shared / "evicted"
     execution = propeller.start(workflows.reduces_until, told=str(told))
     propeller.until_shown(execution, "RUNNING", 240)
     first = list_owned(cluster.admin, pods(NAMESPACE), execution)
     evict(cluster, first[-1])
-    before = {each["metadata"]["uid"] for each in first}
-
-    def are_replaced() -> bool:
-        now = list_owned(cluster.admin, pods(NAMESPACE), execution)
-        return len(now) == 2 and not before & {each["metadata"]["uid"] for each in now}
-
-    wait_until(are_replaced, 120, lambda: str(list_owned(cluster.admin, pods(NAMESPACE), execution)))
+    wait_for_replacements(cluster, execution, {each["metadata"]["uid"] for each in first})
     told.touch()
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 3, error_of(found)
@@ -82,9 +116,9 @@ def test_an_evicted_node_costs_no_attempt(cluster: RealCluster, propeller: RealP
 
 
 def test_an_elastic_job_grows_and_survives_a_lost_node(
-    cluster: RealCluster, propeller: RealPropeller
+    cluster: RealCluster, propeller: RealPropeller, shared: Path
 ) -> None:
-    told = cluster.shared / "trainjobs" / "grown"
+    told = shared / "grown"
     size = Path(f"{told}.size")
     set_unschedulable(cluster, "node-2", unschedulable=True)
     try:
@@ -105,6 +139,58 @@ def test_an_elastic_job_grows_and_survives_a_lost_node(
         set_unschedulable(cluster, "node-2", unschedulable=False)
     assert found["status"]["phase"] == 3, error_of(found)
     assert propeller.outputs(execution) == {"o0": 1}
+    assert propeller.attempts(execution) == 1
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_twenty_drains_cost_no_attempt(cluster: RealCluster, propeller: RealPropeller, shared: Path) -> None:
+    told = shared / "drained"
+    size = Path(f"{told}.size")
+    execution = propeller.start(workflows.writes_its_size_until, told=str(told))
+    wait_for_size(size, 2)
+    for number in range(ROUNDS):
+        node = f"node-{number % 2 + 1}"
+        with drained(cluster, node, execution) as evicted:
+            wait_for_replacements(cluster, execution, evicted)
+            size.unlink()
+            wait_for_size(size, 2)
+            now = list_owned(cluster.admin, pods(NAMESPACE), execution)
+            assert {each["spec"]["nodeName"] for each in now} == {f"node-{2 - number % 2}"}
+    told.touch()
+    found = propeller.wait(execution, 240)
+    assert found["status"]["phase"] == 3, error_of(found)
+    assert propeller.attempts(execution) == 1
+    (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
+    jobset = cluster.admin.get(
+        f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets/{job['metadata']['name']}"
+    )
+    assert jobset is not None
+    assert jobset["status"]["restarts"] >= ROUNDS
+
+
+@pytest.mark.soak
+def test_an_elastic_job_starts_with_two_nodes_grows_to_three_and_loses_one(
+    cluster: RealCluster, propeller: RealPropeller, shared: Path
+) -> None:
+    told = shared / "slots"
+    size = Path(f"{told}.size")
+    for node, slots in {"node-1": "2", "node-2": "1"}.items():
+        cluster.admin.patch(f"/api/v1/nodes/{node}/status", {"status": {"capacity": {workflows.SLOT: slots}}})
+    set_unschedulable(cluster, "node-2", unschedulable=True)
+    try:
+        execution = propeller.start(workflows.grows_and_shrinks_by_slots, told=str(told))
+        wait_for_size(size, 2)
+        set_unschedulable(cluster, "node-2", unschedulable=False)
+        wait_for_size(size, 3)
+    finally:
+        set_unschedulable(cluster, "node-2", unschedulable=False)
+    with drained(cluster, "node-2", execution):
+        wait_for_size(size, 2)
+        told.touch()
+        found = propeller.wait(execution, 240)
+    assert found["status"]["phase"] == 3, error_of(found)
+    assert propeller.outputs(execution) == {"o0": 2}
     assert propeller.attempts(execution) == 1
 
 
@@ -155,6 +241,33 @@ def wait_for_size(file: Path, size: int) -> None:
     wait_until(
         lambda: read() == str(size), 240, lambda: f"the world size is {read() or 'unknown'}, not {size}"
     )
+
+
+def wait_for_replacements(cluster: RealCluster, execution: RealExecution, old: set[str]) -> None:
+    """Wait until the execution has two pods, and none of those with these uids."""
+
+    def are_replaced() -> bool:
+        now = list_owned(cluster.admin, pods(NAMESPACE), execution)
+        return len(now) == 2 and not old & {each["metadata"]["uid"] for each in now}
+
+    wait_until(are_replaced, 120, lambda: str(list_owned(cluster.admin, pods(NAMESPACE), execution)))
+
+
+@contextlib.contextmanager
+def drained(cluster: RealCluster, node: str, execution: RealExecution) -> Iterator[set[str]]:
+    """Drain a node of the pods of an execution, and yield their uids; accept new pods again on exit."""
+    set_unschedulable(cluster, node, unschedulable=True)
+    try:
+        left = [
+            each
+            for each in list_owned(cluster.admin, pods(NAMESPACE), execution)
+            if each["spec"].get("nodeName") == node and each["status"]["phase"] == "Running"
+        ]
+        for pod in left:
+            evict(cluster, pod)
+        yield {each["metadata"]["uid"] for each in left}
+    finally:
+        set_unschedulable(cluster, node, unschedulable=False)
 
 
 def evict(cluster: RealCluster, pod: dict[str, Any]) -> None:

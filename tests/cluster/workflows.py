@@ -14,6 +14,7 @@ from kubernetes.client import (
     V1PodAffinityTerm,
     V1PodAntiAffinity,
     V1PodSpec,
+    V1ResourceRequirements,
     V1Toleration,
 )
 
@@ -88,6 +89,21 @@ def reduced_until(told: str) -> int:
         time.sleep(0.2)
 
 
+def written_sizes_until(told: str) -> int:
+    """Run all-reduce steps, and write the world size after each, until the file `told` exists."""
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    while True:
+        over = torch.tensor(int(Path(told).exists()))
+        dist.all_reduce(over)
+        Path(f"{told}.size").write_text(str(dist.get_world_size()))
+        if over.item():
+            return dist.get_world_size()
+        time.sleep(0.2)
+
+
 TWO_NODES = {"task_config": Elastic(nnodes=2, nproc_per_node=1), "requests": Resources(cpu="100m", mem="2Gi")}
 
 
@@ -152,23 +168,74 @@ def spread(name: str) -> PodTemplate:
     pod_template=spread("sizes"),
 )
 def sizes_until(told: str) -> int:
-    """Run all-reduce steps, and write the world size after each, until the file `told` exists."""
-    import torch
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo")
-    while True:
-        over = torch.tensor(int(Path(told).exists()))
-        dist.all_reduce(over)
-        Path(f"{told}.size").write_text(str(dist.get_world_size()))
-        if over.item():
-            return dist.get_world_size()
-        time.sleep(0.2)
+    return written_sizes_until(told)
 
 
 @workflow
 def grows_and_shrinks(told: str) -> int:
     return sizes_until(told=told)
+
+
+SLOT = "example.com/slot"
+"""A resource of which each of these pods needs one."""
+
+
+@task(
+    task_config=Elastic(
+        nnodes="2:4", nproc_per_node=1, max_restarts=3, rdzv_configs={"last_call_timeout": 2}
+    ),
+    pod_template=PodTemplate(
+        primary_container_name="main",
+        pod_spec=V1PodSpec(
+            containers=[
+                V1Container(
+                    name="main",
+                    resources=V1ResourceRequirements(
+                        requests={"cpu": "100m", "memory": "1Gi", SLOT: "1"}, limits={SLOT: "1"}
+                    ),
+                )
+            ]
+        ),
+    ),
+)
+def sizes_of_slots_until(told: str) -> int:
+    return written_sizes_until(told)
+
+
+@workflow
+def grows_and_shrinks_by_slots(told: str) -> int:
+    return sizes_of_slots_until(told=told)
+
+
+@task(**TWO_NODES)
+def sizes_of_two_nodes_until(told: str) -> int:
+    return written_sizes_until(told)
+
+
+@workflow
+def writes_its_size_until(told: str) -> int:
+    return sizes_of_two_nodes_until(told=told)
+
+
+@task(task_config=Elastic(nnodes=3, nproc_per_node=2), requests=Resources(cpu="100m", mem="1Gi"))
+def get_torch_dist() -> int:
+    """The first program of the guide to PyTorch on Kubeflow Trainer."""
+    import torch
+    import torch.distributed as dist
+
+    device, backend = ("cuda", "nccl") if torch.cuda.is_available() else ("cpu", "gloo")
+    dist.init_process_group(backend=backend)
+    print("PyTorch Distributed Environment")
+    print(f"Using device: {device}")
+    print(f"WORLD_SIZE: {dist.get_world_size()}")
+    print(f"RANK: {dist.get_rank()}")
+    print(f"LOCAL_RANK: {os.environ['LOCAL_RANK']}")
+    return dist.get_world_size()
+
+
+@workflow
+def shows_the_ranks() -> int:
+    return get_torch_dist()
 
 
 @task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL)
