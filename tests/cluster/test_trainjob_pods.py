@@ -39,11 +39,11 @@ def find(plane: ControlPlane, kind: str, attempt: CallerAttempt) -> dict[str, An
 
 
 def list_pods(plane: ControlPlane, attempt: CallerAttempt) -> Mapping[int, dict[str, Any]]:
-    """Return the pods of a job that are not being deleted, by the index of the node."""
+    """Return the newest pods of a job that are not being deleted, by the index of the node."""
     found = plane.admin.items(pods(NAMESPACE), labelSelector=f"jobset.sigs.k8s.io/jobset-name={attempt.job}")
     return {
         int(each["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]): each
-        for each in found
+        for each in sorted(found, key=lambda each: str(each["metadata"]["creationTimestamp"]))
         if "deletionTimestamp" not in each["metadata"]
     }
 
