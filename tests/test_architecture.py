@@ -46,17 +46,17 @@ def format_path(path: Path) -> str:
 
 
 @pytest.mark.parametrize(("folders", "limit"), [(SOURCES, SOURCE_LINES), (("tests",), TEST_LINES)])
-def test_no_file_is_longer_than_a_reader_holds_in_mind(folders: tuple[str, ...], limit: int) -> None:
+def test_files_are_at_most_as_long_as_the_limit(folders: tuple[str, ...], limit: int) -> None:
     lengths = {format_path(path): len(path.read_text().splitlines()) for path in python_files(*folders)}
     assert {name: length for name, length in lengths.items() if length > limit} == {}
 
 
-def test_the_namespace_belongs_to_nobody() -> None:
+def test_namespace_package_contains_no_files() -> None:
     assert [path.name for path in (ROOT / "flytekitplugins").iterdir() if path.is_file()] == []
 
 
 @pytest.mark.parametrize("path", python_files("kfpytorch_common"), ids=format_path)
-def test_what_both_halves_share_needs_only_the_standard_library(path: Path) -> None:
+def test_common_package_imports_only_the_standard_library(path: Path) -> None:
     allowed = sys.stdlib_module_names | {"kfpytorch_common"}
     assert imported(path) - allowed == set()
 
@@ -80,7 +80,7 @@ def test_defining_tasks_loads_neither_torch_nor_kubernetes() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_less_than_two_percent_is_written_twice() -> None:
+def test_duplicate_code_is_below_the_limit() -> None:
     report = subprocess.run(
         [
             Path(sys.executable).with_name("symilar"),
@@ -133,7 +133,7 @@ def get_target(node: ast.AST) -> str | None:
     return node.arg if isinstance(node, ast.keyword) else None
 
 
-def test_facts_about_a_pytorchjob_are_in_its_folders() -> None:
+def test_pytorchjob_facts_are_only_in_its_folders() -> None:
     found = {
         name: facts
         for path in python_files(*PACKAGES)

@@ -80,22 +80,22 @@ def test_documented_code_runs(block: Block, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("page", "target"), mentions(MADE))
-def test_every_make_target_named_exists(page: Path, target: str) -> None:
+def test_each_documented_make_target_exists(page: Path, target: str) -> None:
     assert target in TARGET.findall((ROOT / "Makefile").read_text())
 
 
 @pytest.mark.parametrize(("page", "link"), mentions(LINK))
-def test_every_link_leads_somewhere(page: Path, link: str) -> None:
+def test_each_link_target_exists(page: Path, link: str) -> None:
     assert (page.parent / link).exists()
 
 
 @pytest.mark.parametrize(("page", "path"), mentions(EXAMPLE))
-def test_every_file_named_exists(page: Path, path: str) -> None:
+def test_each_documented_file_exists(page: Path, path: str) -> None:
     assert (ROOT / path).exists()
 
 
 @pytest.mark.parametrize(("page", "name"), mentions(MODULE))
-def test_every_module_named_exists(page: Path, name: str) -> None:
+def test_each_documented_module_exists(page: Path, name: str) -> None:
     path = ROOT.joinpath(*name.split("."))
     if path.is_dir() or path.with_suffix(".py").exists():
         return

@@ -66,7 +66,7 @@ def parsed(block: RunnableBlock) -> object:
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_every_block_is_what_it_says(block: RunnableBlock) -> None:
+def test_each_code_block_is_parsed_in_its_language(block: RunnableBlock) -> None:
     assert parsed(block)
 
 
@@ -93,7 +93,7 @@ def commands(page: Path) -> list[str]:
         for shown in commands(page)
     ],
 )
-def test_every_command_shown_exists_with_its_options(page: Path, shown: str) -> None:
+def test_each_documented_command_exists_with_its_options(page: Path, shown: str) -> None:
     words = shown.split()
     if words[0] == "pyflyte":
         # Arguments after a Python file are inputs of its task.
@@ -135,7 +135,7 @@ def flytekits() -> dict[str, list[str]]:
     return dict(map(json.loads, done.stdout.splitlines()))
 
 
-def test_commands_are_found_where_they_stand() -> None:
+def test_pages_contain_each_command() -> None:
     shown = [command.split() for page in PAGES for command in commands(page)]
     assert {words[1] for words in shown if words[0] == "kfpytorch"} >= set(COMMANDS)
     assert {words[1] for words in shown if words[0] == "pyflyte"} >= {"run", "serve"}

@@ -79,7 +79,7 @@ def agrees(shown: str, real: str) -> bool:
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.stem, marks=marks(page)) for page in PAGES])
-def test_a_page_shows_what_its_commands_print(page: Path, folder: Path) -> None:
+def test_page_shows_the_real_output_of_its_commands(page: Path, folder: Path) -> None:
     text = page.read_text()
     for block in blocks(page):
         if block["file"]:
@@ -94,7 +94,7 @@ def test_a_page_shows_what_its_commands_print(page: Path, folder: Path) -> None:
             assert agrees(block["text"], real), real
 
 
-def test_there_are_pages_to_play() -> None:
+def test_pages_with_commands_are_found() -> None:
     assert {page.stem for page in PAGES} >= {
         "preview-manifests",
         "diagnose-a-pending-job",

@@ -64,18 +64,18 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
 @pytest.mark.parametrize(
     ("page", "name"), [(page, name) for page, parts in PARTS.items() for name in parts], ids=str
 )
-def test_a_part_of_a_page_is_what_the_code_says(page: str, name: str) -> None:
+def test_generated_part_of_a_page_matches_the_code(page: str, name: str) -> None:
     generated.agree(DOCS / page, name, PARTS[page][name]())
 
 
-def test_no_part_is_of_code_that_is_gone() -> None:
+def test_generated_parts_match_the_list_of_parts() -> None:
     marked = {str(page.relative_to(DOCS)): generated.parts(page) for page in DOCS.rglob("*.md")}
     assert {page: parts for page, parts in marked.items() if parts} == {
         page: [*parts] for page, parts in PARTS.items()
     }
 
 
-def test_every_phase_is_told_of() -> None:
+def test_each_phase_is_documented() -> None:
     told = {phases_page.verdict(case)["phase"] for cases in phases_page.TABLES.values() for case in cases}
     assert told == {phase.value for phase in Phase} - {"UNDEFINED"}
     page = (DOCS / "reference/phases.md").read_text()

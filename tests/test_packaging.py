@@ -100,7 +100,7 @@ def wheel(checkout: Path, tmp_path: Path) -> Path:
     return next(tmp_path.glob("flytekitplugins_kfpytorch-2*.whl"))
 
 
-def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
+def test_wheel_contains_only_the_packages(wheel: Path) -> None:
     content = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     sources = (path for name in PACKAGES for path in (ROOT / name).rglob("*"))
     assert content == {
@@ -108,12 +108,12 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     }
 
 
-def test_the_wheel_works_beside_another_plugin(environment: Path, wheel: Path) -> None:
+def test_wheel_works_beside_another_plugin(environment: Path, wheel: Path) -> None:
     install(environment, wheel)
     assert all(path.is_relative_to(environment) for path in origins(environment))
 
 
-def test_the_command_is_there_and_tells_its_version(environment: Path, wheel: Path) -> None:
+def test_installed_command_prints_its_version(environment: Path, wheel: Path) -> None:
     install(environment, wheel)
     done = subprocess.run(
         [environment / "bin" / "kfpytorch", "--version"], check=True, stdout=subprocess.PIPE, text=True
@@ -125,7 +125,7 @@ BURN_IN = ROOT / "backend_plugin" / "doctor" / "burn_in" / "program.py"
 """The burn-in program is read as text and runs in pods, which have torch."""
 
 
-def test_an_extra_brings_what_the_backend_imports(wheel: Path) -> None:
+def test_backend_extra_covers_the_backend_imports(wheel: Path) -> None:
     """Check that the extra `backend` covers every import except flytekit, without torch."""
     nodes = [
         node
@@ -196,7 +196,7 @@ def link(installed: Distribution, site: Path) -> None:
             target.symlink_to(file.locate())
 
 
-def test_a_server_needs_the_extra_alone_and_no_flytekit(tmp_path: Path, wheel: Path) -> None:
+def test_server_runs_with_the_backend_extra_without_flytekit(tmp_path: Path, wheel: Path) -> None:
     home = tmp_path / "image"
     uv("venv", "--quiet", "--python", sys.executable, home)
     site = next((home / "lib").glob("python*/site-packages"))
@@ -225,12 +225,12 @@ def test_a_server_needs_the_extra_alone_and_no_flytekit(tmp_path: Path, wheel: P
     )
 
 
-def test_an_editable_install_works_beside_another_plugin(environment: Path, checkout: Path) -> None:
+def test_editable_install_works_beside_another_plugin(environment: Path, checkout: Path) -> None:
     install(environment, "--editable", checkout)
     assert all(path.is_relative_to(checkout) for path in origins(environment))
 
 
-def test_an_editable_install_is_a_path_and_no_import_hook(environment: Path, checkout: Path) -> None:
+def test_editable_install_uses_a_path_and_no_import_hook(environment: Path, checkout: Path) -> None:
     install(environment, "--editable", checkout)
     (link,) = environment.glob("lib/python*/site-packages/__editable__*")
     assert link.read_text().strip() == str(checkout)

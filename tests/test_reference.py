@@ -22,19 +22,19 @@ def tables(page: str, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.replace("`", "").split(" | ")] for row in rows]
 
 
-def test_every_policy_is_listed() -> None:
+def test_each_policy_is_listed() -> None:
     assert tables("task-config.md", "Policies") == [
         [policy.__name__, ", ".join(member.name for member in policy)]
         for policy in (RestartPolicy, CleanPodPolicy)
     ]
 
 
-def test_every_cause_is_listed_with_its_hint() -> None:
+def test_each_cause_is_listed_with_its_remedy() -> None:
     assert [row[0] for row in tables("causes.md", "Words")] == [cause.value for cause in Cause]
     assert dict(tables("causes.md", "Hints")) == {cause.value: hint for cause, hint in REMEDIES.items()}
 
 
-def test_every_cause_is_listed_with_what_is_done_about_it() -> None:
+def test_each_cause_is_listed_with_retryability_and_cluster_remedy() -> None:
     remedies = {**REMEDIES, **CLUSTER_REMEDIES}
     assert tables("causes.md", "In a cluster") == [
         [
@@ -46,7 +46,7 @@ def test_every_cause_is_listed_with_what_is_done_about_it() -> None:
     ]
 
 
-def test_every_end_of_a_pod_is_listed_with_its_cause() -> None:
+def test_each_pod_termination_is_listed_with_its_cause() -> None:
     rows = tables("causes.md", "Ends of pods")
     words = {
         "DisruptionTarget": terminations.DISRUPTIONS,
@@ -61,7 +61,7 @@ def test_every_end_of_a_pod_is_listed_with_its_cause() -> None:
     assert codes.keys() >= terminations.EXIT_CODES.keys()
 
 
-def test_every_variable_is_listed() -> None:
+def test_each_environment_variable_is_listed() -> None:
     sources = [*ROOT.glob("flytekitplugins/**/*.py"), *ROOT.glob("kfpytorch_common/**/*.py")]
     read = {name for path in sources for name in VARIABLE.findall(path.read_text())}
     assert {row[0] for row in tables("local-runs.md", "Environment variables")} == read

@@ -69,7 +69,7 @@ def written(value: Any) -> str:
     return f"`{value}`"
 
 
-def test_every_setting_of_a_server_is_listed() -> None:
+def test_each_server_setting_is_listed() -> None:
     expected = []
     for key, reader in KEYS.items():
         flag = f"`{get_flag(key)}`" if get_flag(key) in FLAGS else ""
@@ -77,7 +77,7 @@ def test_every_setting_of_a_server_is_listed() -> None:
     assert table("Settings", 5) == expected
 
 
-def test_every_flag_is_of_a_setting_or_listed_apart() -> None:
+def test_each_flag_has_a_setting_or_is_listed_separately() -> None:
     of_settings = {get_flag(key) for key in KEYS}
     apart = {
         name for row in table("Flags that are no settings", 1) for name in re.findall(r"-[\w-]+", row[0])
@@ -85,7 +85,7 @@ def test_every_flag_is_of_a_setting_or_listed_apart() -> None:
     assert FLAGS - of_settings == apart
 
 
-def test_every_metric_is_listed() -> None:
+def test_each_metric_is_listed() -> None:
     assert table("Metrics", 3) == [
         [f"`{get_exported_name(part)}`", part._type, ", ".join(f"`{label}`" for label in part._labelnames)]
         for part in list_metrics()

@@ -87,7 +87,7 @@ def written(value: Any) -> str:
     return f"`{value}`"
 
 
-def test_every_setting_of_flyte_is_listed() -> None:
+def test_each_flyte_setting_is_listed() -> None:
     flytes = {key: reader for key, reader in loader._FLYTES.items() if key != "default-env-vars-from-env"}
     looked_up = [["`default-env-vars-from-env`", TYPES[value_parsers.text_map], ""]]
     expected = rows(flytes) + looked_up
@@ -98,18 +98,18 @@ def test_every_setting_of_flyte_is_listed() -> None:
 @pytest.mark.parametrize(
     "path", ["", ".gang", ".pod-security", ".task-resources", ".timeouts", ".logs"], ids=lambda path: path[1:]
 )
-def test_every_setting_of_ours_is_listed(path: str) -> None:
+def test_each_kfpytorch_setting_is_listed(path: str) -> None:
     readers: Any = loader._ALL
     for key in f"kfpytorch{path}".split("."):
         readers = readers[key]
     assert table(f"`kfpytorch{path}`") == rows(readers, f"kfpytorch{path}.")
 
 
-def test_every_setting_that_means_nothing_is_listed() -> None:
+def test_each_ignored_setting_is_listed() -> None:
     text = PAGE.partition("\n## What means nothing here\n")[2].partition("\n## ")[0]
     assert set(re.findall(r"`([a-z-]+)`", text)) == loader._OF_OTHERS
 
 
-def test_every_key_of_a_log_template_is_listed() -> None:
+def test_each_key_of_a_log_template_is_listed() -> None:
     keys = [field.encode_name for field in msgspec.structs.fields(platform_parsers._LogTemplate)]
     assert [row[0] for row in table("Log templates")] == [f"`{key}`" for key in keys if key != "scheme"]

@@ -50,7 +50,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_every_page_is_in_the_site_and_in_its_navigation(site: Path) -> None:
+def test_each_page_is_in_the_site_and_its_navigation(site: Path) -> None:
     first = (site / "index.html").read_text()
     menu = set(re.findall(r'class="reference internal" href="([^"#]+)"', first.partition("<article")[0]))
     pages = {str(page.relative_to(ROOT).with_suffix(".html")) for page in PAGES} - {"README.html"}
@@ -58,7 +58,7 @@ def test_every_page_is_in_the_site_and_in_its_navigation(site: Path) -> None:
     assert {page for page in pages if page not in menu} == {page for page in pages if OUTSIDE.match(page)}
 
 
-def test_the_index_links_to_the_pages_outside_of_the_menu(site: Path) -> None:
+def test_index_links_to_the_pages_outside_the_menu(site: Path) -> None:
     index = (site / "docs/README.html").read_text()
     linked = set(re.findall(r'class="reference internal" href="([^"#]+)"', index))
     assert linked >= {"../STYLE.html", "../benchmarks/RESULTS.html", "decisions/README.html"}
@@ -67,12 +67,12 @@ def test_the_index_links_to_the_pages_outside_of_the_menu(site: Path) -> None:
     assert set(re.findall(r'href="(0[^"#]+)"', listed)) == records
 
 
-def test_a_reader_without_a_network_sees_all_of_it(site: Path) -> None:
+def test_site_loads_nothing_from_other_hosts(site: Path) -> None:
     fetched = {url for page in site.rglob("*.html") for url in FETCHED.findall(page.read_text())}
     assert fetched == set()
 
 
-def test_what_a_reader_could_not_follow_is_an_error(tmp_path: Path) -> None:
+def test_broken_link_or_unlisted_page_fails_the_build(tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / "docs/decisions").mkdir(parents=True)
     (source / "benchmarks").mkdir()

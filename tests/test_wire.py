@@ -11,7 +11,7 @@ PROTOS = ROOT / "protos"
 PROTOC = Path(sys.executable).with_name("protoc")
 
 
-def test_the_generated_code_is_fresh(tmp_path: Path) -> None:
+def test_generated_code_is_current(tmp_path: Path) -> None:
     files = sorted(PROTOS.rglob("*.proto"))
     subprocess.run(
         [PROTOC, f"--proto_path={PROTOS}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", *files],
@@ -22,12 +22,12 @@ def test_the_generated_code_is_fresh(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(PROTOS.rglob("*_pb2.py")), ids=lambda path: path.name)
-def test_the_generated_code_asks_for_no_runtime(path: Path) -> None:
+def test_generated_code_requires_no_runtime_version(path: Path) -> None:
     assert "runtime_version" not in path.read_text()
 
 
 @pytest.mark.parametrize("implementation", ["upb", "python"])
-def test_the_generated_code_runs_on_either_implementation(implementation: str) -> None:
+def test_generated_code_runs_with_each_protobuf_implementation(implementation: str) -> None:
     code = (
         "from kfpytorch_idl.v1 import job_ref_pb2, task_pb2\n"
         "ref = job_ref_pb2.JobRef.FromString(job_ref_pb2.JobRef(uid='').SerializeToString())\n"

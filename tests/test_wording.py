@@ -97,5 +97,5 @@ def test_comments_of_charts_use_standard_terms() -> None:
 @pytest.mark.parametrize(
     "text", ["# nobody reads it", '"""Told to the server."""', 'x = "the server is asked for more"']
 )
-def test_a_retired_word_is_found(text: str, tmp_path: Path) -> None:
+def test_retired_word_is_found(text: str, tmp_path: Path) -> None:
     assert [text for _, text in read_python(text) if RETIRED.search(text)]

@@ -17,7 +17,7 @@ SECRETS = ("", "secrets", "list")
 SCHEDULERS = ("kueue", "volcano", "kai")
 
 
-def test_it_may_look_at_what_it_looks_at() -> None:
+def test_chart_rules_of_the_doctor_match_its_requests() -> None:
     rows = [
         *queries.build_base_queries("team", "flyte", "flyte"),
         *(row for scheduler in SCHEDULERS for row in queries.build_gang_queries(scheduler, "team")),

@@ -72,7 +72,7 @@ def test_each_expression_uses_existing_metrics_and_labels(said: str) -> None:
             assert {*each.modifier.labels} <= labels
 
 
-def test_the_dashboard_shows_all_metrics() -> None:
+def test_dashboard_shows_all_metrics() -> None:
     shown = " ".join(target["expr"] for panel in PANELS for target in panel["targets"])
     names = {metric._name for metric in list_metrics()}
     assert {name for name in names if not re.search(rf"\b{name}(_total|_bucket)?{{", shown)} == set()
@@ -87,7 +87,7 @@ def test_legends_use_labels_that_the_expression_keeps() -> None:
             assert kept is None or used <= kept, target
 
 
-def test_each_panel_has_a_place_and_a_number_of_its_own() -> None:
+def test_each_panel_has_a_unique_position_and_id() -> None:
     assert len({panel["id"] for panel in PANELS}) == len(PANELS)
     assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in PANELS}) == len(PANELS)
 
@@ -104,16 +104,16 @@ def test_each_alert_is_explained_in_its_section(rule: dict[str, str]) -> None:
     assert used <= set().union(*grouped)
 
 
-def test_the_page_lists_the_alerts_with_their_severity() -> None:
+def test_page_lists_the_alerts_with_their_severity() -> None:
     rows = re.findall(r"^\| \[`(\w+)`\]\(#(\w+)\) \| (\w+) \|", PAGE, re.MULTILINE)
     assert rows == [(rule["alert"], rule["alert"].lower(), rule["labels"]["severity"]) for rule in ALERTS]
 
 
-def test_the_default_runbook_is_the_page_of_the_alerts() -> None:
+def test_default_runbook_page_exists() -> None:
     assert (ROOT / chart_files.read("values.yaml")["metrics"]["prometheusRule"]["runbooks"]).exists()
 
 
-def test_names_of_metrics_follow_the_conventions() -> None:
+def test_metric_names_follow_the_conventions() -> None:
     for part in list_metrics():
         if isinstance(part, Histogram):
             assert part._name.endswith("_seconds")

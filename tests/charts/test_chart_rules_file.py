@@ -8,7 +8,7 @@ import chart_rules
 RULES = chart_files.CHART / "files/rules.yaml"
 
 
-def test_the_rules_are_generated_from_the_tables() -> None:
+def test_rules_file_is_generated_from_the_tables() -> None:
     expected = chart_rules.build_file()
     if os.environ.get("UPDATE"):
         RULES.write_text(expected)

@@ -33,19 +33,19 @@ def updated(path: Any, text: str) -> bool:
     return bool(path.read_text() == text)
 
 
-def test_the_page_lists_every_value() -> None:
+def test_page_lists_each_chart_value() -> None:
     before, _, rest = PAGE.read_text().partition(BEGUN)
     after = rest.partition(ENDED)[2]
     assert updated(PAGE, f"{before}{BEGUN}\n{chart_files.table()}\n{ENDED}{after}"), "UPDATE=1 writes it"
 
 
-def test_every_value_is_in_the_schema_and_described() -> None:
+def test_each_value_is_in_the_schema_and_described() -> None:
     paths = {path for path, _ in chart_files.leaves(SCHEMA_OF)} - {"global"}
     assert set(chart_files.descriptions()) == paths
     assert all(chart_files.default(path) is not ... for path in paths)
 
 
-def test_nothing_else_is_taken() -> None:
+def test_schema_rejects_additional_properties() -> None:
     def closed(part: Any) -> bool:
         inner = [*part.get("properties", {}).values()]
         return (not inner or part.get("additionalProperties") is False) and all(map(closed, inner))
@@ -54,14 +54,14 @@ def test_nothing_else_is_taken() -> None:
     assert all(map(closed, SCHEMA_OF["$defs"].values()))
 
 
-def test_flytes_section_is_taken_as_the_server_reads_it_and_what_is_needed_demanded() -> None:
+def test_values_schema_file_is_generated_with_required_values() -> None:
     values = chart_files.demanding(SCHEMA_OF, chart_files.read("values.yaml"))
     parts = {name: getattr(chart_files, name)() for name in ("gang", "choice", "platform")}
     schema = {**values, "$defs": parts}
     assert updated(SCHEMA, json.dumps(schema, indent=2) + "\n"), "UPDATE=1 writes it"
 
 
-def test_gangs_are_those_that_the_server_knows() -> None:
+def test_gang_schedulers_of_the_chart_match_the_server() -> None:
     def describe_adapter(name: str) -> Any:
         adapters = ADAPTERS[name]
         (adapter, *_) = adapters.values()
@@ -86,12 +86,12 @@ def test_gangs_are_those_that_the_server_knows() -> None:
     assert set(SCHEMA_OF["properties"]["gang"]["properties"]["scheduler"]["enum"]) == {*GANGS}
 
 
-def test_every_setting_of_gangs_can_be_said() -> None:
+def test_each_gang_setting_has_a_chart_value() -> None:
     values = SCHEMA_OF["properties"]["gang"]["properties"]
     assert {re.sub("([A-Z])", r"-\1", name).lower() for name in values} == {*loader._GANG}
 
 
-def test_who_makes_groups_may() -> None:
+def test_schedulers_with_companion_objects_have_rules_for_them() -> None:
     def build_rule(name: str) -> Any:
         (api_version, kind) = next(filter(None, (each.companion_type for each in ADAPTERS[name].values())))
         return {
@@ -106,7 +106,7 @@ def test_who_makes_groups_may() -> None:
     assert chart_files.read("files/rules.yaml")["groups"] == {name: build_rule(name) for name in makers}
 
 
-def test_it_has_the_version_of_the_package() -> None:
+def test_chart_version_matches_the_package() -> None:
     (said,) = (
         keyword.value.value
         for node in ast.walk(ast.parse((ROOT / "setup.py").read_text()))
@@ -119,11 +119,11 @@ def test_it_has_the_version_of_the_package() -> None:
 
 
 @pytest.mark.parametrize("name", ["image.repository", "namespaces", "gang.scheduler"])
-def test_the_parser_of_descriptions_finds_nested_keys(name: str) -> None:
+def test_description_parser_finds_nested_keys(name: str) -> None:
     assert chart_files.descriptions()[name]
 
 
-def test_the_rules_are_those_that_the_page_lists() -> None:
+def test_chart_rules_match_the_table_of_the_page() -> None:
     page = (ROOT / "docs/how-to/run-the-connector.md").read_text()
     rows = re.findall(r"^\| (core|`[a-z.].*?) \| (`[a-z/`, ]+) \| ([a-z, ]+)", page, re.MULTILINE)
 
@@ -144,7 +144,7 @@ def test_the_rules_are_those_that_the_page_lists() -> None:
     assert listed == set().union(*ours)
 
 
-def test_what_is_followed_may_be_listed_and_watched() -> None:
+def test_watched_kinds_have_list_and_watch_rules() -> None:
     followed = {
         (kind.resource.group, kind.resource.plural, verb) for kind in KINDS for verb in ("list", "watch")
     }
@@ -160,9 +160,7 @@ def test_what_is_followed_may_be_listed_and_watched() -> None:
 
 
 @pytest.mark.parametrize(("scheduler", "tries_pod"), [("none", False), ("kueue", False), ("auto", True)])
-def test_the_doctor_requires_rules_of_the_chart_and_dry_runs_of_pods_only_with_auto(
-    scheduler: str, tries_pod: bool
-) -> None:
+def test_doctor_requires_chart_rules_and_pod_dry_runs_for_auto(scheduler: str, tries_pod: bool) -> None:
     said = chart_files.read("files/rules.yaml")
     permitted = {
         (group, plural, verb)

@@ -42,19 +42,19 @@ def explain(*arguments: str, said: str = NAMESPACE) -> Result:
 
 
 @pytest.mark.parametrize(("job", "phase"), [("a", "INITIALIZING"), ("b", "WAITING_FOR_RESOURCES")])
-def test_one_job_of_a_namespace_is_explained_by_its_own_pods(job: str, phase: str) -> None:
+def test_selected_job_is_explained_with_its_own_pods(job: str, phase: str) -> None:
     told = explain("--job", job)
     assert (told.exit_code, told.output.split()[0]) == (0, phase)
 
 
-def test_a_list_of_the_api_server_says_the_kind_once() -> None:
+def test_list_items_without_a_kind_are_read() -> None:
     pod = {key: value for key, value in a_pod("a").items() if key != "kind"}
     pods = {"kind": "PodList", "items": [pod, 7]}
     told = explain(said=yaml.safe_dump_all([{"kind": "PyTorchJobList", "items": [a_job("a")]}, pods]))
     assert told.output.startswith("WAITING_FOR_RESOURCES")
 
 
-def test_outputs_are_no_error_file(tmp_path: Path) -> None:
+def test_outputs_file_is_not_read_as_an_error_file(tmp_path: Path) -> None:
     (tmp_path / "outputs.pb").write_bytes(b"\0")
     job = a_job("a")
     job["status"]["conditions"].append({"type": "Succeeded", "status": "True", "lastTransitionTime": NOW})
@@ -78,7 +78,7 @@ def a_group(owner: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("foreign", [an_event("b"), an_event("a-b-worker-0"), a_group("b")])
-def test_what_is_said_of_other_jobs_is_not_believed_of_this_one(foreign: dict[str, Any]) -> None:
+def test_events_and_pod_groups_of_other_jobs_are_ignored(foreign: dict[str, Any]) -> None:
     namespace = [a_job("a"), a_job("b"), a_job("a-b")]
     told, alone = (
         explain("--job", "a", said=yaml.safe_dump_all([*namespace, *more])).output for more in ([foreign], [])
@@ -95,7 +95,7 @@ def test_what_is_said_of_other_jobs_is_not_believed_of_this_one(foreign: dict[st
         (a_group("a"), "INITIALIZING (Pending, queue)"),
     ],
 )
-def test_what_is_said_of_this_job_is(own: dict[str, Any], phase: str) -> None:
+def test_events_and_pod_groups_of_the_job_are_applied(own: dict[str, Any], phase: str) -> None:
     told = explain("--job", "a", said=yaml.safe_dump_all([a_job("a"), a_job("b"), own]))
     assert told.output.startswith(phase)
 
@@ -116,7 +116,7 @@ def test_what_is_said_of_this_job_is(own: dict[str, Any], phase: str) -> None:
         (("--settings", "none.yaml"), NAMESPACE, 2, "settings none.yaml: No such file or directory"),
     ],
 )
-def test_what_cannot_be_explained_is_said_on_one_line(
+def test_input_error_is_reported_on_one_line(
     arguments: tuple[str, ...], said: str, code: int, error: str
 ) -> None:
     told = explain(*arguments, said=said)
@@ -124,7 +124,7 @@ def test_what_cannot_be_explained_is_said_on_one_line(
     assert told.stderr.count("\n") == 1
 
 
-def test_a_verdict_is_json_where_a_tool_asks(tmp_path: Path) -> None:
+def test_verdict_is_printed_as_json(tmp_path: Path) -> None:
     (tmp_path / "settings.yaml").write_text(
         "kfpytorch: {logs: {templates: [{displayName: Logs of, templateUris: ['http://logs/{{.podName}}']}]}}"
     )
@@ -139,25 +139,25 @@ def test_a_verdict_is_json_where_a_tool_asks(tmp_path: Path) -> None:
     }
 
 
-def test_settings_decide_how_patient_flyte_is(tmp_path: Path) -> None:
+def test_queue_timeout_of_the_settings_applies(tmp_path: Path) -> None:
     (tmp_path / "settings.yaml").write_text("kfpytorch: {timeouts: {queue-timeout: 1h}}")
     patient, not_so = explain("--job", "b"), explain("--job", "b", "-s", str(tmp_path / "settings.yaml"))
     assert patient.output.startswith("WAITING_FOR_RESOURCES")
     assert not_so.output.startswith("RETRYABLE_FAILED")
 
 
-def test_a_batch_has_all_in_its_lines() -> None:
+def test_batch_mode_rejects_other_arguments() -> None:
     assert explain("--batch").exit_code == 2
 
 
-def test_settings_that_are_none_are_refused_with_every_problem(tmp_path: Path) -> None:
+def test_invalid_settings_are_rejected_with_all_problems(tmp_path: Path) -> None:
     (tmp_path / "settings.yaml").write_text("{default-cpu: 1, kfpytorch: {judgin: {}}}")
     told = explain("--job", "a", "-s", str(tmp_path / "settings.yaml"))
     assert told.exit_code == 1
     assert told.stderr.splitlines()[::2] == ["default-cpu: 1", "kfpytorch.judgin: {}"]
 
 
-def test_a_line_of_a_batch_may_have_settings() -> None:
+def test_batch_line_may_contain_settings() -> None:
     asked = {"id": 1, "job": a_job("b"), "pods": [a_pod("b")], "now": NOW}
     settings = ({}, {"kfpytorch": {"timeouts": {"queue-timeout": "1h"}}}, {"default-cpu": 1}, 3)
     said = "\n".join(json.dumps({**asked, "settings": each}) for each in settings)

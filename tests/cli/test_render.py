@@ -103,7 +103,7 @@ def process(folder: Path, *arguments: str, **environment: str) -> subprocess.Com
     return subprocess.run([*COMMAND, *arguments], cwd=folder, env=path, capture_output=True, check=False)
 
 
-def test_a_python_file_is_rendered_without_torch_the_same_every_time(folder: Path) -> None:
+def test_python_file_is_rendered_identically_without_torch(folder: Path) -> None:
     first, second = (
         process(folder, "tasks.py", "train", "--image", "image:1", PYTHONHASHSEED=seed) for seed in "12"
     )
@@ -112,7 +112,7 @@ def test_a_python_file_is_rendered_without_torch_the_same_every_time(folder: Pat
     assert (job["kind"], job["metadata"]["name"]) == ("PyTorchJob", "example-n0-0-fa3852ff903b")
 
 
-def test_bytes_are_the_same_in_every_locale(folder: Path) -> None:
+def test_output_bytes_are_equal_in_each_locale(folder: Path) -> None:
     (folder / "settings.yaml").write_text("default-labels: {from: Zürich}", encoding="utf-8")
     said = ("task.pb", "-i", "epochs=1", "-s", "settings.yaml")
     ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
@@ -123,7 +123,7 @@ def test_bytes_are_the_same_in_every_locale(folder: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
-def test_a_full_disk_is_told_of(folder: Path) -> None:
+def test_full_disk_is_reported(folder: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [*COMMAND, "task.pb", "-i", "epochs=1"],
@@ -138,7 +138,7 @@ def test_a_full_disk_is_told_of(folder: Path) -> None:
     )
 
 
-def test_who_stops_reading_has_seen_enough(folder: Path) -> None:
+def test_closed_output_pipe_causes_no_error_message(folder: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
@@ -157,7 +157,7 @@ def test_who_stops_reading_has_seen_enough(folder: Path) -> None:
     ["task.pb", "spec.pb", "task.json", "spec.json", "windows.json", "powershell.json", "package.tgz"],
 )
 @pytest.mark.parametrize("task", ["train", "module.train"])
-def test_whatever_holds_a_task_is_rendered_alike(folder: Path, file: str, task: str) -> None:
+def test_task_is_rendered_equally_from_each_file_format(folder: Path, file: str, task: str) -> None:
     job = rendered(file, task, "-i", "epochs=3")
     assert job == rendered("-", task, "-i", "epochs=3", stdin=TEMPLATE.SerializeToString())
     (master,) = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
@@ -168,18 +168,18 @@ def test_whatever_holds_a_task_is_rendered_alike(folder: Path, file: str, task: 
     ]
 
 
-def test_json_says_the_same_as_yaml(folder: Path) -> None:
+def test_json_output_equals_yaml_output(folder: Path) -> None:
     done = render("task.pb", "-i", "epochs=3", "-o", "json")
     assert json.loads(done.stdout) == [rendered("task.pb", "-i", "epochs=3")]
 
 
-def test_settings_are_the_platform_s(folder: Path) -> None:
+def test_settings_file_of_the_platform_is_applied(folder: Path) -> None:
     for file, stdin in (("settings.yaml", b""), ("-", (folder / "settings.yaml").read_bytes())):
         job = rendered("task.pb", "-i", "epochs=1", "--settings", file, stdin=stdin)
         assert job["metadata"]["labels"]["from"] == "settings"
 
 
-def test_pod_templates_are_the_cluster_s(folder: Path) -> None:
+def test_pod_templates_file_of_the_cluster_is_applied(folder: Path) -> None:
     job = rendered("task.pb", "-i", "epochs=1", "-s", "gang.yaml", "--pod-templates", "templates.yaml")
     (spec, _) = (each["template"]["spec"] for each in job["spec"]["pytorchReplicaSpecs"].values())
     assert spec["schedulerName"] == "gang-scheduler"
@@ -195,7 +195,7 @@ template:
 """
 
 
-def test_the_pod_template_of_a_guide_makes_no_gang_and_the_setting_that_does_is_named(folder: Path) -> None:
+def test_guide_pod_template_is_rejected_or_causes_a_gang_warning(folder: Path) -> None:
     file = folder / "guide.yaml"
     file.write_text(GUIDES)
     arguments = ("task.pb", "-i", "epochs=1", "-s", "gang.yaml", "--pod-templates", str(file))
@@ -208,7 +208,7 @@ def test_the_pod_template_of_a_guide_makes_no_gang_and_the_setting_that_does_is_
     assert "kfpytorch.gang: {scheduler: coscheduling, pod-groups-by: backend}" in done.stderr
 
 
-def test_a_missing_pod_template_of_the_platform_is_a_warning(folder: Path) -> None:
+def test_missing_default_pod_template_is_a_warning(folder: Path) -> None:
     done = render("task.pb", "-i", "epochs=1", "-s", "gang.yaml")
     assert (done.exit_code, done.stderr.count("warning: default-pod-template-name")) == (0, 1)
 
@@ -247,18 +247,18 @@ def test_a_missing_pod_template_of_the_platform_is_a_warning(folder: Path) -> No
         (["task.pb", "-i", "epochs=1", "--pod-templates", "none.yaml"], 2, "No such file"),
     ],
 )
-def test_bad_input_is_explained(folder: Path, arguments: list[str], code: int, said: str) -> None:
+def test_invalid_input_is_explained(folder: Path, arguments: list[str], code: int, said: str) -> None:
     done = render(*arguments)
     text = " ".join(done.stderr.replace("│", " ").split())
     assert (done.exit_code, done.stdout, said in text) == (code, "", True), text
 
 
-def test_what_is_said_is_whole_on_a_line(folder: Path) -> None:
+def test_error_message_is_not_wrapped(folder: Path) -> None:
     done = CliRunner(env={"COLUMNS": "20"}).invoke(kfpytorch, ["render", "task.pb", "-i", "epochs"])
     assert done.stderr == "Error: --input epochs: has no value; write --input epochs=VALUE\n"
 
 
-def test_a_task_that_cannot_be_meant_is_explained(folder: Path) -> None:
+def test_invalid_task_is_explained(folder: Path) -> None:
     bad = MessageToJson(a_template({"workerReplicas": {"replicas": -1}}))
     done = render("-", stdin=bad.encode())
     assert (done.exit_code, done.stdout, done.stderr) == (
@@ -268,7 +268,7 @@ def test_a_task_that_cannot_be_meant_is_explained(folder: Path) -> None:
     )
 
 
-def test_who_schedules_a_job_and_why_is_said_beside_it(folder: Path) -> None:
+def test_scheduling_explanation_is_printed_to_stderr(folder: Path) -> None:
     done = render("task.pb", "-i", "epochs=1", "--settings", "auto.yaml", "--explain-scheduling")
     assert done.stderr == (
         "No gang, and jobs of several replicas may block each other: no scheduler found; the "
@@ -293,7 +293,7 @@ def test_who_schedules_a_job_and_why_is_said_beside_it(folder: Path) -> None:
     )
 
 
-def test_a_batch_may_say_what_was_found() -> None:
+def test_batch_request_may_contain_capabilities() -> None:
     template = json.loads(MessageToJson(a_template({"workerReplicas": {"replicas": 2}}, id={"name": "two"})))
     request = {
         "template": template,

@@ -46,7 +46,7 @@ def problems(request: Any) -> list[str]:
     return [f"{each['field']}: {each['message']}" for each in answer(request)["problems"]]
 
 
-def test_every_line_is_answered_by_a_line_with_its_id() -> None:
+def test_each_line_gets_a_response_line_with_its_id() -> None:
     good, bad = encode_json(REQUEST), encode_json({"id": 7, "template": {**TEMPLATE, "custom": {}}})
     said = answers(good, b"", b"{torn", b"[]", bad, b'{"id": null}', good)
     assert [each["id"] for each in said] == ["a", None, None, 7, None, "a"]
@@ -63,7 +63,7 @@ def test_every_line_is_answered_by_a_line_with_its_id() -> None:
     ]
 
 
-def test_a_request_says_all_that_propeller_and_the_platform_would() -> None:
+def test_request_may_contain_metadata_settings_and_pod_templates() -> None:
     (job,) = answer({**REQUEST, "settings": {"default-labels": {"a": "b"}}, "pod_templates": []})["manifests"]
     assert job["metadata"]["name"].startswith("f1-n0-2-")
     assert (job["metadata"]["namespace"], job["metadata"]["labels"]["a"]) == ("p-d", "b")
@@ -100,28 +100,28 @@ def test_a_request_says_all_that_propeller_and_the_platform_would() -> None:
         ),
     ],
 )
-def test_a_request_that_cannot_be_read_is_explained(request_: Any, expected: list[str]) -> None:
+def test_invalid_request_is_explained(request_: Any, expected: list[str]) -> None:
     assert problems(request_) == expected
 
 
 @pytest.mark.parametrize("text", [b"[" * 100_000, b"\x22\\ud800\x22", b"1e999", b"\xff"])
-def test_what_no_parser_takes_is_answered(text: bytes) -> None:
+def test_unparsable_line_gets_problems(text: bytes) -> None:
     line = b"{\x22template\x22: " + text + b"}"
     assert json.loads(reply_to_line(render_requests.render_manifests, line))["problems"]
 
 
 @given(st.binary(max_size=60))
-def test_no_line_ends_the_loop(line: bytes) -> None:
+def test_random_bytes_get_a_response_with_problems(line: bytes) -> None:
     assert set(json.loads(reply_to_line(render_requests.render_manifests, line))) == {"id", "problems"}
 
 
-def test_a_line_deeper_than_any_parser_is_answered() -> None:
+def test_line_above_the_parser_depth_is_reported_as_invalid_json() -> None:
     assert json.loads(reply_to_line(render_requests.render_manifests, b"[" * 100_000))["problems"][0][
         "message"
     ].startswith("is not JSON")
 
 
-def test_what_is_optional_may_be_null() -> None:
+def test_optional_fields_may_be_null() -> None:
     keys = ("metadata", "output_prefix", "settings", "pod_templates")
     assert answer({**REQUEST, **dict.fromkeys(keys)}) == answer({"id": "a", "template": TEMPLATE})
 
@@ -139,7 +139,7 @@ def test_metadata_may_be_in_snake_case() -> None:
 
 
 @pytest.mark.parametrize("id_", [None, True, 1.5, 2**70, "", [1, {"a": None}], {}], ids=repr)
-def test_an_id_is_given_back_as_it_came(id_: Any) -> None:
+def test_id_is_returned_unchanged(id_: Any) -> None:
     assert answer({**REQUEST, "id": id_})["id"] == answer({"id": id_})["id"] == id_
 
 
@@ -153,12 +153,12 @@ def test_an_id_is_given_back_as_it_came(id_: Any) -> None:
         (b"NaN", None),
     ],
 )
-def test_what_is_nearly_json_is_known_by_its_id(line: bytes, id_: Any) -> None:
+def test_response_to_almost_valid_json_has_its_id(line: bytes, id_: Any) -> None:
     said = json.loads(reply_to_line(render_requests.render_manifests, line))
     assert (said["id"], [each["field"] for each in said["problems"]]) == (id_, [""])
 
 
-def test_what_is_nested_too_deeply_is_refused() -> None:
+def test_request_nested_too_deeply_is_rejected() -> None:
     deep: dict[str, Any] = {}
     for _ in range(900):
         deep = {"a": deep}
@@ -169,12 +169,12 @@ def test_what_is_nested_too_deeply_is_refused() -> None:
     assert problem["message"] in ("is nested too deeply", "has the unknown field a")
 
 
-def test_windows_writes_json_too() -> None:
+def test_line_with_bom_and_crlf_is_read() -> None:
     line = codecs.BOM_UTF8 + json.dumps(REQUEST).encode() + b"\r\n"
     assert json.loads(reply_to_line(render_requests.render_manifests, line)) == answer(REQUEST)
 
 
-def test_every_answer_comes_before_the_next_question() -> None:
+def test_each_response_is_written_before_the_next_request() -> None:
     with subprocess.Popen(COMMAND, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as asked:
         assert asked.stdin is not None
         assert asked.stdout is not None
@@ -186,7 +186,7 @@ def test_every_answer_comes_before_the_next_question() -> None:
         assert (asked.stdout.read(), asked.wait()) == (b"", 0)
 
 
-def test_a_defect_of_ours_costs_its_own_line_only() -> None:
+def test_internal_error_is_reported_for_its_line_only() -> None:
     def defect(request: Any) -> Any:
         raise KeyError(request["id"])
 

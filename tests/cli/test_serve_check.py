@@ -33,7 +33,7 @@ def as_json(*arguments: str, env: dict[str, str] | None = None) -> dict[str, Any
     return said
 
 
-def test_each_setting_is_told_with_where_it_was_said(tmp_path: Path) -> None:
+def test_each_server_setting_is_shown_with_its_source(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text(
         yaml.safe_dump({"server": {"drain-timeout": "5s"}, "plugins": {"k8s": {"scheduler-name": "s"}}})
@@ -49,7 +49,7 @@ def test_each_setting_is_told_with_where_it_was_said(tmp_path: Path) -> None:
     assert said["embedded.cpus"] == (None, "default")
 
 
-def test_each_platform_setting_has_its_source(tmp_path: Path) -> None:
+def test_each_platform_setting_is_shown_with_its_source(tmp_path: Path) -> None:
     gang = {
         "scheduler": "kueue",
         "queue": "shared",
@@ -84,7 +84,7 @@ def test_each_platform_setting_has_its_source(tmp_path: Path) -> None:
     assert said["kfpytorch.training-env"] == ({"NCCL_DEBUG": "WARN"}, False)
 
 
-def test_people_read_it_line_by_line() -> None:
+def test_text_output_has_one_setting_per_line() -> None:
     told = check("--memory", "1024Mi", "--images", "a=/v")
     assert told.exit_code == 0
     lines = dict(line.split(maxsplit=1) for line in told.stdout.splitlines() if len(line.split()) > 1)
@@ -95,7 +95,7 @@ def test_people_read_it_line_by_line() -> None:
     assert lines["plugins.k8s.default-cpus"] == "1  (default)"
 
 
-def test_problems_of_both_halves_of_the_file_and_of_flags_come_together(tmp_path: Path) -> None:
+def test_problems_of_file_sections_and_flags_are_reported_together(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text(yaml.safe_dump({"server": {"hots": 1}, "plugins": {"k8s": {"scheduler-nam": "s"}}}))
     told = check("-s", str(file), "--nodes", "0")
@@ -119,7 +119,7 @@ def test_problems_of_both_halves_of_the_file_and_of_flags_come_together(tmp_path
 @pytest.mark.parametrize(
     ("content", "said"), [(None, "No such file"), ("- a", "is not a mapping"), ("a: [", "is not YAML")]
 )
-def test_a_file_that_is_none_is_told(tmp_path: Path, content: str | None, said: str) -> None:
+def test_invalid_settings_file_is_reported(tmp_path: Path, content: str | None, said: str) -> None:
     if content is not None:
         (tmp_path / "s.yaml").write_text(content)
     told = check("-s", str(tmp_path / "s.yaml"))
@@ -128,13 +128,13 @@ def test_a_file_that_is_none_is_told(tmp_path: Path, content: str | None, said: 
     assert said in told.stderr
 
 
-def test_a_file_with_nothing_for_a_server_is_one(tmp_path: Path) -> None:
+def test_settings_file_without_server_settings_is_valid(tmp_path: Path) -> None:
     for text in ("", "server:", "server: {}", "plugins: {k8s: {}}"):
         (tmp_path / "s.yaml").write_text(text)
         assert as_json("-s", str(tmp_path / "s.yaml"))["problems"] == []
 
 
-def test_what_settings_name_is_looked_at(tmp_path: Path) -> None:
+def test_files_directories_and_ports_of_settings_are_checked(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x y")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -165,12 +165,12 @@ def test_what_settings_name_is_looked_at(tmp_path: Path) -> None:
         ("embedded.pod-templates", ["--pod-templates", "/dev/zero"]),
     ],
 )
-def test_a_file_without_end_is_told_and_not_read(key: str, flags: list[str]) -> None:
+def test_device_file_is_rejected_and_not_read(key: str, flags: list[str]) -> None:
     (problem,) = as_json(*flags)["problems"]
     assert (problem["field"], problem["message"]) == (f"server.{key}", "/dev/zero: is not a regular file")
 
 
-def test_settings_have_an_end_and_pod_templates_are_read(tmp_path: Path) -> None:
+def test_settings_size_is_limited_and_pod_templates_are_checked(tmp_path: Path) -> None:
     told = check("-s", "/dev/zero")
     assert (told.exit_code, told.stdout) == (2, "")
     assert "settings /dev/zero: is larger than the limit of 16,777,216 bytes" in told.stderr
@@ -179,13 +179,13 @@ def test_settings_have_an_end_and_pod_templates_are_read(tmp_path: Path) -> None
     assert "contains list instead of an object" in problem["message"]
 
 
-def test_traces_that_cannot_be_sent_are_told() -> None:
+def test_unsupported_trace_protocol_is_reported() -> None:
     env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
     (problem,) = as_json(env=env)["problems"]
     assert problem["message"].startswith("traces are sent by grpc only, not by http/json")
 
 
-def test_a_server_that_runs_is_no_problem_but_said(tmp_path: Path) -> None:
+def test_running_server_is_reported_as_a_note(tmp_path: Path) -> None:
     state = tmp_path / "state/kfpytorch"
     state.mkdir(parents=True)
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -206,7 +206,7 @@ KUBECONFIG = {
 }
 
 
-def test_who_says_nothing_of_his_kubernetes_is_told(tmp_path: Path) -> None:
+def test_missing_kubeconfig_or_context_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "config"
     told = check("--cluster", "kubernetes", "--kubeconfig", str(file))
     assert told.exit_code == 1

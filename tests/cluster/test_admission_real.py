@@ -83,7 +83,7 @@ def report(differing: Sequence[Any]) -> str:
     return f"{len(differing)} differ, with KFPYTORCH_SEED={SEED}:\n{told}"
 
 
-def test_the_api_server_says_of_a_job_what_is_said_here(plane: ControlPlane) -> None:
+def test_job_admission_equals_that_of_the_api_server(plane: ControlPlane) -> None:
     theirs = create_all(plane, jobs(NAMESPACE), manifests(), fieldValidation="Ignore")
     ours = (build_response(lambda each=each: admit_job(each, upstream=True)) for each in manifests())
     trios = zip(manifests(), theirs, ours, strict=True)
@@ -91,7 +91,7 @@ def test_the_api_server_says_of_a_job_what_is_said_here(plane: ControlPlane) -> 
     assert not differing, report(differing)
 
 
-def test_what_is_dropped_here_is_what_strict_validation_does_not_know(plane: ControlPlane) -> None:
+def test_dropped_fields_are_those_that_strict_validation_rejects(plane: ControlPlane) -> None:
     stored = [
         (each, build_response(lambda each=each: admit_job(each, upstream=True))) for each in manifests()
     ]
@@ -105,7 +105,7 @@ def test_what_is_dropped_here_is_what_strict_validation_does_not_know(plane: Con
     assert not differing, report(differing)
 
 
-def test_no_pod_is_refused_here_that_the_api_server_would_have(plane: ControlPlane) -> None:
+def test_rejected_pods_are_rejected_by_the_api_server_too(plane: ControlPlane) -> None:
     made = {json.dumps(pod): pod for each in manifests() for pod in made_of(each)}
     refused = [(pod, build_response(lambda pod=pod: admit_pod(pod))) for pod in made.values()]
     refused = [(pod, answer) for pod, answer in refused if answer[0] != 201]

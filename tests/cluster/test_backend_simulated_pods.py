@@ -33,14 +33,14 @@ def propeller(
         yield propeller
 
 
-def test_a_job_is_made_followed_and_reported(propeller: RealPropeller) -> None:
+def test_job_is_created_and_its_phases_are_reported(propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.says_nothing, annotations={RUN: "6s"})
     assert propeller.wait(execution)["status"]["phase"] == 3
     phases = [each.phase for each in propeller.recorder.tasks(execution.name)]
     assert phases[-2:] == ["RUNNING", "SUCCEEDED"]
 
 
-def test_an_abort_removes_the_job_and_its_pods(plane: ControlPlane, propeller: RealPropeller) -> None:
+def test_abort_deletes_the_job_and_its_pods(plane: ControlPlane, propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.says_nothing)
     propeller.until_shown(execution, "RUNNING")
     assert len(list_owned(plane.admin, pods(NAMESPACE), execution)) == 2
@@ -49,7 +49,7 @@ def test_an_abort_removes_the_job_and_its_pods(plane: ControlPlane, propeller: R
     assert propeller.recorder.workflow(execution.name)[-1] == "ABORTED"
 
 
-def test_a_job_goes_with_its_execution_though_nobody_aborts_it(
+def test_job_is_deleted_with_its_execution_without_an_abort(
     plane: ControlPlane, propeller: RealPropeller
 ) -> None:
     """Garbage collection deletes the job if its FlyteWorkflow is deleted while propeller is down."""
@@ -68,7 +68,7 @@ def test_a_job_goes_with_its_execution_though_nobody_aborts_it(
         propeller.process.start()
 
 
-def test_a_server_that_is_away_costs_no_attempt(
+def test_unavailable_server_costs_no_attempt(
     plane: ControlPlane, propeller: RealPropeller, served: Backend
 ) -> None:
     """The server is away while a task is created, while another runs and while a third is aborted."""
@@ -88,9 +88,7 @@ def test_a_server_that_is_away_costs_no_attempt(
     assert propeller.recorder.workflow(aborted.name)[-1] == "ABORTED"
 
 
-def test_a_propeller_that_is_killed_finds_its_tasks_again(
-    plane: ControlPlane, propeller: RealPropeller
-) -> None:
+def test_restarted_propeller_continues_the_same_job(plane: ControlPlane, propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.says_nothing, annotations={RUN: "10s"})
     propeller.until_shown(execution, "RUNNING")
     (job,) = list_owned(plane.admin, jobs(NAMESPACE), execution)
@@ -103,7 +101,7 @@ def test_a_propeller_that_is_killed_finds_its_tasks_again(
     ]
 
 
-def test_a_deleted_job_is_tried_again(plane: ControlPlane, propeller: RealPropeller) -> None:
+def test_deleted_job_gets_another_attempt(plane: ControlPlane, propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.tries_twice, annotations={RUN: "8s"})
     propeller.until_shown(execution, "RUNNING")
     (job,) = list_owned(plane.admin, jobs(NAMESPACE), execution)

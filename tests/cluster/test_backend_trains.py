@@ -29,7 +29,7 @@ def propeller(cluster: RealCluster) -> Iterator[RealPropeller]:
         yield propeller
 
 
-def test_replicas_train_and_their_outputs_come_back(cluster: RealCluster, propeller: RealPropeller) -> None:
+def test_replicas_train_and_return_their_outputs(cluster: RealCluster, propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.succeeds, value=3)
     assert propeller.wait(execution, 240)["status"]["phase"] == 3
     assert propeller.outputs(execution) == {"o0": "rank 0 of 2: 3"}
@@ -47,7 +47,7 @@ def test_elastic_workers_on_two_nodes_reduce(cluster: RealCluster, propeller: Re
     assert propeller.outputs(execution) == {"o0": 41}
 
 
-def test_a_failure_is_the_users_own_and_is_not_tried_again(propeller: RealPropeller) -> None:
+def test_user_error_is_reported_and_not_retried(propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.fails, labels=31)
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 5
@@ -57,14 +57,14 @@ def test_a_failure_is_the_users_own_and_is_not_tried_again(propeller: RealPropel
     assert (last.phase, last.kind) == ("FAILED", "USER")
 
 
-def test_a_recoverable_error_is_tried_again(propeller: RealPropeller) -> None:
+def test_recoverable_error_is_retried(propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.recovers, value=1)
     assert propeller.wait(execution, 240)["status"]["phase"] == 3
     assert propeller.outputs(execution) == {"o0": 2}
     assert propeller.attempts(execution) == 2
 
 
-def test_an_abort_stops_the_processes(cluster: RealCluster, propeller: RealPropeller) -> None:
+def test_abort_deletes_the_job_and_pods(cluster: RealCluster, propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.sleeps)
     propeller.until_shown(execution, "RUNNING", 240)
     propeller.abort(execution)
@@ -81,9 +81,7 @@ def test_an_abort_stops_the_processes(cluster: RealCluster, propeller: RealPrope
         )
 
 
-def test_a_node_that_is_cut_off_for_a_moment_costs_no_attempt(
-    cluster: RealCluster, propeller: RealPropeller
-) -> None:
+def test_short_node_disconnection_costs_no_attempt(cluster: RealCluster, propeller: RealPropeller) -> None:
     told = cluster.shared / "one"
     execution = propeller.start(workflows.reduces_until_on_patient_pods, told=str(told))
     propeller.until_shown(execution, "RUNNING", 240)
@@ -99,7 +97,7 @@ def test_a_node_that_is_cut_off_for_a_moment_costs_no_attempt(
     assert propeller.attempts(execution) == 1
 
 
-def test_a_node_that_stays_away_costs_one_attempt_and_leaves_nothing(
+def test_lost_node_costs_one_attempt_and_leaves_no_pod(
     cluster: RealCluster, propeller: RealPropeller
 ) -> None:
     told = cluster.shared / "two"

@@ -32,7 +32,7 @@ def servers(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> It
         yield [one, two]
 
 
-def test_no_task_notices_that_its_servers_are_replaced(
+def test_server_replacement_costs_no_attempt(
     plane: ControlPlane, servers: list[Backend], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with (
@@ -56,9 +56,7 @@ def test_no_task_notices_that_its_servers_are_replaced(
             assert len(found) == 1
 
 
-def test_two_servers_that_are_asked_for_the_same_at_once_make_it_once_and_both_know_it(
-    bare: ControlPlane, tmp_path: Path
-) -> None:
+def test_concurrent_creates_on_two_servers_create_each_job_once(bare: ControlPlane, tmp_path: Path) -> None:
     namespace = "two-at-once"
     bare.namespace(namespace)
 

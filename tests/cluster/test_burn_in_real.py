@@ -80,7 +80,7 @@ def burned(kubeconfig: Path, task: str, *flags: str) -> tuple[Mapping[str, str],
 
 
 @pytest.mark.parametrize(("task", "ranks"), [("pair", 2), ("elastic", 4)])
-def test_replicas_on_two_nodes_reduce_with_no_rights_but_those_that_are_told(
+def test_burn_in_on_two_nodes_succeeds_with_the_documented_rights(
     space: RealCluster, task: str, ranks: int
 ) -> None:
     found, said = burned(account(space, "burner", BURNS), task)
@@ -91,7 +91,7 @@ def test_replicas_on_two_nodes_reduce_with_no_rights_but_those_that_are_told(
     assert f"burn-in: deleted PyTorchJob {NAMESPACE}/burn-in-n0-0-" in said
 
 
-def test_who_lacks_a_right_is_told_it_before_anything_is_made(space: RealCluster) -> None:
+def test_missing_right_is_reported_before_the_job_is_created(space: RealCluster) -> None:
     found, said = burned(account(space, "reader", [rule for rule in BURNS if rule != LOG]), "pair")
     assert found["level"] == "unknown"
     assert found["sentence"].endswith(": get pods/log")
@@ -99,14 +99,14 @@ def test_who_lacks_a_right_is_told_it_before_anything_is_made(space: RealCluster
     assert "burn-in:" not in said
 
 
-def test_an_image_without_torch_is_said_to_be_one(space: RealCluster) -> None:
+def test_image_without_torch_is_reported(space: RealCluster) -> None:
     found, said = burned(space.kubeconfig(), "torchless")
     assert found["level"] == "error", f"{found}\n{said}"
     assert "ModuleNotFoundError: No module named 'torch'" in found["sentence"], said
     assert "`python` with torch in the task's image" in found["remedy"]
 
 
-def test_nodes_that_are_too_small_are_told_of_when_it_is_late(space: RealCluster) -> None:
+def test_nodes_that_are_too_small_are_reported_after_the_timeout(space: RealCluster) -> None:
     found, _ = burned(space.kubeconfig(), "large", "--burn-in-timeout", "15s")
     assert found["level"] == "error"
     assert found["sentence"].startswith("the burn-in did not end within 15 s; its last state was ")
@@ -114,9 +114,7 @@ def test_nodes_that_are_too_small_are_told_of_when_it_is_late(space: RealCluster
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_who_is_interrupted_while_pods_run_leaves_nothing(
-    space: RealCluster, sent: signal.Signals, code: int
-) -> None:
+def test_interrupted_burn_in_deletes_its_job(space: RealCluster, sent: signal.Signals, code: int) -> None:
     asked = command(space.kubeconfig(), "pair")
     with subprocess.Popen(
         asked, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True

@@ -60,7 +60,7 @@ def collect_capabilities(plane: ControlPlane, user: str | None = None) -> Capabi
     return asyncio.run(collect())
 
 
-def test_all_that_there_is_is_seen(with_kinds: ControlPlane) -> None:
+def test_all_capabilities_of_the_cluster_are_collected(with_kinds: ControlPlane) -> None:
     wait_until(lambda: collect_capabilities(with_kinds).has_api(GROUP), 30, lambda: "the group is not served")
     seen = collect_capabilities(with_kinds)
     assert seen.kubernetes is not None
@@ -75,7 +75,7 @@ def test_all_that_there_is_is_seen(with_kinds: ControlPlane) -> None:
     assert with_kinds.admin.items(f"/api/v1/namespaces/{NAMESPACE}/pods") == []
 
 
-def test_the_rights_that_the_chart_gives_are_enough(with_kinds: ControlPlane) -> None:
+def test_rights_of_the_chart_suffice_to_collect_capabilities(with_kinds: ControlPlane) -> None:
     seen = collect_capabilities(with_kinds, BACKEND)
     assert seen.unknown == {}
     assert seen == collect_capabilities(with_kinds)

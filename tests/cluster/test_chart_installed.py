@@ -148,7 +148,7 @@ def job_pods(cluster: RealCluster, execution: RealExecution) -> set[str]:
     return {each["metadata"]["uid"] for each in found}
 
 
-def test_two_servers_are_ready_on_two_nodes_and_may_nothing(installed: Installed) -> None:
+def test_two_servers_are_ready_on_two_nodes_without_privileges(installed: Installed) -> None:
     servers = installed.servers()
     assert {each["spec"]["nodeName"] for each in servers} == {"node-1", "node-2"}
     ready = [[status["ready"] for status in each["status"]["containerStatuses"]] for each in servers]
@@ -156,7 +156,7 @@ def test_two_servers_are_ready_on_two_nodes_and_may_nothing(installed: Installed
     assert [{key: each[key] for key in NONE_OF_ROOTS} for each in processes()] == [NONE_OF_ROOTS] * 2
 
 
-def test_propeller_works_through_the_service(propeller: RealPropeller) -> None:
+def test_propeller_runs_a_task_through_the_service(propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.succeeds, value=3)
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 3, error_of(found)
@@ -170,10 +170,10 @@ def status_of(call: Any) -> grpc.StatusCode:
     return call.code()
 
 
-def test_a_caller_without_credentials_gets_nothing(installed: Installed, tmp_path: Path) -> None:
+def test_calls_without_credentials_are_rejected(installed: Installed, tmp_path: Path) -> None:
     """The nodes do not enforce NetworkPolicies, so the caller reaches the port and meets the other layers.
 
-    `test_by_default_flyte_prometheus_and_the_release_itself_are_let_in` compares the rendered policy.
+    `test_default_network_policy_admits_flyte_prometheus_and_the_release` compares the rendered policy.
     """
     invented = job_ref.encode(
         JobRef(
@@ -244,14 +244,14 @@ def doctored(installed: Installed) -> tuple[Mapping[str, str], Manifest, str]:
     return found, pod["spec"]["containers"][0], log
 
 
-def test_helm_test_has_a_doctor_find_no_fault(installed: Installed) -> None:
+def test_helm_test_runs_the_doctor_without_findings(installed: Installed) -> None:
     """Run after a job has a status, because the operator is a process here and not a visible Deployment."""
     found, container, log = doctored(installed)
     assert found == WELL, log
     assert f"--connector={HOST}:8000" in container["args"]
 
 
-def test_an_upgrade_and_a_way_back_under_a_job_lose_nothing(
+def test_upgrade_and_rollback_cost_a_running_job_no_attempt(
     installed: Installed, propeller: RealPropeller
 ) -> None:
     told = installed.cluster.shared / "upgraded"
@@ -289,27 +289,27 @@ def certified(installed: Installed) -> Installed:
     return installed
 
 
-def test_with_a_certificate_servers_are_ready_for_probes_that_speak_no_tls(certified: Installed) -> None:
+def test_servers_with_a_certificate_pass_their_readiness_probe(certified: Installed) -> None:
     certified.upgrade({"tls": {"existingSecret": "tls"}})
     containers = [each["spec"]["containers"][0] for each in certified.servers() if is_kept(each)]
     probes = [each["readinessProbe"]["exec"]["command"] for each in containers]
     assert probes == [["kfpytorch", "health", "--tls-server-name", HOST]] * 2
 
 
-def test_helm_test_asks_servers_by_their_certificate(certified: Installed) -> None:
+def test_helm_test_connects_to_servers_with_tls(certified: Installed) -> None:
     found, container, log = doctored(certified)
     assert found == WELL, log
     assert f"--connector=grpcs://{HOST}:8000" in container["args"]
 
 
-def test_with_an_authority_of_callers_helm_test_looks_at_all_but_the_servers(certified: Installed) -> None:
+def test_helm_test_with_a_client_ca_skips_the_connector_check(certified: Installed) -> None:
     certified.upgrade({"tls": {"existingSecret": "tls", "clientCaKey": "ca.crt"}})
     found, container, log = doctored(certified)
     assert found == WELL, log
     assert not [each for each in container["args"] if each.startswith("--connector")]
 
 
-def test_nothing_is_left_of_it(installed: Installed) -> None:
+def test_uninstall_deletes_all_objects_of_the_release(installed: Installed) -> None:
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     kinds = {
         "/apis/apps/v1/deployments": 1,

@@ -114,7 +114,7 @@ def flyte(programs: None, tmp_path: Path) -> Flyte:
 
 
 @pytest.mark.parametrize(("chart", "overlay"), IN_FORCE)
-def test_what_we_say_is_in_force_and_all_else_is_as_before(chart: str, overlay: str, flyte: Flyte) -> None:
+def test_overlay_changes_only_the_intended_keys(chart: str, overlay: str, flyte: Flyte) -> None:
     before = flyte.propeller(chart)
     after = flyte.propeller(chart, CHARTS / overlay)
     assert {key: value for key, value in after.items() if before.get(key) != value} == IN_FORCE[
@@ -124,11 +124,11 @@ def test_what_we_say_is_in_force_and_all_else_is_as_before(chart: str, overlay: 
 
 
 @pytest.mark.parametrize("chart", CONFIGS)
-def test_the_charts_enable_connectors_by_themselves(chart: str, flyte: Flyte) -> None:
+def test_flyte_charts_enable_connectors_by_default(chart: str, flyte: Flyte) -> None:
     assert flyte.propeller(chart)[ENABLED] == OF_THE_CHARTS
 
 
-def test_a_plugin_that_a_platform_has_enabled_stays(flyte: Flyte, tmp_path: Path) -> None:
+def test_plugin_enabled_by_the_platform_stays_enabled(flyte: Flyte, tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     tasks = {"task-plugins": {"enabled-plugins": [*OF_THE_CHARTS, "spark"]}}
     own.write_text(yaml.safe_dump({"enabled_plugins": {"tasks": tasks}}))
@@ -136,7 +136,7 @@ def test_a_plugin_that_a_platform_has_enabled_stays(flyte: Flyte, tmp_path: Path
     assert after[ENABLED] == [*OF_THE_CHARTS, "spark"]
 
 
-def test_the_list_of_guides_leaves_connectors_out_and_goes_before_ours(flyte: Flyte, tmp_path: Path) -> None:
+def test_plugin_list_of_the_guides_overrides_ours_and_omits_connectors(flyte: Flyte, tmp_path: Path) -> None:
     guides = tmp_path / "guides.yaml"
     guides.write_text(yaml.safe_dump(GUIDES))
     after = flyte.propeller("flyte-binary", guides, CHARTS / "values-flyte-binary.yaml")
@@ -144,7 +144,7 @@ def test_the_list_of_guides_leaves_connectors_out_and_goes_before_ours(flyte: Fl
     assert after["tasks.task-plugins.default-for-task-types.pytorch"] == "pytorch"
 
 
-def test_flytes_own_connector_beside_ours_is_the_default_one_no_more(flyte: Flyte, tmp_path: Path) -> None:
+def test_our_connector_replaces_the_default_connector_of_flyte(flyte: Flyte, tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text(yaml.safe_dump({"flyteconnector": {"enabled": True}}))
     key = "plugins.connector-service.defaultconnector.endpoint"
@@ -157,21 +157,21 @@ def rules(objects: Sequence[Manifest]) -> Sequence[Any]:
     return [rule for each in objects if each["kind"] == "ClusterRole" for rule in each["rules"]]
 
 
-def test_only_flytes_own_plugin_needs_a_rule_that_flyte_binary_lacks(flyte: Flyte) -> None:
+def test_rbac_rule_for_jobs_is_added_for_stock_plugin_only(flyte: Flyte) -> None:
     before = rules(flyte.objects("flyte-binary", []))
     assert rules(flyte.objects("flyte-binary", [CHARTS / "values-flyte-binary.yaml"])) == before
     stock = rules(flyte.objects("flyte-binary", [CHARTS / "values-flyte-binary-stock.yaml"]))
     assert stock == [*before, JOBS]
 
 
-def test_the_notes_of_the_chart_say_what_the_overlays_say(programs: None, tmp_path: Path) -> None:
+def test_chart_notes_contain_the_overlay_values(programs: None, tmp_path: Path) -> None:
     parts = re.split(r"^---.*\n", Helm(tmp_path).notes({}), flags=re.MULTILINE)[1:3]
     assert [yaml.safe_load(each) for each in parts] == [
         yaml.safe_load((CHARTS / f"values-{chart}.yaml").read_text()) for chart in CONFIGS
     ]
 
 
-def test_the_notes_name_the_service_that_was_installed(programs: None, tmp_path: Path) -> None:
+def test_chart_notes_contain_the_endpoint_of_the_installed_service(programs: None, tmp_path: Path) -> None:
     values = {
         "fullnameOverride": "connector",
         "clusterDomain": "corp.example",

@@ -130,7 +130,7 @@ def _wait_again(life: Life) -> None:
 
 
 @pytest.mark.parametrize("life", [NAMED], indirect=True, ids=["named"])
-def test_every_verb_is_used_and_no_other(life: Life) -> None:
+def test_server_uses_exactly_the_verbs_of_the_chart_rules(life: Life) -> None:
     ended = life.running(Shape(workers=1))
     # Creating the same task again reads the existing job.
     life.caller.create(ended)
@@ -159,7 +159,7 @@ def test_every_verb_is_used_and_no_other(life: Life) -> None:
 
 
 @pytest.mark.parametrize("life", [DETECTED], indirect=True, ids=["auto"])
-def test_the_detection_of_the_gang_scheduler_creates_a_pod_as_a_dry_run(life: Life) -> None:
+def test_gang_scheduler_detection_creates_a_pod_as_a_dry_run(life: Life) -> None:
     life.running(Shape(workers=1))
     life.wait_until(lambda: DRY_RUN in life.used())
     assert life.used() <= permitted()

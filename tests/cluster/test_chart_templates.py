@@ -139,7 +139,7 @@ def compared(objects: Mapping[str, Manifest], plain: Mapping[str, Manifest]) -> 
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_objects_are_those_that_are_written_down(case: str, helm: Helm) -> None:
+def test_rendered_objects_equal_the_golden_file(case: str, helm: Helm) -> None:
     plain = {} if case == PLAIN else index_by_name(helm.rendered(values(PLAIN)))
     rendered = compared(index_by_name(helm.rendered(values(case))), plain)
     file = HERE / case / "objects.yaml"
@@ -149,7 +149,7 @@ def test_objects_are_those_that_are_written_down(case: str, helm: Helm) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_api_server_takes_them_as_they_are(case: str, helm: Helm, bare: ControlPlane) -> None:
+def test_rendered_objects_pass_strict_api_validation(case: str, helm: Helm, bare: ControlPlane) -> None:
     objects = [each for each in helm.rendered(values(case)) if each["kind"] not in FOREIGN]
     for namespace in {each["metadata"].get("namespace") for each in objects} - {None}:
         bare.namespace(namespace)
@@ -166,7 +166,7 @@ def test_the_api_server_takes_them_as_they_are(case: str, helm: Helm, bare: Cont
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_server_takes_its_settings(case: str, helm: Helm, tmp_path: Path) -> None:
+def test_server_accepts_the_rendered_settings(case: str, helm: Helm, tmp_path: Path) -> None:
     objects = helm.rendered(values(case))
     (deployment,) = (each for each in objects if each["kind"] == "Deployment")
     name = deployment["metadata"]["name"]
@@ -189,13 +189,13 @@ def test_the_server_takes_its_settings(case: str, helm: Helm, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("said", REFUSED)
-def test_what_cannot_be_meant_is_refused_in_a_sentence(said: str, helm: Helm) -> None:
+def test_invalid_values_are_rejected_with_a_message(said: str, helm: Helm) -> None:
     with pytest.raises(Refused) as refusal:
         helm.rendered(yaml.safe_load(said))
     assert REFUSED[said] in str(refusal.value)
 
 
-def test_all_that_cannot_be_meant_is_told_at_once(helm: Helm) -> None:
+def test_all_invalid_values_are_reported_together(helm: Helm) -> None:
     with pytest.raises(Refused) as refusal:
         helm.rendered({"gang": {"scheduler": "kai", "podGroupsBy": "backend"}, "metrics": {"port": 8000}})
     assert "gang.podGroupsBy: backend" in str(refusal.value)
@@ -210,7 +210,7 @@ def paths(values: Mapping[str, Any], path: str = "") -> Iterator[str]:
             yield from paths(said, f"{path}{key}.")
 
 
-def test_what_is_null_is_demanded_or_left_to_others_or_as_if_nothing_were_said(helm: Helm) -> None:
+def test_null_value_is_rejected_or_means_default_or_omission(helm: Helm) -> None:
     plain, differing, refused = helm.rendered({}), set(), dict[str, str]()
     for path in paths(yaml.safe_load((CHART / "values.yaml").read_text())):
         said: Any = None
@@ -235,14 +235,12 @@ def test_what_is_null_is_demanded_or_left_to_others_or_as_if_nothing_were_said(h
         {"insecure": {"acknowledged": True}},
     ],
 )
-def test_a_policy_is_left_out_only_where_something_else_keeps_callers_out_or_somebody_knows(
-    helm: Helm, said: Mapping[str, Any]
-) -> None:
+def test_network_policy_can_be_disabled_with_another_protection(helm: Helm, said: Mapping[str, Any]) -> None:
     kinds = {each["kind"] for each in helm.rendered({"networkPolicy": {"enabled": False}, **said})}
     assert "NetworkPolicy" not in kinds
 
 
-def test_by_default_flyte_prometheus_and_the_release_itself_are_let_in(helm: Helm) -> None:
+def test_default_network_policy_admits_flyte_prometheus_and_the_release(helm: Helm) -> None:
     (policy,) = (each for each in helm.rendered({}) if each["kind"] == "NetworkPolicy")
     calls, metrics = policy["spec"]["ingress"]
     assert policy["spec"]["policyTypes"] == ["Ingress"]
@@ -255,7 +253,7 @@ def test_by_default_flyte_prometheus_and_the_release_itself_are_let_in(helm: Hel
     assert prometheus["namespaceSelector"]["matchExpressions"][0]["values"] == ["monitoring"]
 
 
-def test_a_service_has_a_name_that_a_service_may_have(helm: Helm) -> None:
+def test_service_name_is_valid_or_the_release_name_is_rejected(helm: Helm) -> None:
     said = yaml.safe_load_all(helm.run("template", "team.pytorch", CHART, "--namespace", NAMESPACE))
     services = [each["metadata"]["name"] for each in said if each and each["kind"] == "Service"]
     assert services == [f"team-pytorch-kfpytorch-backend{part}" for part in ("", "-metrics")]
@@ -264,7 +262,7 @@ def test_a_service_has_a_name_that_a_service_may_have(helm: Helm) -> None:
     assert "fullnameOverride: 1st-kfpytorch-backend is what objects would be called" in str(refusal.value)
 
 
-def test_notes_say_what_propeller_lacks_for_a_server_that_wants_it(helm: Helm) -> None:
+def test_chart_notes_contain_the_tls_limitations_of_propeller(helm: Helm) -> None:
     plain, encrypted = helm.notes({}), helm.notes({"tls": {"existingSecret": "tls"}})
     closed = helm.notes({"tls": {"existingSecret": "tls", "clientCaKey": "ca.crt"}})
     authority, between = "authorities of its own system", "neither a certificate nor a token"
@@ -272,11 +270,11 @@ def test_notes_say_what_propeller_lacks_for_a_server_that_wants_it(helm: Helm) -
     assert said == [[False, False], [True, False], [True, True]]
 
 
-def test_helm_finds_no_fault_with_it(helm: Helm) -> None:
+def test_helm_lint_reports_no_failure(helm: Helm) -> None:
     assert "0 chart(s) failed" in helm.run("lint", "--strict", CHART)
 
 
-def test_pods_may_nothing_that_they_need_not(helm: Helm) -> None:
+def test_pods_have_a_restricted_security_context(helm: Helm) -> None:
     for each in helm.rendered({}):
         if each["kind"] not in {"Deployment", "Pod"}:
             continue
@@ -291,7 +289,7 @@ def test_pods_may_nothing_that_they_need_not(helm: Helm) -> None:
         }
 
 
-def test_the_restricted_level_admits_its_pods(helm: Helm, bare: ControlPlane) -> None:
+def test_pods_are_admitted_at_the_restricted_security_level(helm: Helm, bare: ControlPlane) -> None:
     bare.namespace(NAMESPACE)
     path = f"/api/v1/namespaces/{NAMESPACE}"
     bare.admin.patch(path, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})

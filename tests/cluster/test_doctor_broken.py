@@ -55,12 +55,12 @@ def format_findings(found: Sequence[Finding]) -> str:
     return "\n".join(f"{each.level.value} {each.id}: {each.sentence}\n  {each.remedy}" for each in found)
 
 
-def test_a_healthy_cluster_is_silent(cluster_in_order: ControlPlane) -> None:
+def test_healthy_cluster_has_no_findings(cluster_in_order: ControlPlane) -> None:
     found = doctor_runs.findings(cluster_in_order.kubeconfig(), doctor_runs.wish(NAMESPACE))
     assert not found, format_findings(found)
 
 
-def test_a_store_that_speaks_s3_is_tried(cluster_in_order: ControlPlane, tmp_path: Path) -> None:
+def test_s3_store_is_checked_with_a_test_object(cluster_in_order: ControlPlane, tmp_path: Path) -> None:
     on = BreakCase(plane=cluster_in_order, namespace=NAMESPACE, folder=tmp_path)
     with external_services.s3()(on) as asked:
         found = doctor_runs.findings(
@@ -77,12 +77,14 @@ def test_a_store_that_speaks_s3_is_tried(cluster_in_order: ControlPlane, tmp_pat
 OF_TRAINER = {*(check.id for check in OPERATORS["TrainJob"].checks), "queue-outdated"}
 
 
-def test_every_check_has_a_broken_cluster() -> None:
+def test_each_check_has_a_broken_cluster() -> None:
     assert {each.finds for each in BREAKS} == {check.id for check in CHECKS} - OF_TRAINER
 
 
 @pytest.mark.parametrize("row", BREAKS, ids=str)
-def test_what_is_broken_is_found(cluster_in_order: ControlPlane, row: Break, tmp_path: Path) -> None:
+def test_broken_cluster_has_the_expected_finding(
+    cluster_in_order: ControlPlane, row: Break, tmp_path: Path
+) -> None:
     namespace = f"{NAMESPACE}-{BREAKS.index(row)}"
     cluster_in_order.namespace(namespace)
     seen: list[Sequence[Finding]] = []
@@ -120,7 +122,7 @@ def permitted(
     return found
 
 
-def test_what_is_not_permitted_is_said_with_its_rule(cluster_in_order: ControlPlane) -> None:
+def test_missing_permission_is_reported_with_its_rule(cluster_in_order: ControlPlane) -> None:
     only = {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["list", "create"]}
     missing = (
         "{apiGroups: [apps], resources: [deployments], verbs: [list]}",
@@ -130,7 +132,9 @@ def test_what_is_not_permitted_is_said_with_its_rule(cluster_in_order: ControlPl
     permitted(cluster_in_order, [only], missing, "pytorchjobs")
 
 
-def test_render_shows_what_the_cluster_would_store(cluster_in_order: ControlPlane, tmp_path: Path) -> None:
+def test_render_with_server_dry_run_prints_the_admitted_job(
+    cluster_in_order: ControlPlane, tmp_path: Path
+) -> None:
     file = tmp_path / "task.pb"
     file.write_bytes(doctor_runs.wish(NAMESPACE).template.SerializeToString())
     asked = ["--dry-run=server", "--namespace", NAMESPACE, "--kubeconfig", str(cluster_in_order.kubeconfig())]
@@ -142,7 +146,7 @@ def test_render_shows_what_the_cluster_would_store(cluster_in_order: ControlPlan
     assert cluster_in_order.admin.items(jobs(NAMESPACE)) == []
 
 
-def test_render_says_why_the_cluster_would_not_have_it(
+def test_render_with_server_dry_run_reports_the_api_error(
     cluster_in_order: ControlPlane, tmp_path: Path
 ) -> None:
     file = tmp_path / "task.pb"
@@ -153,7 +157,7 @@ def test_render_says_why_the_cluster_would_not_have_it(
     assert 'is refused by the cluster (NotFound): namespaces "nowhere" not found' in done.stderr
 
 
-def test_the_command_ends_by_the_worst_that_it_finds(cluster_in_order: ControlPlane) -> None:
+def test_exit_code_follows_the_most_severe_finding(cluster_in_order: ControlPlane) -> None:
     asked = ["doctor", "--kubeconfig", str(cluster_in_order.kubeconfig()), "--namespace"]
     well = CliRunner().invoke(kfpytorch, [*asked, NAMESPACE])
     assert well.exit_code == 0, well.output
@@ -169,7 +173,7 @@ def test_the_command_ends_by_the_worst_that_it_finds(cluster_in_order: ControlPl
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: f"{task[0].stem}-{task[1]}")
-def test_no_task_that_runs_here_is_complained_of(
+def test_tasks_have_no_findings_unless_a_replica_is_too_large(
     cluster_in_order: ControlPlane, task: tuple[Path, str]
 ) -> None:
     path, name = task
@@ -180,7 +184,7 @@ def test_no_task_that_runs_here_is_complained_of(
     assert ids == (["replica-too-large"] * 2 if name == "greedy" else []), done.stdout
 
 
-def test_under_the_charts_rules_only_secrets_are_not_looked_at(cluster_in_order: ControlPlane) -> None:
+def test_chart_rules_permit_all_checks_except_secrets(cluster_in_order: ControlPlane) -> None:
     rules = yaml.safe_load(RULES.read_text())["doctor"]
     found = permitted(cluster_in_order, rules, ["resources: [secrets]"], "nodes")
     assert found.remedy.count("apiGroups: [") == 1

@@ -92,7 +92,7 @@ def uids(plane: ControlPlane, namespace: str) -> dict[str, str]:
     return {each["metadata"]["name"]: each["metadata"]["uid"] for each in plane.admin.items(jobs(namespace))}
 
 
-def test_a_server_that_is_killed_while_it_makes_jobs_loses_none(
+def test_server_killed_while_it_creates_jobs_loses_no_job(
     bare: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     namespace, random = "faults-killed", Random(SEED)
@@ -256,7 +256,7 @@ class Chaos:
         return self._random.choice(FAULTS)
 
 
-def test_ten_thousand_operations_on_bad_days(
+def test_ten_thousand_operations_with_faults_have_correct_results(
     bare: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     namespace = "faults-many"

@@ -28,7 +28,7 @@ def until_told(caller: Caller, attempt: CallerAttempt, phase: str) -> None:
     wait_until(lambda: caller.get(attempt).phase == phase, 60, lambda: str(caller.get(attempt)))
 
 
-def test_while_the_operator_is_away_calls_are_asked_again_and_what_runs_goes_on(
+def test_creates_are_retryable_and_jobs_continue_without_the_operator(
     plane: ControlPlane, caller: Caller, training_operator: Process
 ) -> None:
     runs = created(caller, 8)
@@ -51,7 +51,7 @@ def test_while_the_operator_is_away_calls_are_asked_again_and_what_runs_goes_on(
     caller.delete(late)
 
 
-def test_an_operator_that_hangs_is_asked_again(
+def test_create_with_a_hanging_operator_is_retryable(
     plane: ControlPlane, caller: Caller, training_operator: Process
 ) -> None:
     """The webhook accepts connections but does not respond; a retry creates the job once."""
@@ -70,7 +70,9 @@ def test_an_operator_that_hangs_is_asked_again(
     assert job["metadata"]["uid"] == attempt.uid
 
 
-def test_a_job_that_no_operator_takes_up_is_given_up_and_says_so(bare: ControlPlane, tmp_path: Path) -> None:
+def test_job_without_an_operator_fails_after_the_no_status_timeout(
+    bare: ControlPlane, tmp_path: Path
+) -> None:
     """The cluster never had an operator or its webhook."""
     bare.namespace(NAMESPACE)
     settings = tmp_path / "settings.yaml"
@@ -93,7 +95,7 @@ def _is_suspended(job: Any) -> bool:
     return bool(job["spec"]["runPolicy"].get("suspend"))
 
 
-def test_two_operators_make_no_pod_twice(plane: ControlPlane, caller: Caller, tmp_path: Path) -> None:
+def test_two_operators_create_each_pod_once(plane: ControlPlane, caller: Caller, tmp_path: Path) -> None:
     """A faulty installation in which two operators run without leader election."""
     version = plane.admin.request("GET", pods(NAMESPACE)).json()["metadata"]["resourceVersion"]
     with operator.another(plane):

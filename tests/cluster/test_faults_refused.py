@@ -71,7 +71,7 @@ def until_unavailable(caller: Caller) -> str:
     return errors[0]
 
 
-def test_a_policy_says_why(plane: ControlPlane, caller: Caller) -> None:
+def test_policy_rejection_contains_the_message_of_the_policy(plane: ControlPlane, caller: Caller) -> None:
     name = "no-images-of-strangers"
     policy = {
         "apiVersion": ADMISSION,
@@ -99,7 +99,7 @@ def test_a_policy_says_why(plane: ControlPlane, caller: Caller) -> None:
     )
 
 
-def test_a_webhook_that_is_away_is_asked_again(plane: ControlPlane, caller: Caller) -> None:
+def test_unavailable_webhook_is_a_retryable_error(plane: ControlPlane, caller: Caller) -> None:
     """The call is retried, because a webhook can return: the operator's own is away during an upgrade."""
     hook = {
         "name": "away.example.org",
@@ -130,7 +130,7 @@ def trouble(caller: Caller) -> str:
     return ""
 
 
-def test_a_quota_that_is_full_may_have_room_again(plane: ControlPlane, caller: Caller) -> None:
+def test_exhausted_quota_is_a_retryable_error(plane: ControlPlane, caller: Caller) -> None:
     counted = "count/pytorchjobs.kubeflow.org"
     quota = {
         "apiVersion": "v1",
@@ -153,7 +153,9 @@ def test_a_quota_that_is_full_may_have_room_again(plane: ControlPlane, caller: C
     wait_until(lambda: not trouble(caller), 30, lambda: trouble(caller))
 
 
-def test_a_namespace_that_ends_takes_nothing(plane: ControlPlane, served: Backend, tmp_path: Path) -> None:
+def test_terminating_namespace_error_contains_a_remedy(
+    plane: ControlPlane, served: Backend, tmp_path: Path
+) -> None:
     name = "faults-ending"
     plane.namespace(name)
     kept = {
@@ -182,7 +184,7 @@ def without_creating() -> Sequence[Any]:
     return ({**RULES[0], "verbs": verbs}, *RULES[1:])
 
 
-def test_a_right_that_is_missing_is_named(plane: ControlPlane, caller: Caller) -> None:
+def test_missing_right_is_reported_with_its_rule(plane: ControlPlane, caller: Caller) -> None:
     backend.permit(plane, without_creating())
     try:
         said = until_unavailable(caller)
@@ -196,7 +198,7 @@ def test_a_right_that_is_missing_is_named(plane: ControlPlane, caller: Caller) -
     wait_until(lambda: bool(caller.create().job), 30, lambda: "the restored binding has no effect")
 
 
-def test_kinds_that_are_missing_are_named_and_taken_up_later(bare: ControlPlane, tmp_path: Path) -> None:
+def test_missing_crds_are_reported_and_discovered_later(bare: ControlPlane, tmp_path: Path) -> None:
     """Uses its own cluster, because deleting the CRD deletes all jobs."""
     bare.namespace(NAMESPACE)
     bare.admin.delete(CRD)

@@ -46,9 +46,7 @@ def finish_job(plane: ControlPlane, name: str, kind: str, at: str = "2026-01-01T
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_a_restart_of_the_control_plane_costs_no_attempt(
-    bare: ControlPlane, caller: Caller, component: str
-) -> None:
+def test_control_plane_restart_costs_no_attempt(bare: ControlPlane, caller: Caller, component: str) -> None:
     lives, ends, goes = caller.create(), caller.create(), caller.create()
     caller.succeeded(ends)
     process = getattr(bare, component)
@@ -82,7 +80,7 @@ def _created(caller: Caller, attempt: Any) -> bool:
     return True
 
 
-def test_a_token_that_rotates_is_taken_up(bare: ControlPlane, tmp_path: Path) -> None:
+def test_rotated_token_is_reloaded(bare: ControlPlane, tmp_path: Path) -> None:
     """A new token is written to the file, and the API server rejects the old one."""
     permit_account(bare)
     file = tmp_path / "token"
@@ -155,7 +153,7 @@ def _is_known(plane: ControlPlane, said: str) -> bool:
 
 
 @pytest.mark.parametrize("minutes", [-10, 10])
-def test_clocks_that_differ_change_no_phase(bare: ControlPlane, tmp_path: Path, minutes: int) -> None:
+def test_clock_skew_does_not_change_phases(bare: ControlPlane, tmp_path: Path, minutes: int) -> None:
     """Clock skew causes no early timeout and no delay of terminal phases, and outputs count."""
     with (
         Proxy(bare) as proxy,

@@ -147,7 +147,7 @@ DEATHS = {
 
 
 @pytest.mark.parametrize("death", DEATHS)
-def test_the_end_of_a_pod_is_told_with_its_reason(plane: ControlPlane, caller: Caller, death: str) -> None:
+def test_pod_termination_is_reported_with_its_reason(plane: ControlPlane, caller: Caller, death: str) -> None:
     status, phase, words = DEATHS[death]
     job = running(plane, caller)
     job.set_pod_status(status)
@@ -158,7 +158,7 @@ def test_the_end_of_a_pod_is_told_with_its_reason(plane: ControlPlane, caller: C
         assert word in said.message, said.message
 
 
-def test_an_image_that_cannot_be_pulled_is_told_at_once_and_given_up(
+def test_image_pull_error_is_reported_and_fails_after_the_timeout(
     plane: ControlPlane, caller: Caller
 ) -> None:
     job = begun(plane, caller, Shape(workers=1, annotations={BY_HAND: ""}))
@@ -218,7 +218,7 @@ def _is_leaving(job: Running) -> bool:
     return found is None or "deletionTimestamp" in found["metadata"]
 
 
-def test_a_cancelled_job_ends_with_its_pods_and_keeps_them(
+def test_cancelled_job_ends_and_keeps_its_failed_pods(
     plane: ControlPlane, served: Backend, caller: Caller
 ) -> None:
     again = {"replicas": 1, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}
@@ -254,7 +254,7 @@ DEEDS: Mapping[Callable[[Running], None], str] = {
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-def test_what_is_taken_away_is_worth_another_attempt(
+def test_deleted_job_pods_or_node_are_retryable(
     plane: ControlPlane, caller: Caller, deed: Callable[[Running], None]
 ) -> None:
     job = running(plane, caller)

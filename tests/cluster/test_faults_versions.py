@@ -30,7 +30,7 @@ def manifests(name: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
-def test_a_manifest_is_taken_as_it_is(kinds: ControlPlane, name: str) -> None:
+def test_manifest_passes_strict_validation_of_older_operators(kinds: ControlPlane, name: str) -> None:
     for manifest in manifests(name):
         kinds.namespace(manifest["metadata"]["namespace"])
         how = {"dryRun": "All", "fieldValidation": "Strict"}

@@ -17,7 +17,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("scene", "scenario"), ROWS, indirect=["scene"], scope="session")
-def test_a_gang_starts_whole_or_waits_and_says_for_what(
+def test_gang_starts_completely_or_waits_with_a_reason(
     scene: Scene, scenario: Callable[[Scene], None]
 ) -> None:
     try:

@@ -41,7 +41,7 @@ def require_programs(ground: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_gangs_survive_a_storm(name: str, six_nodes: Grounds, tmp_path: Path) -> None:
+def test_random_gang_load_causes_no_violation(name: str, six_nodes: Grounds, tmp_path: Path) -> None:
     seed = int(os.environ.get("KFPYTORCH_STORM_SEED") or SystemRandom().randrange(1_000_000))
     print(f"repeat with KFPYTORCH_STORM_SEED={seed}")
     platform = PLATFORMS[name]

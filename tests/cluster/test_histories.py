@@ -31,7 +31,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stages]:
         yield made
 
 
-def test_whatever_the_operator_makes_of_it_may_be_made_of_it_here(
+def test_embedded_operator_reproduces_each_real_history(
     stage: Stages, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with capsys.disabled():

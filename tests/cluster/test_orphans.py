@@ -75,7 +75,7 @@ def propeller(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
     backend.permit(plane)
 
 
-def test_what_is_left_of_an_execution_is_found_and_deleted(
+def test_orphans_of_a_deleted_execution_are_found_and_deleted(
     plane: ControlPlane, propeller: RealPropeller
 ) -> None:
     left, lives = (propeller.start(workflows.says_nothing) for _ in range(2))
@@ -114,7 +114,7 @@ def test_what_is_left_of_an_execution_is_found_and_deleted(
 # ---- API servers without and with the CRD of Flyte
 
 
-def test_without_flytes_kind_nothing_is_an_orphan_and_with_it_an_owner_may_be_found(tmp_path: Path) -> None:
+def test_orphans_and_owners_require_the_flyteworkflow_crd(tmp_path: Path) -> None:
     with ControlPlane(tmp_path, PlaneOptions(controllers=False)) as plane:
         plane.crds(operator.crds())
         plane.namespace("ns")

@@ -153,7 +153,7 @@ def silenced(dice: Random, said: Any) -> Any:
 
 
 @pytest.mark.parametrize("namespace", [NAMESPACE, LIMITED])
-def test_what_a_pod_asks_for_is_what_the_api_server_counts(counting: ControlPlane, namespace: str) -> None:
+def test_pod_requests_equal_the_quota_usage_of_the_api_server(counting: ControlPlane, namespace: str) -> None:
     dice = Random(SEED)
     is_limited = namespace == LIMITED
     # For every second pod, the operator creates a worker with a master.

@@ -111,7 +111,7 @@ def in_json(plane: ControlPlane) -> list[Any]:
     return [read_pod(each) for each in plane.admin.items(pods(NAMESPACE))]
 
 
-def test_a_pod_is_the_same_in_either(with_pod: ControlPlane) -> None:
+def test_pod_is_equal_in_json_and_protobuf(with_pod: ControlPlane) -> None:
     items, wanted = [*listed(with_pod).items], in_json(with_pod)
     assert [seen.record for seen in items] == wanted
     assert [seen.name for seen in items] == [NAME, "new"]
@@ -123,7 +123,7 @@ def test_a_pod_is_the_same_in_either(with_pod: ControlPlane) -> None:
     assert [bool(each.waiting) for each in pod.containers] == [False, True, False]
 
 
-def test_text_that_is_not_utf8_is_the_same_in_either(with_pod: ControlPlane) -> None:
+def test_invalid_utf8_text_is_equal_in_json_and_protobuf(with_pod: ControlPlane) -> None:
     """A kubelet writes the end of a log in protobuf, and can cut it inside a character."""
     path = pods(NAMESPACE, "new")
     body = with_pod.admin.request("GET", path, headers=ACCEPTED).content
@@ -140,7 +140,7 @@ def test_text_that_is_not_utf8_is_the_same_in_either(with_pod: ControlPlane) -> 
     assert [seen.record for seen in listed(with_pod).items] == in_json(with_pod)
 
 
-def test_what_is_not_to_be_had_is_said_in_protobuf(with_pod: ControlPlane) -> None:
+def test_missing_pod_error_is_decoded_from_protobuf(with_pod: ControlPlane) -> None:
     path = pods(NAMESPACE, "nothing")
     answer = with_pod.admin.request("GET", path, headers=ACCEPTED)
     assert answer.headers["Content-Type"] == protobuf_envelope.MEDIA_TYPE
@@ -157,7 +157,7 @@ def test_what_is_not_to_be_had_is_said_in_protobuf(with_pod: ControlPlane) -> No
         (Pod, pods, protobuf_envelope.ACCEPT),
     ],
 )
-def test_an_empty_list_has_a_resource_version(
+def test_empty_list_has_a_resource_version(
     bare: ControlPlane, record: type[Any], path: Callable[[str], str], accept: str
 ) -> None:
     """The resource version distinguishes an empty list from other responses."""

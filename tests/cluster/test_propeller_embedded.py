@@ -36,7 +36,7 @@ def propeller(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
         yield propeller
 
 
-def test_outputs_come_back(propeller: RealPropeller) -> None:
+def test_successful_task_returns_its_outputs(propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.succeeds, value=3)
     found = propeller.wait(execution)
     assert found["status"]["phase"] == 3, found["status"]
@@ -45,7 +45,7 @@ def test_outputs_come_back(propeller: RealPropeller) -> None:
     assert [each.phase for each in shown][-1] == "SUCCEEDED"
 
 
-def test_a_failure_is_the_users_own_and_is_not_tried_again(propeller: RealPropeller) -> None:
+def test_user_error_is_reported_and_not_retried(propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.fails, labels=31)
     found = propeller.wait(execution)
     assert found["status"]["phase"] == 5

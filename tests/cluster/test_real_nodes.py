@@ -111,7 +111,7 @@ def runs(process: int) -> bool:
         return False
 
 
-def test_a_pod_runs_and_its_log_can_be_read(cluster: RealCluster) -> None:
+def test_pod_runs_and_its_log_can_be_read(cluster: RealCluster) -> None:
     written = cluster.shared / "written"
     code = f"import os; open({str(written)!r}, 'w').write('by a pod'); print('on', os.uname().nodename)"
     created(cluster, "first", container("python", "-c", code))
@@ -121,13 +121,13 @@ def test_a_pod_runs_and_its_log_can_be_read(cluster: RealCluster) -> None:
     assert written.read_text() == "by a pod"
 
 
-def test_a_pod_reaches_a_service_by_its_name_with_its_own_token(cluster: RealCluster) -> None:
+def test_pod_reaches_a_service_by_name_with_its_own_token(cluster: RealCluster) -> None:
     created(cluster, "asker", container("python", "-c", ASK_THE_API_SERVER))
     reaches(cluster, "asker", has_ended)
     assert log(cluster, "asker") == "system:serviceaccount:default:default\n"
 
 
-def test_this_machine_is_read_only_to_a_pod(cluster: RealCluster) -> None:
+def test_host_file_system_is_read_only_for_pods(cluster: RealCluster) -> None:
     created(cluster, "writer", container("touch", str(Path(__file__).with_name("touched"))))
     pod = reaches(cluster, "writer", has_ended)
     assert pod["status"]["phase"] == "Failed"
@@ -137,7 +137,7 @@ def test_this_machine_is_read_only_to_a_pod(cluster: RealCluster) -> None:
 @pytest.mark.parametrize(
     "command", [("python", "-c", ALL_REDUCE), ("torchrun", "--no-python", "python", "-c", ALL_REDUCE)]
 )
-def test_a_job_trains_across_two_nodes(cluster: RealCluster, command: Sequence[str]) -> None:
+def test_job_trains_across_two_nodes(cluster: RealCluster, command: Sequence[str]) -> None:
     name = f"reduce-{command[0]}"
     apart = {
         "maxSkew": 1,
@@ -187,7 +187,7 @@ def test_a_job_trains_across_two_nodes(cluster: RealCluster, command: Sequence[s
     assert {"rank 0 of 2: 3", "rank 1 of 2: 3"} <= {*said}
 
 
-def test_flytes_own_plugin_runs_a_flytekit_task_in_pods(cluster: RealCluster) -> None:
+def test_stock_flyte_plugin_runs_a_flytekit_task_in_pods(cluster: RealCluster) -> None:
     folder = cluster.shared / "flyte"
     folder.mkdir()
     with RealPropeller(cluster.plane, folder, PropellerOptions()) as propeller:
@@ -200,7 +200,7 @@ def test_flytes_own_plugin_runs_a_flytekit_task_in_pods(cluster: RealCluster) ->
         assert propeller.outputs(execution) == {"o0": "rank 0 of 2: 3"}
 
 
-def test_a_container_that_is_killed_for_its_memory_says_so(cluster: RealCluster) -> None:
+def test_container_above_its_memory_limit_is_oomkilled(cluster: RealCluster) -> None:
     limits = {"limits": {"memory": "64Mi"}}
     greedy = container("python", "-c", "bytearray(1 << 30)", resources=limits)
     # Two pods, because the OOM event can arrive after the reason has been written.
@@ -212,7 +212,7 @@ def test_a_container_that_is_killed_for_its_memory_says_so(cluster: RealCluster)
     assert "OOMKilled" in {each["reason"] for each in ended}
 
 
-def test_an_image_that_nobody_has_is_waited_for(cluster: RealCluster) -> None:
+def test_pod_with_an_unknown_image_stays_pending(cluster: RealCluster) -> None:
     created(cluster, "imageless", container("true", image="rn.local/absent:1"))
 
     def reason(pod: Manifest) -> str:
@@ -224,7 +224,7 @@ def test_an_image_that_nobody_has_is_waited_for(cluster: RealCluster) -> None:
     assert "rn.local/absent:1" in state(pod)["waiting"]["message"]
 
 
-def test_nothing_outlives_whoever_is_killed(cluster: RealCluster, tmp_path: Path) -> None:
+def test_resources_of_a_killed_test_process_are_cleaned_up(cluster: RealCluster, tmp_path: Path) -> None:
     (tmp_path / "node").mkdir()
     # The fixture only checks that this machine can run nodes.
     del cluster
@@ -247,12 +247,12 @@ def test_nothing_outlives_whoever_is_killed(cluster: RealCluster, tmp_path: Path
     assert str(tmp_path) not in mounted
 
 
-def test_nodes_that_cannot_be_are_not_run_rather_than_passed() -> None:
+def test_unsupported_real_nodes_are_reported_as_not_run() -> None:
     asked = [
         sys.executable,
         "-m",
         "pytest",
-        f"{__file__}::test_a_pod_runs_and_its_log_can_be_read",
+        f"{__file__}::test_pod_runs_and_its_log_can_be_read",
         "-qmcluster",
     ]
     ended = subprocess.run(

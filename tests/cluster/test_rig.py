@@ -6,7 +6,7 @@ from rig.fake_nodes import RUN
 from rig.process import wait_until
 
 
-def test_the_operator_runs_a_job_to_its_end(plane: ControlPlane) -> None:
+def test_operator_of_the_rig_runs_a_job_to_success(plane: ControlPlane) -> None:
     plane.namespace("rig")
     replica = {
         "replicas": 1,

@@ -34,7 +34,7 @@ def propeller(cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) ->
             yield propeller
 
 
-def test_outputs_and_errors_come_back_from_s3(propeller: RealPropeller) -> None:
+def test_outputs_and_errors_are_returned_from_s3(propeller: RealPropeller) -> None:
     well, badly = propeller.start(workflows.succeeds, value=3), propeller.start(workflows.fails, labels=31)
     found = propeller.wait(well, 240)
     assert found["status"]["phase"] == 3, error_of(found)

@@ -98,33 +98,35 @@ def compared(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> C
 
 
 @pytest.mark.parametrize("what", ENDS)
-def test_both_come_to_the_same_end(compared: Compared, what: str) -> None:
+def test_both_plugins_report_the_expected_final_phases(compared: Compared, what: str) -> None:
     for each in compared.pairs[what]:
         assert ends(each) == ENDS[what]
 
 
 @pytest.mark.parametrize("what", ENDS_HERE)
-def test_what_flytes_own_plugin_never_notices_ends(compared: Compared, what: str) -> None:
+def test_task_that_hangs_with_the_stock_plugin_fails_with_ours(compared: Compared, what: str) -> None:
     theirs, ours = compared.pairs[what]
     assert theirs.took is None, theirs.shown
     assert ends(ours) == ENDS_HERE[what]
 
 
 @pytest.mark.parametrize("what", SAID)
-def test_our_message_says_who_and_what_and_what_can_be_done(compared: Compared, what: str) -> None:
+def test_message_contains_replica_error_and_remedy_unlike_the_stock_plugin(
+    compared: Compared, what: str
+) -> None:
     theirs, ours = (each.message for each in compared.pairs[what])
     assert [each for each in SAID[what] if each not in ours] == [], ours
     assert [each for each in SAID[what] if each not in theirs], theirs
 
 
 @pytest.mark.parametrize("what", ENDS)
-def test_an_end_is_told_no_more_than_a_poll_later(compared: Compared, what: str) -> None:
+def test_final_phase_follows_the_stock_plugin_within_one_poll(compared: Compared, what: str) -> None:
     theirs, ours = (each.took for each in compared.pairs[what])
     assert (theirs is None) is (ours is None)
     assert ours is None or theirs is None or ours < theirs + A_POLL
 
 
-def test_polling_asks_the_api_server_for_nothing(compared: Compared) -> None:
+def test_server_reads_only_required_objects_from_the_api_server(compared: Compared) -> None:
     """Our server reads only the owner of a new job, an existing job, a job to delete and a failed job.
 
     It reads a failed job once to store the verdict, which counts the failure only once for several servers.
@@ -143,7 +145,7 @@ def test_polling_asks_the_api_server_for_nothing(compared: Compared) -> None:
     assert listed["pods"] <= failed
 
 
-def test_a_job_is_made_once_an_attempt(compared: Compared) -> None:
+def test_job_is_created_once_per_attempt(compared: Compared) -> None:
     """Propeller may call CreateTask twice if it could not store the first result."""
     for what, (_, ours) in compared.pairs.items():
         creates = creations(ours)
@@ -151,7 +153,7 @@ def test_a_job_is_made_once_an_attempt(compared: Compared) -> None:
         assert set(creates) <= {HTTPStatus.CREATED, HTTPStatus.CONFLICT}, what
 
 
-def test_nothing_runs_on_after_the_end(compared: Compared) -> None:
+def test_terminal_phase_leaves_no_running_pod(compared: Compared) -> None:
     running = {what: [each.running for each in pair] for what, pair in compared.pairs.items()}
     assert {ours for _, ours in running.values()} == {0}
     # Flyte's own plugin leaves a pod running, which makes this test meaningful.

@@ -14,7 +14,7 @@ DRY = {"dryRun": "All"}
 PATCH = {"Content-Type": "application/merge-patch+json"}
 
 
-def test_all_codes_are_equal(trainer_cluster: TrainerCluster) -> None:
+def test_status_codes_equal_those_of_the_embedded_cluster(trainer_cluster: TrainerCluster) -> None:
     trainer_cluster.plane.namespace(NAMESPACE)
     api, (job, runtime) = trainer_cluster.plane.admin, build_objects()
     api.create(runtime)

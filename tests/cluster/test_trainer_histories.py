@@ -349,7 +349,7 @@ def play(plane: ControlPlane, number: int) -> str:
 @pytest.mark.parametrize(
     "histories", [FEW, *(pytest.param(each, marks=pytest.mark.soak) for each in MANY)], ids=str
 )
-def test_both_controllers_agree(
+def test_embedded_trainer_agrees_with_the_real_controllers(
     trainer_cluster: TrainerCluster, histories: range, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with capsys.disabled():

@@ -41,7 +41,7 @@ def try_to_create(plane: ControlPlane, job: dict[str, Any]) -> tuple[int, str]:
     return answer.status_code, answer.text
 
 
-def test_a_trainjob_runs_two_nodes_to_their_end(plane: ControlPlane) -> None:
+def test_trainjob_with_two_nodes_completes(plane: ControlPlane) -> None:
     path = f"{path_of(plane.admin.create(trainjob()))}/first"
 
     def is_complete() -> bool:
@@ -78,7 +78,9 @@ def test_a_trainjob_runs_two_nodes_to_their_end(plane: ControlPlane) -> None:
     ],
     ids=["by the webhook", "by the CRD"],
 )
-def test_a_trainjob_is_rejected(plane: ControlPlane, job: dict[str, Any], code: int, value: str) -> None:
+def test_invalid_trainjob_is_rejected(
+    plane: ControlPlane, job: dict[str, Any], code: int, value: str
+) -> None:
     answer = try_to_create(plane, job)
     assert answer[0] == code
     assert value in answer[1]

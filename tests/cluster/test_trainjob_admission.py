@@ -184,5 +184,5 @@ def find_events(plane: ControlPlane, name: str) -> str:
 
 @pytest.mark.parametrize("examples", [60, pytest.param(500, marks=pytest.mark.soak)])
 @pytest.mark.timeout(1800)
-def test_a_task_that_we_accept_is_accepted_by_all(plane: ControlPlane, examples: int) -> None:
+def test_accepted_task_is_accepted_by_webhooks_and_controllers(plane: ControlPlane, examples: int) -> None:
     assert check_tasks(plane, examples) > examples / 10

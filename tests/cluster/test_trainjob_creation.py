@@ -39,7 +39,9 @@ def plane(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.mark.parametrize("rounds", [3, pytest.param(25, marks=pytest.mark.soak)])
 @pytest.mark.timeout(900)
-def test_no_job_is_lost_or_created_twice(plane: ControlPlane, tmp_path: Path, rounds: int) -> None:
+def test_server_kill_neither_loses_nor_duplicates_a_job(
+    plane: ControlPlane, tmp_path: Path, rounds: int
+) -> None:
     servers = []
     for dialect in DIALECTS:
         folder = tmp_path / dialect

@@ -58,7 +58,7 @@ def list_warnings(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[str]:
     return [each["reason"] for each in found if each["source"]["component"] == "kfpytorch"]
 
 
-def test_a_node_selector_arrives_or_its_loss_is_reported(
+def test_node_selector_reaches_the_pods_or_its_loss_is_reported(
     plane: ControlPlane, caller: Caller, release: str
 ) -> None:
     attempt = caller.create(shape=Shape(workers=1, annotations={RUN: "10s"}))
@@ -81,7 +81,7 @@ def test_a_node_selector_arrives_or_its_loss_is_reported(
     wait_for_phase(caller, attempt, "SUCCEEDED")
 
 
-def test_a_cancelled_job_stays_ended_and_frees_its_quota(
+def test_cancelled_job_stays_failed_and_releases_its_quota(
     plane: ControlPlane, caller: Caller, served: Backend
 ) -> None:
     # The end of its pods would restart this job, so it is ended by a suspension.

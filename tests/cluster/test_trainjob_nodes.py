@@ -51,7 +51,7 @@ def propeller(cluster: RealCluster, served: Backend, shared: Path) -> Iterator[R
         yield propeller
 
 
-def test_the_nodes_have_the_ranks_of_a_master_and_a_worker(
+def test_torch_nodes_have_the_ranks_of_master_and_worker(
     cluster: RealCluster, propeller: RealPropeller
 ) -> None:
     execution = propeller.start(workflows.succeeds, value=3)
@@ -71,7 +71,7 @@ def test_elastic_agents_on_two_nodes_reduce(propeller: RealPropeller) -> None:
     assert phases[-2:] == ["RUNNING", "SUCCEEDED"]
 
 
-def test_the_logs_of_three_nodes_show_six_ranks(
+def test_logs_of_three_nodes_show_six_ranks(
     cluster: RealCluster, propeller: RealPropeller, served: Backend
 ) -> None:
     execution = propeller.start(workflows.shows_the_ranks)
@@ -92,7 +92,7 @@ def test_the_logs_of_three_nodes_show_six_ranks(
     assert sorted(ranks) == [*range(6)]
 
 
-def test_a_failure_is_the_users_own_and_is_not_tried_again(propeller: RealPropeller) -> None:
+def test_user_error_is_reported_and_not_retried(propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.fails, labels=31)
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 5
@@ -100,9 +100,7 @@ def test_a_failure_is_the_users_own_and_is_not_tried_again(propeller: RealPropel
     assert propeller.attempts(execution) == 1
 
 
-def test_an_evicted_node_costs_no_attempt(
-    cluster: RealCluster, propeller: RealPropeller, shared: Path
-) -> None:
+def test_evicted_pod_costs_no_attempt(cluster: RealCluster, propeller: RealPropeller, shared: Path) -> None:
     told = shared / "evicted"
     execution = propeller.start(workflows.reduces_until, told=str(told))
     propeller.until_shown(execution, "RUNNING", 240)
@@ -115,7 +113,7 @@ def test_an_evicted_node_costs_no_attempt(
     assert propeller.attempts(execution) == 1
 
 
-def test_an_elastic_job_grows_and_survives_a_lost_node(
+def test_elastic_job_grows_and_survives_a_lost_node(
     cluster: RealCluster, propeller: RealPropeller, shared: Path
 ) -> None:
     told = shared / "grown"
@@ -170,7 +168,7 @@ def test_twenty_drains_cost_no_attempt(cluster: RealCluster, propeller: RealProp
 
 
 @pytest.mark.soak
-def test_an_elastic_job_starts_with_two_nodes_grows_to_three_and_loses_one(
+def test_elastic_job_grows_to_three_nodes_and_survives_a_drain(
     cluster: RealCluster, propeller: RealPropeller, shared: Path
 ) -> None:
     told = shared / "slots"
@@ -194,7 +192,7 @@ def test_an_elastic_job_starts_with_two_nodes_grows_to_three_and_loses_one(
     assert propeller.attempts(execution) == 1
 
 
-def test_an_abort_leaves_nothing(cluster: RealCluster, propeller: RealPropeller) -> None:
+def test_abort_deletes_the_trainjob_and_its_pods(cluster: RealCluster, propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.sleeps)
     propeller.until_shown(execution, "RUNNING", 240)
     propeller.abort(execution)
@@ -214,9 +212,7 @@ def jax(cluster: RealCluster) -> str:
     return str(folder)
 
 
-def test_processes_of_jax_on_two_nodes_reduce(
-    cluster: RealCluster, propeller: RealPropeller, jax: str
-) -> None:
+def test_jax_processes_on_two_nodes_reduce(cluster: RealCluster, propeller: RealPropeller, jax: str) -> None:
     execution = propeller.start(workflows.reduces_with_jax_by_node, value=3, packages=jax)
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 3, error_of(found)
@@ -225,7 +221,7 @@ def test_processes_of_jax_on_two_nodes_reduce(
     assert {each["spec"]["nodeName"] for each in ended} == {"node-1", "node-2"}
 
 
-def test_a_failed_process_of_jax_does_not_wait_for_the_others(propeller: RealPropeller, jax: str) -> None:
+def test_failed_jax_process_does_not_wait_for_the_others(propeller: RealPropeller, jax: str) -> None:
     execution = propeller.start(workflows.reduces_with_jax, value=-1, packages=jax)
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 5

@@ -110,7 +110,7 @@ def wait_for_phase(caller: Caller, attempt: CallerAttempt, phases: set[str]) -> 
     return caller.get(attempt)
 
 
-def test_a_job_runs_to_its_end_and_leaves_nothing(
+def test_job_succeeds_and_its_objects_are_deleted(
     plane: ControlPlane, caller: Caller, served: Backend
 ) -> None:
     attempt = caller.create(shape=Shape(workers=2, annotations={RUN: "15s"}))
@@ -144,7 +144,9 @@ def test_a_job_runs_to_its_end_and_leaves_nothing(
     )
 
 
-def test_a_failure_has_the_exit_code_of_the_node_that_failed(plane: ControlPlane, caller: Caller) -> None:
+def test_failure_message_contains_the_exit_code_of_the_failed_node(
+    plane: ControlPlane, caller: Caller
+) -> None:
     attempt = start(plane, caller, Shape(workers=1), nodes=2)
     run_all(plane, caller, attempt)
     set_status(plane, list_pods(plane, attempt)[1], build_ended_status(3))
@@ -154,7 +156,7 @@ def test_a_failure_has_the_exit_code_of_the_node_that_failed(plane: ControlPlane
     assert "exit code 3" in said.message
 
 
-def test_a_disruption_costs_no_attempt_up_to_the_limit(plane: ControlPlane, caller: Caller) -> None:
+def test_disruptions_up_to_the_limit_cost_no_attempt(plane: ControlPlane, caller: Caller) -> None:
     attempt = start(plane, caller, Shape(workers=1), nodes=2)
     for _ in range(MOST_DISRUPTIONS):
         run_all(plane, caller, attempt)
@@ -168,9 +170,7 @@ def test_a_disruption_costs_no_attempt_up_to_the_limit(plane: ControlPlane, call
     wait_until(lambda: not list_pods(plane, attempt), 30, lambda: "its pods are left")
 
 
-def test_a_failure_restarts_all_nodes_as_often_as_the_author_permits(
-    plane: ControlPlane, caller: Caller
-) -> None:
+def test_failure_restarts_all_nodes_up_to_the_backoff_limit(plane: ControlPlane, caller: Caller) -> None:
     attempt = start(plane, caller, Shape(workers=1, run_policy={"backoffLimit": 1}), nodes=2)
     run_all(plane, caller, attempt)
     nodes = list_pods(plane, attempt)
@@ -182,7 +182,9 @@ def test_a_failure_restarts_all_nodes_as_often_as_the_author_permits(
     assert wait_for_phase(caller, attempt, ENDS).phase == "FAILED"
 
 
-def test_a_rule_fails_the_task_although_restarts_are_left(plane: ControlPlane, caller: Caller) -> None:
+def test_pod_failure_rule_fails_the_task_before_the_restart_limit(
+    plane: ControlPlane, caller: Caller
+) -> None:
     rules = [{"action": "FailJob", "exitCodes": [42]}, {"action": "Ignore", "exitCodes": [43]}]
     options = {"maxRestarts": 3, "podFailurePolicy": rules}
     shape = Shape(workers=1, custom={"kfpytorch": {"version": 1, "trainJob": options}})
@@ -216,9 +218,7 @@ def find_replaced(
     return {index for index, pod in now.items() if pod["metadata"]["uid"] != before[index]["metadata"]["uid"]}
 
 
-def test_the_success_of_the_first_node_ends_a_job_with_this_policy(
-    plane: ControlPlane, caller: Caller
-) -> None:
+def test_success_policy_ends_the_job_after_the_first_node(plane: ControlPlane, caller: Caller) -> None:
     options = {"successPolicy": {"succeededIndexes": "0"}}
     shape = Shape(workers=1, custom={"kfpytorch": {"version": 1, "trainJob": options}})
     attempt = start(plane, caller, shape, nodes=2)
@@ -239,7 +239,7 @@ def test_jobset_receives_the_topology_of_a_job(plane: ControlPlane, caller: Call
     caller.delete(attempt)
 
 
-def test_a_cancelled_job_has_no_running_pod(plane: ControlPlane, caller: Caller, served: Backend) -> None:
+def test_cancelled_job_has_no_running_pod(plane: ControlPlane, caller: Caller, served: Backend) -> None:
     attempt = caller.create(shape=Shape(workers=1, run_policy={"backoffLimit": 1}))
     wait_for_phase(caller, attempt, {"RUNNING"})
     client.cancel_job(attempt.job, namespace=NAMESPACE, server=str(served.state))
@@ -250,9 +250,7 @@ def test_a_cancelled_job_has_no_running_pod(plane: ControlPlane, caller: Caller,
     assert job["spec"]["suspend"] is True
 
 
-def test_an_elastic_job_succeeds_without_the_nodes_that_were_never_placed(
-    plane: ControlPlane, caller: Caller
-) -> None:
+def test_elastic_job_succeeds_without_unscheduled_nodes(plane: ControlPlane, caller: Caller) -> None:
     attempt = start(plane, caller, Shape(custom=ELASTIC, gpus=4), nodes=6)
     wait_until(lambda: len(list_placed(plane, attempt)) == 4, 30, lambda: "the four nodes are not full")
     for pod in list_placed(plane, attempt):
@@ -269,7 +267,7 @@ def list_placed(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[dict[st
     return [each for each in list_pods(plane, attempt).values() if "nodeName" in each["spec"]]
 
 
-def test_a_named_runtime_is_patched(plane: ControlPlane, caller: Caller) -> None:
+def test_named_runtime_is_patched_by_the_job(plane: ControlPlane, caller: Caller) -> None:
     plane.admin.create(build_runtime("ClusterTrainingRuntime", "patched", "other:1"))
     options = {"kfpytorch": {"version": 1, "trainJob": {"runtime": "patched"}}}
     shape = Shape(workers=1, custom=options, annotations={RUN: "15s"})
@@ -286,7 +284,7 @@ def test_a_named_runtime_is_patched(plane: ControlPlane, caller: Caller) -> None
     assert wait_for_phase(caller, attempt, ENDS).phase == "SUCCEEDED"
 
 
-def test_a_missing_runtime_is_named_in_the_rejection(caller: Caller) -> None:
+def test_missing_runtime_is_named_in_the_rejection(caller: Caller) -> None:
     options = {"kfpytorch": {"version": 1, "trainJob": {"runtime": "absent"}}}
     said = caller.get(caller.create(shape=Shape(custom=options)))
     assert said.phase == "FAILED"

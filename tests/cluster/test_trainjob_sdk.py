@@ -71,9 +71,7 @@ def set_phase(plane: ControlPlane, phase: str) -> None:
         plane.admin.patch(f"{pods(NAMESPACE, pod['metadata']['name'])}/status", {"status": {"phase": phase}})
 
 
-def test_the_sdk_lists_reads_and_waits_for_our_jobs(
-    plane: ControlPlane, caller: Caller, tmp_path: Path
-) -> None:
+def test_sdk_lists_reads_and_waits_for_our_jobs(plane: ControlPlane, caller: Caller, tmp_path: Path) -> None:
     shape = Shape(workers=1, annotations={BY_HAND: "yes"})
     names = sorted(caller.create(shape=shape).job for _ in range(JOBS))
     wait_until(lambda: len(list_pods(plane)) == JOBS * len(NODES), 60, lambda: str(len(list_pods(plane))))
@@ -110,7 +108,7 @@ def trained(plane: ControlPlane, served: Backend) -> dict[str, Any]:
     return found
 
 
-def test_a_job_of_the_sdk_is_listed_and_cannot_be_cancelled(
+def test_sdk_job_is_listed_and_cannot_be_cancelled(
     plane: ControlPlane, served: Backend, trained: dict[str, Any]
 ) -> None:
     name = trained["job"]
@@ -132,7 +130,7 @@ def test_a_job_of_the_sdk_is_listed_and_cannot_be_cancelled(
     assert "annotations" not in stored["metadata"]
 
 
-def test_our_server_lists_the_same_runtimes_as_the_sdk(served: Backend, trained: dict[str, Any]) -> None:
+def test_server_lists_the_same_runtimes_as_the_sdk(served: Backend, trained: dict[str, Any]) -> None:
     found = client.list_runtimes(namespace=SDK_NAMESPACE, server=str(served.state))
     assert {each.name for each in found} >= SHIPPED
     assert trained["runtimes"] == {

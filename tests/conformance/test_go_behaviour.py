@@ -137,7 +137,7 @@ def looked_up(value: Any, path: str) -> Any:
 
 
 @pytest.mark.parametrize("name", BEHAVIOUR)
-def test_the_plugin_does_what_is_known_of_it(name: str, built: dict[str, Json]) -> None:
+def test_go_plugin_builds_the_expected_fields(name: str, built: dict[str, Json]) -> None:
     _, path, expected = BEHAVIOUR[name]
     if str(expected).startswith("!"):
         assert expected[1:] in built[name]["error"]["message"]
@@ -145,7 +145,7 @@ def test_the_plugin_does_what_is_known_of_it(name: str, built: dict[str, Json]) 
         assert looked_up(built[name]["manifest"], path) == expected
 
 
-def test_secrets_are_annotations_in_a_text_form(go_plugin: Path) -> None:
+def test_go_plugin_writes_secrets_as_text_annotations(go_plugin: Path) -> None:
     secret = {"group": "g", "key": "k"}
     (answer,) = query_peer(
         [go_plugin], [with_values("29", {"template.securityContext": {"secrets": [secret]}})]
@@ -176,7 +176,7 @@ PHASES: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize("name", PHASES)
-def test_the_plugin_believes_what_is_known_of_it(name: str, go_plugin: Path) -> None:
+def test_go_plugin_returns_the_expected_phases(name: str, go_plugin: Path) -> None:
     status, expected = PHASES[name]
     job = {"metadata": {"name": "j", "creationTimestamp": STARTED}, "spec": {}, "status": status}
     (answer,) = query_peer([go_plugin, "--phase"], [{"id": name, "job": job}])

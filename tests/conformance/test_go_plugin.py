@@ -62,7 +62,7 @@ def unexplained(found: list[Found]) -> list[str]:
     return [str(each) for each in found if explanation(each) is None][:SHOWN]
 
 
-def test_most_tasks_are_built_by_both(
+def test_most_tasks_are_built_by_both_plugins(
     tasks: list[Json], theirs: dict[str, Json], registered_differences: list[Found]
 ) -> None:
     refused = {found.case["id"] for found in registered_differences if found.path.startswith("refused")}
@@ -70,15 +70,15 @@ def test_most_tasks_are_built_by_both(
     assert len(built) > 0.7 * len(tasks)
 
 
-def test_a_registered_task_becomes_the_same_job(registered_differences: list[Found]) -> None:
+def test_registered_task_becomes_the_same_job(registered_differences: list[Found]) -> None:
     assert unexplained(registered_differences) == []
 
 
-def test_a_task_that_propeller_sends_becomes_the_same_job(arrived_differences: list[Found]) -> None:
+def test_task_sent_by_propeller_becomes_the_same_job(arrived_differences: list[Found]) -> None:
     assert unexplained(arrived_differences) == []
 
 
-def test_a_change_of_ours_is_not_explained_away(tasks: list[Json], theirs: dict[str, Json]) -> None:
+def test_changed_manifest_is_an_unlisted_difference(tasks: list[Json], theirs: dict[str, Json]) -> None:
     few = [task for task in tasks[:100] if "manifest" in theirs[task["id"]]]
     for task, ours in zip(few, render(few), strict=True):
         for group in ours.get("manifests", [{"spec": {ROLES: {}}}])[0]["spec"][ROLES].values():
@@ -91,24 +91,26 @@ def written() -> dict[str, tuple[str, int]]:
     return {entry["name"]: (entry["path"], int(entry["count"])) for entry in ENTRY.finditer(PAGE.read_text())}
 
 
-def test_every_entry_has_a_section_of_the_page_and_the_other_way_round() -> None:
+def test_listed_differences_match_the_sections_of_the_page() -> None:
     sections = [name for line in HEADING.findall(PAGE.read_text()) for name in line.split(", ")]
     assert sorted(sections) == sorted([*DIFFERENCES, *PHASES])
 
 
-def test_every_section_says_what_why_and_when() -> None:
+def test_each_section_has_all_required_items() -> None:
     for section in PAGE.read_text().split("\n### ")[1:]:
         said = re.findall(r"^- \*\*(.*):\*\* \S", section.partition("\n## ")[0], re.MULTILINE)
         assert said == ["Field", "When", "Go plugin", "Ours", "Why"], section.partition("\n")[0]
 
 
-def test_every_entry_is_on_the_page_with_its_path() -> None:
+def test_each_listed_difference_is_on_the_page_with_its_path() -> None:
     paths = {name: entry.path for name, entry in DIFFERENCES.items()}
     assert {name: path for name, (path, _) in written().items()} == paths
 
 
 @pytest.mark.skipif(CASES != ALL, reason="entries are counted over all tasks")
-def test_every_entry_applies_as_often_as_the_page_says(registered_differences: list[Found]) -> None:
+def test_each_listed_difference_applies_as_often_as_the_page_states(
+    registered_differences: list[Found],
+) -> None:
     applied = {(explanation(found), found.case["id"]) for found in registered_differences}
     counts = Counter(name for name, _ in applied)
     assert [name for name in DIFFERENCES if not counts[name]] == []

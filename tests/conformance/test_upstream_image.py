@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.conformance, pytest.mark.torch, pytest.mark.timeout(90
 serve = roads.serve
 
 
-def test_an_image_with_upstreams_plugin_runs_under_our_backend(
+def test_image_with_the_upstream_plugin_runs_with_our_backend(
     serve: Callable[..., Road], upstream: Path
 ) -> None:
     """Run tasks from both images. Output `o1` is the path of the package that ran."""

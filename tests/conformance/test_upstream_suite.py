@@ -35,10 +35,10 @@ def failures(tests: Path, *selected: str, **environment: str) -> set[str]:
     return {str(case.get("name")) for case in cases if len(case) and case[0].tag != "system-out"}
 
 
-def test_it_passes_but_for_what_torch_refuses_to_load(upstream_tests: Path) -> None:
+def test_upstream_suite_passes_except_for_pickled_modules(upstream_tests: Path) -> None:
     assert failures(upstream_tests) <= NEED_PICKLED_MODULES
 
 
-def test_the_rest_passes_where_torch_loads_pickled_modules(upstream_tests: Path) -> None:
+def test_end_to_end_tests_pass_when_torch_loads_pickled_modules(upstream_tests: Path) -> None:
     permitted = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
     assert failures(upstream_tests, "-k", "test_end_to_end", **permitted) == set()

@@ -30,7 +30,7 @@ def answers(python: Path, package: Path, cases: list[dict[str, Any]], folder: Pa
 
 
 @pytest.mark.parametrize("cases", [accepted(CASES), refused()], ids=["accepted", "refused"])
-def test_a_task_is_written_exactly_as_upstream_writes_it(
+def test_task_is_serialized_identically_to_upstream(
     cases: list[dict[str, Any]], upstream: Path, tmp_path: Path
 ) -> None:
     (installed,) = upstream.glob("lib/python*/site-packages")

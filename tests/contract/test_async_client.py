@@ -19,7 +19,7 @@ def add_jobs(served: ServedJobs) -> None:
         served.cluster.write("f1-n0-0-aaa-worker-0", second, f"step {second}")
 
 
-def test_a_job_is_read_waited_for_and_cancelled() -> None:
+def test_job_is_read_awaited_and_cancelled() -> None:
     async def run(served: ServedJobs) -> Any:
         server = served.endpoint
         lines = [line.text async for line in async_client.get_job_logs("f1", server=server)]
@@ -50,7 +50,7 @@ def test_changes_are_streamed_until_the_generator_is_closed() -> None:
         assert asyncio.run(run(served)) == "f1-n0-0-aaa"
 
 
-def test_errors_are_those_of_the_other_client() -> None:
+def test_errors_match_those_of_the_synchronous_client() -> None:
     with serving_jobs(token=TOKEN) as served:
         given = client.Server(address=served.endpoint, token=TOKEN)
         with pytest.raises(client.NotFound, match="there is no job f9"):

@@ -11,7 +11,7 @@ from backend_plugin.shell.metrics import Metrics
 NAME = ObjectName(namespace="ns", name="j")
 
 
-def test_a_deletion_that_the_end_of_a_loop_interrupts_is_made_before_it_ends() -> None:
+def test_deletion_interrupted_by_the_end_of_its_loop_is_completed() -> None:
     cluster = ScriptedCluster()
     cluster.apply({"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "j"}})
     orders, begun = BackgroundOperations(Metrics()), asyncio.Event()
@@ -40,7 +40,7 @@ def test_a_deletion_that_the_end_of_a_loop_interrupts_is_made_before_it_ends() -
     assert len(orders) == 0
 
 
-def test_what_nobody_else_knows_of_has_longer_than_the_rest() -> None:
+def test_deletions_get_a_longer_drain_than_other_operations() -> None:
     cluster = ScriptedCluster()
     cluster.apply({"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "j"}})
 
@@ -59,7 +59,7 @@ def test_what_nobody_else_knows_of_has_longer_than_the_rest() -> None:
     assert cluster.objects == {}
 
 
-def test_who_pauses_for_long_is_asked_again_before_the_end() -> None:
+def test_drain_retries_an_operation_in_backoff_immediately() -> None:
     cluster = ScriptedCluster()
     cluster.apply({"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "j"}})
 
@@ -76,7 +76,7 @@ def test_who_pauses_for_long_is_asked_again_before_the_end() -> None:
     assert cluster.objects == {}
 
 
-def test_who_does_not_want_to_wait_for_orders_gives_them_up() -> None:
+def test_cancelled_drain_cancels_the_operations() -> None:
     async def settled() -> int:
         orders = BackgroundOperations(Metrics())
         orders.submit(("delete_job", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
@@ -89,7 +89,7 @@ def test_who_does_not_want_to_wait_for_orders_gives_them_up() -> None:
     assert asyncio.run(settled()) == 0
 
 
-def test_the_end_waits_for_an_operation_that_was_cancelled_before() -> None:
+def test_drain_waits_for_an_operation_that_was_cancelled_before() -> None:
     ended = []
 
     async def clean_up_slowly() -> None:

@@ -77,7 +77,7 @@ def fail(*arguments: str) -> str:
     return told.stderr
 
 
-def test_each_command_that_calls_a_server_has_the_options_for_credentials() -> None:
+def test_server_commands_have_the_options_for_credentials() -> None:
     def options(name: str) -> set[str]:
         command = kfpytorch.get_command(None, name)  # type: ignore[arg-type]
         assert command is not None
@@ -92,7 +92,7 @@ def test_each_command_that_calls_a_server_has_the_options_for_credentials() -> N
 @pytest.mark.parametrize(
     "arguments", [("jobs",), ("logs", "f1"), ("cancel", "f1"), ("nodes",), ("health",)], ids="".join
 )
-def test_options_give_all_credentials(serve: Port, arguments: tuple[str, ...], scheme: str) -> None:
+def test_options_set_all_credentials(serve: Port, arguments: tuple[str, ...], scheme: str) -> None:
     address = f"{scheme}127.0.0.1:{serve(mutual=True, token='open-sesame')}"
     told = run(
         *arguments,
@@ -104,7 +104,7 @@ def test_options_give_all_credentials(serve: Port, arguments: tuple[str, ...], s
     assert (told.exit_code, expected[1] in told.stderr) == (expected[0], True), told.output
 
 
-def test_the_environment_gives_all_credentials(serve: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_sets_all_credentials(serve: Port, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(client.SERVER, f"grpcs://127.0.0.1:{serve(mutual=True, token='open-sesame')}")
     monkeypatch.setenv(client.TOKEN, "open-sesame")
     for name, value in (("ca", "ours.crt"), ("cert", "ours-client.crt"), ("key", "ours-client.key")):
@@ -114,7 +114,7 @@ def test_the_environment_gives_all_credentials(serve: Port, monkeypatch: pytest.
     assert run("jobs", "--token", "another").exit_code == 1
 
 
-def test_an_unknown_authority_is_named_with_the_option(serve: Port) -> None:
+def test_untrusted_authority_error_contains_the_ca_option(serve: Port) -> None:
     address = f"grpcs://127.0.0.1:{serve()}"
     for more in ((), ("--ca", "others.crt")):
         message = fail("--server", address, *more)
@@ -124,7 +124,7 @@ def test_an_unknown_authority_is_named_with_the_option(serve: Port) -> None:
         assert message.endswith("; name the file of its authority: --ca FILE, or set KFPYTORCH_CA\n")
 
 
-def test_a_certificate_of_another_name_is_named_with_its_names(serve: Port) -> None:
+def test_wrong_certificate_name_error_contains_the_names_of_the_certificate(serve: Port) -> None:
     port = serve()
     message = fail("--server", f"grpcs://localhost:{port}", "--ca", "ours.crt")
     assert message == (
@@ -135,7 +135,7 @@ def test_a_certificate_of_another_name_is_named_with_its_names(serve: Port) -> N
     assert run("jobs", "--server", f"grpcs://localhost:{port}", "--ca", "ours.crt", *named).exit_code == 0
 
 
-def test_a_port_without_tls_is_named_with_its_address(serve: Port) -> None:
+def test_port_without_tls_error_contains_the_correct_address(serve: Port) -> None:
     port = serve(tls=False)
     message = fail("--server", f"grpcs://127.0.0.1:{port}")
     assert message == (
@@ -146,7 +146,7 @@ def test_a_port_without_tls_is_named_with_its_address(serve: Port) -> None:
     assert run("jobs", "--server", f"127.0.0.1:{port}").exit_code == 0
 
 
-def test_a_port_with_tls_is_named_with_its_address(serve: Port) -> None:
+def test_port_with_tls_error_contains_the_correct_address(serve: Port) -> None:
     port = serve()
     message = fail("--server", f"127.0.0.1:{port}")
     assert message == (
@@ -156,7 +156,7 @@ def test_a_port_with_tls_is_named_with_its_address(serve: Port) -> None:
     assert run("jobs", "--server", f"grpcs://127.0.0.1:{port}", "--ca", "ours.crt").exit_code == 0
 
 
-def test_a_missing_client_certificate_is_named_with_the_options(serve: Port) -> None:
+def test_missing_client_certificate_error_contains_the_options(serve: Port) -> None:
     address = f"grpcs://127.0.0.1:{serve(mutual=True)}"
     assert fail("--server", address, "--ca", "ours.crt") == (
         f"Error: the server at {address} requires a certificate of its clients; "
@@ -169,7 +169,7 @@ def test_a_missing_client_certificate_is_named_with_the_options(serve: Port) -> 
     )
 
 
-def test_an_expired_certificate_is_named(serve: Port) -> None:
+def test_expired_certificate_is_reported(serve: Port) -> None:
     address = f"grpcs://127.0.0.1:{serve(age=timedelta(days=7))}"
     message = fail("--server", address, "--ca", "ours.crt")
     assert message.startswith(
@@ -189,11 +189,11 @@ def test_an_expired_certificate_is_named(serve: Port) -> None:
         ),
     ],
 )
-def test_a_file_that_cannot_be_used_is_named(serve: Port, files: tuple[str, ...], named: str) -> None:
+def test_unusable_credential_file_is_reported(serve: Port, files: tuple[str, ...], named: str) -> None:
     assert named in fail("--server", f"grpcs://127.0.0.1:{serve()}", *files)
 
 
-def test_a_certificate_needs_its_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificate_without_its_key_is_rejected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = run("jobs", "--server", "127.0.0.1:1", "--cert", "ours-client.crt")
     assert (told.exit_code, "--cert and --key belong together" in told.stderr) == (2, True)
     monkeypatch.setenv(FILES["cert"], "ours-client.crt")
@@ -201,7 +201,7 @@ def test_a_certificate_needs_its_key(folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("address", ["here", "here:", "127.0.0.1:http", "127.0.0.1:70000"])
-def test_an_address_without_a_port_is_named(
+def test_address_without_a_port_is_rejected(
     folder: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = run("jobs", "--server", address)
@@ -210,11 +210,11 @@ def test_an_address_without_a_port_is_named(
     assert f"{address} has no port; write HOST:PORT" in fail()
 
 
-def test_a_host_that_does_not_exist_is_named(folder: Path) -> None:
+def test_unknown_host_is_reported(folder: Path) -> None:
     assert "the DNS has no server.invalid" in fail("--server", "server.invalid:8000")
 
 
-def test_where_no_server_listens_the_command_names_the_address(folder: Path) -> None:
+def test_missing_server_error_contains_the_address(folder: Path) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{held.getsockname()[1]}"

@@ -63,7 +63,7 @@ def wait_for_phase(stub: AsyncAgentServiceStub, reference: bytes, wanted: str) -
 
 
 @pytest.mark.timeout(180)
-def test_a_stock_connector_runs_jobs_and_tells_of_them(tmp_path: Path) -> None:
+def test_stock_connector_runs_jobs_and_reports_their_phases(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     container = {"image": "any", "command": ["/bin/sh", "-c", f"echo >> {mark}; exec sleep $SECONDS_TO_RUN"]}
 
@@ -95,7 +95,7 @@ def test_a_stock_connector_runs_jobs_and_tells_of_them(tmp_path: Path) -> None:
         assert phase(stub, reference) == "FAILED"
 
 
-def test_it_does_not_let_everybody_run_commands_unless_told_to(tmp_path: Path) -> None:
+def test_connector_on_all_addresses_is_rejected_without_the_explicit_setting(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", f"import {MODULE}"],
         check=False,

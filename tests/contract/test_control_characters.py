@@ -35,7 +35,7 @@ def restored() -> Iterator[None]:
     logging.captureWarnings(capture=False)
 
 
-async def test_flyte_is_told_of_no_such_characters(tmp_path: Path) -> None:
+async def test_task_message_contains_no_control_characters(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         meta = await served.create()
         failed = pod(name_of(meta), "worker-0", "Failed")
@@ -58,7 +58,7 @@ async def test_flyte_is_told_of_no_such_characters(tmp_path: Path) -> None:
     [RequestRejected(403, "Forbidden", f"{EVIL} exceeded quota"), ClusterUnavailable(EVIL)],
     ids=["quota", "away"],
 )
-async def test_errors_of_calls_hold_none(tmp_path: Path, error: Exception) -> None:
+async def test_call_errors_contain_no_control_characters(tmp_path: Path, error: Exception) -> None:
     async with ready_server(tmp_path) as served:
         served.cluster.refusal = error
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -66,7 +66,7 @@ async def test_errors_of_calls_hold_none(tmp_path: Path, error: Exception) -> No
         assert SHOWN in str(caught.value.details())
 
 
-def test_people_are_sent_none(tmp_path: Path) -> None:
+def test_job_event_contains_no_control_characters(tmp_path: Path) -> None:
     at = datetime(2026, 1, 1, tzinfo=timezone.utc)
     said: Any = job_encoding._encode_event(
         Event(at=at, warning=True, reason="R", message=EVIL, kind="Pod", name="p")
@@ -75,7 +75,7 @@ def test_people_are_sent_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", logging_setup.FORMS)
-def test_a_log_line_holds_none(form: str, restored: None) -> None:
+def test_log_line_contains_no_control_characters(form: str, restored: None) -> None:
     stream = io.StringIO()
     logging_setup.configure_logging(form=form, stream=stream)
     logging.getLogger("x").warning("refused: %s", EVIL, extra={"execution": EVIL})
@@ -98,14 +98,14 @@ def one_job() -> str:
 
 
 @pytest.mark.parametrize("shown", [table, one_job], ids=["a table", "a job"])
-def test_commands_show_none(shown: Any) -> None:
+def test_command_output_contains_no_control_characters(shown: Any) -> None:
     # A table cuts its last column at the width of the terminal.
     text = click.unstyle(shown())
     assert text.count(SHOWN[:20]) == 2
     assert printable.escape(text) == text
 
 
-def test_errors_of_commands_show_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_errors_contain_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     command_errors.print_problems(
         [Problem(field="f", value=EVIL, message="is wrong", remedy="write another")]
     )
@@ -114,7 +114,7 @@ def test_errors_of_commands_show_none(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err == f"f: {SHOWN}\n  is wrong; write another\nError: {SHOWN}\n"
 
 
-def test_json_of_commands_means_the_same() -> None:
+def test_json_output_escapes_control_characters_without_loss() -> None:
     written = json_lines.encode_json({"message": EVIL}).decode()
     assert printable.escape(written) == written
     assert json.loads(written) == {"message": EVIL}

@@ -45,7 +45,7 @@ def is_ended(served: Served) -> Callable[[], bool]:
     return lambda: len(served.orders) == 0
 
 
-async def test_who_keeps_a_deleted_job_is_told_once_and_its_order_ends_when_it_is_gone(
+async def test_deletion_blocked_by_finalizers_is_logged_once_and_ends_with_the_job(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = Keeping()
@@ -66,7 +66,7 @@ async def test_who_keeps_a_deleted_job_is_told_once_and_its_order_ends_when_it_i
         assert len(cluster.calls) == 3
 
 
-async def test_a_job_that_was_made_anew_is_not_the_one_that_was_deleted(
+async def test_recreated_job_is_not_deleted_by_the_earlier_deletion(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = Keeping()
@@ -85,7 +85,7 @@ async def test_a_job_that_was_made_anew_is_not_the_one_that_was_deleted(
 
 
 @pytest.mark.parametrize(("deaf", "asked"), [(False, ["get", "delete"]), (True, ["get", "delete", "get"])])
-async def test_that_a_job_is_gone_is_asked_only_where_nobody_tells(
+async def test_deletion_is_confirmed_by_a_request_only_without_a_watch_event(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, deaf: bool, asked: Any
 ) -> None:
     cluster = ScriptedCluster()
@@ -111,7 +111,7 @@ class Full(ScriptedCluster):
         await super().delete(name, awaited=awaited)
 
 
-async def test_a_deletion_that_a_restart_would_forget_is_not_acknowledged(
+async def test_deletion_that_a_restart_would_lose_is_not_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_deleter, "DELETE_CALL", 0.1)
@@ -130,7 +130,7 @@ async def test_a_deletion_that_a_restart_would_forget_is_not_acknowledged(
         await served.delete(meta)
 
 
-async def test_a_deletion_that_a_cluster_keeps_for_itself_is_acknowledged_though_it_is_away(
+async def test_deletion_is_acknowledged_while_the_cluster_is_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_deleter, "DELETE_CALL", 0.1)

@@ -81,7 +81,7 @@ def probe(
     return found.trouble, found.remedy
 
 
-def test_with_the_right_certificate_nothing_of_it_is_said(tmp_path: Path) -> None:
+def test_trusted_certificate_causes_no_tls_problem(tmp_path: Path) -> None:
     trouble, _ = probe("127.0.0.1", credentials=secured(tmp_path), certificate=tmp_path / "ca.crt")
     assert trouble == "serves no tasks of type pytorch; its types are none"
 
@@ -90,7 +90,7 @@ def test_with_the_right_certificate_nothing_of_it_is_said(tmp_path: Path) -> Non
     ("content", "why"),
     [(None, "No such file or directory"), ("not PEM", "no certificate or crl found")],
 )
-def test_a_file_that_cannot_be_trusted_by_is_told_and_not_the_server(
+def test_unusable_ca_file_is_reported_instead_of_the_server(
     tmp_path: Path, content: str | None, why: str
 ) -> None:
     file = tmp_path / "roots.crt"
@@ -121,7 +121,7 @@ def resetting() -> Iterator[int]:
         server.join()
 
 
-def test_of_a_handshake_that_is_reset_nothing_is_claimed(resetting: int) -> None:
+def test_reset_handshake_is_reported_without_a_tls_claim(resetting: int) -> None:
     found = asyncio.run(tried(f"grpcs://127.0.0.1:{resetting}"))
     assert found.trouble.startswith("does not answer: ")
 
@@ -136,7 +136,7 @@ print(asyncio.run(external_probes.probe_external(Facts(namespace="any"), (), ser
 """
 
 
-async def test_what_is_proposed_for_an_unknown_authority_helps(tmp_path: Path) -> None:
+async def test_remedy_for_an_unknown_authority_works(tmp_path: Path) -> None:
     """gRPC reads the variable once per process, so this test uses another process."""
 
     async with listening(secured(tmp_path)) as port:
@@ -147,5 +147,5 @@ async def test_what_is_proposed_for_an_unknown_authority_helps(tmp_path: Path) -
     assert result == "serves no tasks of type pytorch; its types are none\n"
 
 
-def test_also_one_that_wants_a_certificate_is_asked_with_tls(tmp_path: Path) -> None:
+def test_mutual_tls_server_is_reported_as_requiring_tls(tmp_path: Path) -> None:
     assert probe("127.0.0.1", "", secured(tmp_path, mutual=True))[0] == "requires TLS, and the call used none"

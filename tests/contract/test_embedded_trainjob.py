@@ -75,7 +75,7 @@ def play(folder: Path, run: Callable[[Jobs], Awaitable[Any]]) -> Any:
     return asyncio.run(main())
 
 
-def test_the_runtime_of_a_job_is_listed_but_not_its_packages(tmp_path: Path) -> None:
+def test_job_runtime_is_listed_and_a_package_job_for_it_is_rejected(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
         await jobs.create("true", workers=2)
         (runtime,) = await jobs.cluster.list_runtimes()
@@ -93,7 +93,7 @@ def test_the_runtime_of_a_job_is_listed_but_not_its_packages(tmp_path: Path) -> 
     assert foreign == ()
 
 
-def test_all_nodes_run_with_the_environment_of_a_training_job(tmp_path: Path) -> None:
+def test_nodes_run_with_the_environment_of_a_training_job(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
         jobs.served.leave("outputs.pb")
         reference = await jobs.create(
@@ -110,7 +110,7 @@ def test_all_nodes_run_with_the_environment_of_a_training_job(tmp_path: Path) ->
     assert found == {f"node-{rank}": [f"{rank} 2 127.0.0.1 {port} {rank}"] for rank in (0, 1)}
 
 
-def test_an_exit_code_fails_the_attempt(tmp_path: Path) -> None:
+def test_exit_code_of_a_node_fails_the_attempt(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
         reference = await jobs.create("test $RANK = 0 || exit 3; exec sleep 600")
         await jobs.wait_for_phase(reference, "FAILED")
@@ -132,7 +132,7 @@ RESTARTED = {"workerReplicas": {"replicas": 1, "restartPolicy": "RESTART_POLICY_
     [{**RESTARTED, "runPolicy": {"backoffLimit": 1}}, {"kfpytorch": {"trainJob": {"maxRestarts": 1}}}],
     ids=["backoff limit", "max restarts"],
 )
-def test_a_failure_restarts_all_nodes_up_to_the_limit(tmp_path: Path, custom: Any) -> None:
+def test_failure_restarts_all_nodes_up_to_the_limit(tmp_path: Path, custom: Any) -> None:
     async def run(jobs: Jobs) -> Any:
         reference = await jobs.create("echo $RANK; test $RANK = 0 || exit 3; exec sleep 600", **custom)
         restarted = await jobs.wait_for_pods(lambda pods: len(pods) == 2 and all(pod.attempt for pod in pods))
@@ -142,7 +142,7 @@ def test_a_failure_restarts_all_nodes_up_to_the_limit(tmp_path: Path, custom: An
     assert play(tmp_path, run) == (["node-0", "node-1"], [("node-1", 1)])
 
 
-def test_a_rule_fails_the_task_without_a_restart_of_its_nodes(tmp_path: Path) -> None:
+def test_failure_rule_fails_the_task_without_a_restart(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
         rules = [{"action": "FailJob", "exitCodes": [42]}]
         options = {"maxRestarts": 3, "podFailurePolicy": rules}
@@ -160,7 +160,7 @@ def test_a_rule_fails_the_task_without_a_restart_of_its_nodes(tmp_path: Path) ->
     assert all(attempt == 0 for _, attempt in pods)
 
 
-def test_a_rule_replaces_a_failed_pod(tmp_path: Path) -> None:
+def test_ignore_rule_replaces_a_failed_pod(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
         jobs.served.leave("outputs.pb")
         rules = [{"action": "Ignore", "exitCodes": [42]}]
@@ -178,7 +178,7 @@ def test_a_rule_replaces_a_failed_pod(tmp_path: Path) -> None:
     ]
 
 
-def test_the_success_of_the_first_node_ends_a_job_with_this_policy(tmp_path: Path) -> None:
+def test_success_policy_ends_the_job_with_its_first_node(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
         jobs.served.leave("outputs.pb")
         reference = await jobs.create(
@@ -192,7 +192,7 @@ def test_the_success_of_the_first_node_ends_a_job_with_this_policy(tmp_path: Pat
     assert play(tmp_path, run) == [("node-0", "Succeeded")]
 
 
-def test_an_exclusive_topology_is_rejected(tmp_path: Path) -> None:
+def test_exclusive_topology_is_rejected(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> str:
         topology = {"trainJob": {"topology": {"level": "kubernetes.io/hostname"}}}
         reference = await jobs.create("true", kfpytorch=topology)
@@ -201,7 +201,7 @@ def test_an_exclusive_topology_is_rejected(tmp_path: Path) -> None:
     assert play(tmp_path, run) == "FAILED"
 
 
-def test_the_deadline_includes_the_time_before_a_restart(tmp_path: Path) -> None:
+def test_deadline_includes_the_time_before_a_restart(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
         reference = await jobs.create(
             "sleep 1.5; exit 3",
@@ -228,7 +228,7 @@ def test_each_node_installs_the_packages_of_the_task(tmp_path: Path) -> None:
     assert play(tmp_path, run) == {"node-0": "1.2", "node-1": "1.2"}
 
 
-def test_a_failed_installation_fails_the_task_with_the_error_of_pip(tmp_path: Path) -> None:
+def test_failed_installation_fails_the_task_with_the_pip_error(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> str:
         packages = {"trainJob": {"packages": ["tiny_one @ file:///absent.whl"]}}
         reference = await jobs.create("exec sleep 600", kfpytorch=packages)
@@ -243,7 +243,7 @@ def test_a_failed_installation_fails_the_task_with_the_error_of_pip(tmp_path: Pa
 
 
 @pytest.mark.parametrize("disrupt", [NodeController.drain_node, NodeController.fail_node])
-def test_a_lost_node_costs_no_attempt(tmp_path: Path, disrupt: Callable[[NodeController, str], None]) -> None:
+def test_lost_node_costs_no_attempt(tmp_path: Path, disrupt: Callable[[NodeController, str], None]) -> None:
     async def run(jobs: Jobs) -> Any:
         jobs.served.leave("outputs.pb")
         reference = await jobs.create(f"while ! test -e {tmp_path}/go; do sleep 0.05; done")
@@ -262,7 +262,7 @@ def test_a_lost_node_costs_no_attempt(tmp_path: Path, disrupt: Callable[[NodeCon
     assert play(tmp_path, run) == ("RUNNING", set())
 
 
-def test_an_elastic_job_replaces_the_pod_of_a_drained_node(tmp_path: Path) -> None:
+def test_elastic_job_replaces_the_pod_of_a_drained_node(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
         elastic = {"minReplicas": 1, "maxReplicas": 2, "nprocPerNode": 1, "rdzvBackend": "c10d"}
         await jobs.create("exec sleep 600", workerReplicas={"replicas": 2}, elasticConfig=elastic)
@@ -278,7 +278,7 @@ def test_an_elastic_job_replaces_the_pod_of_a_drained_node(tmp_path: Path) -> No
     assert play(tmp_path, run) == (True, [("node-0", 0), ("node-1", 0)])
 
 
-def test_a_suspended_job_has_no_pods_until_it_is_resumed(tmp_path: Path) -> None:
+def test_suspended_job_has_no_pods_until_it_is_resumed(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
         reference = await jobs.create("exec sleep 600")
         await jobs.wait_for_phase(reference, "RUNNING")
@@ -295,7 +295,7 @@ def test_a_suspended_job_has_no_pods_until_it_is_resumed(tmp_path: Path) -> None
     assert play(tmp_path, run) == ([("Suspended", "Resumed")], [0, 0])
 
 
-def test_a_deleted_job_takes_its_objects_along(tmp_path: Path) -> None:
+def test_deletion_of_a_job_deletes_its_objects(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
         reference = await jobs.create("exec sleep 600")
         await jobs.wait_for_phase(reference, "RUNNING")

@@ -58,7 +58,7 @@ async def send(served: Served, method: str, data: bytes) -> str:
 
 
 @pytest.mark.parametrize("size", [SIZES[0], pytest.param(SIZES[1], marks=pytest.mark.soak)])
-async def test_large_requests_do_not_stop_the_event_loop(tmp_path: Path, size: int) -> None:
+async def test_large_requests_do_not_block_the_event_loop(tmp_path: Path, size: int) -> None:
     async with serving(tmp_path) as served:
         await wait_until(served.cache.ready.is_set)
         meta = await served.create(execution="f0")

@@ -68,7 +68,7 @@ def records(*arguments: str) -> Any:
 # ---- jobs
 
 
-def test_jobs_stand_below_each_other_the_newest_first(served: ServedJobs) -> None:
+def test_jobs_are_listed_newest_first(served: ServedJobs) -> None:
     assert re.sub(" +", " ", printed("jobs")) == (
         "NAME PHASE READY AGE MESSAGE\n"
         "f2-n0-0-bbb FAILED 0/2 AGE worker-0 failed: exit code 1 (user-error)\n"
@@ -77,7 +77,7 @@ def test_jobs_stand_below_each_other_the_newest_first(served: ServedJobs) -> Non
     assert "f2-n0-0-bbb" not in printed("jobs", "--active")
 
 
-def test_a_job_in_full_has_replicas_events_and_what_flyte_is_told(served: ServedJobs) -> None:
+def test_describe_shows_replicas_events_and_the_message_for_flyte(served: ServedJobs) -> None:
     event = {
         "involvedObject": {"kind": "Pod", "name": "f2-n0-0-bbb-worker-0"},
         "lastTimestamp": format_time(3),
@@ -97,7 +97,7 @@ def test_a_job_in_full_has_replicas_events_and_what_flyte_is_told(served: Served
     assert re.search(r"\nevents\n  \d\d:\d\d:\d\d  BackOff  worker-0: again\n$", whole)
 
 
-def test_a_job_as_json_has_every_field_and_null_where_nothing_is_said(served: ServedJobs) -> None:
+def test_describe_as_json_has_every_field_with_null_for_missing_values(served: ServedJobs) -> None:
     job = records("describe", "f1")
     assert (job["name"], job["verdict"]["phase"], job["verdict"]["cause"]) == ("f1-n0-0-aaa", "RUNNING", None)
     assert (job["created"], job["ended"]) == ("2026-01-01T00:00:00Z", None)
@@ -108,7 +108,7 @@ def test_a_job_as_json_has_every_field_and_null_where_nothing_is_said(served: Se
     assert [each["name"] for each in records("jobs")] == ["f2-n0-0-bbb", "f1-n0-0-aaa"]
 
 
-def test_a_job_that_is_none_is_refused_with_the_nearest(served: ServedJobs) -> None:
+def test_unknown_job_error_suggests_the_nearest_name(served: ServedJobs) -> None:
     told = typed("describe", "f1-n0-0-aab")
     assert (told.exit_code, told.stderr) == (
         1,
@@ -116,13 +116,13 @@ def test_a_job_that_is_none_is_refused_with_the_nearest(served: ServedJobs) -> N
     )
 
 
-def test_no_jobs_are_no_lines(served: ServedJobs) -> None:
+def test_empty_job_list_prints_no_table(served: ServedJobs) -> None:
     told = typed("jobs", "-n", "elsewhere")
     assert (told.exit_code, told.stdout, told.stderr) == (0, "", "there are no jobs\n")
     assert records("jobs", "-n", "elsewhere") == []
 
 
-def test_watching_one_job_ends_with_it_and_says_how(served: ServedJobs) -> None:
+def test_describe_watch_ends_with_the_job_and_its_exit_code(served: ServedJobs) -> None:
     watching = command("describe", "f1", "--watch", "-o", "json", served=served)
     first = json.loads(watching.stdout.readline())
     served.do(lambda: served.cluster.status("f1-n0-0-aaa", status("Created", "Running", "Succeeded")))
@@ -133,7 +133,7 @@ def test_watching_one_job_ends_with_it_and_says_how(served: ServedJobs) -> None:
     assert (failed.exit_code, failed.stdout.count("FAILED")) == (1, 1)
 
 
-def test_watching_all_jobs_ends_with_ctrl_c_and_without_a_word(served: ServedJobs) -> None:
+def test_jobs_watch_ends_quietly_on_ctrl_c(served: ServedJobs) -> None:
     watching = command("jobs", "--watch", served=served)
     lines = [watching.stdout.readline().split()[0] for _ in range(3)]
     served.do(lambda: served.cluster.remove("PyTorchJob", NAMESPACE, "f2-n0-0-bbb"))
@@ -170,7 +170,7 @@ def test_wait_exits_with_4_after_the_timeout(served: ServedJobs) -> None:
     )
 
 
-def test_a_deleted_job_ends_the_wait_with_an_error(served: ServedJobs) -> None:
+def test_deletion_of_the_job_ends_the_wait_with_an_error(served: ServedJobs) -> None:
     waiting = command("wait", "f1", served=served)
     with pytest.raises(subprocess.TimeoutExpired):
         waiting.wait(2)
@@ -182,7 +182,7 @@ def test_a_deleted_job_ends_the_wait_with_an_error(served: ServedJobs) -> None:
 # ---- logs
 
 
-def test_each_line_says_who_wrote_it(served: ServedJobs) -> None:
+def test_log_lines_have_their_replica_as_prefix(served: ServedJobs) -> None:
     assert printed("logs", "f1") == ("[master-0] hello from master-0\n[worker-0] hello from worker-0\n")
     assert printed("logs", "f1", "--rank", "1", "--timestamps") == (
         "[worker-0] 2026-01-01T00:00:01.000Z hello from worker-0\n"
@@ -195,7 +195,7 @@ def test_each_line_says_who_wrote_it(served: ServedJobs) -> None:
     }
 
 
-def test_where_nothing_has_been_written_it_is_said(served: ServedJobs) -> None:
+def test_empty_log_is_reported(served: ServedJobs) -> None:
     told = typed("logs", "f2")
     assert (told.exit_code, told.stdout, told.stderr) == (
         0,
@@ -204,14 +204,14 @@ def test_where_nothing_has_been_written_it_is_said(served: ServedJobs) -> None:
     )
 
 
-def test_what_would_move_a_terminal_is_left_out(served: ServedJobs) -> None:
+def test_terminal_control_sequences_are_removed_from_log_lines(served: ServedJobs) -> None:
     served.cluster.written.clear()
     served.cluster.write("f1-n0-0-aaa-worker-0", 1, "\x1b[31mred\x1b[0m\tand \x1b]0;title\x07wide\x9b2J\x00")
     served.cluster.write("f1-n0-0-aaa-worker-0", 2, " 10%\r 50%\r100%")
     assert printed("logs", "f1") == "[worker-0] red\tand wide2J\n[worker-0] 100%\n"
 
 
-def test_on_a_terminal_each_replica_has_a_colour(served: ServedJobs) -> None:
+def test_log_prefixes_are_coloured_by_replica_on_a_terminal(served: ServedJobs) -> None:
     ours, theirs = pty.openpty()
     done = subprocess.run(
         [KFPYTORCH, "logs", "f1"], env=environment(served), stdout=theirs, stderr=subprocess.PIPE, check=True
@@ -225,7 +225,7 @@ def test_on_a_terminal_each_replica_has_a_colour(served: ServedJobs) -> None:
     )
 
 
-def test_who_reads_no_further_ends_it_quietly(served: ServedJobs) -> None:
+def test_closed_output_pipe_ends_the_logs_command_quietly(served: ServedJobs) -> None:
     for number in range(20_000):
         served.cluster.write("f1-n0-0-aaa-worker-0", number / 100, "x" * 100)
     done = subprocess.run(
@@ -238,7 +238,7 @@ def test_who_reads_no_further_ends_it_quietly(served: ServedJobs) -> None:
     assert (len(done.stdout.splitlines()), done.stdout.splitlines()[2], done.stderr) == (3, "141", "")
 
 
-def test_following_ends_with_ctrl_c_and_without_a_word(served: ServedJobs) -> None:
+def test_logs_follow_ends_quietly_on_ctrl_c(served: ServedJobs) -> None:
     following = command("logs", "-f", "f1", served=served)
     assert following.stdout.readline() == "[master-0] hello from master-0\n"
     following.send_signal(signal.SIGINT)
@@ -246,9 +246,7 @@ def test_following_ends_with_ctrl_c_and_without_a_word(served: ServedJobs) -> No
     assert (rest in ("", "[worker-0] hello from worker-0\n"), errors, following.returncode) == (True, "", 130)
 
 
-def test_a_server_that_goes_away_while_it_is_read_is_said_to_be_gone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_lost_server_during_logs_follow_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(server_file.STATE, str(tmp_path))
     with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
@@ -263,7 +261,7 @@ def test_a_server_that_goes_away_while_it_is_read_is_said_to_be_gone(
 # ---- cancel and nodes
 
 
-def test_cancel_says_what_it_has_done(served: ServedJobs) -> None:
+def test_cancel_prints_the_result(served: ServedJobs) -> None:
     assert (
         printed("cancel", "f1", "--reason", "no use") == "f1-n0-0-aaa is cancelled: FAILED; it was RUNNING\n"
     )
@@ -272,7 +270,7 @@ def test_cancel_says_what_it_has_done(served: ServedJobs) -> None:
     assert records("cancel", "f2")["already_finished"] is True
 
 
-def test_cancel_as_json_has_the_phase_after_it(served: ServedJobs) -> None:
+def test_cancel_as_json_contains_the_phase_after_it(served: ServedJobs) -> None:
     done = records("cancel", "f1", "--reason", "no use")
     assert (done["phase_before"], done["already_finished"]) == ("RUNNING", False)
     assert (done["job"]["verdict"]["phase"], done["job"]["verdict"]["reason"]) == ("FAILED", "Cancelled")
@@ -284,12 +282,12 @@ def test_cancel_as_json_has_the_phase_after_it(served: ServedJobs) -> None:
     )
 
 
-def test_a_list_as_json_has_the_replicas_of_each_job(served: ServedJobs) -> None:
+def test_jobs_as_json_contains_the_replicas_of_each_job(served: ServedJobs) -> None:
     assert records("jobs") == [records("describe", "f2"), records("describe", "f1")]
     assert [len(job["replicas"]) for job in records("jobs")] == [1, 2]
 
 
-def test_nodes_are_shown_and_told_what_to_be(served: ServedJobs) -> None:
+def test_nodes_are_listed_and_drained(served: ServedJobs) -> None:
     drained = re.sub(" +", " ", printed("nodes", "drain", "node-1"))
     assert drained == "NAME STATE CPU MEMORY GPU PODS\nnode-1 drained 2 4Gi - -\n"
     assert [(each["name"], each["state"]) for each in records("nodes")] == [
@@ -313,7 +311,9 @@ def test_nodes_are_shown_and_told_what_to_be(served: ServedJobs) -> None:
         (["wait", "f1", "--timeout", "soon"], 2, "'soon' is not a duration"),
     ],
 )
-def test_what_cannot_be_done_is_said(served: ServedJobs, arguments: list[str], code: int, said: str) -> None:
+def test_invalid_arguments_are_reported(
+    served: ServedJobs, arguments: list[str], code: int, said: str
+) -> None:
     told = typed(*arguments)
     assert (told.exit_code, said in " ".join(told.stderr.split())) == (code, True), told.output
 
@@ -321,7 +321,7 @@ def test_what_cannot_be_done_is_said(served: ServedJobs, arguments: list[str], c
 # ---- no server
 
 
-def test_without_a_server_every_command_says_how_to_start_one(
+def test_missing_server_error_contains_the_start_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(server_file.STATE, str(tmp_path))
@@ -347,9 +347,7 @@ def command(*arguments: str, served: ServedJobs) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("token", ["two\nlines", "é"])
-def test_a_token_that_is_none_is_told_before_anybody_is_asked(
-    monkeypatch: pytest.MonkeyPatch, token: str
-) -> None:
+def test_invalid_token_is_reported_before_any_call(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
     monkeypatch.setenv(client.TOKEN, token)
     told = typed("jobs", "--server", "127.0.0.1:1")
     assert (told.exit_code, told.stdout) == (1, "")
@@ -359,8 +357,6 @@ def test_a_token_that_is_none_is_told_before_anybody_is_asked(
     )
 
 
-def test_the_end_of_a_line_behind_a_token_does_no_harm(
-    served: ServedJobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trailing_newline_of_a_token_is_ignored(served: ServedJobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(client.TOKEN, "mine\n")
     assert printed("jobs", "-o", "json")

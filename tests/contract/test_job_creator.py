@@ -61,15 +61,13 @@ def create(cluster: Trainer, folder: Path) -> bool:
     return asyncio.run(creator.create_or_find(PLANNED, a_run()))[1]
 
 
-def test_a_job_is_created_once_its_operator_has_seen_the_runtime(tmp_path: Path) -> None:
+def test_job_is_created_once_its_operator_has_observed_the_runtime(tmp_path: Path) -> None:
     cluster = Trainer(PREMATURE, PREMATURE)
     assert create(cluster, tmp_path)
     assert cluster.objects.keys() == {"TrainJob", "TrainingRuntime"}
 
 
-def test_an_operator_that_does_not_see_the_runtime_is_transient(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_unobserved_runtime_is_a_transient_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(job_creator, "_PREMATURE_SECONDS", 0.0)
     cluster = Trainer(PREMATURE)
     with pytest.raises(ClusterUnavailable):
@@ -77,14 +75,14 @@ def test_an_operator_that_does_not_see_the_runtime_is_transient(
     assert cluster.objects.keys() == {"TrainingRuntime"}
 
 
-def test_a_rejected_job_leaves_no_runtime(tmp_path: Path) -> None:
+def test_rejected_job_leaves_no_runtime(tmp_path: Path) -> None:
     cluster = Trainer(DENIED)
     with pytest.raises(RequestRejected):
         create(cluster, tmp_path)
     assert not cluster.objects
 
 
-def test_a_job_that_exists_is_adopted_and_keeps_its_runtime(tmp_path: Path) -> None:
+def test_existing_job_is_adopted_and_keeps_its_runtime(tmp_path: Path) -> None:
     cluster = Trainer(DENIED, there=("TrainJob", "TrainingRuntime"))
     assert not create(cluster, tmp_path)
     assert cluster.objects.keys() == {"TrainJob", "TrainingRuntime"}

@@ -18,7 +18,7 @@ from backend_plugin.core.signing import SigningKeys
 from kfpytorch_common.causes import Cause
 
 
-async def test_a_job_of_that_name_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+async def test_foreign_job_with_the_same_name_is_kept(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         name = name_of(await served.create())
         served.cluster.remove("PyTorchJob", NAMESPACE, name)
@@ -30,7 +30,7 @@ async def test_a_job_of_that_name_that_is_not_ours_is_left_alone(tmp_path: Path)
         assert ("PyTorchJob", NAMESPACE, name) in served.cluster.objects
 
 
-async def test_a_new_attempt_removes_what_the_one_before_has_left(tmp_path: Path) -> None:
+async def test_new_attempt_deletes_the_job_of_the_previous_attempt(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         first, other = await served.create(), await served.create(execution="f2")
         second = await served.create(attempt=1)
@@ -51,9 +51,7 @@ async def test_a_new_attempt_removes_what_the_one_before_has_left(tmp_path: Path
         ({"name": "foreign", "uid": "foreign"}, True),
     ],
 )
-async def test_a_made_up_reference_deletes_nothing_also_later(
-    tmp_path: Path, said: Any, *, away: bool
-) -> None:
+async def test_forged_reference_deletes_no_job(tmp_path: Path, said: Any, *, away: bool) -> None:
     async with ready_server(tmp_path) as served:
         meta = await served.create()
         mine = served.cluster.objects["PyTorchJob", NAMESPACE, name_of(meta)]
@@ -72,7 +70,7 @@ async def test_a_made_up_reference_deletes_nothing_also_later(
         await wait_until(lambda: ("PyTorchJob", NAMESPACE, name_of(meta)) not in served.cluster.objects)
 
 
-async def test_what_was_given_up_is_deleted_if_it_is_ours(tmp_path: Path) -> None:
+async def test_job_with_a_recorded_timeout_is_deleted_only_if_it_is_ours(tmp_path: Path) -> None:
     verdict = verdict_annotation.RecordedVerdict(
         reason="OperatorTimeout",
         message="",
@@ -97,7 +95,7 @@ async def test_what_was_given_up_is_deleted_if_it_is_ours(tmp_path: Path) -> Non
         await wait_until(lambda: not served.cluster.objects)
 
 
-async def test_an_attempt_that_is_over_is_not_begun_by_a_call_that_comes_late(tmp_path: Path) -> None:
+async def test_late_create_of_a_superseded_attempt_is_rejected(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         late = await served.create()
         second = await served.create(attempt=1)
@@ -112,7 +110,7 @@ async def test_an_attempt_that_is_over_is_not_begun_by_a_call_that_comes_late(tm
         assert await served.phase(late) != "FAILED"
 
 
-async def test_an_attempt_of_another_execution_ends_no_job(tmp_path: Path) -> None:
+async def test_attempt_of_another_execution_deletes_no_job(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         victim = await served.create()
         request = admin.CreateTaskRequest(
@@ -127,7 +125,7 @@ async def test_an_attempt_of_another_execution_ends_no_job(tmp_path: Path) -> No
         assert ("PyTorchJob", NAMESPACE, name_of(later)) in served.cluster.objects
 
 
-async def test_of_two_attempts_that_are_made_at_once_the_later_one_stays(tmp_path: Path) -> None:
+async def test_later_attempt_wins_if_two_are_created_concurrently(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         served.cluster.slow.clear()
         calls = [asyncio.create_task(served.create(attempt=attempt)) for attempt in (0, 1)]
@@ -149,7 +147,7 @@ async def lines_of(served: Served, meta: bytes) -> list[str]:
     return [line async for each in answers for line in each.body.results]
 
 
-async def test_a_pod_that_the_job_does_not_own_is_no_replica(tmp_path: Path) -> None:
+async def test_pod_without_the_job_as_owner_is_no_replica(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         meta = await served.create()
         name = name_of(meta)
@@ -171,7 +169,7 @@ async def test_a_pod_that_the_job_does_not_own_is_no_replica(tmp_path: Path) -> 
         assert strangers <= served.cluster.objects.keys()
 
 
-async def test_a_pod_that_was_made_anew_is_not_stopped_in_place_of_the_old_one(tmp_path: Path) -> None:
+async def test_recreated_pod_is_not_stopped_in_place_of_the_old_one(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         name = name_of(await served.create())
         served.cluster.apply(pod(name, "master-0", "Failed", containerStatuses=terminated(1)))
@@ -186,7 +184,7 @@ async def test_a_pod_that_was_made_anew_is_not_stopped_in_place_of_the_old_one(t
         assert served.cluster.objects["Pod", NAMESPACE, f"{name}-worker-0"] == new
 
 
-async def test_a_reference_of_another_attempt_opens_nothing(tmp_path: Path) -> None:
+async def test_reference_with_another_output_prefix_gives_no_access(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         meta = await served.create()
         of_another = forged(meta, output_prefix="s3://elsewhere")
@@ -198,7 +196,7 @@ async def test_a_reference_of_another_attempt_opens_nothing(tmp_path: Path) -> N
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_what_another_attempt_left_is_not_the_end_of_a_job_that_is_gone(tmp_path: Path) -> None:
+async def test_outputs_of_another_attempt_do_not_decide_the_phase_of_a_deleted_job(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         meta = await served.create()
         served.cluster.remove("PyTorchJob", NAMESPACE, name_of(meta))
@@ -220,7 +218,7 @@ def unsigned(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("made", [unsigned, signed_by_others])
-async def test_a_reference_that_no_server_of_ours_wrote_opens_nothing(
+async def test_reference_without_a_valid_signature_is_rejected(
     tmp_path: Path, made: Callable[[bytes], bytes]
 ) -> None:
     async with ready_server(tmp_path) as served:
@@ -234,7 +232,7 @@ async def test_a_reference_that_no_server_of_ours_wrote_opens_nothing(
 
 
 @pytest.mark.parametrize("said", [{"namespace": "kube-system"}, {"output_prefix": "/etc"}])
-async def test_a_reference_to_what_is_not_served_is_refused(tmp_path: Path, said: Any) -> None:
+async def test_reference_outside_the_allowlist_is_rejected(tmp_path: Path, said: Any) -> None:
     async with ready_server(tmp_path) as served:
         elsewhere = forged(await served.create(), **said)
         for call in (served.get, lambda data: lines_of(served, data)):
@@ -243,7 +241,7 @@ async def test_a_reference_to_what_is_not_served_is_refused(tmp_path: Path, said
             assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_an_annotation_that_no_server_wrote_has_no_files_read(tmp_path: Path) -> None:
+async def test_edited_output_prefix_annotation_causes_no_file_read(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         victim, mine = await served.create(), await served.create(execution="f2")
         served.leave("error.pb", b"not for everybody")

@@ -56,14 +56,14 @@ def served() -> Iterator[ServedJobs]:
 # ---- list and get
 
 
-def test_a_list_may_leave_out_namespaces_and_what_has_ended(served: ServedJobs) -> None:
+def test_list_is_filtered_by_namespace_and_activity(served: ServedJobs) -> None:
     names = [
         job.name for job in client.list_jobs(namespace=NAMESPACE, active_only=True, server=served.endpoint)
     ]
     assert names == ["g-n1-0-eee", "g-n0-0-ddd", "f1-n0-0-aaa"]
 
 
-def test_a_job_in_full_says_how_each_replica_ended_and_what_flyte_is_told(served: ServedJobs) -> None:
+def test_job_details_contain_replica_terminations_and_the_verdict(served: ServedJobs) -> None:
     job = client.get_job("f2-n0-0-bbb", server=served.endpoint)
     (worker,) = job.replicas
     assert (worker.role, worker.index, worker.first_rank, worker.ranks) == ("worker", 0, 1, 1)
@@ -90,18 +90,18 @@ def test_a_job_in_full_says_how_each_replica_ended_and_what_flyte_is_told(served
         ("elsewhere/h", "h-n0-0-fff"),
     ],
 )
-def test_a_job_is_found_by_name_beginning_and_execution(served: ServedJobs, said: str, meant: str) -> None:
+def test_job_is_found_by_name_prefix_and_execution(served: ServedJobs, said: str, meant: str) -> None:
     assert client.get_job(said, server=served.endpoint).name == meant
 
 
-def test_who_asks_for_no_job_is_told_the_nearest(served: ServedJobs) -> None:
+def test_unknown_job_error_contains_similar_or_existing_jobs(served: ServedJobs) -> None:
     with pytest.raises(client.NotFound, match=re.escape("no job f1-n0-0-aab; did you mean f1-n0-0-aaa")):
         client.get_job("f1-n0-0-aab", server=served.endpoint)
     with pytest.raises(client.NotFound, match=r"no job elsewhere/f1; the existing jobs are h-n0-0-fff$"):
         client.get_job("f1", namespace="elsewhere", server=served.endpoint)
 
 
-def test_who_asks_for_many_is_told_them(served: ServedJobs) -> None:
+def test_ambiguous_job_name_error_lists_the_matches(served: ServedJobs) -> None:
     with pytest.raises(client.RequestFailed, match=r"g matches .*g-n0-0-ddd, .*g-n1-0-eee; write more"):
         client.get_job("g", server=served.endpoint)
 
@@ -109,7 +109,7 @@ def test_who_asks_for_many_is_told_them(served: ServedJobs) -> None:
 # ---- watch
 
 
-def test_all_jobs_are_watched_as_they_are_then_as_they_change() -> None:
+def test_watch_returns_existing_jobs_and_then_changes() -> None:
     with serving_jobs() as served:
         served.apply(a_job("old-n0-0-a", "Running", "Succeeded"), a_job("f1-n0-0-b", made=1))
         changes = client.watch_jobs(active_only=True, server=served.endpoint)
@@ -129,7 +129,7 @@ def test_all_jobs_are_watched_as_they_are_then_as_they_change() -> None:
     assert fourth.gone.name == "f1-n0-0-b"
 
 
-def test_who_finds_too_many_streams_open_is_told_so_and_gets_what_is_no_stream() -> None:
+def test_excess_stream_is_rejected_and_unary_calls_are_served() -> None:
     with serving_jobs(streams=1) as served:
         served.apply(a_job("f1-n0-0-aaa"))
         watching = client.watch_jobs(server=served.endpoint)
@@ -140,7 +140,7 @@ def test_who_finds_too_many_streams_open_is_told_so_and_gets_what_is_no_stream()
         watching.close()
 
 
-def test_the_end_of_a_job_that_is_gone_is_told() -> None:
+def test_watch_reports_the_verdict_of_a_deleted_job() -> None:
     with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-b", "Running"))
         served.do(lambda: served.cluster.remove("PyTorchJob", NAMESPACE, "f1-n0-0-b"))
@@ -149,7 +149,7 @@ def test_the_end_of_a_job_that_is_gone_is_told() -> None:
     assert [(each.phase, each.reason) for each in told] == [("RETRYABLE_FAILED", "JobNotFound")]
 
 
-def test_watching_ends_when_another_job_has_taken_the_name() -> None:
+def test_watch_of_one_job_ends_when_another_job_takes_its_name() -> None:
     with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-b", metadata={"uid": "first"}))
         changes = client.watch_jobs("f1", server=served.endpoint)
@@ -165,7 +165,7 @@ def texts(lines: Iterator[object]) -> list[str]:
     return [f"{line.replica} {line.text}" for line in lines]  # type: ignore[attr-defined]
 
 
-def test_the_lines_of_all_replicas_come_in_the_order_of_their_times() -> None:
+def test_log_lines_of_all_replicas_are_ordered_by_time() -> None:
     with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running", workers=2))
         for replica in ("master-0", "worker-0", "worker-1"):
@@ -184,7 +184,7 @@ def test_the_lines_of_all_replicas_come_in_the_order_of_their_times() -> None:
     ]
 
 
-def test_a_replica_keeps_its_own_order_though_its_clock_goes_back() -> None:
+def test_log_lines_of_a_replica_keep_their_order_if_its_clock_goes_back() -> None:
     with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         for second, text in ((5, "a"), (3, "b"), (4, "c")):
@@ -209,7 +209,7 @@ def test_a_replica_keeps_its_own_order_though_its_clock_goes_back() -> None:
         (client.LogOptions(previous=True), ["worker-0 before"]),
     ],
 )
-def test_only_what_is_wanted_comes(wanted: client.LogOptions, expected: list[str]) -> None:
+def test_log_options_select_the_lines(wanted: client.LogOptions, expected: list[str]) -> None:
     with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running"))
         served.apply(a_pod("f1-n0-0-a", "master-0"), a_pod("f1-n0-0-a", "worker-0"))
@@ -220,7 +220,7 @@ def test_only_what_is_wanted_comes(wanted: client.LogOptions, expected: list[str
         assert texts(client.get_job_logs("f1", wanted, server=served.endpoint)) == expected
 
 
-def test_a_rank_of_an_elastic_job_is_known_by_its_mark() -> None:
+def test_rank_of_an_elastic_job_is_recognized_by_its_line_prefix() -> None:
     elastic = {"elasticPolicy": {"minReplicas": 2, "maxReplicas": 2}, "nprocPerNode": "2"}
     with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running", **elastic))
@@ -238,14 +238,14 @@ def test_a_rank_of_an_elastic_job_is_known_by_its_mark() -> None:
         (client.LogOptions(replica="worker-3"), "has no replica worker-3; it has master-0, worker-0"),
     ],
 )
-def test_a_rank_or_replica_that_is_none_is_refused(
+def test_invalid_rank_or_replica_is_rejected(
     served: ServedJobs, wanted: client.LogOptions, said: str
 ) -> None:
     with pytest.raises(client.RequestFailed, match=re.escape(said)):
         list(client.get_job_logs("f1", wanted, server=served.endpoint))
 
 
-def test_following_goes_on_over_new_replicas_until_the_job_has_ended() -> None:
+def test_follow_includes_new_replicas_until_the_job_has_ended() -> None:
     with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
@@ -261,7 +261,7 @@ def test_following_goes_on_over_new_replicas_until_the_job_has_ended() -> None:
         assert [*told, *lines] == ["first", "second", "third"]
 
 
-def test_who_stops_following_leaves_nothing_behind() -> None:
+def test_closed_follow_stream_ends_the_log_reads() -> None:
     with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
@@ -275,7 +275,7 @@ def test_who_stops_following_leaves_nothing_behind() -> None:
         assert served.cluster.reading == 0
 
 
-def test_a_line_without_end_comes_in_pieces_and_very_much_of_it_comes_whole() -> None:
+def test_long_log_line_is_split_and_a_large_log_is_complete() -> None:
     with serving_jobs() as served:
         served.apply(
             a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"), a_pod("f1-n0-0-a", "master-0")
@@ -291,7 +291,7 @@ def test_a_line_without_end_comes_in_pieces_and_very_much_of_it_comes_whole() ->
     assert sum(len(line.text) for line in lines if line.replica == "master-0") == 6_000_000
 
 
-def test_a_log_that_breaks_off_says_so() -> None:
+def test_interrupted_log_raises_an_error() -> None:
     with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         served.cluster.write("f1-n0-0-a-worker-0", 1, "first")
@@ -303,7 +303,7 @@ def test_a_log_that_breaks_off_says_so() -> None:
 # ---- changes
 
 
-def test_a_job_that_is_cancelled_says_so_to_flyte_for_good() -> None:
+def test_cancelled_job_is_reported_as_failed_to_flyte_permanently() -> None:
     with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
         done = client.cancel_job("f1", reason="wrong data", server=served.endpoint)
@@ -319,7 +319,7 @@ def test_a_job_that_is_cancelled_says_so_to_flyte_for_good() -> None:
     assert served.cluster.awaited == ["patch"]
 
 
-def test_a_job_that_has_ended_is_not_cancelled(served: ServedJobs) -> None:
+def test_ended_job_is_not_cancelled(served: ServedJobs) -> None:
     assert client.cancel_job("f2-n0-1", server=served.endpoint).already_finished
     assert client.get_job("f2-n0-1", server=served.endpoint).verdict.phase == "SUCCEEDED"
 
@@ -341,7 +341,7 @@ def test_nodes_are_listed_and_changed() -> None:
     assert states == ["NODE_STATE_DRAINED", "NODE_STATE_NOT_READY", "NODE_STATE_READY"]
 
 
-def test_only_an_embedded_cluster_has_nodes(served: ServedJobs) -> None:
+def test_nodes_are_available_only_in_an_embedded_cluster(served: ServedJobs) -> None:
     with pytest.raises(client.RequestFailed, match="only an embedded cluster can list"):
         client.list_nodes(server=served.endpoint)
 
@@ -358,7 +358,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_server_that_runs_here_is_found_with_its_token(state: Path) -> None:
+def test_local_server_is_found_with_its_token(state: Path) -> None:
     with serving_jobs(token=TOKEN) as served:
         server_file.write(
             state, server_file.ServerInfo(endpoint=served.endpoint, token=TOKEN, pid=os.getpid())
@@ -367,7 +367,7 @@ def test_the_server_that_runs_here_is_found_with_its_token(state: Path) -> None:
         assert client.list_jobs() == client.list_jobs(server=served.endpoint) == []
 
 
-def test_a_server_that_is_named_wants_its_token(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_named_server_requires_its_token(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving_jobs(token=TOKEN) as served:
         monkeypatch.setenv(client.SERVER, served.endpoint)
         with pytest.raises(client.TokenRejected, match=client.TOKEN):
@@ -379,19 +379,19 @@ def test_a_server_that_is_named_wants_its_token(state: Path, monkeypatch: pytest
         assert client.list_jobs() == []
 
 
-def test_a_token_is_given_to_no_other_server_than_its_own(state: Path) -> None:
+def test_token_is_not_sent_to_another_server(state: Path) -> None:
     with serving_jobs(token=TOKEN) as served:
         server_file.write(state, server_file.ServerInfo(endpoint="127.0.0.1:1", token=TOKEN, pid=os.getpid()))
         with pytest.raises(client.TokenRejected):
             client.list_jobs(server=served.endpoint)
 
 
-def test_without_a_server_it_is_said_how_to_start_one(state: Path) -> None:
+def test_missing_server_error_contains_the_start_command(state: Path) -> None:
     with pytest.raises(client.ServerNotFound, match="start one: kfpytorch serve --cluster embedded"):
         client.list_jobs()
 
 
-def test_what_a_server_left_that_was_killed_is_told_from_one_that_runs(state: Path) -> None:
+def test_server_file_of_a_killed_server_is_detected(state: Path) -> None:
     pid = os.fork()
     if pid == 0:
         os._exit(0)
@@ -401,14 +401,14 @@ def test_what_a_server_left_that_was_killed_is_told_from_one_that_runs(state: Pa
         client.list_jobs()
 
 
-def test_nobody_at_the_port_is_said_to_be_so(state: Path) -> None:
+def test_unanswered_port_is_reported(state: Path) -> None:
     with serving_jobs() as served:
         gone = served.endpoint
     with pytest.raises(client.ServerNotFound, match=f"no server answers at {gone}"):
         client.list_jobs(server=gone)
 
 
-def test_a_server_says_so_no_longer_only_for_itself(state: Path) -> None:
+def test_server_file_is_deleted_only_by_its_own_server(state: Path) -> None:
     old, new = (server_file.ServerInfo(endpoint=f"127.0.0.1:{port}") for port in (1, 2))
     server_file.write(state, old)
     server_file.write(state, new)

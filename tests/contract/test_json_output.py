@@ -102,7 +102,7 @@ def run(*arguments: str, code: int = 0, text: str = "") -> Any:
     ],
     ids=" ".join,
 )
-def test_the_output_of_a_server_is_as_documented(
+def test_server_output_matches_the_documentation(
     served: ServedJobs, arguments: tuple[str, ...], kind: str
 ) -> None:
     value = run(*arguments)
@@ -110,23 +110,23 @@ def test_the_output_of_a_server_is_as_documented(
     assert [*differences(value, kind)] == []
 
 
-def test_a_watched_job_is_as_documented(served: ServedJobs) -> None:
+def test_watched_job_matches_the_documentation(served: ServedJobs) -> None:
     served.do(lambda: served.cluster.status("f1-n0-0-aaa", status("Created", "Running", "Succeeded")))
     value = run("describe", "f1", "--watch")
     assert value.pop("change") == "job"
     assert [*differences(value, "Job")] == []
 
 
-def test_an_ended_job_is_as_documented(served: ServedJobs) -> None:
+def test_ended_job_matches_the_documentation(served: ServedJobs) -> None:
     assert [*differences(run("wait", "f2", code=1), "Job")] == []
 
 
-def test_an_explanation_is_as_documented() -> None:
+def test_explanation_matches_the_documentation() -> None:
     text = json.dumps({**a_job("f1-n0-0-aaa", "Running"), "apiVersion": "kubeflow.org/v1"})
     assert [*differences(run("explain", "-", text=text), "Explanation")] == []
 
 
-def test_a_report_is_as_documented(tmp_path: Path) -> None:
+def test_serve_check_report_matches_the_documentation(tmp_path: Path) -> None:
     said = ("serve", "--check", "--port", "0", "--state-dir", str(tmp_path))
     assert [*differences(run(*said), "Report")] == []
     assert [*differences(run(*said, "--nodes", "0", code=2), "Report")] == []

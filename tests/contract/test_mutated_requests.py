@@ -164,7 +164,7 @@ async def forgotten(served: Served, clock: list[datetime]) -> int:
     ("number", "size"),
     [(200, 100), pytest.param(36_000, 4_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
 )
-async def test_whatever_is_sent_nothing_breaks_and_nothing_stays(
+async def test_mutated_requests_cause_no_crash_and_leave_no_state(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int, size: int
 ) -> None:
     caplog.set_level(logging.ERROR)

@@ -38,7 +38,7 @@ async def answered(served: Served) -> None:
     assert served.cluster.calls.count("pods") == 1
 
 
-async def test_what_was_told_meanwhile_is_newer_than_the_answer(tmp_path):
+async def test_watch_event_during_a_pod_list_is_newer_than_the_list(tmp_path):
     async with ready_server(tmp_path) as served:
         meta, name = await create_job(served, "master-0", "worker-0")
         served.cluster.apply(failed(name, "worker-0", 3))
@@ -47,7 +47,7 @@ async def test_what_was_told_meanwhile_is_newer_than_the_answer(tmp_path):
         await wait_until(lambda: is_phase(served, meta, "FAILED"))
 
 
-async def test_a_pod_that_went_meanwhile_does_not_come_back(tmp_path):
+async def test_pod_deleted_during_a_pod_list_stays_deleted(tmp_path):
     async with ready_server(tmp_path) as served:
         _, name = await create_job(served, "master-0", "worker-0")
         served.cluster.remove("Pod", NAMESPACE, f"{name}-worker-0")
@@ -55,7 +55,7 @@ async def test_a_pod_that_went_meanwhile_does_not_come_back(tmp_path):
         assert phases(served) == {"master-0": "Running"}
 
 
-async def test_pods_that_nobody_has_told_of_are_found_and_those_that_went_are_gone(tmp_path):
+async def test_pod_list_adds_unobserved_pods_and_removes_deleted_ones(tmp_path):
     async with ready_server(tmp_path) as served:
         meta = await served.create()
         name = name_of(meta)
@@ -70,7 +70,7 @@ async def test_pods_that_nobody_has_told_of_are_found_and_those_that_went_are_go
         await wait_until(lambda: is_phase(served, meta, "FAILED"))
 
 
-async def test_a_pod_that_holds_a_place_stays_though_it_is_none_of_the_replicas(tmp_path):
+async def test_placeholder_pod_is_kept_after_a_pod_list(tmp_path):
     async with ready_server(tmp_path) as served:
         meta = await served.create()
         labels = {PLACE_OF: name_of(meta), PLACE: "worker"}
@@ -81,7 +81,7 @@ async def test_a_pod_that_holds_a_place_stays_though_it_is_none_of_the_replicas(
         assert [each.name for entry in served.cache for each in entry.pods] == ["place-0"]
 
 
-async def test_where_pods_may_not_be_seen_what_is_known_of_them_stays(tmp_path):
+async def test_known_pods_are_kept_if_pods_cannot_be_listed(tmp_path):
     async with ready_server(tmp_path) as served:
         served.cluster.blind = True
         await create_job(served, "master-0", "worker-0")
@@ -89,7 +89,7 @@ async def test_where_pods_may_not_be_seen_what_is_known_of_them_stays(tmp_path):
         assert phases(served) == {"master-0": "Running", "worker-0": "Running"}
 
 
-async def test_the_answer_is_about_no_later_job_of_the_name(tmp_path):
+async def test_pod_list_does_not_apply_to_a_later_job_with_the_same_name(tmp_path):
     async with ready_server(tmp_path) as served:
         _, name = await create_job(served, "master-0", "worker-0")
         (entry,) = served.cache
@@ -100,7 +100,7 @@ async def test_the_answer_is_about_no_later_job_of_the_name(tmp_path):
         assert phases(served) == {}
 
 
-async def test_a_defect_leaves_nobody_waiting_for_ever(tmp_path, caplog):
+async def test_unexpected_list_error_does_not_block_the_verdict(tmp_path, caplog):
     async with ready_server(tmp_path) as served:
 
         async def broken(*_: str) -> None:
@@ -114,7 +114,7 @@ async def test_a_defect_leaves_nobody_waiting_for_ever(tmp_path, caplog):
     assert "internal error: an operation stopped" in caplog.text
 
 
-async def test_pods_of_a_job_that_has_succeeded_go_until_none_is_left(tmp_path):
+async def test_unfinished_pods_of_a_succeeded_job_are_deleted_even_if_created_later(tmp_path):
     async with ready_server(tmp_path) as served:
         meta = await served.create()
         name = name_of(meta)
@@ -129,7 +129,7 @@ async def test_pods_of_a_job_that_has_succeeded_go_until_none_is_left(tmp_path):
         await wait_until(lambda: [*phases(served)] == ["master-0"])
 
 
-async def test_reads_for_jobs_that_have_left_the_cache_are_cancelled(tmp_path):
+async def test_reads_for_jobs_removed_from_the_cache_are_cancelled(tmp_path):
     async with ready_server(tmp_path) as served:
         await wait_until(served.cache.ready.is_set)
         for number in range(2_100):
@@ -140,7 +140,7 @@ async def test_reads_for_jobs_that_have_left_the_cache_are_cancelled(tmp_path):
 
 
 @pytest.mark.parametrize("refusal", [None, Misconfigured("no permission")], ids=["stopped", "refused"])
-async def test_pods_of_a_cancelled_job_end_or_the_job_is_ended(tmp_path, refusal):
+async def test_cancelled_job_has_its_pods_stopped_or_gets_a_deadline(tmp_path, refusal):
     async with ready_server(tmp_path) as served:
         name = name_of(await served.create())
         served.cluster.may_not_stop = refusal

@@ -66,7 +66,9 @@ async def scan(cluster: Runtimes, *jobs: Job) -> dict[str, list[str]]:
     ],
     ids=["of a job", "of a job of another dialect", "young", "old"],
 )
-def test_a_runtime_without_an_owner(created: datetime, jobs: list[Job], owners: dict[str, list[str]]) -> None:
+def test_ownerless_runtime_is_adopted_kept_or_deleted_by_job_and_age(
+    created: datetime, jobs: list[Job], owners: dict[str, list[str]]
+) -> None:
     assert asyncio.run(scan(Runtimes(a=created), *jobs)) == owners
 
 

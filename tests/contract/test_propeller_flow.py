@@ -97,7 +97,7 @@ def phases(seen: Sequence[Any]) -> list[str]:
     return [each.phase for each in seen if isinstance(each, ReportedPhase)]
 
 
-def test_each_phase_is_shown_once_with_its_first_message_and_links(tmp_path: Path) -> None:
+def test_phase_is_shown_once_with_its_first_message_and_links(tmp_path: Path) -> None:
     answers = [
         ("QUEUED", "never shown"),
         ("WAITING_FOR_RESOURCES", "no node"),
@@ -118,7 +118,7 @@ def test_each_phase_is_shown_once_with_its_first_message_and_links(tmp_path: Pat
     assert scripted.deleted == []
 
 
-def test_the_connector_is_asked_as_propeller_asks(tmp_path: Path) -> None:
+def test_connector_gets_the_same_request_as_from_propeller(tmp_path: Path) -> None:
     scripted = Scripted([[("SUCCEEDED", "")]])
     walked(scripted, a_node(tmp_path))
     (request,) = scripted.created
@@ -135,14 +135,14 @@ def test_the_connector_is_asked_as_propeller_asks(tmp_path: Path) -> None:
     assert metadata.task_execution_id.node_execution_id.node_id == "n0"
 
 
-def test_a_final_failure_ends_it_and_nothing_is_deleted(tmp_path: Path) -> None:
+def test_permanent_failure_ends_the_node_without_deletion(tmp_path: Path) -> None:
     scripted = Scripted([[("FAILED", "rank 1 failed")]])
     seen = walked(scripted, a_node(tmp_path, metadata={"retries": {"retries": 3}}))
     assert seen[-1] == NodeFailed(code="TaskFailedWithError", message="failed to run the job: rank 1 failed")
     assert (len(scripted.created), scripted.deleted) == (1, [])
 
 
-def test_a_passing_failure_is_deleted_and_tried_again_until_the_last(tmp_path: Path) -> None:
+def test_retryable_failure_is_deleted_and_retried_until_the_limit(tmp_path: Path) -> None:
     scripted = Scripted([[("RETRYABLE_FAILED", "node lost")]] * 2)
     seen = walked(scripted, a_node(tmp_path, metadata={"retries": {"retries": 1}}))
     assert phases(seen) == ["QUEUED", "RETRYABLE_FAILED", "QUEUED"]
@@ -158,7 +158,7 @@ def test_a_passing_failure_is_deleted_and_tried_again_until_the_last(tmp_path: P
     assert scripted.deleted == [b"0"]
 
 
-def test_a_create_that_fails_is_a_passing_failure_without_a_task(tmp_path: Path) -> None:
+def test_failed_create_is_reported_and_deletes_no_task(tmp_path: Path) -> None:
     scripted = Scripted([], refusal="no such thing")
     seen = walked(scripted, a_node(tmp_path))
     assert seen[-1].message.endswith("rpc error: code = INVALID_ARGUMENT desc = no such thing")
@@ -191,7 +191,7 @@ LEFT: dict[str, tuple[dict[str, bytes], Callable[[Any], bool]]] = {
 
 
 @pytest.mark.parametrize(("files", "is_right"), LEFT.values(), ids=LEFT)
-def test_of_a_task_with_outputs_its_files_have_the_last_word(
+def test_output_files_decide_the_result_of_a_task_with_outputs(
     tmp_path: Path, files: dict[str, bytes], is_right: Callable[[Any], bool]
 ) -> None:
     node = a_node(tmp_path, interface=OUTPUTS)
@@ -202,14 +202,14 @@ def test_of_a_task_with_outputs_its_files_have_the_last_word(
     assert is_right(end), end
 
 
-def test_questions_that_fail_are_borne_five_times(tmp_path: Path) -> None:
+def test_five_failed_status_calls_are_tolerated(tmp_path: Path) -> None:
     well = walked(Scripted([[None] * 5 + [("SUCCEEDED", "")]]), a_node(tmp_path))
     assert well[-1] == NodeSucceeded()
     badly = walked(Scripted([[None] * 6 + [("SUCCEEDED", "")]]), a_node(tmp_path))
     assert badly[-1] == NodeFailed(code="AutoRefreshCacheFailed", message="UNAVAILABLE: not now")
 
 
-def test_who_stops_looking_aborts_it(tmp_path: Path) -> None:
+def test_closed_iteration_aborts_the_task(tmp_path: Path) -> None:
     scripted = Scripted([[("RUNNING", "")]])
     with walking(scripted) as road:
         walk = road.run_node(a_node(tmp_path))

@@ -37,7 +37,7 @@ def bearer(token: str) -> tuple[tuple[str, str], ...]:
         (("authorization-bin", b"Bearer secret"),),
     ],
 )
-def test_who_does_not_carry_the_token_reaches_nothing_but_health(metadata: Any) -> None:
+def test_caller_without_the_token_reaches_only_health(metadata: Any) -> None:
     async def check() -> list[Any]:
         async with (
             serving(token=Token.from_secret("secret")) as served,
@@ -61,7 +61,7 @@ def test_who_does_not_carry_the_token_reaches_nothing_but_health(metadata: Any) 
 
 
 @pytest.mark.parametrize("word", ["Bearer secret", "bearer secret", "BEARER  secret"])
-async def test_who_carries_the_token_is_answered(word: str) -> None:
+async def test_caller_with_the_token_is_served(word: str) -> None:
     async with (
         serving(token=Token.from_secret("secret")) as served,
         grpc.aio.insecure_channel(served.address) as channel,
@@ -70,7 +70,7 @@ async def test_who_carries_the_token_is_answered(word: str) -> None:
     assert result == b"hello"
 
 
-async def test_a_token_that_is_replaced_in_its_file_is_replaced_in_the_server(tmp_path: Path) -> None:
+async def test_replaced_token_file_is_reloaded(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")
 
@@ -94,14 +94,14 @@ async def test_a_token_that_is_replaced_in_its_file_is_replaced_in_the_server(tm
 
 
 @pytest.mark.parametrize(("content", "said"), [("", "no token"), ("a b", "no token"), (None, "No such file")])
-def test_a_file_without_a_token_is_told_at_the_start(tmp_path: Path, content: str | None, said: str) -> None:
+def test_file_without_a_token_is_reported_at_startup(tmp_path: Path, content: str | None, said: str) -> None:
     if content is not None:
         (tmp_path / "token").write_text(content)
     with pytest.raises(UnusableCredentials, match=said):
         Token.from_file(tmp_path / "token")
 
 
-async def test_more_than_the_limit_are_told_so_and_health_is_answered() -> None:
+async def test_calls_over_the_limit_are_rejected_and_health_is_served() -> None:
     async with serving(limit=2) as served, grpc.aio.insecure_channel(served.address) as channel:
         running = [asyncio.ensure_future(call(channel, "Wait", b"x")) for _ in range(2)]
         await wait_until(lambda: served.tiny.waiting == 2)
@@ -118,7 +118,7 @@ async def test_more_than_the_limit_are_told_so_and_health_is_answered() -> None:
     ]
 
 
-async def test_a_caller_that_goes_away_makes_room() -> None:
+async def test_cancelled_call_frees_its_slot() -> None:
     async with serving(limit=1) as served, grpc.aio.insecure_channel(served.address) as channel:
         call = channel.unary_unary("/tiny.Tiny/Wait")(b"x")
         await wait_until(lambda: served.tiny.waiting == 1)
@@ -133,7 +133,7 @@ def counting(channel: grpc.aio.Channel, metadata: Any = ()) -> Any:
     return channel.unary_stream("/tiny.Tiny/Count")(b"", metadata=metadata)
 
 
-async def test_streams_have_a_limit_of_their_own_and_take_no_place_of_calls() -> None:
+async def test_streams_have_a_separate_limit_and_use_no_call_slot() -> None:
     async with (
         serving(limit=1, streams=2) as served,
         grpc.aio.insecure_channel(served.address) as channel,
@@ -159,7 +159,7 @@ async def test_streams_have_a_limit_of_their_own_and_take_no_place_of_calls() ->
         }
 
 
-async def test_who_watches_the_health_takes_no_place_of_probes() -> None:
+async def test_health_watches_use_no_slot_of_probes() -> None:
     async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
         watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
         watching = [watch(b"") for _ in range(64)]
@@ -169,7 +169,7 @@ async def test_who_watches_the_health_takes_no_place_of_probes() -> None:
         assert await health(channel, "liveness") == "SERVING"
 
 
-async def test_messages_have_a_length_and_no_more() -> None:
+async def test_message_size_is_limited() -> None:
     async with serving(receive_bytes=1000, send_bytes=500) as served:
         own = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
         async with grpc.aio.insecure_channel(served.address, options=own) as channel:
@@ -179,7 +179,7 @@ async def test_messages_have_a_length_and_no_more() -> None:
     assert result == [EXHAUSTED, EXHAUSTED, 500]
 
 
-async def test_propellers_own_largest_messages_come_in() -> None:
+async def test_largest_messages_of_propeller_are_accepted() -> None:
     async with serving() as served:
         own = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
         async with grpc.aio.insecure_channel(served.address, options=own) as channel:
@@ -187,7 +187,7 @@ async def test_propellers_own_largest_messages_come_in() -> None:
     assert result == 11 * 2**20
 
 
-async def test_calls_are_counted_by_how_they_ended() -> None:
+async def test_calls_are_counted_by_result() -> None:
     async with serving(limit=1) as served, grpc.aio.insecure_channel(served.address) as channel:
         await served.echo(channel)
         await served.echo(channel)
@@ -214,7 +214,7 @@ def scraped(port: int) -> dict[tuple[str, tuple[str, ...]], float]:
         }
 
 
-def test_metrics_cannot_be_shown_where_something_else_is() -> None:
+def test_metrics_server_rejects_a_port_in_use() -> None:
     with (
         metrics.serve_metrics(metrics.Metrics(), "127.0.0.1", 0) as port,
         pytest.raises(metrics.MetricsPortUnavailable, match="Address already in use"),

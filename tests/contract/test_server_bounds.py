@@ -18,7 +18,7 @@ EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + struct.pack(">IBBI", 0, _SETTINGS, 0, 0)[1:]
 
 
-async def test_requests_that_are_answered_have_a_size_together() -> None:
+async def test_total_size_of_concurrent_requests_is_limited() -> None:
     async with (
         serving(limit=10, request_bytes=2_500) as served,
         grpc.aio.insecure_channel(served.address) as channel,
@@ -35,7 +35,7 @@ async def test_requests_that_are_answered_have_a_size_together() -> None:
     assert result == [EXHAUSTED, 100, "SERVING", 3_000]
 
 
-async def test_a_connection_has_a_limited_number_of_streams() -> None:
+async def test_connection_has_a_limited_number_of_streams() -> None:
     async with serving() as served:
         host, _, port = served.address.partition(":")
         result = await asyncio.to_thread(_settings, host, int(port))
@@ -54,7 +54,7 @@ def _settings(host: str, port: int) -> dict[int, int]:
                 return dict(struct.iter_unpack(">HI", payload))
 
 
-def test_an_idle_client_of_the_metrics_frees_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_metrics_client_frees_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "_IDLE_SECONDS", 0.2)
     before = threading.active_count()
     with metrics.serve_metrics(metrics.Metrics(), "127.0.0.1", 0) as port:

@@ -23,7 +23,7 @@ CONNECTOR = Path(__file__).parents[2] / "charts/kfpytorch-backend/files/connecto
 PROGRAM = Path(__file__).parent / "tiny_service.py"
 
 
-async def test_health_says_when_it_is_ready_and_when_no_longer() -> None:
+async def test_health_reports_readiness_and_drain() -> None:
     async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
 
         async def all_of_it() -> list[str]:
@@ -53,13 +53,13 @@ async def is_serving(channel: grpc.aio.Channel) -> bool:
     return await health(channel) == "SERVING"
 
 
-async def test_nobody_knows_the_health_of_what_is_not_there() -> None:
+async def test_health_of_an_unknown_service_is_not_found() -> None:
     async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
         result = (await code_of(health(channel, "other")))[0]
     assert result is grpc.StatusCode.NOT_FOUND
 
 
-def test_what_runs_is_finished_what_is_new_is_refused_and_streams_end() -> None:
+def test_drain_finishes_running_calls_rejects_new_ones_and_ends_streams() -> None:
     async def check() -> tuple[bytes, grpc.StatusCode, grpc.StatusCode]:
         async with serving(drain_seconds=60) as served, grpc.aio.insecure_channel(served.address) as channel:
             stream = channel.unary_stream("/tiny.Tiny/Count")(b"")
@@ -87,7 +87,7 @@ async def is_refused(served: TinyServed) -> bool:
         return False
 
 
-def test_no_call_notices_that_a_server_is_replaced_if_propeller_is_told_what_the_chart_says() -> None:
+def test_server_replacement_is_transparent_with_the_service_config_of_the_chart() -> None:
     said = yaml.safe_load(CONNECTOR.read_text())["defaultConnector"]["defaultServiceConfig"]
     options = (("grpc.service_config", said), ("grpc.max_reconnect_backoff_ms", 100))
 
@@ -116,7 +116,7 @@ def test_no_call_notices_that_a_server_is_replaced_if_propeller_is_told_what_the
     assert all(asyncio.run(replaced(8)))
 
 
-async def test_what_does_not_end_in_time_is_cut_off() -> None:
+async def test_call_that_exceeds_the_drain_timeout_is_cancelled() -> None:
     async with serving(drain_seconds=0.2) as served, grpc.aio.insecure_channel(served.address) as channel:
         running = asyncio.ensure_future(call(channel, "Wait"))
         await wait_until(lambda: served.tiny.waiting == 1)
@@ -136,7 +136,7 @@ async def test_two_servers_do_not_share_a_port() -> None:
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
-def test_a_host_that_is_not_this_machine_is_told(host: str) -> None:
+def test_unusable_host_is_reported(host: str) -> None:
     async def begun() -> None:
         async with serving(host=host):
             pass
@@ -145,7 +145,7 @@ def test_a_host_that_is_not_this_machine_is_told(host: str) -> None:
         asyncio.run(begun())
 
 
-async def test_a_client_that_knows_no_proto_can_ask() -> None:
+async def test_reflection_serves_a_client_without_protos() -> None:
     def foreign(address: str) -> tuple[list[str], list[str], Any]:
         with grpc.insecure_channel(address) as channel:
             database = ProtoReflectionDescriptorDatabase(channel)
@@ -179,7 +179,7 @@ def program(drain: float) -> Iterator[tuple["subprocess.Popen[str]", str]]:
 
 
 @pytest.mark.parametrize("word", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_what_runs_end(word: signal.Signals) -> None:
+def test_signal_drains_running_calls_before_exit(word: signal.Signals) -> None:
     with program(drain=1.0) as (process, address), grpc.insecure_channel(address) as channel:
         running = waiting(process, channel)
         process.send_signal(word)
@@ -200,7 +200,7 @@ def waiting(process: "subprocess.Popen[str]", channel: grpc.Channel) -> Any:
     return running
 
 
-def test_a_second_signal_ends_it_at_once() -> None:
+def test_second_signal_ends_the_server_immediately() -> None:
     with program(drain=600) as (process, address), grpc.insecure_channel(address) as channel:
         running = waiting(process, channel)
         process.send_signal(signal.SIGTERM)

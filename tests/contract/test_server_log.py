@@ -16,7 +16,7 @@ from backend_plugin.shell import reconciler
 from backend_plugin.shell.cluster import ClusterUnavailable, Misconfigured
 
 
-def test_what_was_there_before_is_one_line_and_what_happens_is_one_each(
+def test_existing_jobs_are_logged_in_one_line_and_changes_in_one_each(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="backend_plugin.shell.reconciler")
@@ -58,7 +58,7 @@ def test_what_was_there_before_is_one_line_and_what_happens_is_one_each(
     ],
     ids=["away", "no binding", "quota", "invalid"],
 )
-async def test_a_failed_create_is_logged_with_its_execution_and_counted(
+async def test_failed_create_is_logged_with_its_execution_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception, counted: str, result: str
 ) -> None:
     caplog.set_level(logging.WARNING, logger="backend_plugin.shell.connector_service")
@@ -78,7 +78,7 @@ async def test_a_failed_create_is_logged_with_its_execution_and_counted(
     assert str(error) in line.getMessage()
 
 
-async def test_a_job_is_looked_at_when_something_has_come_of_it(
+async def test_job_is_reconciled_after_a_change(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconciler, "_PAUSE", 60.0)  # Prevents a periodic pass during the test.
@@ -94,7 +94,7 @@ async def test_a_job_is_looked_at_when_something_has_come_of_it(
         assert list_reconciler_messages(caplog)[0].startswith("QUEUED: ")
 
 
-async def test_a_job_of_which_nothing_comes_is_looked_at_in_a_round(
+async def test_job_without_changes_is_reconciled_in_a_resync(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="backend_plugin.shell.reconciler")

@@ -66,7 +66,7 @@ def health(endpoint: str) -> int:
         return answer.status
 
 
-def test_who_reads_its_file_may_call_it_and_nobody_else(tmp_path: Path) -> None:
+def test_server_file_token_gives_access_and_a_second_server_is_rejected(tmp_path: Path) -> None:
     state = tmp_path / "state"
     with serve(state, "--code-dir", str(tmp_path)) as (process, here, _):
         assert here["pid"] == process.pid
@@ -96,7 +96,7 @@ def test_who_reads_its_file_may_call_it_and_nobody_else(tmp_path: Path) -> None:
         assert not (state / "server.json").exists()
 
 
-def test_a_server_that_was_killed_is_followed_by_another(tmp_path: Path) -> None:
+def test_server_starts_with_a_new_token_after_a_killed_one(tmp_path: Path) -> None:
     tokens = []
     for how in ((), ("--metrics-port", "0")):
         with serve(tmp_path / "state", *how) as (process, here, lines):
@@ -110,7 +110,7 @@ def test_a_server_that_was_killed_is_followed_by_another(tmp_path: Path) -> None
     assert len(tokens[0]) > 40
 
 
-def test_commands_get_in_with_a_token_that_was_replaced(tmp_path: Path) -> None:
+def test_commands_use_a_replaced_token(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")
     with serve(tmp_path / "state", "--token-file", str(file)) as (_, here, _lines):
@@ -131,7 +131,7 @@ def jobs(state: Path, *more: str) -> Result:
     return CliRunner().invoke(kfpytorch, said, env={"KFPYTORCH_STATE_DIR": str(state)})
 
 
-def test_the_commands_of_its_user_know_a_server_with_tls(tmp_path: Path) -> None:
+def test_local_commands_connect_to_a_server_with_tls(tmp_path: Path) -> None:
     Authority().issue("server", tmp_path / "tls.crt", tmp_path / "tls.key")
     tls = ("--tls-certificate", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"))
     with serve(tmp_path / "state", *tls) as (_, here, _lines):
@@ -141,7 +141,7 @@ def test_the_commands_of_its_user_know_a_server_with_tls(tmp_path: Path) -> None
             assert (done.exit_code, done.stderr) == (0, "")
 
 
-def test_a_probe_asks_a_server_with_tls_by_the_name_that_it_has(tmp_path: Path) -> None:
+def test_health_command_uses_the_name_in_the_server_certificate(tmp_path: Path) -> None:
     Authority().issue("server", tmp_path / "tls.crt", tmp_path / "tls.key")
     tls = ("--tls-certificate", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"))
 
@@ -166,7 +166,7 @@ def test_a_probe_asks_a_server_with_tls_by_the_name_that_it_has(tmp_path: Path) 
     assert run_health() == (1, "")
 
 
-def test_the_doctor_knows_a_connector_by_its_certificate_as_nobody_knows_its_authority(
+def test_doctor_accepts_the_certificate_of_a_connector_as_its_ca(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate = tmp_path / "tls.crt"
@@ -190,7 +190,7 @@ def test_the_doctor_knows_a_connector_by_its_certificate_as_nobody_knows_its_aut
         assert "rejects the token" in run_health(str(certificate)).trouble
 
 
-def test_a_client_that_knows_nothing_of_ours_learns_all_over_tls(tmp_path: Path) -> None:
+def test_reflection_works_over_tls_with_a_generic_client(tmp_path: Path) -> None:
     authority = Authority()
     authority.issue("server", tmp_path / "tls.crt", tmp_path / "tls.key")
     (tmp_path / "ca.crt").write_bytes(authority.pem)
@@ -203,13 +203,13 @@ def test_a_client_that_knows_nothing_of_ours_learns_all_over_tls(tmp_path: Path)
         assert "flyteidl.service.AsyncAgentService" in json.loads(seen.stdout)["services"]
 
 
-def test_a_server_without_authentication_requires_no_token(tmp_path: Path) -> None:
+def test_server_without_authentication_requires_no_token(tmp_path: Path) -> None:
     with serve(tmp_path / "state", "--allow-unauthenticated") as (_, here, _lines):
         assert listed(here["endpoint"], None) == ["pytorch", "pytorch"]
         assert jobs(tmp_path / "state").exit_code == 0
 
 
-def test_a_token_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_token_file_is_reported(tmp_path: Path) -> None:
     said = [str(KFPYTORCH), "serve", "--state-dir", str(tmp_path), "--token-file", str(tmp_path / "none")]
     done = subprocess.run(said, check=False, capture_output=True, text=True, env=ENVIRON)
     assert done.returncode == 1
@@ -228,7 +228,7 @@ def test_a_token_that_is_not_there_is_told(tmp_path: Path) -> None:
         ("server.json/", "state/server.json: cannot be written (Is a directory), so commands would not find"),
     ],
 )
-def test_a_state_that_cannot_be_used_is_told_in_a_sentence(tmp_path: Path, there: str, said: str) -> None:
+def test_unusable_state_directory_is_reported_in_one_sentence(tmp_path: Path, there: str, said: str) -> None:
     path = tmp_path / "state" / there
     path.parent.mkdir()
     if there.endswith("/"):
@@ -243,7 +243,7 @@ def test_a_state_that_cannot_be_used_is_told_in_a_sentence(tmp_path: Path, there
     assert "Traceback" not in told.stderr
 
 
-def test_a_directory_that_holds_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_directory_with_foreign_files_is_rejected_and_unchanged(tmp_path: Path) -> None:
     data = tmp_path / "pods" / "f3a4" / "data.csv"
     data.parent.mkdir(parents=True)
     data.write_text("years of work")
@@ -262,7 +262,7 @@ def test_a_directory_that_holds_something_else_is_refused_and_left_alone(tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["pods"]
 
 
-def test_a_command_whose_output_nobody_wants_does_its_work() -> None:
+def test_command_with_closed_output_succeeds() -> None:
     command = ["sh", "-c", f"exec {KFPYTORCH} serve --check --port 0 >&-"]
     told = subprocess.run(command, check=False, capture_output=True, text=True, env=ENVIRON, timeout=60)
     assert (told.returncode, told.stderr) == (0, "")

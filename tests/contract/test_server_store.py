@@ -28,7 +28,7 @@ def document(message: str) -> bytes:
     return ErrorDocument(error=ContainerError(message=message, worker="w")).SerializeToString()
 
 
-async def test_what_is_under_the_prefix_is_listed_once_and_read_at_once(bucket: Bucket) -> None:
+async def test_prefix_is_listed_and_its_error_files_are_read(bucket: Bucket) -> None:
     bucket.objects = {
         "x/data/0/outputs.pb": b"",
         "x/data/0/error-b.pb": document("second"),
@@ -56,11 +56,11 @@ async def test_what_is_under_the_prefix_is_listed_once_and_read_at_once(bucket: 
     ]
 
 
-def test_a_prefix_under_which_nothing_is_holds_nothing(bucket: Bucket) -> None:
+def test_empty_prefix_has_no_outputs(bucket: Bucket) -> None:
     assert asyncio.run(OutputReader(OutputPrefixes()).read_outputs("s3://flyte/nothing/0")) == TaskOutputs()
 
 
-def test_a_store_that_denies_says_so(bucket: Bucket) -> None:
+def test_denied_access_is_reported(bucket: Bucket) -> None:
     bucket.denied = True
     with pytest.raises(
         StoreUnavailable, match=r"s3://flyte cannot be read: PermissionError.*may list and read"
@@ -68,7 +68,7 @@ def test_a_store_that_denies_says_so(bucket: Bucket) -> None:
         asyncio.run(OutputReader(OutputPrefixes()).read_outputs("s3://flyte/x"))
 
 
-async def test_a_store_that_is_slow_is_left_and_asked_again(bucket: Bucket) -> None:
+async def test_slow_store_times_out_and_is_read_again(bucket: Bucket) -> None:
     bucket.objects["x/outputs.pb"] = b""
     bucket.go_on.clear()
 
@@ -80,7 +80,7 @@ async def test_a_store_that_is_slow_is_left_and_asked_again(bucket: Bucket) -> N
     assert result == TaskOutputs(outputs=True)
 
 
-def test_a_store_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, bucket: Bucket) -> None:
+def test_unreachable_store_is_reported(monkeypatch: pytest.MonkeyPatch, bucket: Bucket) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     with pytest.raises(StoreUnavailable, match="s3://flyte "):

@@ -45,7 +45,7 @@ async def call_server(
         return await served.echo(channel)
 
 
-async def test_a_client_that_knows_the_authority_is_served_and_others_are_not(tmp_path: Path) -> None:
+async def test_client_with_the_trusted_authority_is_served_and_others_are_not(tmp_path: Path) -> None:
     async with secured(tls(tmp_path)) as served:
         async with grpc.aio.insecure_channel(served.address) as channel:
             plain, _ = await code_of(served.echo(channel))
@@ -54,7 +54,7 @@ async def test_a_client_that_knows_the_authority_is_served_and_others_are_not(tm
     assert result == [b"hello", UNAVAILABLE, UNAVAILABLE]
 
 
-async def test_mutual_tls_wants_a_certificate_of_its_authority(tmp_path: Path) -> None:
+async def test_mutual_tls_requires_a_client_certificate_of_its_authority(tmp_path: Path) -> None:
     OURS.issue("client", tmp_path / "ours.crt", tmp_path / "ours.key")
     OTHERS.issue("client", tmp_path / "others.crt", tmp_path / "others.key")
 
@@ -68,7 +68,7 @@ async def test_mutual_tls_wants_a_certificate_of_its_authority(tmp_path: Path) -
     assert result == [b"hello", UNAVAILABLE, UNAVAILABLE]
 
 
-async def test_a_certificate_of_the_authority_without_an_accepted_name_is_rejected(tmp_path: Path) -> None:
+async def test_client_certificate_without_an_accepted_name_is_rejected(tmp_path: Path) -> None:
     OURS.issue("flytepropeller", tmp_path / "client.crt", tmp_path / "client.key")
     own = ((tmp_path / "client.key").read_bytes(), (tmp_path / "client.crt").read_bytes())
 
@@ -92,7 +92,7 @@ async def test_a_certificate_of_the_authority_without_an_accepted_name_is_reject
     assert rejected[0] is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_new_certificates_are_used_without_a_restart_and_bad_ones_are_not(
+async def test_renewed_certificates_are_loaded_and_invalid_ones_are_ignored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = tls(tmp_path)
@@ -117,7 +117,7 @@ async def test_new_certificates_are_used_without_a_restart_and_bad_ones_are_not(
             assert await served.echo(old) == b"hello"
 
 
-def test_files_that_cannot_be_used_are_told_at_the_start(tmp_path: Path) -> None:
+def test_unusable_tls_files_are_reported_at_startup(tmp_path: Path) -> None:
     good = tls(tmp_path)
     OTHERS.issue("other", tmp_path / "other.crt", tmp_path / "other.key")
     (tmp_path / "words").write_text("words")
@@ -156,7 +156,7 @@ def as_somebody_else() -> Iterator[int]:
         os.seteuid(before)
 
 
-def test_a_key_of_somebody_else_is_told_with_who_we_are(tmp_path: Path) -> None:
+def test_unreadable_key_error_contains_the_user_of_the_process(tmp_path: Path) -> None:
     said = tls(tmp_path)
     said.key.chmod(0)
     tmp_path.chmod(0o755)

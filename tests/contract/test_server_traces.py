@@ -40,7 +40,7 @@ def collector() -> Iterator[tuple[str, list[otlp.ExportTraceServiceRequest]]]:
             server.stop(None).wait()
 
 
-def test_a_call_is_a_span_and_a_probe_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_span_is_recorded_for_a_call_and_not_for_a_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check() -> None:
         with tracing.open_tracing(os.environ) as interceptors:
             async with (

@@ -19,7 +19,7 @@ from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.verdict import Phase
 
 
-async def test_the_same_attempt_is_asked_for_once(tmp_path: Path) -> None:
+async def test_concurrent_creates_of_one_attempt_create_one_job(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         metas = await asyncio.gather(*(served.create() for _ in range(8)))
         assert len(set(metas)) == 1
@@ -27,7 +27,7 @@ async def test_the_same_attempt_is_asked_for_once(tmp_path: Path) -> None:
         assert await served.phase(metas[0]) == "QUEUED"
 
 
-async def test_a_job_that_is_being_deleted_is_nobodys_attempt(tmp_path: Path) -> None:
+async def test_job_in_deletion_is_not_adopted(tmp_path: Path) -> None:
     """A job with finalizers is deleted later; after that, the same attempt can create one."""
 
     async with ready_server(tmp_path) as served:
@@ -42,7 +42,7 @@ async def test_a_job_that_is_being_deleted_is_nobodys_attempt(tmp_path: Path) ->
         await served.create()
 
 
-async def test_a_job_belongs_to_the_workflow_of_its_execution(tmp_path: Path) -> None:
+async def test_job_is_owned_by_the_workflow_of_its_execution(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         owner = OwnerReference(
             api_version="flyte.lyft.com/v1alpha1", kind="FlyteWorkflow", name="f1", uid="w"
@@ -54,7 +54,7 @@ async def test_a_job_belongs_to_the_workflow_of_its_execution(tmp_path: Path) ->
         assert (reference["kind"], reference["name"], reference["uid"]) == ("FlyteWorkflow", "f1", "w")
 
 
-async def test_a_task_that_cannot_be_meant_fails_at_the_first_look(tmp_path: Path) -> None:
+async def test_invalid_task_fails_at_the_first_status_call(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         meta = await served.create(template=template(custom={"workerReplicas": {"replicas": -1}}))
         assert await served.phase(meta) == "FAILED"
@@ -73,7 +73,7 @@ async def test_a_task_that_cannot_be_meant_fails_at_the_first_look(tmp_path: Pat
         ({"namespace": ""}, "task_execution_metadata.namespace"),
     ],
 )
-async def test_what_this_server_does_for_nobody_is_refused(tmp_path: Path, change: Any, word: str) -> None:
+async def test_task_outside_the_allowlists_is_rejected(tmp_path: Path, change: Any, word: str) -> None:
     async with ready_server(tmp_path) as served:
         about = metadata()
         about.namespace = change.get("namespace", about.namespace)
@@ -88,7 +88,7 @@ async def test_what_this_server_does_for_nobody_is_refused(tmp_path: Path, chang
         assert served.cluster.calls == []
 
 
-async def test_a_cluster_that_refuses_for_good_is_quoted(tmp_path: Path) -> None:
+async def test_permanent_rejection_of_the_cluster_is_quoted(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         served.cluster.refusal = RequestRejected(
             422, "Invalid", 'PyTorchJob "x" is invalid: spec: Required value'
@@ -111,7 +111,7 @@ async def test_a_cluster_that_refuses_for_good_is_quoted(tmp_path: Path) -> None
         ),
     ],
 )
-async def test_what_may_pass_is_worth_asking_again(
+async def test_transient_create_error_is_retryable(
     tmp_path: Path, trouble: Any, code: grpc.StatusCode
 ) -> None:
     async with ready_server(tmp_path) as served:
@@ -123,7 +123,7 @@ async def test_what_may_pass_is_worth_asking_again(
         assert await served.phase(await served.create()) == "QUEUED"
 
 
-async def test_get_asks_nobody(tmp_path: Path) -> None:
+async def test_get_sends_no_request_to_the_cluster(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         meta = await served.create()
         name = name_of(meta)
@@ -138,7 +138,7 @@ async def test_get_asks_nobody(tmp_path: Path) -> None:
         assert served.cluster.calls == before
 
 
-async def test_an_error_file_makes_a_failure_of_a_job_that_succeeded(tmp_path: Path) -> None:
+async def test_error_file_fails_a_succeeded_job(tmp_path: Path) -> None:
     error = ContainerError(code="USER:ValueError", message="ValueError: no data", worker="")
 
     async with ready_server(tmp_path) as served:
@@ -149,7 +149,7 @@ async def test_an_error_file_makes_a_failure_of_a_job_that_succeeded(tmp_path: P
         assert "no data" in (await served.get(meta)).message
 
 
-async def test_peers_that_a_failure_leaves_running_are_stopped(tmp_path: Path) -> None:
+async def test_running_peers_of_a_failed_replica_are_stopped(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         meta = await served.create()
         name = name_of(meta)
@@ -160,7 +160,7 @@ async def test_peers_that_a_failure_leaves_running_are_stopped(tmp_path: Path) -
         assert ("Pod", NAMESPACE, f"{name}-master-0") in served.cluster.objects
 
 
-async def test_a_deadline_ends_a_job_and_is_told_ever_after(tmp_path: Path) -> None:
+async def test_deadline_ends_a_job_and_its_verdict_is_permanent(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         custom = {
             "masterReplicas": {"replicas": 1},
@@ -189,7 +189,7 @@ async def test_a_deadline_ends_a_job_and_is_told_ever_after(tmp_path: Path) -> N
         assert served.cluster.awaited == ["delete"]
 
 
-async def test_a_job_that_trains_on_is_ended_by_its_deadline_though_nobody_asks(tmp_path: Path) -> None:
+async def test_deadline_ends_a_running_job_without_status_calls(tmp_path: Path) -> None:
     clock = [get_now()]
 
     async with serving(tmp_path, now=lambda: clock[0], seconds=1) as served:
@@ -221,7 +221,7 @@ async def test_a_job_that_trains_on_is_ended_by_its_deadline_though_nobody_asks(
         assert entry.told is Phase.FAILED
 
 
-async def test_delete_is_answered_while_the_cluster_is_away_and_done_when_it_is_back(tmp_path: Path) -> None:
+async def test_delete_is_acknowledged_while_the_cluster_is_unavailable_and_done_later(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         meta = await served.create()
         served.cluster.away = True
@@ -232,7 +232,9 @@ async def test_delete_is_answered_while_the_cluster_is_away_and_done_when_it_is_
         await wait_until(lambda: not served.cluster.objects)
 
 
-async def test_a_job_that_somebody_deleted_is_confirmed_before_it_is_called_gone(tmp_path: Path) -> None:
+async def test_job_missing_from_a_relist_is_confirmed_before_it_is_reported_as_deleted(
+    tmp_path: Path,
+) -> None:
     async with ready_server(tmp_path) as served:
         meta = await served.create()
         key = ("PyTorchJob", NAMESPACE, name_of(meta))
@@ -247,7 +249,7 @@ async def test_a_job_that_somebody_deleted_is_confirmed_before_it_is_called_gone
         await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
 
 
-def test_any_server_says_the_same_of_a_job(tmp_path: Path) -> None:
+def test_new_server_reports_the_verdict_of_a_job_of_an_earlier_server(tmp_path: Path) -> None:
     cluster = ScriptedCluster()
     metas: list[bytes] = []
 
@@ -272,7 +274,7 @@ def test_any_server_says_the_same_of_a_job(tmp_path: Path) -> None:
     run_story(third, tmp_path, cluster=cluster)
 
 
-async def test_the_last_log_lines_of_replicas_are_returned(tmp_path: Path) -> None:
+async def test_last_log_lines_of_replicas_are_returned(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         meta = await served.create()
         name = name_of(meta)
@@ -288,7 +290,7 @@ async def test_the_last_log_lines_of_replicas_are_returned(tmp_path: Path) -> No
         assert told == ["worker-0: b", "worker-0: c"]
 
 
-async def test_propeller_is_told_which_tasks_are_taken(tmp_path: Path) -> None:
+async def test_supported_task_types_are_reported_to_propeller(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         ask = served.channel.unary_unary(
             "/flyteidl.service.AgentMetadataService/ListAgents",
@@ -303,7 +305,7 @@ async def test_propeller_is_told_which_tasks_are_taken(tmp_path: Path) -> None:
         assert not agent.is_sync
 
 
-async def test_a_job_that_is_made_while_it_is_looked_for_is_there(tmp_path: Path) -> None:
+async def test_job_observed_during_its_lookup_is_not_reported_as_missing(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         meta = await served.create()
         key = ("PyTorchJob", NAMESPACE, name_of(meta))
@@ -320,9 +322,7 @@ async def test_a_job_that_is_made_while_it_is_looked_for_is_there(tmp_path: Path
 
 
 @pytest.mark.parametrize("how", ["made", "adopted", "looked for", "confirmed"])
-async def test_what_a_watch_has_told_is_not_undone_by_an_answer_that_comes_late(
-    tmp_path: Path, how: str
-) -> None:
+async def test_late_response_does_not_override_a_watch_event(tmp_path: Path, how: str) -> None:
     async with ready_server(tmp_path) as served:
         cluster = served.cluster
         meta = b"" if how == "made" else await served.create()
@@ -350,7 +350,7 @@ async def test_what_a_watch_has_told_is_not_undone_by_an_answer_that_comes_late(
         assert await served.phase(meta) == "SUCCEEDED"
 
 
-async def test_a_job_that_went_before_its_making_was_answered_is_gone(tmp_path: Path) -> None:
+async def test_job_deleted_before_its_create_response_is_reported_as_deleted(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         served.cluster.late.clear()
         making = asyncio.create_task(served.create())

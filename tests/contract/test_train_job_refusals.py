@@ -124,14 +124,16 @@ def create(folder: Path, custom: Any, cluster: ScriptedCluster | None = None, ap
 @pytest.mark.parametrize("enter", [render, create])
 @pytest.mark.parametrize("options", [{}, RUNTIME], ids=["own runtime", "named runtime"])
 @pytest.mark.parametrize("row", ROWS.values(), ids=[*ROWS])
-def test_a_task_is_rejected_by_field_and_value(tmp_path: Path, enter: Any, options: Any, row: Any) -> None:
+def test_unsupported_task_is_rejected_by_field_and_value(
+    tmp_path: Path, enter: Any, options: Any, row: Any
+) -> None:
     custom, own, found = row
     assert found in enter(tmp_path, build_custom(custom, {**options, **own}))
 
 
 @pytest.mark.parametrize("enter", [render, create])
 @pytest.mark.parametrize(("custom", "own", "found"), OF_RUNTIMES.values(), ids=[*OF_RUNTIMES])
-def test_a_named_runtime_cannot_be_patched_with_everything(
+def test_unsupported_patch_of_a_named_runtime_is_rejected(
     tmp_path: Path, enter: Any, custom: Any, own: Any, found: str
 ) -> None:
     assert found in enter(tmp_path, build_custom(custom, {**RUNTIME, **own}))
@@ -140,7 +142,7 @@ def test_a_named_runtime_cannot_be_patched_with_everything(
 @pytest.mark.parametrize("enter", [render, create])
 @pytest.mark.parametrize("options", [{}, RUNTIME], ids=["own runtime", "named runtime"])
 @pytest.mark.parametrize(("apis", "lacking"), MISSING.values(), ids=[*MISSING])
-def test_a_cluster_without_the_operators_gets_the_command_that_installs_them(
+def test_missing_operator_error_contains_the_installation_command(
     tmp_path: Path, enter: Any, options: Any, apis: Any, lacking: str
 ) -> None:
     message = enter(tmp_path, build_custom(REPLICAS, options), apis=apis)
@@ -148,7 +150,7 @@ def test_a_cluster_without_the_operators_gets_the_command_that_installs_them(
     assert "kubectl apply --server-side -k" in message
 
 
-def test_a_definition_that_is_too_old_gets_the_command_that_installs_a_newer_one(tmp_path: Path) -> None:
+def test_outdated_definition_error_contains_the_upgrade_command(tmp_path: Path) -> None:
     cluster = ScriptedCluster()
     unknown = 'strict decoding error: unknown field "spec.runtimePatches"'
     cluster.refusal = RequestRejected(400, "BadRequest", f"TrainJob in version v1alpha1: {unknown}")
@@ -157,7 +159,7 @@ def test_a_definition_that_is_too_old_gets_the_command_that_installs_a_newer_one
     assert "kubectl apply --server-side -k" in message
 
 
-def test_a_webhook_that_is_down_fails_no_task(tmp_path: Path) -> None:
+def test_unavailable_webhook_fails_no_task(tmp_path: Path) -> None:
     cluster = ScriptedCluster()
     cluster.refusal = ClusterUnavailable("failed calling webhook: connection refused")
 
@@ -185,7 +187,7 @@ FOUND = [
 
 
 @pytest.mark.parametrize("name", ["absent", "mpi", "empty"])
-def test_a_runtime_that_cannot_run_a_task_is_rejected_with_those_that_can(tmp_path: Path, name: str) -> None:
+def test_unsuitable_runtime_is_rejected_with_the_suitable_ones(tmp_path: Path, name: str) -> None:
     cluster = ScriptedCluster()
     cluster.runtimes = FOUND
     message = create(tmp_path, build_custom(REPLICAS, {"runtime": name}), cluster)
@@ -202,7 +204,7 @@ def test_a_runtime_that_cannot_run_a_task_is_rejected_with_those_that_can(tmp_pa
         ({"runtime": "own", "runtimeKind": "TrainingRuntime"}, FOUND),
     ],
 )
-def test_other_runtimes_are_a_matter_of_the_cluster(tmp_path: Path, options: Any, found: Any) -> None:
+def test_suitable_or_unlisted_runtime_is_accepted(tmp_path: Path, options: Any, found: Any) -> None:
     cluster = ScriptedCluster()
     cluster.runtimes = found
 

@@ -31,7 +31,9 @@ def pids(directory: Path, patience: float = 40.0) -> dict[int, int]:
 @pytest.mark.parametrize(
     "seed", [*FEW, *(pytest.param(seed, marks=pytest.mark.soak) for seed in MANY)], ids=str
 )
-def test_the_killed_rank_is_named_and_nothing_is_left(pyflyte: Pyflyte, tmp_path: Path, seed: int) -> None:
+def test_killed_rank_is_reported_and_no_process_or_file_remains(
+    pyflyte: Pyflyte, tmp_path: Path, seed: int
+) -> None:
     chance = random.Random(seed)
     (tmp_path / "pids").mkdir()
     started = pyflyte.start(BUSY, TASKS[seed % len(TASKS)], PIDS=str(tmp_path / "pids"))
@@ -57,7 +59,7 @@ def test_the_killed_rank_is_named_and_nothing_is_left(pyflyte: Pyflyte, tmp_path
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 25))], ids=str
 )
-def test_nothing_is_left_when_the_caller_is_stopped(
+def test_stopped_caller_leaves_no_process_or_file(
     pyflyte: Pyflyte, tmp_path: Path, signum: signal.Signals, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -74,7 +76,7 @@ def test_nothing_is_left_when_the_caller_is_stopped(
     assert pyflyte.left() == ([], [])
 
 
-def test_a_second_interrupt_does_not_leave_anything_either(pyflyte: Pyflyte, tmp_path: Path) -> None:
+def test_repeated_interrupts_leave_no_process_or_file(pyflyte: Pyflyte, tmp_path: Path) -> None:
     (tmp_path / "pids").mkdir()
     started = pyflyte.start(BUSY, "nodes", PIDS=str(tmp_path / "pids"))
     pids(tmp_path / "pids")

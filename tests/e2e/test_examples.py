@@ -65,13 +65,15 @@ def commands() -> dict[tuple[str, str], list[str]]:
     }
 
 
-def test_every_example_says_how_it_is_run() -> None:
+def test_each_example_contains_its_command() -> None:
     assert set(commands()) == set(SHOWN)
     assert {name for name, _ in SHOWN} == {path.stem for path in NUMBERED}
 
 
 @pytest.mark.parametrize(("example", "words"), commands().items(), ids=map("-".join, commands()))
-def test_an_example_does_what_it_says(pyflyte: Pyflyte, example: tuple[str, str], words: list[str]) -> None:
+def test_example_prints_the_expected_output(
+    pyflyte: Pyflyte, example: tuple[str, str], words: list[str]
+) -> None:
     ran = run_example(pyflyte, example[0], words, ranks=8)
     missing = [shown for shown in SHOWN[example] if not re.search(shown, ran.out + ran.err, re.MULTILINE)]
     assert missing == [], ran.out + ran.err
@@ -93,7 +95,7 @@ def read_result(ran: Ran) -> list[float]:
     return [*map(float, re.findall(r"\d+(?:\.\d+)?", ran.out.splitlines()[-1]))]
 
 
-def test_every_rank_has_the_environment_of_the_guide(pyflyte: Pyflyte) -> None:
+def test_each_rank_has_the_environment_of_the_guide(pyflyte: Pyflyte) -> None:
     run_example(pyflyte, "06_torch_dist", ["get_torch_dist"], ranks=8)
     for rank in range(6):
         (log,) = pyflyte.home.glob(f"logs/*/rank{rank}.log")
@@ -106,6 +108,6 @@ def test_every_rank_has_the_environment_of_the_guide(pyflyte: Pyflyte) -> None:
         ]
 
 
-def test_the_snippets_of_the_published_guide_are_unchanged() -> None:
+def test_snippets_of_the_published_guide_are_unchanged() -> None:
     snippets = (ROOT / "examples/03_guide_snippets.py").read_text().partition("# fmt: off\n")[2]
     assert hashlib.sha256(snippets.encode()).hexdigest().startswith("38adc16ebe3be691")

@@ -57,7 +57,7 @@ def lasting(text: str) -> str:
     return PASSING.sub(lambda found: re.sub(r"\d+", "0", found[0]), text)
 
 
-def test_every_failing_program_is_on_the_page() -> None:
+def test_each_failing_program_is_on_the_page() -> None:
     assert sorted(name for name, _ in sections()) == [path.stem for path in PROGRAMS]
 
 
@@ -66,7 +66,7 @@ def test_every_failing_program_is_on_the_page() -> None:
     [pytest.param(path, marks=pytest.mark.soak if path.stem in LONG else ()) for path in PROGRAMS],
     ids=lambda path: path.stem,
 )
-def test_the_page_shows_what_happens(failed: Callable[[str], Ran], path: Path) -> None:
+def test_page_shows_the_source_and_real_output(failed: Callable[[str], Ran], path: Path) -> None:
     ran = failed(path.stem)
     actual = ShownFailure(path.read_text(), printed(ran))
     if os.environ.get("UPDATE"):

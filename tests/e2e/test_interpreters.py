@@ -13,11 +13,11 @@ def _without_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLYTE_KFPYTORCH_FORK", "0")
 
 
-def test_state_of_the_module_reaches_every_rank() -> None:
-    test_workers.test_state_of_the_module_closures_and_dataclasses_reach_every_rank("fork")
+def test_module_state_reaches_each_rank_without_fork() -> None:
+    test_workers.test_module_state_closures_and_dataclasses_reach_each_rank("fork")
 
 
-def test_a_failure_names_its_rank_and_line(pyflyte: Pyflyte) -> None:
+def test_failure_report_contains_the_rank_and_line(pyflyte: Pyflyte) -> None:
     ran = pyflyte.run(FAILURES / "exception.py", "train", timeout=250)
     assert ran.code == 1
     assert "failed on rank 1 (" in ran.report[0]

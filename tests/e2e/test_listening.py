@@ -28,7 +28,7 @@ def sockets(ran: Ran) -> tuple[list[str], list[str]]:
     ],
     ids=["replicas", "inline", "fresh interpreters"],
 )
-def test_no_process_of_a_run_listens_outside_of_loopback(
+def test_processes_of_a_local_run_listen_on_loopback_only(
     pyflyte: Pyflyte, task: str, env: dict[str, str]
 ) -> None:
     inside, outside = sockets(pyflyte.run(SCRIPT, task, timeout=150, **env))
@@ -38,7 +38,7 @@ def test_no_process_of_a_run_listens_outside_of_loopback(
     assert outside == []
 
 
-def test_agents_do_not_unpickle_what_another_process_stored(pyflyte: Pyflyte, tmp_path: Path) -> None:
+def test_elastic_agents_do_not_unpickle_foreign_store_values(pyflyte: Pyflyte, tmp_path: Path) -> None:
     planted = tmp_path / "planted"
 
     ran = pyflyte.run(SCRIPT, "attacked", "--planted", str(planted), timeout=150)

@@ -56,7 +56,7 @@ def build_task(uri: str, name: str) -> object:
     return task(read, task_config=PyTorch(worker=Worker(replicas=0), train_job=options))
 
 
-def test_each_rank_of_a_run_reads_the_data_set(pyflyte: Pyflyte, tmp_path: Path) -> None:
+def test_each_rank_reads_the_data_set(pyflyte: Pyflyte, tmp_path: Path) -> None:
     (tmp_path / "huggingface_hub.py").write_text(HUB)
     (tmp_path / "script.py").write_text(SCRIPT)
     ran = pyflyte.run(
@@ -69,15 +69,13 @@ def test_each_rank_of_a_run_reads_the_data_set(pyflyte: Pyflyte, tmp_path: Path)
     assert "owner/name owner/name" in ran.out
 
 
-def test_a_directory_of_the_user_replaces_the_download(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_user_directory_replaces_the_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "names.txt").write_text("mine")
     monkeypatch.setenv("FLYTE_KFPYTORCH_DATASET", str(tmp_path))
     assert build_task("hf://owner/name", "reads_mine")() == "mine"
 
 
-def test_a_missing_package_is_named_with_both_ways_out(
+def test_missing_package_error_contains_both_remedies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 

@@ -39,10 +39,10 @@ def chain() -> list[float]:
 
 
 @pytest.mark.soak
-def test_a_model_goes_through_distributed_and_plain_tasks() -> None:
+def test_model_passes_through_distributed_and_plain_tasks() -> None:
     assert chain() == [3.0]
 
 
-def test_a_model_is_the_result_of_a_call() -> None:
+def test_task_call_returns_a_model() -> None:
     model = make(weight=0.5)
     assert (type(model), model.weight.tolist()) == (Net, [0.5])

@@ -47,7 +47,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
             del sys.modules[name]
 
 
-def test_the_statements_of_the_module_apply_in_every_rank(load: Load) -> None:
+def test_module_statements_run_in_each_rank(load: Load) -> None:
     module = load(
         "with_effects",
         """
@@ -73,7 +73,7 @@ def test_the_statements_of_the_module_apply_in_every_rank(load: Load) -> None:
     assert module.train() == ["[3, torch.float64, 7, True]"] * 2
 
 
-def test_tasks_of_a_package_run_however_they_are_made_and_called(load: Load, tmp_path: Path) -> None:
+def test_decorated_and_mapped_tasks_of_a_package_run(load: Load, tmp_path: Path) -> None:
     load("parts.values", "OFFSET = 100")
     (tmp_path / "parts" / "__init__.py").touch()
     module = load(
@@ -101,7 +101,7 @@ def test_tasks_of_a_package_run_however_they_are_made_and_called(load: Load, tmp
     assert module.several() == [202, 204]
 
 
-def test_an_error_of_the_module_in_a_rank_is_reported_with_its_line(load: Load) -> None:
+def test_import_error_in_a_rank_is_reported_with_its_line(load: Load) -> None:
     module = load(
         "fails_in_ranks",
         """
@@ -122,16 +122,14 @@ def test_an_error_of_the_module_in_a_rank_is_reported_with_its_line(load: Load) 
     assert f"fails_in_ranks.py:{number} in <module>" in str(caught.value)
 
 
-def test_a_module_that_was_edited_runs_the_function_that_the_caller_has(load: Load, tmp_path: Path) -> None:
+def test_edited_module_runs_the_function_of_the_caller(load: Load, tmp_path: Path) -> None:
     module = load("edited", "@task(task_config=PAIR)\ndef train() -> int:\n    return 1\n")
     file = tmp_path / "edited.py"
     file.write_text(file.read_text().replace("return 1", "return 22"))
     assert module.train() == 1
 
 
-def test_a_value_that_was_changed_after_the_import_is_named(
-    load: Load, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_module_value_changed_after_import_is_reported(load: Load, capfd: pytest.CaptureFixture[str]) -> None:
     module = load(
         "changed",
         """
@@ -149,7 +147,7 @@ def test_a_value_that_was_changed_after_the_import_is_named(
     assert "EPOCHS = 1 (was 10)" in capfd.readouterr().err
 
 
-def test_a_module_that_runs_its_task_when_it_is_imported_does_not_start_ranks_without_end(
+def test_task_call_during_import_does_not_start_ranks_recursively(
     load: Load, capfd: pytest.CaptureFixture[str]
 ) -> None:
     module = load(
@@ -167,7 +165,7 @@ def test_a_module_that_runs_its_task_when_it_is_imported_does_not_start_ranks_wi
     assert "runs_at_import could not be imported in this rank" in capfd.readouterr().err
 
 
-def test_a_guarded_main_module_is_imported_for_its_statements(tmp_path: Path) -> None:
+def test_guarded_main_module_is_imported_in_the_ranks(tmp_path: Path) -> None:
     script = tmp_path / "guarded.py"
     script.write_text(
         HEADER
@@ -194,7 +192,7 @@ def test_a_guarded_main_module_is_imported_for_its_statements(tmp_path: Path) ->
     assert ran.stdout.splitlines() == ["5 True"], ran.stderr
 
 
-def test_an_unguarded_main_module_is_warned_about_the_calls_that_ranks_do_not_run(tmp_path: Path) -> None:
+def test_unguarded_main_module_warns_about_calls_skipped_in_ranks(tmp_path: Path) -> None:
     script = tmp_path / "unguarded.py"
     script.write_text(
         HEADER

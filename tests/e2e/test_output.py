@@ -31,7 +31,7 @@ def logs(pyflyte: Pyflyte) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("lines", [20_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
-def test_no_line_is_torn_or_lost_in_a_flood_from_every_rank(pyflyte: Pyflyte, lines: int) -> None:
+def test_output_lines_are_whole_and_complete_under_load(pyflyte: Pyflyte, lines: int) -> None:
     ran = pyflyte.run(CHATTY, "flood", "--lines", str(lines), timeout=110, FLYTE_KFPYTORCH_VERBOSE="1")
 
     assert ran.code == 0, ran.err
@@ -46,7 +46,7 @@ def test_no_line_is_torn_or_lost_in_a_flood_from_every_rank(pyflyte: Pyflyte, li
     assert wrong == []
 
 
-def test_half_lines_of_many_ranks_become_whole_lines(pyflyte: Pyflyte) -> None:
+def test_partial_lines_of_ranks_become_whole_lines(pyflyte: Pyflyte) -> None:
     ran = pyflyte.run(CHATTY, "halves", FLYTE_KFPYTORCH_VERBOSE="1")
 
     assert ran.code == 0, ran.err
@@ -56,7 +56,7 @@ def test_half_lines_of_many_ranks_become_whole_lines(pyflyte: Pyflyte) -> None:
     assert {f"[r{rank}] rank {rank} no line end" for rank in range(RANKS)} <= set(ran.out.splitlines())
 
 
-def test_by_default_a_person_sees_rank_0_and_the_logs_hold_all(pyflyte: Pyflyte) -> None:
+def test_default_output_shows_rank_0_and_logs_contain_all_ranks(pyflyte: Pyflyte) -> None:
     ran = pyflyte.run(CHATTY, "halves")
 
     assert set(ranks_of(ran.out + ran.err, r"(?:half|error) \d+")) == {0}
@@ -64,7 +64,7 @@ def test_by_default_a_person_sees_rank_0_and_the_logs_hold_all(pyflyte: Pyflyte)
     assert str(next((pyflyte.home / "logs").iterdir())) in ran.err.splitlines()[-1]
 
 
-def test_what_a_rank_wrote_just_before_it_was_killed_is_kept(pyflyte: Pyflyte) -> None:
+def test_output_of_a_killed_rank_is_kept(pyflyte: Pyflyte) -> None:
     ran = pyflyte.run(CHATTY, "last_words")
 
     assert ran.code == 1

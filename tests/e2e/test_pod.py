@@ -104,7 +104,7 @@ def codes(pods: Sequence[Pod]) -> list[int]:
     return [pod.process.returncode for pod in pods]
 
 
-def test_rank_0_writes_the_outputs_and_the_other_pod_nothing(pyflyte: Pyflyte) -> None:
+def test_outputs_are_written_by_the_pod_of_rank_0_only(pyflyte: Pyflyte) -> None:
     pods = start(pyflyte, "elastic_auto", "well")
     logs = [pod.wait() for pod in pods]
 
@@ -114,7 +114,7 @@ def test_rank_0_writes_the_outputs_and_the_other_pod_nothing(pyflyte: Pyflyte) -
     assert sorted(re.findall(r"^\[r\d\] rank (\d) of 4", "".join(logs), re.MULTILINE)) == list("0123")
 
 
-def test_the_error_file_names_rank_replica_and_node_and_its_time(pyflyte: Pyflyte) -> None:
+def test_error_file_contains_rank_replica_node_and_time(pyflyte: Pyflyte) -> None:
     began = time.time()
     pods = start(pyflyte, "elastic", "error")
     for pod in pods:
@@ -132,7 +132,7 @@ def test_the_error_file_names_rank_replica_and_node_and_its_time(pyflyte: Pyflyt
     assert began < cause.timestamp.ToNanoseconds() / 1e9 < consequence.timestamp.ToNanoseconds() / 1e9
 
 
-def test_a_pod_that_is_stopped_is_no_failure_and_no_success(pyflyte: Pyflyte) -> None:
+def test_stopped_pod_writes_no_outputs_and_no_error_file(pyflyte: Pyflyte) -> None:
     pods = start(pyflyte, "elastic", "long")
     for pod in pods:
         assert pod.process.stdout is not None
@@ -148,7 +148,7 @@ def test_a_pod_that_is_stopped_is_no_failure_and_no_success(pyflyte: Pyflyte) ->
     assert pyflyte.left()[0] == []
 
 
-def test_a_pod_that_waits_in_vain_says_who_is_missing(pyflyte: Pyflyte) -> None:
+def test_rendezvous_timeout_error_contains_the_missing_nodes(pyflyte: Pyflyte) -> None:
     (pod,) = start(pyflyte, "elastic", "well", indices=[0])
     pod.wait()
 
@@ -157,7 +157,7 @@ def test_a_pod_that_waits_in_vain_says_who_is_missing(pyflyte: Pyflyte) -> None:
     assert "missing 1 node(s)" in pod.error.message
 
 
-def test_a_job_of_one_pod_needs_no_open_port(pyflyte: Pyflyte) -> None:
+def test_job_with_one_pod_needs_no_open_port(pyflyte: Pyflyte) -> None:
     (pod,) = start(pyflyte, "alone", "well", indices=[0])
     log = pod.wait()
 

@@ -77,7 +77,7 @@ def wait_for_positions(run: "subprocess.Popen[str]", folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("task", "fork"), [("elastic", "1"), pytest.param("replicas", "0", marks=pytest.mark.soak)]
 )
-def test_a_hanging_run_shows_the_position_of_each_rank(tmp_path: Path, task: str, fork: str) -> None:
+def test_hanging_run_shows_the_position_of_each_rank(tmp_path: Path, task: str, fork: str) -> None:
     with running(tmp_path, task, fork) as run:
         first, *_ = wait_for_positions(run, tmp_path)
         logs = first.partition(", logs in ")[2]

@@ -54,7 +54,7 @@ def outcome_of(process: "subprocess.Popen[str]", name: str) -> Any:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.soak) for name in NAMES]
 )
-def test_a_program_gives_the_same_in_every_way_to_run_it(name: str, tmp_path: Path) -> None:
+def test_program_result_is_equal_with_each_launch_method(name: str, tmp_path: Path) -> None:
     running = {way: start(way, name, tmp_path / way.replace(" ", "-")) for way in WAYS}
     outcomes = {way: outcome_of(process, name) for way, process in running.items()}
 
@@ -62,6 +62,6 @@ def test_a_program_gives_the_same_in_every_way_to_run_it(name: str, tmp_path: Pa
     assert outcomes == dict.fromkeys(WAYS, outcomes["torchrun"])
 
 
-def test_there_are_thirty_programs() -> None:
+def test_program_collection_has_at_least_thirty_programs() -> None:
     assert len(NAMES) >= 30
     assert set(QUICK) < set(NAMES)

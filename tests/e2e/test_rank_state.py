@@ -50,7 +50,7 @@ def read_states(directory: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def test_forks_share_and_read_what_interpreters_do(tmp_path: Path) -> None:
+def test_forked_ranks_have_the_same_state_as_fresh_interpreters(tmp_path: Path) -> None:
     states = read_states(tmp_path)
     for first, second in states.values():
         assert [name for name in rank_state.INDEPENDENT if first[name] == second[name]] == []
@@ -69,7 +69,7 @@ def gather(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("start_method", METHODS)
-def test_ranks_and_runs_have_seeds_of_their_own(start_method: str) -> None:
+def test_each_rank_and_run_has_its_own_seed(start_method: str) -> None:
     import numpy as np
 
     @task(task_config=Elastic(nproc_per_node=2, start_method=start_method))
@@ -87,7 +87,7 @@ def test_ranks_and_runs_have_seeds_of_their_own(start_method: str) -> None:
     assert len(set(drawn)) == len(drawn)
 
 
-def test_a_seed_that_was_set_before_a_fork_of_the_process_applies() -> None:
+def test_seed_set_by_the_caller_applies_in_forked_ranks() -> None:
     import numpy as np
 
     @task(task_config=Elastic(nproc_per_node=2, start_method="fork"))
@@ -102,7 +102,7 @@ def test_a_seed_that_was_set_before_a_fork_of_the_process_applies() -> None:
 
 
 @pytest.mark.parametrize("start_method", METHODS)
-def test_each_rank_has_a_working_directory_of_its_own(start_method: str) -> None:
+def test_each_rank_has_its_own_working_directory(start_method: str) -> None:
     @task(task_config=Elastic(nproc_per_node=2, start_method=start_method))
     def write() -> tuple[FlyteFile, list[str]]:
         directory = Path(flytekit.current_context().working_directory)

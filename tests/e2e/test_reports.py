@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 CELL = Path(__file__).parent / "scripts" / "cell.py"
 
 
-def test_a_log_directory_that_cannot_be_written_is_one_warning(pyflyte: Pyflyte) -> None:
+def test_unwritable_log_directory_is_reported_in_one_warning(pyflyte: Pyflyte) -> None:
     ran = pyflyte.run(FAILURES / "exception.py", "train", FLYTE_KFPYTORCH_LOG_DIR="/dev/null/logs")
 
     warnings = [line for line in ran.lines if "FLYTE_KFPYTORCH_LOG_DIR" in line and "cannot" in line]
@@ -24,7 +24,7 @@ def test_a_log_directory_that_cannot_be_written_is_one_warning(pyflyte: Pyflyte)
     assert Path(ran.report[-2].split()[1]).read_text().endswith("images\n")
 
 
-def test_a_notebook_shows_the_report_with_the_line_of_the_cell(tmp_path: Path) -> None:
+def test_notebook_report_contains_the_line_of_the_cell(tmp_path: Path) -> None:
     shown = subprocess.run(
         [sys.executable, CELL],
         env={**os.environ, "FLYTE_KFPYTORCH_LOG_DIR": str(tmp_path)},
@@ -58,7 +58,9 @@ def train() -> None:
 
 
 @pytest.mark.soak
-def test_an_exception_whose_attributes_raise_has_its_type_and_line(pyflyte: Pyflyte, tmp_path: Path) -> None:
+def test_exception_with_raising_attributes_is_reported_with_type_and_line(
+    pyflyte: Pyflyte, tmp_path: Path
+) -> None:
     script = tmp_path / "hostile.py"
     script.write_text(HOSTILE)
     ran = pyflyte.run(script, "train")

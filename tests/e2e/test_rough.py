@@ -26,20 +26,20 @@ def train() -> str:
 """
 
 
-def test_a_rank_0_that_leaves_without_a_result_is_a_failure(pyflyte: Pyflyte) -> None:
+def test_exit_of_rank_0_without_a_result_is_a_failure(pyflyte: Pyflyte) -> None:
     ran = pyflyte.run(ROUGH, "leaves_at_once")
     assert ran.code == 1
     assert ran.report[0].startswith("✗ rough.leaves_at_once failed on rank 0")
     assert ran.report[1] == "  NoResult: it ended with exit code 0 before the function returned"
 
 
-def test_what_was_written_to_an_open_file_is_not_lost(pyflyte: Pyflyte, tmp_path: Path) -> None:
+def test_open_files_are_flushed_when_a_rank_exits(pyflyte: Pyflyte, tmp_path: Path) -> None:
     ran = pyflyte.run(ROUGH, "leaves_a_file_open", "--path", str(tmp_path / "of-rank-"))
     assert ran.code == 0, ran.err
     assert [(tmp_path / f"of-rank-{rank}").read_text() for rank in range(2)] == ["all of it"] * 2
 
 
-def test_losing_the_server_is_said_and_leaves_nothing(pyflyte: Pyflyte) -> None:
+def test_lost_fork_server_is_reported_and_leaves_no_process(pyflyte: Pyflyte) -> None:
     ran = pyflyte.run(ROUGH, "kills_its_parent")
     assert ran.code == 1
     assert ran.report[0] == "✗ rough.kills_its_parent did not run"
@@ -50,7 +50,7 @@ def test_losing_the_server_is_said_and_leaves_nothing(pyflyte: Pyflyte) -> None:
 
 
 @pytest.mark.soak
-def test_a_file_that_was_returned_is_there_after_the_run(pyflyte: Pyflyte, tmp_path: Path) -> None:
+def test_returned_file_exists_after_the_run(pyflyte: Pyflyte, tmp_path: Path) -> None:
     script = tmp_path / "rough.py"
     script.write_text(ROUGH.read_text())
     ran = pyflyte.run(script, "returns_a_file")
@@ -59,7 +59,7 @@ def test_a_file_that_was_returned_is_there_after_the_run(pyflyte: Pyflyte, tmp_p
     assert Path(path).read_text() == "weights"
 
 
-def test_a_worker_imports_the_module_that_the_caller_did(pyflyte: Pyflyte, tmp_path: Path) -> None:
+def test_worker_imports_the_same_module_as_the_caller(pyflyte: Pyflyte, tmp_path: Path) -> None:
     for place in ("beside", "elsewhere"):
         (tmp_path / place).mkdir()
         (tmp_path / place / "helpers_of_this_script.py").write_text(f"WHOSE = {place!r}\n")
@@ -68,7 +68,7 @@ def test_a_worker_imports_the_module_that_the_caller_did(pyflyte: Pyflyte, tmp_p
     assert ran.out.splitlines()[-1] == "beside beside", ran.err
 
 
-def test_nobody_has_to_listen(pyflyte: Pyflyte) -> None:
+def test_failure_is_reported_when_stdout_is_closed(pyflyte: Pyflyte) -> None:
     command = f"exec {PYFLYTE} run {ROUGH} takes_another_rank >&-"
     ran = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     assert ran.returncode == 1
@@ -78,13 +78,13 @@ def test_nobody_has_to_listen(pyflyte: Pyflyte) -> None:
 
 
 @pytest.mark.soak
-def test_an_eager_workflow_runs_its_tasks_on_all_ranks(pyflyte: Pyflyte) -> None:
+def test_eager_workflow_runs_its_tasks_on_all_ranks(pyflyte: Pyflyte) -> None:
     ran = pyflyte.run(EAGER, "flow", "--seconds", "0")
     assert ran.code == 0, ran.err
     assert ran.out.splitlines()[-1] == "4"
 
 
-def test_stopping_an_eager_workflow_leaves_nothing(pyflyte: Pyflyte) -> None:
+def test_stopped_eager_workflow_leaves_no_process_or_file(pyflyte: Pyflyte) -> None:
     started = pyflyte.start(EAGER, "flow", "--seconds", "100")
     assert started.stdout is not None
     while "[r0] training" not in started.stdout.readline():

@@ -50,7 +50,7 @@ def raised(count: int) -> int:
 
 
 @pytest.mark.parametrize("start_method", METHODS)
-def test_state_of_the_module_closures_and_dataclasses_reach_every_rank(start_method: str) -> None:
+def test_module_state_closures_and_dataclasses_reach_each_rank(start_method: str) -> None:
     around = {"factor": 3}
 
     @task(task_config=Elastic(nproc_per_node=2, start_method=start_method))
@@ -88,7 +88,7 @@ def test_workers_have_the_callers_directory_path_and_environment(
     ("start_method", "said", "nproc", "expected"),
     [("spawn", None, 2, 1), ("fork", "3", 2, 3)],
 )
-def test_thread_counts_are_those_of_the_environment(
+def test_thread_counts_follow_the_environment(
     monkeypatch: pytest.MonkeyPatch, start_method: str, said: str | None, nproc: int, expected: int
 ) -> None:
     if said:
@@ -101,7 +101,7 @@ def test_thread_counts_are_those_of_the_environment(
     assert threads() == [str(expected)] * 2
 
 
-def test_a_variable_that_only_a_new_interpreter_reads_is_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_read_at_interpreter_start_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     @task(task_config=Elastic())
     def text_hash() -> int:
         return hash("kfpytorch")
@@ -114,7 +114,7 @@ def test_a_variable_that_only_a_new_interpreter_reads_is_taken_up(monkeypatch: p
     assert text_hash() == int(fresh.stdout)
 
 
-def test_decks_artifacts_and_files_come_back(tmp_path: Path) -> None:
+def test_decks_artifacts_and_files_are_returned(tmp_path: Path) -> None:
     @task(task_config=Elastic(nproc_per_node=2), enable_deck=True)
     def produce() -> tuple[Annotated[str, Report], FlyteFile, FlyteDirectory]:
         here = Path(flytekit.current_context().working_directory)
@@ -150,7 +150,7 @@ def test_secrets_and_checkpoints_work_in_workers(monkeypatch: pytest.MonkeyPatch
     assert use() == "hidden"
 
 
-def test_a_large_tensor_comes_back_as_it_was_and_can_be_written_to() -> None:
+def test_large_tensor_is_returned_unchanged_and_writable() -> None:
     @task(task_config=Elastic(nproc_per_node=2))
     def large() -> list[float]:
         return []
@@ -168,7 +168,7 @@ def test_a_large_tensor_comes_back_as_it_was_and_can_be_written_to() -> None:
     assert float(back["whole"][:1500].sum()) == sum(range(1500))
 
 
-def test_replicas_have_the_operators_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_have_the_environment_of_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLYTE_KFPYTORCH_LOCAL", "replicas")
 
     @task(task_config=PyTorch(master=Master(), worker=Worker(replicas=2)))
@@ -186,7 +186,7 @@ def test_replicas_have_the_operators_environment(monkeypatch: pytest.MonkeyPatch
     assert surroundings() == expected
 
 
-def test_a_direct_call_of_a_pytorch_task_runs_here_in_a_world_of_one(
+def test_direct_call_runs_in_this_process_with_world_size_one(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     @task(task_config=PyTorch(worker=Worker(replicas=3)))
@@ -215,7 +215,7 @@ def test_a_direct_call_of_a_pytorch_task_runs_here_in_a_world_of_one(
     ],
     ids=["several", "one", "chosen", "torchrun"],
 )
-def test_a_direct_call_reports_once_that_other_ranks_do_not_run(
+def test_direct_call_reports_once_that_other_ranks_do_not_run(
     replicas: int,
     env: dict[str, str],
     times: int,
@@ -237,7 +237,7 @@ def test_a_direct_call_reports_once_that_other_ranks_do_not_run(
 @pytest.mark.parametrize(
     "config", [Elastic(nnodes=2), PyTorch(worker=Worker(replicas=1))], ids=["nodes", "replicas"]
 )
-def test_the_timeout_of_a_task_ends_a_local_run(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_timeout_ends_a_local_run(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLYTE_KFPYTORCH_LOCAL", "replicas")
 
     @task(task_config=config, timeout=timedelta(seconds=1.5))
@@ -249,7 +249,9 @@ def test_the_timeout_of_a_task_ends_a_local_run(config: Any, monkeypatch: pytest
         endless()
 
 
-def test_local_can_be_told_how(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_local_mode_variable_sets_the_world_size(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     @task(task_config=Elastic(nnodes=2, nproc_per_node=2))
     def world() -> int:
         return int(os.environ["WORLD_SIZE"])
@@ -262,7 +264,7 @@ def test_local_can_be_told_how(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Ca
     assert seen == {"inline": 1, "2": 2, "4": 4}
 
 
-def test_the_group_restarts_and_the_attempt_is_known(capfd: pytest.CaptureFixture[str]) -> None:
+def test_all_ranks_restart_and_have_the_restart_count(capfd: pytest.CaptureFixture[str]) -> None:
     @task(task_config=Elastic(nnodes=2, nproc_per_node=2, max_restarts=2))
     def second_try() -> int:
         dist.init_process_group("gloo")
@@ -276,7 +278,7 @@ def test_the_group_restarts_and_the_attempt_is_known(capfd: pytest.CaptureFixtur
     assert "restart" in capfd.readouterr().err
 
 
-def test_an_exit_is_noticed_long_before_the_monitor_interval() -> None:
+def test_exit_is_detected_before_the_monitor_interval() -> None:
     @task(task_config=Elastic(nproc_per_node=2, monitor_interval=30))
     def quick() -> int:
         return 1
@@ -305,7 +307,7 @@ def test_errors_keep_their_kind_and_time(start_method: str, recoverable: bool) -
     assert began <= caught.value.timestamp <= time.time()
 
 
-def test_a_function_of_the_main_module_is_shipped_by_value(tmp_path: Path) -> None:
+def test_function_of_the_main_module_is_pickled_by_value(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import os\n"
@@ -324,7 +326,7 @@ def test_a_function_of_the_main_module_is_shipped_by_value(tmp_path: Path) -> No
     assert ran.stdout.splitlines() == ["main runs", "7"], ran.stderr
 
 
-def test_a_launch_leaves_the_callers_context_as_it_was() -> None:
+def test_launch_does_not_change_the_context_of_the_caller() -> None:
     @task(task_config=Elastic(rdzv_configs={"join_timeout": 20}))
     def nothing() -> None:
         pass
@@ -336,7 +338,7 @@ def test_a_launch_leaves_the_callers_context_as_it_was() -> None:
     assert nothing.task_config.rdzv_configs == {"join_timeout": 20}
 
 
-def test_runs_of_several_threads_do_not_mix() -> None:
+def test_concurrent_runs_in_threads_are_independent() -> None:
     @task(task_config=Elastic(nproc_per_node=2))
     def add(value: int) -> int:
         dist.init_process_group("gloo")

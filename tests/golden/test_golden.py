@@ -73,16 +73,16 @@ def check(name: str) -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", TASKS)
-def test_an_example_is_asked_for_as_before(name: str) -> None:
+def test_plan_of_an_example_equals_the_golden_file(name: str) -> None:
     check(name)
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_request_is_answered_as_before(name: str) -> None:
+def test_plan_of_a_request_equals_the_golden_file(name: str) -> None:
     check(name)
 
 
-def test_every_example_and_every_folder_is_a_case() -> None:
+def test_each_example_and_folder_is_a_test_case() -> None:
     assert {path.stem for path in EXAMPLES} == {name.partition(".")[0] for name in TASKS}
     folders = {path.name for path in HERE.iterdir() if path.is_dir()} - {"__pycache__", "verdicts"}
     assert folders == {*TASKS, *REQUESTS}

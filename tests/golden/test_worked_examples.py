@@ -184,7 +184,7 @@ EXAMPLES: dict[str, tuple[Any, Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_scheduler_reads_what_the_gang_is(name: str) -> None:
+def test_gang_fields_equal_the_worked_example(name: str) -> None:
     of_job, of_pods, group = EXAMPLES[name]
     job, *beside = planned(name)
     roles = ("Worker",) if name.endswith("_elastic") else ROLES
@@ -204,7 +204,7 @@ def test_a_scheduler_reads_what_the_gang_is(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "members"), [("yunikorn", {"master": 1, "worker": 4}), ("yunikorn_elastic", {"worker": 2})]
 )
-def test_yunikorn_holds_for_each_role_the_places_that_its_pods_ask_for(name: str, members: Any) -> None:
+def test_yunikorn_task_groups_match_the_pods_of_each_role(name: str, members: Any) -> None:
     (job,) = planned(name)
     assert read_of_job(job) == {}
     prefix = "yunikorn.apache.org/"
@@ -232,7 +232,7 @@ def test_yunikorn_holds_for_each_role_the_places_that_its_pods_ask_for(name: str
         }
 
 
-def test_kubernetes_own_groups_no_pytorchjob_can_name() -> None:
+def test_in_tree_scheduler_is_rejected_for_pytorchjobs() -> None:
     request = json.loads((HERE / "gang_kai" / "request.json").read_text())
     with pytest.raises(
         InvalidSettings, match=r"in-tree.*does not support PyTorchJobs: since Kubernetes 1.36"
@@ -243,7 +243,7 @@ def test_kubernetes_own_groups_no_pytorchjob_can_name() -> None:
 
 
 @pytest.mark.parametrize("scheduler", ["coscheduling", "yunikorn"])
-def test_of_the_published_guides_templates_a_gang_comes(scheduler: str) -> None:
+def test_pod_templates_of_the_published_guides_become_gangs(scheduler: str) -> None:
     """Check that values of the template stay, empty ones are filled in, and other fields are kept."""
     job, *beside = planned(f"guide_template_{scheduler}")
     names = {"coscheduling": "scheduler-plugins-scheduler", "yunikorn": "yunikorn"}
@@ -261,7 +261,7 @@ def test_of_the_published_guides_templates_a_gang_comes(scheduler: str) -> None:
             assert beside[0]["spec"]["minMember"] == 5
 
 
-def test_kueue_lets_a_job_go_whose_pods_co_scheduling_places() -> None:
+def test_kueue_queue_is_combined_with_coscheduling() -> None:
     job, group = planned("coscheduling_after_kueue")
     assert read_of_job(job) == {"kueue.x-k8s.io/queue-name": "ml-team", "suspend": True}
     plain, same = planned("coscheduling_backend")
@@ -269,7 +269,7 @@ def test_kueue_lets_a_job_go_whose_pods_co_scheduling_places() -> None:
     assert group == same
 
 
-def test_what_a_cluster_is_found_to_have_makes_the_same_of_auto() -> None:
+def test_auto_scheduler_equals_the_detected_scheduler() -> None:
     job, group = planned("auto")
     plain, same = planned("volcano_backend")
     assert (read_of_job(job), read_of_pods(job), group) == (read_of_job(plain), read_of_pods(plain), same)

@@ -56,7 +56,7 @@ def admitted(job: Any) -> Any:
 
 
 @given(CHANGES)
-def test_what_arrives_is_let_in_or_refused(changes: Any) -> None:
+def test_job_is_admitted_or_rejected(changes: Any) -> None:
     job = changed(changes)
     before = copy.deepcopy(job)
     stored = admitted(job)
@@ -69,7 +69,7 @@ def test_what_arrives_is_let_in_or_refused(changes: Any) -> None:
 
 
 @given(CHANGES)
-def test_of_what_is_let_in_pods_are_made_or_refused(changes: Any) -> None:
+def test_pods_of_an_admitted_job_are_created_or_rejected(changes: Any) -> None:
     stored = admitted(changed(changes))
     if stored is None:
         return
@@ -92,6 +92,6 @@ def code_of(action: Any) -> int:
     return 201
 
 
-def test_the_job_that_is_changed_is_a_good_one() -> None:
+def test_base_job_of_the_mutations_is_admitted() -> None:
     stored = admitted({**WHOLE_JOB, "spec": {**WHOLE_JOB["spec"], "runPolicy": {"suspend": False}}})
     assert stored is not None

@@ -158,7 +158,7 @@ def begun(spec: dict[str, Any], *, bound: bool) -> World:
 
 
 @given(specs(), st.booleans(), st.data())
-def test_a_job_comes_to_rest_and_ends_once(spec: Any, bound: bool, data: st.DataObject) -> None:
+def test_job_reaches_a_stable_state_and_ends_once(spec: Any, bound: bool, data: st.DataObject) -> None:
     world = begun(spec, bound=bound)
     for _ in range(STEPS):
         before, made = ends(world), set()
@@ -179,7 +179,7 @@ def test_a_job_comes_to_rest_and_ends_once(spec: Any, bound: bool, data: st.Data
 
 
 @given(specs(), st.data())
-def test_a_job_that_goes_on_has_a_pod_in_every_place(spec: Any, data: st.DataObject) -> None:
+def test_active_job_has_a_pod_for_each_replica(spec: Any, data: st.DataObject) -> None:
     """Check a job that is neither terminal nor suspended, after terminating pods are removed."""
     world = begun(spec, bound=True)
     for _ in range(STEPS):
@@ -205,7 +205,7 @@ def come_to_rest(world: World) -> None:
         pass
 
 
-def test_the_world_refuses_a_pod_that_is_there() -> None:
+def test_simulated_cluster_rejects_an_existing_pod() -> None:
     world = begun({"pytorchReplicaSpecs": {"Master": {**a_master(), "replicas": 1}}}, bound=False)
     step = run_controller(world)
     carry_out(world, step)

@@ -38,7 +38,7 @@ def gang_of(custom: dict[str, Any], minimum: int | None) -> dict[str, Any]:
 
 
 @given(CUSTOMS, st.none() | WORKERS)
-def test_as_many_as_are_said_must_find_a_place_and_the_master_is_one_of_them(
+def test_min_counts_sum_to_min_member_and_include_the_master(
     custom: dict[str, Any], minimum: int | None
 ) -> None:
     job = decoded(gang_of(custom, minimum))
@@ -52,7 +52,7 @@ def test_as_many_as_are_said_must_find_a_place_and_the_master_is_one_of_them(
 
 
 @given(CUSTOMS, st.none() | WORKERS, HOW)
-def test_a_gang_changes_nothing_but_what_its_scheduler_reads(
+def test_gang_changes_only_the_fields_of_its_scheduler(
     custom: dict[str, Any], minimum: int | None, how: tuple[str, str]
 ) -> None:
     scheduler, creator = how
@@ -78,7 +78,7 @@ def without_marks(job: Any) -> Any:
 
 
 @given(CUSTOMS, st.none() | WORKERS)
-def test_the_gang_asks_for_what_its_members_ask_for(custom: dict[str, Any], minimum: int | None) -> None:
+def test_gang_request_is_the_sum_of_its_member_requests(custom: dict[str, Any], minimum: int | None) -> None:
     said = gang_of(custom, minimum)
     section = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "operator"}}}
     (job,) = plan(a_template(said), a_run(), settings.read(section)).manifests

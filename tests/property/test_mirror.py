@@ -104,7 +104,7 @@ def around(config: Any) -> dict[str, Any]:
 
 
 @given(PYTORCHES)
-def test_the_backend_reads_what_a_pytorch_config_says(config: PyTorch) -> None:
+def test_backend_decodes_an_encoded_pytorch_config(config: PyTorch) -> None:
     read = decoded(encode_pytorch(config))
     groups = (
         group(job.ReplicaRole.MASTER, config.master, 1),
@@ -117,7 +117,7 @@ def test_the_backend_reads_what_a_pytorch_config_says(config: PyTorch) -> None:
 
 
 @given(ELASTICS)
-def test_the_backend_reads_what_an_elastic_config_says(config: Elastic) -> None:
+def test_backend_decodes_an_encoded_elastic_config(config: Elastic) -> None:
     read = decoded(encode_elastic(config))
     low, high = config.min_max_nodes()
     assert read == TrainingJob(

@@ -19,12 +19,12 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(st.sampled_from([*KINDS, "{quantity}", "[string]"]), JSON)
-def test_a_value_is_written_or_its_problems_are_named(kind: str, value: Any) -> None:
+def test_value_is_converted_or_has_problems(kind: str, value: Any) -> None:
     written, problems = schema_check.convert_value(value, kind, "x")
     assert (written is None) == bool(problems)
 
 
 @given(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(FIELDS), JSON))
-def test_what_is_written_stays_as_it_is(kind: str, value: Any) -> None:
+def test_converted_value_is_unchanged_by_another_conversion(kind: str, value: Any) -> None:
     written, problems = schema_check.convert_value(value, kind, "x")
     assert problems or schema_check.convert_value(written, kind, "x") == (written, [])

@@ -50,7 +50,7 @@ NO_SUFFIX = {"containers": [{"resources": {"limits": {"memory": "125Mi"}}}], "ov
 
 @given(PODS)
 @example(NO_SUFFIX)
-def test_it_is_written_as_kubernetes_writes_it(pod: dict[str, Any]) -> None:
+def test_pod_request_is_formatted_as_a_canonical_quantity(pod: dict[str, Any]) -> None:
     for amount in compute_pod_requests(pod).values():
         again = parse(amount.text)
         assert again == amount
@@ -60,20 +60,22 @@ def test_it_is_written_as_kubernetes_writes_it(pod: dict[str, Any]) -> None:
 
 
 @given(PODS, st.randoms())
-def test_the_order_of_containers_does_not_matter(pod: dict[str, Any], dice: Any) -> None:
+def test_container_order_does_not_change_pod_requests(pod: dict[str, Any], dice: Any) -> None:
     shuffled = dice.sample(pod["containers"], len(pod["containers"]))
     assert compute_pod_requests({**pod, "containers": shuffled}) == compute_pod_requests(pod)
 
 
 @given(PODS, INITS)
-def test_one_container_more_never_asks_for_less(pod: dict[str, Any], more: dict[str, Any]) -> None:
+def test_additional_container_never_reduces_pod_requests(pod: dict[str, Any], more: dict[str, Any]) -> None:
     asked = compute_pod_requests(pod)
     assert at_least(compute_pod_requests({**pod, "containers": [*pod["containers"], more]}), asked)
     assert at_least(compute_pod_requests({**pod, "initContainers": [*pod["initContainers"], more]}), asked)
 
 
 @given(PODS, PODS, st.integers(0, 9), st.integers(0, 9))
-def test_sums_may_be_taken_in_any_order(one: dict[str, Any], other: dict[str, Any], m: int, n: int) -> None:
+def test_sums_and_multiples_of_requests_are_commutative_and_distributive(
+    one: dict[str, Any], other: dict[str, Any], m: int, n: int
+) -> None:
     a, b = compute_pod_requests(one), compute_pod_requests(other)
     assert add_amounts([a, b]) == add_amounts([b, a])
     assert scale_amounts(m + n, a) == add_amounts([scale_amounts(m, a), scale_amounts(n, a)])
@@ -113,7 +115,7 @@ def compute_as_yunikorn(pod: dict[str, Any]) -> dict[str, Decimal]:
 
 
 @given(PODS)
-def test_a_yunikorn_placeholder_is_as_large_as_its_pod(pod: dict[str, Any]) -> None:
+def test_yunikorn_placeholder_is_as_large_as_its_pod(pod: dict[str, Any]) -> None:
     member = GangRole(
         role=ReplicaRole.WORKER, count=2, min_count=2, request=compute_pod_requests(pod), spec=pod
     )

@@ -180,9 +180,7 @@ def requests(draw: Callable[..., Any]) -> PodRequest:
 
 @settings(suppress_health_check=list(HealthCheck))
 @given(requests(), st.lists(groups, max_size=2))
-def test_a_task_becomes_pods_or_problems_and_nothing_is_changed(
-    request: PodRequest, roles: list[Any]
-) -> None:
+def test_task_becomes_pods_or_problems_and_is_not_modified(request: PodRequest, roles: list[Any]) -> None:
     before = copy.deepcopy(request)
     roles_before = copy.deepcopy(roles)
     try:
@@ -217,7 +215,7 @@ def assert_is_fit_for_the_api_server(spec: Any) -> None:
 
 
 @given(st.text(alphabet="0123456789.+-eEnumkMGTPi", max_size=8))
-def test_what_is_written_is_read_as_the_same(text: str) -> None:
+def test_formatted_quantity_is_parsed_to_the_same_value(text: str) -> None:
     try:
         quantity = parse(text)
     except InvalidQuantity:
@@ -233,7 +231,7 @@ plain = st.recursive(
 
 
 @given(st.dictionaries(st.text(), plain, max_size=4))
-def test_a_struct_read_in_one_go_is_what_it_is_step_by_step(said: dict[str, Any]) -> None:
+def test_struct_decoded_whole_equals_its_normalized_form(said: dict[str, Any]) -> None:
     struct = as_struct(said)
     # Compare the representations, because 1, 1.0 and True are equal in Python.
     assert repr(decode_struct(struct, whole=True)) == repr(normalize_json(decode_struct(struct)))

@@ -160,7 +160,7 @@ def sound(job: Any) -> None:
         assert int(job["spec"]["nprocPerNode"]) >= 1
 
 
-def test_a_mutated_task_becomes_a_job_or_problems() -> None:
+def test_mutated_task_becomes_a_job_or_problems() -> None:
     check(0, 1_000)
 
 

@@ -19,7 +19,7 @@ def test_qlora_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_an_unknown_option_is_refused_with_a_similar_one() -> None:
+def test_unknown_option_is_rejected_with_a_similar_one() -> None:
     with pytest.raises(ConfigError) as refusal:
         sft("no/model", SAMPLES, Training(output_dir="out", options={"max_lenght": 5}))
     assert refusal.value.problems == (

@@ -39,18 +39,18 @@ def plays(history: History) -> list[Sequence[Mapping[str, Any]]]:
 
 
 @pytest.mark.parametrize("history", HISTORIES, ids=short)
-def test_whatever_the_operator_made_of_it_may_be_made_of_it_here(history: History) -> None:
+def test_embedded_operator_reproduces_each_recorded_history(history: History) -> None:
     closely = short(history) in MOMENTS
     found = [unexplained(history, observed, closely=closely) for observed in plays(history)]
     assert found == [None] * len(found)
 
 
 @pytest.mark.parametrize("history", [each for each in HISTORIES if short(each) in MOMENTS], ids=short)
-def test_only_what_hangs_on_a_moment_is_looked_at_so_closely(history: History) -> None:
+def test_close_comparison_is_needed_for_the_listed_histories(history: History) -> None:
     assert any(unexplained(history, observed, closely=False) is not None for observed in plays(history))
 
 
-def test_another_outcome_is_not_explained() -> None:
+def test_changed_outcome_is_not_explained() -> None:
     history = next(each for each in HISTORIES if each["title"] == "worker fails")
     changed = json.loads(json.dumps(plays(history)[0]))
     at = next(index for index, each in enumerate(changed) if each["job"]["status"]["conditions"][1:])
@@ -58,6 +58,6 @@ def test_another_outcome_is_not_explained() -> None:
     assert unexplained(history, changed, closely=True) == at
 
 
-def test_everything_that_was_recorded_is_here() -> None:
+def test_recorded_histories_are_complete() -> None:
     steps = sum(len(history["steps"]) for history in HISTORIES)
     assert (len(HISTORIES), steps, sum(len(plays(each)) for each in HISTORIES)) == (300, 1823, 376)

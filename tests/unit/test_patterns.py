@@ -46,19 +46,19 @@ _LENGTHS = {"backend_plugin/core/pod_rules/name_rules.py: pattern": name_rules._
 _USES, _UNKNOWN = read_uses()
 
 
-def test_every_use_of_a_regular_expression_is_found() -> None:
+def test_each_use_of_a_regular_expression_is_found() -> None:
     assert len(_USES) > 50
     assert not [each for each in _UNKNOWN if not _find_builder(each.where)]
 
 
 @pytest.mark.parametrize("use", _USES, ids=lambda use: use.where)
-def test_a_pattern_takes_a_bounded_time_for_a_text_of_a_megabyte(use: Use) -> None:
+def test_pattern_is_matched_in_bounded_time(use: Use) -> None:
     for method in use.methods:
         _check(use.pattern, method)
 
 
 @pytest.mark.parametrize("unknown", _UNKNOWN, ids=lambda each: each.where)
-def test_the_same_of_patterns_that_are_made_from_values(unknown) -> None:
+def test_built_pattern_is_matched_in_bounded_time(unknown) -> None:
     method = next(each for each in ("fullmatch", "search", "compile") if f"re.{each}(" in unknown.source)
     for pattern in _find_builder(unknown.where):
         _check(pattern, "sub" if method == "compile" else method, _LENGTHS.get(unknown.where, _LONGEST))

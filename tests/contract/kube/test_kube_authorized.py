@@ -56,14 +56,14 @@ def created(server, tmp_path, *requests, **environment):
     return phases, names(server)
 
 
-def test_by_default_a_task_runs_in_the_namespace_of_its_project_and_domain_only(server, tmp_path):
+def test_task_runs_only_in_the_namespace_of_its_project_and_domain_by_default(server, tmp_path):
     phases, jobs = created(server, tmp_path, *map(request, [*REFUSED, "flytesnacks-development"]))
     assert phases[:4] == ["FAILED"] * 4
     assert phases[4] != "FAILED"
     assert len(jobs) == 1
 
 
-def test_a_platform_with_other_namespaces_says_so(server, tmp_path):
+def test_namespace_template_setting_changes_the_allowed_namespace(server, tmp_path):
     phases, jobs = created(
         server,
         tmp_path,

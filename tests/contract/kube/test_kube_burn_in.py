@@ -96,7 +96,7 @@ def burned_in(server, tmp_path, seconds=20, **facts):
     return asyncio.run(runner.run_burn_in(options, known, limits)), said
 
 
-def test_what_it_measured_is_told_and_its_job_deleted(server, tmp_path):
+def test_burn_in_measurements_are_reported_and_the_job_is_deleted(server, tmp_path):
     server.logs[MASTER] = [["NCCL INFO something", LINE, "goodbye"]]
 
     def play():
@@ -116,7 +116,7 @@ def test_what_it_measured_is_told_and_its_job_deleted(server, tmp_path):
     assert said[-1] == f"deleted PyTorchJob ns/{NAME}"
 
 
-def test_why_it_failed_is_told_with_the_last_lines(server, tmp_path):
+def test_failed_burn_in_is_reported_with_the_last_log_lines(server, tmp_path):
     server.logs[MASTER] = [["Traceback", "ModuleNotFoundError: No module named 'torch'"]]
 
     def play():
@@ -131,7 +131,7 @@ def test_why_it_failed_is_told_with_the_last_lines(server, tmp_path):
     assert jobs(server) == []
 
 
-def test_the_last_lines_of_a_replica_that_is_gone_when_it_is_over_are_told(server, tmp_path):
+def test_last_log_lines_of_a_deleted_replica_are_reported(server, tmp_path):
     server.logs[MASTER] = [["ModuleNotFoundError: No module named 'torch'"]]
 
     def play():
@@ -148,7 +148,7 @@ def test_the_last_lines_of_a_replica_that_is_gone_when_it_is_over_are_told(serve
     assert "No module named 'torch'" in found.sentence
 
 
-def test_one_that_is_not_over_in_time_is_deleted_and_what_it_waited_for_is_told(server, tmp_path):
+def test_burn_in_after_the_timeout_is_deleted_and_its_last_state_is_reported(server, tmp_path):
     (found,), said = burned_in(server, tmp_path, seconds=1)
     assert found.level is Severity.ERROR
     assert found.sentence.startswith("the burn-in did not end within 1 s; its last state was ")
@@ -172,7 +172,7 @@ def test_one_that_is_not_over_in_time_is_deleted_and_what_it_waited_for_is_told(
         ),
     ],
 )
-def test_without_a_right_nothing_is_made_and_the_rule_is_told(server, tmp_path, forbidden, rule):
+def test_missing_permission_prevents_the_burn_in_and_its_rule_is_reported(server, tmp_path, forbidden, rule):
     server.forbidden.add(forbidden)
     (found,), said = burned_in(server, tmp_path, task=PlannedTask(job=PLANNED, beside=[GROUP]))
     assert (found.id, found.level) == ("burn-in", Severity.UNKNOWN)
@@ -182,14 +182,14 @@ def test_without_a_right_nothing_is_made_and_the_rule_is_told(server, tmp_path, 
     assert server.bodies == []
 
 
-def test_what_the_cluster_refuses_is_told(server, tmp_path):
+def test_rejection_of_the_burn_in_job_is_reported(server, tmp_path):
     server.do(lambda objects: setattr(objects, "quota", "exceeded quota: few"))
     (found,), _ = burned_in(server, tmp_path)
     assert found.level is Severity.ERROR
     assert "exceeded quota: few" in found.sentence
 
 
-def test_what_could_not_be_deleted_is_told(server, tmp_path):
+def test_failed_deletion_of_the_burn_in_job_is_reported(server, tmp_path):
     server.logs[MASTER] = [[LINE]]
 
     def play():
@@ -220,7 +220,7 @@ def command(server, tmp_path, *flags):
 @pytest.mark.parametrize(
     ("sent", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.soak)]
 )
-def test_who_is_interrupted_leaves_nothing_behind(server, tmp_path, sent, code):
+def test_interrupted_burn_in_deletes_its_job(server, tmp_path, sent, code):
     with command(server, tmp_path, "--burn-in") as process:
         while not jobs(server) and process.poll() is None:
             time.sleep(0.02)
@@ -232,7 +232,7 @@ def test_who_is_interrupted_leaves_nothing_behind(server, tmp_path, sent, code):
     assert jobs(server) == []
 
 
-def test_without_being_asked_it_makes_nothing(server, tmp_path):
+def test_doctor_without_the_burn_in_option_creates_no_job(server, tmp_path):
     with command(server, tmp_path, "-o", "json") as process:
         out, _ = process.communicate(timeout=60)
     assert "burn-in" not in {each["id"] for each in json.loads(out)["findings"]}
@@ -270,7 +270,7 @@ def node(index):
     }
 
 
-def test_the_runtime_of_a_train_job_is_created_before_it_and_deleted_after_it(server, tmp_path):
+def test_runtime_of_a_train_job_is_created_before_it_and_deleted_after_it(server, tmp_path):
     server.groups[TRAINER] = {"trainjobs": "v1alpha1", "trainingruntimes": "v1alpha1"}
     server.logs[node(0)["metadata"]["name"]] = [[LINE]]
     for index in (0, 1):
@@ -291,7 +291,7 @@ def test_the_runtime_of_a_train_job_is_created_before_it_and_deleted_after_it(se
 
 
 @pytest.mark.parametrize("forbidden", ["create trainingruntimes", "delete trainingruntimes"])
-def test_without_a_right_on_runtimes_nothing_is_created(server, tmp_path, forbidden):
+def test_missing_permission_on_runtimes_prevents_each_creation(server, tmp_path, forbidden):
     server.groups[TRAINER] = {"trainjobs": "v1alpha1", "trainingruntimes": "v1alpha1"}
     server.forbidden.add(forbidden)
     (found,), said = burned_in(server, tmp_path, task=ON_TRAINER)

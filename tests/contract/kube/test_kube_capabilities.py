@@ -55,7 +55,7 @@ def collect_capabilities(
     return asyncio.run(collect())
 
 
-def test_an_empty_cluster_shows_its_version_its_kinds_and_what_becomes_of_a_pod(server, tmp_path):
+def test_empty_cluster_has_version_apis_and_admission_scheduler(server, tmp_path):
     seen = collect_capabilities(server, tmp_path)
     assert seen == Capabilities(
         kubernetes="1.36.1",
@@ -81,12 +81,12 @@ def test_an_empty_cluster_shows_its_version_its_kinds_and_what_becomes_of_a_pod(
         (("sh", "-c", "exec /manager --gang-scheduler-name=volcano"), None),
     ],
 )
-def test_what_the_operator_runs_with_is_read_off_its_deployment(server, tmp_path, args, expected):
+def test_operator_scheduler_is_read_from_its_deployment(server, tmp_path, args, expected):
     operator(server, *args)
     assert collect_capabilities(server, tmp_path).operator_scheduler == expected
 
 
-def test_an_operator_of_another_name_is_known_by_its_label(server, tmp_path):
+def test_operator_with_another_name_is_found_by_its_label(server, tmp_path):
     label = {"control-plane": "kubeflow-training-operator"}
     operator(server, "--gang-scheduler-name=volcano", name="theirs", labels=label)
     assert collect_capabilities(server, tmp_path).operator_scheduler == "volcano"
@@ -98,7 +98,7 @@ def test_an_operator_of_another_name_is_known_by_its_label(server, tmp_path):
     )
 
 
-def test_queues_webhooks_and_who_binds_pods_are_seen(server, tmp_path):
+def test_queues_webhooks_and_pod_binders_are_detected(server, tmp_path):
     server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}
     server.groups["scheduling.volcano.sh"] = {"queues": "v1beta1"}
     server.groups["scheduling.run.ai"] = {"queues": "v2"}
@@ -126,7 +126,7 @@ def test_queues_webhooks_and_who_binds_pods_are_seen(server, tmp_path):
     assert "there are more than" in collect_capabilities(server, tmp_path).unknown["kueue"]
 
 
-def test_what_containers_are_given_that_say_nothing_is_seen(server, tmp_path):
+def test_default_container_resources_of_limit_ranges_are_detected(server, tmp_path):
     limits = [
         {"type": "Pod", "max": {"cpu": "9"}},
         {"type": "Container", "default": {"cpu": "2", "memory": "1Gi"}, "defaultRequest": {"cpu": "1"}},
@@ -152,7 +152,7 @@ def test_what_containers_are_given_that_say_nothing_is_seen(server, tmp_path):
     assert seen.container_defaults == {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
 
 
-def test_what_may_not_be_asked_is_unknown_with_the_rule_to_add(server, tmp_path, caplog):
+def test_forbidden_capability_is_unknown_with_the_missing_rule(server, tmp_path, caplog):
     server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}
     server.forbidden = {
         "list deployments",
@@ -182,14 +182,14 @@ def test_what_may_not_be_asked_is_unknown_with_the_rule_to_add(server, tmp_path,
     assert f"add to a Role in namespace {NAMESPACE}: " in one.unknown["kueue"]
 
 
-def test_what_the_cluster_refuses_to_try_is_unknown_for_its_reason(server, tmp_path):
+def test_rejected_dry_run_makes_the_admission_scheduler_unknown_with_the_reason(server, tmp_path):
     server.objects.quota = "exceeded quota: all"
     assert "exceeded quota: all" in collect_capabilities(server, tmp_path).unknown["admission_scheduler"]
     with pytest.raises(ClusterUnavailable, match="is not a valid namespace name"):
         collect_capabilities(server, tmp_path, "no name")
 
 
-def test_a_server_that_does_not_answer_tells_nothing(server, tmp_path):
+def test_unavailable_api_server_raises_cluster_unavailable(server, tmp_path):
     server.faults.append(Fault(path="/version", times=1_000, code=503))
     with pytest.raises(ClusterUnavailable):
         collect_capabilities(server, tmp_path, patience=0.5)
@@ -212,9 +212,7 @@ def list_objects(server: KubeServer, plural: str) -> list[Any]:
     return [each for key, each in server.do(lambda objects: [*objects.now.items()]) if key[1] == plural]
 
 
-async def test_a_job_gets_the_scheduler_that_its_cluster_has_and_the_log_says_why_once(
-    server, tmp_path, caplog
-):
+async def test_job_gets_the_detected_scheduler_and_the_reason_is_logged_once(server, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     server.groups |= COSCHEDULING
     operator(server)
@@ -232,7 +230,7 @@ async def test_a_job_gets_the_scheduler_that_its_cluster_has_and_the_log_says_wh
     assert server.asked.count("GET /apis") == 1
 
 
-async def test_a_queue_that_is_made_after_the_look_is_no_reason_to_refuse(server, tmp_path, monkeypatch):
+async def test_queue_created_after_the_first_scan_is_accepted(server, tmp_path, monkeypatch):
     monkeypatch.setattr(remembering, "FRESH", 0.0)
     server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}
     server.objects.manages_jobs = True
@@ -248,7 +246,7 @@ async def test_a_queue_that_is_made_after_the_look_is_no_reason_to_refuse(server
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "late"
 
 
-async def test_what_cannot_be_looked_at_again_is_no_reason_to_refuse(server, tmp_path, monkeypatch):
+async def test_job_is_not_rejected_if_the_capabilities_cannot_be_refreshed(server, tmp_path, monkeypatch):
     monkeypatch.setattr(remembering, "FRESH", 0.0)
     server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}
     server.objects.manages_jobs = True
@@ -263,7 +261,7 @@ async def test_what_cannot_be_looked_at_again_is_no_reason_to_refuse(server, tmp
     assert len(list_objects(server, "pytorchjobs")) == 1
 
 
-async def test_a_full_quota_does_not_change_the_scheduler_of_a_namespace(server, tmp_path, monkeypatch):
+async def test_full_quota_does_not_change_the_scheduler_of_a_namespace(server, tmp_path, monkeypatch):
     monkeypatch.setattr(remembering, "FRESH", 0.0)
     server.objects.admission_scheduler = "yunikorn"
 
@@ -275,9 +273,7 @@ async def test_a_full_quota_does_not_change_the_scheduler_of_a_namespace(server,
 
 
 @pytest.mark.parametrize(("scheduler", "tries_pod"), [("auto", True), ("yunikorn", False)])
-async def test_a_pod_is_created_in_a_dry_run_only_to_detect_the_scheduler(
-    server, tmp_path, scheduler, tries_pod
-):
+async def test_pod_dry_run_is_sent_only_to_detect_the_scheduler(server, tmp_path, scheduler, tries_pod):
     async with opened(options(server, tmp_path)) as cluster:
         said = {"kfpytorch": {"gang": {"scheduler": scheduler}}}
         await CapabilitiesCache(cluster.looking, read(said).kfpytorch.gang).get_capabilities(NAMESPACE)
@@ -285,9 +281,7 @@ async def test_a_pod_is_created_in_a_dry_run_only_to_detect_the_scheduler(
     assert "GET /version" in server.asked
 
 
-async def test_the_cluster_is_looked_at_from_the_start_and_now_and_then(
-    server, tmp_path, monkeypatch, caplog
-):
+async def test_capabilities_are_collected_at_startup_and_periodically(server, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(remembering, "EVERY", 0.05)
     monkeypatch.setattr(remembering, "_KEPT", 1)

@@ -48,7 +48,7 @@ def creations(server: KubeServer) -> list[str]:
     return [each["kind"] for each in server.bodies if "kind" in each and each["kind"] != "DeleteOptions"]
 
 
-def test_the_job_comes_first_and_owns_its_group(server, tmp_path):
+def test_job_is_created_first_and_owns_its_pod_group(server, tmp_path):
     async def story(here: Served) -> None:
         await here.create(workers=4)
         (job,), (group,) = list_objects(server, "pytorchjobs"), list_objects(server, "podgroups")
@@ -64,7 +64,7 @@ def test_the_job_comes_first_and_owns_its_group(server, tmp_path):
     run_stories(server, tmp_path, story)
 
 
-def test_a_server_that_ends_between_the_two_has_the_next_one_make_the_group(server, tmp_path):
+def test_next_server_creates_the_pod_group_after_an_interrupted_creation(server, tmp_path):
     async def create_and_check(here: Served) -> None:
         server.faults.append(Fault(method="POST", path="podgroups", times=1_000, reset="before"))
         await here.create(workers=4)  # The server continues the creation after the call.
@@ -78,7 +78,7 @@ def test_a_server_that_ends_between_the_two_has_the_next_one_make_the_group(serv
     run_stories(server, tmp_path, create_and_check, second)
 
 
-def test_a_group_that_somebody_deletes_is_made_again_until_its_job_ends(server, tmp_path):
+def test_deleted_pod_group_is_recreated_until_the_job_ends(server, tmp_path):
     async def story(here: Served) -> None:
         await here.create(workers=4)
         (group,) = list_objects(server, "podgroups")
@@ -107,7 +107,7 @@ def test_a_group_that_somebody_deletes_is_made_again_until_its_job_ends(server, 
     run_stories(server, tmp_path, story)
 
 
-def test_a_group_of_somebody_else_under_its_name_is_told_of_and_left_alone(server, tmp_path):
+def test_foreign_pod_group_with_the_same_name_is_reported_and_kept(server, tmp_path):
     async def story(here: Served) -> None:
         meta = await here.create(workers=4)
         (group,) = list_objects(server, "podgroups")
@@ -133,7 +133,7 @@ def test_a_group_of_somebody_else_under_its_name_is_told_of_and_left_alone(serve
     run_stories(server, tmp_path, story)
 
 
-def test_what_stops_a_job_does_not_wait_for_its_group(server, tmp_path):
+def test_pod_deletion_does_not_wait_for_the_pod_group_deletion(server, tmp_path):
     server.forbidden.add("delete podgroups")
 
     async def story(here: Served) -> None:
@@ -160,7 +160,7 @@ def test_what_stops_a_job_does_not_wait_for_its_group(server, tmp_path):
     run_stories(server, tmp_path, story)
 
 
-def test_a_job_that_was_there_is_not_deleted_because_no_group_can_be_made(server, tmp_path):
+def test_existing_job_is_kept_if_its_pod_group_cannot_be_created(server, tmp_path):
     async def story(here: Served) -> None:
         await here.create(workers=4)
         server.forbidden.add("create podgroups")
@@ -173,7 +173,7 @@ def test_a_job_that_was_there_is_not_deleted_because_no_group_can_be_made(server
 
 
 @pytest.mark.parametrize("said", ["a/v1/namespaces/theirs/pytorchjobs/one?/x", "kubeflow.org/v1"])
-def test_who_may_edit_a_job_deletes_nothing_elsewhere(server, tmp_path, said):
+def test_edited_companions_annotation_causes_no_deletion(server, tmp_path, said):
     async def story(here: Served) -> None:
         await here.create(workers=4)
         (job,) = list_objects(server, "pytorchjobs")
@@ -197,7 +197,7 @@ def test_who_may_edit_a_job_deletes_nothing_elsewhere(server, tmp_path, said):
     run_stories(server, tmp_path, story)
 
 
-def test_where_groups_cannot_be_seen_they_are_made_once(server, tmp_path):
+def test_pod_group_without_list_permission_is_not_recreated_for_each_change(server, tmp_path):
     server.forbidden |= {"list podgroups", "watch podgroups"}
 
     async def create_and_check(here: Served) -> None:
@@ -227,7 +227,7 @@ def test_where_groups_cannot_be_seen_they_are_made_once(server, tmp_path):
         (False, "the cluster has no podgroups.scheduling.x-k8s.io; install the gang scheduler"),
     ],
 )
-def test_a_set_up_that_can_make_no_groups_leaves_no_job_and_is_tried_again(server, tmp_path, forbid, said):
+def test_failed_pod_group_creation_leaves_no_job_and_is_retryable(server, tmp_path, forbid, said):
     groups = server.groups[GROUPS[0]]
     if forbid:
         server.forbidden.add("create podgroups")
@@ -248,7 +248,7 @@ def test_a_set_up_that_can_make_no_groups_leaves_no_job_and_is_tried_again(serve
     run_stories(server, tmp_path, story)
 
 
-def test_room_in_a_quota_comes_back_so_that_the_call_is_to_be_made_again(server, tmp_path):
+def test_exceeded_quota_of_a_pod_group_returns_a_retryable_error(server, tmp_path):
     async def story(here: Served) -> None:
         status = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "exceeded quota: q"}
         server.faults.append(Fault(method="POST", path="podgroups", times=1_000, code=403, status=status))

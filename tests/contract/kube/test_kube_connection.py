@@ -66,7 +66,7 @@ def send(question, url):
     return server.server_port, *server.requests[0]
 
 
-def test_the_url_may_contain_a_user_and_a_password():
+def test_url_credentials_are_sent_as_basic_authorization():
     _, _, headers = send(ApiRequest(path="/api"), "http://u:p%40w@127.0.0.1:{port}")
     assert headers["Authorization"] == "Basic dTpwQHc="
 
@@ -79,7 +79,7 @@ async def test_an_invalid_url_is_rejected_when_the_connection_opens(server):
     await connection.close()
 
 
-def test_a_header_value_cannot_contain_a_second_header():
+def test_header_value_with_a_line_break_is_rejected():
     question = ApiRequest(path="/api", accept="application/json\r\nAuthorization: Bearer other")
     with pytest.raises(ValueError, match="header injection"):
         send(question, "http://127.0.0.1:{port}")

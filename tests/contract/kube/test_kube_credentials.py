@@ -48,7 +48,7 @@ def with_user(server, tmp_path, user):
     return KubernetesOptions(kubeconfig=kubeconfig(server, tmp_path / "config", user), patience=1.0)
 
 
-def test_a_token_that_was_rotated_is_read_when_the_old_one_is_not_accepted(server, tmp_path):
+def test_rotated_token_is_read_after_the_old_one_is_rejected(server, tmp_path):
     token = tmp_path / "token"
     token.write_text("first\n")
 
@@ -61,7 +61,7 @@ def test_a_token_that_was_rotated_is_read_when_the_old_one_is_not_accepted(serve
     asking(with_user(server, tmp_path, {"tokenFile": str(token)}), check)
 
 
-def test_a_watch_goes_on_with_a_new_token(server, tmp_path):
+def test_watch_continues_with_a_new_token(server, tmp_path):
     token = tmp_path / "token"
     token.write_text("first")
 
@@ -80,7 +80,7 @@ def test_a_watch_goes_on_with_a_new_token(server, tmp_path):
     asking(with_user(server, tmp_path, {"tokenFile": str(token)}), check)
 
 
-def test_a_plugin_is_run_again_when_what_it_gave_is_not_accepted(server, tmp_path):
+def test_plugin_is_run_again_after_its_credentials_are_rejected(server, tmp_path):
     said, plugin = tmp_path / "said", tmp_path / "plugin"
     said.write_text("first")
     status = '{"token": "$(cat %s)", "expirationTimestamp": "2099-01-01T00:00:00Z"}' % said  # noqa: UP031
@@ -103,7 +103,7 @@ def test_a_plugin_is_run_again_when_what_it_gave_is_not_accepted(server, tmp_pat
     assert (tmp_path / "runs").read_text() == "run\nrun\n"
 
 
-def test_a_plugin_that_takes_longer_than_a_question_is_run_once_and_heard(server, tmp_path):
+def test_plugin_slower_than_a_request_is_run_once_and_its_token_is_used(server, tmp_path):
     said, plugin = tmp_path / "said", tmp_path / "plugin"
     api = "client.authentication.k8s.io/v1"
     said.write_text("first")
@@ -158,13 +158,13 @@ async def all_are_over(tmp_path):
     await wait_until(lambda: not any("waitpid" in thread.name for thread in threading.enumerate()))
 
 
-async def test_a_plugin_that_hangs_is_given_up_and_ended_with_what_it_has_started(server, tmp_path):
+async def test_hanging_plugin_is_killed_with_its_child_processes_after_the_timeout(server, tmp_path):
     with pytest.raises(CredentialsUnusable, match="no credentials within 5 s"):
         await KubeconfigCredentials(hanging(server, tmp_path), seconds=5.0).load()
     await all_are_over(tmp_path)
 
 
-async def test_a_plugin_that_hangs_ends_when_nobody_waits_any_more(server, tmp_path):
+async def test_hanging_plugin_is_killed_when_its_caller_is_cancelled(server, tmp_path):
     loading = asyncio.create_task(KubeconfigCredentials(hanging(server, tmp_path)).load())
     await wait_until((tmp_path / "pids").exists)
     loading.cancel()
@@ -200,7 +200,7 @@ def paper(tmp_path):
     return Paper(tmp_path)
 
 
-def test_a_certificate_that_was_renewed_is_used(paper, tmp_path):
+def test_renewed_client_certificate_is_used(paper, tmp_path):
     with served(paper.context) as server:
         server.do(apply(JOBS, job()))
         user = {"client-certificate": str(paper.cert), "client-key": str(paper.key)}
@@ -217,7 +217,7 @@ def test_a_certificate_that_was_renewed_is_used(paper, tmp_path):
         assert list(dict.fromkeys(server.peers)) == ["us", "us-renewed"]
 
 
-def test_a_server_that_nobody_vouches_for_is_not_spoken_to(paper, tmp_path):
+def test_api_server_with_an_untrusted_certificate_is_rejected(paper, tmp_path):
     with served(paper.context) as server:
         other = tmp_path / "other.crt"
         other.write_bytes(Authority("other").pem)
@@ -234,7 +234,7 @@ def test_a_server_that_nobody_vouches_for_is_not_spoken_to(paper, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["server.test", "server.test.", "other.test"])
-def test_the_name_of_a_certificate_may_be_another_than_the_address(paper, tmp_path, name):
+def test_tls_server_name_may_differ_from_the_address(paper, tmp_path, name):
     with served(paper.context) as server:
         server.do(apply(JOBS, job()))
         cluster = {"certificate-authority": str(paper.ca), "tls-server-name": name}
@@ -274,7 +274,7 @@ class Accounts:
         pass
 
 
-async def test_credentials_that_cannot_be_read_for_a_moment_stay_as_they_were(server):
+async def test_previous_credentials_are_used_while_new_ones_cannot_be_read(server):
     accounts = Accounts(ClusterAccess(server=server.url, authorization="Bearer first"))
     held = Connection(accounts)
     await held.open()
@@ -286,7 +286,7 @@ async def test_credentials_that_cannot_be_read_for_a_moment_stay_as_they_were(se
     assert accounts.asked == 2  # Repeated rejections do not cause a reload each time.
 
 
-def test_a_pod_has_an_account(server, paper, tmp_path):
+def test_pod_service_account_gives_the_credentials(server, paper, tmp_path):
     account = tmp_path / "account"
     account.mkdir()
     (account / "token").write_text("first\n")
@@ -300,7 +300,7 @@ def test_a_pod_has_an_account(server, paper, tmp_path):
     assert asyncio.run(InClusterCredentials(account, environ).load()).authorization == "bearer second"
 
 
-def test_a_pod_without_an_account_cannot_ask(tmp_path):
+def test_pod_without_a_service_account_token_is_rejected(tmp_path):
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     with pytest.raises(CredentialsUnusable, match="token file does not exist"):
         asyncio.run(InClusterCredentials(tmp_path, environ).load())
@@ -309,14 +309,14 @@ def test_a_pod_without_an_account_cannot_ask(tmp_path):
 @pytest.mark.parametrize(
     "text", ["", "a: [", "[]", "{}", '{"current-context": "c"}', '{"contexts": 3, "current-context": "c"}']
 )
-def test_a_kubeconfig_that_says_nothing_is_named(tmp_path, text):
+def test_unusable_kubeconfig_is_rejected_with_a_remedy(tmp_path, text):
     config = tmp_path / "config"
     config.write_text(text)
     with pytest.raises(CredentialsUnusable, match="name a kubeconfig that kubectl can use"):
         asyncio.run(KubeconfigCredentials(str(config)).load())
 
 
-async def test_a_kubeconfig_that_was_written_anew_is_read_anew(server, tmp_path):
+async def test_rewritten_kubeconfig_is_read_again(server, tmp_path):
     config = tmp_path / "config"
     held = KubeconfigCredentials(kubeconfig(server, config, {"token": "first"}))
 
@@ -331,7 +331,7 @@ async def test_a_kubeconfig_that_was_written_anew_is_read_anew(server, tmp_path)
     )
 
 
-def test_what_is_named_goes_before_the_account_of_the_pod():
+def test_kubeconfig_options_take_precedence_over_the_pod_service_account():
     pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
     assert isinstance(select_credentials(KubernetesOptions(), pod), InClusterCredentials)
     assert isinstance(select_credentials(KubernetesOptions(kubeconfig="x"), pod), KubeconfigCredentials)
@@ -339,7 +339,7 @@ def test_what_is_named_goes_before_the_account_of_the_pod():
     assert isinstance(select_credentials(KubernetesOptions(), {}), KubeconfigCredentials)
 
 
-def test_a_password_that_the_surroundings_have_for_the_host_is_for_others(server, tmp_path, monkeypatch):
+def test_netrc_password_is_not_sent_to_the_api_server(server, tmp_path, monkeypatch):
     netrc = tmp_path / "netrc"
     netrc.write_text("default login me password secret\n")
     netrc.chmod(stat.S_IRUSR)
@@ -351,7 +351,7 @@ def test_a_password_that_the_surroundings_have_for_the_host_is_for_others(server
     asking(with_user(server, tmp_path, {"token": "first"}), check)
 
 
-def test_the_proxy_of_the_surroundings_is_used_where_they_want_it(server, tmp_path, monkeypatch):
+def test_proxy_of_the_environment_is_used_except_for_excluded_hosts(server, tmp_path, monkeypatch):
     monkeypatch.setenv("http_proxy", server.url)
     far = kubeconfig(server, tmp_path / "config", {"token": "first"})
     config = (tmp_path / "config").read_text()

@@ -61,7 +61,7 @@ def deployment(name, ready):
         ),
     ],
 )
-def test_the_checks_are_those_of_the_kind_that_the_connector_selects(server, tmp_path, cluster, kind, reason):
+def test_checks_match_the_job_kind_that_the_connector_selects(server, tmp_path, cluster, kind, reason):
     groups, settings = cluster
     server.groups.update(groups)
     facts = collect(server, tmp_path, **settings)
@@ -75,7 +75,7 @@ def test_the_checks_are_those_of_the_kind_that_the_connector_selects(server, tmp
     )
 
 
-def test_a_train_job_and_its_runtime_are_created_in_dry_runs_and_not_stored(server, tmp_path):
+def test_train_job_and_runtime_are_created_in_dry_runs_only(server, tmp_path):
     server.groups.update(TRAINER)
     facts = collect(server, tmp_path)
     (name,) = {each["metadata"]["name"] for each in facts.task.prerequisites}
@@ -85,7 +85,7 @@ def test_a_train_job_and_its_runtime_are_created_in_dry_runs_and_not_stored(serv
     assert server.do(lambda objects: [key for key in objects.now if "trainer" in key[0]]) == []
 
 
-def test_an_operator_without_an_available_pod_is_not_used(server, tmp_path):
+def test_operator_without_an_available_pod_is_not_used(server, tmp_path):
     server.groups.update(BOTH)
     for name, ready in (("training-operator", 0), ("kubeflow-trainer-controller-manager", 1)):
         key = ("apps", "deployments", "kubeflow", name)

@@ -61,7 +61,7 @@ def list_permitted(items):
                 yield from ((where, f"{verb} {plural}") for plural in rule["resources"])
 
 
-def test_one_command_permits_all_that_was_forbidden(server, tmp_path):
+def test_remedy_command_permits_each_forbidden_request(server, tmp_path):
     server.forbidden |= FORBIDDEN
     (found,) = unseen(server, tmp_path)
     assert found.level is Severity.UNKNOWN
@@ -74,7 +74,7 @@ def test_one_command_permits_all_that_was_forbidden(server, tmp_path):
     assert unseen(server, tmp_path) == []
 
 
-def test_each_role_is_bound_to_the_account_of_the_command(server, tmp_path):
+def test_role_is_bound_to_the_account_of_the_command(server, tmp_path):
     server.forbidden |= FORBIDDEN
     (found,) = unseen(server, tmp_path)
     items = read_manifests(found.remedy)
@@ -86,7 +86,7 @@ def test_each_role_is_bound_to_the_account_of_the_command(server, tmp_path):
         assert [each["name"] for each in binding["subjects"]] == ["us"]
 
 
-def test_the_rules_that_a_connector_lacks_are_one_role():
+def test_missing_rules_of_a_connector_are_in_one_role():
     (check,) = (each for each in connector.CHECKS if each.id == "connector-rbac")
     lacking = MissingPermissions(namespace="flyte", name="kfpytorch", rules=[*map(read_permission, RULES)])
     (found,) = check.judge(Facts(namespace="ns", lacking=[lacking]))

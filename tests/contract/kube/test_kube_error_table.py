@@ -141,12 +141,12 @@ def server() -> Iterator[KubeServer]:
         yield server
 
 
-def test_every_row_has_an_example() -> None:
+def test_each_row_has_an_example() -> None:
     assert [*dict.fromkeys(each.row for each in EXAMPLES)] == [row.answer for row in TABLE]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: f"{each.code} {each.message[:30]}")
-async def test_an_answer_is_treated_as_its_row_says(
+async def test_response_is_handled_as_its_row_specifies(
     server: KubeServer, tmp_path: Any, example: Example
 ) -> None:
     name = ObjectName(namespace="ns", name=NAME)
@@ -175,7 +175,7 @@ async def result(server: KubeServer, example: Example, method: str, call: Any) -
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: f"{each.code} {each.message[:30]}")
-def test_the_first_row_that_matches_applies(example: Example) -> None:
+def test_first_matching_row_applies(example: Example) -> None:
     body = example.body if example.body is not None else json.dumps(example.status).encode()
     answer = parse_error_response(example.code, {}, body)
     assert (answer.error_class.answer, answer.error_class.repeated) == (

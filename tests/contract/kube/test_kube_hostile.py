@@ -139,7 +139,7 @@ def attacked(folder: Path, *flags: str) -> Iterator[tuple[KubeServer, Serving]]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-def test_hostile_requests_neither_stop_the_server_nor_stay_in_its_memory(
+def test_hostile_requests_neither_stop_the_server_nor_grow_its_memory(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """A share of the long tests sends its share of the requests, because they take minutes."""
@@ -160,7 +160,7 @@ def test_hostile_requests_neither_stop_the_server_nor_stay_in_its_memory(
     assert {each.split()[1] for each in codes} <= EXPECTED
 
 
-def test_streams_that_are_reset_without_a_token_do_not_stop_the_server(tmp_path: Path) -> None:
+def test_reset_streams_without_a_token_do_not_stop_the_server(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("x" * 40)
     with attacked(tmp_path, "--token-file", str(token)) as (_, serving), probing(serving) as durations:

@@ -133,7 +133,7 @@ async def phase_is(here: Served, meta: bytes, phase: str) -> bool:
     return await here.phase(meta) == phase
 
 
-def test_two_servers_write_it_once_and_a_third_after_them_does_not(server, tmp_path):
+def test_event_is_written_once_by_several_servers(server, tmp_path):
     async def story(one: Served, other: Served) -> None:
         play, meta = await turned(server, one)
         await wait_until(lambda: reasons(server) == ["WaitingForResources"])
@@ -169,7 +169,7 @@ def test_two_servers_write_it_once_and_a_third_after_them_does_not(server, tmp_p
     run_servers(server, tmp_path, third)
 
 
-def test_a_permission_that_is_missing_is_named_once_and_costs_nothing_else(server, tmp_path, caplog):
+def test_missing_event_permission_is_logged_once_and_the_job_continues(server, tmp_path, caplog):
     server.forbidden.add("create events")
 
     async def story(here: Served) -> None:
@@ -196,7 +196,7 @@ def test_a_permission_that_is_missing_is_named_once_and_costs_nothing_else(serve
     assert named[0].endswith('{apiGroups: [""], resources: [events], verbs: [create]}')
 
 
-def test_who_asks_does_not_wait_for_it_and_it_is_written_when_the_server_answers(server, tmp_path):
+def test_calls_do_not_wait_for_a_slow_event_request(server, tmp_path):
     server.faults.append(Fault(method="POST", path="/events", hang=4.0, reset="before"))
 
     async def story(here: Served) -> None:
@@ -210,7 +210,7 @@ def test_who_asks_does_not_wait_for_it_and_it_is_written_when_the_server_answers
     run_servers(server, tmp_path, story)
 
 
-def test_what_was_said_before_many_others_spoke_is_remembered(server, tmp_path):
+def test_earlier_wait_event_is_kept_among_many_other_events(server, tmp_path):
     async def story(here: Served) -> None:
         play, _ = await turned(server, here)
         # Wait for the event to arrive, because other events use a different watch.
@@ -225,7 +225,7 @@ def test_what_was_said_before_many_others_spoke_is_remembered(server, tmp_path):
     run_servers(server, tmp_path, story)
 
 
-def test_that_it_runs_again_is_the_last_word_also_where_the_one_before_came_late(server, tmp_path):
+def test_resumed_event_is_written_after_a_delayed_wait_event(server, tmp_path):
     server.faults.append(Fault(method="POST", path="/events", hang=1.0, reset="before"))
 
     async def story(here: Served) -> None:
@@ -240,7 +240,7 @@ def test_that_it_runs_again_is_the_last_word_also_where_the_one_before_came_late
     run_servers(server, tmp_path, story)
 
 
-def test_one_that_is_refused_for_another_reason_is_left(server, tmp_path, caplog):
+def test_event_rejected_in_a_terminating_namespace_is_not_retried(server, tmp_path, caplog):
     async def story(here: Served) -> None:
         meta = await here.create()
         play = Playing(server)
@@ -262,7 +262,7 @@ def test_one_that_is_refused_for_another_reason_is_left(server, tmp_path, caplog
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
-async def test_one_that_is_there_is_left_as_it_is(server, tmp_path):
+async def test_existing_event_is_not_changed(server, tmp_path):
     async with opened(options(server, tmp_path)) as cluster:
         await cluster.record_event(event("Turned", message="first"))
         await cluster.record_event(event("Turned", message="second"))
@@ -271,7 +271,7 @@ async def test_one_that_is_there_is_left_as_it_is(server, tmp_path):
     assert posts(server) == 2
 
 
-async def test_jobs_are_made_though_hundreds_of_events_hang(server, tmp_path):
+async def test_job_creation_does_not_wait_for_hanging_event_requests(server, tmp_path):
     server.faults.append(Fault(method="POST", path="/events", times=100, hang=10.0))
 
     async with opened(options(server, tmp_path)) as cluster:
@@ -305,7 +305,7 @@ async def trains_among_many(server: KubeServer, here: Served) -> tuple[Playing, 
     return play, entry
 
 
-def test_one_that_a_list_leaves_out_is_asked_for_at_once_though_its_pods_run(server, tmp_path):
+def test_job_missing_from_a_list_is_confirmed_immediately_while_its_pods_run(server, tmp_path):
     async def story(here: Served) -> None:
         _, entry = await trains_among_many(server, here)
         others = [(NAMESPACE, each.job) for each in here.cache if each is not entry and each.job is not None]
@@ -316,7 +316,7 @@ def test_one_that_a_list_leaves_out_is_asked_for_at_once_though_its_pods_run(ser
     run_servers(server, tmp_path, story)
 
 
-def test_a_wait_that_another_server_tells_late_is_answered_at_once_though_its_pods_run(server, tmp_path):
+def test_late_wait_event_of_another_server_is_answered_immediately_while_pods_run(server, tmp_path):
     async def story(here: Served) -> None:
         play, entry = await trains_among_many(server, here)
         play.pod("worker-0", created=90)
@@ -328,7 +328,7 @@ def test_a_wait_that_another_server_tells_late_is_answered_at_once_though_its_po
     run_servers(server, tmp_path, story)
 
 
-def test_a_group_is_made_again_at_once_though_its_pods_run(server, tmp_path):
+def test_pod_group_is_recreated_immediately_while_pods_run(server, tmp_path):
     server.groups[GROUPS[0]] = {GROUPS[1]: "v1alpha1"}
 
     async def story(here: Served) -> None:

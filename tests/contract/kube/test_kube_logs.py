@@ -37,20 +37,20 @@ def list_log_queries(server):
     return [each.partition("?")[2] for each in server.asked if "/log" in each]
 
 
-def test_the_last_lines_of_the_run_before(server, tmp_path):
+def test_last_lines_of_the_previous_container_run_are_read(server, tmp_path):
     server.logs[REPLICA] = [LINES]
     assert lines_of(server, tmp_path, tail=2, previous=True) == TOLD[2:]
     assert list_log_queries(server) == ["container=pytorch&timestamps=true&previous=true&tailLines=2"]
 
 
-def test_a_line_may_be_blank_or_longer_than_anybody_reads(server, tmp_path):
+def test_blank_line_is_kept_and_long_line_is_truncated(server, tmp_path):
     server.logs[REPLICA] = [[LINES[0][:31], LINES[1] + "x" * (1 << 20), LINES[2]]]
     blank, long, last = lines_of(server, tmp_path)
     assert (blank.text, last) == ("", TOLD[2])
     assert long.text.endswith("x [786469 bytes more]")
 
 
-def test_what_is_not_there_has_no_lines(server, tmp_path):
+def test_missing_replaced_or_unscheduled_pod_has_no_log_lines(server, tmp_path):
     assert lines_of(server, tmp_path) == []
     assert lines_of(server, tmp_path, uid="another") == []
     server.do(apply(PODS, pod(nodeName="")))
@@ -59,7 +59,7 @@ def test_what_is_not_there_has_no_lines(server, tmp_path):
     assert lines_of(server, tmp_path, follow=True) == []
 
 
-async def test_following_goes_on_over_restarts_until_the_container_has_ended_for_good(server, tmp_path):
+async def test_follow_continues_over_restarts_until_the_container_has_terminated(server, tmp_path):
     server.do(apply(PODS, pod(phase="Running", restartPolicy="OnFailure")))
     server.logs[REPLICA] = [LINES[:2], LINES[1:3], LINES[2:]]
 
@@ -79,7 +79,7 @@ async def test_following_goes_on_over_restarts_until_the_container_has_ended_for
     assert "follow" not in list_log_queries(server)[2]
 
 
-async def test_following_goes_on_over_a_connection_that_breaks(server, tmp_path):
+async def test_follow_continues_after_a_connection_reset(server, tmp_path):
     server.do(apply(PODS, pod(phase="Running")))
     server.logs[REPLICA] = [[*LINES[:2], "<reset>"], LINES]
 
@@ -94,7 +94,7 @@ async def test_following_goes_on_over_a_connection_that_breaks(server, tmp_path)
     assert found == TOLD
 
 
-async def test_a_node_writes_its_own_zone_and_may_put_its_clock_back(server, tmp_path):
+async def test_timestamps_may_have_a_zone_offset_and_go_backwards(server, tmp_path):
     zoned = [
         "2026-01-01T02:00:05.000000000+02:00 before",
         "2026-01-01T02:00:04.000000000+02:00 put back",
@@ -116,24 +116,24 @@ async def test_a_node_writes_its_own_zone_and_may_put_its_clock_back(server, tmp
     assert "sinceTime=2026-01-01T00:00:04Z" in list_log_queries(server)[1]
 
 
-def test_following_goes_on_when_a_node_answers_again(server, tmp_path):
+def test_follow_continues_when_a_node_responds_again(server, tmp_path):
     server.logs[REPLICA] = [LINES]
     server.faults.append(Fault(path="/log", times=2, code=502, body=b"dial tcp 10.0.0.7:10250"))
     assert lines_of(server, tmp_path, follow=True) == TOLD
 
 
-def test_what_has_no_log_after_trouble_has_none(server, tmp_path):
+def test_follow_of_a_pod_without_a_log_is_empty_after_an_error(server, tmp_path):
     server.faults.append(Fault(path="/log", code=502, body=b"dial tcp 10.0.0.7:10250"))
     assert lines_of(server, tmp_path, follow=True) == []
 
 
-def test_a_log_that_breaks_off_is_not_taken_for_a_whole_one(server, tmp_path):
+def test_interrupted_log_raises_an_error(server, tmp_path):
     server.logs[REPLICA] = [[*LINES[:2], "<reset>"]]
     with pytest.raises(ClusterUnavailable):
         lines_of(server, tmp_path)
 
 
-def test_a_missing_permission_is_said_with_its_rule(server, tmp_path):
+def test_missing_log_permission_is_reported_with_its_rule(server, tmp_path):
     server.forbidden.add("get pods/log")
     with pytest.raises(ClusterUnavailable, match=r"resources: .pods/log., verbs: .get."):
         lines_of(server, tmp_path)

@@ -107,7 +107,9 @@ def verdict(server: KubeServer) -> str:
     return str(annotations.get(ANNOTATION, ""))
 
 
-def test_every_metric_of_the_pages_and_the_chart_is_exported(server: KubeServer, tmp_path: Path) -> None:
+def test_each_metric_of_the_documentation_and_the_chart_is_exported(
+    server: KubeServer, tmp_path: Path
+) -> None:
     server.do(apply(JOBS, job()))
     with scraped(server, tmp_path) as it:
         wait_until(lambda: it.value("jobs", phase="QUEUED", task_namespace="ns", queue="") == 1)
@@ -132,7 +134,7 @@ def test_every_metric_of_the_pages_and_the_chart_is_exported(server: KubeServer,
     assert used - exported == set()
 
 
-def test_the_page_shows_the_versions_and_the_age_of_the_watches(server: KubeServer, tmp_path: Path) -> None:
+def test_metrics_contain_versions_and_the_age_of_the_watches(server: KubeServer, tmp_path: Path) -> None:
     server.do(apply(JOBS, job()))
     with scraped(server, tmp_path) as it:
         assert it.value("build_info", version=read_version(), python=platform.python_version()) == 1
@@ -149,7 +151,7 @@ def test_the_page_shows_the_versions_and_the_age_of_the_watches(server: KubeServ
         assert {"pods", "pytorchjobs.kubeflow.org"} <= ages
 
 
-def test_two_servers_count_a_failure_once(server: KubeServer, tmp_path: Path) -> None:
+def test_failure_is_counted_once_by_two_servers(server: KubeServer, tmp_path: Path) -> None:
     """Both read the job before one of them can store its verdict."""
     server.do(apply(JOBS, job()))
     with scraped(server, tmp_path / "a") as one, scraped(server, tmp_path / "b") as two:
@@ -165,7 +167,7 @@ def test_two_servers_count_a_failure_once(server: KubeServer, tmp_path: Path) ->
         assert verdict(server)
 
 
-def test_the_server_that_created_a_job_measures_how_long_it_waits(server: KubeServer, tmp_path: Path) -> None:
+def test_server_that_created_a_job_measures_its_wait(server: KubeServer, tmp_path: Path) -> None:
     namespace = metadata().namespace
     server.objects.namespaces[namespace] = "Active"
     with scraped(server, tmp_path / "a") as one, scraped(server, tmp_path / "b") as two:

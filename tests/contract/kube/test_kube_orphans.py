@@ -55,13 +55,13 @@ def scan_orphans(server, tmp_path, *namespaces, **said):
 # ---- detection
 
 
-def test_a_workflow_of_another_namespace_is_another_workflow(server, tmp_path):
+def test_workflow_in_another_namespace_does_not_match_the_job(server, tmp_path):
     server.do(apply(JOBS, ours("gone")))
     server.do(apply(WORKFLOWS, workflow("gone", namespace="other")))
     assert scan_orphans(server, tmp_path) == ([GONE], [], 0)
 
 
-def test_many_jobs_are_asked_for_page_by_page_and_each_execution_once(server, tmp_path):
+def test_jobs_are_listed_in_pages_and_each_execution_is_looked_up_once(server, tmp_path):
     expected = []
     for number in range(7):
         said = ours("gone")
@@ -84,7 +84,7 @@ def test_many_jobs_are_asked_for_page_by_page_and_each_execution_once(server, tm
     ],
     ids=["it is young", "it is owned", "it is elsewhere's", "it is not ours", "not served", "of nobody"],
 )
-def test_other_jobs_are_none_and_nobody_is_asked_about_them(server, tmp_path, said):
+def test_other_jobs_are_no_orphans_and_cause_no_lookup(server, tmp_path, said):
     server.do(apply(JOBS, said))
     assert scan_orphans(server, tmp_path, "ns") == ([], [], 0)
     assert not any("flyteworkflows" in each for each in server.asked)
@@ -111,7 +111,7 @@ def build_namespace_error():
     ],
     ids=["forbidden", "no such kind", "of else", "a proxy", "an error", "nothing", "broken off", "reset"],
 )
-def test_what_is_no_certain_answer_makes_no_orphan(server, tmp_path, trouble, why):
+def test_inconclusive_workflow_response_makes_no_orphan(server, tmp_path, trouble, why):
     server.do(apply(JOBS, ours("gone")))
     server.do(apply(WORKFLOWS, workflow("gone")))
     server.faults.append(Fault(path="flyteworkflows", times=100, **trouble))
@@ -121,7 +121,7 @@ def test_what_is_no_certain_answer_makes_no_orphan(server, tmp_path, trouble, wh
 
 
 @pytest.mark.parametrize("trouble", [{"code": 410}, {"code": 503}, {"truncate": True}, {"hang": 5.0}])
-def test_without_all_of_the_jobs_there_is_no_answer(server, tmp_path, trouble):
+def test_incomplete_job_list_raises_an_error(server, tmp_path, trouble):
     server.do(apply(JOBS, ours("gone")))
     server.faults.append(Fault(path="pytorchjobs", times=100, **trouble))
     with pytest.raises(ClusterUnavailable):
@@ -146,7 +146,7 @@ def add_foreign_attempt(server):
 
 
 @pytest.mark.parametrize("happens", [owned_meanwhile, made_anew, add_foreign_attempt])
-async def test_what_has_changed_since_it_was_looked_at_is_not_deleted(server, tmp_path, happens):
+async def test_job_changed_since_the_scan_is_not_deleted(server, tmp_path, happens):
     server.do(apply(JOBS, ours("gone")))
 
     async with orphanage(server, tmp_path) as here:
@@ -156,7 +156,7 @@ async def test_what_has_changed_since_it_was_looked_at_is_not_deleted(server, tm
     assert names(server) == [GONE]
 
 
-async def test_what_is_deleted_is_that_job_and_no_other(server, tmp_path):
+async def test_orphan_deletion_has_the_uid_of_the_job_as_precondition(server, tmp_path):
     server.do(apply(JOBS, ours("gone")))
     uid = metadata(server, GONE)["uid"]
 
@@ -205,7 +205,7 @@ def lookups(server):
     return sum("flyteworkflows" in each for each in server.asked)
 
 
-async def test_a_server_deletes_what_was_an_orphan_twice_in_a_row(server, tmp_path, caplog):
+async def test_server_deletes_a_job_that_is_an_orphan_in_two_consecutive_scans(server, tmp_path, caplog):
     caplog.set_level("INFO")
     for execution in ("gone", "lives"):
         server.do(apply(JOBS, ours(execution)))
@@ -222,7 +222,7 @@ async def test_a_server_deletes_what_was_an_orphan_twice_in_a_row(server, tmp_pa
     assert (said["deleted"].execution, said["deleted"].job) == ("gone", GONE)
 
 
-async def test_trouble_between_two_looks_begins_the_count_anew(server, tmp_path):
+async def test_failed_scan_resets_the_count_of_consecutive_scans(server, tmp_path):
     server.do(apply(JOBS, ours("gone")))
     asked = []
 
@@ -238,7 +238,7 @@ async def test_trouble_between_two_looks_begins_the_count_anew(server, tmp_path)
     assert lookups(server) == 3
 
 
-async def test_a_job_that_somebody_asks_about_is_none_though_its_workflow_is_not_here(server, tmp_path):
+async def test_requested_job_without_a_local_workflow_is_marked_and_kept(server, tmp_path):
     server.do(apply(JOBS, ours("gone")))
 
     async with collecting(server, tmp_path) as orphans:
@@ -251,7 +251,7 @@ async def test_a_job_that_somebody_asks_about_is_none_though_its_workflow_is_not
     assert names(server) == [GONE]
 
 
-async def test_most_jobs_are_over_before_it_matters_where_their_execution_is(server, tmp_path):
+async def test_young_job_causes_no_workflow_lookup(server, tmp_path):
     now = datetime.now(timezone.utc)
     for execution, minutes in (("young", 20), ("older", 40)):
         made = (now - timedelta(minutes=minutes)).isoformat()
@@ -265,7 +265,7 @@ async def test_most_jobs_are_over_before_it_matters_where_their_execution_is(ser
     assert {each.rpartition("/")[2] for each in server.asked if "flyteworkflows" in each} == {"older"}
 
 
-async def test_a_job_that_is_asked_about_is_none_also_while_that_cannot_be_written_down(server, tmp_path):
+async def test_requested_job_is_kept_while_its_mark_cannot_be_written(server, tmp_path):
     server.do(apply(JOBS, ours("gone")))
     server.forbidden.add("patch pytorchjobs")
 
@@ -285,7 +285,7 @@ def gc(server, tmp_path, *flags):
     return CliRunner().invoke(kfpytorch, command, env=environment)
 
 
-def test_people_are_shown_first_and_then_it_is_done(server, tmp_path):
+def test_gc_lists_orphans_first_and_deletes_them_with_the_delete_option(server, tmp_path):
     for execution in ("gone", "lives"):
         server.do(apply(JOBS, ours(execution)))
     server.do(apply(WORKFLOWS, workflow("lives")))
@@ -305,14 +305,14 @@ def test_people_are_shown_first_and_then_it_is_done(server, tmp_path):
     assert (again.exit_code, again.stdout, again.stderr) == (0, "", "there are no orphans\n")
 
 
-def test_people_may_name_namespaces_and_an_age(server, tmp_path):
+def test_gc_selects_orphans_by_namespace_and_age(server, tmp_path):
     server.do(apply(JOBS, ours("gone", creationTimestamp=datetime.now(timezone.utc).isoformat())))
     assert gc(server, tmp_path).stdout == ""
     assert gc(server, tmp_path, "--older-than", "0", "-n", "other").stdout == ""
     assert GONE in gc(server, tmp_path, "--older-than", "0", "-n", "ns").stdout
 
 
-def test_people_are_told_of_what_cannot_be_told(server, tmp_path):
+def test_gc_reports_jobs_whose_state_cannot_be_determined(server, tmp_path):
     server.do(apply(JOBS, ours("gone")))
     server.forbidden.add("get flyteworkflows")
     done = gc(server, tmp_path, "--delete")
@@ -329,7 +329,7 @@ def test_people_are_told_of_what_cannot_be_told(server, tmp_path):
     assert names(server) == [GONE]
 
 
-def test_a_duration_is_one(server, tmp_path):
+def test_gc_rejects_an_invalid_duration(server, tmp_path):
     done = gc(server, tmp_path, "--older-than", "soon")
     assert done.exit_code == 2
     assert "write it as Go does" in done.stderr

@@ -29,14 +29,14 @@ def exists(server, name):
     return server.do(apply(WORKFLOWS, {"metadata": {"name": name, "namespace": "ns"}}))
 
 
-def test_a_workflow_that_is_elsewhere_is_no_reason_not_to_ask_for_the_next_one(server, tmp_path):
+def test_missing_workflow_does_not_prevent_the_next_lookup(server, tmp_path):
     exists(server, "f2")
     first, second = owners(server, tmp_path, "f1", "f2")
     assert (first, second and second.name) == (None, "f2")
 
 
 @pytest.mark.parametrize("permitted", [True, False], ids=["there is no such kind", "not permitted"])
-def test_where_there_is_nothing_to_see_it_is_not_looked_for_each_time(server, tmp_path, caplog, permitted):
+def test_missing_workflow_api_or_permission_pauses_the_lookups(server, tmp_path, caplog, permitted):
     if not permitted:
         exists(server, "f1")
         server.forbidden.add("get flyteworkflows")
@@ -47,7 +47,7 @@ def test_where_there_is_nothing_to_see_it_is_not_looked_for_each_time(server, tm
     assert len(server.asked) == 3
 
 
-def test_silence_costs_a_job_its_owner_and_a_moment(server, tmp_path):
+def test_slow_lookup_leaves_the_job_without_an_owner(server, tmp_path):
     exists(server, "f1")
     server.faults.append(Fault(path="flyteworkflows", hang=5.0))
     first, second = owners(server, tmp_path, "f1", "f1")
@@ -55,14 +55,14 @@ def test_silence_costs_a_job_its_owner_and_a_moment(server, tmp_path):
 
 
 @pytest.mark.parametrize("trouble", [{"code": 500}, {"truncate": True}])
-def test_trouble_that_passes_within_the_moment_costs_nothing(server, tmp_path, trouble):
+def test_transient_error_is_retried_within_the_timeout(server, tmp_path, trouble):
     exists(server, "f1")
     server.faults.append(Fault(path="flyteworkflows", **trouble))
     (owner,) = owners(server, tmp_path, "f1")
     assert owner is not None
 
 
-async def test_what_one_namespace_may_not_see_is_said_once_and_others_are_asked(server, tmp_path, caplog):
+async def test_forbidden_namespace_is_logged_once_and_others_are_queried(server, tmp_path, caplog):
     exists(server, "f1")
     refused = {"kind": "Status", "message": 'User "us" cannot get resource "flyteworkflows"'}
     server.faults.append(Fault(path="/other/flyteworkflows", times=100, code=403, status=refused))
@@ -75,7 +75,7 @@ async def test_what_one_namespace_may_not_see_is_said_once_and_others_are_asked(
     assert "was granted" not in caplog.text
 
 
-async def test_what_may_not_be_seen_is_asked_for_ever_more_rarely(server, tmp_path, caplog):
+async def test_forbidden_lookup_is_repeated_with_growing_pauses(server, tmp_path, caplog):
     caplog.set_level("INFO")
     exists(server, "f1")
     server.forbidden.add("get flyteworkflows")
@@ -100,6 +100,6 @@ async def wait_until(true, cluster):
         await asyncio.sleep(0.01)
 
 
-def test_a_name_that_is_none_asks_nobody(server, tmp_path):
+def test_empty_execution_name_causes_no_request(server, tmp_path):
     assert owners(server, tmp_path, "") == [None]
     assert server.asked == []

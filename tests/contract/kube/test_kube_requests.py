@@ -40,14 +40,14 @@ def list_names(server):
 # ---- create
 
 
-def test_a_job_is_made_as_it_was_written(server, tmp_path):
+def test_job_is_created_exactly_as_its_manifest(server, tmp_path):
     made = create_job(server, tmp_path, MappingProxyType(job()))
     assert made["metadata"]["uid"].startswith("uid-")
     assert server.bodies == [job()]
     assert server.asked == ["POST /apis/kubeflow.org/v1/namespaces/ns/pytorchjobs"]
 
 
-async def test_a_missing_permission_is_said_with_its_rule(server, tmp_path, caplog):
+async def test_missing_permission_is_reported_with_its_rule(server, tmp_path, caplog):
     server.forbidden.add("create pytorchjobs")
 
     async with opened(options(server, tmp_path, patience=1.0)) as cluster:
@@ -74,7 +74,7 @@ IN_USE = {
     ],
     ids=["429", "quota in use", "reset"],
 )
-def test_what_passes_soon_is_waited_for(server, tmp_path, fault):
+def test_transient_error_is_retried(server, tmp_path, fault):
     fault.times = 2
     server.faults.append(fault)
     assert create_job(server, tmp_path)["metadata"]["name"] == NAME
@@ -90,7 +90,7 @@ def test_what_passes_soon_is_waited_for(server, tmp_path, fault):
     ],
     ids=["429", "reset", "time-out"],
 )
-def test_what_does_not_pass_in_time_is_left_to_the_caller(server, tmp_path, fault):
+def test_persistent_error_is_raised_after_the_timeout(server, tmp_path, fault):
     fault.times = 1_000
     server.faults.append(fault)
     with pytest.raises(ClusterUnavailable):
@@ -101,7 +101,7 @@ def test_what_does_not_pass_in_time_is_left_to_the_caller(server, tmp_path, faul
 @pytest.mark.parametrize(
     "fault", [Fault("POST", reset="after"), Fault("POST", truncate=True)], ids=["reset", "truncated"]
 )
-def test_a_job_that_was_made_though_nobody_heard_of_it_is_found(server, tmp_path, fault):
+def test_job_created_despite_a_lost_response_is_found(server, tmp_path, fault):
     server.faults.append(fault)
 
     async def check(cluster):
@@ -113,7 +113,7 @@ def test_a_job_that_was_made_though_nobody_heard_of_it_is_found(server, tmp_path
     assert list_names(server) == [NAME]
 
 
-async def test_one_jobs_trouble_delays_no_other(server, tmp_path):
+async def test_hanging_request_does_not_delay_other_jobs(server, tmp_path):
     server.faults.append(Fault("POST", path="/slow/", times=1_000, hang=30))
     server.objects.namespaces["slow"] = "Active"
     slow = job()
@@ -134,7 +134,7 @@ async def test_one_jobs_trouble_delays_no_other(server, tmp_path):
 
 
 @pytest.mark.parametrize("name", [f"{NAME}/status", f"{NAME}?x", f"{NAME}#x", f"{NAME}\n", ".", ""])
-async def test_what_is_no_name_leads_nowhere(server, tmp_path, name):
+async def test_invalid_name_addresses_no_object(server, tmp_path, name):
     server.do(apply(JOBS, job()))
 
     async with opened(options(server, tmp_path)) as cluster:
@@ -149,7 +149,7 @@ async def test_what_is_no_name_leads_nowhere(server, tmp_path, name):
 
 
 @pytest.mark.parametrize("arrange", ["no resource", "no permission", "away"])
-async def test_nobody_says_that_a_job_is_gone_but_the_cluster(server, tmp_path, arrange):
+async def test_failed_get_does_not_report_a_job_as_deleted(server, tmp_path, arrange):
     if arrange == "no resource":
         del server.groups["kubeflow.org"]
     elif arrange == "no permission":
@@ -162,7 +162,7 @@ async def test_nobody_says_that_a_job_is_gone_but_the_cluster(server, tmp_path, 
             await cluster.get(ObjectName(namespace="ns", name=NAME))
 
 
-async def test_a_patch_is_merged_into_the_very_job(server, tmp_path):
+async def test_patch_is_merged_only_into_the_job_with_the_uid(server, tmp_path):
     uid = server.do(apply(JOBS, job()))["metadata"]["uid"]
 
     async with opened(options(server, tmp_path)) as cluster:
@@ -174,7 +174,7 @@ async def test_a_patch_is_merged_into_the_very_job(server, tmp_path):
         await cluster.patch(ObjectName(namespace="ns", name="other"), patch)
 
 
-async def test_a_patch_may_be_refused_and_wants_a_permission(server, tmp_path):
+async def test_patch_raises_rejection_and_missing_permission(server, tmp_path):
     server.do(apply(JOBS, job()))
     status = {"kind": "Status", "message": "spec: Invalid value", "reason": "Invalid", "code": 422}
     server.faults.append(Fault("PATCH", code=422, status=status))
@@ -187,7 +187,7 @@ async def test_a_patch_may_be_refused_and_wants_a_permission(server, tmp_path):
             await cluster.patch(ObjectName(namespace="ns", name=NAME), {"spec": {}})
 
 
-async def test_only_the_job_that_is_meant_is_deleted(server, tmp_path):
+async def test_delete_removes_only_the_job_with_the_uid(server, tmp_path):
     uid = server.do(apply(JOBS, job()))["metadata"]["uid"]
 
     async with opened(options(server, tmp_path)) as cluster:
@@ -200,7 +200,7 @@ async def test_only_the_job_that_is_meant_is_deleted(server, tmp_path):
     assert server.bodies[1] == {**how, "preconditions": {"uid": uid}}
 
 
-async def test_a_pod_is_deleted_and_may_be_gone(server, tmp_path):
+async def test_pod_is_deleted_and_a_missing_pod_is_accepted(server, tmp_path):
     server.do(apply(PODS, pod()))
 
     async with opened(options(server, tmp_path)) as cluster:
@@ -209,7 +209,7 @@ async def test_a_pod_is_deleted_and_may_be_gone(server, tmp_path):
     assert list_names(server) == []
 
 
-async def test_a_pod_that_is_stopped_has_a_deadline_and_keeps_its_object(server, tmp_path):
+async def test_stopped_pod_has_a_deadline_and_keeps_its_object(server, tmp_path):
     uid = server.do(apply(PODS, pod()))["metadata"]["uid"]
     name = f"{NAME}-master-0"
 
@@ -236,7 +236,7 @@ async def test_pod_templates_are_found_in_each_namespace(server, tmp_path):
             await cluster.list_pod_templates(["ns", "platform"], "gpu")
 
 
-async def test_a_question_that_is_given_up_leaves_nothing_behind(server, tmp_path):
+async def test_cancelled_request_is_aborted(server, tmp_path):
     server.faults.append(Fault("POST", hang=30))
 
     async with opened(options(server, tmp_path)) as cluster:
@@ -244,14 +244,14 @@ async def test_a_question_that_is_given_up_leaves_nothing_behind(server, tmp_pat
             await asyncio.wait_for(cluster.create(job()), 0.2)
 
 
-async def test_after_the_end_nothing_is_asked(server, tmp_path):
+async def test_closed_cluster_sends_no_request(server, tmp_path):
     async with opened(options(server, tmp_path, patience=0.3)) as cluster:
         await cluster.close()
         with pytest.raises(ClusterUnavailable):
             await cluster.get(ObjectName(namespace="ns", name=NAME))
 
 
-def test_clocks_that_differ_mean_nothing(server, tmp_path):
+def test_clock_difference_does_not_affect_retry_after(server, tmp_path):
     late = {"Retry-After": "1", "Date": "Thu, 01 Jan 1970 00:00:00 GMT"}
     server.faults.append(Fault("POST", code=429, headers=late))
     late = {"Retry-After": "Thu, 01 Jan 2099 00:00:00 GMT", "Date": "Thu, 01 Jan 2099 00:00:00 GMT"}
@@ -282,7 +282,7 @@ def build_names(number):
 
 
 @pytest.mark.parametrize(("method", "most"), [("PATCH", 12), ("DELETE", 48)])
-def test_what_goes_on_behind_the_calls_holds_up_no_new_job(server, tmp_path, method, most):
+def test_background_requests_do_not_delay_job_creation(server, tmp_path, method, most):
     server.faults.append(Fault(method, hang=60, times=1_000))
 
     async def check(cluster):
@@ -300,7 +300,7 @@ def test_what_goes_on_behind_the_calls_holds_up_no_new_job(server, tmp_path, met
     assert run_with_cluster(server, tmp_path, check)["metadata"]["name"] == NAME
 
 
-async def test_what_nobody_waits_for_holds_up_no_abort_and_no_cancelling(server, tmp_path):
+async def test_background_requests_do_not_delay_abort_and_cancellation(server, tmp_path):
     server.do(apply(JOBS, job()))
     server.faults += [
         Fault("PATCH", path="/j", hang=60, times=1_000),
@@ -321,7 +321,7 @@ async def test_what_nobody_waits_for_holds_up_no_abort_and_no_cancelling(server,
     assert list_names(server) == []
 
 
-async def test_who_waits_for_many_before_him_is_not_given_up(server, tmp_path):
+async def test_queued_request_does_not_time_out_behind_others(server, tmp_path):
     """Twelve concurrent requests of 0.2 s each: the API server is slow but always responds."""
     server.do(apply(JOBS, job()))
     server.faults.append(Fault("PATCH", hang=0.2, times=1_000))
@@ -332,7 +332,7 @@ async def test_who_waits_for_many_before_him_is_not_given_up(server, tmp_path):
     assert asked_for(server, "PATCH") == 96
 
 
-async def test_who_is_to_ask_again_holds_up_nobody_meanwhile(server, tmp_path):
+async def test_request_in_backoff_does_not_block_others(server, tmp_path):
     server.do(apply(JOBS, job()))
     server.faults.append(Fault("PATCH", path="/j", code=503, times=10_000))
     name = ObjectName(namespace="ns", name=NAME)
@@ -346,7 +346,7 @@ async def test_who_is_to_ask_again_holds_up_nobody_meanwhile(server, tmp_path):
 # ---- a cluster without the default kind of job
 
 
-def test_the_jobs_of_all_served_kinds_are_listed(server, tmp_path):
+def test_jobs_of_all_served_kinds_are_listed(server, tmp_path):
     def list_jobs():
         return run_with_cluster(server, tmp_path, lambda cluster: cluster.list_jobs())
 

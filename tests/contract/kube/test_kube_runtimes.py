@@ -101,7 +101,7 @@ def run(*arguments: str) -> Result:
 # ---- foreign jobs
 
 
-def test_jobs_of_other_clients_are_listed_on_demand_and_marked(kube: KubeServer) -> None:
+def test_foreign_jobs_are_listed_on_demand_and_marked(kube: KubeServer) -> None:
     assert [each.name for each in client.list_jobs()] == [NAME]
     found = {each.name: each for each in client.list_jobs(foreign=True)}
     assert {
@@ -116,7 +116,7 @@ def test_jobs_of_other_clients_are_listed_on_demand_and_marked(kube: KubeServer)
     assert {each.name for each in active} == {NAME, "old", "sdk"}
 
 
-def test_one_command_lists_each_kind_once_and_a_list_of_own_jobs_reads_nothing(kube: KubeServer) -> None:
+def test_foreign_job_list_requests_each_kind_once(kube: KubeServer) -> None:
     kube.asked.clear()
     client.list_jobs()
     assert [each for each in kube.asked if each.startswith("GET /apis")] == []
@@ -127,7 +127,7 @@ def test_one_command_lists_each_kind_once_and_a_list_of_own_jobs_reads_nothing(k
     ]
 
 
-def test_the_command_marks_the_jobs_of_other_clients(kube: KubeServer) -> None:
+def test_jobs_command_marks_foreign_jobs(kube: KubeServer) -> None:
     lines = {line.split()[0]: line for line in run("jobs", "--all").stdout.splitlines()}
     assert "-/2" in lines["sdk"]
     assert "TrainJob of another client" in lines["sdk"]
@@ -137,7 +137,7 @@ def test_the_command_marks_the_jobs_of_other_clients(kube: KubeServer) -> None:
 
 
 @pytest.mark.parametrize("verb", ["cancel", "describe", "logs", "wait"])
-def test_a_job_of_another_client_is_read_only(kube: KubeServer, verb: str) -> None:
+def test_foreign_job_is_read_only(kube: KubeServer, verb: str) -> None:
     before = dict(kube.objects.now)
     refused = run(verb, "ns/sdk")
     assert refused.exit_code == 1
@@ -166,7 +166,7 @@ def test_runtimes_are_listed_without_those_of_single_jobs(kube: KubeServer) -> N
     ]
 
 
-def test_one_runtime_is_found_by_its_name(kube: KubeServer) -> None:
+def test_runtime_is_found_by_its_name(kube: KubeServer) -> None:
     assert client.get_runtime("torch-distributed", namespace="other").image == "image:2"
     shared = client.get_runtime("torch-distributed", namespace="ns")
     assert (shared.image, shared.framework, shared.nodes) == ("image:1", "torch", 2)
@@ -174,7 +174,7 @@ def test_one_runtime_is_found_by_its_name(kube: KubeServer) -> None:
         client.get_runtime("none")
 
 
-def test_the_command_prints_runtimes(kube: KubeServer) -> None:
+def test_runtimes_command_prints_the_table(kube: KubeServer) -> None:
     told = run("runtimes", "list", "--namespace", "ns")
     assert [line.split() for line in told.stdout.splitlines()[1:]] == [
         ["team", "TrainingRuntime", "ns", "torch", "2", "-", "-", "image:1"],
@@ -185,7 +185,7 @@ def test_the_command_prints_runtimes(kube: KubeServer) -> None:
         assert run(*wrong).exit_code == 2
 
 
-def test_without_the_permission_the_rule_is_in_the_message(kube: KubeServer) -> None:
+def test_missing_permission_error_contains_the_rule(kube: KubeServer) -> None:
     kube.forbidden.add("list clustertrainingruntimes")
     try:
         with pytest.raises(client.RequestFailed) as caught:
@@ -253,7 +253,7 @@ def report(*lines: str) -> list[str]:
     return [f"kfpytorch: {line}" if line.startswith("[") else line for line in lines]
 
 
-def test_the_packages_of_a_runtime_are_those_that_a_job_of_it_prints(kube: KubeServer) -> None:
+def test_runtime_packages_are_those_that_its_job_prints(kube: KubeServer) -> None:
     with running_pods(kube, *report(*REPORT, '["gpus", "H100"]', '["end"]')) as jobs:
         found = client.get_runtime_packages("torch-distributed", namespace="ns")
         told = run("runtimes", "packages", "torch-distributed", "-n", "ns", "-o", "json")
@@ -275,19 +275,21 @@ def test_the_packages_of_a_runtime_are_those_that_a_job_of_it_prints(kube: KubeS
         ((), "Failed", "exit code 127"),
     ],
 )
-def test_a_failed_job_is_reported_and_deleted(kube: KubeServer, lines: Any, phase: str, message: str) -> None:
+def test_failed_or_incomplete_package_job_is_reported_and_deleted(
+    kube: KubeServer, lines: Any, phase: str, message: str
+) -> None:
     with running_pods(kube, *lines, phase=phase), pytest.raises(client.RequestFailed, match=message):
         client.get_runtime_packages("team")
     assert list_package_jobs(kube) == []
 
 
-def test_a_job_that_does_not_end_is_deleted_after_the_timeout(kube: KubeServer) -> None:
+def test_unfinished_package_job_is_deleted_after_the_timeout(kube: KubeServer) -> None:
     with pytest.raises(client.RequestFailed, match="has not ended within 1 s"):
         client.get_runtime_packages("team", timeout=timedelta(seconds=1))
     assert list_package_jobs(kube) == []
 
 
-async def test_the_job_is_deleted_if_the_client_leaves(kube: KubeServer) -> None:
+async def test_package_job_is_deleted_if_the_client_cancels(kube: KubeServer) -> None:
     call = asyncio.create_task(async_client.get_runtime_packages("team"))
     while not list_package_jobs(kube):
         await asyncio.sleep(0.05)
@@ -299,7 +301,7 @@ async def test_the_job_is_deleted_if_the_client_leaves(kube: KubeServer) -> None
         time.sleep(0.1)
 
 
-def test_a_runtime_of_the_cluster_needs_a_namespace_for_its_job(kube: KubeServer) -> None:
+def test_cluster_runtime_requires_a_namespace_for_its_package_job(kube: KubeServer) -> None:
     set_runtime(kube, runtime("shared"))
     with pytest.raises(client.RequestFailed, match="--namespace NAME"):
         client.get_runtime_packages("shared")
@@ -310,7 +312,7 @@ def test_a_runtime_of_the_cluster_needs_a_namespace_for_its_job(kube: KubeServer
 # ---- the client for asyncio
 
 
-async def test_the_client_for_asyncio_has_the_same_results(kube: KubeServer) -> None:
+async def test_asyncio_client_has_the_same_results(kube: KubeServer) -> None:
     jobs, one, runtimes, team = (
         await async_client.list_jobs(foreign=True),
         await async_client.get_job(NAME),

@@ -49,7 +49,7 @@ def serve(
     return process, here["endpoint"], [str(folder / "state"), here["token"]]
 
 
-def test_flyte_is_let_in_and_people_need_the_word(server, tmp_path):
+def test_flyte_calls_need_no_token_and_commands_need_one(server, tmp_path):
     server.do(apply(JOBS, job()))
     process, endpoint, (state, token) = serve(server, tmp_path)
     try:
@@ -76,7 +76,7 @@ def test_flyte_is_let_in_and_people_need_the_word(server, tmp_path):
         process.communicate()
 
 
-def test_what_flyte_asks_for_lives_and_what_nobody_asks_for_is_deleted(server, tmp_path):
+def test_requested_job_is_kept_and_orphan_is_deleted(server, tmp_path):
     server.groups["flyte.lyft.com"] = {"flyteworkflows": "v1alpha1"}
     server.do(apply(JOBS, ours("asked")))
     server.do(apply(JOBS, ours("gone")))

@@ -102,7 +102,7 @@ def given_up(said: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
     return sorted((each["level"], each["job"]) for each in said if each["message"] == word)
 
 
-def test_deletions_that_were_answered_are_made_though_the_server_ends_and_the_api_server_is_busy(
+def test_acknowledged_deletions_are_sent_during_shutdown_despite_a_busy_api_server(
     server: KubeServer, tmp_path: Path
 ) -> None:
     with serve(server, tmp_path) as serving:
@@ -117,9 +117,7 @@ def test_deletions_that_were_answered_are_made_though_the_server_ends_and_the_ap
     assert given_up(said) == []
 
 
-def test_who_reads_the_log_is_told_which_jobs_are_still_to_be_deleted(
-    server: KubeServer, tmp_path: Path
-) -> None:
+def test_log_contains_the_jobs_that_shutdown_did_not_delete(server: KubeServer, tmp_path: Path) -> None:
     with serve(server, tmp_path, KFPYTORCH_DRAIN_TIMEOUT="1s") as serving:
         busy(server)
         serving.delete()
@@ -135,9 +133,7 @@ def test_who_reads_the_log_is_told_which_jobs_are_still_to_be_deleted(
     assert "8 delete_job" in counted
 
 
-def test_a_second_signal_ends_it_though_there_are_deletions_to_be_made(
-    server: KubeServer, tmp_path: Path
-) -> None:
+def test_second_signal_ends_the_server_despite_pending_deletions(server: KubeServer, tmp_path: Path) -> None:
     with serve(server, tmp_path) as serving:
         busy(server)
         serving.delete()

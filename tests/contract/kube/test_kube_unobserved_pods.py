@@ -116,7 +116,7 @@ def written(server: KubeServer, name: str) -> Any:
 
 
 @pytest.mark.parametrize("protobuf", [True, False])
-async def test_why_a_job_failed_is_asked_for_once_and_is_final(server, tmp_path, protobuf):
+async def test_pods_of_a_failed_job_are_listed_once_and_the_verdict_is_final(server, tmp_path, protobuf):
     server.protobuf = protobuf
 
     async with ready_server(server, tmp_path) as here:
@@ -133,7 +133,7 @@ async def test_why_a_job_failed_is_asked_for_once_and_is_final(server, tmp_path,
         assert lists(server) == 1
 
 
-async def test_what_the_operator_saw_is_no_reason_not_to_ask_its_pod(server, tmp_path):
+async def test_exit_code_event_of_the_operator_does_not_replace_the_pod_list(server, tmp_path):
     async with ready_server(server, tmp_path) as here:
         meta, name = await running(server, here)
         server.muted.add("pods")
@@ -149,9 +149,7 @@ async def test_what_the_operator_saw_is_no_reason_not_to_ask_its_pod(server, tmp
         assert lists(server) == 1
 
 
-async def test_an_api_server_that_does_not_answer_is_asked_again_and_nothing_is_decided(
-    server, tmp_path, caplog
-):
+async def test_failed_pod_list_is_retried_before_a_verdict_is_reported(server, tmp_path, caplog):
     trouble = Fault(path=f"{NAMESPACE}/pods", times=1_000, code=503)
 
     async with ready_server(server, tmp_path) as here:
@@ -167,7 +165,7 @@ async def test_an_api_server_that_does_not_answer_is_asked_again_and_nothing_is_
 
 
 @pytest.mark.parametrize(("namespace", "job"), [("../x", "j"), ("ns", "../x")])
-async def test_what_cannot_be_a_name_is_not_asked_about(server, tmp_path, namespace, job):
+async def test_invalid_name_causes_no_pod_list(server, tmp_path, namespace, job):
     async with opened(options(server, tmp_path)) as cluster:
         assert await cluster.list_pods(ObjectName(namespace=namespace, name=job)) == ()
     assert server.asked == []

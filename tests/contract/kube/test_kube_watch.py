@@ -50,7 +50,7 @@ async def followed(server, tmp_path, **said):
         yield heard
 
 
-async def test_all_that_is_there_is_told_and_then_every_change(server, tmp_path):
+async def test_existing_objects_are_reported_and_then_each_change(server, tmp_path):
     server.do(apply(JOBS, job()))
     server.do(apply(PODS, pod()))
     server.do(apply(PODS, {**pod("stranger"), "metadata": {"name": "stranger"}}))
@@ -72,7 +72,7 @@ async def test_all_that_is_there_is_told_and_then_every_change(server, tmp_path)
         assert heard.dropped[-1].uid
 
 
-async def test_a_list_that_expires_in_its_middle_is_begun_anew(server, tmp_path):
+async def test_list_that_expires_between_pages_is_restarted(server, tmp_path):
     for number in range(5):
         server.do(apply(JOBS, job(f"f{number}-n0-0-0123456789ab")))
     asked = []
@@ -90,7 +90,7 @@ async def test_a_list_that_expires_in_its_middle_is_begun_anew(server, tmp_path)
         assert heard.replaced.count("Job") == 1
 
 
-async def test_a_page_of_which_one_pod_cannot_be_read_is_asked_for_again_as_a_whole(server, tmp_path):
+async def test_page_with_an_unreadable_pod_is_requested_again(server, tmp_path):
     names = [f"{job}-master-0" for job in (NAME, OTHER)]
     server.do(apply(JOBS, job()))
     server.do(apply(JOBS, job(OTHER)))
@@ -125,7 +125,7 @@ async def test_a_page_of_which_one_pod_cannot_be_read_is_asked_for_again_as_a_wh
     ],
     ids=lambda fault: f"{fault.path}{fault.code}{fault.reset}{fault.truncate}",
 )
-async def test_a_list_is_asked_for_until_it_is_complete(server, tmp_path, fault):
+async def test_list_is_repeated_until_it_is_complete(server, tmp_path, fault):
     server.do(apply(JOBS, job()))
     server.do(apply(JOBS, job(OTHER)))
     server.do(apply(PODS, pod()))
@@ -176,7 +176,7 @@ async def test_a_list_is_asked_for_until_it_is_complete(server, tmp_path, fault)
         "ended at once",
     ],
 )
-async def test_a_watch_that_breaks_loses_nothing(server, tmp_path, fault):
+async def test_interrupted_watch_loses_no_change(server, tmp_path, fault):
     server.do(apply(PODS, pod()))
     fault.path, fault.watch, fault.times = "/pods", True, 2
     server.faults.append(fault)
@@ -187,7 +187,7 @@ async def test_a_watch_that_breaks_loses_nothing(server, tmp_path, fault):
         await wait_until(lambda: fault.times == 0)  # A list may have delivered the change before.
 
 
-async def test_a_server_that_has_no_protobuf_is_followed_as_well(server, tmp_path):
+async def test_watch_works_without_protobuf(server, tmp_path):
     server.protobuf = False
     server.do(apply(PODS, pod()))
 
@@ -200,7 +200,7 @@ async def test_a_server_that_has_no_protobuf_is_followed_as_well(server, tmp_pat
         assert heard.replaced.count("Pod") == 1
 
 
-async def test_of_a_pod_that_is_too_long_nothing_is_told_but_of_the_next(server, tmp_path, caplog):
+async def test_oversized_pod_is_skipped_and_the_next_one_is_reported(server, tmp_path, caplog):
     server.do(apply(PODS, pod()))
 
     async with followed(server, tmp_path) as heard:
@@ -211,7 +211,7 @@ async def test_of_a_pod_that_is_too_long_nothing_is_told_but_of_the_next(server,
     assert "is skipped" in caplog.text
 
 
-async def test_nothing_is_forgotten_while_a_list_is_half_told(server, tmp_path):
+async def test_records_are_kept_while_a_list_is_incomplete(server, tmp_path):
     for number in range(4):
         server.do(apply(JOBS, job(f"f{number}-n0-0-0123456789ab")))
 
@@ -227,7 +227,7 @@ async def test_nothing_is_forgotten_while_a_list_is_half_told(server, tmp_path):
         assert heard.names() == before
 
 
-async def test_a_watch_that_stalls_is_left(server, tmp_path):
+async def test_stalled_watch_is_closed_and_reopened(server, tmp_path):
     server.do(apply(PODS, pod()))
 
     async with followed(server, tmp_path, silence=0.4) as heard:
@@ -239,7 +239,7 @@ async def test_a_watch_that_stalls_is_left(server, tmp_path):
         await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
 
 
-async def test_a_server_that_was_restarted_is_found_again(server, tmp_path, caplog, monkeypatch):
+async def test_watch_continues_after_an_api_server_restart(server, tmp_path, caplog, monkeypatch):
     # After three failures the server would list the pods again.
     monkeypatch.setattr(list_watch, "_FIRST_PAUSE", 0.5)
     caplog.set_level(logging.INFO)
@@ -256,7 +256,7 @@ async def test_a_server_that_was_restarted_is_found_again(server, tmp_path, capl
     assert "watching pods again" in caplog.text
 
 
-async def test_a_group_of_an_api_that_appears_later_is_found(server, tmp_path):
+async def test_pod_group_of_an_api_that_is_added_later_is_reported(server, tmp_path):
     server.do(apply(JOBS, job()))
     workload = {
         "kind": "Workload",
@@ -281,7 +281,7 @@ async def test_a_group_of_an_api_that_appears_later_is_found(server, tmp_path):
         await wait_until(lambda: heard.names(PodGroup) == [])
 
 
-async def test_what_may_not_be_seen_is_named_once_and_delays_nothing_else(server, tmp_path, caplog):
+async def test_forbidden_kind_is_logged_once_and_does_not_delay_others(server, tmp_path, caplog):
     server.forbidden |= {"list events", "list pods"}
     server.do(apply(JOBS, job()))
     server.do(apply(PODS, pod()))
@@ -300,7 +300,7 @@ async def test_what_may_not_be_seen_is_named_once_and_delays_nothing_else(server
     )
 
 
-async def test_only_the_namespaces_that_are_allowed_are_asked_for(server, tmp_path):
+async def test_only_allowed_namespaces_are_watched(server, tmp_path):
     server.do(apply(JOBS, job()))
     other = job(OTHER)
     other["metadata"]["namespace"] = "other"
@@ -321,7 +321,7 @@ async def test_only_the_namespaces_that_are_allowed_are_asked_for(server, tmp_pa
         assert heard.names() == [NAME, OTHER]
 
 
-async def test_closing_ends_what_is_followed(server, tmp_path):
+async def test_close_ends_the_watch(server, tmp_path):
     async with opened(options(server, tmp_path)) as cluster:
         heard = Heard()
         task = asyncio.create_task(cluster.watch(heard))
@@ -330,7 +330,7 @@ async def test_closing_ends_what_is_followed(server, tmp_path):
         assert task.done()
 
 
-async def test_how_each_kind_stands_is_counted_and_so_is_what_stood_in_the_way(server, tmp_path):
+async def test_watch_statuses_and_errors_are_counted_per_kind(server, tmp_path):
     server.forbidden.add("list events")
     server.groups["kueue.x-k8s.io"] = {"workloads": "v1beta1"}
     troubles = []

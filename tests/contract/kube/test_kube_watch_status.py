@@ -36,7 +36,7 @@ def server():
 @pytest.mark.parametrize(
     ("kind", "name"), [*((Pod, name) for name in FALSE_LISTS), (Job, "health"), (Job, "of no items")]
 )
-async def test_what_is_no_list_is_asked_for_again_and_what_was_known_stays(
+async def test_invalid_list_is_requested_again_and_known_records_are_kept(
     server, tmp_path, caplog, kind, name
 ):
     server.do(apply(JOBS, job()))
@@ -58,9 +58,7 @@ async def test_what_is_no_list_is_asked_for_again_and_what_was_known_stays(
     assert caplog.text.count("cannot watch ") == 2
 
 
-async def test_a_watch_that_is_silent_twice_in_a_row_is_out_of_sight_until_it_speaks(
-    server, tmp_path, caplog
-):
+async def test_watch_is_stale_after_two_silent_periods_until_it_receives_data(server, tmp_path, caplog):
     """A proxy may buffer the watch. A list then delivers the changes."""
     caplog.set_level(logging.INFO)
     server.mute = True
@@ -93,7 +91,7 @@ async def test_a_watch_that_is_silent_twice_in_a_row_is_out_of_sight_until_it_sp
             assert count_lines("cannot watch events about a Pod") == 0
 
 
-async def test_of_jobs_that_the_cluster_learns_of_later_the_first_is_seen_at_once(server, tmp_path):
+async def test_first_job_of_an_api_that_is_added_later_is_observed_immediately(server, tmp_path):
     kinds = server.groups.pop("kubeflow.org")
 
     said = options(server, tmp_path, refused_pause=600.0, namespaces=("ns", "other"))
@@ -104,7 +102,7 @@ async def test_of_jobs_that_the_cluster_learns_of_later_the_first_is_seen_at_onc
         await wait_until(lambda: heard.names() == [NAME])
 
 
-async def test_what_is_made_of_another_kind_makes_nobody_look_for_jobs(server, tmp_path):
+async def test_creation_of_another_kind_does_not_trigger_discovery(server, tmp_path):
     kinds = server.groups.pop("kubeflow.org")
 
     async with opened(options(server, tmp_path, refused_pause=600.0)) as cluster, following(cluster):

@@ -18,7 +18,7 @@ def state(tmp_path):
     return tmp_path / "state"
 
 
-async def test_a_job_runs_to_its_success(state):
+async def test_job_with_master_and_workers_succeeds(state):
     async with opened(state) as (cluster, seen):
         # Workers start when the name of their master resolves.
         master = role(f"{WAIT.format(state / 'go')}; echo I am $RANK of $WORLD_SIZE")
@@ -38,7 +38,7 @@ async def test_a_job_runs_to_its_success(state):
     assert nodes == ["node-1", "node-2"]
 
 
-async def test_the_pods_of_a_job_are_what_is_told_of_them(state):
+async def test_listed_pods_of_a_job_equal_the_watched_pods(state):
     async with opened(state) as (cluster, seen):
         master = role(f"{WAIT.format(state / 'go')}; exit 3")
         await cluster.create(job(Master=master, Worker=role("sleep 60")))
@@ -66,7 +66,9 @@ RESTARTED = {
 
 
 @pytest.mark.parametrize(("policy", "code", "end", "pods_and_restarts"), RESTARTED.values(), ids=RESTARTED)
-async def test_a_worker_that_fails_is_started_again(state, policy, code, end, pods_and_restarts):
+async def test_failed_worker_restarts_according_to_its_restart_policy(
+    state, policy, code, end, pods_and_restarts
+):
     async with opened(state) as (cluster, seen):
         command = FAILS_ONCE.format(state / "once", code)
         await cluster.create(job(Worker=role(command, restart_policy=policy)))
@@ -79,7 +81,7 @@ async def test_a_worker_that_fails_is_started_again(state, policy, code, end, po
 @pytest.mark.parametrize(
     ("policy", "left"), [("None", {"j-master-0", "j-worker-0"}), ("Running", {"j-master-0"})]
 )
-async def test_what_is_left_of_a_finished_job(tmp_path, state, policy, left):
+async def test_clean_pod_policy_selects_the_pods_of_a_finished_job(tmp_path, state, policy, left):
     async with opened(state) as (cluster, seen):
         run_policy = {"cleanPodPolicy": policy}
         worker = role("trap 'exit 0' TERM; sleep 60 & wait")
@@ -93,7 +95,7 @@ async def test_what_is_left_of_a_finished_job(tmp_path, state, policy, left):
             assert seen.phases == {"j-master-0": "Succeeded", "j-worker-0": "Running"}
 
 
-async def test_a_finished_job_expires_with_all_that_it_owns(state):
+async def test_finished_job_and_its_pods_are_deleted_after_the_ttl(state):
     async with opened(state) as (cluster, seen):
         await cluster.create(job(Worker=role("exit 0"), run_policy={"ttlSecondsAfterFinished": 1}))
         await seen.state("Succeeded")
@@ -101,7 +103,7 @@ async def test_a_finished_job_expires_with_all_that_it_owns(state):
         assert await cluster.get(named()) is None
 
 
-async def test_a_job_is_suspended_and_resumed(state):
+async def test_job_is_suspended_and_resumed(state):
     async with opened(state) as (cluster, seen):
         await cluster.create(job(Worker=role("exec sleep 60", 2)))
         await seen.state("Running")
@@ -116,7 +118,7 @@ async def test_a_job_is_suspended_and_resumed(state):
         assert (await cluster.get(named()))["metadata"]["generation"] == 3
 
 
-async def test_what_does_not_fit_waits_and_says_why_until_there_is_room(tmp_path, state):
+async def test_pod_waits_with_a_reason_until_capacity_is_free(tmp_path, state):
     async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
         await cluster.create(job(Worker=role("sleep 60", 2, resources=cpus("1"))))
         await seen.phase("Running", "j-worker-0", "j-worker-1")
@@ -141,7 +143,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("spec", "code", "reason"), REFUSED.values(), ids=REFUSED)
-def test_what_a_cluster_would_not_have_is_refused(state, spec, code, reason):
+def test_invalid_job_spec_is_rejected_on_create_and_patch(state, spec, code, reason):
     async def run():
         async with opened(state) as (cluster, seen):
             with pytest.raises(RequestRejected) as refusal:
@@ -156,7 +158,7 @@ def test_what_a_cluster_would_not_have_is_refused(state, spec, code, reason):
     asyncio.run(run())
 
 
-async def test_a_name_is_given_once_also_while_the_first_is_ending(state):
+async def test_job_name_is_unique_while_the_first_job_terminates(state):
     async with opened(state) as (cluster, seen):
         begun = state / "begun"
         slow = role(f"trap 'sleep 0.5; exit 0' TERM; touch {begun}; sleep 60 & wait")
@@ -175,7 +177,7 @@ async def test_a_name_is_given_once_also_while_the_first_is_ending(state):
         await seen.state("Succeeded")
 
 
-async def test_names_of_other_incarnations_mean_nothing(state):
+async def test_object_names_with_another_uid_have_no_effect(state):
     async with opened(state) as (cluster, seen):
         await cluster.create(job(Worker=role("exec sleep 60")))
         await seen.phase("Running", "j-worker-0")
@@ -191,7 +193,7 @@ async def test_names_of_other_incarnations_mean_nothing(state):
         assert seen.states() == {"Created": True, "Running": True}
 
 
-async def test_jobs_do_not_meet(state):
+async def test_jobs_have_different_master_ports(state):
     async with opened(state) as (cluster, seen):
         says = role("echo $MASTER_ADDR $MASTER_PORT; exec sleep 60")
         for name in ("j", "k"):
@@ -207,7 +209,7 @@ async def test_jobs_do_not_meet(state):
     assert {each.partition(" ")[0] for each in said.values()} == {"127.0.0.1"}
 
 
-async def test_every_pod_sees_gpus_of_its_own(state):
+async def test_each_pod_has_its_own_gpus(state):
     async with opened(state, capacity={"nvidia.com/gpu": "2"}) as (cluster, seen):
         gpu = {"limits": {"nvidia.com/gpu": "1"}}
         await cluster.create(job(Worker=role("echo $CUDA_VISIBLE_DEVICES", 3, resources=gpu)))
@@ -216,7 +218,7 @@ async def test_every_pod_sees_gpus_of_its_own(state):
     assert sorted(said) == [["0"], ["1"], ["2"]]
 
 
-async def test_deleting_a_job_ends_its_processes(state, tmp_path):
+async def test_deleted_job_leaves_no_process(state, tmp_path):
     async with opened(state) as (cluster, seen):
         alive = tmp_path / "alive"
         # A grandchild that ignores SIGTERM, so that only a signal to its process group ends it.
@@ -231,7 +233,7 @@ async def test_deleting_a_job_ends_its_processes(state, tmp_path):
         assert await cluster.get(named()) is None
 
 
-async def test_a_deleted_pod_is_told_to_end_and_has_its_grace(state):
+async def test_deleted_pod_receives_sigterm_and_its_grace_period(state):
     async with opened(state) as (cluster, seen):
         polite = role("trap 'exit 143' TERM; sleep 60 & wait", restart_policy="ExitCode")
         await cluster.create(job(Worker=polite))

@@ -15,7 +15,7 @@ def limits():
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-async def test_the_server_has_as_many_as_it_may_and_pods_have_what_it_had(tmp_path, limits):
+async def test_server_raises_its_open_file_limit_but_pods_do_not(tmp_path, limits):
     limits(300)
 
     async with opened(tmp_path) as (cluster, seen):
@@ -26,7 +26,7 @@ async def test_the_server_has_as_many_as_it_may_and_pods_have_what_it_had(tmp_pa
         assert await lines(cluster, "j-master-0") == ["300"]
 
 
-async def test_a_pod_for_which_there_are_not_enough_waits_and_says_so(tmp_path, limits):
+async def test_pod_waits_with_an_event_when_open_files_are_exhausted(tmp_path, limits):
     async with opened(tmp_path) as (cluster, seen):
         limits(70)
         await cluster.create(job(Master=role("exit 0")))

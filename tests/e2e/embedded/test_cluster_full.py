@@ -14,7 +14,7 @@ def state(tmp_path):
     return tmp_path / "state"
 
 
-async def test_a_pod_that_finds_no_room_starts_when_there_is_some_though_nobody_could_note_it(state):
+async def test_failed_pod_start_is_retried_although_the_store_rejects_writes(state):
     async with opened(state) as (cluster, seen):
         (state / "pods").rmdir()
         (state / "pods").touch()
@@ -46,7 +46,7 @@ class Room:
 
 
 @pytest.mark.parametrize("server", ["goes on", "is another one"])
-def test_a_pod_that_is_made_anew_counts_once_whenever_that_can_be_written(state, tmp_path, server):
+def test_recreated_pod_is_counted_once_after_failed_store_writes(state, tmp_path, server):
     worker = role(
         f"[ -e {tmp_path}/ran ] && exit 0; touch {tmp_path}/ran; exit 130", restart_policy="ExitCode"
     )
@@ -73,7 +73,7 @@ def test_a_pod_that_is_made_anew_counts_once_whenever_that_can_be_written(state,
     asyncio.run(run())
 
 
-async def test_of_many_pods_that_are_made_anew_a_part_at_a_time_each_counts_though_the_server_ends(state):
+async def test_each_recreated_pod_is_counted_across_a_server_restart(state):
     many = job_reconciler.AT_ONCE + 10
     made = set()
 

@@ -21,7 +21,7 @@ def with_group(made: Any) -> Any:
     return manifest
 
 
-async def test_a_group_is_kept_and_goes_with_its_job(tmp_path: Path) -> None:
+async def test_pod_group_is_stored_and_deleted_with_its_job(tmp_path: Path) -> None:
     async with opened(tmp_path) as (cluster, seen):
         made = await cluster.create(job(Worker=role("sleep 60", replicas=2)))
         group = with_group(made)
@@ -41,7 +41,7 @@ async def test_a_group_is_kept_and_goes_with_its_job(tmp_path: Path) -> None:
         assert not seen.records[PodGroup]
 
 
-async def test_what_is_said_of_a_job_is_told_beside_what_its_operator_says(tmp_path: Path) -> None:
+async def test_recorded_job_event_is_watched_only_for_the_matching_uid(tmp_path: Path) -> None:
     async with opened(tmp_path) as (cluster, seen):
         made: Any = await cluster.create(job(Worker=role("sleep 60")))
         about = {"kind": "PyTorchJob", "namespace": "a", "name": "j", "uid": made["metadata"]["uid"]}

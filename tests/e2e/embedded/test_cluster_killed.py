@@ -68,11 +68,11 @@ def kill_and_finish(directory: Path, kills: int) -> None:
     )
 
 
-def test_killed_servers_start_nothing_twice_and_finish_everything(tmp_path):
+def test_killed_servers_start_each_replica_once_and_finish_each_job(tmp_path):
     kill_and_finish(tmp_path, kills=4)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("round_", range(20))
-def test_servers_killed_again_and_again_start_nothing_twice(tmp_path, round_):
+def test_frequently_killed_servers_start_each_replica_once(tmp_path, round_):
     kill_and_finish(tmp_path, kills=10)

@@ -27,7 +27,7 @@ def changes(seen):
     return sum(isinstance(each, Pod) for each in seen.told)
 
 
-async def test_they_are_made_and_waited_for_a_part_at_a_time(state):
+async def test_pods_are_created_and_scheduled_in_batches(state):
     async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
         await cluster.create(many())
         most = before = 0
@@ -40,7 +40,7 @@ async def test_they_are_made_and_waited_for_a_part_at_a_time(state):
         assert most <= job_reconciler.AT_ONCE + scheduler.AT_ONCE
 
 
-async def test_they_go_a_part_at_a_time(state):
+async def test_pods_of_a_deleted_job_are_deleted_in_batches(state):
     async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
         await cluster.create(many())
         await seen.wait_until(lambda: len(seen.events("FailedScheduling")) == MANY)
@@ -52,7 +52,7 @@ async def test_they_go_a_part_at_a_time(state):
         assert most <= job_reconciler.AT_ONCE
 
 
-async def test_a_job_that_is_deleted_while_its_pods_are_made_leaves_none(state):
+async def test_job_deleted_during_pod_creation_leaves_no_pod(state):
     async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
         await cluster.create(many())
         await seen.wait_until(lambda: seen.pods)
@@ -64,7 +64,7 @@ async def test_a_job_that_is_deleted_while_its_pods_are_made_leaves_none(state):
         assert len(seen.pods) == 1
 
 
-async def test_more_than_one_process_can_take_care_of_are_refused(state):
+async def test_job_above_the_replica_limit_is_rejected(state):
     async with opened(state) as (cluster, _):
         with pytest.raises(RequestRejected, match=f"in total, has {MOST_REPLICAS + 1}"):
             await cluster.create(many(MOST_REPLICAS + 1))

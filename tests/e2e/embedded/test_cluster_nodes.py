@@ -17,7 +17,7 @@ def worker(policy, replicas=1, command="exec sleep 60"):
     return role(command, replicas, policy, resources=cpus("1"))
 
 
-async def test_the_pods_of_a_lost_node_have_failed_and_are_made_again_elsewhere(state, tmp_path):
+async def test_pods_of_a_lost_node_fail_and_are_recreated_elsewhere(state, tmp_path):
     async with opened(state, capacity=FORTY) as (cluster, seen):
         alive = tmp_path / "alive"
         command = f"while :; do touch {alive}; sleep 0.02; done"
@@ -45,7 +45,7 @@ async def test_the_pods_of_a_lost_node_have_failed_and_are_made_again_elsewhere(
         ]
 
 
-async def test_a_job_that_is_not_restarted_fails_with_its_node(state):
+async def test_job_without_restarts_fails_when_its_node_is_lost(state):
     async with opened(state, capacity=FORTY) as (cluster, seen):
         await cluster.create(job(Worker=worker("Never", 2)))
         await seen.phase("Running", "j-worker-0", "j-worker-1")
@@ -58,7 +58,7 @@ async def test_a_job_that_is_not_restarted_fails_with_its_node(state):
         await seen.wait_until(lambda: not seen.pods)
 
 
-async def test_a_lost_node_takes_no_pods_until_it_is_restored(state):
+async def test_lost_node_is_unschedulable_until_it_is_restored(state):
     async with opened(state, nodes=1, capacity=FORTY) as (cluster, seen):
         cluster.nodes.fail_node("node-1")
         await cluster.create(job(Worker=worker("Never", command="exit 0")))
@@ -70,7 +70,7 @@ async def test_a_lost_node_takes_no_pods_until_it_is_restored(state):
         await seen.state("Succeeded")
 
 
-async def test_a_drained_node_is_left_by_its_pods_with_their_grace(state):
+async def test_node_drain_evicts_pods_with_their_grace_period(state):
     async with opened(state, capacity=FORTY) as (cluster, seen):
         command = "trap 'exit 143' TERM; sleep 60 & wait"
         await cluster.create(job(Worker=worker("ExitCode", command=command)))
@@ -95,7 +95,7 @@ async def test_a_drained_node_is_left_by_its_pods_with_their_grace(state):
         await seen.phase("Running", "j-worker-0")
 
 
-async def test_what_was_done_to_nodes_outlives_the_server(state):
+async def test_node_states_survive_a_server_restart(state):
     async with opened(state, nodes=3) as (cluster, _):
         cluster.nodes.fail_node("node-1")
         cluster.nodes.drain_node("node-2")
@@ -111,14 +111,14 @@ async def test_what_was_done_to_nodes_outlives_the_server(state):
         assert seen.pod("j-worker-0").node == "node-3"
 
 
-async def test_a_pod_whose_author_names_its_node_goes_there(state):
+async def test_pod_with_a_node_name_runs_on_that_node(state):
     async with opened(state) as (cluster, seen):
         await cluster.create(job(Worker=role("exit 0", nodeName="node-2")))
         await seen.state("Succeeded")
         assert seen.pod("j-worker-0").node == "node-2"
 
 
-async def test_what_an_author_says_of_gpus_is_not_believed(state):
+async def test_gpu_annotation_of_an_author_is_ignored(state):
     worker_ = role("echo [$CUDA_VISIBLE_DEVICES]; exit 0", nodeName="node-1")
     worker_["template"]["metadata"] = {
         "annotations": {"kfpytorch.flyte.org/gpus": "0"},
@@ -131,7 +131,7 @@ async def test_what_an_author_says_of_gpus_is_not_believed(state):
         assert await lines(cluster, "j-worker-0") == ["[]"]
 
 
-async def test_a_pod_sent_to_a_node_that_is_not_there_waits(state):
+async def test_pod_with_an_unknown_node_name_stays_pending(state):
     async with opened(state) as (cluster, seen):
         await cluster.create(job(Worker=role("exit 0", nodeName="node-9")))
         waits = await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.scheduled)
@@ -139,7 +139,7 @@ async def test_a_pod_sent_to_a_node_that_is_not_there_waits(state):
 
 
 @pytest.mark.parametrize("command", ["fail_node", "drain_node", "restore_node"])
-async def test_a_node_that_is_not_there_is_refused(state, command):
+async def test_command_for_an_unknown_node_is_rejected(state, command):
     async with opened(state) as (cluster, _):
         with pytest.raises(RequestRejected, match=r'^nodes "node-9" not found$') as refusal:
             getattr(cluster.nodes, command)("node-9")

@@ -59,7 +59,7 @@ def alive(directory):
     return [pid for pid in map(int, (directory / "pids").read_text().split()) if psutil.pid_exists(pid)]
 
 
-async def test_a_durable_job_goes_on_after_its_server_was_killed(tmp_path, state):
+async def test_durable_job_continues_after_its_server_is_killed(tmp_path, state):
     with serving(state, "durable", COUNTED.format(tmp_path), "Never") as server:
         server.kill()
 
@@ -74,7 +74,7 @@ async def test_a_durable_job_goes_on_after_its_server_was_killed(tmp_path, state
     assert runs(tmp_path) == 2
 
 
-async def test_what_ended_while_there_was_no_server_is_found(tmp_path, state):
+async def test_job_that_ended_without_a_server_succeeds_after_the_restart(tmp_path, state):
     with serving(state, "durable", f"{COUNTED.format(tmp_path)}; touch {tmp_path}/ended", "Never"):
         pass
     (tmp_path / "go").touch()
@@ -87,7 +87,7 @@ async def test_what_ended_while_there_was_no_server_is_found(tmp_path, state):
 
 
 @pytest.mark.parametrize(("policy", "end", "times"), [("Never", "Failed", 2), ("ExitCode", "Succeeded", 4)])
-async def test_what_is_not_durable_dies_with_its_server_and_is_lost(tmp_path, state, policy, end, times):
+async def test_processes_of_a_non_durable_job_end_with_its_server(tmp_path, state, policy, end, times):
     with serving(state, "", f"{PID.format(tmp_path)}; {COUNTED.format(tmp_path)}", policy):
         while runs(tmp_path) < 2:
             time.sleep(0.02)
@@ -102,7 +102,7 @@ async def test_what_is_not_durable_dies_with_its_server_and_is_lost(tmp_path, st
     assert runs(tmp_path) == times
 
 
-def test_a_deletion_that_was_ordered_is_finished_by_the_next_server(tmp_path, state):
+def test_pending_deletion_is_finished_by_the_next_server(tmp_path, state):
     stubborn = f"trap 'touch {tmp_path}/told' TERM; touch {tmp_path}/begun; while :; do sleep 0.02; done"
 
     async def delete():
@@ -123,7 +123,7 @@ def test_a_deletion_that_was_ordered_is_finished_by_the_next_server(tmp_path, st
     assert list((state / "pods").iterdir()) == []
 
 
-def test_a_closed_cluster_goes_on_where_it_was(state):
+def test_reopened_cluster_continues_with_the_same_pods(state):
     """Close the cluster before a pod starts. Pods stay pending without nodes."""
 
     async def start_job():
@@ -142,7 +142,7 @@ def test_a_closed_cluster_goes_on_where_it_was(state):
     assert asyncio.run(start_job()) == asyncio.run(finish())
 
 
-def test_a_job_keeps_its_port_when_its_server_is_another(state, tmp_path):
+def test_job_keeps_its_master_port_across_a_server_restart(state, tmp_path):
     says = role("echo $MASTER_PORT; exec sleep 60", restart_policy="ExitCode")
 
     async def start_job():
@@ -175,7 +175,7 @@ def test_a_job_keeps_its_port_when_its_server_is_another(state, tmp_path):
     assert again == port != other
 
 
-def test_two_servers_never_share_a_state(tmp_path, state):
+def test_second_server_with_the_same_state_is_rejected(tmp_path, state):
     with serving(state, "", "exec sleep 60", "Never") as server:
 
         async def second():
@@ -186,7 +186,7 @@ def test_two_servers_never_share_a_state(tmp_path, state):
             asyncio.run(second())
 
 
-async def test_a_server_that_ends_leaves_no_process(tmp_path, state):
+async def test_closed_server_leaves_no_process(tmp_path, state):
     async with opened(state) as (cluster, seen):
         command = f"{PID.format(tmp_path)}; trap '' TERM; while :; do sleep 0.02; done"
         await cluster.create(job(Worker=role(command, 2)))

@@ -81,7 +81,7 @@ def job(served: RoadServer, execution: Execution) -> Any:
     indirect=["served"],
     ids=["PyTorchJob", "TrainJob"],
 )
-def test_a_job_is_watched_read_and_cancelled_for_good(
+def test_job_is_listed_logged_and_cancelled_without_another_attempt(
     served: RoadServer, roles: tuple[str, str], execution: Execution
 ) -> None:
     name = execution.asked.execution
@@ -118,7 +118,9 @@ def test_a_job_is_watched_read_and_cancelled_for_good(
     )
 
 
-def test_a_node_that_is_lost_takes_its_replicas_along(served: RoadServer, execution: Execution) -> None:
+def test_nodes_fail_command_causes_a_retryable_node_lost_failure(
+    served: RoadServer, execution: Execution
+) -> None:
     seen = job(served, execution)
     places = {f"project-development/{each['pod']}": each["node"] for each in seen["replicas"]}
     nodes = json.loads(typed(served, "nodes", "-o", "json"))
@@ -135,7 +137,7 @@ def test_a_node_that_is_lost_takes_its_replicas_along(served: RoadServer, execut
     assert told["state"] == "ready"
 
 
-def test_who_asks_a_server_that_was_killed_is_told_so(served: RoadServer) -> None:
+def test_command_for_a_killed_server_reports_that_it_stopped(served: RoadServer) -> None:
     served.kill()
     done = subprocess.run(
         [KFPYTORCH, "jobs"], env=environment(served), check=False, capture_output=True, text=True
@@ -149,7 +151,7 @@ def test_who_asks_a_server_that_was_killed_is_told_so(served: RoadServer) -> Non
 
 @pytest.mark.soak
 @pytest.mark.torch
-def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
+def test_readme_shows_the_output_of_the_demo(tmp_path: Path) -> None:
     here = Path(KFPYTORCH).parent
     done = subprocess.run(
         ["make", "--no-print-directory", "demo", f"BIN={here}", "READY="],
@@ -198,7 +200,7 @@ def same_in_every_run(text: str) -> list[str]:
     return text.split()
 
 
-def test_a_demo_that_is_interrupted_ends_its_task_first(tmp_path: Path) -> None:
+def test_interrupted_demo_ends_its_task_first(tmp_path: Path) -> None:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     demo = subprocess.Popen(

@@ -41,7 +41,7 @@ async def test_containers_start_in_kubernetes_order(tmp_path):
         assert sorted(set(phases), key=phases.index) == ["Pending", "Running", "Succeeded"]
 
 
-async def test_a_process_finds_its_environment_its_code_and_a_directory_of_its_own(tmp_path):
+async def test_container_has_its_environment_code_and_working_directory(tmp_path):
     (tmp_path / "code").mkdir()
     (tmp_path / "code/mine.py").write_text("A = 'mine'")
     show = "import mine, os; print(mine.A, *map(os.getenv, ('SAID', 'HOSTNAME')), os.listdir(), os.getcwd())"
@@ -64,7 +64,7 @@ async def test_a_process_finds_its_environment_its_code_and_a_directory_of_its_o
         ("kill -SEGV $$", "Failed", 139, "Error"),
     ],
 )
-async def test_ends(tmp_path, script, phase, code, reason):
+async def test_phase_and_reason_follow_the_exit_code(tmp_path, script, phase, code, reason):
     async with node(tmp_path) as kubelet:
         status = await kubelet.ran(pod(shell(script)))
         assert (
@@ -78,7 +78,7 @@ async def test_ends(tmp_path, script, phase, code, reason):
         )
 
 
-async def test_what_is_no_program_never_starts(tmp_path):
+async def test_invalid_program_is_reported_with_the_runtime_error(tmp_path):
     script = tmp_path / "script"
     script.write_text("no program")
     cases = {
@@ -99,7 +99,7 @@ async def test_what_is_no_program_never_starts(tmp_path):
         assert get_terminated(status)["message"].endswith("exec format error: unknown")
 
 
-async def test_what_cannot_be_made_waits_beside_what_runs(tmp_path):
+async def test_container_that_cannot_be_created_waits_beside_running_ones(tmp_path):
     asks = shell("true", "asks", envFrom=[{"secretRef": {"name": "s"}}])
     pulls = {**shell("true", "pulls"), "image": "unknown"}
     of = pod(shell("sleep 60", image="known"), {**asks, "image": "known"}, pulls)
@@ -113,7 +113,7 @@ async def test_what_cannot_be_made_waits_beside_what_runs(tmp_path):
         assert (await kubelet.terminated(of, 0))["phase"] == "Failed"
 
 
-async def test_a_container_is_restarted_in_place_with_back_off(tmp_path):
+async def test_container_is_restarted_in_place_with_backoff(tmp_path):
     script = (
         "test -e mine && echo again; touch mine; read n < /data/n; echo run $n; echo $((n + 1)) > /data/n"
     )
@@ -142,7 +142,7 @@ async def test_a_container_is_restarted_in_place_with_back_off(tmp_path):
         assert await kubelet.lines(of, "init") == []
 
 
-async def test_a_log_is_followed_through_restarts_until_the_end(tmp_path):
+async def test_followed_log_continues_across_restarts_until_the_end(tmp_path):
     script = (
         "echo begin; while ! test -e /data/go; do sleep 0.01; done; rm /data/go; echo end; test -e /data/last"
     )
@@ -163,7 +163,7 @@ async def test_a_log_is_followed_through_restarts_until_the_end(tmp_path):
         assert await kubelet.lines(of, follow=True, tail=1) == ["end"]
 
 
-async def test_a_log_is_followed_line_by_line(tmp_path):
+async def test_followed_log_is_returned_line_by_line(tmp_path):
     of = pod(shell("for n in 1 2 3; do echo $n; while ! test -e /data/$n; do sleep 0.01; done; done", volumeMounts=AT), volumes=[DATA])  # fmt: skip  # noqa: E501
 
     from backend_plugin.shell.cluster import LogRequest
@@ -187,13 +187,13 @@ async def test_a_log_is_followed_line_by_line(tmp_path):
         ("echo out; exit 1", {}, ""),
     ],
 )
-async def test_last_words(tmp_path, script, fields, message):
+async def test_termination_message_follows_its_path_and_policy(tmp_path, script, fields, message):
     async with node(tmp_path) as kubelet:
         said = get_terminated(await kubelet.ran(pod(shell(script, **fields)))).get("message", "")
         assert sorted(said.split()) == ["err", "out"] if message is None else said == message
 
 
-async def test_a_worker_waits_until_its_master_is_ready(tmp_path):
+async def test_worker_waits_until_its_master_is_running(tmp_path):
     gate = {"name": "init-pytorch", "image": "alpine:3.10", "command": ["sh", "-c", "nslookup"]}
     worker = replica("worker", shell("true"), initContainers=[gate])
     stranger = replica("master", shell("sleep 60"), job="other")
@@ -212,7 +212,7 @@ async def test_a_worker_waits_until_its_master_is_ready(tmp_path):
         assert kubelet.told.statuses[uid(master)][-1]["phase"] == "Running"
 
 
-async def test_a_worker_does_not_wait_for_ever(tmp_path):
+async def test_worker_fails_when_its_master_does_not_start_in_time(tmp_path):
     gate = {"name": "init-pytorch", "image": "alpine:3.10"}
 
     async with node(tmp_path, master_patience=0.05) as kubelet:
@@ -221,7 +221,7 @@ async def test_a_worker_does_not_wait_for_ever(tmp_path):
         assert status["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 1
 
 
-async def test_a_pod_has_only_its_time(tmp_path):
+async def test_pod_fails_after_its_active_deadline(tmp_path):
     of = pod(shell("trap 'exit 0' TERM; while :; do sleep 0.01; done"), activeDeadlineSeconds=1)
 
     async with node(tmp_path) as kubelet:
@@ -231,7 +231,7 @@ async def test_a_pod_has_only_its_time(tmp_path):
         assert get_terminated(status)["exitCode"] == 0
 
 
-async def test_text_is_the_same_in_and_out(tmp_path):
+async def test_unicode_arguments_are_unchanged_in_the_log(tmp_path):
     said = "Gr\u00fc\u00dfe, \u4e16\u754c 'quoted' \"twice\" \\ \t$HOME $(id) \U0001f642"
     of = pod({"name": "main", "image": "i", "command": ["printf", "%s\\n%s\\n", said, "end"]})
 
@@ -240,7 +240,7 @@ async def test_text_is_the_same_in_and_out(tmp_path):
         assert await kubelet.lines(of) == [said, "end"]
 
 
-async def test_images_have_environments_of_their_own(tmp_path):
+async def test_image_uses_its_configured_python_environment(tmp_path):
     (tmp_path / "venv/bin").mkdir(parents=True)
     (tmp_path / "venv/bin/python").symlink_to(sys.executable)
     tool = tmp_path / "venv/bin/tool"

@@ -40,7 +40,7 @@ def daemons(kubelet, of):
     return [int(each.name) for each in sorted(found, key=lambda each: each.stat().st_mtime_ns)]
 
 
-async def test_what_has_got_away_dies_with_its_container(tmp_path):
+async def test_daemon_process_ends_with_its_container(tmp_path):
     of = pod(with_daemon("echo started"), volumes=[DATA])
 
     async with node(tmp_path) as kubelet:
@@ -49,7 +49,7 @@ async def test_what_has_got_away_dies_with_its_container(tmp_path):
         assert (status["phase"], is_alive(daemon)) == ("Succeeded", False)
 
 
-async def test_what_a_container_left_dies_though_others_go_on(tmp_path):
+async def test_daemon_of_an_ended_container_is_killed_while_others_run(tmp_path):
     sidecar = shell("while :; do sleep 0.01; done", "sidecar", restartPolicy="Always")
     of = pod(with_daemon("exit 1"), policy="OnFailure", initContainers=[sidecar], volumes=[DATA])
 
@@ -61,7 +61,7 @@ async def test_what_a_container_left_dies_though_others_go_on(tmp_path):
         assert "running" in kubelet.told.statuses[uid(of)][-1]["initContainerStatuses"][0]["state"]
 
 
-async def test_a_pod_that_is_told_to_end_ends_by_itself_within_its_grace(tmp_path):
+async def test_terminated_pod_exits_within_its_grace_period(tmp_path):
     of = pod(
         with_daemon("trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done"), volumes=[DATA]
     )
@@ -75,7 +75,7 @@ async def test_a_pod_that_is_told_to_end_ends_by_itself_within_its_grace(tmp_pat
         assert [is_alive(each) for each in daemons(kubelet, of)] == [False]
 
 
-async def test_who_does_not_listen_is_killed(tmp_path):
+async def test_container_that_ignores_sigterm_is_killed(tmp_path):
     deaf = shell("trap '' TERM; echo ready; while :; do sleep 0.01; done")
     of = pod(deaf)
 
@@ -86,7 +86,7 @@ async def test_who_does_not_listen_is_killed(tmp_path):
         assert (get_terminated(status)["exitCode"], get_terminated(status)["reason"]) == (137, "Error")
 
 
-async def test_a_second_order_may_hurry(tmp_path):
+async def test_second_termination_can_shorten_the_grace_period(tmp_path):
     of = pod(shell("trap '' TERM; echo ready; while :; do sleep 0.01; done"))
 
     async with node(tmp_path) as kubelet:
@@ -97,7 +97,7 @@ async def test_a_second_order_may_hurry(tmp_path):
         assert get_terminated(status)["exitCode"] == 137
 
 
-async def test_what_has_ended_already_is_gone_at_once_and_so_is_what_never_was(tmp_path):
+async def test_ended_and_unknown_pods_terminate_immediately(tmp_path):
     of, never = pod(shell("true")), pod(shell("true"))
 
     async with node(tmp_path) as kubelet:
@@ -107,7 +107,7 @@ async def test_what_has_ended_already_is_gone_at_once_and_so_is_what_never_was(t
         await kubelet.told.wait_until(lambda: uid(never) in kubelet.told.ended)
 
 
-async def test_a_pod_that_waits_for_its_next_start_can_be_ended(tmp_path):
+async def test_pod_in_restart_backoff_can_be_terminated(tmp_path):
     from backend_plugin.embedded.kubelet_options import RestartBackoff
 
     of = pod(shell("exit 5"), policy="Always")
@@ -125,7 +125,7 @@ LIMITED = {"limits": {"memory": "100Mi"}}
 
 
 @pytest.mark.parametrize("script", ["python -c '%s'", "python -c '%s' & wait"])
-async def test_who_holds_too_much_memory_is_killed_with_all_that_it_started(tmp_path, script):
+async def test_container_above_its_memory_limit_is_killed_with_its_children(tmp_path, script):
     of = pod(shell(script % GROW, resources=LIMITED), shell("sleep 60", "other"))
 
     async with node(tmp_path) as kubelet:
@@ -139,7 +139,7 @@ async def test_who_holds_too_much_memory_is_killed_with_all_that_it_started(tmp_
 
 
 @pytest.mark.linux  # Other systems only sample the processes.
-async def test_memory_that_several_processes_share_counts_once(tmp_path):
+async def test_shared_memory_of_processes_counts_once(tmp_path):
     share = """
 import os, time
 held = bytearray(60 << 20)
@@ -156,7 +156,7 @@ time.sleep(0.8)
         assert status["phase"] == "Succeeded"
 
 
-async def test_a_lost_node_says_nothing_and_keeps_nothing_alive(tmp_path):
+async def test_lost_node_reports_no_status_and_leaves_no_process(tmp_path):
     of = pod(with_daemon("while :; do sleep 0.01; done"), volumes=[DATA])
 
     async with node(tmp_path) as kubelet:
@@ -170,7 +170,7 @@ async def test_a_lost_node_says_nothing_and_keeps_nothing_alive(tmp_path):
         assert kubelet.told.statuses[uid(of)] == said
 
 
-async def test_a_forgotten_pod_leaves_nothing(tmp_path):
+async def test_removed_pod_leaves_no_file(tmp_path):
     protects = "mkdir d; touch d/f; chmod 500 d; echo x > $TMPDIR/x; readlink -f $TMPDIR"
     done, alive = pod(shell(protects)), pod(shell("sleep 60"))
 
@@ -200,7 +200,7 @@ def exists(path):
 
 
 @pytest.mark.parametrize("how", ["terminated", "lost", "ended by itself"])
-async def test_a_pod_whose_directory_somebody_removes_can_still_end(tmp_path, how):
+async def test_pod_with_a_removed_directory_can_still_end(tmp_path, how):
     of = pod(shell(f"echo ready; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done"))
 
     async with node(tmp_path) as kubelet:
@@ -218,7 +218,7 @@ async def test_a_pod_whose_directory_somebody_removes_can_still_end(tmp_path, ho
             assert status["reason"] == "NodeLost"
 
 
-async def test_a_program_that_removes_its_own_log_is_not_ended_for_it(tmp_path):
+async def test_program_that_removes_its_log_still_succeeds(tmp_path):
     of = pod(
         shell(f"rm -r {tmp_path}/pods/*/logs/main; yes 0123456789 | head -c 200000; echo end"),
     )

@@ -20,7 +20,7 @@ FILES = ("../../state.json", "../../state.json.new", "/dev/termination-log", "..
 
 
 @pytest.mark.parametrize("put", PUT.values(), ids=PUT)
-async def test_a_pod_that_replaces_our_files_ends_all_the_same(tmp_path: Path, put: str) -> None:
+async def test_pod_that_replaces_shim_files_still_ends(tmp_path: Path, put: str) -> None:
     script = "; ".join(f"rm -f {file}; {put.format(file)}" for file in FILES)
 
     async with node(tmp_path) as here:
@@ -30,7 +30,7 @@ async def test_a_pod_that_replaces_our_files_ends_all_the_same(tmp_path: Path, p
         assert await asyncio.wait_for(here.lines(one), 10) == []
 
 
-async def test_a_container_starts_again_beside_what_it_has_put_there(tmp_path: Path) -> None:
+async def test_container_restarts_although_it_replaced_its_termination_log(tmp_path: Path) -> None:
     script = "echo said >> /dev/termination-log; rm /dev/termination-log; mkfifo /dev/termination-log; exit 1"
 
     async with node(tmp_path) as here:
@@ -39,7 +39,7 @@ async def test_a_container_starts_again_beside_what_it_has_put_there(tmp_path: P
         await here.when(one, lambda status: status["containerStatuses"][0]["restartCount"] >= 2)
 
 
-async def test_a_work_directory_that_became_a_link_is_not_followed_at_a_restart(tmp_path: Path) -> None:
+async def test_symlinked_working_directory_is_not_followed_on_restart(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "file").write_text("mine")
@@ -57,9 +57,7 @@ async def test_a_work_directory_that_became_a_link_is_not_followed_at_a_restart(
 
 @pytest.mark.parametrize("put", PUT.values(), ids=PUT)
 @pytest.mark.parametrize("file", ["state.json", "shim.log"])
-async def test_a_server_that_finds_something_else_does_not_wait_for_it(
-    tmp_path: Path, put: str, file: str
-) -> None:
+async def test_server_does_not_block_on_replaced_files(tmp_path: Path, put: str, file: str) -> None:
     async with node(tmp_path) as here:
         change = f"rm -f ../../{file}; {put.format(f'../../{file}')}; touch ../../done"
         one = pod(shell(f"until [ -e ../../go ]; do sleep 0.01; done; {change}; sleep 60"))

@@ -100,7 +100,7 @@ def nothing_left(tmp_path: Path) -> Iterator[None]:
     kill_marked(tmp_path)
 
 
-def test_pods_end_with_a_server_that_is_killed(tmp_path):
+def test_pods_are_lost_when_their_server_is_killed(tmp_path):
     of = pod(shell("(setsid sleep 600 &); sleep 600"), policy="Always")
     with server(tmp_path, of) as first:
         first.phase(uid(of), "Running")
@@ -113,14 +113,14 @@ def test_pods_end_with_a_server_that_is_killed(tmp_path):
         assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
 
 
-def test_pods_end_with_a_server_that_ends(tmp_path):
+def test_pods_end_when_their_server_exits(tmp_path):
     of = pod(shell("sleep 600"))
     with server(tmp_path, of) as first:
         first.phase(uid(of), "Running")
     assert marked(tmp_path / "pods") == []
 
 
-def test_a_durable_pod_goes_on_and_is_found_again(tmp_path):
+def test_durable_pod_continues_and_is_adopted_once(tmp_path):
     of = pod(
         shell(f"echo 1 >> {tmp_path}/starts; while ! test -e {tmp_path}/go; do sleep 0.01; done; exit 3")
     )
@@ -137,7 +137,7 @@ def test_a_durable_pod_goes_on_and_is_found_again(tmp_path):
     assert len(lines(tmp_path / "starts")) == 1
 
 
-def test_a_durable_pod_outlives_a_server_that_ends_and_may_be_over_when_the_next_begins(tmp_path):
+def test_durable_pod_may_end_before_the_next_server_starts(tmp_path):
     of = pod(shell(f"while ! test -e {tmp_path}/go; do sleep 0.01; done; exit 3"))
     with server(tmp_path, of, durable=True) as first:
         first.phase(uid(of), "Running")
@@ -152,7 +152,7 @@ def test_a_durable_pod_outlives_a_server_that_ends_and_may_be_over_when_the_next
     )
 
 
-async def test_a_pod_found_again_can_be_ended_followed_and_forgotten(tmp_path):
+async def test_adopted_pod_can_be_terminated_logged_and_removed(tmp_path):
     of = pod(shell("trap 'echo bye; exit 0' TERM; echo one; while :; do sleep 0.01; done"))
     with server(tmp_path, of, durable=True) as first:
         first.phase(uid(of), "Running")
@@ -167,7 +167,7 @@ async def test_a_pod_found_again_can_be_ended_followed_and_forgotten(tmp_path):
         assert list((tmp_path / "pods").iterdir()) == []
 
 
-def test_what_nobody_knows_any_more_is_ended_and_removed(tmp_path):
+def test_unlisted_pods_are_killed_and_removed_at_start(tmp_path):
     of, done = pod(shell("sleep 600")), pod(shell("true"))
     with server(tmp_path, of, done, durable=True) as first:
         first.phase(uid(of), "Running")
@@ -177,7 +177,7 @@ def test_what_nobody_knows_any_more_is_ended_and_removed(tmp_path):
         assert marked(tmp_path / "pods") == list((tmp_path / "pods").iterdir()) == []
 
 
-async def test_a_pod_that_is_over_for_all_others_is_ended_silently(tmp_path):
+async def test_adopted_pod_with_failed_status_is_killed_without_a_report(tmp_path):
     said = tmp_path / "said"
     of = pod(shell(f"echo said; touch {said}; sleep 600"))
     with server(tmp_path, of, durable=True) as first:
@@ -192,7 +192,7 @@ async def test_a_pod_that_is_over_for_all_others_is_ended_silently(tmp_path):
         assert kubelet.told.statuses == {}
 
 
-def test_what_a_killed_shim_has_left_is_killed_though_its_pod_is_forgotten(tmp_path):
+def test_processes_of_an_unlisted_pod_without_shim_are_killed(tmp_path):
     of = pod(python("import os, time; os.fork(); time.sleep(600)"))
     with server(tmp_path, of, durable=True) as first:
         first.phase(uid(of), "Running")
@@ -206,7 +206,7 @@ def test_what_a_killed_shim_has_left_is_killed_though_its_pod_is_forgotten(tmp_p
         assert [is_alive(each) for each in alive] == [False, False]
 
 
-async def test_a_pod_whose_shim_is_killed_is_lost_with_all_of_it(tmp_path):
+async def test_pod_of_a_killed_shim_is_lost_with_all_processes(tmp_path):
     of = pod(python("import os, time; os.fork(); os.setsid() if os.getppid() == 1 else None; print(os.getppid()); time.sleep(600)"), policy="Always")  # fmt: skip  # noqa: E501
 
     async with node(tmp_path) as kubelet:
@@ -227,7 +227,7 @@ async def test_a_pod_whose_shim_is_killed_is_lost_with_all_of_it(tmp_path):
         await kubelet.kubelet.remove_pod(uid(of))
 
 
-def test_a_shim_killed_with_its_server_leaves_a_lost_pod(tmp_path):
+def test_pod_is_lost_when_shim_and_server_are_killed(tmp_path):
     of = pod(
         python(f"import os, time; open('{tmp_path}/starts', 'a').write('1\\n'); os.fork(); time.sleep(600)")
     )
@@ -246,7 +246,7 @@ def test_a_shim_killed_with_its_server_leaves_a_lost_pod(tmp_path):
     assert len(lines(tmp_path / "starts")) == 1
 
 
-async def test_a_pod_that_has_run_and_has_no_files_is_lost_and_one_that_is_over_stays_so(tmp_path):
+async def test_adopted_pod_without_files_is_lost_unless_it_ended(tmp_path):
     status = {"phase": "Running", "containerStatuses": [{"name": "main"}]}
     ran = {**pod(shell(f"echo 1 >> {tmp_path}/starts")), "status": status}
     over = {**pod(shell(f"echo 1 >> {tmp_path}/starts")), "status": {**status, "phase": "Succeeded"}}
@@ -260,7 +260,7 @@ async def test_a_pod_that_has_run_and_has_no_files_is_lost_and_one_that_is_over_
 
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("rounds", [3, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(600)])])
-def test_nothing_is_started_twice_whenever_the_server_is_killed(tmp_path, durable, rounds):
+def test_pods_start_once_although_servers_are_killed(tmp_path, durable, rounds):
     """Kill each server while it starts a pod, or soon afterwards."""
     dice = random.Random(7)
     pods = [

@@ -35,7 +35,7 @@ async def stopped(kubelet, of):
     os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
 
 
-async def test_a_pod_whose_shim_is_stopped_ends_with_its_grace(tmp_path):
+async def test_pod_of_a_stopped_shim_ends_after_its_grace_period(tmp_path):
     of = pod(python("import os, time; os.fork(); os.setsid() if os.getppid() == 1 else 0; time.sleep(600)"))
 
     async with node(tmp_path, **PATIENCE) as kubelet:
@@ -47,7 +47,7 @@ async def test_a_pod_whose_shim_is_stopped_ends_with_its_grace(tmp_path):
         assert marked(kubelet.root) == []
 
 
-async def test_a_shim_that_is_stopped_after_it_was_told_to_end_its_pod_is_killed(tmp_path):
+async def test_shim_stopped_during_pod_termination_is_killed(tmp_path):
     of = pod(shell("trap 'echo told' TERM; echo ready; while :; do sleep 0.01; done"))
 
     async with node(tmp_path, **PATIENCE) as kubelet:
@@ -64,7 +64,7 @@ async def test_a_shim_that_is_stopped_after_it_was_told_to_end_its_pod_is_killed
 
 
 @pytest.mark.parametrize("how", ["lost", "forgotten", "left to the end"])
-async def test_nobody_waits_for_a_shim_that_is_stopped(tmp_path, how):
+async def test_stopped_shim_does_not_block_pod_removal_or_close(tmp_path, how):
     of, other = pod(shell("sleep 600")), pod(shell("sleep 600"))
 
     async with node(tmp_path, **PATIENCE) as kubelet:
@@ -78,7 +78,7 @@ async def test_nobody_waits_for_a_shim_that_is_stopped(tmp_path, how):
     assert marked(tmp_path / "pods") == []
 
 
-async def test_a_stopped_shim_of_an_earlier_server_is_found_and_killed_and_nobody_else(tmp_path):
+async def test_only_the_stopped_shim_of_an_earlier_server_is_killed(tmp_path):
     of, other = pod(shell("sleep 600")), pod(shell("sleep 600"))
 
     async with node(tmp_path, durable=True, **PATIENCE) as first:
@@ -99,7 +99,7 @@ async def test_a_stopped_shim_of_an_earlier_server_is_found_and_killed_and_nobod
 
 
 @pytest.mark.parametrize("how", ["terminate", "lose"])
-async def test_an_end_that_nobody_can_be_told_of_now_is_told_later(tmp_path, how):
+async def test_pod_ends_although_open_files_are_exhausted(tmp_path, how):
     of = pod(shell("sleep 600"))
 
     async with node(tmp_path) as kubelet:
@@ -115,7 +115,7 @@ async def test_an_end_that_nobody_can_be_told_of_now_is_told_later(tmp_path, how
 
 
 @pytest.mark.linux  # The search for the shim requires /proc.
-async def test_a_gate_that_is_full_of_orders_opens_when_there_is_room(tmp_path):
+async def test_worker_starts_although_its_control_pipe_was_full(tmp_path):
     master, worker = replica("master", shell("sleep 600")), replica("worker", shell("sleep 600"))
     worker["spec"]["initContainers"] = [{"name": "init-pytorch", "image": "i"}]
 
@@ -150,7 +150,7 @@ def holder(lock: Path) -> int:
     raise AssertionError(lock)
 
 
-async def test_what_cannot_be_read_now_is_read_later(tmp_path):
+async def test_pod_status_is_read_after_open_files_are_available(tmp_path):
     of = pod(shell(f"while ! [ -e {tmp_path}/go ]; do sleep 0.01; done; exit 3"))
 
     async with node(tmp_path) as kubelet:

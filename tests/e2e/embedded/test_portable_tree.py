@@ -42,7 +42,7 @@ def family() -> Iterator[tuple["subprocess.Popen[str]", int, int]]:
     portable_tree.kill_pod_processes([UID])
 
 
-def test_who_left_is_found_when_its_container_is_over(family):
+def test_orphaned_processes_are_found_after_their_container_ends(family):
     parent, near, far = family
     tree = PortableTree(UID)
     seen = tree.map_members({parent.pid: "main"}, ["main", "other"])
@@ -57,7 +57,7 @@ def test_who_left_is_found_when_its_container_is_over(family):
     assert not {near, far} & tree.map_members({}, ["main"]).keys()
 
 
-def test_all_of_a_pod_are_found_by_their_mark(family):
+def test_processes_of_a_pod_are_found_by_their_environment(family):
     parent, near, far = family
     assert portable_tree.kill_pod_processes([UID])
     parent.wait()
@@ -65,7 +65,7 @@ def test_all_of_a_pod_are_found_by_their_mark(family):
     assert not portable_tree.kill_pod_processes([UID])
 
 
-def test_memory_is_what_processes_have_for_themselves():
+def test_measured_memory_is_the_private_memory_of_processes():
     with subprocess.Popen(
         [
             sys.executable,

@@ -28,7 +28,9 @@ def road(serve: Callable[..., Road]) -> Road:
         ("RUNNING", tasks.waits, "image:1"),
     ],
 )
-def test_an_abort_is_taken_at_once(road: Road, tmp_path: Path, phase: str, task: Any, image: str) -> None:
+def test_abort_takes_effect_immediately_in_each_phase(
+    road: Road, tmp_path: Path, phase: str, task: Any, image: str
+) -> None:
     inputs = {} if task is tasks.asks_for_too_much else {"folder": str(tmp_path)}
     execution = road.propeller.prepare(task, inputs, image=image).start()
     attempt = execution.wait_until(phase)
@@ -40,7 +42,7 @@ def test_an_abort_is_taken_at_once(road: Road, tmp_path: Path, phase: str, task:
     assert road.nothing_runs(execution)
 
 
-def test_an_abort_after_the_end_changes_nothing(road: Road) -> None:
+def test_delete_after_success_keeps_the_outputs(road: Road) -> None:
     execution = road.start(tasks.adds, value=1)
     outcome = wait_for_outcome(execution)
     execution.delete(0)
@@ -50,7 +52,7 @@ def test_an_abort_after_the_end_changes_nothing(road: Road) -> None:
     assert (execution.asked.output(0) / "outputs.pb").exists()
 
 
-def test_an_aborted_attempt_can_not_come_back(road: Road, tmp_path: Path) -> None:
+def test_aborted_attempt_is_deleted_after_a_repeated_create(road: Road, tmp_path: Path) -> None:
     """Send CreateTask twice, as FlytePropeller may do, before the abort sends one DeleteTask."""
     execution = road.start(tasks.waits, folder=str(tmp_path))
     execution.wait_until("RUNNING")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(240)
 MANY = 4
 
 
-def test_a_new_attempt_finds_nothing_of_the_earlier_one(road: Road, tmp_path: Path) -> None:
+def test_new_attempt_after_a_kill_starts_each_replica_once(road: Road, tmp_path: Path) -> None:
     execution = road.start(tasks.is_killed_once, folder=str(tmp_path))
     outcome = wait_for_outcome(execution)
 
@@ -28,7 +28,7 @@ def test_a_new_attempt_finds_nothing_of_the_earlier_one(road: Road, tmp_path: Pa
     assert road.nothing_runs(execution)
 
 
-def test_an_attempt_whose_create_was_lost_leaves_nothing(road: Road, tmp_path: Path) -> None:
+def test_attempt_with_a_lost_create_response_leaves_no_process(road: Road, tmp_path: Path) -> None:
     """Create an attempt without its response reaching FlytePropeller, so that no DeleteTask follows."""
     orphan = road.propeller.prepare(tasks.waits, {"folder": str(tmp_path)})
     orphan.asked.write_inputs()
@@ -51,7 +51,7 @@ def wait_for(true: Callable[[], bool], seconds: float = 60) -> None:
 
 
 @pytest.mark.soak
-def test_tasks_at_once_all_end_well(serve: Callable[..., Road], tmp_path: Path) -> None:
+def test_concurrent_tasks_all_succeed(serve: Callable[..., Road], tmp_path: Path) -> None:
     road = serve()
     executions = [road.start(tasks.adds, value=value) for value in range(MANY)]
     outcomes = [wait_for_outcome(execution, 120) for execution in executions]

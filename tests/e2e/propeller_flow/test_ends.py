@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(180)
 RAISED = "ValueError: batch 7 has 31 labels for 32 images"
 
 
-def test_tasks_that_succeed_return_their_outputs(road: Road, tmp_path: Path) -> None:
+def test_successful_tasks_return_their_outputs(road: Road, tmp_path: Path) -> None:
     """Start all tasks at the same time, because this is faster."""
     alone = tmp_path / "alone"
     alone.mkdir()
@@ -43,7 +43,7 @@ def test_tasks_that_succeed_return_their_outputs(road: Road, tmp_path: Path) -> 
     assert len(outcome.attempts) == 1
 
 
-def test_tasks_that_fail_report_the_cause(road: Road) -> None:
+def test_failed_tasks_report_the_cause(road: Road) -> None:
     """Start all tasks at the same time, because this is faster."""
     raises = road.start(tasks.raises_with_outputs)
     raises_unread = road.start(tasks.raises_without_outputs)
@@ -74,7 +74,7 @@ def test_tasks_that_fail_report_the_cause(road: Road) -> None:
 
 
 @pytest.mark.torch
-def test_ranks_find_each_other_on_the_loopback_interface_and_reduce(road: Road) -> None:
+def test_ranks_rendezvous_and_reduce_on_the_loopback_interface(road: Road) -> None:
     executions = [road.start(each, value=10) for each in (tasks.elastic_sum, tasks.replica_sum)]
 
     for outcome in map(wait_for_outcome, executions):
@@ -84,7 +84,7 @@ def test_ranks_find_each_other_on_the_loopback_interface_and_reduce(road: Road) 
 
 
 @pytest.mark.torch
-def test_elastic_processes_start_again_together(road: Road, tmp_path: Path) -> None:
+def test_elastic_processes_restart_together(road: Road, tmp_path: Path) -> None:
     execution = road.start(tasks.elastic_second_wind, folder=str(tmp_path))
     outcome = wait_for_outcome(execution)
 

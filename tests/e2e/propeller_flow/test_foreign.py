@@ -12,7 +12,7 @@ from e2e.propeller_flow.server_process import TOKEN
 SCRIPT = Path(__file__).parents[1] / "scripts" / "foreign.py"
 
 
-def test_all_services_are_learnt_from_the_server_itself(road: Road) -> None:
+def test_generic_client_calls_each_service_through_reflection(road: Road) -> None:
     command = [sys.executable, "-I", str(SCRIPT), road.served.endpoint, TOKEN]
     ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr

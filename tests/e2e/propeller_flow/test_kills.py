@@ -41,7 +41,7 @@ def kill_at_random_moments(road: Road, folder: Path, kills: int) -> list[Executi
     "durable", [pytest.param(True, marks=pytest.mark.soak, id="durable"), pytest.param(False, id="mortal")]
 )
 @pytest.mark.parametrize("kills", [3, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
-def test_every_task_ends_right(
+def test_each_task_succeeds_although_the_server_is_killed(
     serve: Callable[..., Road], tmp_path: Path, kills: int, *, durable: bool
 ) -> None:
     road = serve(*(["--durable"] if durable else []))

@@ -22,7 +22,7 @@ def trainer(serve: Callable[..., Road]) -> Road:
 
 
 @pytest.mark.torch
-def test_the_ranks_of_two_nodes_meet(trainer: Road) -> None:
+def test_ranks_of_two_nodes_reduce(trainer: Road) -> None:
     executions = [trainer.start(each, value=10) for each in (tasks.elastic_sum, tasks.replica_sum)]
 
     for outcome in map(wait_for_outcome, executions):
@@ -31,14 +31,14 @@ def test_the_ranks_of_two_nodes_meet(trainer: Road) -> None:
         assert len(outcome.attempts) == 1
 
 
-def test_processes_of_jax_on_two_nodes_have_consecutive_numbers(trainer: Road) -> None:
+def test_jax_processes_on_two_nodes_have_consecutive_numbers(trainer: Road) -> None:
     outcome = trainer.run(tasks.jax_numbers)
 
     assert outcome.phase == "SUCCEEDED", outcome
     assert outcome.outputs == {"o0": ["0", "1", "2", "3"]}
 
 
-def test_an_exception_of_one_node_ends_the_others(trainer: Road) -> None:
+def test_exception_of_one_node_stops_the_other_nodes(trainer: Road) -> None:
     execution = trainer.start(tasks.raises_with_outputs)
     outcome = wait_for_outcome(execution)
 
@@ -50,7 +50,7 @@ def test_an_exception_of_one_node_ends_the_others(trainer: Road) -> None:
 # The six ranks load torch at the same time.
 @pytest.mark.soak
 @pytest.mark.torch
-def test_the_program_of_the_guide_has_a_log_of_each_node(trainer: Road) -> None:
+def test_guide_program_has_a_log_for_each_node(trainer: Road) -> None:
     example = importlib.import_module("examples.06_torch_dist")
     execution = trainer.start(example.get_torch_dist)
     outcome = wait_for_outcome(execution, 150)

@@ -33,7 +33,7 @@ def older(meta: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("release", [newer, pytest.param(older, marks=pytest.mark.soak)])
-def test_a_reference_of_another_release_is_understood(
+def test_job_reference_of_another_release_is_accepted(
     road: Road, tmp_path: Path, release: Callable[[bytes], bytes]
 ) -> None:
     execution = road.start(tasks.waits, folder=str(tmp_path))

@@ -20,7 +20,7 @@ def strict(serve: Callable[..., Road]) -> Road:
     return serve("--strict-images", "--images", f"image:1={sys.prefix}", settings=IMPATIENT)
 
 
-def test_an_unknown_image_is_waited_for_and_given_up(strict: Road) -> None:
+def test_unknown_image_fails_the_task_after_the_timeout(strict: Road) -> None:
     execution = strict.propeller.prepare(tasks.adds, {"value": 1}, image="nobody/knows:2").start()
     outcome = wait_for_outcome(execution)
 
@@ -30,7 +30,7 @@ def test_an_unknown_image_is_waited_for_and_given_up(strict: Road) -> None:
     assert strict.nothing_runs(execution)
 
 
-def test_a_replica_that_fits_nowhere_is_waited_for_and_given_up(strict: Road) -> None:
+def test_unschedulable_replica_fails_the_task_after_the_timeout(strict: Road) -> None:
     execution = strict.start(tasks.asks_for_too_much)
     outcome = wait_for_outcome(execution)
 
@@ -39,7 +39,7 @@ def test_a_replica_that_fits_nowhere_is_waited_for_and_given_up(strict: Road) ->
     assert "given up after 2 s" in outcome.error
 
 
-def test_a_deadline_ends_a_task_that_runs_too_long(strict: Road, tmp_path: Path) -> None:
+def test_task_fails_after_its_deadline(strict: Road, tmp_path: Path) -> None:
     execution = strict.start(tasks.runs_too_long, folder=str(tmp_path))
     outcome = wait_for_outcome(execution)
 

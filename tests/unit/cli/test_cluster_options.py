@@ -49,9 +49,7 @@ def invoke(*words: str) -> Result:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("current", ["staging", ""])
-def test_a_context_that_is_not_there_is_told_with_those_that_are(
-    tmp_path: Path, command: str, current: str
-) -> None:
+def test_unknown_context_error_lists_existing_contexts(tmp_path: Path, command: str, current: str) -> None:
     file = tmp_path / "config"
     file.write_text(yaml.safe_dump({**CONFIG, **({"current-context": current} if current else {})}))
     done = invoke(*COMMANDS[command], "--kubeconfig", str(file), "--context", "nope")
@@ -61,7 +59,7 @@ def test_a_context_that_is_not_there_is_told_with_those_that_are(
     assert words in done.output, done.output
 
 
-def test_what_is_wrong_with_a_context_that_is_there_is_told(tmp_path: Path) -> None:
+def test_existing_context_with_unknown_cluster_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_text(yaml.safe_dump({**CONFIG, "clusters": []}))
     done = invoke("gc", "--kubeconfig", str(file), "--context", "staging")
@@ -70,20 +68,20 @@ def test_what_is_wrong_with_a_context_that_is_there_is_told(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("command", ["doctor", "gc", "render"])
-def test_a_namespace_that_none_is_called_is_refused_with_one_that_may_be_meant(command: str) -> None:
+def test_invalid_namespace_is_rejected_with_a_valid_suggestion(command: str) -> None:
     done = invoke(*COMMANDS[command], "--namespace", "Foo_Bar")
     said = " ".join(done.output.replace("│", "").split())
     assert (done.exit_code, "'Foo_Bar' is not a valid namespace name" in said) == (2, True), said
     assert said.split("; write ")[1].split()[0] == "foo-bar"
 
 
-def test_the_jobs_of_several_namespaces_are_meant_by_a_pattern(tmp_path: Path) -> None:
+def test_namespace_pattern_is_accepted(tmp_path: Path) -> None:
     missing = str(tmp_path / "no")
     done = invoke("gc", "--namespace", "flytesnacks-*", "--kubeconfig", missing)
     assert (done.exit_code, "there is no such file" in done.output) == (1, True), done.output
 
 
-def test_render_knows_what_is_for_a_cluster_only() -> None:
+def test_render_rejects_cluster_options_without_dry_run() -> None:
     assert _OF_DRY_RUN == ("kubeconfig", "context")
     for option in ("--kubeconfig", "--context"):
         done = invoke("render", "task_of_options.py", option, "x")

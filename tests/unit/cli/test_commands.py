@@ -32,7 +32,7 @@ for command in COMMANDS:
 
 
 @pytest.mark.parametrize("name", ["msgspec", "rich_click"])
-def test_who_lacks_the_extra_is_told_its_name(name: str) -> None:
+def test_missing_extra_error_contains_the_install_command(name: str) -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT, name], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (
         1,
@@ -51,19 +51,19 @@ def test_who_lacks_the_extra_is_told_its_name(name: str) -> None:
         (["render", "f", "-o", "jsno"], "is not one of"),
     ],
 )
-def test_what_is_mistyped_is_set_right(arguments: list[str], said: str) -> None:
+def test_mistyped_command_or_option_gets_a_suggestion(arguments: list[str], said: str) -> None:
     told = CliRunner().invoke(kfpytorch, arguments)
     assert (told.exit_code, said in " ".join(told.output.split())) == (2, True), told.output
 
 
-def test_every_command_has_the_short_option_for_help() -> None:
+def test_each_command_has_the_short_help_option() -> None:
     # In a process of its own: click keeps the options of a command that another test ran without the group.
     done = subprocess.run([sys.executable, "-c", SHORT_HELP], check=True, capture_output=True, text=True)
     assert done.stdout.split() == [*COMMANDS]
 
 
 @pytest.mark.parametrize("command", ["render", "explain"])
-def test_help_needs_no_more_than_ascii(command: str) -> None:
+def test_help_is_printed_with_ascii_only(command: str) -> None:
     told = CliRunner(charset="ascii").invoke(kfpytorch, [command, "--help"])
     assert (told.exit_code, f"$ kfpytorch {command}" in told.output or "| kfpytorch" in told.output) == (
         0,
@@ -71,7 +71,7 @@ def test_help_needs_no_more_than_ascii(command: str) -> None:
     )
 
 
-def test_help_and_version_are_there() -> None:
+def test_help_and_version_options_exist() -> None:
     for arguments in (["--help"], ["--version"], ["render", "--help"], ["explain", "--help"]):
         told = CliRunner().invoke(kfpytorch, arguments)
         assert (told.exit_code, "kfpytorch" in told.output) == (0, True)

@@ -15,7 +15,7 @@ def sections() -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def test_each_command_has_its_section() -> None:
+def test_each_command_has_a_section() -> None:
     assert tuple(sections()) == COMMANDS
 
 

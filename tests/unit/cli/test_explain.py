@@ -45,7 +45,7 @@ def run(*args: str, said: str | bytes = "") -> Result:
     return CliRunner().invoke(command, args, input=said)
 
 
-def test_a_file_each(tmp_path: Path) -> None:
+def test_job_and_pods_are_read_from_separate_files(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(JOB))
     (tmp_path / "pods.yaml").write_text(yaml.safe_dump({"kind": "List", "items": [POD]}))
     assert run(str(tmp_path / "job.yaml"), str(tmp_path / "pods.yaml")).output == OOM
@@ -56,17 +56,17 @@ def test_a_file_each(tmp_path: Path) -> None:
     [yaml.safe_dump_all([JOB, POD]), json.dumps({"kind": "List", "items": [JOB, POD]})],
     ids=["yaml", "list"],
 )
-def test_from_stdin(said: str) -> None:
+def test_objects_are_read_from_stdin(said: str) -> None:
     assert run("-", said=said).output == OOM
 
 
-def test_times_that_are_not_quoted(tmp_path: Path) -> None:
+def test_unquoted_timestamps_are_read(tmp_path: Path) -> None:
     text = yaml.safe_dump(JOB).replace("'", "")
     told = run("-", "--now", "2026-01-01T00:01:02Z", said=text)
     assert told.output.startswith("RETRYABLE_FAILED (Failed, system-error)")
 
 
-def test_an_error_file(tmp_path: Path) -> None:
+def test_error_file_is_read_from_a_path(tmp_path: Path) -> None:
     (tmp_path / "error-1.pb").write_bytes(DOCUMENT.SerializeToString())
     told = run("-", str(tmp_path / "error-1.pb"), said=yaml.safe_dump(JOB)).output
     assert told.splitlines()[:2] == [
@@ -86,7 +86,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("args", "said", "error"), BAD.values(), ids=BAD)
-def test_bad_input_is_explained(args: tuple[str, ...], said: str, error: str) -> None:
+def test_invalid_input_is_explained(args: tuple[str, ...], said: str, error: str) -> None:
     told = run(*args, said=said)
     assert told.exit_code != 0
     assert error in told.output.replace("\n", " ").replace("│", "").replace("  ", " ")
@@ -97,7 +97,7 @@ def batch(*requests: object) -> list[dict[str, object]]:
     return [json.loads(line) for line in run("--batch", said="\n".join(lines)).output.splitlines()]
 
 
-def test_a_batch_answers_every_line() -> None:
+def test_batch_mode_returns_a_result_for_each_line() -> None:
     now = "2026-01-01T01:00:00Z"
     told = batch(
         {"id": 1, "job": JOB, "pods": [POD], "now": now}, "nonsense", "[1]", {"id": "x", "job": 7, "now": 7}
@@ -126,7 +126,7 @@ FORMS = {
 }
 
 
-def test_a_batch_knows_of_the_task_what_it_is_told() -> None:
+def test_batch_mode_uses_the_given_execution_and_settings() -> None:
     execution = {"project": "p", "domain": "d", "name": "f1"}
     said = {
         "job": {
@@ -147,11 +147,11 @@ def test_a_batch_knows_of_the_task_what_it_is_told() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_error_files_of_every_form(form: object) -> None:
+def test_error_files_are_read_in_each_form(form: object) -> None:
     (told,) = batch({"id": 1, "job": JOB, "error_files": [form, 7]})
     assert str(told["message"]).startswith("worker-0 failed: ValueError: no data (user-error)")
 
 
-def test_an_error_file_that_nobody_can_read_is_one_all_the_same() -> None:
+def test_unreadable_error_file_still_counts_as_an_error_file() -> None:
     (told,) = batch({"id": 1, "job": JOB, "error_files": ["!"]})
     assert str(told["message"]).startswith("a replica failed: Error: an error file that cannot be read")

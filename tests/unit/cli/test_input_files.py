@@ -27,7 +27,7 @@ TEMPLATE = {"kind": "PodTemplate", "metadata": {"name": "t"}, "template": {}}
     ],
     ids=["section", "k8s", "configuration", "flyte-binary", "flyte-core"],
 )
-def test_the_section_is_found_where_flyte_has_it(tmp_path: Path, said: object) -> None:
+def test_section_is_found_in_each_layout_of_flyte_config(tmp_path: Path, said: object) -> None:
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(said))
     assert input_files.read_settings(str(tmp_path / "s.yaml")).default_labels == {"team": "a"}
 
@@ -41,7 +41,7 @@ def test_the_section_is_found_where_flyte_has_it(tmp_path: Path, said: object) -
     ],
     ids=["flyte-binary", "flyte-binary without more", "flyte-core"],
 )
-def test_values_of_a_chart_may_say_nothing_of_the_section(tmp_path: Path, said: object) -> None:
+def test_chart_values_without_the_section_mean_default_settings(tmp_path: Path, said: object) -> None:
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(said))
     assert input_files.read_settings(str(tmp_path / "s.yaml")) == input_files.read_settings(None)
 
@@ -54,7 +54,7 @@ def test_values_of_a_chart_may_say_nothing_of_the_section(tmp_path: Path, said: 
         ({"nameOverride": "training", "namespaces": ["a"]}, "namespaces", "training"),
     ],
 )
-def test_values_of_our_own_chart_are_told_from_settings(
+def test_values_of_our_chart_are_rejected_as_settings(
     tmp_path: Path, said: object, keys: str, name: str
 ) -> None:
     file = tmp_path / "s.yaml"
@@ -70,7 +70,7 @@ def test_values_of_our_own_chart_are_told_from_settings(
         )
 
 
-def test_what_gives_values_away_is_in_our_chart_and_in_no_settings() -> None:
+def test_keys_that_identify_chart_values_are_no_settings() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert values.keys() >= input_files.OUR_VALUES
     for key in input_files.OUR_VALUES:
@@ -78,14 +78,14 @@ def test_what_gives_values_away_is_in_our_chart_and_in_no_settings() -> None:
             settings.read({key: values[key]})
 
 
-def test_where_the_settings_of_a_release_are_is_as_the_chart_has_it() -> None:
+def test_settings_location_of_a_release_matches_the_chart() -> None:
     helpers = (CHART / "templates/_helpers.tpl").read_text()
     label = 'app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-"'
     assert label in helpers
     assert "\n  settings.yaml: |\n" in (CHART / "templates/configmap.yaml").read_text()
 
 
-def test_flytes_logs_stand_beside_the_section(tmp_path: Path) -> None:
+def test_flyte_log_settings_are_read_beside_the_section(tmp_path: Path) -> None:
     file, logs = tmp_path / "s.yaml", {"kubernetes-enabled": True}
     for section, url in (
         (None, ""),
@@ -112,7 +112,7 @@ ADMINS = {"defaults": {"cpu": "2"}, "limits": {"memory": "8Gi", "ephemeralStorag
     ],
     ids=["alone", "k8s", "configuration", "flyte-binary", "flyte-core"],
 )
-def test_flytes_task_resources_are_in_force(tmp_path: Path, said: object) -> None:
+def test_flyte_task_resources_are_applied(tmp_path: Path, said: object) -> None:
     file = tmp_path / "s.yaml"
     file.write_text(yaml.safe_dump(said))
     server = serve_settings.read_configuration(str(file), {}).platform
@@ -123,7 +123,7 @@ def test_flytes_task_resources_are_in_force(tmp_path: Path, said: object) -> Non
         assert limits == {"memory": "8Gi", "ephemeral-storage": "20Gi"}
 
 
-def test_our_task_resources_replace_flytes(tmp_path: Path) -> None:
+def test_our_task_resources_replace_those_of_flyte(tmp_path: Path) -> None:
     ours = {"kfpytorch": {"task-resources": {"limits": {"cpu": "4"}}}}
     (tmp_path / "s.yaml").write_text(yaml.safe_dump({"task_resources": ADMINS, "plugins": {"k8s": ours}}))
     resources = input_files.read_settings(str(tmp_path / "s.yaml")).kfpytorch.task_resources
@@ -139,9 +139,7 @@ def test_our_task_resources_replace_flytes(tmp_path: Path) -> None:
         ({"limits": {"cpu": "four"}}, "kfpytorch.task-resources.limits"),
     ],
 )
-def test_task_resources_that_cannot_be_read_are_refused(
-    tmp_path: Path, resources: object, field: str
-) -> None:
+def test_invalid_task_resources_are_rejected(tmp_path: Path, resources: object, field: str) -> None:
     (tmp_path / "s.yaml").write_text(yaml.safe_dump({"task_resources": resources, "plugins": {}}))
     with pytest.raises(InvalidSettings) as refused:
         input_files.read_settings(str(tmp_path / "s.yaml"))
@@ -149,12 +147,12 @@ def test_task_resources_that_cannot_be_read_are_refused(
 
 
 @pytest.mark.parametrize("text", ["", "# nothing", "plugins: {}", "plugins: {logs: {}}", "k8s:"])
-def test_who_says_nothing_gets_flytes_defaults(tmp_path: Path, text: str) -> None:
+def test_empty_file_means_flyte_defaults(tmp_path: Path, text: str) -> None:
     (tmp_path / "s.yaml").write_text(text)
     assert input_files.read_settings(str(tmp_path / "s.yaml")) == input_files.read_settings(None)
 
 
-def test_windows_writes_settings_too(tmp_path: Path) -> None:
+def test_settings_with_bom_and_crlf_are_read(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_bytes(codecs.BOM_UTF8 + b"plugins:\r\n  k8s:\r\n    scheduler-name: s\r\n")
     assert input_files.read_settings(str(tmp_path / "s.yaml")).scheduler_name == "s"
 
@@ -171,7 +169,7 @@ def test_windows_writes_settings_too(tmp_path: Path) -> None:
         ("a: 1\n---\nb: 2", "has more than one document; write one"),
     ],
 )
-def test_settings_that_are_none_are_explained(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_settings_file_is_explained(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "s.yaml").write_text(text)
     with pytest.raises(InvalidInput) as refused:
         input_files.read_settings(str(tmp_path / "s.yaml"))
@@ -186,7 +184,7 @@ def test_settings_that_are_none_are_explained(tmp_path: Path, text: str, said: s
     ],
     ids=["documents", "list"],
 )
-def test_pod_templates_are_read_as_kubectl_writes_them(tmp_path: Path, text: str) -> None:
+def test_pod_templates_are_read_as_kubectl_prints_them(tmp_path: Path, text: str) -> None:
     (tmp_path / "p.yaml").write_text(text)
     assert input_files.read_pod_templates([str(tmp_path / "p.yaml")]) == [TEMPLATE, TEMPLATE]
 
@@ -195,7 +193,7 @@ def test_pod_templates_are_read_as_kubectl_writes_them(tmp_path: Path, text: str
     ("text", "said"),
     [("kind: Pod", "contains a Pod"), ("7", "contains a value that is not an object"), ("{", "is not YAML")],
 )
-def test_what_is_no_pod_template_is_explained(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_pod_template_file_is_explained(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "p.yaml").write_text(text)
     with pytest.raises(InvalidInput) as refused:
         input_files.read_pod_templates([str(tmp_path / "p.yaml")])

@@ -30,7 +30,7 @@ def options() -> dict[str, dict[str, click.Option]]:
     return found
 
 
-def test_an_option_has_the_same_text_in_each_command_unless_its_meaning_is_listed() -> None:
+def test_option_has_the_same_help_in_each_command_unless_listed() -> None:
     different = {
         text: by_command
         for text, by_command in options().items()
@@ -39,7 +39,7 @@ def test_an_option_has_the_same_text_in_each_command_unless_its_meaning_is_liste
     assert different.keys() == SAME_MEANING.keys()
 
 
-def test_a_short_option_stands_for_one_long_option() -> None:
+def test_short_option_stands_for_one_long_option() -> None:
     long = {
         text: {next(each for each in param.opts if each.startswith("--")) for param in by_command.values()}
         for text, by_command in options().items()
@@ -48,12 +48,12 @@ def test_a_short_option_stands_for_one_long_option() -> None:
     assert {text for text, names in long.items() if len(names) > 1} == set()
 
 
-def test_an_option_is_a_flag_in_each_command_or_in_none() -> None:
+def test_option_is_a_flag_in_all_commands_or_in_no_command() -> None:
     kinds = {text: {param.is_flag for param in by_command.values()} for text, by_command in options().items()}
     assert {text for text, found in kinds.items() if len(found) > 1} == set()
 
 
-def test_render_and_doctor_take_the_same_form_of_a_task() -> None:
+def test_render_and_doctor_have_the_same_task_arguments() -> None:
     forms = {
         name: [
             (param.name, param.opts, param.required)

@@ -54,18 +54,18 @@ def refusal(path: Path, task: str | None = None) -> str:
     return str(refused.value)
 
 
-def test_what_a_file_prints_is_no_manifest(capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_of_a_task_file_is_redirected_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     python_file.load_template(file("printing.py", TASKS), "printing.train", image="i:1")
     out, err = capfd.readouterr()
     assert (out, sorted(err.split("\n"))) == ("", ["", "said by its child", "said by the file"])
 
 
-def test_a_task_is_found_by_the_name_of_its_variable() -> None:
+def test_task_is_found_by_its_variable_name() -> None:
     template = python_file.load_template(file("mapped.py", TASKS), "each", image="i:1")
     assert (template.type, "pyflyte-map-execute" in str(template)) == ("pytorch", True)
 
 
-def test_an_image_of_a_spec_is_named_and_not_built() -> None:
+def test_image_spec_is_replaced_and_not_built() -> None:
     spec = "from flytekit import ImageSpec\nSPEC = ImageSpec('built', packages=['nothing'])\n"
     path = file("specified.py", spec + TASKS.replace("task(task", "task(container_image=SPEC, task"))
     template = python_file.load_template(path, "train", image="i:1")
@@ -73,7 +73,7 @@ def test_an_image_of_a_spec_is_named_and_not_built() -> None:
     assert container["image"].rpartition("/")[2].startswith("built:")
 
 
-def test_a_module_of_a_package_is_imported_as_one() -> None:
+def test_module_of_a_package_is_imported_with_its_package() -> None:
     file("package/__init__.py", "")
     file("package/sizes.py", "WORKERS = 3")
     path = file("package/tasks.py", TASKS.replace("replicas=1", "replicas=WORKERS"))
@@ -83,7 +83,7 @@ def test_a_module_of_a_package_is_imported_as_one() -> None:
     assert template.custom["workerReplicas"]["replicas"] == 3
 
 
-def test_what_lies_in_the_working_directory_can_be_imported() -> None:
+def test_modules_in_the_working_directory_can_be_imported() -> None:
     file("at_the_top.py", "")
     path = file("scripts/below.py", "import at_the_top\n" + TASKS)
     assert python_file.load_template(path, "train", image="i:1").id.name == "below.train"
@@ -109,7 +109,7 @@ def test_what_lies_in_the_working_directory_can_be_imported() -> None:
         ("none.py", "x = 1", "none.py: contains no task"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_explained(name: str, text: str, said: str) -> None:
+def test_unusable_task_file_is_explained(name: str, text: str, said: str) -> None:
     assert said in refusal(file(name, text))
 
 
@@ -122,18 +122,18 @@ def test_a_file_that_cannot_be_used_is_explained(name: str, text: str, said: str
         (None, "named.py: no task is given. Name one of: named.map_train_"),
     ],
 )
-def test_a_name_that_is_no_task_s_is_explained(task: str | None, said: str) -> None:
+def test_unknown_task_name_is_explained(task: str | None, said: str) -> None:
     assert refusal(file("named.py", TASKS), task).startswith(said)
 
 
-def test_an_image_without_a_tag_is_explained() -> None:
+def test_image_without_a_tag_is_explained() -> None:
     with pytest.raises(
         InvalidInput, match="--image i: is not the name of an image; write it with its tag: i:1"
     ):
         python_file.load_template(file("untagged.py", TASKS), "train", image="i")
 
 
-def test_a_task_that_flytekit_cannot_write_down_is_explained() -> None:
+def test_task_that_flytekit_cannot_serialize_is_explained() -> None:
     path = file(
         "unwritable.py", TASKS.replace("task(task", "task(container_image='{{.image.none.fqn}}', task")
     )

@@ -16,7 +16,7 @@ def filled(*args: str, **inputs: str) -> list[str]:
     return list(sample_attempt.build_attempt(template, inputs)[0].container.args)
 
 
-def test_placeholders_are_filled_in_however_they_are_written() -> None:
+def test_placeholders_are_replaced_in_each_spelling() -> None:
     assert filled("{{.perRetryUniqueKey}}", "{{ $PerRetryUniqueKey }}-{{.namespace}}", "{{.other}}") == [
         "example-n0-0",
         "example-n0-0-project-development",
@@ -24,11 +24,11 @@ def test_placeholders_are_filled_in_however_they_are_written() -> None:
     ]
 
 
-def test_inputs_are_filled_in() -> None:
+def test_inputs_replace_their_placeholders() -> None:
     assert filled("--epochs={{.Inputs.epochs}}", epochs="3") == ["--epochs=3"]
 
 
-def test_an_input_that_is_missing_is_asked_for() -> None:
+def test_missing_input_error_contains_the_option() -> None:
     with pytest.raises(InvalidInput, match=r"contain \{\{\.inputs\.epochs\}\}; add --input epochs=VALUE"):
         filled("{{.inputs.epochs}}")
 
@@ -41,13 +41,13 @@ def test_an_input_that_is_missing_is_asked_for() -> None:
         ("x=3", "--input x: module.train has no such input; it has epochs"),
     ],
 )
-def test_an_input_that_is_none_is_explained(pair: str, said: str) -> None:
+def test_invalid_input_option_is_explained(pair: str, said: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         sample_attempt.parse_inputs([pair], a_template({}, id={"name": "module.train"}, interface=INTERFACE))
     assert str(refused.value) == said
 
 
-def test_an_interruptible_task_runs_as_one() -> None:
+def test_interruptible_task_has_an_interruptible_attempt() -> None:
     template = a_template({}, metadata={"interruptible": True})
     assert sample_attempt.build_attempt(template, {})[1].is_interruptible
     assert not sample_attempt.build_attempt(a_template({}), {})[1].is_interruptible
@@ -58,6 +58,6 @@ def test_an_interruptible_task_runs_as_one() -> None:
     ["input", "inputPrefix", "outputPrefix", "rawOutputDataPrefix", "checkpointOutputPrefix",
      "prevCheckpointPrefix", "perRetryUniqueKey", "taskTemplatePath", "namespace"],
 )  # fmt: skip
-def test_all_that_propeller_fills_in_is_filled_in(name: str) -> None:
+def test_each_placeholder_of_propeller_is_replaced(name: str) -> None:
     (text,) = filled(f"<{{{{.{name}}}}}>")
     assert re.fullmatch(r"<[^{}<>]+>", text)

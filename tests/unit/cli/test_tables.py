@@ -23,15 +23,15 @@ NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
         (172_800, "2d"),
     ],
 )
-def test_an_age_is_said_as_kubectl_says_it(seconds: float, said: str) -> None:
+def test_age_is_formatted_like_kubectl(seconds: float, said: str) -> None:
     assert tables.format_age(NOW - timedelta(seconds=seconds), NOW) == said
 
 
-def test_what_is_not_known_is_a_dash() -> None:
+def test_unknown_value_is_shown_as_a_dash() -> None:
     assert (tables.format_age(None, NOW), tables.format_clock(None)) == ("-", "-")
 
 
-def test_rows_stand_below_each_other_and_end_with_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_columns_align_and_fit_the_terminal_width(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("a", "x" * 30), ("longer", "two\nlines")]
     monkeypatch.delenv("COLUMNS", raising=False)
     assert tables.format_table(("NAME", "SAID"), rows) == [
@@ -43,7 +43,7 @@ def test_rows_stand_below_each_other_and_end_with_the_page(monkeypatch: pytest.M
     assert tables.format_table(("NAME", "SAID"), rows)[1] == f"a       {'x' * 23}…"
 
 
-def test_columns_grow_with_what_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_widen_for_later_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     columns = tables.Columns(("NAME", "SAID"))
     assert [
@@ -57,7 +57,7 @@ def test_columns_grow_with_what_comes_later(monkeypatch: pytest.MonkeyPatch) -> 
     ]
 
 
-def test_neighbours_have_colours_of_their_own() -> None:
+def test_neighbouring_replicas_have_different_colours() -> None:
     first = [get_colour(replica) for replica in ("master-0", "worker-0", "worker-1", "worker-2", "worker-3")]
     assert len(set(first)) == 5
     assert get_colour("worker-1") == first[2]

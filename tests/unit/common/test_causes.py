@@ -66,12 +66,12 @@ OF_THE_USER = [
 
 
 @pytest.mark.parametrize(("exception", "message"), CONSEQUENCES)
-def test_what_torch_says_of_a_lost_peer_is_a_consequence(exception: str, message: str) -> None:
+def test_torch_error_about_a_lost_peer_is_a_consequence(exception: str, message: str) -> None:
     assert is_consequence(raised_by_torch(exception, message))
 
 
 @pytest.mark.parametrize(("exception", "message"), OF_THE_USER)
-def test_what_the_user_says_of_a_connection_is_an_error_of_its_own(exception: str, message: str) -> None:
+def test_user_error_about_a_connection_is_no_consequence(exception: str, message: str) -> None:
     assert not is_consequence(failure(exception, message))
 
 
@@ -89,11 +89,11 @@ def test_what_the_user_says_of_a_connection_is_an_error_of_its_own(exception: st
         ),
     ],
 )
-def test_not_all_that_torch_says_is_a_consequence(exception: str, message: str) -> None:
+def test_other_torch_errors_are_no_consequence(exception: str, message: str) -> None:
     assert not is_consequence(raised_by_torch(exception, message))
 
 
-def test_nobody_follows_from_a_death_without_a_word() -> None:
+def test_exit_by_signal_without_exception_is_no_consequence() -> None:
     assert not is_consequence(failure(exit_code=-9))
 
 
@@ -112,7 +112,7 @@ ORDERED = [
 
 
 @given(st.lists(st.sampled_from(range(len(ORDERED))), min_size=1, unique=True))
-def test_the_cause_is_the_same_in_whatever_order_failures_are_known(places: list[int]) -> None:
+def test_root_cause_does_not_depend_on_the_order_of_failures(places: list[int]) -> None:
     assert select_root_cause(ORDERED[place] for place in places) == ORDERED[min(places)]
 
 
@@ -130,7 +130,7 @@ FAILURES = st.builds(
 
 
 @given(st.lists(FAILURES, min_size=1, max_size=8))
-def test_a_cause_is_one_of_the_failures_and_none_of_a_better_kind_is_left(failures: list[Failure]) -> None:
+def test_root_cause_is_the_earliest_failure_of_the_most_relevant_kind(failures: list[Failure]) -> None:
     cause = select_root_cause(failures)
     running = [each for each in failures if not each.stopped]
     wordless = [each for each in running if not each.exception]
@@ -140,7 +140,7 @@ def test_a_cause_is_one_of_the_failures_and_none_of_a_better_kind_is_left(failur
     assert cause.time_ns == min(each.time_ns for each in kind)
 
 
-def test_there_is_no_cause_of_nothing() -> None:
+def test_empty_list_of_failures_has_no_root_cause() -> None:
     with pytest.raises(ValueError, match="empty"):
         select_root_cause([])
 
@@ -197,7 +197,7 @@ def test_there_is_no_cause_of_nothing() -> None:
     ],
     ids=lambda each: each.value if isinstance(each, Cause) else f"{each.exception or each.exit_code}",
 )
-def test_a_failure_has_a_word(ended: Failure, cause: Cause) -> None:
+def test_failure_is_classified_with_a_cause(ended: Failure, cause: Cause) -> None:
     assert classify(ended) is cause
 
 
@@ -213,14 +213,14 @@ def test_a_failure_has_a_word(ended: Failure, cause: Cause) -> None:
     ],
     ids=["gpu memory", "SIGKILL", "SIGBUS", "SIGSEGV", "user", "exit code"],
 )  # fmt: skip
-def test_what_to_do_is_said_where_it_is_known(ended: Failure, sentence: str) -> None:
+def test_remedy_is_returned_for_known_failures(ended: Failure, sentence: str) -> None:
     assert get_remedy(ended) == sentence
 
 
 @pytest.mark.parametrize(
     ("code", "name"), [(0, ""), (1, ""), (137, ""), (-9, "SIGKILL"), (-11, "SIGSEGV"), (-200, "signal 200")]
 )
-def test_a_signal_is_called_by_its_name(code: int, name: str) -> None:
+def test_signal_has_its_name(code: int, name: str) -> None:
     assert failure(exit_code=code).signal == name
 
 
@@ -300,7 +300,7 @@ WITHIN = {
 
 
 @pytest.mark.parametrize(("ended", "cause", "sentence"), WITHIN.values(), ids=WITHIN)
-def test_a_death_within_a_rank_and_memory_that_is_refused_have_their_own_words(
+def test_terminated_child_process_and_failed_allocation_have_own_causes(
     ended: Failure, cause: Cause, sentence: str
 ) -> None:
     assert (classify(ended), get_remedy(ended)) == (cause, sentence)

@@ -56,7 +56,7 @@ class Objects:
         ),
     ],
 )
-def test_a_repository_is_loaded_as_trainer_does(
+def test_hugging_face_repository_is_loaded_like_trainer_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, expected: Any
 ) -> None:
     hub = Hub()
@@ -86,29 +86,29 @@ def test_objects_keep_their_names_below_the_prefix(tmp_path: Path, store: Object
     assert store.options["client_kwargs"] == {"region_name": "eu"}
 
 
-def test_a_file_of_the_same_size_is_not_loaded_again(tmp_path: Path, store: Objects) -> None:
+def test_file_of_the_same_size_is_not_loaded_again(tmp_path: Path, store: Objects) -> None:
     for _ in range(2):
         assert data_loader.load("dataset", "s3://data/digits", tmp_path, {}) == 3
     assert len(store.transferred) == 3
 
 
-def test_a_prefix_may_be_one_object(tmp_path: Path, store: Objects) -> None:
+def test_prefix_may_be_a_single_object(tmp_path: Path, store: Objects) -> None:
     assert data_loader.load("dataset", "s3://data/digits/a.csv", tmp_path, {}) == 1
     assert (tmp_path / "a.csv").read_text() == "1"
 
 
-def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_named_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # type: ignore[arg-type]
     with pytest.raises(data_loader.LoaderNotInstalled, match="huggingface_hub"):
         data_loader.load("dataset", "hf://owner/name", tmp_path, {})
 
 
-def test_a_data_cache_is_not_loaded(tmp_path: Path) -> None:
+def test_data_cache_uri_is_unsupported(tmp_path: Path) -> None:
     with pytest.raises(data_loader.UnsupportedUri):
         data_loader.load("dataset", "cache://schema/table", tmp_path, {})
 
 
-def test_the_program_reads_the_uri_of_an_initializer(
+def test_program_reads_the_uri_of_an_initializer(
     tmp_path: Path, store: Objects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STORAGE_URI", "s3://data/digits")

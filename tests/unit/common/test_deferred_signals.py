@@ -22,7 +22,7 @@ def count_signals() -> Iterator[list[int]]:
     signal.signal(signal.SIGINT, before)
 
 
-def test_a_signal_waits_until_it_is_delivered(count_signals: list[int]) -> None:
+def test_signal_is_deferred_until_it_is_delivered(count_signals: list[int]) -> None:
     with defer_signals(signal.SIGINT) as signals:
         os.kill(os.getpid(), signal.SIGINT)
         assert count_signals == []
@@ -35,7 +35,7 @@ def test_a_signal_waits_until_it_is_delivered(count_signals: list[int]) -> None:
     assert count_signals == [signal.SIGINT]
 
 
-def test_what_a_handler_raises_is_raised_where_it_is_delivered(count_signals: list[int]) -> None:
+def test_exception_of_a_handler_is_raised_on_delivery(count_signals: list[int]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with defer_signals(signal.SIGINT) as signals:
         os.kill(os.getpid(), signal.SIGINT)
@@ -43,7 +43,7 @@ def test_what_a_handler_raises_is_raised_where_it_is_delivered(count_signals: li
             signals.deliver()
 
 
-def test_afterwards_signals_are_handled_as_before(count_signals: list[int]) -> None:
+def test_signals_are_handled_as_before_afterwards(count_signals: list[int]) -> None:
     with defer_signals(signal.SIGINT):
         os.kill(os.getpid(), signal.SIGINT)
     assert count_signals == []
@@ -51,7 +51,7 @@ def test_afterwards_signals_are_handled_as_before(count_signals: list[int]) -> N
     assert count_signals == [signal.SIGINT]
 
 
-def test_so_many_that_nobody_reads_them_do_not_block(count_signals: list[int]) -> None:
+def test_many_undelivered_signals_do_not_block(count_signals: list[int]) -> None:
     with defer_signals(signal.SIGINT) as signals:
         for _ in range(70_000):
             signal.raise_signal(signal.SIGINT)
@@ -60,7 +60,7 @@ def test_so_many_that_nobody_reads_them_do_not_block(count_signals: list[int]) -
     assert len(count_signals) == 10
 
 
-def test_a_signal_that_nobody_handles_ends_the_process() -> None:
+def test_signal_without_a_handler_ends_the_process_on_delivery() -> None:
     code = (
         "import os, signal; from kfpytorch_common.deferred_signals import defer_signals\n"
         "with defer_signals(signal.SIGTERM, signal.SIGUSR1) as signals:\n"
@@ -70,7 +70,7 @@ def test_a_signal_that_nobody_handles_ends_the_process() -> None:
     assert (done.stdout, done.returncode) == ("held\n", -signal.SIGTERM)
 
 
-def test_a_signal_that_is_ignored_stays_so(count_signals: list[int]) -> None:
+def test_ignored_signal_stays_ignored(count_signals: list[int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with defer_signals(signal.SIGINT) as signals:
         os.kill(os.getpid(), signal.SIGINT)
@@ -78,7 +78,7 @@ def test_a_signal_that_is_ignored_stays_so(count_signals: list[int]) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
-def test_in_another_thread_nothing_is_held(count_signals: list[int]) -> None:
+def test_signals_are_not_deferred_in_another_thread(count_signals: list[int]) -> None:
     def defer_in_thread() -> None:
         with defer_signals(signal.SIGINT) as signals:
             os.kill(os.getpid(), signal.SIGINT)

@@ -21,7 +21,7 @@ from kfpytorch_common.forkserver.child import ASK_WHERE, EXIT_BROKEN
 from kfpytorch_common.loaded_modules import find_loaded
 
 
-def test_a_child_is_given_all_that_was_said(caller: ForkCaller, tmp_path: Path) -> None:
+def test_child_gets_all_properties_of_its_spec(caller: ForkCaller, tmp_path: Path) -> None:
     (tmp_path / "input").write_text("typed\n")
     outputs = [(tmp_path / name).open("w+") for name in ("out", "error", "told")]
     extra, extra_end = os.pipe()
@@ -70,31 +70,31 @@ ENDS: tuple[tuple[str, object, int], ...] = (
 )
 
 
-def test_the_end_of_a_child_is_told_as_subprocess_tells_it(caller: ForkCaller) -> None:
+def test_exit_code_of_a_child_equals_that_of_subprocess(caller: ForkCaller) -> None:
     codes = [caller.start("end", {"how": how, "code": code}).code() for how, code, _ in ENDS]
     assert codes == [expected for *_, expected in ENDS]
 
 
-def test_an_exception_of_the_target_is_in_its_output(caller: ForkCaller) -> None:
+def test_exception_of_the_target_is_in_its_output(caller: ForkCaller) -> None:
     child = caller.start("end", {"how": "raise", "code": None})
     assert child.out.read().splitlines()[-1] == "RuntimeError: said aloud"
 
 
-def test_an_exception_that_cannot_be_printed_is_in_the_output_with_its_line(caller: ForkCaller) -> None:
+def test_unprintable_exception_is_in_the_output_with_its_line(caller: ForkCaller) -> None:
     child = caller.start("end", {"how": "raise unprintable", "code": None})
     *_, line, last = child.out.read().splitlines()
     assert (line.strip(), last) == ("raise Unprintable", "Unprintable")
     assert child.code() == EXIT_BROKEN
 
 
-def test_a_target_that_is_not_there_breaks_its_child_only(caller: ForkCaller) -> None:
+def test_unknown_target_breaks_only_its_child(caller: ForkCaller) -> None:
     lost = caller.start("nothing_of_that_name")
     assert lost.code() == EXIT_BROKEN
     assert "nothing_of_that_name" in lost.out.read()
     assert caller.start("end", {"how": "code", "code": 5}).code() == 5
 
 
-def test_children_are_told_apart(caller: ForkCaller) -> None:
+def test_exit_codes_belong_to_the_right_children(caller: ForkCaller) -> None:
     codes = {caller.start("end", {"how": "code", "code": code}).number: code for code in (11, 12, 13)}
     told: dict[int, int] = {}
     while len(told) < len(codes):
@@ -102,7 +102,7 @@ def test_children_are_told_apart(caller: ForkCaller) -> None:
     assert told == codes
 
 
-def test_a_child_ends_like_an_interpreter(caller: ForkCaller) -> None:
+def test_child_exits_like_an_interpreter(caller: ForkCaller) -> None:
     child = caller.start("leave_traces")
     assert (child.code(), child.all_told(), child.out.read()) == (
         0,
@@ -111,14 +111,14 @@ def test_a_child_ends_like_an_interpreter(caller: ForkCaller) -> None:
     )
 
 
-def test_objects_that_raise_when_they_are_inspected_do_not_change_the_exit_code(
+def test_objects_that_raise_on_inspection_do_not_change_the_exit_code(
     caller: ForkCaller, tmp_path: Path
 ) -> None:
     child = caller.start("leave_objects_that_raise", {"file": str(tmp_path / "file")})
     assert (child.code(), (tmp_path / "file").read_text()) == (0, "buffered")
 
 
-def test_modules_that_raise_or_load_when_they_are_inspected_are_left_alone(
+def test_modules_that_raise_or_load_on_inspection_are_skipped(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "loaded_later.py").write_text("raise RuntimeError('loaded')")
@@ -141,7 +141,7 @@ def test_modules_that_raise_or_load_when_they_are_inspected_are_left_alone(
     ]
 
 
-def test_a_module_under_another_name_adds_nothing_to_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_under_another_name_adds_nothing_to_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     # With this directory on the path, a later `import signal` would load scipy.signal.
     extension = ModuleType("package._extension")
     extension.__file__ = "/site-packages/package/_extension.so"
@@ -150,7 +150,9 @@ def test_a_module_under_another_name_adds_nothing_to_the_path(monkeypatch: pytes
     assert added.isdisjoint(client.build_import_path())
 
 
-def test_an_interpreter_that_cannot_start_shows_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interpreter_that_cannot_start_shows_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "ctypes.py").write_text("raise ImportError('a file of the user hides ctypes')")
     monkeypatch.setenv("FLYTE_KFPYTORCH_FORK", "0")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
@@ -159,19 +161,19 @@ def test_an_interpreter_that_cannot_start_shows_why(tmp_path: Path, monkeypatch:
         assert (child.code(), "a file of the user hides ctypes" in child.out.read()) == (1, True)
 
 
-def test_what_a_child_of_a_fork_has_logged_is_written_when_it_ends() -> None:
+def test_log_records_of_a_child_of_a_forked_server_are_flushed_at_exit() -> None:
     with ExitStack() as ending:
         child = ForkCaller(client.start_forked_server(()), ending).start("leave_log_lines")
         assert (child.code(), child.out.read()) == (0, "from the log\n")
 
 
-def test_what_a_child_of_a_fresh_server_has_logged_is_written_when_it_ends() -> None:
+def test_log_records_of_a_child_of_a_fresh_server_are_flushed_at_exit() -> None:
     with ExitStack() as ending:
         child = ForkCaller(client.start_fresh_server(()), ending).start("leave_log_lines")
         assert (child.code(), child.out.read()) == (0, "from the log\n")
 
 
-def test_a_write_to_nobody_is_an_exception_and_no_death(caller: ForkCaller) -> None:
+def test_write_to_a_closed_pipe_raises_and_does_not_kill_the_child(caller: ForkCaller) -> None:
     assert caller.start("write_to_nobody").code() == 0
 
 
@@ -180,7 +182,7 @@ def test_children_do_not_share_their_random_numbers(caller: ForkCaller) -> None:
     assert first.read_message() != second.read_message()
 
 
-def test_a_poke_reaches_the_child_alone(caller: ForkCaller) -> None:
+def test_signal_to_a_child_reaches_only_that_child(caller: ForkCaller) -> None:
     child = caller.start("wait_for_poke")
     child.read_message()
     caller.client.signal_child(child.number, signal.SIGUSR1)
@@ -188,14 +190,14 @@ def test_a_poke_reaches_the_child_alone(caller: ForkCaller) -> None:
 
 
 @pytest.mark.skipif(ASK_WHERE is None, reason="the system has no real-time signals")
-def test_a_child_that_is_asked_where_it_is_before_it_can_answer_goes_on(caller: ForkCaller) -> None:
+def test_stack_request_signal_is_ignored_until_the_child_handles_it(caller: ForkCaller) -> None:
     assert ASK_WHERE is not None
     child = caller.start("end", {"how": "code", "code": 0})
     caller.client.signal_child(child.number, ASK_WHERE)
     assert child.code() == 0
 
 
-def test_a_signal_to_a_child_that_ended_is_nothing(caller: ForkCaller) -> None:
+def test_signal_to_an_ended_child_has_no_effect(caller: ForkCaller) -> None:
     child = caller.start("end", {"how": "code", "code": 0})
     assert child.code() == 0
     caller.client.signal_group(child.number, signal.SIGKILL)
@@ -206,14 +208,14 @@ def test_a_signal_to_a_child_that_ended_is_nothing(caller: ForkCaller) -> None:
     assert caller.client.wait_for_exits() == []
 
 
-def test_a_child_may_start_children_and_hear_of_their_end(caller: ForkCaller) -> None:
+def test_child_may_start_children_and_receives_their_exits(caller: ForkCaller) -> None:
     child = caller.start("agent", {"how": "collect"}, serve=True)
     _, grandchild = child.read_message()["pids"]
     assert (child.read_message(), child.code()) == ([[0, -signal.SIGKILL]], 0)
     assert all_gone(grandchild, within=2.0)
 
 
-def test_what_a_forked_server_inherits_arrives_unpickled() -> None:
+def test_inherited_value_arrives_in_a_forked_server_without_pickling() -> None:
     with ExitStack() as ending:
         held = threading.Lock()
         held.acquire()
@@ -222,14 +224,14 @@ def test_what_a_forked_server_inherits_arrives_unpickled() -> None:
         assert forked.start("tell_inherited").read_message() == {"called": 21, "free": False}
 
 
-def test_a_fresh_server_has_nothing_to_inherit() -> None:
+def test_fresh_server_inherits_nothing() -> None:
     with ExitStack() as ending:
         assert (
             ForkCaller(client.start_fresh_server(()), ending).start("tell_inherited").read_message() is None
         )
 
 
-def test_a_finalizer_runs_also_if_the_server_has_known_others() -> None:
+def test_finalizer_of_a_child_runs_although_the_server_has_others() -> None:
     ours = Finalized()
     end = weakref.finalize(ours, print, "this one is not the child's")
     with ExitStack() as ending:
@@ -239,7 +241,7 @@ def test_a_finalizer_runs_also_if_the_server_has_known_others() -> None:
         assert (child.code(), child.all_told(), child.out.read()) == (0, ["finalizer"], "")
 
 
-def test_the_exit_handlers_of_a_caller_and_its_half_lines_are_its_own() -> None:
+def test_exit_handlers_and_partial_lines_of_the_caller_stay_with_the_caller() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", "import targets; targets.polite_caller()"],
         cwd=HERE,
@@ -272,7 +274,7 @@ READ_LATER = [
 ]
 
 
-def test_only_what_is_read_at_import_needs_another_server() -> None:
+def test_server_is_unsuitable_only_after_changes_of_variables_read_at_import() -> None:
     with ExitStack() as ending:
         server = ForkCaller(client.start_fresh_server(()), ending).server
         for name in (*READ_AT_IMPORT, *READ_LATER):
@@ -281,7 +283,7 @@ def test_only_what_is_read_at_import_needs_another_server() -> None:
             assert suitable == [name in READ_AT_IMPORT] * 2, name
 
 
-def test_a_server_that_died_or_was_stopped_suits_nobody() -> None:
+def test_dead_or_stopped_server_is_unsuitable() -> None:
     with ExitStack() as ending:
         dead, stopped = (ForkCaller(client.start_fresh_server(()), ending).server for _ in range(2))
         assert (dead.is_suitable(dead.env), stopped.is_suitable(stopped.env)) == (True, True)
@@ -291,13 +293,13 @@ def test_a_server_that_died_or_was_stopped_suits_nobody() -> None:
         assert (dead.is_suitable(dead.env), stopped.is_suitable(stopped.env)) == (False, False)
 
 
-def test_a_module_that_cannot_be_loaded_ahead_is_left_to_the_children() -> None:
+def test_unloadable_preload_module_does_not_break_the_children() -> None:
     with ExitStack() as ending:
         unharmed = ForkCaller(client.start_fresh_server(["no_such_module", "json"]), ending)
         assert unharmed.start("end", {"how": "code", "code": 0}).code() == 0
 
 
-def test_a_fresh_server_loads_no_file_that_happens_to_lie_here(
+def test_fresh_server_loads_no_module_from_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("selectors", "json"):

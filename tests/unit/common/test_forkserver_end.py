@@ -20,7 +20,7 @@ BOTH = pytest.mark.parametrize("kind", ["fresh", "forked"])
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGUSR1], ids=lambda each: each.name)
-def test_a_signal_reaches_the_whole_group(caller: ForkCaller, signum: signal.Signals) -> None:
+def test_signal_reaches_the_whole_process_group(caller: ForkCaller, signum: signal.Signals) -> None:
     child = caller.start("sleep_with_grandchild")
     pids = child.read_message()["pids"]
     caller.client.signal_group(child.number, signum)
@@ -28,7 +28,7 @@ def test_a_signal_reaches_the_whole_group(caller: ForkCaller, signum: signal.Sig
     assert all_gone(*pids, within=2.0)
 
 
-def test_a_released_child_is_gone_with_its_group_when_the_server_has_settled(caller: ForkCaller) -> None:
+def test_released_child_is_killed_with_its_group_once_the_request_is_handled(caller: ForkCaller) -> None:
     child = caller.start("sleep_with_grandchild")
     pids = child.read_message()["pids"]
     caller.client.release(child.number)
@@ -37,7 +37,7 @@ def test_a_released_child_is_gone_with_its_group_when_the_server_has_settled(cal
     assert all_gone(*pids, within=1.0)
 
 
-def test_what_a_child_leaves_behind_is_gone_when_it_is_released(caller: ForkCaller) -> None:
+def test_processes_of_an_ended_child_are_killed_on_release(caller: ForkCaller) -> None:
     child = caller.start("sleep_with_grandchild")
     first, grandchild = child.read_message()["pids"]
     caller.client.signal_child(child.number, signal.SIGKILL)
@@ -47,7 +47,7 @@ def test_what_a_child_leaves_behind_is_gone_when_it_is_released(caller: ForkCall
     assert all_gone(first, grandchild, within=2.0)
 
 
-def test_a_child_that_has_hardly_begun_can_be_released(caller: ForkCaller) -> None:
+def test_child_can_be_released_right_after_its_start(caller: ForkCaller) -> None:
     started = time.monotonic()
     pids = []
     for _ in range(4):
@@ -60,14 +60,14 @@ def test_a_child_that_has_hardly_begun_can_be_released(caller: ForkCaller) -> No
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM], ids=lambda each: each.name)
-def test_a_child_that_has_hardly_begun_can_be_killed(caller: ForkCaller, signum: signal.Signals) -> None:
+def test_child_can_be_killed_right_after_its_start(caller: ForkCaller, signum: signal.Signals) -> None:
     for _ in range(4):
         child = caller.start("sleep")
         caller.client.signal_group(child.number, signum)
         assert child.code() == -signum
 
 
-def test_the_children_of_a_released_child_are_gone_when_the_server_has_settled(caller: ForkCaller) -> None:
+def test_children_of_a_released_child_are_killed_once_the_request_is_handled(caller: ForkCaller) -> None:
     for _ in range(2):
         child = caller.start("agent", serve=True)
         pids = child.read_message()["pids"]
@@ -76,7 +76,7 @@ def test_the_children_of_a_released_child_are_gone_when_the_server_has_settled(c
         assert all_gone(*pids)
 
 
-def test_the_children_of_a_child_die_with_it(caller: ForkCaller) -> None:
+def test_children_of_a_child_are_killed_with_it(caller: ForkCaller) -> None:
     child = caller.start("agent", serve=True)
     pids = child.read_message()["pids"]
     os.kill(child.pid, signal.SIGKILL)
@@ -84,7 +84,7 @@ def test_the_children_of_a_child_die_with_it(caller: ForkCaller) -> None:
     assert all_gone(*pids, within=2.0)
 
 
-def test_a_caller_that_hangs_up_ends_all(caller: ForkCaller) -> None:
+def test_server_kills_all_processes_when_the_caller_disconnects(caller: ForkCaller) -> None:
     pids = [pid for _ in range(2) for pid in caller.start("sleep_with_grandchild").read_message()["pids"]]
     pids += caller.start("agent", serve=True).read_message()["pids"]
     caller.server.stop()
@@ -92,7 +92,7 @@ def test_a_caller_that_hangs_up_ends_all(caller: ForkCaller) -> None:
     assert all_gone(*pids, within=1.0)
 
 
-def test_a_server_that_stops_has_removed_the_scratch_directories(caller: ForkCaller, tmp_path: Path) -> None:
+def test_server_removes_scratch_directories_when_it_stops(caller: ForkCaller, tmp_path: Path) -> None:
     for name in ("one", "two", "never made"):
         caller.client.add_scratch(str(tmp_path / name))
     for name in ("one", "two", "not announced"):
@@ -101,7 +101,7 @@ def test_a_server_that_stops_has_removed_the_scratch_directories(caller: ForkCal
     assert [path.name for path in tmp_path.iterdir()] == ["not announced"]
 
 
-def test_a_server_that_is_killed_takes_its_children_along_and_the_caller_hears_of_it(
+def test_killed_server_takes_its_children_along_and_the_caller_gets_an_error(
     caller: ForkCaller,
 ) -> None:
     children = [caller.start("sleep") for _ in range(3)]
@@ -134,7 +134,9 @@ def somebody(kind: str, scratch: Path) -> Iterator[tuple[int, list[int]]]:
 @pytest.mark.parametrize(
     "signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda each: each.name
 )
-def test_a_caller_that_is_killed_leaves_nothing(kind: str, signum: signal.Signals, tmp_path: Path) -> None:
+def test_killed_caller_leaves_no_process_and_no_directory(
+    kind: str, signum: signal.Signals, tmp_path: Path
+) -> None:
     scratch = tmp_path / "scratch"
     with somebody(kind, scratch) as (pid, pids):
         scratch.mkdir()
@@ -143,7 +145,7 @@ def test_a_caller_that_is_killed_leaves_nothing(kind: str, signum: signal.Signal
     assert eventually(lambda: not scratch.exists(), 2.0)
 
 
-def test_a_signal_to_the_terminal_is_for_the_caller_only(caller: ForkCaller) -> None:
+def test_server_ignores_signals_of_the_terminal(caller: ForkCaller) -> None:
     caller.client.wait_until_handled()  # Wait until the server serves requests.
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):
         os.kill(caller.server.pid, getattr(signal, name))
@@ -151,7 +153,7 @@ def test_a_signal_to_the_terminal_is_for_the_caller_only(caller: ForkCaller) -> 
 
 
 @BOTH
-def test_a_caller_with_other_processes_can_stop_its_server(kind: str) -> None:
+def test_server_can_be_stopped_although_a_forked_process_has_its_descriptors(kind: str) -> None:
     with ExitStack() as ending:
         own = ForkCaller(
             client.start_fresh_server(()) if kind == "fresh" else client.start_forked_server(()), ending
@@ -168,7 +170,9 @@ def test_a_caller_with_other_processes_can_stop_its_server(kind: str) -> None:
     assert seconds < 2
 
 
-def test_a_server_can_be_stopped_while_it_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_can_be_stopped_while_it_loads_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "slow_to_load.py").write_text("import time; time.sleep(4)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     server = client.start_fresh_server(["slow_to_load"])
@@ -178,7 +182,7 @@ def test_a_server_can_be_stopped_while_it_loads(tmp_path: Path, monkeypatch: pyt
     assert time.monotonic() - started < 2
 
 
-def test_a_copy_of_a_server_in_a_forked_process_is_nobody_to_stop_it() -> None:
+def test_copy_of_a_server_in_a_forked_process_cannot_stop_it() -> None:
     with ExitStack() as ending:
         own = ForkCaller(client.start_fresh_server(()), ending)
         pid = os.fork()

@@ -6,7 +6,7 @@ from kfpytorch_common.labels import is_key, is_subdomain, is_value
 @pytest.mark.parametrize(
     "text", ["a", "gpu-pool", "A_b.c", "example.com/pool", "9", "x" * 63, f"{'d' * 253}/a"]
 )
-def test_keys_of_labels(text: str) -> None:
+def test_valid_label_keys_are_accepted(text: str) -> None:
     assert is_key(text)
 
 
@@ -14,7 +14,7 @@ def test_keys_of_labels(text: str) -> None:
     "text",
     ["", "a b", "-a", "a-", "/a", "a/", "a/b/c", "Example.com/a", "x" * 64, f"{'d' * 254}/a", "é", "a\n"],
 )
-def test_what_is_no_key(text: str) -> None:
+def test_invalid_label_keys_are_rejected(text: str) -> None:
     assert not is_key(text)
 
 
@@ -23,7 +23,7 @@ def test_what_is_no_key(text: str) -> None:
     [("", True), ("h100", True), ("A_b.c-d", True), ("x" * 63, True), ("x" * 64, False), ("a b", False),
      ("-a", False), ("a/b", False), ("a\n", False)],
 )  # fmt: skip
-def test_values_of_labels(text: str, is_one: bool) -> None:
+def test_label_values_are_checked(text: str, is_one: bool) -> None:
     assert is_value(text) is is_one
 
 
@@ -32,5 +32,5 @@ def test_values_of_labels(text: str, is_one: bool) -> None:
     [("high", True), ("a.b-c.d", True), ("x" * 253, True), ("x" * 254, False), ("", False),
      ("High", False), ("a..b", False), ("a_b", False), ("a-", False), ("a\n", False)],
 )  # fmt: skip
-def test_names_of_objects(text: str, is_one: bool) -> None:
+def test_object_names_are_checked(text: str, is_one: bool) -> None:
     assert is_subdomain(text) is is_one

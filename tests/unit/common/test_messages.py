@@ -17,7 +17,7 @@ MESSAGES = st.dictionaries(st.text(max_size=5), JSON, max_size=3)
 
 
 @given(st.lists(MESSAGES, min_size=1, max_size=4))
-def test_what_is_sent_is_received_in_order(sent: list[messages.Message]) -> None:
+def test_messages_are_received_in_the_order_of_sending(sent: list[messages.Message]) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         for message in sent:
@@ -40,7 +40,7 @@ def test_descriptors_arrive_in_order_and_open(number: int) -> None:
 
 
 @given(MESSAGES, st.data())
-def test_a_message_that_was_cut_off_is_none(message: messages.Message, data: st.DataObject) -> None:
+def test_truncated_message_is_not_received(message: messages.Message, data: st.DataObject) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         messages.send(ours, message)

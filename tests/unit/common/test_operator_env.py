@@ -11,7 +11,7 @@ MASTER = RendezvousEndpoint(address="train-master-0", port=23456)
 
 
 @pytest.mark.parametrize(("index", "rank"), [(0, "0"), (1, "1"), (2, "2")])
-def test_a_replica_is_told_of_the_master_and_its_rank(index: int, rank: str) -> None:
+def test_replica_gets_the_master_address_and_its_rank(index: int, rank: str) -> None:
     assert operator_env.build_replica_env(index, 3, MASTER) == {
         "PYTHONUNBUFFERED": "1",
         "MASTER_PORT": "23456",
@@ -26,7 +26,7 @@ def test_a_replica_is_told_of_the_master_and_its_rank(index: int, rank: str) -> 
     }
 
 
-def test_a_node_of_an_elastic_job_is_told_where_to_meet() -> None:
+def test_elastic_node_gets_the_rendezvous_endpoint() -> None:
     endpoint = RendezvousEndpoint(address="train-worker-0", port=29400)
     assert operator_env.build_elastic_env(2, 8, 3, endpoint) == {
         "PYTHONUNBUFFERED": "1",
@@ -38,7 +38,7 @@ def test_a_node_of_an_elastic_job_is_told_where_to_meet() -> None:
     }
 
 
-def test_a_world_of_one_has_all_that_torchrun_would_set() -> None:
+def test_single_process_gets_all_variables_of_torchrun() -> None:
     assert operator_env.build_single_process_env(RendezvousEndpoint(address="127.0.0.1", port=4000)) == {
         "PYTHONUNBUFFERED": "1",
         "MASTER_PORT": "4000",
@@ -58,13 +58,13 @@ def test_a_world_of_one_has_all_that_torchrun_would_set() -> None:
 
 
 @given(st.integers(1, 50))
-def test_the_ranks_of_a_job_are_all_different_and_below_the_world_size(replicas: int) -> None:
+def test_ranks_of_a_job_are_unique_and_below_the_world_size(replicas: int) -> None:
     given_out = [operator_env.build_replica_env(index, replicas, MASTER) for index in range(replicas)]
     assert [int(env["RANK"]) for env in given_out] == list(range(replicas))
     assert {int(env["WORLD_SIZE"]) for env in given_out} == {replicas}
 
 
-def test_replicas_are_called_as_the_operator_calls_them() -> None:
+def test_replicas_are_named_like_the_operator_names_them() -> None:
     assert [operator_env.format_replica_name(index) for index in range(3)] == [
         "master-0",
         "worker-0",

@@ -42,19 +42,19 @@ def collected(lines: LineBuffer, chunks: list[bytes]) -> list[bytes]:
 
 
 @given(cut())
-def test_nothing_is_lost_and_only_the_last_line_end_is_added(chunks: list[bytes]) -> None:
+def test_output_is_kept_and_only_the_last_line_end_is_added(chunks: list[bytes]) -> None:
     text = b"".join(chunks)
     end = b"" if not text or text.endswith(b"\n") else b"\n"
     assert b"".join(collected(LineBuffer(), chunks)) == text + end
 
 
 @given(cut())
-def test_only_whole_lines_are_given_out(chunks: list[bytes]) -> None:
+def test_only_whole_lines_are_returned(chunks: list[bytes]) -> None:
     assert [out for out in collected(LineBuffer(), chunks) if out and not out.endswith(b"\n")] == []
 
 
 @given(cut())
-def test_a_line_is_given_out_as_soon_as_it_is_whole(chunks: list[bytes]) -> None:
+def test_line_is_returned_as_soon_as_it_is_whole(chunks: list[bytes]) -> None:
     lines, fed, given_out = LineBuffer(), b"", b""
     for chunk in chunks:
         fed += chunk
@@ -62,7 +62,7 @@ def test_a_line_is_given_out_as_soon_as_it_is_whole(chunks: list[bytes]) -> None
         assert given_out == fed[: fed.rfind(b"\n") + 1]
 
 
-def test_a_rest_is_given_out_once() -> None:
+def test_remaining_partial_line_is_returned_once() -> None:
     lines = LineBuffer()
     assert [lines.feed(b"half"), lines.flush(), lines.flush(), lines.feed(b"new\n")] == [
         b"",
@@ -73,35 +73,35 @@ def test_a_rest_is_given_out_once() -> None:
 
 
 @pytest.mark.parametrize("chunk", [1 << 14, MIB, 17 * MIB], ids=["16 KiB", "1 MiB", "at once"])
-def test_a_line_without_end_comes_in_pieces_of_16_mib(chunk: int) -> None:
+def test_line_without_end_is_returned_in_pieces_of_16_mib(chunk: int) -> None:
     text = bytes(range(65, 91)) * (40 * MIB // 26)
     out = collected(LineBuffer(), [text[start : start + chunk] for start in range(0, len(text), chunk)])
     assert b"".join(out).replace(b"\n", b"") == text
     assert max(len(piece) for piece in out) <= 16 * MIB + chunk + 1
 
 
-def test_a_line_of_16_mib_stays_whole() -> None:
+def test_line_of_16_mib_stays_whole() -> None:
     line = b"x" * (16 * MIB)
     assert collected(LineBuffer(), [line, b"\n", b"next\n"]) == [b"", line + b"\n", b"next\n", b""]
 
 
 @given(WHOLE)
-def test_each_line_has_the_prefix(lines: bytes) -> None:
+def test_each_line_gets_the_prefix(lines: bytes) -> None:
     assert with_prefix(lines, PREFIX) == b"".join(PREFIX + line + b"\n" for line in lines.split(b"\n")[:-1])
 
 
-def test_no_lines_have_no_prefix() -> None:
+def test_empty_output_gets_no_prefix() -> None:
     assert with_prefix(b"", PREFIX) == b""
 
 
 @given(WHOLE.filter(lambda text: not {0x1B, 0x0D} & set(text)))
-def test_plain_lines_stay_as_they_are(lines: bytes) -> None:
+def test_plain_lines_stay_unchanged(lines: bytes) -> None:
     assert format_plain(lines) == lines
 
 
 @given(WHOLE)
 @example(b"\x1b]\n\n\x07\n")
-def test_a_plain_text_has_as_many_lines_and_no_redrawn_one(lines: bytes) -> None:
+def test_plain_format_keeps_the_line_count_and_removes_redrawn_lines(lines: bytes) -> None:
     assert (format_plain(lines).count(b"\n"), b"\r" in format_plain(lines)) == (lines.count(b"\n"), False)
 
 
@@ -125,7 +125,7 @@ def test_a_plain_text_has_as_many_lines_and_no_redrawn_one(lines: bytes) -> None
         (b"\xff\xfe not utf-8 \xc3\n", b"\xff\xfe not utf-8 \xc3\n"),
     ],
 )
-def test_a_log_holds_what_a_person_saw_last(lines: bytes, expected: bytes) -> None:
+def test_plain_format_keeps_the_last_visible_text(lines: bytes, expected: bytes) -> None:
     assert format_plain(lines) == expected
 
 
@@ -141,7 +141,7 @@ def test_a_log_holds_what_a_person_saw_last(lines: bytes, expected: bytes) -> No
     ids=["long line", "long redrawn line", "many redrawn", "open escapes", "open titles"],
 )
 @pytest.mark.timeout(5)
-def test_no_line_is_so_long_that_it_takes_long(text: bytes) -> None:
+def test_long_lines_are_formatted_quickly(text: bytes) -> None:
     started = time.process_time()
     format_plain(text)
     assert time.process_time() - started < 2
@@ -154,12 +154,12 @@ def feed_all(chunks: list[bytes]) -> bytes:
 
 @given(cut())
 @example([b"\x1b\x1b", b"[31mred"])
-def test_a_terminal_shows_the_same_however_the_text_was_cut(chunks: list[bytes]) -> None:
+def test_terminal_output_does_not_depend_on_the_chunks(chunks: list[bytes]) -> None:
     assert feed_all(chunks) == feed_all([b"".join(chunks)])
 
 
 @given(st.lists(st.sampled_from([*PIECES[:3], b"\x1b[31m", b"word"]), max_size=12))
-def test_a_terminal_is_shown_everything(pieces: list[bytes]) -> None:
+def test_terminal_output_contains_all_input(pieces: list[bytes]) -> None:
     assert feed_all(pieces).replace(PREFIX, b"") == b"".join(pieces)
 
 
@@ -175,7 +175,7 @@ def test_a_terminal_is_shown_everything(pieces: list[bytes]) -> None:
         (b"caf\xc3\xa9 \xff\n", b"[r0] caf\xc3\xa9 \xff\n"),
     ],
 )
-def test_a_prefix_stands_before_the_first_visible_character(text: bytes, expected: bytes) -> None:
+def test_prefix_precedes_the_first_visible_character(text: bytes, expected: bytes) -> None:
     assert feed_all([text]) == expected
 
 
@@ -189,5 +189,5 @@ def test_a_prefix_stands_before_the_first_visible_character(text: bytes, expecte
     ],
     ids=["link", "title", "colons", "private"],
 )
-def test_a_prefix_stands_in_no_escape_sequence(text: bytes, expected: bytes) -> None:
+def test_prefix_does_not_split_an_escape_sequence(text: bytes, expected: bytes) -> None:
     assert feed_all([text]) == expected

@@ -50,11 +50,11 @@ STARTED = "[(0, 0), True, True]"
         ("pytest train.py", None),
     ],
 )
-def test_the_script_is_found_in_the_command(command: str, script: str | None) -> None:
+def test_script_is_found_in_the_command(command: str, script: str | None) -> None:
     assert find_script(command.split()) == (Path(script) if script else None)
 
 
-def test_no_command_at_all_runs_no_script() -> None:
+def test_empty_command_has_no_script() -> None:
     assert find_script([]) is None
 
 
@@ -94,7 +94,7 @@ IN_A_FUNCTION = "def train():\n    import torch\n    os.environ['A'] = 'b'\n"
     ],
     ids=str,
 )
-def test_what_a_script_will_import_is_known_from_its_text(
+def test_imports_of_a_script_are_read_from_its_text(
     tmp_path: Path, files: dict[str, str], needs: ScriptImports
 ) -> None:
     for name, text in files.items():
@@ -122,18 +122,18 @@ def looked(*argv: str | Path, **env: str) -> str:
     return ran.stdout.strip()
 
 
-def test_a_script_that_does_not_name_us_starts_nothing(tmp_path: Path) -> None:
+def test_script_without_this_plugin_starts_no_server(tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text("import flytekit\n")
     assert looked("pyflyte", "run", tmp_path / "other.py", "main") == NOTHING
 
 
-def test_a_head_start_can_be_switched_off(ours: Path) -> None:
+def test_prestart_can_be_switched_off(ours: Path) -> None:
     assert looked("pyflyte", "run", ours, "main", FLYTE_KFPYTORCH_PRESTART="0") == NOTHING
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
-def test_a_run_of_our_script_here_has_a_head_start(ours: Path) -> None:
+def test_local_run_of_a_plugin_script_starts_a_server_early(ours: Path) -> None:
     # The server loads this module instead of torch.
     (ours.parent / "torch.py").touch()
     assert looked("pyflyte", "run", ours, "main", PYTHONPATH=str(ours.parent)) == STARTED
@@ -150,7 +150,7 @@ except BaseException:
 
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
-def test_an_interrupt_while_torch_loads_is_not_lost(tmp_path: Path) -> None:
+def test_interrupt_during_the_import_of_torch_is_not_lost(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch\nfrom flytekitplugins.kfpytorch import Elastic\n")
     (tmp_path / "torch.py").write_text(SWALLOWS)

@@ -68,7 +68,7 @@ def with_patch(said: Any, patch: Manifest | None) -> Any:
     }
 
 
-def test_a_job_past_its_deadline_is_ended_for_good_and_keeps_its_verdict() -> None:
+def test_job_past_its_deadline_is_ended_and_keeps_its_verdict() -> None:
     first = job(RUNNING)
     verdict, todo = judged(observe(first, running("master-0"), running("worker-0")))
     assert (verdict.phase, verdict.reason, todo.pods) == (Phase.FAILED, "DeadlineExceeded", ())
@@ -80,7 +80,7 @@ def test_a_job_past_its_deadline_is_ended_for_good_and_keeps_its_verdict() -> No
     assert (later.phase, later.reason, later.message) == (verdict.phase, verdict.reason, verdict.message)
 
 
-def test_a_job_that_has_no_pods_yet_is_held_back() -> None:
+def test_job_without_pods_is_suspended_after_its_timeout() -> None:
     verdict, todo = judged(observe(job(started=None)))
     assert (verdict.phase, verdict.reason) == (Phase.RETRYABLE_FAILED, "OperatorTimeout")
     patched = with_patch(job(started=None), todo.patch)
@@ -88,7 +88,7 @@ def test_a_job_that_has_no_pods_yet_is_held_back() -> None:
     assert judged(observe(patched))[0].phase is Phase.RETRYABLE_FAILED
 
 
-def test_peers_that_a_failed_replica_leaves_running_are_stopped() -> None:
+def test_running_peers_of_a_failed_replica_are_stopped() -> None:
     deleted = pod("worker-1", metadata={"name": "j-worker-1", "deletionTimestamp": "2026-01-01T00:01:00Z"})
     pods = (build_ended_pod("master-0", 1), running("worker-0"), deleted, pod("worker-2", "Pending"))
     verdict, todo = judged(observe(job(RUNNING, FAILED, workers=3), *pods))
@@ -97,7 +97,7 @@ def test_peers_that_a_failed_replica_leaves_running_are_stopped() -> None:
     assert bool(todo)
 
 
-def test_a_failure_stays_what_it_is_when_the_pods_that_told_of_it_are_gone() -> None:
+def test_failure_verdict_is_kept_after_its_pods_are_deleted() -> None:
     first = job(RUNNING, FAILED)
     verdict, todo = judged(observe(first, build_ended_pod("worker-0", 1)))
     assert todo.patch is not None
@@ -112,7 +112,7 @@ def test_a_failure_stays_what_it_is_when_the_pods_that_told_of_it_are_gone() -> 
     ("policy", "left"),
     [("None", slice(1)), ("Running", slice(1)), ("All", slice(2))],
 )
-def test_the_policy_decides_about_finished_pods_only(policy: str, left: slice) -> None:
+def test_clean_pod_policy_applies_to_finished_pods_only(policy: str, left: slice) -> None:
     said = job(RUNNING, SUCCEEDED, workers=2)
     said["metadata"]["annotations"] = {CLEAN_POD_POLICY: policy}
     pods = (running("worker-0"), build_ended_pod("worker-1", 0))
@@ -125,7 +125,7 @@ def test_the_policy_decides_about_finished_pods_only(policy: str, left: slice) -
     ("seconds", "left"),
     [(101, ["j-worker-2"]), (129, ["j-worker-2"]), (130, ["j-worker-1", "j-worker-2"])],
 )
-def test_after_a_success_pending_pods_go_first_and_running_ones_after_a_while(
+def test_pending_pods_are_deleted_right_after_a_success_and_running_ones_after_a_delay(
     seconds: float, left: list[str]
 ) -> None:
     stranger = with_other_owner(running("worker-3"))
@@ -151,9 +151,7 @@ def test_after_a_success_pending_pods_go_first_and_running_ones_after_a_while(
         (job(RUNNING), [running("worker-0")], False),
     ],
 )
-def test_a_job_that_has_ended_is_watched_until_no_pod_is_active(
-    said: Any, pods: list[Any], *, active: bool
-) -> None:
+def test_finished_job_is_watched_until_no_pod_is_active(said: Any, pods: list[Any], *, active: bool) -> None:
     observed = observe(said, *pods)
     assert observed.job is not None
     assert has_active_pods(observed.job, observed.pods) is active
@@ -168,12 +166,12 @@ def test_a_job_that_has_ended_is_watched_until_no_pod_is_active(
         observe(None),
     ],
 )
-def test_nothing_else_is_touched(observed: Observed) -> None:
+def test_cleanup_is_empty_if_no_action_is_due(observed: Observed) -> None:
     assert judged(observed, seconds=60)[1] == NONE
     assert not NONE
 
 
-def test_work_that_was_done_before_the_verdict_took_effect_counts() -> None:
+def test_success_before_the_verdict_takes_effect_counts() -> None:
     first = job(RUNNING)
     _, todo = judged(observe(first, running("master-0")))
     done = with_patch(job(RUNNING, SUCCEEDED), todo.patch)
@@ -181,7 +179,7 @@ def test_work_that_was_done_before_the_verdict_took_effect_counts() -> None:
     assert judged(observe(done, error_files=[error_file()]))[0].reason == "DeadlineExceeded"
 
 
-def test_a_verdict_that_cannot_be_read_is_none() -> None:
+def test_unreadable_verdict_annotation_is_ignored() -> None:
     odd = job(RUNNING)
     odd["metadata"]["annotations"] = {ANNOTATION: "{"}
     assert (
@@ -189,13 +187,13 @@ def test_a_verdict_that_cannot_be_read_is_none() -> None:
     )
 
 
-def test_an_end_is_told_once_what_it_left_has_been_read() -> None:
+def test_terminal_verdict_is_reported_after_the_task_outputs_are_read() -> None:
     observed = observe(job(RUNNING, FAILED), build_ended_pod("master-0", 1))
     assert judged(structs.replace(observed, looking=True))[0].phase is Phase.RUNNING
     assert judged(observed)[0].phase is Phase.FAILED
 
 
-def test_a_verdict_lasts_until_patience_would_end_it() -> None:
+def test_verdict_expires_when_a_timeout_would_change_it() -> None:
     running_job = observe(job(RUNNING), running("master-0"), running("worker-0"))
     told, until = judge_with_expiry(running_job, RULES, BEGAN + timedelta(seconds=20))
     assert (told.phase, until) == (Phase.RUNNING, BEGAN + timedelta(seconds=40))
@@ -209,11 +207,11 @@ def test_a_verdict_lasts_until_patience_would_end_it() -> None:
     ("said", "over"),
     [(job(RUNNING), False), (job(RUNNING, FAILED), True), (job(RUNNING, SUCCEEDED), True), (None, True)],
 )
-def test_what_has_ended_or_is_not_there_leaves_no_more(said: Any, *, over: bool) -> None:
+def test_finished_or_absent_job_needs_no_more_cleanup(said: Any, *, over: bool) -> None:
     assert is_finished(observe(said)) is over
 
 
-def test_a_job_that_was_given_up_before_it_began_goes_when_everybody_has_heard_of_it() -> None:
+def test_job_that_failed_before_its_start_is_deleted_after_a_delay() -> None:
     _, todo = judged(observe(job(started=None)))
     held = with_patch(job(started=None), todo.patch)
     assert judged(observe(held), seconds=3_700)[1] == NONE
@@ -221,7 +219,7 @@ def test_a_job_that_was_given_up_before_it_began_goes_when_everybody_has_heard_o
     assert CleanupActions(delete=True)
 
 
-def test_what_a_person_cancels_fails_for_good() -> None:
+def test_job_cancelled_by_a_user_fails_permanently() -> None:
     now = BEGAN + timedelta(seconds=60)
     living = job(RUNNING)
     todo = plan_cancellation(observe(living, running("master-0")), "wrong data", now)
@@ -233,7 +231,7 @@ def test_what_a_person_cancels_fails_for_good() -> None:
     assert "cancel`" in str(plan_cancellation(observe(living), "", now).patch)
 
 
-def test_a_job_that_goes_on_has_its_group_made_again() -> None:
+def test_active_job_gets_a_deleted_pod_group_again() -> None:
     written = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
     waiting = job(started=None)
     waiting["metadata"]["annotations"] = {companions.ANNOTATION: written}
@@ -246,7 +244,7 @@ def test_a_job_that_goes_on_has_its_group_made_again() -> None:
     assert not is_missing_companions(observe(waiting))
 
 
-def test_a_group_of_somebody_else_under_its_name_is_neither_made_nor_deleted() -> None:
+def test_foreign_pod_group_of_the_same_name_is_neither_replaced_nor_deleted() -> None:
     written = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
     for said, left in (
         (job(started=None), is_missing_companions),
@@ -258,7 +256,7 @@ def test_a_group_of_somebody_else_under_its_name_is_neither_made_nor_deleted() -
         assert not left(structs.replace(known, pod_groups=(theirs,)))
 
 
-def test_the_group_of_a_job_that_has_ended_is_deleted() -> None:
+def test_pod_group_of_a_finished_job_is_deleted() -> None:
     written = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
     over = job(SUCCEEDED)
     over["metadata"]["annotations"] = {companions.ANNOTATION: written}
@@ -352,7 +350,7 @@ def ended_by_order() -> Any:
         ),
     ],
 )
-def test_what_runs_undisturbed_is_left_alone(
+def test_running_job_without_disturbance_is_recognized(
     undisturbed: bool, what: str, said: Any, workers: list[Any]
 ) -> None:
     assert is_running_undisturbed(observe(said, running("master-0"), *workers)) is undisturbed, what
@@ -378,7 +376,7 @@ ELSEWHERE = {**running("worker-1"), "spec": {"nodeName": "another"}}
         (False, "there is one more", {4: running("worker-3")}),
     ],
 )
-def test_of_a_job_that_ran_undisturbed_only_what_is_new_is_looked_at(
+def test_running_job_is_checked_again_by_its_changed_pods_only(
     undisturbed: bool, what: str, new: dict[int, Any]
 ) -> None:
     workers = [running("worker-0"), running("worker-1"), with_other_owner(running("worker-2"))]
@@ -406,7 +404,7 @@ def cancelled(first: Any, *pods: Any) -> Any:
 
 
 @pytest.mark.parametrize("policy", ["None", "Running"])
-def test_a_cancelled_job_ends_with_its_pods_which_keep_their_logs(policy: str) -> None:
+def test_cancelled_job_ends_with_its_pods_which_keep_their_logs(policy: str) -> None:
     pods = (build_ended_pod("master-0", 0), running("worker-0"), pod("worker-1", "Pending"))
     patched = cancelled(job(RUNNING, workers=2, cleanPodPolicy=policy), *pods)
     assert patched["spec"]["runPolicy"] == {"cleanPodPolicy": "None", "backoffLimit": None}
@@ -434,7 +432,7 @@ def test_a_cancelled_job_ends_with_its_pods_which_keep_their_logs(policy: str) -
 
 
 @pytest.mark.parametrize("policy", ["None", "Running"])
-def test_a_job_that_a_queue_resumes_after_its_end_is_ended(policy: str) -> None:
+def test_job_that_a_queue_resumes_after_its_end_is_ended(policy: str) -> None:
     waiting = job(cleanPodPolicy=policy)
     waiting["status"].pop("startTime", None)
     todo = plan_cancellation(observe(waiting), "", BEGAN + timedelta(seconds=10))
@@ -452,7 +450,7 @@ def test_a_job_that_a_queue_resumes_after_its_end_is_ended(policy: str) -> None:
     ],
     ids=["all", "pending"],
 )
-def test_a_cancelled_job_without_a_log_to_keep_ends_by_a_deadline(said: Any, each: Any) -> None:
+def test_cancelled_job_without_logs_to_keep_ends_by_a_deadline(said: Any, each: Any) -> None:
     patched = cancelled(said, each)
     assert patched["spec"]["runPolicy"] == END["runPolicy"]
     assert judged(observe(patched, each))[1] == NONE

@@ -42,7 +42,7 @@ AHEAD = {
 
 
 @pytest.mark.parametrize(("job", "pods", "files", "told", "line"), AHEAD.values(), ids=AHEAD)
-def test_the_first_is_the_first_though_its_clock_is_ahead(job, pods, files, told, line):
+def test_root_cause_is_the_first_termination_despite_a_fast_clock(job, pods, files, told, line):
     for order in (1, -1):
         answer = verdict(job, *pods[::order], error_files=list(files[::order]), now=500)
         assert short(answer) == told
@@ -80,7 +80,7 @@ LATE = {
 
 
 @pytest.mark.parametrize(("job", "pods", "files", "told", "line"), LATE.values(), ids=LATE)
-def test_what_only_followed_is_not_the_first_though_it_came_late(job, pods, files, told, line):
+def test_consequence_is_not_the_root_cause_despite_a_fast_clock(job, pods, files, told, line):
     for order in (1, -1):
         answer = verdict(job, *pods[::order], error_files=list(files[::order]), now=500)
         assert short(answer) == told

@@ -30,7 +30,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(("message", "said"), TEXTS.items())
-def test_its_words_are_told_in_plain_ones(message, said):
+def test_coscheduling_message_is_parsed_into_plain_text(message, said):
     assert parse_scheduler_message(message).said == said
 
 
@@ -44,7 +44,7 @@ def test_its_words_are_told_in_plain_ones(message, said):
         (4, 4, "10 requested, 8 held"),
     ],
 )
-def test_what_the_members_themselves_hold_is_not_free(gap, placed, numbers):
+def test_resources_held_by_gang_members_are_not_counted_as_free(gap, placed, numbers):
     message = f"resource gap: map[nvidia.com/gpu:{{{{{gap} 0}} {{<nil>}}  DecimalSI}}]."
     pods = build_waiting_members(message)
     pods[:placed] = [running(name) for name in ("master-0", "worker-0", "worker-1", "worker-2")[:placed]]
@@ -52,7 +52,7 @@ def test_what_the_members_themselves_hold_is_not_free(gap, placed, numbers):
     assert told.message.startswith(f"waiting for {gap} nvidia.com/gpu in the cluster: {numbers} (")
 
 
-def test_who_was_told_too_early_that_others_are_to_be_made_says_no_more_than_the_gang():
+def test_outdated_member_message_does_not_hide_the_gang_message():
     gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]. preemption: not helpful."
     early, *_ = build_waiting_members(f"0/4 nodes are available: {SIBLINGS}.")
     _, *others = build_waiting_members(gap)
@@ -60,7 +60,7 @@ def test_who_was_told_too_early_that_others_are_to_be_made_says_no_more_than_the
     assert told == verdict(gang(), *build_waiting_members(gap), pod_groups=[group(API, phase="Scheduling")])
 
 
-def test_a_member_that_has_ended_holds_nothing():
+def test_finished_member_holds_no_resources():
     message = "resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
     told = verdict(
         gang(RUNNING),
@@ -81,14 +81,14 @@ def test_a_member_that_has_ended_holds_nothing():
         (300, "Scheduling", False),
     ],
 )
-def test_a_group_that_nobody_follows_is_told_of(now, phase, told):
+def test_pod_group_without_a_controller_has_a_warning(now, phase, told):
     waits = build_waiting_members("podGroup ns/j failed recently")
     said = verdict(gang(), *waits, pod_groups=[group(API, phase=phase)], now=now)
     assert ("does scheduler-plugins-controller run?" in said.message) is told
     assert ("notes" in said.info) is told
 
 
-def test_a_free_amount_has_the_time_of_its_report():
+def test_free_amount_has_the_time_of_its_report():
     gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
     reported = [event(gap, lastTimestamp=at(seconds)) for seconds in (5, 65)]
     other = event("else", lastTimestamp=at(99))
@@ -99,7 +99,7 @@ def test_a_free_amount_has_the_time_of_its_report():
     )
 
 
-def test_replicas_with_the_same_numbers_are_one_line_if_one_event_has_a_time():
+def test_replicas_with_equal_numbers_share_one_line_if_one_event_has_a_time():
     gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
     first, *others = build_waiting_members(gap)
     _, *rejected = build_waiting_members(f"{gap} PodGroup ns/j gets rejected due to Pod j-master-0.")

@@ -85,7 +85,7 @@ ELASTIC = {"rdzvBackend": "c10d", "minReplicas": 1, "maxReplicas": 4, "nprocPerN
         ),
     ],
 )
-def test_replicas_are_read_as_protobuf_reads_them(
+def test_replicas_are_parsed_like_protobuf_does(
     custom: dict[str, Any], groups: tuple[ReplicaGroup, ...]
 ) -> None:
     assert decoded(custom).groups == groups
@@ -98,11 +98,11 @@ def test_replicas_are_read_as_protobuf_reads_them(
         ({"workers": 2, "elasticConfig": {**ELASTIC, "maxReplicas": 2}}, (workers(2, processes=2),)),
     ],
 )
-def test_the_old_layout_is_read_as_well(custom: dict[str, Any], groups: tuple[ReplicaGroup, ...]) -> None:
+def test_old_task_layout_is_decoded(custom: dict[str, Any], groups: tuple[ReplicaGroup, ...]) -> None:
     assert decoded(custom, taskTypeVersion=0).groups == groups
 
 
-def test_an_extension_that_is_null_says_nothing() -> None:
+def test_null_extension_is_decoded_as_absent() -> None:
     assert decoded({"workers": 1, "kfpytorch": None}, taskTypeVersion=0).gang is None
 
 
@@ -230,7 +230,7 @@ TWO = {"workerReplicas": {"replicas": 2}}
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused(
+def test_invalid_task_template_is_rejected(
     custom: dict[str, Any], said: dict[str, Any], expected: list[str]
 ) -> None:
     assert refusals(custom, **said) == expected

@@ -101,14 +101,14 @@ def test_auto_selects_a_kind_that_the_cluster_supports(apis: Any, down: Any, kin
         ),
     ],
 )
-def test_a_setting_selects_the_kind_for_a_project_or_a_namespace(ours: Any, kind: str, path: str) -> None:
+def test_setting_selects_the_kind_for_a_project_or_a_namespace(ours: Any, kind: str, path: str) -> None:
     found = select(BOTH, **ours)
     assert found.dialect.name == kind
     assert found.reasons == (f"The job is a {kind}: set by {path}.",)
     assert found.problems == ()
 
 
-def test_a_part_with_auto_uses_what_the_cluster_has() -> None:
+def test_auto_for_a_namespace_selects_a_kind_that_the_cluster_has() -> None:
     found = select(OPERATOR, dialect="trainjob", dialect_by_namespace={PLACE: "auto"})
     assert (found.dialect.name, found.problems) == ("PyTorchJob", ())
 
@@ -123,7 +123,7 @@ def test_a_part_with_auto_uses_what_the_cluster_has() -> None:
         ("trainjob", None, []),
     ],
 )
-def test_a_kind_that_the_cluster_does_not_serve_is_rejected_with_the_install_command(
+def test_kind_that_the_cluster_does_not_serve_is_rejected_with_the_install_command(
     kind: str, apis: Any, missing: list[str]
 ) -> None:
     found = select(apis, dialect=kind)
@@ -137,7 +137,7 @@ def test_a_kind_that_the_cluster_does_not_serve_is_rejected_with_the_install_com
         assert "kubectl apply --server-side -k" in each.remedy
 
 
-def test_a_task_with_options_of_a_train_job_is_one() -> None:
+def test_task_with_train_job_options_is_a_train_job() -> None:
     for apis in (None, BOTH, TRAINER):
         found = select(apis, TRAIN_JOB)
         assert (found.dialect.name, found.problems) == ("TrainJob", ())
@@ -146,13 +146,13 @@ def test_a_task_with_options_of_a_train_job_is_one() -> None:
     assert "trainer.kubeflow.org/v1alpha1" in problem.message
 
 
-def test_a_task_with_options_of_a_train_job_is_rejected_where_the_platform_has_pytorchjobs() -> None:
+def test_task_with_train_job_options_is_rejected_if_the_platform_sets_pytorchjob() -> None:
     (problem,) = select(BOTH, TRAIN_JOB, dialect="pytorchjob").problems
     assert (problem.field, problem.value) == ("custom.kfpytorch.trainJob", "{...}")
     assert problem.message == "is only for a TrainJob, and kfpytorch.dialect is pytorchjob"
 
 
-def test_a_plan_has_the_problems_of_the_selection_and_those_of_the_task() -> None:
+def test_plan_reports_problems_of_the_selection_and_of_the_task() -> None:
     said = settings.read({"kfpytorch": {"dialect": "trainjob"}})
     template = a_template({**ONE, "workerReplicas": {"replicas": -1}})
     with pytest.raises(InvalidTask) as caught:
@@ -196,7 +196,7 @@ def test_one_dialect_can_be_set_for_all_jobs() -> None:
         ("max-disruptions", "3"),
     ],
 )
-def test_an_invalid_setting_is_rejected(key: str, value: Any) -> None:
+def test_invalid_dialect_setting_is_rejected(key: str, value: Any) -> None:
     with pytest.raises(InvalidSettings) as caught:
         settings.read({"kfpytorch": {key: value}})
     (problem,) = caught.value.problems

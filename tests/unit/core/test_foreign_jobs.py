@@ -32,19 +32,19 @@ def conditions(**types: str) -> dict[str, Any]:
         ("TrainJob", conditions(Failed="True"), Phase.FAILED),
     ],
 )
-def test_the_phase_of_a_foreign_job_is_that_of_its_conditions(
+def test_phase_of_a_foreign_job_is_derived_from_its_conditions(
     kind: str, status: Any, expected: Phase
 ) -> None:
     job = foreign_jobs.read_job(DIALECTS[kind], {"kind": kind, "metadata": {"name": "x"}, "status": status})
     assert foreign_jobs.describe(job).phase is expected
 
 
-def test_the_message_is_that_of_the_condition() -> None:
+def test_message_of_a_foreign_job_is_that_of_its_condition() -> None:
     job = foreign_jobs.read_job(DIALECTS["TrainJob"], {"status": conditions(Failed="True")})
     assert foreign_jobs.describe(job).message == "is Failed"
 
 
-def test_a_refusal_contains_the_command_that_deletes_the_job() -> None:
+def test_rejection_contains_the_command_that_deletes_the_job() -> None:
     manifest = {"kind": "TrainJob", "metadata": {"name": "x", "namespace": "ns"}}
     said = foreign_jobs.format_refusal(foreign_jobs.read_job(DIALECTS["TrainJob"], manifest))
     assert said.endswith("kubectl delete trainjobs.trainer.kubeflow.org x --namespace ns")

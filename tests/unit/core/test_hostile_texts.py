@@ -50,25 +50,25 @@ HARD: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("read", HARD.values(), ids=HARD)
-def test_a_hostile_text_is_read_quickly(read: Callable[[], object]) -> None:
+def test_hostile_text_is_parsed_quickly(read: Callable[[], object]) -> None:
     began = process_time()
     read()
     assert process_time() - began < 0.2
 
 
-def test_an_exit_code_of_very_many_digits_is_refused() -> None:
+def test_exit_code_with_too_many_digits_is_rejected() -> None:
     with pytest.raises(engine.InvalidSettingValue, match="as an exit code"):
         platform_parsers.causes_by_exit_code({"9" * 5_000: "system-error"})
 
 
-def test_a_message_that_never_ends_is_read_from_its_beginning() -> None:
+def test_very_long_message_is_parsed_from_its_start() -> None:
     said = "0/3 nodes are available: 3 Insufficient cpu." + " x" * 500_000
     seen = read_observed({"job": job(started=None), "pods": [unplaced("master-0", said)]})
     assert [len(pod.scheduled.message) for pod in seen.pods if pod.scheduled] == [4_000]
     assert "3 lack cpu" in judge(seen, JudgingContext(), BEGAN).message
 
 
-def test_a_summary_of_an_error_file_keeps_its_failure_and_its_cause() -> None:
+def test_error_file_summary_keeps_its_failure_and_its_cause() -> None:
     message = "✗ train failed on rank 3 (worker-2) after 2.0 s (oom-gpu)\n  RuntimeError: no\n" + "x" * 50_000
     file = ErrorFile(path="error.pb", message=message, worker="j-worker-2")
     summary = error_parser.summarize_file(file)

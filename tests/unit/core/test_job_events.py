@@ -54,7 +54,7 @@ def build_event(reason: str, seconds: float, **more: Any) -> Any:
     return {"involvedObject": about, "reason": reason, "lastTimestamp": at(seconds), **more}
 
 
-def test_a_job_that_a_queue_takes_back_says_on_what_it_waits() -> None:
+def test_event_of_a_job_stopped_by_its_queue_contains_the_pending_reason() -> None:
     said = gang(STOPPED, SUSPENDED, started=None)
     seen = {"job": said, "pods": [], "pod_groups": [workload()]}
     sentence = judge(
@@ -90,7 +90,7 @@ def test_a_job_that_a_queue_takes_back_says_on_what_it_waits() -> None:
     assert name.startswith("j.")
 
 
-def test_a_member_that_is_lost_and_finds_no_node_is_told_once_though_others_are_lost_with_it() -> None:
+def test_event_name_does_not_change_when_more_replicas_are_lost() -> None:
     first = event(job(RUNNING), *LOST)
     assert first["message"].startswith("worker-0 waiting for a node: no node of 4 fits")
     # The name depends neither on the conditions of the pods nor on a pod that was created a second later.
@@ -138,7 +138,7 @@ INCOMPLETE = group("scheduling.x-k8s.io", phase="Pending")
         (None, [], {}, None),
     ],
 )
-def test_it_waits_again_once_somebody_says_why_and_runs_again_when_nothing_is_missing(
+def test_waiting_event_needs_a_reason_and_resumed_event_needs_all_replicas(
     said: Any, pods: Any, more: Any, expected: JobEventReason | None
 ) -> None:
     assert way(said, *pods, **more) is expected
@@ -147,7 +147,7 @@ def test_it_waits_again_once_somebody_says_why_and_runs_again_when_nothing_is_mi
 ELASTIC = {"minReplicas": 1, "maxReplicas": 3}
 
 
-def test_an_elastic_job_waits_for_those_that_it_has_lost_and_not_for_those_that_never_came() -> None:
+def test_elastic_job_waits_for_lost_replicas_and_not_for_absent_ones() -> None:
     said = job(RUNNING, workers=3)
     said["spec"]["elasticPolicy"] = ELASTIC
     never = unplaced("worker-2", NO_ROOM)
@@ -186,13 +186,15 @@ WAITED, RESUMED = build_event("WaitingForResources", 161), build_event("Resumed"
         (ALL, [{**WAITED, "lastTimestamp": ""}], 200, False),
     ],
 )
-def test_what_was_told_is_read_off_events(pods: Any, events: Any, now: float, is_written: bool) -> None:
+def test_earlier_job_events_decide_whether_a_new_one_is_written(
+    pods: Any, events: Any, now: float, is_written: bool
+) -> None:
     found = decide(job(RUNNING), *pods, events=events, now=now)
     assert found is not None
     assert (found.event is not None) == is_written
 
 
-def test_that_it_runs_again_is_one_event_for_each_time_that_it_waited() -> None:
+def test_resumed_event_is_written_once_for_each_wait() -> None:
     written = event(job(RUNNING), *ALL, events=[WAITED])
     assert (written["type"], written["reason"], written["message"]) == (
         "Normal",
@@ -205,7 +207,7 @@ def test_that_it_runs_again_is_one_event_for_each_time_that_it_waited() -> None:
     assert (names[0] == names[1], names[0] == names[2]) == (True, False)
 
 
-def test_a_message_is_as_long_as_an_api_server_takes() -> None:
+def test_event_message_is_limited_to_the_length_of_the_api_server() -> None:
     lost = [running("master-0"), anew(unplaced("worker-0", "é" * 900))]
     message = event(job(RUNNING), *lost)["message"]
     assert 1_000 < len(message.encode()) <= 1_024
@@ -223,14 +225,14 @@ def test_a_message_is_as_long_as_an_api_server_takes() -> None:
         (job(RUNNING, SUCCEEDED), LOST, [], False),
     ],
 )
-def test_most_jobs_are_not_looked_at_more_closely(said: Any, pods: Any, events: Any, likely: bool) -> None:
+def test_job_that_cannot_need_an_event_is_recognized(said: Any, pods: Any, events: Any, likely: bool) -> None:
     observed = read_observed({"job": said, "pods": pods, "events": events})
     assert observed.job is not None
     assert job_events.can_need_event(observed.job, observed.pods, observed.events) is likely
 
 
 @pytest.mark.parametrize("without", [{"uid": ""}, {"deletionTimestamp": at(190)}])
-def test_one_that_goes_says_nothing_more(without: Any) -> None:
+def test_deleted_or_retired_job_needs_no_event(without: Any) -> None:
     said = job(RUNNING)
     said["metadata"].update(without)
     observed = read_observed({"job": said, "pods": LOST})
@@ -238,14 +240,14 @@ def test_one_that_goes_says_nothing_more(without: Any) -> None:
     assert not job_events.can_need_event(observed.job, observed.pods, observed.events)
 
 
-def test_what_was_said_of_an_earlier_job_of_the_name_is_not_of_this_one() -> None:
+def test_event_of_an_earlier_job_with_the_same_name_is_ignored() -> None:
     earlier = build_event("WaitingForResources", -600)
     assert way(job(RUNNING), *ALL, events=[earlier]) is JobEventReason.RUNS
     assert event(job(RUNNING), *ALL, events=[earlier]) is None
     assert event(job(RUNNING), *ALL, events=[build_event("WaitingForResources", 170)]) is not None
 
 
-def test_that_it_runs_again_is_no_news_after_an_hour() -> None:
+def test_resumed_event_is_not_written_after_an_hour() -> None:
     waited = build_event("WaitingForResources", 170)
     assert event(job(RUNNING), *ALL, events=[waited], now=170 + 3_599) is not None
     assert event(job(RUNNING), *ALL, events=[waited], now=170 + 3_601) is None

@@ -52,7 +52,7 @@ JOBS = [
         ("other/by", "by-hand"),
     ],
 )
-def test_a_job_is_called_by_its_name_or_beginning_or_execution(word: str, meant: str) -> None:
+def test_job_is_found_by_its_name_prefix_or_execution(word: str, meant: str) -> None:
     assert job_lookup.find_job(word, JOBS).name == meant
 
 
@@ -64,12 +64,12 @@ def test_a_job_is_called_by_its_name_or_beginning_or_execution(word: str, meant:
         ("f", "ns/f1-n0-0-a, ns/f1-n0-1-b, ns/f12-n0-0-c, ns/f7-n0-0-e, ns/f7-n1-0-f;"),
     ],
 )
-def test_of_many_jobs_none_is_chosen(word: str, said: str) -> None:
+def test_ambiguous_job_name_is_rejected(word: str, said: str) -> None:
     with pytest.raises(job_lookup.AmbiguousJob, match=re.escape(said)):
         job_lookup.find_job(word, JOBS)
 
 
-def test_of_very_many_some_are_named() -> None:
+def test_ambiguous_job_error_lists_a_limited_number_of_jobs() -> None:
     with pytest.raises(job_lookup.AmbiguousJob, match=r"ns/j0, .*ns/j5 and 4 more;"):
         job_lookup.find_job("j", [Named(f"j{number}") for number in range(10)])
 
@@ -86,12 +86,12 @@ def test_of_very_many_some_are_named() -> None:
         ("zzz", [], "there is no job zzz, and no other job"),
     ],
 )
-def test_where_there_is_none_the_nearest_are_named(word: str, jobs: list[Named], said: str) -> None:
+def test_unknown_job_error_lists_the_most_similar_jobs(word: str, jobs: list[Named], said: str) -> None:
     with pytest.raises(job_lookup.JobNotFound, match=f"^{re.escape(said)}"):
         job_lookup.find_job(word, jobs)
 
 
-def test_of_many_jobs_the_latest_are_compared() -> None:
+def test_job_suggestions_compare_only_the_latest_jobs() -> None:
     jobs = [Named(f"{word}-hand") for word in ("old", *(f"x{number}" for number in range(100)))]
     with pytest.raises(job_lookup.JobNotFound, match=r"^there is no job ald-hand$"):
         job_lookup.find_job("ald-hand", jobs)
@@ -99,7 +99,7 @@ def test_of_many_jobs_the_latest_are_compared() -> None:
         job_lookup.find_job("y99-hand", jobs)
 
 
-def test_a_word_that_is_no_name_is_not_compared_and_not_repeated() -> None:
+def test_very_long_name_is_neither_compared_nor_repeated_in_the_error() -> None:
     with pytest.raises(job_lookup.JobNotFound) as told:
         job_lookup.find_job("by-hand" * 100_000, JOBS)
     assert len(str(told.value)) < 300
@@ -122,7 +122,7 @@ def a_job(masters: int, workers: int, **said: object) -> Job:
         (a_job(0, 2, nproc_per_node=4, elastic=True), ("worker", 0), None),
     ],
 )
-def test_ranks_are_counted_as_the_operator_does(
+def test_ranks_of_a_replica_are_computed_like_the_operator_does(
     job: Job, replica: tuple[str, int], ranks: range | None
 ) -> None:
     assert job_lookup.find_replica_ranks(job, *replica) == ranks
@@ -136,7 +136,7 @@ def test_ranks_are_counted_as_the_operator_does(
         (a_job(0, 2, nproc_per_node=2, elastic=True), 3, {"worker-0", "worker-1"}),
     ],
 )
-def test_a_rank_is_in_one_replica_or_nobody_knows_in_which(job: Job, rank: int, replicas: set[str]) -> None:
+def test_rank_belongs_to_one_replica_or_to_any_if_unknown(job: Job, rank: int, replicas: set[str]) -> None:
     assert job_lookup.list_replicas_with_rank(job, rank) == replicas
 
 
@@ -148,7 +148,7 @@ def test_a_rank_is_in_one_replica_or_nobody_knows_in_which(job: Job, rank: int, 
         (a_job(0, 2, nproc_per_node=2, elastic=True), 4, "ranks 0 to 3"),
     ],
 )
-def test_a_rank_that_is_none_is_refused_with_those_that_are(job: Job, rank: int, has: str) -> None:
+def test_unknown_rank_is_rejected_with_the_existing_ranks(job: Job, rank: int, has: str) -> None:
     with pytest.raises(job_lookup.RankNotFound, match=f"job j has no rank {rank}; it has {has}$"):
         job_lookup.list_replicas_with_rank(job, rank)
 
@@ -162,13 +162,13 @@ def test_a_rank_that_is_none_is_refused_with_those_that_are(job: Job, rank: int,
         (Job(name="j", groups=(ReplicaSpec(role="node", replicas=2),)), ["node-0", "node-1"]),
     ],
 )
-def test_nodes_are_numbered_in_the_order_of_the_ranks(job: Job, replicas: list[str]) -> None:
+def test_torch_nodes_are_numbered_in_rank_order(job: Job, replicas: list[str]) -> None:
     assert [job_lookup.require_node(job, number) for number in range(len(replicas))] == replicas
     with pytest.raises(job_lookup.RankNotFound):
         job_lookup.require_node(job, len(replicas))
 
 
-def test_a_replica_that_is_none_is_refused_with_those_that_are() -> None:
+def test_unknown_replica_is_rejected_with_the_existing_replicas() -> None:
     assert job_lookup.require_replica(a_job(1, 3), "worker-2") == "worker-2"
     with pytest.raises(
         job_lookup.RankNotFound, match=r"no replica worker-3; it has master-0, worker-0 to worker-2$"

@@ -22,30 +22,30 @@ REF = JobRef(dialect=DEFAULT.name, namespace="ns", name="f1-n0-0", output_prefix
 
 
 @given(REFS)
-def test_reading_undoes_writing(ref: JobRef) -> None:
+def test_reference_is_equal_after_encoding_and_decoding(ref: JobRef) -> None:
     assert job_ref.decode(job_ref.encode(ref)) == ref
 
 
-def test_a_reference_is_small() -> None:
+def test_encoded_reference_is_small() -> None:
     assert len(job_ref.encode(REF)) < 50
 
 
-def test_the_bytes_of_this_release_stay_readable() -> None:
+def test_encoded_bytes_of_this_release_stay_decodable() -> None:
     written = bytes.fromhex("080110011a026e73220766312d6e302d30320873333a2f2f622f303a00")
     assert job_ref.decode(written) == REF
 
 
-def test_a_newer_reference_is_read_as_far_as_it_is_known() -> None:
+def test_newer_reference_is_decoded_without_its_unknown_fields() -> None:
     # Field 99 and version 7 do not exist in this release.
     assert job_ref.decode(job_ref.encode(REF) + bytes.fromhex("9a06026869") + b"\x08\x07") == REF
 
 
-def test_a_field_of_the_future_is_passed_on() -> None:
+def test_unknown_field_is_kept_when_a_reference_is_serialized_again() -> None:
     future = job_ref.encode(REF) + bytes.fromhex("9a06026869")
     assert job_ref_pb2.JobRef.FromString(future).SerializeToString().endswith(bytes.fromhex("9a06026869"))
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"no reference", b"\x10\x09"])
-def test_bytes_that_name_no_job_are_refused(data: bytes) -> None:
+def test_bytes_without_a_job_reference_are_rejected(data: bytes) -> None:
     with pytest.raises(job_ref.UnreadableReference):
         job_ref.decode(data)

@@ -12,7 +12,7 @@ from backend_plugin.core.pipeline import judge
 SILENCE = "no scheduler has reported anything about its pods: "
 
 
-def test_a_scheduler_that_nobody_runs_is_named_after_a_while():
+def test_scheduler_that_does_not_run_is_named_after_a_delay():
     job = gang(schedulerName="yunikron")
     assert "notes" not in verdict(job, *members(), now=30).info
     told = verdict(job, *members(), now=90)
@@ -22,7 +22,7 @@ def test_a_scheduler_that_nobody_runs_is_named_after_a_while():
     assert said in told.message.splitlines()
 
 
-def test_of_a_job_that_names_none_the_pods_are_to_be_looked_at():
+def test_warning_without_a_scheduler_name_refers_to_the_pods():
     told = verdict(gang(), *members(), now=90)
     assert told.info["notes"] == [
         f"{SILENCE}is there one with the schedulerName of these pods, and does it run?"
@@ -49,7 +49,7 @@ NOT_READY = event("Job is not ready for scheduling.", name="j", kind="PodGroup",
         {"pod_groups": [group("scheduling.run.ai", schedulingConditions=[LIMIT])]},
     ],
 )
-def test_whoever_says_a_word_of_their_group_is_there(more):
+def test_scheduler_that_reports_on_the_gang_is_considered_running(more):
     assert "notes" not in verdict(gang(), *members(), now=90, **more).info
 
 
@@ -63,12 +63,12 @@ def test_whoever_says_a_word_of_their_group_is_there(more):
         {"pod_groups": [group("kueue.x-k8s.io", condition("Admitted"), kind="Workload")]},
     ],
 )
-def test_others_who_say_something_of_the_job_do_not_place_its_pods(more):
+def test_reports_of_other_components_do_not_suppress_the_scheduler_warning(more):
     (note,) = verdict(gang(), *members(), now=90, **more).info["notes"]
     assert note.startswith(SILENCE)
 
 
-def test_a_group_of_somebody_else_under_the_name_of_the_jobs_is_told_of():
+def test_foreign_pod_group_under_the_name_of_the_job_has_a_warning():
     seen = read_observed(
         {"job": gang(started=None), "pod_groups": [group("scheduling.x-k8s.io", phase="Pending")]}
     )
@@ -92,7 +92,7 @@ def test_a_group_of_somebody_else_under_the_name_of_the_jobs_is_told_of():
         (False, [pod("worker-0", "Pending", node=""), running("worker-1")], False),
     ],
 )
-def test_a_pending_rendezvous_host_of_placed_workers_is_a_warning(elastic, pods, warned):
+def test_pending_rendezvous_host_of_placed_workers_has_a_warning(elastic, pods, warned):
     said = job()
     said["spec"] |= {"elasticPolicy": {"minReplicas": 1}} if elastic else {}
     notes = verdict(said, *pods).info.get("notes", [])

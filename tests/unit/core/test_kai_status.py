@@ -29,7 +29,7 @@ def limited(reason="OverLimit", message="over its limit", **said):
     return group(API, schedulingConditions=[{"type": "UnschedulableOnNodePool", "reasons": [why]}])
 
 
-def test_a_queue_says_how_much_it_gives():
+def test_queue_message_contains_the_requested_and_the_free_amount():
     line = waiting_line(job=gang(started=None), pod_groups=[limited()])
     assert (
         line == "waiting for 4 nvidia.com/gpu in queue research: 10 requested, 6 free (0 of 5 replicas ready)"
@@ -39,7 +39,7 @@ def test_a_queue_says_how_much_it_gives():
 BEYOND = {"queueResourceLimits": {"nvidia.com/gpu": "8"}}
 
 
-def test_what_a_queue_may_never_have_is_not_waited_for_like_the_rest():
+def test_request_above_the_queue_limit_is_reported_as_unsatisfiable():
     told = verdict(gang(started=None), pod_groups=[limited(**BEYOND)])
     assert told.message.splitlines()[:2] == [
         "queue research: it requests 10 nvidia.com/gpu, and the limit of its queue is 8"
@@ -58,7 +58,7 @@ def test_what_a_queue_may_never_have_is_not_waited_for_like_the_rest():
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_of_several_reasons_the_one_with_numbers_is_told(turned):
+def test_scheduling_reason_with_numbers_is_preferred(turned):
     bare = limited("", "no nodes", podGroupRequestedResources={})
     for numbers, said in ((limited(), "waiting for 4"), (limited(**BEYOND), "queue research: it requests")):
         other = limited("NonPreemptibleOverQuota")
@@ -68,7 +68,7 @@ def test_of_several_reasons_the_one_with_numbers_is_told(turned):
         assert waiting_line(job=gang(started=None), pod_groups=[one]).startswith(said)
 
 
-def test_that_pods_are_yet_to_be_made_is_in_an_event_only():
+def test_message_about_missing_pods_is_read_from_an_event():
     said = "Job is not ready. Waiting for 4 pods for SubGroup worker, currently 2 exist, 0 are gated."
     ready = event(said, kind="PodGroup", name="pg-j-u", reason="NotReady")
     assert waiting_line(job=gang(started=None), events=[ready]) == (

@@ -74,12 +74,12 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(("message", "said"), TEXTS.items())
-def test_its_words_are_told_in_plain_ones(message, said):
+def test_kueue_message_is_parsed_into_plain_text(message, said):
     told = waiting_line(job=gang(SUSPENDED, started=None), pod_groups=[workload(message)])
     assert told == f"{said} (suspended by a queue or a user)"
 
 
-def test_one_that_is_taken_back_while_it_runs_runs_on_for_flyte_and_waits_for_people():
+def test_preempted_job_is_running_for_flyte_and_its_message_has_the_pending_reason():
     evicted = condition("Evicted", reason="Preempted", message="Preempted to accommodate a workload")
     full = POD_SET + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed"
     job = gang({**RUNNING, "status": "False"}, SUSPENDED, started=None)
@@ -95,7 +95,7 @@ def test_one_that_is_taken_back_while_it_runs_runs_on_for_flyte_and_waits_for_pe
 @pytest.mark.parametrize(
     ("ahead", "said"), [(0, ""), (2, "queue team: not admitted yet; 2 jobs ahead"), (None, "")]
 )
-def test_behind_the_first_of_a_strict_queue_nothing_is_said_but_how_many_are_before_it(ahead, said):
+def test_queue_position_is_shown_if_kueue_reports_no_reason(ahead, said):
     silent = group("kueue.x-k8s.io", kind="Workload", spec={"queueName": "team", "priority": 3})
     seen = read_observed({"job": gang(SUSPENDED, started=None), "pod_groups": [silent]})
     assert seen.pod_groups[0].priority == 3
@@ -107,7 +107,7 @@ def test_behind_the_first_of_a_strict_queue_nothing_is_said_but_how_many_are_bef
     assert (until - BEGAN).total_seconds() == (600 if ahead is None else 20)
 
 
-def test_one_that_was_admitted_again_is_not_taken_back():
+def test_readmitted_workload_is_not_reported_as_evicted():
     admitted = [condition("QuotaReserved"), condition("Admitted"), condition("Evicted", "False")]
     group_of = group("kueue.x-k8s.io", *admitted, kind="Workload", spec={"queueName": "team"})
     told = verdict(gang(started=None), pod_groups=[group_of])
@@ -124,7 +124,7 @@ CHECKS = [
 @pytest.mark.parametrize(
     "more", [[], [condition("Admitted", "False", message="The workload has no reservation")]]
 )
-def test_one_that_has_its_room_and_not_every_check_waits_for_the_checks(more):
+def test_workload_with_reserved_quota_waits_for_admission_checks(more):
     reserved = [condition("QuotaReserved"), *more]
     of_checks = {"kind": "Workload", "spec": {"queueName": "team"}, "admissionChecks": CHECKS}
     job = gang(SUSPENDED, started=None)
@@ -175,14 +175,14 @@ ABSENT = "it does not exist or is being deleted: an admin has to create it; or u
         ),
     ],
 )
-def test_what_helps_is_not_to_wait_where_waiting_does_not(message, cause, hint):
+def test_remedy_depends_on_whether_waiting_helps(message, cause, hint):
     told = verdict(gang(SUSPENDED, started=None), pod_groups=[workload(message)])
     assert (told.phase.value, told.cause and told.cause.value) == ("WAITING_FOR_RESOURCES", cause)
     assert told.message.splitlines()[1] == hint
 
 
 @pytest.mark.parametrize("reason", ["ClusterQueueStopped", "LocalQueueStopped", "Preempted"])
-def test_one_whose_queue_was_stopped_while_it_ran_is_told_that_it_is_stopped(reason):
+def test_job_evicted_by_a_stopped_queue_reports_the_stopped_queue(reason):
     evicted = condition("Evicted", reason=reason, message="The ClusterQueue is stopped")
     job = gang({**RUNNING, "status": "False"}, SUSPENDED, started=None)
     told = verdict(job, pod_groups=[workload("ClusterQueue cq is inactive", evicted)])
@@ -213,7 +213,7 @@ WRONG = "waiting does not help: the task or its queue has to be corrected; or us
         ("WaitingForQuota", "x", False, get_remedy(Cause.QUEUE)),
     ],
 )
-def test_a_reason_may_say_that_waiting_is_in_vain(reason, message, gone, hint):
+def test_kueue_reason_may_mark_the_wait_as_unsatisfiable(reason, message, gone, hint):
     held = workload(message, reason=reason)
     judged = verdict(gang(SUSPENDED, started=None), pod_groups=[held], now=70, rules=SOON)
     assert (judged.phase.value == "RETRYABLE_FAILED") is gone
@@ -236,7 +236,7 @@ INACTIVE_SPEC = {"queueName": "team", "active": False}
         ([condition("Evicted", reason="DeactivatedDueToRequeuingLimitExceeded", message=LIMIT)], LIMIT, True),
     ],
 )
-def test_one_that_was_taken_out_of_its_queue_waits_for_an_admin_or_another_attempt(evicted, said, gone):
+def test_deactivated_workload_waits_for_an_admin_or_another_attempt(evicted, said, gone):
     out = {**workload(FULL, *evicted), "spec": INACTIVE_SPEC}
     job = gang(SUSPENDED, started=None)
     told = verdict(job, pod_groups=[out])
@@ -247,7 +247,7 @@ def test_one_that_was_taken_out_of_its_queue_waits_for_an_admin_or_another_attem
     assert (verdict(job, pod_groups=[out], now=70, rules=SOON).phase.value == "RETRYABLE_FAILED") is gone
 
 
-def test_one_that_was_taken_out_of_its_queue_is_before_nobody_and_holds_back_no_job_that_is_over():
+def test_deactivated_workload_has_no_queue_position_and_no_wait_after_its_end():
     out = {**workload(FULL), "spec": INACTIVE_SPEC}
     seen = read_observed({"job": gang(), "pod_groups": [out, workload(FULL)]})
     assert [registry.has_queue_position(each) for each in seen.pod_groups] == [False, True]
@@ -270,7 +270,7 @@ def test_one_that_was_taken_out_of_its_queue_is_before_nobody_and_holds_back_no_
         ),
     ],
 )
-def test_a_job_with_only_kueue_has_the_warning_that_a_part_may_start(said, pods, told):
+def test_job_with_only_kueue_has_a_warning_about_a_partial_start(said, pods, told):
     waiting = verdict(gang(**said), *pods, pod_groups=[group("kueue.x-k8s.io", kind="Workload")])
     assert (IN_PART in waiting.message) is told
     ran = verdict(gang(RUNNING, **said), *pods, pod_groups=[group("kueue.x-k8s.io", kind="Workload")])

@@ -41,11 +41,11 @@ VARIABLES = {
 
 
 @pytest.mark.parametrize(("template", "uris"), VARIABLES.items())
-def test_every_variable_of_flyte(template, uris):
+def test_template_variables_of_flyte_are_replaced(template, uris):
     assert filled(template, task_config={"port": "8080"}) == uris
 
 
-def test_links_of_the_job_come_first_and_every_replica_has_its_own_name():
+def test_job_links_precede_replica_links_with_unique_names():
     logs = LogLinkSettings(
         kubernetes_enabled=True,
         kubernetes_url="https://k",
@@ -79,7 +79,7 @@ def test_links_of_the_job_come_first_and_every_replica_has_its_own_name():
     )
 
 
-def test_flytes_own_three():
+def test_cloudwatch_and_stackdriver_links_are_built():
     logs = LogLinkSettings(
         cloudwatch_enabled=True,
         cloudwatch_region="eu",
@@ -100,7 +100,7 @@ def test_flytes_own_three():
     ]
 
 
-def test_a_task_chooses_dynamic_links():
+def test_task_selects_dynamic_links():
     logs = LogLinkSettings(
         dynamic_log_links={
             "vscode": LogTemplate(name="code", dynamic_template_uris=("https://{{ .taskConfig.port }}",))
@@ -120,7 +120,7 @@ def test_a_task_chooses_dynamic_links():
         ({"nprocPerNode": "2", "elasticPolicy": {"minReplicas": 1}}, "worker-0"),
     ],
 )
-def test_ranks_where_they_are_known(spec, name):
+def test_ranks_are_in_link_names_if_they_are_known(spec, name):
     manifest = {**job(), "spec": {**job()["spec"], **spec}}
     logs = LogLinkSettings(templates=(LogTemplate(name="L", template_uris=("{{ .podName }}",)),))
     assert build_links(read_job(manifest), [], logs, LinkContext(now=BEGAN))[1].name == f"L {name}"

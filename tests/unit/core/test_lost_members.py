@@ -27,7 +27,7 @@ RESTARTING = condition("Restarting", message="")
 
 
 @pytest.mark.parametrize("job", [gang(RUNNING), elastic(), gang(RESTARTING)])
-def test_that_a_lost_member_cannot_be_made_again_is_told_of_a_job_that_runs(job):
+def test_running_job_reports_that_a_lost_replica_cannot_be_created(job):
     told = verdict(job, *LEFT, events=[refused(150)])
     assert (told.phase.value, told.cause and told.cause.value) == ("RUNNING", "quota-exceeded")
     assert first_line(told) == f"{SAID} (4 of 5 replicas ready)"
@@ -59,12 +59,12 @@ def build_pod(name, seconds, deleted=None):
         (LEFT, {**refused(150), "reason": "Other"}),
     ],
 )
-def test_what_is_past_is_not_told(pods, refusal):
+def test_past_creation_failure_is_not_reported(pods, refusal):
     told = verdict(gang(RUNNING), *pods, events=[refusal])
     assert "waits" not in told.info
     assert told.phase.value == "RUNNING"
 
 
-def test_one_that_is_being_deleted_is_there_no_more():
+def test_replica_that_is_being_deleted_counts_as_lost():
     told = verdict(gang(RUNNING), *LEFT, build_pod("worker-3", 1, deleted=140), events=[refused(150)])
     assert first_line(told) == f"{SAID} (4 of 5 replicas ready)"

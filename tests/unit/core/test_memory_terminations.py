@@ -32,7 +32,7 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize(("said", "told", "lines"), WRITTEN.values(), ids=WRITTEN)
-def test_what_a_worker_wrote_of_memory_and_of_its_own_processes(said, told, lines):
+def test_memory_and_child_process_errors_of_a_worker_have_a_cause(said, told, lines):
     answer = verdict(job(FAILED), build_ended_pod("worker-0", 1), error_files=[error_file(**said)])
     assert short(answer) == told
     assert answer.message.splitlines()[1:] == lines
@@ -61,14 +61,14 @@ LAST_WORDS = {
 
 
 @pytest.mark.parametrize(("code", "reason", "words", "told", "hint"), LAST_WORDS.values(), ids=LAST_WORDS)
-def test_what_the_last_words_of_a_container_tell_of_its_end(code, reason, words, told, hint):
+def test_termination_message_of_a_container_determines_the_cause(code, reason, words, told, hint):
     answer = verdict(job(FAILED), build_ended_pod("worker-0", code, reason, container_message=words))
     assert short(answer) == told
     said = [line for line in answer.message.splitlines()[1:] if line != ALONE and not line.startswith("  ")]
     assert said == ([hint] if hint else [])
 
 
-def test_what_the_settings_say_of_an_exit_code_goes_before_the_last_words():
+def test_exit_code_setting_takes_precedence_over_the_termination_message():
     rules = JudgingContext(judging=JudgingSettings(exit_codes={134: Cause.INVALID_CONFIG}))
     aborted = build_ended_pod("worker-0", 134, container_message=ABORTED.format("std::bad_alloc"))
     assert short(verdict(job(FAILED), aborted, rules=rules)) == ("FAILED", "SIGABRT", "invalid-config")

@@ -36,25 +36,25 @@ RUNS = st.builds(
         ),
     ],
 )
-def test_a_name_is_the_same_in_every_release(said: dict[str, Any], name: str) -> None:
+def test_job_name_is_the_same_in_every_release(said: dict[str, Any], name: str) -> None:
     assert names.job_name(a_run(**said)) == name
 
 
 @given(RUNS)
-def test_every_name_is_one_that_kubernetes_takes(run: Any) -> None:
+def test_job_name_is_valid_in_kubernetes(run: Any) -> None:
     name = names.job_name(run)
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name)
     assert len(f"{name}-worker-99999") <= 63
 
 
 @given(RUNS, RUNS)
-def test_two_attempts_have_two_names(one: Any, other: Any) -> None:
+def test_two_attempts_have_different_names(one: Any, other: Any) -> None:
     is_same = one.output_prefix.rstrip("/") == other.output_prefix.rstrip("/")
     assert is_same or names.job_name(one) != names.job_name(other)
     assert (names.compute_identity(one) == names.compute_identity(other)) == is_same
 
 
-def test_a_job_goes_with_its_owner() -> None:
+def test_job_has_the_owner_reference_of_its_workflow() -> None:
     owner = OwnerReference(api_version="flyte.lyft.com/v1alpha1", kind="FlyteWorkflow", name="f1", uid="u")
     assert names.build_owner_references(None) == []
     assert names.build_owner_references(owner) == [

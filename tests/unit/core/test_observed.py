@@ -34,17 +34,17 @@ TIMES = {
 
 
 @pytest.mark.parametrize(("said", "meant"), TIMES.items())
-def test_times(said, meant):
+def test_timestamps_are_parsed(said, meant):
     assert parse_time(said) == meant
     assert get_time({"at": said}, "at") == meant
 
 
-def test_nanoseconds_of_a_time():
+def test_nanoseconds_of_a_timestamp_are_parsed():
     assert parse_subsecond_ns("2026-01-02T03:04:05.000000007Z") == 7
     assert parse_subsecond_ns("2026-01-02T03:04:05Z") == parse_subsecond_ns("x") == 0
 
 
-def test_times_of_all_zones_are_in_order_as_text():
+def test_timestamps_of_all_time_zones_sort_as_text():
     said = ["2026-01-02T01:04:05+01:00", "2026-01-02T00:04:05.1Z", "2026-01-02T02:04:05.100000007+02:00"]
     assert sorted([said[2], said[0], said[1]], key=format_sortable_time) == said
     assert format_sortable_time("x") == "x"
@@ -63,11 +63,11 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize(("said", "meant"), NUMBERS)
-def test_numbers(said, meant):
+def test_integers_are_read_from_any_value(said, meant):
     assert get_int({"n": said}, "n") == meant
 
 
-def test_texts_of_anything():
+def test_text_map_keeps_only_text_values():
     assert get_text_map({"labels": {"a": "b", "c": 1}}, "labels") == {"a": "b"}
     assert get_text_map({"labels": 1}, "labels") == {}
 
@@ -77,23 +77,23 @@ ODD = (None, 1, "x", [], [1], {}, {"x": 1}, True)
 
 @pytest.mark.parametrize("odd", ODD, ids=repr)
 @pytest.mark.parametrize("read", [read_job, read_pod, read_event, read_pod_group, read_error_file])
-def test_every_field_may_be_anything(read, odd):
+def test_reader_accepts_any_value_in_each_field(read, odd):
     keys = ("metadata", "spec", "status", "error", "document", "involvedObject", "type", "message", "path")
     plain = read({})
     assert type(read(dict.fromkeys(keys, odd))) is type(plain)
 
 
-def test_nothing_is_nothing():
+def test_empty_or_malformed_objects_are_read_as_absent():
     seen = read_observed({"job": {}, "pods": 1, "events": None, "outputs": "yes"})
     assert (seen.job, seen.pods, seen.events, seen.outputs) == (None, (), (), None)
 
 
-def test_the_deletion_of_a_pod_was_ordered_before_its_grace():
+def test_pod_deletion_time_is_before_the_grace_period():
     metadata = {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30}
     assert read_pod({"metadata": metadata}).deleted == datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_an_object_tells_how_old_it_is_at_most() -> None:
+def test_last_transition_time_of_jobs_and_pods_is_read() -> None:
     assert get_last_transition_time(read_job(job(RUNNING, SUCCEEDED))) == BEGAN + timedelta(seconds=100)
     assert get_last_transition_time(read_pod(running("worker-0", since=9))) == BEGAN + timedelta(seconds=9)
     assert get_last_transition_time(

@@ -42,7 +42,7 @@ def execution_in_question(said: Any, after: timedelta = 3 * HOUR) -> str | None:
     ],
     ids=["it runs", "it has not begun", "it expires, but only after its end", "it is left", "it failed"],
 )
-def test_a_job_that_nobody_owns_is_in_question(said: Any) -> None:
+def test_job_without_an_owner_is_an_orphan_candidate(said: Any) -> None:
     assert execution_in_question(said) == "f1"
 
 
@@ -71,11 +71,11 @@ def test_a_job_that_nobody_owns_is_in_question(said: Any) -> None:
         "it is not ours",
     ],
 )
-def test_a_job_that_is_no_orphan_whatever_becomes_of_its_execution(said: Any) -> None:
+def test_job_that_cannot_be_an_orphan_is_no_candidate(said: Any) -> None:
     assert execution_in_question(said) is None
 
 
-def test_a_job_is_left_alone_for_a_while_and_once_more_after_its_end() -> None:
+def test_job_becomes_an_orphan_candidate_after_a_delay_from_creation_and_end() -> None:
     assert execution_in_question(ours(job(RUNNING)), HOUR - timedelta(seconds=1)) is None
     assert execution_in_question(ours(job(RUNNING)), HOUR) == "f1"
     assert execution_in_question(ours(job(SUCCEEDED)), HOUR) is None
@@ -83,7 +83,7 @@ def test_a_job_is_left_alone_for_a_while_and_once_more_after_its_end() -> None:
 
 
 @pytest.mark.parametrize("owner", [OWNER, None], ids=["its owner is found", "its execution is elsewhere"])
-def test_what_is_settled_is_in_question_no_more(owner: OwnerReference | None) -> None:
+def test_job_with_an_ownership_patch_is_no_orphan_candidate(owner: OwnerReference | None) -> None:
     said = ours(job(RUNNING))
     patched: Any = merge_patch(said, ownership.build_ownership_patch(owner))
     assert execution_in_question(patched) is None

@@ -18,7 +18,7 @@ def group(*conditions, kind="PodGroup", phase="", api="", **status):
     }
 
 
-def test_replicas_that_wait_for_the_same_share_a_line():
+def test_replicas_with_the_same_pending_reason_share_a_line():
     message = "0/1 nodes are available: 1 Insufficient cpu."
     workers = [unplaced(f"worker-{index}", message) for index in range(11)]
     told = verdict(job(workers=11), *workers, unplaced("master-0", ""))
@@ -29,7 +29,7 @@ def test_replicas_that_wait_for_the_same_share_a_line():
     ]
 
 
-def test_placeholders_of_yunikorn_wait_for_the_gang():
+def test_yunikorn_placeholder_pods_wait_for_the_gang():
     place = unplaced("x", "0/1 nodes are available: 1 Insufficient cpu.")
     place["metadata"] = {"name": "tg-j-worker-abc"}
     placed = {
@@ -43,7 +43,7 @@ def test_placeholders_of_yunikorn_wait_for_the_gang():
     assert told.message.startswith("waiting for 1 of 2 places: no node of 1 fits: 1 lack cpu")
 
 
-def test_a_container_that_restarts_is_in_the_details_of_a_running_job():
+def test_restarting_container_is_in_the_details_of_a_running_job():
     crashed = {
         "restartCount": 4,
         "state": {"waiting": {"reason": "CrashLoopBackOff"}},
@@ -56,20 +56,20 @@ def test_a_container_that_restarts_is_in_the_details_of_a_running_job():
     assert (told.phase.value, told.info["ready"], told.info["replicas"]) == ("RUNNING", 2, 2)
 
 
-def test_the_reason_of_members_comes_before_that_of_their_group():
+def test_pending_reason_of_members_precedes_that_of_their_pod_group():
     members = [unplaced(name, "resource gap: map[gpu:{{4 0} x}].") for name in ("master-0", "worker-0")]
     told = verdict(job(), *members, pod_groups=[group(phase="Scheduling")])
     assert short(told) == ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")
     assert told.message.splitlines()[1].startswith("PodGroup g: ")
 
 
-def test_a_group_of_kubernetes_itself_that_was_scheduled_says_nothing():
+def test_scheduled_pod_group_of_kubernetes_has_no_pending_reason():
     scheduled = group(condition("PodGroupInitiallyScheduled"), api="scheduling.k8s.io/v1beta1")
     assert "waits" not in verdict(job(started=None), pod_groups=[scheduled]).info
 
 
 @pytest.mark.parametrize(("name", "said"), [("init-pytorch", None), ("download", "user-error")])
-def test_an_init_container_that_fails_again_and_again(name, said):
+def test_repeatedly_failing_init_container_has_a_pending_reason(name, said):
     crashing = {
         "name": name,
         "restartCount": 3,
@@ -91,7 +91,7 @@ def test_an_init_container_that_fails_again_and_again(name, said):
         ({"exitCode": 17, "reason": "Error"}, ("RETRYABLE_FAILED", "CrashLoopBackOff", "node-lost")),
     ],
 )
-def test_a_crash_loop_has_the_cause_of_its_last_end(ended, told):
+def test_crash_loop_has_the_cause_of_its_last_termination(ended, told):
     state = {"waiting": {"reason": "CrashLoopBackOff"}}
     init = {"name": "copy", "restartCount": 9, "state": state, "lastState": {"terminated": ended}}
     looping = pod("worker-0", "Pending", initContainerStatuses=[init])
@@ -99,7 +99,7 @@ def test_a_crash_loop_has_the_cause_of_its_last_end(ended, told):
     assert short(verdict(job(), running("master-0"), looping, rules=rules, now=9_999)) == told
 
 
-def test_a_group_whose_members_are_all_placed_holds_nothing_back():
+def test_pod_group_with_all_members_placed_is_no_pending_reason():
     late = group(condition("Unschedulable", reason="NotEnoughResources", message="2/2 tasks unschedulable"))
     members = [waiting(name, "ContainerCreating") for name in ("master-0", "worker-0")]
     told = verdict(job(), *members, pod_groups=[late])
@@ -110,6 +110,6 @@ def test_a_group_whose_members_are_all_placed_holds_nothing_back():
     ]
 
 
-def test_a_group_that_holds_nothing_back_is_not_waited_for():
+def test_enqueued_pod_group_is_no_pending_reason():
     told = verdict(job(started=None), pod_groups=[group(phase="Inqueue")])
     assert (short(told), "waits" in told.info) == (("WAITING_FOR_RESOURCES", "AwaitingOperator", None), False)

@@ -22,7 +22,7 @@ print(*{name.partition(".")[0] for name in set(sys.modules) - before})
 TWO = {"workerReplicas": {"replicas": 2}}
 
 
-def test_the_core_is_light() -> None:
+def test_core_imports_only_light_packages() -> None:
     loaded = subprocess.run([sys.executable, "-c", LOADED], check=True, stdout=subprocess.PIPE, text=True)
     allowed = {
         "backend_plugin",
@@ -36,19 +36,19 @@ def test_the_core_is_light() -> None:
     assert set(loaded.stdout.split()) - sys.stdlib_module_names <= allowed
 
 
-def test_the_same_task_is_the_same_plan() -> None:
+def test_same_task_has_the_same_plan() -> None:
     one, other = (plan(a_template(TWO), a_run(), settings.read({})) for _ in range(2))
     assert one == other
     assert [manifest["kind"] for manifest in one.manifests] == ["PyTorchJob"]
 
 
-def test_planning_changes_nothing_that_it_is_given() -> None:
+def test_planning_does_not_change_its_inputs() -> None:
     template, untouched = a_template(TWO), a_template(TWO)
     plan(template, a_run(), settings.read({}))
     assert template == untouched
 
 
-def test_all_stages_say_at_once_what_is_wrong() -> None:
+def test_problems_of_all_stages_are_reported_together() -> None:
     template = a_template({"workerReplicas": {"replicas": -1}}, container={"image": ""})
     with pytest.raises(InvalidTask) as caught:
         plan(template, a_run(), settings.read({}))
@@ -58,7 +58,7 @@ def test_all_stages_say_at_once_what_is_wrong() -> None:
     }
 
 
-def test_problems_are_gathered_in_order() -> None:
+def test_problems_are_collected_in_order() -> None:
     one, two = (Problem(field=field, value="", message="", remedy="") for field in "ab")
 
     def stages() -> None:

@@ -48,7 +48,7 @@ def refusal(admit: Callable[[Any], Any], manifest: Any) -> tuple[int, str, str]:
         ("a@sha256:0", "IfNotPresent"),
     ],
 )
-def test_an_image_that_may_change_is_pulled_always(image: str, policy: str) -> None:
+def test_image_with_a_mutable_tag_is_always_pulled(image: str, policy: str) -> None:
     stored: Any = admit_pod(a_pod({"image": image}))
     assert stored["spec"]["containers"][0]["imagePullPolicy"] == policy
 
@@ -161,7 +161,7 @@ REFUSED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("manifest", "said"), REFUSED)
-def test_a_pod_that_could_not_be_is_refused(manifest: Any, said: str) -> None:
+def test_invalid_pod_is_rejected(manifest: Any, said: str) -> None:
     assert refusal(admit_pod, manifest) == (422, "Invalid", said)
 
 
@@ -182,7 +182,7 @@ def test_a_pod_that_could_not_be_is_refused(manifest: Any, said: str) -> None:
         ({"namespace": "A"}, "metadata.namespace: Invalid value"),
     ],
 )
-def test_metadata_is_looked_at_as_that_of_any_object(metadata: Any, said: str) -> None:
+def test_invalid_pod_metadata_is_rejected(metadata: Any, said: str) -> None:
     pod = a_pod()
     assert refusal(admit_pod, {**pod, "metadata": {**pod["metadata"], **metadata}}) == (422, "Invalid", said)
 
@@ -190,7 +190,7 @@ def test_metadata_is_looked_at_as_that_of_any_object(metadata: Any, said: str) -
 @pytest.mark.parametrize(
     "metadata", [{"labels": {"a": 1}}, {"labels": ["a"]}, {"finalizers": "a"}, {"name": 1}]
 )
-def test_metadata_that_cannot_be_read_is_a_bad_request(metadata: Any) -> None:
+def test_malformed_pod_metadata_is_a_bad_request(metadata: Any) -> None:
     pod = a_pod()
     with pytest.raises(RequestRejected) as refused:
         admit_pod({**pod, "metadata": {**pod["metadata"], **metadata}})
@@ -224,11 +224,11 @@ def a_service(*ports: Any, name: str = "service") -> dict[str, Any]:
         ),
     ],
 )
-def test_a_service_that_could_not_be_is_refused(service: Any, said: str) -> None:
+def test_invalid_service_is_rejected(service: Any, said: str) -> None:
     assert refusal(admit_service, service) == (422, "Invalid", said)
 
 
-def test_an_error_of_a_type_has_both_types() -> None:
+def test_type_error_names_both_types() -> None:
     assert str(build_type_error("spec.a", "string", "integer")) == (
         'spec.a: Invalid value: "integer": must be of type string'
     )
@@ -242,7 +242,7 @@ def test_an_error_of_a_type_has_both_types() -> None:
         ([{"key": "a", "operator": "Gt", "value": "1"}], []),
     ],
 )
-def test_a_task_is_rejected_if_the_api_server_would_reject_its_pods(
+def test_task_is_rejected_if_the_api_server_would_reject_its_pods(
     tolerations: list[dict[str, str]], fields: list[str]
 ) -> None:
     spec = {"containers": [{"name": "main", "image": "i"}], "tolerations": tolerations}

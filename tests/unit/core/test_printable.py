@@ -28,13 +28,13 @@ from backend_plugin.core.verdict import Phase, Verdict
         ("", ""),
     ],
 )
-def test_what_a_terminal_obeys_is_shown(text: str, escaped: str) -> None:
+def test_terminal_control_characters_are_escaped(text: str, escaped: str) -> None:
     assert printable.escape(text) == escaped
 
 
 @settings(deadline=None)
 @given(st.text())
-def test_escaped_text_is_text_and_stays_so(text: str) -> None:
+def test_escaped_text_is_encodable_and_stable(text: str) -> None:
     escaped = printable.escape(text)
     escaped.encode()
     assert printable.escape(escaped) == escaped
@@ -42,12 +42,12 @@ def test_escaped_text_is_text_and_stays_so(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_json_means_the_same(text: str) -> None:
+def test_escaped_json_has_the_same_value(text: str) -> None:
     document = printable.escape_json(json.dumps({"a": text}, ensure_ascii=False))
     assert json.loads(document) == {"a": text}
     assert printable.escape(document) == document
 
 
-def test_no_phase_has_such_characters() -> None:
+def test_verdict_contains_no_unsafe_characters() -> None:
     phase = Verdict(phase=Phase.FAILED, reason="a\x9b", message="\x1b]0;title\x07 \u202e")
     assert (phase.reason, phase.message) == (r"a\x9b", r"\x1b]0;title\x07 \u202e")

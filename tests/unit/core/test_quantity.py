@@ -37,19 +37,19 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize(("text", "written"), WRITTEN.items())
-def test_a_quantity_is_written_as_go_writes_it(text: str, written: str) -> None:
+def test_quantity_is_written_like_go_does(text: str, written: str) -> None:
     assert parse(text).text == written
 
 
 @pytest.mark.parametrize(
     "text", ["", "x", "Gi", ".", "1 Gi", "1gi", "1Kib", "--1", "1e", "1e999", "9" * 61, "\u0661"]
 )
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_invalid_quantity_is_rejected(text: str) -> None:
     with pytest.raises(InvalidQuantity):
         parse(text)
 
 
-def test_quantities_compare_by_what_they_mean() -> None:
+def test_quantities_are_compared_by_value() -> None:
     assert parse("0.5") == parse("500m") < parse("1") < parse("1Ki") < parse("1025")
     assert [bool(parse(text)) for text in ("0", "0Gi", "1n", "-1")] == [False, False, True, True]
     assert [parse(text).is_whole for text in ("2", "2000m", "0.5", "1Gi")] == [True, True, False, True]

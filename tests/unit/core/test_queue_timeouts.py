@@ -42,34 +42,34 @@ BY_CAUSE = {
         (BEYOND, 70, "RETRYABLE_FAILED"),
     ],
 )
-def test_a_queue_may_take_its_time_and_what_is_never_there_may_not(message, now, phase):
+def test_queue_timeout_depends_on_the_cause_of_the_wait(message, now, phase):
     assert verdict(**queued(message), now=now, rules=rules(**BY_CAUSE)).phase.value == phase
 
 
 @pytest.mark.parametrize(("now", "phase"), [(100, "WAITING_FOR_RESOURCES"), (130, "RETRYABLE_FAILED")])
-def test_nodes_are_waited_for_as_long_as_their_cause_says(now, phase):
+def test_node_wait_has_the_timeout_of_its_cause(now, phase):
     told = verdict(gang(), *build_waiting_members(NO_NODE), now=now, rules=rules(**BY_CAUSE))
     assert told.phase.value == phase
 
 
-def test_a_cause_of_which_nothing_is_said_has_the_usual_time():
+def test_cause_without_its_own_timeout_has_the_default_timeout():
     usual = rules(**{"queue-timeout": "10m", "queue-timeout-by-cause": {"quota-exceeded": "1m"}})
     assert verdict(**queued(FULL), now=590, rules=usual).phase.value == "WAITING_FOR_RESOURCES"
     assert verdict(**queued(FULL), now=610, rules=usual).phase.value == "RETRYABLE_FAILED"
 
 
-def test_a_queue_that_does_not_exist_has_a_time_of_its_own():
+def test_missing_queue_has_its_own_timeout():
     judged = rules(**{"queue-timeout-by-cause": {"invalid-config": "1m"}})
     told = verdict(**queued("LocalQueue team doesn't exist"), now=70, rules=judged)
     assert (told.phase.value, told.cause and told.cause.value) == ("FAILED", "invalid-config")
 
 
-def test_what_the_author_says_wins():
+def test_timeout_of_the_author_takes_precedence():
     own = rules(Deadlines(queue_seconds=30), **BY_CAUSE)
     assert verdict(**queued(FULL), now=40, rules=own).phase.value == "RETRYABLE_FAILED"
 
 
-def test_the_deadline_counts_from_the_first_running():
+def test_deadline_counts_from_the_first_running_condition():
     limited = rules(**{"active-deadline": "1h"})
     waited = gang({**RUNNING, "lastTransitionTime": "2026-01-01T10:00:00Z"}, workers=1)
     pods = [running(name, since=36_000) for name in ("master-0", "worker-0")]

@@ -14,17 +14,17 @@ def problem(field: str) -> Problem:
     return Problem(field=field, value="7", message="is odd", remedy="write 8")
 
 
-def test_one_problem_is_one_line() -> None:
+def test_single_problem_is_formatted_in_one_line() -> None:
     assert rejection.format_problems([problem("a")]) == "the task cannot be run: a=7: is odd; write 8"
 
 
-def test_many_problems_are_a_line_each_and_the_rest_is_counted() -> None:
+def test_many_problems_have_a_line_each_and_the_rest_is_counted() -> None:
     told = rejection.format_problems([problem(f"f{number}") for number in range(10)]).splitlines()
     assert told[0] == "the task cannot be run as it is: f0=7: is odd; write 8"
     assert (len(told), told[-1]) == (9, "and 2 more problems")
 
 
-def test_a_refusal_is_for_good() -> None:
+def test_rejection_is_a_permanent_failure() -> None:
     verdict = rejection.build_verdict(rejection.format_cluster_rejection("Invalid", "spec: Required value"))
     assert (verdict.phase, verdict.message) == (
         Phase.FAILED,
@@ -32,7 +32,7 @@ def test_a_refusal_is_for_good() -> None:
     )
 
 
-def test_who_refuses_without_a_reason_is_quoted_without_one() -> None:
+def test_rejection_without_a_reason_is_quoted_without_one() -> None:
     assert rejection.format_cluster_rejection("", "denied") == "the cluster refuses the job: denied"
 
 
@@ -46,7 +46,7 @@ def test_who_refuses_without_a_reason_is_quoted_without_one() -> None:
         ),
     ],
 )
-def test_where_kubernetes_says_no_more_than_what_is_wrong_a_remedy_follows(message: str, remedy: str) -> None:
+def test_remedy_is_added_to_a_bare_kubernetes_message(message: str, remedy: str) -> None:
     assert rejection.add_remedy(message) == f"{message}; {remedy}"
     assert rejection.add_remedy("spec: Required value") == "spec: Required value"
 
@@ -60,11 +60,11 @@ def test_where_kubernetes_says_no_more_than_what_is_wrong_a_remedy_follows(messa
         (422, "exceeded quota", False),
     ],
 )
-def test_room_in_a_quota_comes_back(code: int, message: str, *, passes: bool) -> None:
+def test_quota_rejection_is_transient(code: int, message: str, *, passes: bool) -> None:
     assert rejection.is_transient(code, message) is passes
 
 
-def test_a_request_says_for_which_attempt_it_is() -> None:
+def test_attempt_fields_of_a_request_are_checked() -> None:
     assert not rejection.check_attempt_fields(a_run())
     (long,) = rejection.check_attempt_fields(a_run(namespace="n" * 64))
     assert (long.field, long.value) == ("task_execution_metadata.namespace", "64 characters")
@@ -81,7 +81,7 @@ def marked(label: str, prefix: str) -> Manifest:
     return {"metadata": metadata}
 
 
-def test_only_the_same_attempts_job_is_adopted() -> None:
+def test_only_a_job_of_the_same_attempt_is_adopted() -> None:
     run = a_run(output_prefix="s3://b/0")
     mine, others = names.compute_identity(run), names.compute_identity(a_run(output_prefix="s3://b/1"))
     rejection.require_own_job(run, marked(mine, "s3://b/0"))
@@ -91,11 +91,11 @@ def test_only_the_same_attempts_job_is_adopted() -> None:
             rejection.require_own_job(run, other)
 
 
-def test_a_reference_without_a_prefix_is_for_no_job() -> None:
+def test_reference_without_an_output_prefix_matches_no_job() -> None:
     assert not names.has_output_prefix(marked(names.compute_identity(a_run(output_prefix="")), ""), "")
 
 
-def test_what_a_cluster_refuses_is_told_in_its_own_sentence() -> None:
+def test_cluster_rejection_has_the_message_of_the_api_server() -> None:
     refused = RequestRejected(422, "Invalid", "spec: Required value")
     assert (str(refused), refused.code, refused.reason) == ("spec: Required value", 422, "Invalid")
 

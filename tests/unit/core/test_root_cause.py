@@ -141,7 +141,7 @@ FIRST = {
 
 
 @pytest.mark.parametrize(("job", "pods", "more", "told", "line"), FIRST.values(), ids=FIRST)
-def test_the_first_of_many_ends(job, pods, more, told, line):
+def test_root_cause_is_the_first_of_many_terminations(job, pods, more, told, line):
     for order in (1, -1):
         mixed = {key: list(values[::order]) for key, values in more.items()}
         answer = verdict(job, *pods[::order], **mixed, now=150)
@@ -166,7 +166,7 @@ GONE = {
 
 
 @pytest.mark.parametrize(("pods", "more", "told"), GONE.values(), ids=GONE)
-def test_a_job_that_is_gone(pods, more, told):
+def test_deleted_job_is_judged_by_its_pods(pods, more, told):
     assert short(verdict(None, *pods, **more)) == told
 
 
@@ -181,7 +181,7 @@ LEAVING = {
 
 
 @pytest.mark.parametrize(("pods", "more", "phase"), LEAVING.values(), ids=LEAVING)
-def test_a_job_that_is_being_deleted_is_judged_as_when_it_is_gone(pods, more, phase):
+def test_job_that_is_being_deleted_is_judged_like_a_deleted_one(pods, more, phase):
     leaving = job(RUNNING)
     leaving["metadata"]["deletionTimestamp"] = at(101)
     assert [verdict(each, *pods, **more).phase.value for each in (leaving, None)] == [phase, phase]
@@ -219,13 +219,13 @@ CLEANED = {
 
 
 @pytest.mark.parametrize(("job", "pods", "file", "phase"), CLEANED.values(), ids=CLEANED)
-def test_an_error_that_was_got_over_and_cleaned_up(job, pods, file, phase):
+def test_error_file_of_a_recovered_worker_is_judged_after_pod_cleanup(job, pods, file, phase):
     assert verdict(job, *pods, error_files=[file]).phase.value == phase
 
 
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
 @pytest.mark.parametrize("other", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
-def test_times_of_another_age_are_only_times(moment, other):
+def test_timestamps_outside_the_usual_range_are_accepted(moment, other):
     state = {"exitCode": 1, "finishedAt": moment}
     disruption = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": other}
     failed = pod(
@@ -240,6 +240,6 @@ def test_times_of_another_age_are_only_times(moment, other):
         assert verdict(limit(), restarted("worker-0", 1), error_files=[file]).message
 
 
-def test_a_success_is_not_undone_by_an_eviction():
+def test_success_is_kept_after_an_eviction():
     evicted = pod("worker-0", "Failed", reason="Evicted")
     assert short(verdict(job(RUNNING, SUCCEEDED), evicted)) == ("SUCCEEDED", "Succeeded", None)

@@ -40,7 +40,7 @@ def limits(**amounts: Any) -> dict[str, Any]:
     }
 
 
-def test_a_runtime_is_read() -> None:
+def test_runtime_is_read() -> None:
     manifest = a_runtime(
         replicated("dataset-initializer", "dataset-initializer"),
         replicated("node", "trainer", limits(nvidia_com__gpu=2, cpu="4")),
@@ -63,12 +63,12 @@ def test_a_runtime_is_read() -> None:
     )
 
 
-def test_the_runtime_of_a_job_is_recognized_by_its_label() -> None:
+def test_runtime_of_a_job_is_recognized_by_its_label() -> None:
     assert SUPPORT.read(a_runtime(labels={names.IDENTITY: "x"})).job == "r"
 
 
 @pytest.mark.parametrize("value", [{}, {"spec": None}, {"spec": {"template": 1}}, {"metadata": []}])
-def test_a_malformed_runtime_is_read_as_an_empty_one(value: Any) -> None:
+def test_malformed_runtime_is_read_as_an_empty_one(value: Any) -> None:
     found = SUPPORT.read(value)
     assert (found.role, found.image, found.nodes, found.device) == ("", "", 1, "")
 
@@ -82,7 +82,7 @@ def test_a_malformed_runtime_is_read_as_an_empty_one(value: Any) -> None:
         ({"torch": None}, ""),
     ],
 )
-def test_the_processes_of_a_node_are_those_of_the_policy(policy: Any, expected: str) -> None:
+def test_processes_per_node_are_read_from_the_policy(policy: Any, expected: str) -> None:
     assert SUPPORT.read(a_runtime(policy=policy)).processes == expected
 
 
@@ -97,7 +97,7 @@ def test_the_processes_of_a_node_are_those_of_the_policy(policy: Any, expected: 
         ({"google_com__tpu": 4}, ("tpu", "4")),
     ],
 )
-def test_the_device_of_a_node_is_read_from_its_limits(amounts: Any, expected: tuple[str, str]) -> None:
+def test_device_of_a_node_is_read_from_its_limits(amounts: Any, expected: tuple[str, str]) -> None:
     found = SUPPORT.read(a_runtime(replicated("node", "trainer", limits(**amounts))))
     assert (found.device, found.device_count) == expected
 
@@ -119,16 +119,16 @@ SHARED = Runtime(name="a", kind="ClusterTrainingRuntime")
         (None, [SHARED], SHARED),
     ],
 )
-def test_a_runtime_of_the_namespace_takes_precedence(namespace: Any, among: Any, expected: Runtime) -> None:
+def test_runtime_of_the_namespace_takes_precedence(namespace: Any, among: Any, expected: Runtime) -> None:
     assert runtimes.find_runtime("a", namespace, among) is expected
 
 
-def test_a_name_in_two_namespaces_needs_the_namespace() -> None:
+def test_runtime_name_in_two_namespaces_needs_the_namespace() -> None:
     with pytest.raises(runtimes.AmbiguousRuntime, match="one, two"):
         runtimes.find_runtime("a", None, [THEIRS, OURS])
 
 
-def test_an_unknown_name_is_answered_with_the_existing_ones() -> None:
+def test_unknown_runtime_error_lists_the_existing_runtimes() -> None:
     many = [Runtime(name=f"r{number}", kind="ClusterTrainingRuntime") for number in range(8)]
     for among, expected in (
         ([], "there is no runtime x, and no other runtime"),
@@ -150,7 +150,7 @@ def test_an_unknown_name_is_answered_with_the_existing_ones() -> None:
         (Runtime(name="a", kind="TrainingRuntime", role="node", initializers=("model",)), "first runs model"),
     ],
 )
-def test_the_packages_of_some_runtimes_cannot_be_listed(runtime: Runtime, reason: str) -> None:
+def test_packages_of_unsupported_runtimes_cannot_be_listed(runtime: Runtime, reason: str) -> None:
     with pytest.raises(runtimes.UnsupportedRuntime, match=reason):
         runtimes.require_packages(runtime)
 
@@ -158,7 +158,7 @@ def test_the_packages_of_some_runtimes_cannot_be_listed(runtime: Runtime, reason
 @pytest.mark.parametrize(
     "name", ["torch-distributed", "torchtune-llama3.2-1b", "a" * 60, "x" * 19 + ".y", "0"]
 )
-def test_the_name_of_the_job_is_valid_and_matches_that_of_our_jobs(name: str) -> None:
+def test_job_name_is_valid_and_matches_the_pattern_of_our_jobs(name: str) -> None:
     found = runtimes.build_job_name(name, "0123456789ab")
     assert name_rules.check_dns_1035_label(found) == []
     assert len(found) <= DIALECTS["TrainJob"].longest_name
@@ -166,7 +166,7 @@ def test_the_name_of_the_job_is_valid_and_matches_that_of_our_jobs(name: str) ->
 
 
 @pytest.mark.parametrize("device", ["", "cpu", "gpu"])
-def test_the_job_has_one_node_of_the_runtime_and_its_gpus(device: str) -> None:
+def test_package_job_has_one_node_of_the_runtime_and_its_gpus(device: str) -> None:
     runtime = Runtime(name="a", kind="ClusterTrainingRuntime", role="launcher", device=device)
     runtimes.require_packages(runtime)
     job: Any = SUPPORT.build_package_job(runtime, PackageJob(name="p", namespace="ns", seconds=90))
@@ -189,7 +189,7 @@ def test_the_job_has_one_node_of_the_runtime_and_its_gpus(device: str) -> None:
     assert options.decode(annotations[options.ANNOTATION]).ttl_seconds is not None
 
 
-def test_the_program_reports_the_packages_of_its_interpreter(tmp_path: Any) -> None:
+def test_program_reports_the_packages_of_its_interpreter(tmp_path: Any) -> None:
     fake = tmp_path / "nvidia-smi"
     fake.write_text("#!/bin/sh\necho first; echo second\n")
     fake.chmod(0o755)
@@ -203,6 +203,6 @@ def test_the_program_reports_the_packages_of_its_interpreter(tmp_path: Any) -> N
     assert found.gpus == "first\nsecond"
 
 
-def test_an_incomplete_report_is_an_error() -> None:
+def test_incomplete_report_is_an_error() -> None:
     with pytest.raises(runtime_packages.PackagesUnknown):
         runtime_packages.parse_report(['kfpytorch: ["python", "3.11"]', 'kfpytorch: ["end", 1]'])

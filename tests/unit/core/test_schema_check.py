@@ -27,7 +27,7 @@ WRITTEN: list[tuple[str, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "said", "written"), WRITTEN)
-def test_a_part_is_written_as_kubernetes_writes_it(kind: str, said: Any, written: Any) -> None:
+def test_value_is_normalized_like_kubernetes_does(kind: str, said: Any, written: Any) -> None:
     assert schema_check.convert_value(said, kind, "x") == (written, [])
 
 
@@ -67,7 +67,7 @@ WRONG: list[tuple[str, Any, list[str]]] = [
 
 
 @pytest.mark.parametrize(("kind", "said", "problems"), WRONG)
-def test_what_is_not_of_its_type_is_named(kind: str, said: Any, problems: list[str]) -> None:
+def test_value_of_the_wrong_type_is_reported(kind: str, said: Any, problems: list[str]) -> None:
     found, wrong = schema_check.convert_value(said, kind, "x")
     assert (found, [f"{each.field}: {each.value} {each.message}; {each.remedy}" for each in wrong]) == (
         None,

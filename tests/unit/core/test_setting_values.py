@@ -27,7 +27,7 @@ CHOICE = parsers.build_choice_parser("a", "b")
         (parsers.message_size, "64Ki", 65_536),
     ],
 )
-def test_a_value_is_parsed(parser: Parser, value: Any, expected: Any) -> None:
+def test_valid_value_is_parsed(parser: Parser, value: Any, expected: Any) -> None:
     assert parser(value) == expected
 
 
@@ -47,6 +47,6 @@ def test_a_value_is_parsed(parser: Parser, value: Any, expected: Any) -> None:
         (parsers.message_size, "2Gi"),
     ],
 )
-def test_an_invalid_value_is_rejected(parser: Parser, value: Any) -> None:
+def test_invalid_value_is_rejected(parser: Parser, value: Any) -> None:
     with pytest.raises(InvalidSettingValue):
         parser(value)

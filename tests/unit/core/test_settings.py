@@ -48,19 +48,19 @@ SAID: dict[str, tuple[Any, Any]] = {
 }
 
 
-def test_nothing_said_means_flytes_defaults() -> None:
+def test_empty_settings_are_flyte_defaults() -> None:
     assert settings.read({}) == Settings()
     assert settings.read(dict.fromkeys(SAID)) == Settings()
     assert settings.read({"default-annotations": {}, "default-tolerations": []}) == Settings()
 
 
 @pytest.mark.parametrize("key", SAID)
-def test_every_setting_is_read_under_flytes_name(key: str) -> None:
+def test_each_setting_is_read_under_its_flyte_name(key: str) -> None:
     value, meant = SAID[key]
     assert settings.read({key: value}) == Settings(**{key.replace("-", "_"): meant})
 
 
-def test_every_setting_of_ours_has_a_row_here() -> None:
+def test_each_setting_has_a_test_row() -> None:
     assert {key.replace("-", "_") for key in SAID} | {"kfpytorch", "judging", "logs"} == set(
         Settings.__dataclass_fields__
     )
@@ -88,29 +88,29 @@ def test_every_setting_of_ours_has_a_row_here() -> None:
         ("default-pod-dns-config", "x", "is not an object; write names with values"),
     ],
 )
-def test_a_part_of_a_pod_is_one_that_kubernetes_knows(key: str, value: Any, problem: str) -> None:
+def test_unknown_pod_field_in_a_setting_is_rejected(key: str, value: Any, problem: str) -> None:
     with pytest.raises(InvalidSettings) as refusal:
         settings.read({key: value})
     (found,) = refusal.value.problems
     assert (found.field, f"{found.message}; {found.remedy}") == (key, problem)
 
 
-def test_a_long_value_is_not_said_in_full() -> None:
+def test_long_value_is_truncated_in_the_problem() -> None:
     with pytest.raises(InvalidSettings) as refusal:
         settings.read({"default-tolerations": [{"key": "a", "operator": "x" * 5000}]})
     assert len(str(refusal.value)) < 400
 
 
-def test_a_part_of_a_pod_is_kept_as_kubernetes_writes_it() -> None:
+def test_pod_part_of_a_setting_is_normalized_like_kubernetes_does() -> None:
     said = {"default-pod-security-context": {"runAsUser": 0.0, "supplementalGroups": [], "fsGroup": None}}
     assert settings.read(said).default_pod_security_context == {"runAsUser": 0}
 
 
-def test_settings_of_others_are_known_and_mean_nothing() -> None:
+def test_settings_of_other_flyte_plugins_are_ignored() -> None:
     assert settings.read({"co-pilot": {"image": "x"}, "inject-finalizer": True}) == Settings()
 
 
-def test_the_platforms_resources_are_ours_to_know() -> None:
+def test_task_resources_of_the_platform_are_read() -> None:
     said = {"defaults": {"cpu": 2}, "limits": [{"gpu": "8"}, {"memory": "1Ti"}]}
     read = settings.read({"gpu-resource-name": "amd.com/gpu", "kfpytorch": {"task-resources": said}})
     assert read.kfpytorch == PluginSettings(
@@ -120,7 +120,7 @@ def test_the_platforms_resources_are_ours_to_know() -> None:
     )
 
 
-def test_patience_is_flytes_and_ours() -> None:
+def test_timeouts_are_read_from_flyte_settings_and_ours() -> None:
     section = {
         "pod-pending-timeout": "1h30m",
         "image-pull-backoff-grace-period": "0",
@@ -141,7 +141,7 @@ def test_patience_is_flytes_and_ours() -> None:
     )
 
 
-def test_every_field_of_judging_and_logs_can_be_said() -> None:
+def test_each_field_of_timeouts_and_logs_can_be_set() -> None:
     everything = {
         "kubernetes-enabled": True,
         # Flyte ignores `scheme` now, but existing files may contain it.
@@ -193,13 +193,13 @@ def test_every_field_of_judging_and_logs_can_be_said() -> None:
         ),
     ],
 )
-def test_patience_and_logs_that_cannot_be_meant_are_problems(section: Any, message: str) -> None:
+def test_invalid_timeouts_and_logs_are_problems(section: Any, message: str) -> None:
     with pytest.raises(InvalidSettings) as refusal:
         settings.read(section)
     assert [problem.message for problem in refusal.value.problems] == [message]
 
 
-def test_variables_come_from_the_environment_that_is_given() -> None:
+def test_variables_are_read_from_the_given_environment() -> None:
     section = {"default-env-vars": {"A": "a"}, "default-env-vars-from-env": {"B": "HOME", "C": "MISSING"}}
     assert settings.read(section, {"HOME": "/root"}).default_env_vars == {"A": "a", "B": "/root", "C": ""}
 
@@ -226,7 +226,7 @@ def test_variables_come_from_the_environment_that_is_given() -> None:
         ),
     ],
 )
-def test_a_setting_that_cannot_be_meant_is_a_problem(section: Any, field: str, value: str) -> None:
+def test_invalid_setting_is_a_problem(section: Any, field: str, value: str) -> None:
     with pytest.raises(InvalidSettings) as refusal:
         settings.read(section)
     assert [(problem.field, problem.value) for problem in refusal.value.problems] == [(field, value)]
@@ -240,13 +240,13 @@ def test_a_setting_that_cannot_be_meant_is_a_problem(section: Any, field: str, v
         ({"gpu-unpartitioned-toleration": {"kei": "a"}}, "key"),
     ],
 )
-def test_a_similar_name_is_suggested(section: Any, name: str) -> None:
+def test_similar_setting_name_is_suggested(section: Any, name: str) -> None:
     with pytest.raises(InvalidSettings) as refusal:
         settings.read(section)
     assert [problem.remedy for problem in refusal.value.problems] == [f"did you mean {name}?"]
 
 
-def test_a_section_that_is_none_is_a_problem() -> None:
+def test_section_of_the_wrong_type_is_a_problem() -> None:
     with pytest.raises(InvalidSettings):
         settings.read([])  # type: ignore[arg-type]
 

@@ -29,5 +29,5 @@ def wait(*lacks, **said):
         (wait(), "m"),
     ],
 )  # fmt: skip
-def test_how_much_of_what_and_why_it_is_not_there(waiting, said):
+def test_shortage_sentence_contains_amount_place_and_reason(waiting, said):
     assert format_sentence(waiting, NOBODY, {}) == said

@@ -27,7 +27,7 @@ def is_authentic(job: Any, keys: SigningKeys = KEYS) -> bool:
     return signing.is_job_authentic(metadata["namespace"], metadata["name"], metadata["annotations"], keys)
 
 
-def test_a_signed_reference_is_read_by_every_release() -> None:
+def test_signed_reference_is_decoded_by_every_release() -> None:
     data = job_ref.encode(REF, KEYS)
     assert job_ref.decode(data) == REF
     assert len(job_ref_pb2.JobRef.FromString(data).signature) == signing.SIGNATURE_BYTES
@@ -35,30 +35,30 @@ def test_a_signed_reference_is_read_by_every_release() -> None:
 
 
 @pytest.mark.parametrize("field", ["namespace", "name", "output_prefix", "uid", "refusal"])
-def test_no_field_of_a_reference_can_be_changed(field: str) -> None:
+def test_changed_field_invalidates_the_signature_of_a_reference(field: str) -> None:
     signature = job_ref.encode(REF, KEYS)[-34:]
     changed = job_ref.encode(replace(REF, **{field: "other"})) + signature
     assert not job_ref.is_authentic(changed, UNSIGNED)
 
 
 @pytest.mark.parametrize("data", [job_ref.encode(REF), b"\x10\x01", job_ref.encode(REF) + b"\x4a\x01x"])
-def test_a_reference_without_a_signature_is_no_proof(data: bytes) -> None:
+def test_reference_without_a_valid_signature_is_not_authentic(data: bytes) -> None:
     assert not job_ref.is_authentic(data, KEYS)
 
 
-def test_references_of_an_older_server_are_accepted_where_that_is_set() -> None:
+def test_unsigned_references_are_accepted_if_the_setting_permits_it() -> None:
     assert job_ref.is_authentic(job_ref.encode(REF), UNSIGNED)
     assert not job_ref.is_authentic(job_ref.encode(REF) + b"\x4a\x01x", UNSIGNED)
 
 
-def test_keys_are_rotated() -> None:
+def test_signing_keys_can_be_rotated() -> None:
     before, after = SigningKeys(keys=(OLD,)), SigningKeys(keys=(NEW,))
     assert job_ref.is_authentic(job_ref.encode(REF, before), KEYS)
     assert not job_ref.is_authentic(job_ref.encode(REF, KEYS), before)
     assert not job_ref.is_authentic(job_ref.encode(REF, before), after)
 
 
-def test_a_job_proves_its_prefix_and_its_attempt() -> None:
+def test_job_signature_covers_name_prefix_and_task() -> None:
     signed: Any = signing.sign_job(job(), KEYS)
     assert is_authentic(signed)
     annotations = signed["metadata"]["annotations"]
@@ -74,10 +74,10 @@ def test_a_job_proves_its_prefix_and_its_attempt() -> None:
     assert is_authentic({"metadata": {**signed["metadata"], "annotations": {**annotations, "note": "x"}}})
 
 
-def test_jobs_of_an_older_server_are_accepted_where_that_is_set() -> None:
+def test_unsigned_jobs_are_accepted_if_the_setting_permits_it() -> None:
     assert not is_authentic(job())
     assert is_authentic(job(), UNSIGNED)
 
 
-def test_parts_are_told_apart() -> None:
+def test_signature_depends_on_the_boundaries_of_the_parts() -> None:
     assert KEYS.sign(b"a", b"bc") != KEYS.sign(b"a", b"b", b"c") != KEYS.sign(b"ab", b"c")

@@ -20,7 +20,7 @@ DEADLINES = st.builds(
 
 
 @given(WORDS, st.integers(0, 99), DEADLINES, st.dictionaries(WORDS, WORDS))
-def test_what_is_written_is_read(
+def test_task_annotation_is_equal_after_encoding_and_decoding(
     word: str, attempt: int, deadlines: Deadlines, config: dict[str, str]
 ) -> None:
     run = a_run(execution=word, task_name=word, attempt=attempt, output_prefix=word, namespace="ns")
@@ -32,11 +32,11 @@ def test_what_is_written_is_read(
 
 
 @pytest.mark.parametrize("said", ["", "{", "[]", '{"attempt": "x"}', "\ud800"])
-def test_what_cannot_be_read_says_nothing(said: str) -> None:
+def test_unreadable_task_annotation_is_ignored(said: str) -> None:
     assert read({ANNOTATION: said}, "ns") is None
 
 
-def test_what_a_later_version_adds_is_passed_over() -> None:
+def test_unknown_fields_of_a_later_version_are_ignored() -> None:
     origin = read({ANNOTATION: '{"execution": "f1", "colour": "red"}'}, "ns")
     assert origin is not None
     assert origin.run.execution == "f1"

@@ -22,7 +22,7 @@ def refused(template: Any) -> list[str]:
     return [each.field for each in caught.value.problems]
 
 
-def test_problems_beyond_the_limit_are_not_looked_for() -> None:
+def test_problem_search_stops_at_the_limit() -> None:
     made: list[int] = []
 
     def endless() -> Iterator[Problem]:
@@ -48,18 +48,18 @@ def test_problems_of_several_stages_are_each_reported_once() -> None:
     assert len(caught.value.problems) == MOST_PROBLEMS
 
 
-def test_a_message_states_that_there_may_be_more_problems() -> None:
+def test_message_states_that_there_may_be_more_problems() -> None:
     lines = rejection.format_problems([problem(number) for number in range(MOST_PROBLEMS)]).splitlines()
     assert lines[-1] == "and 42 or more other problems"
 
 
-def test_a_task_with_many_problems_is_refused_with_some_of_them() -> None:
+def test_task_with_many_problems_is_rejected_with_some_of_them() -> None:
     tolerations = [{"key": 5}] * 1_000
     wide = {"workerReplicas": {"replicas": 1}, "kfpytorch": {"worker": {"tolerations": tolerations}}}
     assert len(refused(a_template(wide))) == MOST_PROBLEMS
 
 
-def test_a_custom_has_a_limited_size() -> None:
+def test_custom_of_a_task_has_a_size_limit() -> None:
     wide = {"workerReplicas": {"replicas": 1}, "x": "y" * CUSTOM_BYTES}
     with pytest.raises(InvalidTask) as caught:
         plan(a_template(wide), a_run(), settings.read({}))
@@ -68,7 +68,7 @@ def test_a_custom_has_a_limited_size() -> None:
     assert int(found.value.removesuffix(" bytes").replace(",", "")) > CUSTOM_BYTES
 
 
-def test_a_pod_has_a_limited_number_of_containers() -> None:
+def test_pod_has_a_limited_number_of_containers() -> None:
     containers = [{"name": f"c{number}", "image": "i"} for number in range(129)]
     pod = {"podSpec": {"containers": containers}}
     wide = a_template(

@@ -37,17 +37,17 @@ COUNTING = {
 
 
 @pytest.mark.parametrize(("pods", "phase"), COUNTING.values(), ids=COUNTING)
-def test_a_file_counts_unless_a_later_incarnation_ended_well(pods, phase):
+def test_error_file_counts_unless_a_later_incarnation_succeeded(pods, phase):
     assert verdict(job(SUCCEEDED), *pods, error_files=[error_file()], now=120).phase.value == phase
 
 
-def test_after_a_while_a_file_counts_though_its_worker_lives():
+def test_error_file_of_a_running_worker_counts_after_a_delay():
     told = verdict(job(SUCCEEDED), pod("worker-0", container=ALIVE), error_files=[error_file()], now=161)
     assert short(told) == ("FAILED", "ValueError", "user-error")
     assert "the job has succeeded, but a replica wrote this error and did not recover" in told.message
 
 
-def test_a_file_without_a_worker_counts_unless_all_ended_well_since():
+def test_error_file_without_a_worker_counts_unless_all_replicas_succeeded_later():
     anonymous = error_file(worker="")
     well = [pod(name, "Succeeded", **LATER) for name in ("master-0", "worker-0")]
     assert verdict(job(SUCCEEDED), *well, error_files=[anonymous]).phase.value == "SUCCEEDED"
@@ -61,7 +61,7 @@ GOING = {"metadata": {"deletionTimestamp": at(99)}}
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_of_two_terminations_at_the_same_time_the_lower_replica_is_the_cause(order):
+def test_replica_with_the_lowest_index_is_the_cause_of_simultaneous_terminations(order):
     ended = (build_ended_pod("worker-10", 3), build_ended_pod("worker-2", 4))
     assert verdict(job(FAILED, workers=11), *ended[::order]).message.startswith(
         "worker-2 failed: exit code 4"
@@ -75,13 +75,13 @@ def test_a_failed_installation_is_the_cause_and_has_no_other_attempt():
     assert told.message.startswith("worker-0 failed: packages cannot be installed: no match for x")
 
 
-def test_an_error_is_the_cause_rather_than_an_earlier_sigterm():
+def test_error_is_the_cause_despite_an_earlier_sigterm():
     stopped = build_ended_pod("worker-0", 143, finished=1)
     told = verdict(job(FAILED), stopped, error_files=[error_file("j-master-0")])
     assert short(told) == ("FAILED", "ValueError", "user-error")
 
 
-def test_a_container_that_failed_beside_the_training_is_named():
+def test_failed_sidecar_container_is_named():
     statuses = [
         {"name": name, "state": {"terminated": {"exitCode": code}}}
         for name, code in (("pytorch", 0), ("side", 2))
@@ -93,7 +93,7 @@ def test_a_container_that_failed_beside_the_training_is_named():
 REPORT = "✗ train.main failed on rank 13 (node 1) after 3.1 s (oom-gpu)\n  OutOfMemoryError: CUDA out of memory\n  at train.py:7 in main"
 
 
-def test_the_place_of_an_error_is_the_users_own_also_where_we_are_no_installed_package():
+def test_error_location_skips_our_frames_also_outside_an_installed_package():
     ours = 'File "/src/flytekitplugins/kfpytorch/worker/local_run.py", line 266, in _outcome\n    raise'
     told = verdict(
         job(FAILED),
@@ -103,7 +103,7 @@ def test_the_place_of_an_error_is_the_users_own_also_where_we_are_no_installed_p
     assert "local_run.py" not in told.message.splitlines()[0]
 
 
-def test_a_report_of_a_rank_that_was_killed_is_a_death_without_a_word():
+def test_report_of_a_killed_rank_is_an_unexplained_termination():
     said = "✗ train.main failed on rank 1 (node 0) after 3.1 s (oom-host)\n  killed by SIGKILL (process 7)"
     told = verdict(
         job(FAILED), build_ended_pod("worker-0", 1), error_files=[error_file(said=f"ReplicaFailed: {said}")]
@@ -111,7 +111,7 @@ def test_a_report_of_a_rank_that_was_killed_is_a_death_without_a_word():
     assert short(told) == ("RETRYABLE_FAILED", "SIGKILL", "oom-host")
 
 
-def test_a_report_of_a_rank_that_left_without_a_word_has_its_exit_code():
+def test_report_of_a_rank_that_exited_without_exception_has_its_exit_code():
     said = "✗ train.main failed on rank 1 (node 0) after 3.1 s (user-error)\n  exit code 3, without a word"
     seen = (job(FAILED), build_ended_pod("worker-0", 1))
     told = verdict(*seen, error_files=[error_file(said=f"ReplicaFailed: {said}")])
@@ -119,13 +119,13 @@ def test_a_report_of_a_rank_that_left_without_a_word_has_its_exit_code():
     assert (told.phase.value, told.cause) == ("FAILED", Cause.USER_ERROR)
 
 
-def test_a_message_is_never_too_long_nor_unprintable():
+def test_message_is_limited_in_length_and_printable():
     told = verdict(job(FAILED), error_files=[error_file(said="ValueError: " + "\x1b[31mx\ud800" * 3_000)])
     assert len(told.message) <= 1_000
     assert told.message.encode().startswith(b"worker-0 failed: ValueError: ")
 
 
-def test_the_news_of_the_pod_may_come_after_that_of_the_job():
+def test_pod_status_may_arrive_after_the_job_status():
     pods = (running("master-0"), running("worker-0"))
     assert verdict(job(FAILED), *pods, now=102).phase.value == "RUNNING"
     assert short(verdict(job(FAILED), *pods, now=106)) == (
@@ -138,18 +138,18 @@ def test_the_news_of_the_pod_may_come_after_that_of_the_job():
 @pytest.mark.parametrize(
     "pods", [(running("master-0"),), (running("master-0"), pod("worker-0", "Running", **GOING))]
 )
-def test_no_news_comes_of_a_pod_that_is_gone_or_removed(pods):
+def test_failed_job_does_not_wait_for_the_status_of_deleted_pods(pods):
     assert short(verdict(job(FAILED, cleanPodPolicy="All"), *pods, now=101))[0] == "RETRYABLE_FAILED"
 
 
 @pytest.mark.parametrize(("name", "cause"), [("init-pytorch", "system-error"), ("copy", "user-error")])
-def test_an_init_container_that_failed(name, cause):
+def test_failed_init_container_is_named(name, cause):
     statuses = [{"name": name, "state": {"terminated": {"exitCode": 1}}}]
     told = verdict(job(FAILED), pod("worker-0", "Failed", initContainerStatuses=statuses))
     assert told.message.startswith(f"worker-0 failed: exit code 1 in init container {name} ({cause})")
 
 
-def test_a_stranger_of_the_same_name_is_not_looked_at():
+def test_foreign_pod_of_the_same_name_is_ignored():
     stranger = build_ended_pod("worker-0", 3, metadata={"ownerReferences": [{"uid": "other"}]})
     assert short(verdict(job(FAILED), stranger)) == ("RETRYABLE_FAILED", "PyTorchJobFailed", "system-error")
 
@@ -172,12 +172,12 @@ ODD = {
 
 
 @pytest.mark.parametrize(("job", "pods", "said", "line"), ODD.values(), ids=ODD)
-def test_ends_that_say_little(job, pods, said, line):
+def test_uninformative_terminations_have_a_message(job, pods, said, line):
     events = [{"reason": "ExitedWithCode", "message": each} for each in said] + [{"reason": "Other"}]
     assert verdict(job, *pods, events=events).message.splitlines()[0] == line
 
 
-def test_a_file_without_a_time_counts_unless_its_container_was_restarted():
+def test_error_file_without_time_counts_unless_container_restarted():
     timeless = error_file(timestamp=None)
     assert (
         verdict(job(SUCCEEDED), build_ended_pod("worker-0", 0), error_files=[timeless]).phase.value
@@ -197,7 +197,7 @@ def judge_error_file(said, trace=""):
     return verdict(job(FAILED), build_ended_pod("worker-0", 1), error_files=[error_file(message=text)])
 
 
-def test_a_report_has_the_place_in_its_first_line():
+def test_first_line_of_a_report_contains_the_code_location():
     said = (
         "✗ train.main failed on rank 13 (node 1) after 3.1 s (user-error): ValueError at train.py:7 in main\n"
         "  ValueError: no label\n  in shard 7\n  caused by KeyError: 'cat', at data.py:3 in read\n"
@@ -222,27 +222,27 @@ LABEL = "Traceback (most recent call last):\n" + FRAME.format("/root/data.py", 3
         ("During handling of the above exception, another exception occurred", "raised while handling"),
     ],
 )
-def test_an_error_has_a_line_for_the_exception_before_it(joint, how):
+def test_error_has_a_line_for_the_preceding_exception(joint, how):
     trace = f"{LABEL}\n\n{joint}:\n\nTraceback (most recent call last):\n{FRAME.format('/a.py', 7, 'f')}ValueError: x"
     assert judge_error_file("ValueError: x", trace).message.splitlines()[1] == (
         f"  {how} KeyError: 'cat', at /root/data.py:3 in read"
     )
 
 
-def test_a_library_is_not_the_place_of_an_exception():
+def test_library_frame_is_not_reported_as_the_code_location():
     library = "Traceback (most recent call last):\n" + FRAME.format("/usr/lib/python3/socket.py", 3, "read")
     trace = f"{library}TimeoutError\n\nThe above exception was the direct cause of the following exception:\n\n{LABEL}"
     assert judge_error_file("KeyError: 'cat'", trace).message.splitlines()[1] == "  caused by TimeoutError"
 
 
-def test_a_report_of_one_line_is_an_error():
+def test_report_of_one_line_is_an_error():
     told = judge_error_file(
         "ReplicaFailed: ✗ t failed on rank 1 (node 0) after 3.1 s (user-error): ValueError"
     )
     assert short(told) == ("FAILED", "Error", "user-error")
 
 
-def test_an_error_of_a_data_loader_is_that_of_the_dataset():
+def test_data_loader_error_is_attributed_to_the_dataset():
     inner = "Traceback (most recent call last):\n" + FRAME.format("/root/data.py", 9, "__getitem__")
     cause = f"{LABEL}\n\nThe above exception was the direct cause of the following exception:\n\n"
     said = (
@@ -268,7 +268,7 @@ LOST = "RuntimeError: [/pytorch/third_party/gloo/pair.cc:561] Connection closed 
         (2, ("RETRYABLE_FAILED", "RuntimeError", "system-error")),
     ],
 )
-def test_a_pod_that_ended_well_before_it_is_named_by_who_lost_it(workers, expected):
+def test_replica_that_exited_before_its_lost_peer_failed_is_named(workers, expected):
     seen = [build_ended_pod("worker-0", 0, finished=88), build_ended_pod("master-0", 1, finished=92)]
     if workers > 1:
         seen.append(running("worker-1"))
@@ -288,7 +288,7 @@ def test_a_pod_that_ended_well_before_it_is_named_by_who_lost_it(workers, expect
     ],
     ids=["after it", "told to end", "it runs"],
 )
-def test_a_peer_that_did_not_leave_before_it_is_not_named(peer):
+def test_peer_that_did_not_exit_earlier_is_not_named(peer):
     told = verdict(
         job(FAILED),
         peer,

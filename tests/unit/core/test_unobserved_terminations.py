@@ -71,7 +71,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize(("job", "pods", "more", "is_asked"), ASKED.values(), ids=ASKED)
-def test_pods_are_asked_for_where_nothing_says_why_a_job_failed(job, pods, more, is_asked):
+def test_failed_job_without_a_cause_may_have_an_unobserved_termination(job, pods, more, is_asked):
     assert has_unobserved_termination(read_observed({"job": job, "pods": list(pods), **more})) is is_asked
 
 
@@ -101,6 +101,6 @@ NEWS = {
 
 
 @pytest.mark.parametrize(("worker", "event", "told"), NEWS.values(), ids=NEWS)
-def test_an_end_that_the_operator_saw_counts_where_the_pod_is_only_known_to_run(worker, event, told):
+def test_exit_event_of_the_operator_counts_if_the_pod_appears_to_run(worker, event, told):
     assert worker["metadata"]["labels"][LABEL + "job-name"] == "j"
     assert short(verdict(job(FAILED), running("master-0"), worker, events=[event], now=106)) == told

@@ -43,7 +43,7 @@ HELD = {"kind": "Workload", "spec": {"queueName": "ml"}, "status": {"conditions"
     ],
     ids=["first admission", "second admission", "a pod was lost"],
 )
-def test_a_job_that_a_queue_resumes_waits_for_nodes_until_all_pods_were_placed(generation, pods, told):
+def test_job_resumed_by_a_queue_waits_for_nodes_until_all_pods_were_placed(generation, pods, told):
     resumed = job(condition("Suspended", "False", reason="PyTorchJobResumed"), started=1)
     resumed["metadata"]["generation"] = generation
     assert short(verdict(resumed, *pods, now=150))[:2] == told
@@ -104,23 +104,23 @@ PATIENCE = {
 
 
 @pytest.mark.parametrize(("job", "pods", "more", "rules", "now", "told"), PATIENCE.values(), ids=PATIENCE)
-def test_patience_ends(job, pods, more, rules, now, told):
+def test_timeout_changes_the_verdict(job, pods, more, rules, now, told):
     assert short(verdict(job, *pods, rules=rules, now=now, **more)) == told
 
 
 @pytest.mark.parametrize("cause", Cause)
-def test_only_what_somebody_has_to_change_is_not_worth_a_retry(cause):
+def test_only_user_errors_and_invalid_configs_are_not_retryable(cause):
     assert is_retryable(cause) is (cause not in (Cause.USER_ERROR, Cause.INVALID_CONFIG))
 
 
-def test_a_cause_that_nobody_has_decided_about_is_noticed():
+def test_unknown_cause_or_state_raises_an_assertion_error():
     with pytest.raises(AssertionError):
         is_retryable("new")  # type: ignore[arg-type]
     with pytest.raises(AssertionError):
         judge_status(JobStatus(state="new", job=None), JudgingSettings(), Deadlines(), BEGAN)  # type: ignore[arg-type]
 
 
-def test_settings_say_what_an_exit_code_means():
+def test_exit_code_setting_determines_the_cause():
     told = verdict(
         job(FAILED), build_ended_pod("worker-0", 17), rules=rules(exit_codes={17: Cause.NODE_LOST})
     )
@@ -128,7 +128,7 @@ def test_settings_say_what_an_exit_code_means():
 
 
 @pytest.mark.parametrize(("code", "means"), [("17", 17), ("-9", 137)])
-def test_what_an_exit_code_means_is_what_it_means_to_torchs_agent(code, means):
+def test_exit_code_in_a_torch_agent_report_has_the_usual_meaning(code, means):
     said = (
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
         f"Root Cause (first observed failure):\n[0]:\n  time      : 2026-01-01_00:01:29\n  host      : h\n"
@@ -160,7 +160,7 @@ WITHOUT = {
 
 
 @pytest.mark.parametrize(("job", "pods", "phase"), WITHOUT.values(), ids=WITHOUT)
-def test_training_is_not_ended_for_a_replica_that_it_can_do_without(job, pods, phase):
+def test_elastic_job_does_not_time_out_for_an_optional_replica(job, pods, phase):
     assert verdict(job, *pods, rules=rules(queue_timeout=MINUTE), now=9_999).phase.value == phase
 
 
@@ -176,5 +176,5 @@ def test_training_is_not_ended_for_a_replica_that_it_can_do_without(job, pods, p
         (3_661, "3661 s"),
     ],
 )
-def test_a_time_is_said_as_people_say_it(seconds, said):
+def test_duration_is_formatted_for_users(seconds, said):
     assert messages.format_duration(timedelta(seconds=seconds)) == said

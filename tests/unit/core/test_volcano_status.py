@@ -22,13 +22,13 @@ PENDING = group(API, phase="Pending")
         ("something else", "queue team: the group is not admitted yet"),
     ],
 )
-def test_why_a_group_is_not_admitted_is_in_its_events_only(message, said):
+def test_reason_for_a_pending_pod_group_is_read_from_its_events(message, said):
     told = event(message, name="j", kind="PodGroup", reason="Unschedulable")
     line = waiting_line(job=gang(started=None), pod_groups=[PENDING], events=[told])
     assert line == f"{said} (0 of 5 replicas ready)"
 
 
-def test_what_a_group_was_told_before_it_was_admitted_is_over():
+def test_events_before_the_admission_of_a_pod_group_are_ignored():
     full = event(
         "queue resource quota insufficient: insufficient cpu",
         name="j",
@@ -40,7 +40,7 @@ def test_what_a_group_was_told_before_it_was_admitted_is_over():
 
 
 @pytest.mark.parametrize(("placed_at", "waits"), [(4, False), (3, False), (2, True)])
-def test_what_was_said_before_the_gang_was_placed_is_over(placed_at, waits):
+def test_condition_before_the_placement_of_the_gang_is_ignored(placed_at, waits):
     said = condition("Unschedulable", since=3, reason="NotEnoughResources", message="x")
     placed = condition("Scheduled", since=placed_at)
     told = verdict(gang(started=None), pod_groups=[group(API, said, placed, phase="Running")])
@@ -48,7 +48,7 @@ def test_what_was_said_before_the_gang_was_placed_is_over(placed_at, waits):
 
 
 @pytest.mark.parametrize(("queue", "asked"), [("team", "; is there a queue team, and is it open?"), ("", "")])
-def test_an_operator_that_cannot_make_the_group_says_nothing_and_we_do(queue, asked):
+def test_missing_pod_group_of_the_operator_has_a_warning(queue, asked):
     job = gang(started=None, byOperator=True, queue=queue)
     job["status"]["conditions"] = [condition("Created", since=0)]
     early, late = verdict(job, now=30), verdict(job, now=90)

@@ -27,7 +27,7 @@ FULL = (
 )
 
 
-def test_only_those_who_hold_its_places_are_told_why_it_waits():
+def test_pending_reason_is_read_from_the_placeholder_pods():
     waiting = [holder("x", "worker", NO_ROOM), holder("y", "worker", NO_ROOM)]
     line = waiting_line(*members(), *PLACED, *waiting, job=gang(queue="root.team"))
     assert line == (
@@ -36,7 +36,7 @@ def test_only_those_who_hold_its_places_are_told_why_it_waits():
     )
 
 
-def test_what_a_queue_lacks_is_in_an_event_only():
+def test_queue_shortage_is_read_from_an_event():
     waiting = [holder("x", "worker"), holder("y", "worker")]
     events = [
         event(FULL, name="tg-j-worker-x", reason="Informational"),
@@ -51,7 +51,7 @@ def test_what_a_queue_lacks_is_in_an_event_only():
     assert told.cause is Cause.QUEUE
 
 
-def test_devices_that_are_all_held_are_not_waited_for():
+def test_devices_that_are_all_held_are_not_reported_as_missing():
     job = gang()
     said = json.loads(job["metadata"]["annotations"][gang_annotation.ANNOTATION])
     del said["roles"][1]["requests"]["nvidia.com/gpu"]
@@ -67,13 +67,13 @@ def test_devices_that_are_all_held_are_not_waited_for():
     assert line.startswith("waiting for 1 of 4 places: ")
 
 
-def test_a_gang_with_all_placeholders_placed_is_not_queued_again():
+def test_gang_with_all_placeholders_placed_is_not_queued_again():
     placed = condition("PodScheduled")
     holders = [holder(f"{index}", "worker", placed, node="n1") for index in range(5)]
     assert verdict(gang(), *members(), *holders, now=2).phase.value == "WAITING_FOR_RESOURCES"
 
 
-def test_a_gang_whose_placeholders_are_replaced_is_not_queued_again():
+def test_gang_whose_placeholders_are_replaced_is_not_queued_again():
     told = [event("bound", name="tg-j-worker-x")]
     assert verdict(gang(), *members(), events=told, now=2).phase.value == "WAITING_FOR_RESOURCES"
     assert verdict(gang(), *members(), now=2).phase.value == "QUEUED"
@@ -92,13 +92,13 @@ def test_a_gang_whose_placeholders_are_replaced_is_not_queued_again():
         ),
     ],
 )
-def test_a_pod_outside_of_a_gang_is_told_itself(message, said):
+def test_pod_outside_a_gang_has_its_own_pending_reason(message, said):
     lonely = pod("master-0", "Pending", node="", conditions=[{**NO_ROOM, "message": message}])
     told = verdict(gang(workers=0), lonely)
     assert first_line(told) == f"master-0 {said} (0 of 1 replicas ready)"
 
 
-def test_a_user_may_have_used_up_what_a_queue_gives_one():
+def test_exhausted_user_quota_is_reported():
     message = FULL.replace("does not fit in queue 'root.team'", "exceeds the available user quota")
     lonely = pod("master-0", "Pending", node="", conditions=[{**NO_ROOM, "message": message}])
     told = verdict(gang(workers=0), lonely)
@@ -133,7 +133,7 @@ def build_pod_case(cause):
         ("unschedulable", 310, "RETRYABLE_FAILED"),
     ],
 )
-def test_what_its_queue_has_no_room_for_is_borne_as_a_queue(waiting, cause, now, phase):
+def test_queue_shortage_has_the_queue_timeout(waiting, cause, now, phase):
     pods, events = waiting(cause)
     judging = settings.read({"kfpytorch": {"timeouts": PATIENT}}).judging
     job = gang(workers=4 if len(pods) > 1 else 0)
@@ -153,7 +153,7 @@ def test_what_its_queue_has_no_room_for_is_borne_as_a_queue(waiting, cause, now,
         (40, "worker-0 waiting for a node: neither its queue nor a node has enough free resources"),
     ],
 )
-def test_of_a_member_that_came_again_an_event_says_that_it_is_the_queue(seconds, said):
+def test_queue_event_of_a_recreated_replica_sets_its_pending_reason(seconds, said):
     again = pod("worker-0", "Pending", node="", conditions=[NO_ROOM], metadata={"creationTimestamp": at(50)})
     again["metadata"]["labels"] = pod("worker-0")["metadata"]["labels"]
     told_of = event(ONE, name="j-worker-0", lastTimestamp=at(seconds))
@@ -163,7 +163,7 @@ def test_of_a_member_that_came_again_an_event_says_that_it_is_the_queue(seconds,
     assert told.cause is (Cause.QUEUE if seconds == 60 else Cause.UNSCHEDULABLE)
 
 
-def test_a_place_that_was_found_waits_for_its_queue_no_more():
+def test_placeholder_pod_with_a_node_no_longer_waits_for_its_queue():
     state = {"waiting": {"reason": "ErrImagePull", "message": "denied"}}
     stuck = holder("x", "worker", condition("PodScheduled"), node="n1")
     stuck["status"] = {
@@ -179,7 +179,7 @@ REJECTED = "queue root.small cannot fit application j: task group request map[nv
 FAILED = "Application j scheduling failed, reason: ApplicationRejected: " + REJECTED
 
 
-def test_members_that_came_after_its_rejection_wait_no_longer():
+def test_rejected_application_is_reported_despite_later_members():
     rejected = pod(
         "master-0",
         "Failed",
@@ -226,7 +226,7 @@ def test_members_that_came_after_its_rejection_wait_no_longer():
         ),
     ],
 )
-def test_what_it_gives_up_in_silence_is_said_aloud(action, message, said):
+def test_abandoned_gang_scheduling_has_a_warning(action, message, said):
     job = gang(condition("Running"), workers=0)
     told = verdict(job, running("master-0"), events=[event(message, reason="GangScheduling", action=action)])
     assert told.phase.value == "RUNNING"

@@ -18,13 +18,13 @@ def troubles(*prefixes: str, read_only: bool) -> Sequence[str]:
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_a_store_is_left_as_it_was(tmp_path: Path, read_only: bool) -> None:
+def test_store_is_unchanged_by_the_probe(tmp_path: Path, read_only: bool) -> None:
     (tmp_path / "outputs").mkdir()
     assert troubles(f"file://{tmp_path}/outputs", read_only=read_only) == [""]
     assert [*(tmp_path / "outputs").iterdir()] == []
 
 
-def test_who_only_reads_writes_nothing(tmp_path: Path) -> None:
+def test_read_only_probe_writes_nothing(tmp_path: Path) -> None:
     before = tmp_path.stat().st_mtime_ns
     assert troubles(f"file://{tmp_path}", read_only=True) == [""]
     assert tmp_path.stat().st_mtime_ns == before
@@ -36,7 +36,7 @@ def test_who_only_reads_writes_nothing(tmp_path: Path) -> None:
     ("read_only", "done", "rights"),
     [(True, "read", " get and list "), (False, "written", " get, put, list and delete ")],
 )
-def test_a_store_that_is_not_there_is_told_with_the_rights_that_are_wanted(
+def test_missing_store_is_reported_with_the_required_permissions(
     tmp_path: Path, read_only: bool, done: str, rights: str
 ) -> None:
     prefix = f"file://{tmp_path}/none"
@@ -48,7 +48,7 @@ def test_a_store_that_is_not_there_is_told_with_the_rights_that_are_wanted(
     assert rights in store.remedy
 
 
-def test_a_prefix_below_which_nothing_is_yet_is_well_where_its_bucket_is() -> None:
+def test_empty_prefix_in_an_existing_bucket_is_accepted() -> None:
     import fsspec
 
     fsspec.filesystem("memory").pipe_file("/bucket/there", b"")

@@ -60,16 +60,16 @@ def ids(*policies: dict[str, Any], labels: dict[str, str] | None = None) -> list
         ({"policyTypes": ["Egress"], "egress": [EGRESS_DNS, {"to": [{"podSelector": {}}]}]}, []),
     ],
 )
-def test_a_policy_is_found_to_do_what_it_does(spec: dict[str, Any], found: list[str]) -> None:
+def test_restrictive_network_policy_is_found(spec: dict[str, Any], found: list[str]) -> None:
     assert ids(spec, labels={"team": "a"}) == found
 
 
-def test_what_one_policy_forbids_another_may_allow() -> None:
+def test_traffic_forbidden_by_one_policy_may_be_allowed_by_another() -> None:
     allowed = {"policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": {}}]}]}
     assert ids({"policyTypes": ["Ingress"]}, allowed) == []
 
 
-def test_a_job_of_one_replica_meets_nobody() -> None:
+def test_single_replica_job_has_no_network_findings() -> None:
     facts = Facts(
         namespace="n",
         seen={Subject.POLICIES: [{"spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}}]},
@@ -92,7 +92,7 @@ def test_a_job_of_one_replica_meets_nobody() -> None:
         ("Near", ["a"], {"k": "a"}, False),
     ],
 )
-def test_expressions_select_as_kubernetes_does(
+def test_label_expressions_are_matched_like_kubernetes_does(
     operator: str, values: list[str] | None, labels: dict[str, str], selected: bool
 ) -> None:
     assert (
@@ -101,11 +101,11 @@ def test_expressions_select_as_kubernetes_does(
     )
 
 
-def test_no_selector_selects_nothing() -> None:
+def test_missing_selector_matches_nothing() -> None:
     assert not is_match(None, {"k": "a"})
 
 
-def test_the_probe_is_a_master_and_a_worker_that_waits_for_it() -> None:
+def test_probe_job_has_a_master_and_a_worker_that_waits_for_it() -> None:
     invalid = get_operator(DEFAULT).build_invalid_job("n")
     spec = invalid["spec"]
     assert isinstance(spec, dict)

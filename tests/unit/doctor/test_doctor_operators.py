@@ -25,7 +25,7 @@ def test_each_dialect_has_an_operator() -> None:
     assert table.OPERATORS.keys() == DIALECTS.keys()
 
 
-def test_a_check_of_an_operator_applies_only_to_jobs_of_its_dialect() -> None:
+def test_check_of_an_operator_applies_only_to_jobs_of_its_dialect() -> None:
     checks = {each.id: each.judge for each in table.CHECKS}
     facts = {name: Facts(namespace="n", task=PlannedTask(dialect=each)) for name, each in DIALECTS.items()}
     for name in facts:
@@ -35,7 +35,7 @@ def test_a_check_of_an_operator_applies_only_to_jobs_of_its_dialect() -> None:
         assert found == {"PyTorchJob": {"operator-crd-missing"}, "TrainJob": {"trainer-crd-missing"}}[name]
 
 
-def test_a_deployment_is_an_operator_by_its_name_or_its_image() -> None:
+def test_operator_deployment_is_recognized_by_its_name_or_image() -> None:
     by_image = {
         "metadata": {"name": "a"},
         "spec": {"template": {"spec": {"containers": [{"image": "h/training-operator:v1"}]}}},
@@ -50,7 +50,7 @@ def test_a_deployment_is_an_operator_by_its_name_or_its_image() -> None:
     ("custom", "counts"),
     [(REPLICAS, [("master", 1, 1), ("worker", 3, 3)]), (ELASTIC, [("worker", 4, 2)])],
 )
-def test_the_pods_of_a_job_have_the_labels_and_the_port_of_the_operator(custom, counts) -> None:
+def test_role_pods_have_the_labels_and_the_port_of_the_operator(custom, counts) -> None:
     job = plan(a_template(custom), a_run(), read({})).job
     roles = table.get_operator(DIALECTS["PyTorchJob"]).build_role_pods(job, ())
     assert [(role.name, role.count, role.needed) for role in roles] == counts
@@ -76,7 +76,7 @@ def test_the_pods_of_a_job_have_the_labels_and_the_port_of_the_operator(custom, 
 
 
 @pytest.mark.parametrize(("custom", "count", "needed"), [(REPLICAS, 4, 4), (ELASTIC, 4, 2)])
-def test_the_pods_of_a_train_job_come_from_its_runtime(custom, count, needed) -> None:
+def test_train_job_pods_are_built_from_its_runtime(custom, count, needed) -> None:
     planned = plan(a_template(custom), a_run(), read({"kfpytorch": {"dialect": "trainjob"}}))
     (role,) = role_pods.build_role_pods(planned, "mine")
     name = planned.job["metadata"]["name"]
@@ -119,7 +119,7 @@ def has_fields(*fields):
         (has_fields({}, "PyTorchJob"), []),
     ],
 )
-def test_an_outdated_api_of_trainer_or_jobset_is_found_by_a_missing_field(schema, missing) -> None:
+def test_outdated_api_of_trainer_or_jobset_is_found_by_a_missing_field(schema, missing) -> None:
     (check,) = [each for each in table.CHECKS if each.id == "trainer-crd-outdated"]
     facts = Facts(namespace="n", task=TRAIN_JOB, seen={Subject.JOB_SCHEMA: [schema]})
     found = [*check.judge(facts)]
@@ -128,7 +128,7 @@ def test_an_outdated_api_of_trainer_or_jobset_is_found_by_a_missing_field(schema
     assert {each.remedy for each in found} <= {DIALECTS["TrainJob"].installation}
 
 
-def test_a_train_job_with_a_status_shows_that_trainer_runs_without_a_deployment() -> None:
+def test_train_job_with_a_status_shows_that_trainer_runs_without_a_deployment() -> None:
     (check,) = [each for each in table.CHECKS if each.id == "trainer-missing"]
     jobs = [{"kind": "TrainJob", "status": {"jobsStatus": [{"name": "node"}]}}]
     facts = {
@@ -160,7 +160,7 @@ def test_a_train_job_with_a_status_shows_that_trainer_runs_without_a_deployment(
         ("main", {"kueue.x-k8s.io/queue-name": "team"}, "TrainJob", 0),
     ],
 )
-def test_a_kueue_that_drops_the_selectors_of_train_jobs_is_reported(tag, label, dialect, count) -> None:
+def test_kueue_version_that_drops_train_job_selectors_is_reported(tag, label, dialect, count) -> None:
     (check,) = [each for each in CHECKS if each.id == "queue-outdated"]
     kueue = {
         "metadata": {"name": "kueue-controller-manager", "namespace": "kueue-system"},
@@ -172,7 +172,7 @@ def test_a_kueue_that_drops_the_selectors_of_train_jobs_is_reported(tag, label, 
     assert all("0.16.2" in each.sentence and "0.17.0" in each.remedy for each in found)
 
 
-def test_the_pods_of_a_job_on_a_named_runtime_have_the_parts_that_the_job_sets() -> None:
+def test_pods_on_a_named_runtime_have_the_parts_that_the_job_sets() -> None:
     placement = {"nodeSelector": {"pool": "a"}}
     said = {"master": placement, "worker": placement, "trainJob": {"runtime": "torch-distributed"}}
     planned = plan(a_template({**REPLICAS, "kfpytorch": said}), a_run(), read({}))

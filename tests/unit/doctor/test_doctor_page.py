@@ -19,7 +19,7 @@ def table() -> str:
     return HEAD + "\n".join(rows) + "\n"
 
 
-def test_the_page_has_every_check() -> None:
+def test_page_contains_each_check() -> None:
     text = PAGE.read_text()
     before, there, rest = text.partition(HEAD)
     assert there, "the page has no table"
@@ -30,7 +30,7 @@ def test_the_page_has_every_check() -> None:
     assert written == text
 
 
-def test_the_page_has_every_option_and_exit_code() -> None:
+def test_page_contains_each_option_and_exit_code() -> None:
     text = PAGE.read_text()
     known = {option for param in command.params for option in param.opts if option.startswith("-")}
     section = text.partition("| option |")[2].partition("\n\n")[0]
@@ -39,7 +39,7 @@ def test_the_page_has_every_option_and_exit_code() -> None:
     assert codes == {*EXIT_CODES.values(), 2}
 
 
-def test_what_the_how_to_names_is_a_check() -> None:
+def test_how_to_guide_names_only_existing_checks() -> None:
     section = HOW_TO.read_text().partition("## Replace manual checks")[2]
     named = set(re.findall(r"^\| .*\| `([a-z-]+)`", section, re.MULTILINE))
     assert named

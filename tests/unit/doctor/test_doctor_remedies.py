@@ -173,12 +173,12 @@ def validate(remedy: str) -> None:
         assert not re.search(r"(^|[ ;])(kubectl|helm|pip|aws|grpcurl|openssl|kfpytorch) ", remedy), remedy
 
 
-def test_every_check_has_facts_in_which_it_finds_something() -> None:
+def test_each_check_has_facts_that_cause_a_finding() -> None:
     assert set(CASES) == set(JUDGES)
 
 
 @pytest.mark.parametrize("check", JUDGES)
-def test_the_remedy_is_accepted_as_it_is_printed(check: str) -> None:
+def test_remedy_is_valid_as_printed(check: str) -> None:
     validate(remedy_of(check))
 
 
@@ -195,7 +195,7 @@ def test_the_remedy_is_accepted_as_it_is_printed(check: str) -> None:
         "kfpytorch doctor --no-such-option",
     ],
 )
-def test_a_remedy_that_would_be_refused_is_noticed(remedy: str) -> None:
+def test_invalid_remedy_is_detected(remedy: str) -> None:
     with pytest.raises((AssertionError, yaml.YAMLError, KeyError, click.UsageError, InvalidSettings)):
         validate(remedy)
 
@@ -251,7 +251,7 @@ def alter(facts: Facts, subject: Subject, change: Mapping[str, Any]) -> Facts:
 
 
 @pytest.mark.parametrize("check", [each for each in JUDGES if is_changing(each) and each != "connector-rbac"])
-def test_what_changes_the_cluster_removes_the_finding(check: str) -> None:
+def test_remedy_command_removes_the_finding(check: str) -> None:
     facts = CASES[check]
     for words in commands(remedy_of(check)):
         facts = changed(facts, words)
@@ -299,12 +299,12 @@ def is_written(check: str) -> bool:
     return re.match(r"write (kfpytorch|plugins|tasks|default\w+): ", remedy_of(check)) is not None
 
 
-def test_every_remedy_with_settings_is_tried() -> None:
+def test_each_remedy_with_settings_is_tested() -> None:
     assert {each for each in JUDGES if is_written(each)} == {*WRITTEN, *JUDGED_BY_THE_CLUSTER}
 
 
 @pytest.mark.parametrize("check", WRITTEN)
-def test_settings_that_are_written_remove_the_finding(check: str) -> None:
+def test_remedy_settings_remove_the_finding(check: str) -> None:
     facts = CASES[check]
     written = yaml.safe_load(remedy_of(check).removeprefix("write "))
     assert [*JUDGES[check](WRITTEN[check](facts, written))] == []

@@ -33,7 +33,7 @@ def a_check(level: Severity, *needs: Subject) -> Check:
     )
 
 
-def test_the_worst_comes_first_and_decides() -> None:
+def test_worst_finding_comes_first_and_determines_the_exit_code() -> None:
     checks = [a_check(level) for level in (Severity.NOTE, Severity.WARNING, Severity.ERROR)]
     found = run_checks.list_findings(Facts(namespace="n"), checks)
     assert [each.level for each in found] == [Severity.ERROR, Severity.WARNING, Severity.NOTE]
@@ -41,15 +41,15 @@ def test_the_worst_comes_first_and_decides() -> None:
 
 
 @pytest.mark.parametrize(("level", "code"), [*run_checks.EXIT_CODES.items()])
-def test_each_level_has_its_exit_code(level: Severity, code: int) -> None:
+def test_each_severity_has_its_exit_code(level: Severity, code: int) -> None:
     assert run_checks.get_exit_code([Finding(id="x", level=level, sentence="", remedy="")]) == code
 
 
-def test_nothing_found_is_a_success() -> None:
+def test_success_exit_code_is_returned_without_findings() -> None:
     assert run_checks.get_exit_code([]) == 0
 
 
-def test_a_check_without_what_it_needs_is_not_judged_and_that_is_said() -> None:
+def test_check_without_its_facts_is_reported_as_skipped() -> None:
     facts = Facts(namespace="n", unseen={Subject.NODES: NODES})
     (found,) = run_checks.list_findings(facts, [a_check(Severity.ERROR, Subject.NODES)])
     assert (found.id, found.level) == ("not-readable", Severity.UNKNOWN)
@@ -62,20 +62,20 @@ def test_a_check_without_what_it_needs_is_not_judged_and_that_is_said() -> None:
     ) == ["a-error"]
 
 
-def test_of_a_cluster_that_cannot_be_asked_nothing_else_is_said() -> None:
+def test_unreachable_api_server_is_the_only_finding() -> None:
     (found,) = run_checks.list_findings(Facts(namespace="n", unreachable="refused"))
     assert (found.id, found.sentence) == ("api-unreachable", "the API server cannot be reached: refused")
     assert found.remedy.startswith("kubectl version  # ")
 
 
-def test_what_others_say_with_a_semicolon_is_told_whole() -> None:
+def test_server_message_with_a_semicolon_is_quoted_whole() -> None:
     said = "503 ServiceUnavailable: the apiserver is down; see its log"
     (found,) = run_checks.list_findings(Facts(namespace="n", unreachable=said))
     assert found.sentence == f"the API server cannot be reached: {said}"
     assert found.remedy.startswith("kubectl version  # ")
 
 
-def test_of_credentials_only_our_own_last_words_are_the_remedy(tmp_path: Path) -> None:
+def test_remedy_for_a_credentials_error_is_only_our_last_clause(tmp_path: Path) -> None:
     file = tmp_path / "mine; and not yours"
     done = CliRunner().invoke(kfpytorch, ["doctor", "--kubeconfig", str(file), "-o", "json"])
     (found,) = json.loads(done.output)["findings"]
@@ -83,7 +83,7 @@ def test_of_credentials_only_our_own_last_words_are_the_remedy(tmp_path: Path) -
     assert found["remedy"] == "name a kubeconfig that kubectl can use"
 
 
-def test_how_many_could_not_be_made_is_said(tmp_path: Path) -> None:
+def test_number_of_executed_checks_is_reported(tmp_path: Path) -> None:
     missing = ["doctor", "--kubeconfig", str(tmp_path / "no")]
     done = CliRunner().invoke(kfpytorch, missing)
     count = len(CHECKS)
@@ -93,14 +93,14 @@ def test_how_many_could_not_be_made_is_said(tmp_path: Path) -> None:
     assert said["not_checked"] == [check.id for check in CHECKS if check.id != "api-unreachable"]
 
 
-def test_ids_are_all_different_and_plain() -> None:
+def test_check_ids_are_unique_and_plain() -> None:
     ids = [check.id for check in CHECKS]
     assert len(set(ids)) == len(ids)
     assert all(each.replace("-", "").isalpha() and each.islower() for each in ids)
     assert run_checks.NOT_READABLE not in ids
 
 
-def test_what_is_needed_is_looked_at_by_somebody() -> None:
+def test_needed_subjects_exist() -> None:
     """A check with an unknown subject would always run and could never be left out."""
     assert {subject for check in CHECKS for subject in check.needs} <= {*Subject}
 
@@ -124,12 +124,12 @@ WITH_SOMETHING: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("check", WITH_SOMETHING)
-def test_a_check_is_made_only_if_there_is_something_to_look_at(check: str) -> None:
+def test_check_without_relevant_facts_is_skipped(check: str) -> None:
     assert check in run_checks.list_skipped_checks(Facts(namespace="n"))
     assert check not in run_checks.list_skipped_checks(Facts(namespace="n", **WITH_SOMETHING[check]))
 
 
-def test_a_store_that_could_not_be_tried_is_unknown() -> None:
+def test_store_that_could_not_be_probed_is_unknown() -> None:
     facts = Facts(namespace="n", stores=[ProbeResult(what="s3://a/"), UNTRIED])
     (found,) = (each for each in run_checks.list_findings(facts) if each.id == "output-store")
     assert found.level is Severity.UNKNOWN
@@ -140,7 +140,7 @@ NEEDS = [(check.id, need) for check in CHECKS for need in check.needs]
 
 
 @pytest.mark.parametrize(("check", "need"), NEEDS)
-def test_a_check_whose_subject_cannot_be_read_is_unknown_and_not_counted(check: str, need: Subject) -> None:
+def test_check_with_an_unreadable_subject_is_unknown_and_not_counted(check: str, need: Subject) -> None:
     facts = replace(CASES[check], unseen={need: NODES})
     found = {each.id: each for each in run_checks.list_findings(facts)}
     assert check not in found

@@ -50,7 +50,7 @@ def stored(**spec: Any) -> dict[str, Any]:
         {"priority": None},
     ],
 )
-def test_what_is_only_added_is_no_change(spec: dict[str, Any]) -> None:
+def test_added_field_is_no_change(spec: dict[str, Any]) -> None:
     assert list_sentences(stored(**spec)) == []
 
 
@@ -69,12 +69,12 @@ def test_what_is_only_added_is_no_change(spec: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_a_change_is_told_with_its_place(spec: dict[str, Any], said: str) -> None:
+def test_change_is_reported_with_its_path(spec: dict[str, Any], said: str) -> None:
     (sentence,) = list_sentences(stored(**spec))
     assert sentence == f"the cluster changes the worker pod before it is stored: {said}"
 
 
-def test_many_changes_are_told_shortly() -> None:
+def test_many_changes_are_summarized() -> None:
     labels = {str(number): "x" for number in range(8)}
     sent = {**SENT, "metadata": {"labels": labels}}
     facts = Facts(
@@ -94,9 +94,7 @@ def test_many_changes_are_told_shortly() -> None:
         ("PyTorchJob", "must be created before the TrainJob", False),
     ],
 )
-def test_a_job_whose_prerequisites_are_not_stored_in_a_dry_run_is_not_rejected(
-    kind, message, is_stored
-) -> None:
+def test_job_rejected_only_for_missing_dry_run_prerequisites_is_accepted(kind, message, is_stored) -> None:
     reply = DryRunReply(reason="Forbidden", message=message)
     found = ignore_missing_prerequisite(reply, DIALECTS[kind], {"kind": kind})
     assert found == (DryRunReply(stored={"kind": kind}) if is_stored else reply)

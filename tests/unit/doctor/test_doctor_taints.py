@@ -58,19 +58,19 @@ def tolerations(remedy: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("key", TEMPORARY)
-def test_a_temporary_taint_is_never_tolerated(key: str) -> None:
+def test_temporary_taint_is_never_tolerated(key: str) -> None:
     (one,) = run_check(POD, node("a", taint(key), taint("team", "x")))
     assert "toleration" not in one.remedy
     assert one.remedy.startswith("kubectl describe node a  # ")
 
 
 @pytest.mark.parametrize("key", TEMPORARY)
-def test_a_node_with_lasting_taints_only_is_preferred(key: str) -> None:
+def test_node_with_only_permanent_taints_is_preferred(key: str) -> None:
     (one,) = run_check(POD, node("a", taint(key)), node("b", taint("team", "x")))
     assert [each["key"] for each in tolerations(one.remedy)] == ["team"]
 
 
-def test_the_settings_remove_the_finding() -> None:
+def test_remedy_settings_remove_the_taint_finding() -> None:
     there = node("a", taint(GPU, "true"), taint("team", "1", "NoExecute"), taint("reserved"))
     (one,) = run_check(POD, there)
     pod = {**POD, "spec": {**POD["spec"], "tolerations": tolerations(one.remedy)}}

@@ -51,14 +51,14 @@ SAYS = {"name": "main", "image": "a:1", "env": [{"name": "A"}], "imagePullPolicy
         ([{key: said for key, said in SAYS.items() if key != "env"}], False),
     ],
 )
-def test_what_is_said_of_a_container_that_tasks_do_not_take_over(
+def test_template_container_that_applies_to_no_task_is_found(
     containers: list[dict[str, Any]], is_found: bool
 ) -> None:
     said = run_check("template-containers", a_template(spec={"containers": containers}))
     assert bool(said) is is_found
 
 
-def test_what_is_said_of_a_sidecar_is_a_note_and_reaches_its_namesake() -> None:
+def test_template_sidecar_is_a_note_about_containers_of_the_same_name() -> None:
     spec = {"containers": [{"name": "cloud-sql-proxy", "image": "a:1", "args": ["--port=5432"]}]}
     (said,) = run_check("template-containers", a_template(spec=spec))
     assert said.sentence.endswith("values for cloud-sql-proxy apply only to a container with that name")
@@ -81,7 +81,7 @@ OURS = {"default-pod-template-name": "gone"}
     ],
 )
 @pytest.mark.parametrize("is_made", [False, True])
-def test_who_names_a_template_that_is_not_there(
+def test_missing_template_named_in_settings_is_found(
     seen: dict[Subject, Any], platform: dict[str, Any], ids: list[str], is_made: bool
 ) -> None:
     made = {Subject.TEMPLATES: [a_template("gone")]} if is_made else {}
@@ -104,7 +104,7 @@ def test_who_names_a_template_that_is_not_there(
         ),
     ],
 )
-def test_those_that_somebody_names_are_judged(name: str, said: dict[str, Any]) -> None:
+def test_only_templates_that_are_in_use_are_checked(name: str, said: dict[str, Any]) -> None:
     wrong = {"containers": [SAYS]}
     assert run_check("template-containers", a_template(name, spec=wrong), **said)
     assert not run_check("template-containers", a_template("anothers", spec=wrong), **said)
@@ -115,7 +115,7 @@ SCHEDULER = a_deployment("x/some:1", "--scheduler-name=scheduler-plugins-schedul
 OPERATOR = a_deployment("x/training-operator:1", "--gang-scheduler-name=scheduler-plugins-scheduler")
 
 
-def test_a_scheduler_that_nobody_serves_is_told() -> None:
+def test_scheduler_that_no_deployment_serves_is_found() -> None:
     (said,) = run_check("template-scheduler", a_template(**COSCHEDULING))
     assert "names the scheduler scheduler-plugins-scheduler, which no scheduler serves" in said.sentence
     assert not run_check("template-scheduler", a_template(**COSCHEDULING), SCHEDULER)
@@ -160,7 +160,7 @@ def gang(**said: Any) -> dict[str, Any]:
         ({"spec": {"schedulerName": "mine"}}, [a_deployment("x/s:1", "--scheduler-name=mine")], {}, False),
     ],
 )
-def test_a_schedulers_name_alone_is_no_gang(
+def test_scheduler_name_without_a_gang_is_found(
     template: dict[str, Any], deployments: list[dict[str, Any]], said: dict[str, Any], is_found: bool
 ) -> None:
     assert bool(run_check("template-gang", a_template(**template), *deployments, **said)) is is_found
@@ -191,7 +191,9 @@ def test_a_schedulers_name_alone_is_no_gang(
         ({"labels": {"kueue.x-k8s.io/queue-name": "q"}}, "Kueue reads it from jobs"),
     ],
 )
-def test_what_gangs_nothing_is_told_with_why(metadata: dict[str, Any], why: str) -> None:
+def test_template_annotation_without_effect_on_gangs_is_found_with_the_reason(
+    metadata: dict[str, Any], why: str
+) -> None:
     (said,) = run_check("template-placeholder", a_template(metadata=metadata))
     assert why in said.sentence
     (part,) = metadata
@@ -214,5 +216,5 @@ def test_what_gangs_nothing_is_told_with_why(metadata: dict[str, Any], why: str)
         {"labels": {f"{YUNIKORN}queue": "root.team"}},
     ],
 )
-def test_what_may_gang_a_job_is_not_complained_of(metadata: dict[str, Any]) -> None:
+def test_template_that_may_form_a_gang_has_no_finding(metadata: dict[str, Any]) -> None:
     assert not run_check("template-placeholder", a_template(metadata=metadata))

@@ -35,7 +35,7 @@ def runs(image: str, label: str = "", *beside: str, args: tuple[str, ...] = ()) 
         ("training-operator:sha-4f2e", "", None),
     ],
 )
-def test_a_version_is_read_from_the_tag_or_else_the_label(
+def test_version_is_read_from_the_tag_or_else_the_label(
     image: str, label: str, version: tuple[int, int, int] | None
 ) -> None:
     assert deployments.find_version(runs(image, label)) == version
@@ -58,13 +58,13 @@ def test_a_version_is_read_from_the_tag_or_else_the_label(
         ("flyte-binary:latest", "1.16", None),
     ],
 )
-def test_flytes_version_is_read_from_its_own_tag_or_a_label_that_is_not_the_charts(
+def test_flyte_version_is_read_from_its_own_tag_or_a_non_chart_label(
     image: str, label: str, version: tuple[int, int, int] | None
 ) -> None:
     assert deployments.find_flyte_version(runs(image, label, "cloud-sql-proxy:2.8.0")) == version
 
 
-def test_the_webhook_of_flyte_core_is_no_second_propeller() -> None:
+def test_webhook_of_flyte_core_is_not_a_second_propeller() -> None:
     propeller = runs("flytepropeller:v1.16.6", args=("--config", "/etc/flyte/config/*.yaml"))
     webhook = runs("flytepropeller:v1.16.6", args=("webhook", "--config", "/etc/flyte/config/*.yaml"))
     facts = Facts(namespace="n", seen={Subject.DEPLOYMENTS: [propeller, webhook]})
@@ -72,7 +72,7 @@ def test_the_webhook_of_flyte_core_is_no_second_propeller() -> None:
     assert len([*FLYTE["flyte-outdated"].judge(facts)]) == 1
 
 
-def test_the_image_of_which_no_version_is_known_is_flytes_own() -> None:
+def test_image_without_a_version_in_the_finding_is_that_of_flyte() -> None:
     seen = {Subject.DEPLOYMENTS: [runs("flyte-binary:latest", "", "cloud-sql-proxy:2.8.0")]}
     (said,) = FLYTE["flyte-version"].judge(Facts(namespace="n", seen=seen))
     assert "the image of deployment/d -n n is flyte-binary:latest" in said.sentence
@@ -88,9 +88,7 @@ def test_the_image_of_which_no_version_is_known_is_flytes_own() -> None:
         ("flyteconnector:v1.0.0", [], "none found"),
     ],
 )
-def test_flytes_version_is_compared_with_what_a_connector_needs(
-    image: str, ids: list[str], told: str
-) -> None:
+def test_flyte_version_is_compared_with_the_required_version(image: str, ids: list[str], told: str) -> None:
     facts = Facts(namespace="n", seen={Subject.DEPLOYMENTS: [runs(image)]})
     judged = ("flyte-outdated", "flyte-version")
     assert [name for name in judged for _ in FLYTE[name].judge(facts)] == ids
@@ -105,7 +103,7 @@ def test_flytes_version_is_compared_with_what_a_connector_needs(
         ({}, {Subject.DEPLOYMENTS: ReadFailure(reason="forbidden")}, True),
     ],
 )
-def test_who_misses_the_operator_is_not_told_that_its_webhook_is_missing(
+def test_missing_webhook_is_reported_only_if_the_operator_may_exist(
     seen: dict[Subject, Any], unseen: dict[Subject, ReadFailure], is_found: bool
 ) -> None:
     facts = Facts(namespace="n", seen=seen, unseen=unseen, invalid_reply=DryRunReply(stored={}))

@@ -43,7 +43,7 @@ def a_container(**fields: Any) -> dict[str, Any]:
     return a_pod(containers=[{"name": "pytorch", "image": "a", **fields}])
 
 
-def test_nulls_say_nothing() -> None:
+def test_null_fields_are_removed() -> None:
     job = a_pod(nodeSelector={"a": None, "b": "c"}, hostname=None)
     job["spec"] |= {"nprocPerNode": None, "runPolicy": {"suspend": None, "managedBy": None}}
     job["spec"]["pytorchReplicaSpecs"]["Master"] = None
@@ -56,7 +56,7 @@ def test_nulls_say_nothing() -> None:
         admit_job({**job, "spec": None})
 
 
-def test_what_is_sent_is_not_changed() -> None:
+def test_input_manifest_is_not_changed() -> None:
     job = a_job({**a_spec(), "runPolicy": {}})
     admit_job(job)
     assert job == a_job({**a_spec(), "runPolicy": {}})
@@ -67,7 +67,7 @@ def limited(amount: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("amount", [2, "500m", "1e3", ".5", "-1"])
-def test_a_quantity_is_a_whole_number_or_a_text_of_its_form(amount: Any) -> None:
+def test_integer_or_valid_text_is_accepted_as_a_quantity(amount: Any) -> None:
     assert admit_job(limited(amount)) == limited(amount)
 
 
@@ -178,7 +178,7 @@ REFUSED: list[tuple[Any, int, str]] = [
 
 
 @pytest.mark.parametrize(("manifest", "code", "causes"), REFUSED)
-def test_a_job_that_could_not_be_is_refused(manifest: Any, code: int, causes: str) -> None:
+def test_invalid_job_is_rejected(manifest: Any, code: int, causes: str) -> None:
     with pytest.raises(RequestRejected) as refused:
         admit_job(manifest)
     assert (refused.value.code, list_causes(refused.value)) == (code, causes)
@@ -191,7 +191,7 @@ def test_a_job_that_could_not_be_is_refused(manifest: Any, code: int, causes: st
         (a_spec(replicas=1_001), f"{ROLES}: Forbidden"),
     ],
 )
-def test_what_the_webhook_lets_in_by_mistake_is_denied_too(spec: Any, cause: str) -> None:
+def test_invalid_job_that_the_upstream_webhook_accepts_is_denied(spec: Any, cause: str) -> None:
     with pytest.raises(RequestRejected) as refused:
         admit_job(a_job(spec))
     assert (refused.value.code, list_causes(refused.value)) == (403, cause)
@@ -211,7 +211,7 @@ def stored(job: dict[str, Any]) -> dict[str, Any]:
     return {**job, "metadata": metadata, "status": {"startTime": "2026-01-01T00:00:00Z"}}
 
 
-def test_a_change_keeps_identity_and_status() -> None:
+def test_update_keeps_identity_and_status() -> None:
     old = stored(a_job())
     patch = {"spec": {"runPolicy": {"cleanPodPolicy": "All"}}, "status": {"startTime": None}, "kinds": 1}
     expected = {**old, "spec": {**old["spec"], "runPolicy": {"cleanPodPolicy": "All", "suspend": False}}}
@@ -235,7 +235,7 @@ def test_a_change_keeps_identity_and_status() -> None:
         ),
     ],
 )
-def test_some_changes_are_refused(patch: Any, code: int, cause: str) -> None:
+def test_immutable_field_change_is_rejected(patch: Any, code: int, cause: str) -> None:
     old = stored(a_job({**a_spec(), "runPolicy": {"schedulingPolicy": {"queue": "a"}}}))
     with pytest.raises(RequestRejected) as refused:
         admit_job_update(old, merge_patch(old, patch))
@@ -243,7 +243,7 @@ def test_some_changes_are_refused(patch: Any, code: int, cause: str) -> None:
 
 
 @pytest.mark.parametrize("queue", [None, "a"])
-def test_a_queue_may_be_kept_or_left(queue: Any) -> None:
+def test_queue_may_be_kept_or_removed(queue: Any) -> None:
     old = stored(a_job({**a_spec(), "runPolicy": {"suspend": False, "schedulingPolicy": {"queue": "a"}}}))
     new = merge_patch(old, {"spec": {"runPolicy": {"schedulingPolicy": {"queue": queue}}}})
     assert admit_job_update(old, new) == new
@@ -265,5 +265,5 @@ def test_a_queue_may_be_kept_or_left(queue: Any) -> None:
         ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
     ],
 )
-def test_a_merge_patch_is_that_of_the_rfc(old: Any, patch: Any, new: Any) -> None:
+def test_merge_patch_follows_the_rfc(old: Any, patch: Any, new: Any) -> None:
     assert merge_patch(old, patch) == new

@@ -26,7 +26,7 @@ def refusal(manifest: Any) -> tuple[int, str, str]:
     return refused.value.code, refused.value.reason, refused.value.message
 
 
-def test_owners_are_whole() -> None:
+def test_owner_references_must_be_complete() -> None:
     owner = {**OWNER, "controller": True}
     job = a_job(ownerReferences=[{**owner, "unknown": 1, "blockOwnerDeletion": None}])
     assert admit_job(job) == a_job(ownerReferences=[owner])
@@ -58,5 +58,5 @@ def test_owners_are_whole() -> None:
     ],
     ids=str,
 )
-def test_metadata_that_cannot_be_read_is_refused_first(metadata: Any) -> None:
+def test_malformed_metadata_is_rejected_first(metadata: Any) -> None:
     assert refusal({**a_job(), "metadata": metadata, "spec": 1})[:2] == (400, "BadRequest")

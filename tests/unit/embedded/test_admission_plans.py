@@ -21,7 +21,7 @@ def jobs(name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_the_pods_and_services_of_a_planned_job_are_admitted(name: str) -> None:
+def test_pods_and_services_of_a_planned_job_are_admitted(name: str) -> None:
     """Suspended jobs are resumed first."""
     for job in jobs(name):
         job["spec"]["runPolicy"].pop("suspend", None)

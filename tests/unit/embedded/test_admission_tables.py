@@ -9,12 +9,12 @@ FIELDS = schema_check.parse_types(PARTS + JOB_PARTS)
 SCALARS = {"string", "bool", "int32", "int64", "intstr", "quantity"}
 
 
-def test_every_type_is_declared() -> None:
+def test_each_field_type_is_declared() -> None:
     named = {kind.strip("[]{}!") for fields in FIELDS.values() for kind in fields.values()}
     assert named - SCALARS - set(FIELDS) == set()
 
 
-def test_what_is_required_defaulted_or_newer_is_a_field() -> None:
+def test_tables_refer_only_to_declared_fields() -> None:
     tables = {
         "required": {part: set(fields.split()) for part, fields in REQUIRED.items()},
         "defaults": {part: set(fields) for part, fields in DEFAULTS.items()},
@@ -30,7 +30,7 @@ def test_what_is_required_defaulted_or_newer_is_a_field() -> None:
     assert unknown == set()
 
 
-def test_keys_are_fields_of_the_entries() -> None:
+def test_list_keys_are_fields_of_the_entries() -> None:
     unknown = {
         (part, field, key)
         for part, lists in POD_KEYS.items()

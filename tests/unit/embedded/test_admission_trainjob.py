@@ -31,22 +31,22 @@ def create(job: Any) -> None:
 
 
 @pytest.mark.parametrize(("change", "code"), CREATIONS.values(), ids=CREATIONS)
-def test_a_created_job_is_admitted_or_rejected(change: Any, code: int) -> None:
+def test_job_creation_is_admitted_or_rejected(change: Any, code: int) -> None:
     assert get_code(lambda: create(merge_patch(JOB, change)), 201) == code
 
 
 @pytest.mark.parametrize(("change", "code"), CHANGES.values(), ids=CHANGES)
-def test_a_changed_job_is_admitted_or_rejected(change: Any, code: int) -> None:
+def test_job_update_is_admitted_or_rejected(change: Any, code: int) -> None:
     stored = OPERATOR.admit(JOB)
     assert get_code(lambda: OPERATOR.admit_update(stored, merge_patch(stored, change)), 200) == code
 
 
 @pytest.mark.parametrize(("change", "code"), RUNTIMES.values(), ids=RUNTIMES)
-def test_a_created_runtime_is_admitted_or_rejected(change: Any, code: int) -> None:
+def test_runtime_creation_is_admitted_or_rejected(change: Any, code: int) -> None:
     assert get_code(lambda: PREREQUISITE.admit(change_replicated_job(RUNTIME, change)), 201) == code
 
 
-def test_a_runtime_with_initializers_is_rejected_with_one_reason() -> None:
+def test_runtime_with_initializers_is_rejected_with_one_reason() -> None:
     job = {"name": "dataset-initializer", "template": {"spec": {"template": {"spec": {"containers": []}}}}}
     change = {"spec": {"template": {"spec": {"replicatedJobs": [job], "volumeClaimPolicies": []}}}}
     with pytest.raises(RequestRejected) as caught:
@@ -56,7 +56,7 @@ def test_a_runtime_with_initializers_is_rejected_with_one_reason() -> None:
     assert "volumeClaimPolicies" not in caught.value.message
 
 
-def test_an_update_keeps_the_status() -> None:
+def test_update_keeps_the_status() -> None:
     stored = {**OPERATOR.admit(JOB), "status": {"conditions": []}}
     changed = OPERATOR.admit_update(stored, {**stored, "status": {}})
     assert changed["status"] == {"conditions": []}
@@ -81,7 +81,7 @@ def test_an_update_keeps_the_status() -> None:
         (PREREQUISITE.admit, change_replicated_job(RUNTIME, {"name": "launcher"}), "replicatedJobs"),
     ],
 )
-def test_an_unsupported_field_is_rejected(admit: Callable[[Any], Any], manifest: Any, field: str) -> None:
+def test_unsupported_field_is_rejected(admit: Callable[[Any], Any], manifest: Any, field: str) -> None:
     with pytest.raises(RequestRejected) as caught:
         admit(manifest)
     assert caught.value.code == 422

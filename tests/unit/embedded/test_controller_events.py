@@ -50,7 +50,9 @@ SEEN = JobSnapshot(job=a_job(worker={}), pods=[], services=[], now=NOW)
         ),
     ],
 )
-def test_actions_are_told_of_in_the_operators_words(action: Action, done: Any, refused: Any) -> None:
+def test_action_event_has_the_reason_and_message_of_the_operator(
+    action: Action, done: Any, refused: Any
+) -> None:
     told, refusal = build_action_event(SEEN, action), build_action_event(SEEN, action, "no")
     assert (told["type"], told["reason"], told["message"]) == ("Normal", *done)
     assert (refusal["type"], refusal["reason"], refusal["message"]) == ("Warning", *refused)
@@ -59,7 +61,7 @@ def test_actions_are_told_of_in_the_operators_words(action: Action, done: Any, r
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
 
 
-def test_of_a_pod_that_is_being_deleted_nothing_is_told() -> None:
+def test_pod_that_is_being_deleted_has_no_event() -> None:
     pod = a_pod("worker-0", "Pending", deleted=30)
     step = run_controller(
         a_job(worker={}), {**pod, "status": {"phase": "Pending", "conditions": [UNSCHEDULABLE]}}

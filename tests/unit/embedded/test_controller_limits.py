@@ -33,7 +33,7 @@ def messages(step: Any) -> list[str]:
     return [each["message"] for each in step.status["conditions"] if each["type"] == "Failed"]
 
 
-def test_a_pod_that_would_be_made_anew_once_too_often_ends_the_job() -> None:
+def test_pod_recreation_above_the_backoff_limit_ends_the_job() -> None:
     pods = [a_pod("master-0", "Running"), a_pod("worker-0", "Failed", exit=1, restarts=1)]
     goes_on = run_controller(limited({"backoffLimit": 3}), *pods)
     ends = run_controller(limited({"backoffLimit": 2}), *pods)
@@ -53,7 +53,7 @@ def test_a_pod_that_would_be_made_anew_once_too_often_ends_the_job() -> None:
     ]
 
 
-def test_what_was_made_anew_before_a_pass_was_refused_counts() -> None:
+def test_recreations_before_a_failed_action_are_recorded() -> None:
     pods = [a_pod(f"worker-{number}", "Failed", exit=1, restarts=number) for number in range(3)]
     status = {**STARTED, "replicaStatuses": {"Worker": {"restarts": 4}}}
     worker = {"replicas": 3, "restartPolicy": "OnFailure"}
@@ -78,7 +78,7 @@ def test_what_was_made_anew_before_a_pass_was_refused_counts() -> None:
         ({}, 10_000, False, None),
     ],
 )
-def test_a_deadline_is_kept_to_the_second(policy: Any, now: int, failed: bool, wake_at: Any) -> None:
+def test_deadline_is_exact_to_the_second(policy: Any, now: int, failed: bool, wake_at: Any) -> None:
     step = run_controller(
         limited(policy), a_pod("master-0", "Running"), a_pod("worker-0", "Running"), now=after(now)
     )
@@ -96,19 +96,19 @@ def test_a_deadline_is_kept_to_the_second(policy: Any, now: int, failed: bool, w
         ({}, 10_000, ([], None)),
     ],
 )
-def test_a_finished_job_is_kept_as_long_as_it_says(policy: Any, now: int, expected: Any) -> None:
+def test_finished_job_is_deleted_after_its_ttl(policy: Any, now: int, expected: Any) -> None:
     done = {"conditions": [a_condition("Failed")], "completionTime": stamp()}
     step = run_controller(a_job(worker={}, runPolicy=policy, status=done), now=after(now))
     assert (list_actions(step), step.wake_at, step.status) == (*expected, None)
 
 
-def test_two_pods_in_one_place_are_left_alone() -> None:
+def test_two_pods_for_one_replica_are_left_alone() -> None:
     pods = [a_pod("worker-0", "Running"), a_pod("worker-0", "Failed")]
     step = run_controller(a_job(worker={}), *pods)
     assert (list_actions(step), replicas(step)) == ([], {"Worker": {}})
 
 
-def test_pods_of_others_are_not_seen() -> None:
+def test_foreign_and_relabelled_pods_are_ignored() -> None:
     foreign = a_pod("worker-0", "Succeeded")
     foreign["metadata"]["ownerReferences"][0]["uid"] = "an earlier job's"
     relabelled = a_pod("worker-0", "Succeeded")

@@ -47,6 +47,6 @@ NAMELESS = {"spec": {"containers": [{"name": "main", "image": "a"}]}}
     ],
     ids=["no port of the master's", "no worker to meet at", "no port of the worker's"],
 )
-def test_where_a_replica_could_not_be_told_all_it_is_not_made(job: dict[str, Any]) -> None:
+def test_replica_without_complete_rendezvous_information_is_not_created(job: dict[str, Any]) -> None:
     step = run_controller(job)
     assert (step.status, step.actions) == (None, ())

@@ -32,7 +32,7 @@ def test_each_deviation_is_a_switch() -> None:
     assert set(dataclasses.asdict(UPSTREAM).values()) == {False}
 
 
-def test_created_is_written_with_the_first_status() -> None:
+def test_created_condition_is_written_with_the_first_status() -> None:
     job = a_job(worker={})
     assert conditions(run_controller(job)) == ["Created=True"]
     step = run_controller(job, upstream=True)
@@ -42,7 +42,7 @@ def test_created_is_written_with_the_first_status() -> None:
     assert conditions(run_controller(with_created_condition(job, NOW), upstream=True)) == ["Created=True"]
 
 
-def test_the_deadline_has_a_timer() -> None:
+def test_deadline_has_a_timer() -> None:
     job = a_job(worker={}, runPolicy={"activeDeadlineSeconds": 60}, status=STARTED)
     assert [run_controller(job, a_pod("worker-0", "Running"), upstream=mode).wake_at for mode in MODES] == [
         after(60),
@@ -50,21 +50,21 @@ def test_the_deadline_has_a_timer() -> None:
     ]
 
 
-def test_recreations_count() -> None:
+def test_recreations_count_towards_the_backoff_limit() -> None:
     job = a_job(worker=ON_FAILURE, runPolicy={"backoffLimit": 1}, status=STARTED)
     steps = [run_controller(job, a_pod("worker-0", "Failed", exit=1), upstream=mode) for mode in MODES]
     assert [conditions(step)[1:] for step in steps] == [["Running=False", "Failed=True"], ["Restarting=True"]]
     assert replicas(steps[1]) == {"Worker": {"failed": 1}}
 
 
-def test_every_end_is_timed() -> None:
+def test_failure_has_a_completion_time() -> None:
     job = a_job(worker={"restartPolicy": "ExitCode"}, status=STARTED)
     steps = [run_controller(job, a_pod("worker-0", "Failed", exit=1), upstream=mode) for mode in MODES]
     assert [conditions(step)[1:] for step in steps] == [["Running=False", "Failed=True"]] * 2
     assert [(step.status or {}).get("completionTime") for step in steps] == [stamp(), None]
 
 
-def test_a_job_without_an_end_expires_all_the_same() -> None:
+def test_failed_job_without_a_completion_time_expires() -> None:
     job = a_job(
         worker={}, runPolicy={"ttlSecondsAfterFinished": 5}, status={"conditions": [a_condition("Failed")]}
     )
@@ -73,7 +73,7 @@ def test_a_job_without_an_end_expires_all_the_same() -> None:
     assert (theirs.status, theirs.wake_at) == (None, None)
 
 
-def test_a_limit_is_seen_before_the_job_is_deleted() -> None:
+def test_deadline_is_applied_before_the_job_is_deleted() -> None:
     policy = {"activeDeadlineSeconds": 0, "ttlSecondsAfterFinished": 0}
     ours, theirs = (
         run_controller(a_job(worker={}, runPolicy=policy, status=STARTED), upstream=mode) for mode in MODES
@@ -85,7 +85,7 @@ def test_a_limit_is_seen_before_the_job_is_deleted() -> None:
     ]
 
 
-def test_a_job_has_one_end() -> None:
+def test_job_has_one_terminal_condition() -> None:
     job = a_job(worker={"replicas": 2}, elasticPolicy={}, status=STARTED)
     pods = [a_pod("worker-0", "Succeeded"), a_pod("worker-1", "Failed")]
     assert [conditions(run_controller(job, *pods, upstream=mode))[1:] for mode in MODES] == [
@@ -94,14 +94,14 @@ def test_a_job_has_one_end() -> None:
     ]
 
 
-def test_a_job_that_has_failed_is_not_told_of_as_a_success() -> None:
+def test_failed_job_has_no_success_event() -> None:
     job = a_job(master={}, worker={"restartPolicy": "ExitCode"}, status=STARTED)
     pods = [a_pod("master-0", "Succeeded"), a_pod("worker-0", "Failed", exit=1)]
     told = [{event["reason"] for event in run_controller(job, *pods, upstream=mode).events} for mode in MODES]
     assert ["PyTorchJobSucceeded" in reasons for reasons in told] == [False, True]
 
 
-def test_no_pod_is_made_to_be_deleted() -> None:
+def test_surplus_pods_are_not_created() -> None:
     nothing = a_job(worker={"replicas": 0}, status=STARTED)
     gap = a_job(worker={}, status=STARTED)
     pods = [a_pod("worker-0", "Running"), a_pod("worker-2", "Running", deleted=30)]
@@ -115,7 +115,7 @@ def test_no_pod_is_made_to_be_deleted() -> None:
     ]
 
 
-def test_a_pod_that_is_too_many_and_has_failed_is_deleted_once() -> None:
+def test_failed_surplus_pod_is_deleted_once() -> None:
     pods = [a_pod("worker-0", "Running"), a_pod("worker-1", "Failed")]
     job = a_job(worker=ON_FAILURE, status=STARTED)
     assert [list_actions(run_controller(job, *pods, upstream=mode)) for mode in MODES] == [
@@ -123,14 +123,14 @@ def test_a_pod_that_is_too_many_and_has_failed_is_deleted_once() -> None:
     ] * 2
 
 
-def test_a_pod_that_is_too_many_does_not_fail_the_job() -> None:
+def test_terminating_surplus_pod_does_not_fail_the_job() -> None:
     pods = [a_pod("worker-0", "Pending"), a_pod("worker-1", "Running", deleted=30)]
     job = a_job(worker={}, status=STARTED)
     assert conditions(run_controller(job, *pods, upstream=True))[-1] == "Failed=True"
     assert conditions(run_controller({**job, "status": None}, *pods)) == ["Created=True"]
 
 
-def test_what_a_suspension_left_behind_is_not_the_resumed_jobs() -> None:
+def test_pod_from_before_a_suspension_is_ignored_by_the_resumed_job() -> None:
     resumed = [a_condition("Created"), a_condition("Suspended", "False", "Resumed")]
     job = a_job(worker={}, status={"conditions": resumed, "startTime": stamp(10)})
     old = a_pod("worker-0", "Running", deleted=35)
@@ -141,7 +141,7 @@ def test_what_a_suspension_left_behind_is_not_the_resumed_jobs() -> None:
     assert conditions(run_controller(job, new, now=after(20)))[-1] == "Failed=True"
 
 
-def test_an_empty_rdzv_conf_says_nothing() -> None:
+def test_empty_rdzv_conf_is_ignored() -> None:
     job = a_job(worker={}, elasticPolicy={"rdzvConf": []})
     ours, theirs = (run_controller(job, upstream=mode) for mode in MODES)
     variables = created_pods(ours)["job-worker-0"]["spec"]["containers"][0]["env"]
@@ -149,14 +149,14 @@ def test_an_empty_rdzv_conf_says_nothing() -> None:
     assert (theirs.status, theirs.actions) == (None, ())
 
 
-def test_standalone_is_a_number_to_torchrun() -> None:
+def test_standalone_variable_is_a_number_for_torchrun() -> None:
     job = a_job(worker={}, elasticPolicy={"standalone": True})
     pods = [created_pods(run_controller(job, upstream=mode))["job-worker-0"] for mode in MODES]
     said = [pod["spec"]["containers"][0]["env"][-1] for pod in pods]
     assert said == [{"name": "PET_STANDALONE", "value": "1"}, {"name": "PET_STANDALONE", "value": ""}]
 
 
-def test_a_condition_that_stands_is_not_written_anew() -> None:
+def test_unchanged_condition_is_not_written_again() -> None:
     restarting = {"conditions": [a_condition("Created"), a_condition("Restarting")], "startTime": stamp()}
     job = a_job(master=ON_FAILURE, worker=ON_FAILURE, status=restarting)
     pods = [a_pod("master-0", "Running"), a_pod("worker-0", "Running", deleted=30)]
@@ -170,7 +170,7 @@ def test_a_condition_that_stands_is_not_written_anew() -> None:
     assert times == [[stamp(), stamp()], [stamp(), stamp(9)]]
 
 
-def test_every_role_has_its_selector() -> None:
+def test_each_role_has_a_selector_in_the_status() -> None:
     job = a_job(master={}, worker={}, status=STARTED)
     pods = [a_pod("master-0", "Succeeded"), a_pod("worker-0", "Running")]
     statuses: list[Any] = [
@@ -182,7 +182,7 @@ def test_every_role_has_its_selector() -> None:
     ]
 
 
-def test_the_operator_visits_roles_in_any_order() -> None:
+def test_role_order_of_the_operator_determines_the_terminal_condition() -> None:
     job = a_job(master={}, worker={}, status=STARTED)
     pods = [a_pod("master-0", "Succeeded"), a_pod("worker-0", "Failed")]
     seen = JobSnapshot(job=job, pods=pods, services=services_of(pods), now=NOW)

@@ -42,11 +42,11 @@ def record_exit(each, code=0, now=0.0):
     lifecycle.record_exit(each, RunExit(code, "", each.running_since or 0, now))
 
 
-def test_app_containers_are_started_at_once():
+def test_app_containers_are_started_immediately():
     assert due(pod(container("a"), container("b"))) == ["a", "b"]
 
 
-def test_init_containers_go_one_by_one_before_all_others():
+def test_init_containers_run_one_by_one_before_all_others():
     first, second, app = container("first", INIT), container("second", INIT), container("app")
     of = pod(first, second, app)
     assert run(of) == ["first"]
@@ -56,7 +56,7 @@ def test_init_containers_go_one_by_one_before_all_others():
     assert run(of) == ["app"]
 
 
-def test_a_sidecar_has_to_be_started_before_what_comes_after_it():
+def test_sidecar_must_be_started_before_later_containers():
     sidecar, first, app = container("sidecar", SIDECAR), container("first", INIT), container("app")
     of = pod(sidecar, first, app)
     assert due(of) == ["sidecar"]
@@ -65,7 +65,7 @@ def test_a_sidecar_has_to_be_started_before_what_comes_after_it():
     assert run(of) == ["app"]
 
 
-def test_nobody_goes_before_a_sidecar_that_could_not_be_started():
+def test_sidecar_that_could_not_be_started_blocks_later_containers():
     sidecar, app = container("sidecar", SIDECAR), container("app")
     of = pod(sidecar, app)
     lifecycle.record_start(sidecar, 0)
@@ -73,7 +73,7 @@ def test_nobody_goes_before_a_sidecar_that_could_not_be_started():
     assert due(of) == ["sidecar"]
 
 
-def test_a_sidecar_is_started_again_while_the_others_run():
+def test_sidecar_is_restarted_while_other_containers_run():
     sidecar, app = container("sidecar", SIDECAR), container("app")
     of = pod(sidecar, app)
     run(of)
@@ -82,7 +82,7 @@ def test_a_sidecar_is_started_again_while_the_others_run():
     assert sidecar.restarts == 1
 
 
-def test_a_sidecar_does_not_keep_a_pod_alive():
+def test_sidecar_does_not_keep_a_pod_running():
     sidecar, app = container("sidecar", SIDECAR), container("app")
     of = pod(sidecar, app)
     run(of)
@@ -102,7 +102,7 @@ def test_a_sidecar_does_not_keep_a_pod_alive():
         ("Always", 1, True),
     ],
 )
-def test_the_policy_says_who_is_started_again(policy, code, again):
+def test_restart_policy_determines_whether_a_container_is_restarted(policy, code, again):
     app = container("app", policy=policy)
     of = pod(app)
     run(of)
@@ -110,7 +110,7 @@ def test_the_policy_says_who_is_started_again(policy, code, again):
     assert (app.is_done, of.is_finished, due(of) == ["app"]) == (not again, not again, again)
 
 
-def test_an_init_container_that_fails_for_good_ends_the_pod():
+def test_init_container_that_fails_permanently_ends_the_pod():
     first = container("first", INIT, "Never")
     of = pod(first, container("app", policy="Never"))
     run(of)
@@ -119,7 +119,7 @@ def test_an_init_container_that_fails_for_good_ends_the_pod():
     assert due(of) == []
 
 
-def test_the_first_restart_is_at_once_and_the_others_wait_twice_as_long_each_time():
+def test_first_restart_is_immediate_and_later_delays_double():
     app = container("app")
     of = pod(app)
     now, waits = 0.0, []
@@ -136,7 +136,7 @@ def test_the_first_restart_is_at_once_and_the_others_wait_twice_as_long_each_tim
     assert app.restarts == 8
 
 
-def test_who_waits_to_be_started_again_says_so_in_the_kubelets_words():
+def test_container_in_backoff_has_the_waiting_state_of_the_kubelet():
     app = container("app")
     of = pod(app)
     for now in (0.0, 1.0):
@@ -149,7 +149,7 @@ def test_who_waits_to_be_started_again_says_so_in_the_kubelets_words():
     assert app.waiting is None
 
 
-def test_a_container_that_ran_for_long_begins_anew():
+def test_backoff_is_reset_after_a_long_run():
     app = container("app")
     of = pod(app)
     now = 0.0
@@ -166,7 +166,7 @@ def test_a_container_that_ran_for_long_begins_anew():
     assert of.wake_at == now + 10
 
 
-def test_one_that_never_can_be_started_says_why_and_later_more():
+def test_container_that_cannot_be_started_has_a_waiting_state_that_changes():
     app, other = container("app"), container("other")
     app.blocked = [(0, "ErrImagePull", "no"), (10, "ImagePullBackOff", "still no")]
     of = pod(app, other)
@@ -176,7 +176,7 @@ def test_one_that_never_can_be_started_says_why_and_later_more():
     assert (app.waiting, of.wake_at) == (("ImagePullBackOff", "still no"), None)
 
 
-def test_one_whose_turn_has_not_come_says_nothing():
+def test_container_that_waits_for_init_containers_has_no_waiting_state():
     first, app = container("first", INIT), container("app")
     app.blocked = [(0, "ErrImagePull", "no")]
     of = pod(first, app)
@@ -184,7 +184,7 @@ def test_one_whose_turn_has_not_come_says_nothing():
     assert app.waiting is None
 
 
-def test_a_pod_that_stops_starts_nothing_and_what_waited_has_ended():
+def test_terminating_pod_starts_no_container_and_clears_waiting_states():
     app, other = container("app"), container("other")
     of = pod(app, other)
     for now in (0.0, 1.0):
@@ -197,5 +197,5 @@ def test_a_pod_that_stops_starts_nothing_and_what_waited_has_ended():
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(10, "10s"), (80, "1m20s"), (300, "5m0s"), (0.5, "0.5s")])
-def test_durations_are_as_go_prints_them(seconds, said):
+def test_durations_are_formatted_like_go(seconds, said):
     assert lifecycle.format_duration(seconds) == said

@@ -10,7 +10,7 @@ from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.scheduling_cycle import read_node_info
 
 
-def test_every_node_is_as_large_as_this_machine(tmp_path):
+def test_each_node_has_the_capacity_of_this_machine(tmp_path):
     one, two = machine_nodes.build_nodes(EmbeddedOptions(), tmp_path, BEGAN)
     assert [each["metadata"]["name"] for each in (one, two)] == ["node-1", "node-2"]
     assert one["status"] == two["status"]
@@ -26,7 +26,7 @@ def test_every_node_is_as_large_as_this_machine(tmp_path):
     assert one["status"]["conditions"][0]["lastTransitionTime"] == AT_ONCE
 
 
-def test_what_is_said_of_nodes_holds_for_each(tmp_path):
+def test_node_options_apply_to_each_node(tmp_path):
     options = EmbeddedOptions(nodes=3, capacity={"cpu": "64", "example.com/fpga": "1"}, labels={"zone": "a"})
     for each in machine_nodes.build_nodes(options, tmp_path, BEGAN):
         assert each["status"]["allocatable"]["cpu"] == "64"
@@ -34,7 +34,7 @@ def test_what_is_said_of_nodes_holds_for_each(tmp_path):
         assert each["metadata"]["labels"]["zone"] == "a"
 
 
-def test_gpus_are_no_nodes_twice(tmp_path):
+def test_gpus_are_assigned_to_only_one_node(tmp_path):
     options = EmbeddedOptions(capacity={"nvidia.com/gpu": "4"})
     one, two = (read_node_info(each) for each in machine_nodes.build_nodes(options, tmp_path, BEGAN))
     assert (one.gpus, two.gpus) == ((0, 1, 2, 3), (4, 5, 6, 7))

@@ -58,12 +58,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("spec", ACCEPTED.values(), ids=ACCEPTED)
-def test_a_node_is_accepted(spec):
+def test_node_that_satisfies_the_constraints_is_accepted(spec):
     assert read_node_constraints(spec).is_match("node-1", LABELS)
 
 
 @pytest.mark.parametrize("spec", REFUSED.values(), ids=REFUSED)
-def test_a_node_is_not_accepted(spec):
+def test_node_that_violates_the_constraints_is_rejected(spec):
     assert not read_node_constraints(spec).is_match("node-1", LABELS)
 
 
@@ -83,21 +83,21 @@ NOT_TOLERATED = {
 
 
 @pytest.mark.parametrize("toleration", TOLERATED.values(), ids=TOLERATED)
-def test_a_taint_is_tolerated(toleration):
+def test_taint_with_a_matching_toleration_is_tolerated(toleration):
     assert read_node_constraints({"tolerations": [toleration]}).find_untolerated_taint([TAINT]) is None
 
 
 @pytest.mark.parametrize("toleration", NOT_TOLERATED.values(), ids=NOT_TOLERATED)
-def test_a_taint_is_not_tolerated(toleration):
+def test_taint_without_a_matching_toleration_is_not_tolerated(toleration):
     assert read_node_constraints({"tolerations": [toleration]}).find_untolerated_taint([TAINT]) == TAINT
 
 
-def test_a_taint_that_only_discourages_keeps_nobody_off():
+def test_prefer_no_schedule_taint_does_not_exclude_a_node():
     taints = read_taints({"taints": [{"key": "gpu", "effect": "PreferNoSchedule"}]})
     assert read_node_constraints({}).find_untolerated_taint(taints) is None
 
 
-def test_the_first_taint_that_is_not_tolerated_is_told():
+def test_first_untolerated_taint_is_returned():
     taints = read_taints(
         {
             "taints": [

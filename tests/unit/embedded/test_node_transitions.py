@@ -25,7 +25,7 @@ def tainted():
     return {**fresh(), "spec": {"taints": [OWN]}}
 
 
-def test_a_fresh_node_is_ready():
+def test_new_node_is_ready():
     assert fresh() == {
         "apiVersion": "v1",
         "kind": "Node",
@@ -36,7 +36,7 @@ def test_a_fresh_node_is_ready():
     assert not node_transitions.is_unreachable(fresh())
 
 
-def test_a_cordoned_node_takes_no_pods_until_it_is_restored():
+def test_cordoned_node_is_unschedulable_until_it_is_restored():
     cordoned = node_transitions.cordon(node_transitions.cordon(tainted()))
     assert cordoned["spec"] == {
         "unschedulable": True,
@@ -47,7 +47,7 @@ def test_a_cordoned_node_takes_no_pods_until_it_is_restored():
     assert node_transitions.restore(cordoned, BEGAN) == tainted()
 
 
-def test_a_lost_node_is_unreachable_until_it_is_restored():
+def test_failed_node_is_unreachable_until_it_is_restored():
     lost = node_transitions.mark_unreachable(node_transitions.mark_unreachable(tainted(), BEGAN), BEGAN)
     assert lost["spec"]["taints"] == [
         OWN,
@@ -58,12 +58,12 @@ def test_a_lost_node_is_unreachable_until_it_is_restored():
     assert node_transitions.restore(lost, BEGAN) == tainted()
 
 
-def test_a_node_that_was_both_is_restored_from_both():
+def test_cordoned_and_failed_node_is_restored_from_both():
     both = node_transitions.mark_unreachable(node_transitions.cordon(fresh()), BEGAN)
     assert node_transitions.restore(both, BEGAN) == fresh()
 
 
-def test_other_options_leave_a_node_in_its_state():
+def test_changed_options_keep_the_state_of_a_node():
     stored = node_transitions.mark_unreachable(fresh(), BEGAN)
     stored["metadata"] = {**stored["metadata"], "uid": "u", "resourceVersion": "7"}
     remade = node_transitions.merge_state(stored, fresh(cpu="8"))

@@ -34,7 +34,7 @@ from backend_plugin.embedded.pod_addresses import PodAddresses
         ("example.org:23456", "example.org:23456"),
     ],
 )
-def test_whole_names_become_addresses(text, rewritten):
+def test_replica_names_are_replaced_by_addresses(text, rewritten):
     assert PodAddresses.from_pod(replica()).rewrite(text) == rewritten
 
 
@@ -47,7 +47,7 @@ def test_whole_names_become_addresses(text, rewritten):
         {"ports": [{"name": "pytorchjob-port", "containerPort": 29400}]},
     ],
 )
-def test_the_port_at_which_replicas_find_each_other_is_the_jobs_own_here(said):
+def test_rendezvous_port_is_replaced_by_the_port_of_the_job(said):
     found = only(container("j-worker-0:29400", "j-worker-0:8080", **said))
     assert found["argv"] == ["127.0.0.1:40001", "127.0.0.1:8080"]
 
@@ -71,20 +71,20 @@ def test_the_port_at_which_replicas_find_each_other_is_the_jobs_own_here(said):
         (["train", "--master-port"], ["train", "--master-port"]),
     ],
 )
-def test_a_port_that_torchrun_alone_is_told_of_is_the_jobs_own_too(said, here):
+def test_port_passed_only_to_torchrun_is_replaced_by_the_port_of_the_job(said, here):
     assert only(container(*said, env={"MASTER_ADDR": "j-master-0"}))["argv"] == here
 
 
-def test_an_endpoint_that_is_longer_than_any_host_is_looked_for_no_further():
+def test_endpoint_longer_than_a_host_name_is_not_rewritten():
     word = f"--rdzv-endpoint={'h' * 300}:29500"
     assert only(container(word, env={"MASTER_ADDR": "j-master-0"}))["argv"] == [word]
 
 
-def test_a_pod_of_no_job_keeps_its_ports():
+def test_pod_without_a_job_keeps_its_ports():
     assert only(container("--master_port", "1"), replica(port=""))["argv"] == ["--master_port", "1"]
 
 
-def test_the_name_of_a_job_is_no_pattern():
+def test_job_name_is_not_used_as_a_pattern():
     pod = replica("j.x-worker-0")
     pod["metadata"]["labels"]["training.kubeflow.org/job-name"] = "j.x"
     assert PodAddresses.from_pod(pod).rewrite("j.x-worker-0 jyx-worker-0") == "127.0.0.1 jyx-worker-0"
@@ -94,14 +94,14 @@ def test_the_name_of_a_job_is_no_pattern():
     )
 
 
-def test_without_a_port_of_its_own_a_job_keeps_the_one_it_says():
+def test_job_without_an_assigned_port_keeps_its_own_port():
     env = only(container("true", env={"MASTER_PORT": "23456", "A": "j-master-0:23456"}), replica(port=""))[
         "env"
     ]
     assert (env["MASTER_PORT"], env["A"]) == ("23456", "127.0.0.1:23456")
 
 
-def test_the_operators_variables():
+def test_operator_variables_are_rewritten():
     said = {
         "MASTER_PORT": "23456",
         "PET_MASTER_PORT": "23456",
@@ -134,13 +134,13 @@ def test_the_operators_variables():
         ("j-worker-0", None, None, None),
     ],
 )
-def test_one_replica_is_the_host_of_the_rendezvous(name, endpoint, said, conf):
+def test_one_replica_hosts_the_rendezvous(name, endpoint, said, conf):
     env = {"PET_RDZV_ENDPOINT": endpoint, "PET_RDZV_CONF": said}
     found = only(container("true", env={k: v for k, v in env.items() if v is not None}), replica(name))["env"]
     assert found.get("PET_RDZV_CONF") == conf
     assert found.get("PET_LOCAL_ADDR") == (None if conf is None else "127.0.0.1")
 
 
-def test_where_a_replica_of_an_elastic_job_is_may_be_said():
+def test_local_address_of_an_elastic_replica_can_be_set():
     env = {"PET_RDZV_ENDPOINT": "j-worker-0:29400", "PET_LOCAL_ADDR": "10.0.0.1"}
     assert only(container("true", env=env))["env"]["PET_LOCAL_ADDR"] == "10.0.0.1"

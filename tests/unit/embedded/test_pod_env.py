@@ -33,12 +33,12 @@ def blocked(**said):
         ("$(B)$(A)", "21"),
     ],
 )
-def test_references_are_read_as_kubernetes_reads_them(text, expanded):
+def test_references_are_expanded_like_kubernetes_does(text, expanded):
     assert expand_references(text, {"A": "1", "B": "2"}) == expanded
 
 
 @given(st.text("ab$()", max_size=12))
-def test_whoever_doubles_each_dollar_gets_his_text(text):
+def test_text_with_doubled_dollars_is_kept(text):
     assert expand_references(text.replace("$", "$$"), {"a": "!", "b": "!", "": "!"}) == text
 
 
@@ -54,37 +54,37 @@ def test_whoever_doubles_each_dollar_gets_his_text(text):
     ],
     ids=["nested", "many", "one"],
 )
-def test_references_to_references_are_bounded(env, words):
+def test_nested_references_are_bounded(env, words):
     ((_, reason, message),) = blocked(env=env)
     assert reason == "CreateContainerConfigError"
     assert message.startswith(words)
 
 
-def test_an_argument_is_bounded_too():
+def test_argument_size_is_bounded():
     ((_, reason, _),) = only(container("echo", "$(A)$(A)", env={"A": "x" * 100_000}))["blocked"]
     assert reason == "CreateContainerConfigError"
 
 
-def test_a_reference_that_is_never_closed_takes_no_time():
+def test_unclosed_references_are_expanded_quickly():
     assert expand_references("$(" * 65_000, {}) == "$(" * 65_000
 
 
-def test_a_variable_refers_to_those_before_it_and_arguments_to_all():
+def test_variable_references_earlier_variables_and_arguments_reference_all():
     env, argv = build_env("$(A) $(B) $(C)", env={"A": "$(B)", "B": "1", "C": "$(B)$(B)"})
     assert (env["A"], env["B"], env["C"], argv) == ("$(B)", "1", "11", ["$(B) 1 11"])
 
 
-def test_of_two_variables_of_one_name_the_last_counts():
+def test_last_of_two_variables_with_the_same_name_counts():
     twice = {**container("$(A)"), "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2$(A)"}]}
     assert only(twice)["env"]["A"] == "21"
     assert only(twice)["argv"] == ["21"]
 
 
-def test_the_command_goes_before_the_arguments():
+def test_command_precedes_the_arguments():
     assert only(container("b", command=["a"]))["argv"] == ["a", "b"]
 
 
-def test_without_both_the_image_would_have_to_say_and_there_is_none():
+def test_container_without_command_and_args_cannot_be_created():
     ((_, reason, message),) = only({"name": "pytorch", "image": "i"})["blocked"]
     assert reason == "CreateContainerError"
     assert "no command specified" in message
@@ -108,13 +108,13 @@ def test_without_both_the_image_would_have_to_say_and_there_is_none():
         ({"resourceFieldRef": {"resource": "requests.nvidia.com/gpu"}}, "0"),
     ],
 )
-def test_the_downward_api(source, value):
+def test_downward_api_fields_are_resolved(source, value):
     resources = {"limits": {"cpu": "1500m"}, "requests": {"memory": "512Mi"}}
     env, argv = build_env("$(A)", env={"A": source}, resources=resources)
     assert (env["A"], argv) == (value, [value])
 
 
-def test_who_a_pod_is_stays_though_where_it_is_does_not():
+def test_pod_name_is_kept_while_its_address_is_rewritten():
     env, argv = build_env(
         "--name=$(ME)",
         "--master=j-worker-1",
@@ -140,11 +140,11 @@ def test_who_a_pod_is_stays_though_where_it_is_does_not():
         ({"resources": {"limits": {"memory": "much"}}}, '"much" is not a quantity'),
     ],
 )
-def test_what_is_not_there_keeps_a_container_waiting_in_the_kubelets_words(said, message):
+def test_missing_reference_blocks_a_container_with_the_message_of_the_kubelet(said, message):
     assert blocked(**said) == [[0, "CreateContainerConfigError", message]]
 
 
-def test_what_is_optional_may_be_missing():
+def test_optional_references_may_be_missing():
     optional = {"configMapKeyRef": {"name": "c", "key": "k", "optional": True}}
     env, argv = build_env(
         "$(A)", env={"A": optional}, envFrom=[{"secretRef": {"name": "s", "optional": True}}]
@@ -153,12 +153,12 @@ def test_what_is_optional_may_be_missing():
     assert argv == ["$(A)"]
 
 
-def test_a_memory_limit_is_in_bytes():
+def test_memory_limit_is_in_bytes():
     assert only(container("true", resources={"limits": {"memory": "1.5Gi"}}))["memory"] == 3 << 29
     assert only(container("true", resources={"limits": {"cpu": "1"}}))["memory"] is None
 
 
-def test_a_pod_of_no_job_is_left_as_it_is():
+def test_variables_of_a_pod_without_a_job_are_unchanged():
     pod = replica()
     pod["metadata"]["labels"] = {}
     env = only(container("true", env={"MASTER_PORT": "1", "MASTER_ADDR": "j-worker-1"}), pod)["env"]

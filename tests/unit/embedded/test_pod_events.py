@@ -68,11 +68,11 @@ STARTED = ("Started", "Started container pytorch", False)
         ),
     ],
 )  # fmt: skip
-def test_what_is_new_is_said(before, after, expected):
+def test_event_is_emitted_for_each_container_state_change(before, after, expected):
     assert list_events(before, after) == expected
 
 
-def test_what_runs_is_said_to_be_stopped():
+def test_running_containers_have_a_killing_event():
     manifest = {**pod(), "status": {"containerStatuses": [
         {"name": "pytorch", "state": RUNNING}, {"name": "ended", "state": ENDED}]}}  # fmt: skip
     assert [each.message for each in pod_events.iter_stop_events(manifest)] == ["Stopping container pytorch"]

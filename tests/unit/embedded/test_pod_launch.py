@@ -11,7 +11,7 @@ from backend_plugin.embedded.pod_launch import build_launch, has_gate
 GATE = {"name": "init-pytorch", "image": "alpine:3.10", "command": ["sh", "-c", "nslookup j-master-0"]}
 
 
-def test_the_environment_is_small_and_says_where_it_is():
+def test_container_environment_is_small_and_complete():
     assert only(container("true"))["env"] == {
         "HOME": "/home/me",
         "TMPDIR": "/tmp/u",
@@ -26,7 +26,7 @@ def test_the_environment_is_small_and_says_where_it_is():
     }
 
 
-def test_little_of_the_servers_environment_is_inherited_but_what_is_wanted():
+def test_server_environment_is_inherited_only_by_pattern():
     servers = {
         "HOME": "/h",
         "LC_ALL": "C",
@@ -41,7 +41,7 @@ def test_little_of_the_servers_environment_is_inherited_but_what_is_wanted():
     }
 
 
-def test_a_manifest_has_the_last_word_but_for_what_is_found_by_path():
+def test_manifest_variables_take_precedence_except_search_paths():
     said = {
         "HOME": "/root",
         "TMPDIR": "/scratch",
@@ -61,14 +61,14 @@ def test_a_manifest_has_the_last_word_but_for_what_is_found_by_path():
     }
 
 
-def test_an_image_stands_for_a_virtual_environment():
+def test_image_selects_a_virtual_environment():
     images = {"train:*": "/venvs/train", "ghcr.io/*": "."}
     assert only(container("true"), images=images)["env"]["PATH"] == "/venvs/train/bin:/bin"
     assert only(container("true", image="ghcr.io/a/b:1"), images=images)["env"]["PATH"] == "/server/bin:/bin"
     assert only(container("true", image="other"), images=images)["env"]["PATH"] == "/server/bin:/bin"
 
 
-def test_an_unknown_image_cannot_be_pulled_if_images_are_strict():
+def test_unknown_image_cannot_be_pulled_if_images_are_strict():
     pull, back_off = only(container("true"), images={"other:*": "."}, strict_images=True)["blocked"]
     assert pull[:2] == [0, "ErrImagePull"]
     assert pull[2].startswith('failed to pull and unpack image "train:1"')
@@ -85,7 +85,7 @@ def test_an_unknown_image_cannot_be_pulled_if_images_are_strict():
         ("", ["OnFailure", "Always", "Always"]),
     ],
 )
-def test_who_is_started_again_depends_on_what_it_is(policy, policies):
+def test_restart_policy_depends_on_the_kind_of_container(policy, policies):
     first = container("true", name="first")
     sidecar = container("true", name="sidecar", restartPolicy="Always")
     pod = replica(restartPolicy=policy, initContainers=[first, sidecar], containers=[container("true")])
@@ -98,7 +98,7 @@ def test_who_is_started_again_depends_on_what_it_is(policy, policies):
     assert [each["policy"] for each in found] == policies
 
 
-def test_the_operators_wait_for_the_master_is_a_gate():
+def test_init_container_of_the_operator_waits_for_the_master_as_a_gate():
     pod = replica(initContainers=[GATE], containers=[container("true")])
     gate, main = launched(pod, master_patience=7)
     assert has_gate(pod)
@@ -108,7 +108,7 @@ def test_the_operators_wait_for_the_master_is_a_gate():
 
 
 @pytest.mark.parametrize(("said", "grace"), [({}, 30), ({"terminationGracePeriodSeconds": 0}, 0)])
-def test_a_launch_is_json_and_has_the_kubelets_defaults(said, grace):
+def test_launch_file_is_json_with_the_defaults_of_the_kubelet(said, grace):
     options = KubeletOptions(back_off=RestartBackoff(first=1, most=2, forget=3))
     made = build_launch(replica(containers=[container("true")], **said), PLACE, options, MACHINE)
     assert json.loads(json.dumps(made)) == made
@@ -116,11 +116,11 @@ def test_a_launch_is_json_and_has_the_kubelets_defaults(said, grace):
     assert made["pod"] == "j-worker-1_a(u)"
 
 
-def test_a_name_that_is_a_path_runs_nothing():
+def test_container_name_with_a_path_is_rejected():
     ((_, reason, message),) = only(container("true", name="../x"))["blocked"]
     assert (reason, message) == ("CreateContainerConfigError", 'container name "../x" is not a DNS label')
 
 
-def test_a_deadline_is_the_pods_own():
+def test_deadline_is_that_of_the_pod():
     made = build_launch(replica(activeDeadlineSeconds=5), PLACE, KubeletOptions(), MACHINE)
     assert made["deadline"] == 5

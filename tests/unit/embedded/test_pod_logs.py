@@ -58,7 +58,7 @@ class Written:
         return asyncio.run(lines())
 
 
-def test_the_run_and_the_one_before_are_kept_and_who_reads_an_older_one_goes_on(written):
+def test_current_and_previous_run_are_kept_while_an_old_reader_continues(written):
     written.limit = 60
     written.run(0, (b"stdout", b"a\n"), (b"stdout", b"b\n"))
 
@@ -71,7 +71,7 @@ def test_the_run_and_the_one_before_are_kept_and_who_reads_an_older_one_goes_on(
     assert sorted(path.name for path in written.path.iterdir()) == ["3.0.log", "4.0.log"]
 
 
-def test_what_is_no_log_stays(tmp_path):
+def test_other_files_are_not_removed(tmp_path):
     (tmp_path / "notes.log").touch()
     logfile.remove_old_logs(str(tmp_path), 9)
     logfile.remove_old_logs(str(tmp_path / "none"), 9)
@@ -83,7 +83,7 @@ def written(tmp_path):
     return Written(tmp_path / "c")
 
 
-def test_lines_are_written_as_cri_has_them(written):
+def test_lines_are_written_in_cri_format(written):
     written.run(0, (b"stdout", b"one\ntwo\n"), (b"stderr", b"three\n"))
     text = (written.path / "0.0.log").read_text()
     assert [LINE.sub(r"\1 ", line) for line in text.splitlines()] == [
@@ -93,7 +93,7 @@ def test_lines_are_written_as_cri_has_them(written):
     ]
 
 
-async def test_a_line_has_the_time_at_which_it_ended(written):
+async def test_line_has_the_time_of_its_end(written):
     written.run(0, (b"stdout", b"one\n"))
 
     (line,) = [line async for line in pod_logs.read_lines(written, LogRequest(container="c"))]
@@ -105,12 +105,12 @@ def test_streams_do_not_mix_within_a_line(written):
     assert written.read() == ["no", "hello"]
 
 
-def test_a_last_line_without_an_end_is_one(written):
+def test_last_line_without_an_end_is_read(written):
     written.run(0, (b"stdout", b"one\ntwo"))
     assert written.read() == ["one", "two"]
 
 
-def test_a_very_long_line_is_kept_in_parts_and_read_as_one(written):
+def test_very_long_line_is_stored_in_parts_and_read_as_one(written):
     line = "x" * 50_000
     written.run(0, (b"stdout", line[:20_000].encode()), (b"stdout", line[20_000:].encode() + b"\nend\n"))
     assert written.read() == [line, "end"]
@@ -118,7 +118,7 @@ def test_a_very_long_line_is_kept_in_parts_and_read_as_one(written):
     assert max(map(len, (written.path / "0.0.log").read_text().splitlines())) < 17_000
 
 
-def test_what_is_no_text_is_shown_as_such(written):
+def test_invalid_utf8_is_replaced(written):
     written.run(0, (b"stdout", b"a\xff\n"))
     assert written.read() == ["a\ufffd"]
 
@@ -127,7 +127,7 @@ def test_what_is_no_text_is_shown_as_such(written):
     chunks=st.lists(st.binary(max_size=12).map(lambda each: each.replace(b"\0", b"\n")), max_size=8),
     tail=st.integers(0, 5),
 )
-def test_whatever_is_written_is_read_again(tmp_path_factory, chunks, tail):
+def test_written_output_is_read_unchanged(tmp_path_factory, chunks, tail):
     written = Written(tmp_path_factory.mktemp("log") / "c", limit=60, kept=1000)
     written.run(0, *((b"stdout", chunk) for chunk in chunks))
     text = b"".join(chunks)
@@ -136,7 +136,7 @@ def test_whatever_is_written_is_read_again(tmp_path_factory, chunks, tail):
     assert written.read(tail=tail) == (lines[-tail:] if tail else [])
 
 
-def test_a_chatty_container_does_not_fill_the_disk(tmp_path):
+def test_verbose_container_does_not_fill_the_disk(tmp_path):
     written = Written(tmp_path / "c", limit=1_000, kept=3)
     written.run(0, *((b"stdout", b"line %03d\n" % number) for number in range(300)))
     files = sorted(written.path.iterdir())
@@ -146,20 +146,20 @@ def test_a_chatty_container_does_not_fill_the_disk(tmp_path):
     assert lines == [f"line {number:03}" for number in range(300 - len(lines), 300)]
 
 
-def test_the_run_before_can_be_read(written):
+def test_previous_run_can_be_read(written):
     written.run(0, (b"stdout", b"first\n"))
     assert written.read(previous=True) == []
     written.run(1, (b"stdout", b"second\n"))
     assert (written.read(), written.read(previous=True)) == (["second"], ["first"])
 
 
-def test_nothing_is_read_of_a_container_that_has_not_begun(written):
+def test_log_of_a_container_before_its_start_is_empty(written):
     assert written.read() == []
     written.container = ContainerState(kind="app", waiting=("ErrImagePull", ""))
     assert written.read() == []
 
 
-def test_following_ends_with_the_container_and_not_with_its_runs(written):
+def test_following_continues_across_restarts_until_the_container_is_done(written):
     log = LogFile(str(written.path), 0, 1 << 20, 5)
     written.container = ContainerState(kind="app", running_since=1)
     log.write(b"stdout", b"one\n")
@@ -185,12 +185,12 @@ def test_following_ends_with_the_container_and_not_with_its_runs(written):
     assert written.read(follow=True) == ["one", "two", "three", "four", "five"]
 
 
-def test_following_waits_for_a_beginning(written):
+def test_following_waits_for_the_start_of_the_container(written):
     written.later = [lambda: None, lambda: written.run(0, (b"stdout", b"one\n"))]
     assert written.read(follow=True, tail=3) == ["one"]
 
 
-def test_a_slow_reader_goes_on_with_what_is_left(tmp_path):
+def test_slow_reader_continues_with_the_remaining_lines(tmp_path):
     log = LogFile(str(tmp_path), 0, 200, 2)
     log.write(b"stdout", b"first\n")
     reader = RunLog(tmp_path, 0)
@@ -204,7 +204,7 @@ def test_a_slow_reader_goes_on_with_what_is_left(tmp_path):
     assert rest == [str(number) for number in range(40) if str(number) in rest]
 
 
-def test_the_end_of_a_log_is_a_message(tmp_path):
+def test_last_log_lines_are_limited_in_number_and_size(tmp_path):
     log = LogFile(str(tmp_path), 0, 4_000, 5)
     for number in range(200):
         log.write(b"stderr", b"%d\n" % number)

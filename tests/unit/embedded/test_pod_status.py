@@ -71,7 +71,7 @@ RUNNING = {"running_since": NOW - 5}
         (state(final=True, reason="DeadlineExceeded", a=app(ended=WELL)), "Failed"),
     ],
 )
-def test_phases(of, expected):
+def test_pod_phase_is_computed_from_container_states(of, expected):
     assert compute_phase(of) == build_pod_status(of)["phase"] == expected
 
 
@@ -89,18 +89,18 @@ def test_phases(of, expected):
         ),
     ],
 )
-def test_states_of_a_container(of, now, last):
+def test_container_states_are_reported(of, now, last):
     (said,) = build_pod_status(state(a=of))["containerStatuses"]
     assert (said["state"], said["lastState"]) == (now, last)
     assert not said["ready"]
 
 
-def test_what_never_began_did_so_at_the_epoch():
+def test_start_time_of_a_container_that_never_ran_is_the_epoch():
     end = TerminatedState(exit_code=128, reason="StartError", message="no", started=0, finished=NOW)
     assert end.as_json()["startedAt"] == "1970-01-01T00:00:00Z"
 
 
-def test_conditions_name_who_is_missing():
+def test_conditions_list_the_incomplete_containers():
     said = build_pod_status(state(one=init(ended=WELL), two=init(**RUNNING), a=app(), b=app()))
     unready = ("False", "ContainersNotReady", "containers with unready status: [a b]")
     assert conditions(said) == {
@@ -114,12 +114,12 @@ def test_conditions_name_who_is_missing():
 
 
 @pytest.mark.parametrize(("end", "reason"), [(WELL, "PodCompleted"), (BADLY, "PodFailed")])
-def test_a_pod_that_is_over_is_not_ready(end, reason):
+def test_finished_pod_is_not_ready(end, reason):
     said = conditions(build_pod_status(state(final=True, a=app(ended=end))))
     assert said["Ready"] == said["ContainersReady"] == ("False", reason, None)
 
 
-def test_a_condition_keeps_its_time_until_it_changes():
+def test_condition_keeps_its_time_until_it_changes():
     old = "2020-01-01T00:00:00Z"
     before = {
         "conditions": [
@@ -134,12 +134,12 @@ def test_a_condition_keeps_its_time_until_it_changes():
     assert times == {"Initialized": old, "ContainersReady": AT_ONCE, "Ready": AT_ONCE}
 
 
-def test_why_a_pod_as_a_whole_has_ended_is_said():
+def test_pod_status_contains_the_reason_of_the_termination():
     said = build_pod_status(state(final=True, reason="DeadlineExceeded", a=app(ended=WELL)))
     assert said["reason"] == "DeadlineExceeded"
 
 
-def test_nobody_saw_how_a_lost_pod_ended():
+def test_containers_of_a_lost_pod_have_an_unknown_termination():
     of = state(
         i=init(ended=WELL), a=app(**RUNNING), b=app(waiting=("CrashLoopBackOff", ""), ended=BADLY), c=app()
     )
@@ -160,5 +160,5 @@ def test_nobody_saw_how_a_lost_pod_ended():
     assert c == {"waiting": {"reason": "PodInitializing"}}
 
 
-def test_a_lost_pod_of_which_nothing_was_written_has_failed():
+def test_lost_pod_without_a_recorded_state_has_failed():
     assert build_pod_status(build_lost_state(replica(), None, NOW))["phase"] == "Failed"

@@ -18,13 +18,13 @@ def types(manifest):
     return [each["type"] for each in manifest["status"]["conditions"]]
 
 
-def test_a_bound_pod_has_its_node_and_says_so():
+def test_bound_pod_has_its_node_and_the_scheduled_condition():
     seen = read_pod(bound())
     assert (seen.node, seen.scheduled.true, seen.scheduled.since) == ("node-1", True, BEGAN)
     assert "annotations" not in bound()["metadata"]
 
 
-def test_a_pod_that_waited_is_bound_in_the_end():
+def test_unschedulable_pod_can_be_bound_later():
     why = Unschedulable(uid="u", reason="Unschedulable", message="0/2 nodes are available")
     waits = pod_transitions.mark_unschedulable(pod(), why, BEGAN)
     scheduled = read_pod(waits).scheduled
@@ -32,7 +32,7 @@ def test_a_pod_that_waited_is_bound_in_the_end():
     assert read_pod(pod_transitions.bind(waits, Binding(uid="u", node="n"), BEGAN)).scheduled.true
 
 
-def test_what_the_kubelet_reports_leaves_what_others_said():
+def test_kubelet_status_keeps_conditions_of_other_components():
     evicted = pod_transitions.mark_evicted(bound(), BEGAN)
     told = pod_transitions.merge_status(evicted, {"phase": "Running", "conditions": [READY]})
     assert sorted(types(told)) == ["DisruptionTarget", "PodScheduled", "Ready"]
@@ -44,20 +44,20 @@ def test_what_the_kubelet_reports_leaves_what_others_said():
 
 
 @pytest.mark.parametrize(("said", "grace"), [({}, 30), ({"terminationGracePeriodSeconds": 5}, 5)])
-def test_a_pod_has_its_own_grace(said, grace):
+def test_deletion_uses_the_grace_period_of_the_pod(said, grace):
     ending = pod_transitions.mark_terminating({**pod(), "spec": said}, BEGAN)
     assert ending["metadata"]["deletionGracePeriodSeconds"] == grace
     assert read_pod(ending).deleted == BEGAN
 
 
-def test_a_lost_pod_has_failed_and_says_whose_fault_it_is():
+def test_pod_on_a_lost_node_has_failed_with_a_disruption_condition():
     lost = read_pod(pod_transitions.mark_node_lost(bound(), BEGAN))
     assert (lost.phase, lost.reason) == ("Failed", "NodeLost")
     assert lost.message == "Node node-1 which was running pod p is unresponsive"
     assert lost.disrupted.reason == "DeletionByTaintManager"
 
 
-def test_containers_see_the_gpus_that_they_asked_for():
+def test_containers_see_only_the_gpus_that_they_request():
     asked = pod("p", container("pytorch", **{"nvidia.com/gpu": "2"}), container("sidecar"))
     given = pod_transitions.bind(asked, Binding(uid="u", node="n", gpus=(1, 3)), BEGAN)
     assert given["metadata"]["annotations"] == {GPU_INDICES: "1,3"}
@@ -67,5 +67,5 @@ def test_containers_see_the_gpus_that_they_asked_for():
     ]
 
 
-def test_on_a_node_without_gpus_nothing_is_said_of_them():
+def test_pod_without_gpus_gets_no_gpu_variables():
     assert pod_transitions.with_visible_gpus(bound()) == bound()

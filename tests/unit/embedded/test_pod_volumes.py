@@ -41,34 +41,34 @@ def refused(volume):
         ("s3://data/x", "s3://data/x"),
     ],
 )
-def test_paths_below_a_mount_are_below_its_directory(text, rewritten):
+def test_paths_below_a_mount_are_rewritten_to_its_directory(text, rewritten):
     found = mounted(text, env={"A": text})
     assert (found["argv"], found["env"]["A"]) == ([rewritten], rewritten)
 
 
-def test_the_longer_of_two_mounts_counts():
+def test_longer_of_two_mounts_counts():
     paths = MountPaths.from_directories({"/a": "/1", "/a/b": "/2"})
     assert paths.rewrite("/a/c /a/b/c /a/bc") == "/1/c /2/c /1/bc"
 
 
-def test_a_part_of_a_volume_may_be_mounted():
+def test_subpath_of_a_volume_can_be_mounted():
     found = mounted("/data/x", mounts=[{**AT, "subPath": "run/1"}])
     assert found["argv"] == [f"{HERE}/run/1/x"]
     assert found["directories"] == [f"{HERE}/run/1"]
 
 
-def test_a_mount_path_is_the_same_however_it_is_written():
+def test_mount_path_is_normalized():
     assert mounted("/data/x", mounts=[{**AT, "mountPath": "/./data//"}])["argv"] == [f"{HERE}/x"]
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc"])
-def test_no_part_of_a_volume_is_outside_of_it(path):
+def test_subpath_outside_the_volume_is_rejected(path):
     ((_, reason, message),) = mounted(mounts=[{**AT, "subPath": path}])["blocked"]
     assert reason == "CreateContainerConfigError"
     assert path in message
 
 
-def test_shared_memory_is_the_machines_own():
+def test_shared_memory_mount_uses_that_of_the_machine():
     assert mounted("/dev/shm/x", mounts=[{**AT, "mountPath": "/dev/shm"}])["argv"] == ["/dev/shm/x"]
 
 
@@ -113,7 +113,7 @@ def test_each_volume_is_a_directory_of_the_pod():
         ({"name": "../x", "emptyDir": {}}, 'volume name "../x" is not a DNS label'),
     ],
 )
-def test_what_cannot_be_mounted_keeps_the_pod_waiting(volume, message):
+def test_volume_that_cannot_be_mounted_blocks_the_pod(volume, message):
     assert refused(volume) == [[0, "CreateContainerConfigError", message]]
 
 
@@ -129,16 +129,16 @@ def test_what_cannot_be_mounted_keeps_the_pod_waiting(volume, message):
         ("", None),
     ],
 )
-def test_a_working_directory_is_a_mount_or_code_or_a_fresh_one(asked, found):
+def test_working_directory_is_a_mount_or_the_code_or_a_new_directory(asked, found):
     assert mounted(workingDir=asked)["cwd"] == found
 
 
-def test_a_working_directory_below_a_mount_is_made():
+def test_working_directory_below_a_mount_is_created():
     assert mounted(workingDir="/data/x")["directories"] == [HERE, f"{HERE}/x"]
     assert mounted(workingDir="/code/x")["directories"] == [HERE]
 
 
-def test_where_to_leave_a_last_word_is_a_file_of_the_pod():
+def test_termination_message_path_is_a_file_of_the_pod():
     found = only(container("sh", "-c", "echo bye > /dev/termination-log", env={"F": "/dev/termination-log"}))
     assert found["termination"] == "/pods/u/termination/pytorch"
     assert found["env"]["F"] == found["termination"]

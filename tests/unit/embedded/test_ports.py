@@ -7,7 +7,7 @@ import pytest
 from backend_plugin.embedded.ports import PortAllocator, is_free
 
 
-def test_a_job_keeps_its_port_and_shares_it_with_nobody():
+def test_job_keeps_its_port_and_shares_it_with_no_other_job():
     ports = PortAllocator({"old": 20_123})
     given = {job: ports.get_port(job) for job in ("old", "new", "newer")}
     assert given["old"] == 20_123
@@ -16,7 +16,7 @@ def test_a_job_keeps_its_port_and_shares_it_with_nobody():
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", ""])
-def test_a_port_at_which_somebody_listens_is_not_given(address):
+def test_port_in_use_is_not_assigned(address):
     first = PortAllocator({}).get_port("job")
     with socket.socket() as somebody:
         somebody.bind((address, first))
@@ -31,7 +31,7 @@ def free_ports(count):
     return [ports.get_port(f"job-{number}") for number in range(count)]
 
 
-def test_a_port_that_was_released_may_be_another_jobs():
+def test_released_port_can_be_assigned_to_another_job():
     span = free_ports(3)
     ports = PortAllocator({}, span)
     given = {job: ports.get_port(job) for job in ("a", "b", "c")}
@@ -41,7 +41,7 @@ def test_a_port_that_was_released_may_be_another_jobs():
     assert sorted(given.values()) == sorted(span)
 
 
-def test_where_no_port_is_free_none_is_given():
+def test_port_allocation_fails_if_all_ports_are_in_use():
     span = free_ports(1)
     ports = PortAllocator({"a": span[0]}, span)
     with pytest.raises(OSError, match=f"no port from {span[0]} to {span[0]} is free"):

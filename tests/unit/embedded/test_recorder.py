@@ -33,7 +33,7 @@ def list_events(store):
     return [(each["reason"], each["message"], each["count"]) for each in store.list_objects("Event")]
 
 
-def test_an_event_says_who_said_what_of_whom(store, clock):
+def test_event_has_source_reason_and_involved_object(store, clock):
     about = store.create(pod())
     recorder(store, clock).emit(about, BACK_OFF)
     (event,) = store.list_objects("Event")
@@ -63,7 +63,7 @@ def test_an_event_says_who_said_what_of_whom(store, clock):
     }
 
 
-def test_the_same_again_is_counted_also_by_a_later_server(store, clock):
+def test_equal_event_is_counted_also_after_a_server_restart(store, clock):
     about = store.create(pod())
     recorder(store, clock).emit(about, STARTED)
     clock.advance(60)
@@ -76,7 +76,7 @@ def test_the_same_again_is_counted_also_by_a_later_server(store, clock):
     )
 
 
-def test_the_same_of_another_object_is_another_event(store, clock):
+def test_equal_event_of_another_object_is_separate(store, clock):
     both = [store.create(pod(name)) for name in ("p", "q")]
     keeping = recorder(store, clock)
     for each in both:
@@ -84,7 +84,7 @@ def test_the_same_of_another_object_is_another_event(store, clock):
     assert [event["involvedObject"]["name"] for event in store.list_objects("Event")] == ["p", "q"]
 
 
-def test_of_a_job_and_its_pods_the_latest_are_kept(store, clock):
+def test_latest_events_of_a_job_and_its_pods_are_kept(store, clock):
     of_job, of_pod = store.create(job()), store.create(pod())
     keeping = recorder(store, clock, per_job=2)
     body = {"reason": "SuccessfulCreatePod", "message": "Created pod: p", "type": "Normal"}
@@ -95,14 +95,14 @@ def test_of_a_job_and_its_pods_the_latest_are_kept(store, clock):
     assert list_events(store) == [("SuccessfulCreatePod", "Created pod: p", 2), ("BackOff", "Back-off", 1)]
 
 
-def test_jobs_do_not_take_each_others_events(store, clock):
+def test_event_limit_applies_to_each_job_separately(store, clock):
     keeping = recorder(store, clock, per_job=1)
     for name in ("one", "two"):
         keeping.emit(store.create(job(name)), STARTED)
     assert len(list_events(store)) == 2
 
 
-def test_after_a_while_nothing_is_left(store, clock):
+def test_events_are_deleted_after_their_maximum_age(store, clock):
     about = store.create(pod())
     keeping = recorder(store, clock, age=timedelta(hours=1))
     keeping.emit(about, STARTED)

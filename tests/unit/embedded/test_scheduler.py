@@ -12,7 +12,7 @@ from backend_plugin.embedded.scheduling_cycle import Binding
 from backend_plugin.embedded.store import Store
 
 
-async def test_the_room_of_a_pod_that_goes_before_its_turn_is_given_to_the_next(tmp_path):
+async def test_resources_of_a_pod_deleted_while_pending_go_to_the_next_pod(tmp_path):
     clock = Clock()
     with closing(Store.open(tmp_path / "state", clock)) as store:
 

@@ -40,7 +40,7 @@ def refusal(pods, nodes, *, bound=()):
     return decision.message
 
 
-def test_pods_are_spread_by_what_they_leave_free():
+def test_pods_are_spread_by_free_resources():
     pods = [asking(uid, cpu="1") for uid in ("1", "2", "3")]
     assert placed(pods, [node("a"), node("b")]) == [
         Binding(uid="1", node="a"),
@@ -49,23 +49,23 @@ def test_pods_are_spread_by_what_they_leave_free():
     ]
 
 
-def test_pods_that_ask_for_nothing_are_spread_by_number():
+def test_pods_without_requests_are_spread_by_pod_count():
     decisions = placed([asking("1"), asking("2")], [node("a"), node("b")])
     assert [each.node for each in decisions] == ["a", "b"]
 
 
-def test_what_runs_takes_its_room():
+def test_running_pod_uses_node_resources():
     running = bind("a", asking("1", cpu="3500m"))
     assert refusal([asking("2", cpu="1")], [node("a")], bound=[running]) == CPU_LACKS
 
 
-def test_a_pod_just_placed_takes_its_room():
+def test_pod_placed_in_the_same_cycle_uses_node_resources():
     first, second = placed([asking("1", cpu="3"), asking("2", cpu="3")], [node("a")])
     assert first == Binding(uid="1", node="a")
     assert second == Unschedulable(uid="2", reason="Unschedulable", message=CPU_LACKS)
 
 
-def test_higher_priority_comes_first_then_the_order_of_making():
+def test_pods_are_scheduled_by_priority_and_then_creation_order():
     pods = [
         stored(pod("low", container(cpu="3"), priority=-1), "low"),
         stored(pod("first", container(cpu="3")), "first"),
@@ -75,7 +75,7 @@ def test_higher_priority_comes_first_then_the_order_of_making():
     assert [each.uid for each in placed(pods, [node("a")])] == ["high", "first", "second", "low"]
 
 
-def test_every_lack_of_every_node_is_told():
+def test_message_lists_each_shortage_of_each_node():
     small, tainted = node("a", cpu="1", memory="1Gi"), node("b")
     tainted["spec"] = {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}
     cordoned = node("c")
@@ -89,7 +89,7 @@ def test_every_lack_of_every_node_is_told():
     )
 
 
-def test_a_node_that_others_fill_could_be_freed_and_one_that_is_too_small_could_not():
+def test_preemption_message_distinguishes_full_and_too_small_nodes():
     running = bind("a", asking("1", cpu="4"))
     assert (
         refusal([asking("2", cpu="2")], [node("a"), node("b", cpu="1")], bound=[running])
@@ -98,7 +98,7 @@ def test_a_node_that_others_fill_could_be_freed_and_one_that_is_too_small_could_
     )
 
 
-def test_whoever_never_preempts_is_told_so():
+def test_preemption_policy_never_is_in_the_message():
     asked = stored(pod("p", container(cpu="9"), preemptionPolicy="Never"), "1")
     assert (
         refusal([asked], [node("a")])
@@ -106,11 +106,11 @@ def test_whoever_never_preempts_is_told_so():
     )
 
 
-def test_without_nodes_there_is_nothing_to_choose():
+def test_cluster_without_nodes_has_its_own_message():
     assert refusal([asking("1")], []) == "no nodes available to schedule pods"
 
 
-def test_a_gated_pod_is_not_looked_at():
+def test_gated_pod_is_not_scheduled():
     asked = stored(pod("p", container(), schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]), "1")
     assert placed([asked], [node("a")]) == [
         Unschedulable(
@@ -156,18 +156,18 @@ SPECS = {
 
 
 @pytest.mark.parametrize(("spec", "needed"), SPECS.values(), ids=SPECS)
-def test_a_pod_takes(spec, needed):
+def test_pod_requests_are_computed_from_its_spec(spec, needed):
     asked = stored({**pod(), "spec": spec}, "1")
     assert placed([asked], [node("a", cpu=needed)]) == [Binding(uid="1", node="a")]
     assert isinstance(placed([asked], [node("a", cpu="4499m")])[0], Unschedulable)
 
 
-def test_requests_count_where_limits_are_higher():
+def test_requests_count_instead_of_higher_limits():
     asked = stored(pod("p", container(limits={"cpu": "9"}, cpu="1")), "1")
     assert placed([asked], [node("a")]) == [Binding(uid="1", node="a")]
 
 
-def test_gpus_are_given_by_number_and_to_one_pod_only():
+def test_gpus_are_assigned_by_index_to_one_pod_each():
     nodes = [node("a", **{"nvidia.com/gpu": "4"})]
     running = bind("a", asking("0", **{"nvidia.com/gpu": "1"}), **{GPU_INDICES: "1"})
     pods = [asking("1", **{"nvidia.com/gpu": "2"}), asking("2"), asking("3", **{"nvidia.com/gpu": "1"})]
@@ -177,7 +177,7 @@ def test_gpus_are_given_by_number_and_to_one_pod_only():
     assert late == Binding(uid="3", node="a", gpus=(3,))
 
 
-def test_a_node_has_the_gpus_that_it_says():
+def test_node_has_the_gpu_indices_of_its_annotation():
     manifest = node("b", **{"nvidia.com/gpu": "2"})
     manifest["metadata"]["annotations"] = {GPU_INDICES: "2,3"}
     assert placed([asking("1", **{"nvidia.com/gpu": "1"})], [manifest]) == [
@@ -185,7 +185,7 @@ def test_a_node_has_the_gpus_that_it_says():
     ]
 
 
-def test_containers_of_a_pod_share_its_gpus_out_and_init_containers_use_them_before():
+def test_gpus_of_a_pod_are_divided_among_containers_and_reused_by_init_containers():
     asked = pod(
         "p",
         container("pytorch", **{"nvidia.com/gpu": "2"}),
@@ -197,7 +197,7 @@ def test_containers_of_a_pod_share_its_gpus_out_and_init_containers_use_them_bef
     assert compute_gpu_slices(asked) == {"warm": (1,), "pytorch": (1, 2), "sidecar": (), "probe": (5,)}
 
 
-def test_a_pod_is_decided_on_when_that_is_asked_for():
+def test_scheduling_decisions_are_computed_lazily():
     class Untouched(dict):
         def get(self, *_):
             raise AssertionError

@@ -21,12 +21,12 @@ def loaded(*arguments: str) -> set[str]:
     return {name.partition(".")[0] for name in out.stdout.split()}
 
 
-def test_a_shim_is_little_more_than_an_interpreter():
+def test_shim_imports_only_light_standard_library_modules():
     modules = loaded("-I", "-S", "-c", SHIM)
     assert modules - sys.stdlib_module_names - {"__main__"} == {"backend_plugin"}
     assert not {"asyncio", "dataclasses", "pathlib", "shutil", "subprocess", "threading", "typing"} & modules
 
 
 @pytest.mark.parametrize("heavy", ["flytekit", "grpc", "kubernetes", "psutil", "torch"])
-def test_a_kubelet_loads_nothing_that_is_heavy(heavy):
+def test_kubelet_imports_no_heavy_modules(heavy):
     assert heavy not in loaded("-c", KUBELET)

@@ -14,14 +14,16 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_a_new_directory_is_marked_and_its_owners_only(tmp_path: Path) -> None:
+def test_new_state_directory_is_marked_and_private(tmp_path: Path) -> None:
     state = tmp_path / "a" / "state"
     Store.open(state).close()
     assert (mode(state), (state / MARKER).is_file()) == (0o700, True)
 
 
 @pytest.mark.parametrize("names", [[], ["server.json"], ["lost+found", "runs"]], ids=str)
-def test_an_empty_directory_is_used_and_keeps_its_mode(tmp_path: Path, names: list[str]) -> None:
+def test_directory_with_only_expected_files_is_used_and_keeps_its_mode(
+    tmp_path: Path, names: list[str]
+) -> None:
     for name in names:
         (tmp_path / name).touch()
     tmp_path.chmod(0o755)
@@ -32,7 +34,7 @@ def test_an_empty_directory_is_used_and_keeps_its_mode(tmp_path: Path, names: li
     Store.open(tmp_path).close()
 
 
-def test_a_directory_with_other_files_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_directory_with_other_files_is_rejected_and_unchanged(tmp_path: Path) -> None:
     project = tmp_path / "project"
     data = project / "pods" / "f3a4" / "data.csv"
     data.parent.mkdir(parents=True)
@@ -51,7 +53,7 @@ def test_a_directory_with_other_files_is_refused_and_left_as_it_is(tmp_path: Pat
     )
 
 
-def test_the_remedy_that_is_named_helps(tmp_path: Path) -> None:
+def test_remedy_for_a_rejected_directory_works(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     assert "create" in find_foreign_files(tmp_path)
     (tmp_path / MARKER).touch()
@@ -60,7 +62,7 @@ def test_the_remedy_that_is_named_helps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["lock", "objects.sqlite"])
-def test_a_link_in_place_of_a_file_of_ours_is_not_written_to(tmp_path: Path, name: str) -> None:
+def test_symlink_in_place_of_a_state_file_is_not_written_to(tmp_path: Path, name: str) -> None:
     state, mine = tmp_path / "state", tmp_path / "mine"
     Store.open(state).close()
     mine.write_text("mine")
@@ -74,7 +76,7 @@ def test_a_link_in_place_of_a_file_of_ours_is_not_written_to(tmp_path: Path, nam
 # ---- pod directories
 
 
-def test_only_marked_directories_are_those_of_pods(tmp_path: Path) -> None:
+def test_only_marked_directories_are_pod_directories(tmp_path: Path) -> None:
     ours, theirs, link = (PodDirectory.from_uid(tmp_path, name) for name in ("ours", "theirs", "link"))
     ours.create()
     theirs.path.mkdir()
@@ -86,7 +88,7 @@ def test_only_marked_directories_are_those_of_pods(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["work", "tmp", "logs/main/0.0.log", "work/deep/er"])
-def test_a_link_that_a_pod_has_left_leads_nowhere(tmp_path: Path, where: str) -> None:
+def test_symlink_left_by_a_pod_is_removed_without_its_target(tmp_path: Path, where: str) -> None:
     mine, pod = tmp_path / "mine", PodDirectory.from_uid(tmp_path / "pods", "u")
     (mine / "below").mkdir(parents=True)
     (mine / "below" / "file").write_text("mine")
@@ -100,7 +102,7 @@ def test_a_link_that_a_pod_has_left_leads_nowhere(tmp_path: Path, where: str) ->
     assert ((mine / "below" / "file").read_text(), mode(mine)) == ("mine", 0o755)
 
 
-def test_its_own_short_temporary_directory_goes_with_a_pod(tmp_path: Path) -> None:
+def test_short_temporary_directory_is_removed_with_its_pod(tmp_path: Path) -> None:
     long = tmp_path / ("x" * 80)
     pods = [PodDirectory.from_uid(long, name) for name in ("one", "two")]
     for each in pods:

@@ -34,7 +34,7 @@ def version(manifest):
     return int(manifest["metadata"]["resourceVersion"])
 
 
-def test_a_name_is_given_once_in_a_namespace(store):
+def test_object_name_is_unique_in_a_namespace(store):
     store.create(pod())
     with pytest.raises(AlreadyExists, match=r'^pods "p" already exists$'):
         store.create(pod())
@@ -42,13 +42,13 @@ def test_a_name_is_given_once_in_a_namespace(store):
     assert get_key(store.create(elsewhere)) == Key("Pod", "b", "p")
 
 
-def test_a_job_is_called_as_the_api_server_calls_it(store):
+def test_duplicate_job_error_has_the_resource_name_of_the_api_server(store):
     store.create(job())
     with pytest.raises(AlreadyExists, match=r'^pytorchjobs\.kubeflow\.org "j" already exists$'):
         store.create(job())
 
 
-def test_only_the_latest_version_can_be_changed(store):
+def test_only_the_latest_version_can_be_updated(store):
     old = store.create(pod())
     new = store.update({**old, "status": {"phase": "Running"}})
     with pytest.raises(Conflict, match="the object has been modified"):
@@ -56,7 +56,7 @@ def test_only_the_latest_version_can_be_changed(store):
     assert store.get(POD) is new
 
 
-def test_what_is_gone_cannot_be_changed(store):
+def test_deleted_object_cannot_be_updated(store):
     old = store.create(pod())
     assert store.remove(get_uid(old)) == old
     with pytest.raises(Conflict):
@@ -64,7 +64,7 @@ def test_what_is_gone_cannot_be_changed(store):
     assert store.remove(get_uid(old)) is None
 
 
-def test_a_later_object_of_the_same_name_is_another_one(store):
+def test_recreated_object_has_a_new_uid(store):
     old = store.create(pod())
     store.remove(get_uid(old))
     new = store.create(pod())
@@ -74,7 +74,7 @@ def test_a_later_object_of_the_same_name_is_another_one(store):
         store.update(old)
 
 
-def test_the_same_again_is_no_change(store):
+def test_update_without_a_change_is_ignored(store):
     changes = []
     old = store.create(pod())
     store.watch(changes.append)
@@ -82,7 +82,7 @@ def test_the_same_again_is_no_change(store):
     assert changes == []
 
 
-def test_generations_count_what_is_wanted_and_versions_everything(store):
+def test_generation_counts_spec_changes_and_resource_version_counts_all_changes(store):
     first = store.create(job(runPolicy={}))
     status = store.update({**first, "status": {"startTime": AT_ONCE}})
     suspended = store.update({**status, "spec": {"runPolicy": {"suspend": True}}})
@@ -90,7 +90,7 @@ def test_generations_count_what_is_wanted_and_versions_everything(store):
     assert version(first) < version(status) < version(suspended)
 
 
-def test_the_owned_are_found_by_their_owner_in_the_order_of_their_making(store):
+def test_owned_objects_are_listed_in_creation_order(store):
     pods = [store.create(pod(name, owner="u")) for name in ("c", "a", "b")]
     store.create(pod("other", owner="v"))
     store.update({**pods[0], "status": {"phase": "Running"}})
@@ -101,7 +101,7 @@ def test_the_owned_are_found_by_their_owner_in_the_order_of_their_making(store):
     assert store.list_owners() == ("v",)
 
 
-def test_everything_is_found_again_in_the_order_of_its_making(state):
+def test_objects_are_restored_in_creation_order(state):
     store = Store.open(state, Clock())
     first, second = store.create(pod("z", owner="u")), store.create(pod("a", owner="u"))
     first = store.update({**first, "status": {"phase": "Running"}})
@@ -112,7 +112,7 @@ def test_everything_is_found_again_in_the_order_of_its_making(state):
     store.close()
 
 
-def test_watchers_are_told_in_the_order_of_changes_also_of_those_of_other_watchers(store):
+def test_watchers_receive_changes_in_order_including_those_of_other_watchers(store):
     told = []
 
     def finishes(change):
@@ -134,7 +134,7 @@ def test_watchers_are_told_in_the_order_of_changes_also_of_those_of_other_watche
     assert second["status"] == {"phase": "Running"}
 
 
-def test_a_second_server_is_told_who_has_the_state(store, state):
+def test_second_server_is_rejected_with_the_process_that_holds_the_lock(store, state):
     with pytest.raises(StateUnusable) as refusal:
         Store.open(state)
     assert str(refusal.value) == (
@@ -142,7 +142,7 @@ def test_a_second_server_is_told_who_has_the_state(store, state):
     )
 
 
-def test_the_state_of_a_later_release_is_left_alone(state):
+def test_state_of_a_later_release_is_rejected(state):
     Store.open(state).close()
     file = sqlite3.connect(state / "objects.sqlite")
     file.execute("PRAGMA user_version = 99")
@@ -152,24 +152,24 @@ def test_the_state_of_a_later_release_is_left_alone(state):
             Store.open(state)
 
 
-def test_a_file_that_is_no_database_is_named(state):
+def test_file_that_is_no_database_is_named(state):
     Store.open(state).close()
     (state / "objects.sqlite").write_text("no database at all, but long enough to be looked at" * 100)
     with pytest.raises(StateUnusable, match=r"objects\.sqlite: file is not a database; move it away"):
         Store.open(state)
 
 
-def test_a_place_that_is_no_directory_is_named(tmp_path):
+def test_path_that_is_no_directory_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StateUnusable, match="file: File exists"):
         Store.open(tmp_path / "file")
 
 
-def test_the_state_is_its_owners_alone(store, state):
+def test_state_directory_is_private_to_its_owner(store, state):
     assert state.stat().st_mode & 0o777 == 0o700
 
 
-def test_what_cannot_be_written_has_not_happened(store, state):
+def test_change_that_cannot_be_written_has_no_effect(store, state):
     old = store.create(pod())
     store._execute("PRAGMA query_only = 1")
     with pytest.raises(ClusterUnavailable, match="the cluster's state cannot be written: attempt to write"):
@@ -181,7 +181,7 @@ def test_what_cannot_be_written_has_not_happened(store, state):
     assert store.update({**old, "status": {"phase": "Running"}})["status"] == {"phase": "Running"}
 
 
-def test_state_on_a_full_disk_is_not_to_be_thrown_away(state):
+def test_full_disk_error_does_not_suggest_to_discard_the_state(state):
     Store.open(state).close()
     program = (
         "import resource, sys\nfrom pathlib import Path\nfrom backend_plugin.embedded.store import Store\n"
@@ -198,7 +198,7 @@ def test_state_on_a_full_disk_is_not_to_be_thrown_away(state):
     assert "move it away" not in ended.stderr
 
 
-def test_what_is_changed_together_is_told_when_all_of_it_is_written(store):
+def test_watchers_receive_a_transaction_after_it_is_written(store):
     told = []
     store.watch(lambda change: told.append(change.key.name))
     with store.transaction():
@@ -212,7 +212,7 @@ def test_what_is_changed_together_is_told_when_all_of_it_is_written(store):
     )
 
 
-def test_what_cannot_be_written_whole_has_not_happened_at_all(store, state):
+def test_transaction_that_cannot_be_written_has_no_effect(store, state):
     kept = [store.create(pod("one")), store.create(pod("two"))]
     told = []
     store.watch(told.append)
@@ -235,7 +235,7 @@ def test_what_cannot_be_written_whole_has_not_happened_at_all(store, state):
     again.close()
 
 
-def test_a_server_that_is_killed_in_between_has_done_nothing_of_it(state):
+def test_transaction_of_a_killed_server_has_no_effect(state):
     program = (
         "import os, sys\nfrom pathlib import Path\nfrom backend_plugin.embedded.store import Store\n"
         "store = Store.open(Path(sys.argv[1]))\n"
@@ -264,7 +264,7 @@ def write_in_another_process(state, code):
     assert subprocess.run([sys.executable, "-c", program, state], check=False).returncode == -signal.SIGKILL
 
 
-def test_a_killed_process_loses_nothing(state):
+def test_committed_changes_survive_a_killed_process(state):
     write_in_another_process(
         state,
         "kept = store.create(pod())\n"
@@ -291,7 +291,7 @@ def damage_an_object(file):
 
 
 @pytest.mark.parametrize("damage", [damage_pages, damage_an_object])
-def test_a_damaged_file_is_a_sentence_with_what_to_do(state, damage):
+def test_damaged_file_error_contains_a_remedy(state, damage):
     store = Store.open(state, Clock())
     for number in range(50):
         store.create(pod(f"p-{number}"))
@@ -303,7 +303,7 @@ def test_a_damaged_file_is_a_sentence_with_what_to_do(state, damage):
     assert sentence.endswith("; move it away to start with an empty cluster")
 
 
-def test_damage_that_is_met_later_is_no_defect_of_a_call(store):
+def test_later_damage_is_reported_as_a_write_failure(store):
     store.create(pod())
     store._file.execute("DROP TABLE objects")
     with pytest.raises(NotDurable, match="the cluster's state cannot be written"):

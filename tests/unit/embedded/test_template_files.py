@@ -33,7 +33,7 @@ def test_templates_are_read_from_a_file_or_from_its_folder(tmp_path, name, conte
     assert pod_templates.read_templates(file) == pod_templates.read_templates(tmp_path) == [TEMPLATE]
 
 
-def test_no_place_no_templates():
+def test_missing_path_option_means_no_templates():
     assert pod_templates.read_templates(None) == ()
 
 
@@ -46,7 +46,7 @@ def test_no_place_no_templates():
         ("t.json", b"\xff", "t.json: unacceptable character"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, said):
+def test_unreadable_template_file_is_named(tmp_path, name, content, said):
     file = tmp_path / name
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(pod_templates.UnreadableTemplates) as refusal:
@@ -54,7 +54,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, said):
     assert str(refusal.value).startswith(str(tmp_path / said))
 
 
-def test_a_place_that_is_not_there_is_named(tmp_path):
+def test_missing_template_path_is_named(tmp_path):
     with pytest.raises(
         pod_templates.UnreadableTemplates, match="nowhere: there is no such file or directory"
     ):

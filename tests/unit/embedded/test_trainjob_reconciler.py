@@ -30,14 +30,14 @@ def reconcile(job: Any, runtime: Any) -> ReconcileResult:
     ],
     ids=["no runtime", "no runtime after the end", "negative nodes", "another manager"],
 )
-def test_a_job_without_pods_has_an_event(change: Any, runtime: Any, events: Any) -> None:
+def test_job_without_pods_has_an_event(change: Any, runtime: Any, events: Any) -> None:
     done = reconcile(merge_patch(JOB, change), runtime)
     found: list[Any] = [*done.events]
     assert [(each["involvedObject"]["kind"], each["reason"]) for each in found] == events
     assert (done.status, done.actions) == (None, ())
 
 
-def test_a_job_without_nodes_is_complete_with_its_first_status() -> None:
+def test_job_without_nodes_is_complete_with_its_first_status() -> None:
     done = reconcile(merge_patch(JOB, {"spec": {"trainer": {"numNodes": 0}}}), RUNTIME)
     status: Any = done.status
     assert [(each["type"], each["reason"]) for each in status["conditions"]] == [

@@ -38,7 +38,7 @@ async def settled():
         await asyncio.sleep(0)
 
 
-async def test_a_key_that_is_added_twice_is_looked_at_once():
+async def test_key_that_is_added_twice_is_processed_once():
     looking = Looking()
     work = looking.work()
     for key in (ONE, TWO, ONE):
@@ -48,7 +48,7 @@ async def test_a_key_that_is_added_twice_is_looked_at_once():
     assert result == [ONE, TWO]
 
 
-async def test_a_key_that_is_added_while_it_is_looked_at_is_looked_at_again():
+async def test_key_that_is_added_during_its_processing_is_processed_again():
     seen = []
 
     def add_again(key):
@@ -62,7 +62,7 @@ async def test_a_key_that_is_added_while_it_is_looked_at_is_looked_at_again():
     assert seen == [ONE, ONE, ONE]
 
 
-async def test_a_failure_is_tried_again_until_it_goes_well():
+async def test_failed_key_is_retried_until_it_succeeds():
     looking = Looking(FAILED, FAILED, None)
     looking.work().add(ONE)
     await looking.done.wait()
@@ -71,7 +71,7 @@ async def test_a_failure_is_tried_again_until_it_goes_well():
     assert result == [ONE, ONE, ONE]
 
 
-async def test_what_is_to_be_looked_at_later_is():
+async def test_key_is_processed_again_when_it_is_due():
     looking = Looking(system_clock() + timedelta(seconds=0.01), None)
     looking.work().add(ONE)
     await looking.done.wait()
@@ -79,7 +79,7 @@ async def test_what_is_to_be_looked_at_later_is():
     assert result == [ONE, ONE]
 
 
-async def test_after_the_end_nothing_is_looked_at():
+async def test_closed_queue_processes_nothing():
     looking = Looking(system_clock() + timedelta(seconds=0.01), FAILED)
     work = looking.work()
     work.add(ONE)
@@ -92,7 +92,7 @@ async def test_after_the_end_nothing_is_looked_at():
     assert result == [ONE, TWO]
 
 
-async def test_after_a_mistake_the_others_are_looked_at_and_then_the_same_again():
+async def test_unexpected_exception_is_reported_and_its_key_retried_after_the_others():
     reported = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     looking = Looking(ZeroDivisionError(), None, None)
@@ -107,5 +107,5 @@ async def test_after_a_mistake_the_others_are_looked_at_and_then_the_same_again(
 @pytest.mark.parametrize(
     ("failures", "seconds"), [(1, 0.005), (2, 0.01), (8, 0.64), (20, 60.0), (100_000, 60.0)]
 )
-def test_every_failure_doubles_the_wait_up_to_an_end(failures, seconds):
+def test_retry_delay_doubles_up_to_a_maximum(failures, seconds):
     assert RetryBackoff().compute_delay(failures) == seconds

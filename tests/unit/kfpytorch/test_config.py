@@ -48,11 +48,11 @@ def refusal(config: Any, **said: Any) -> tuple[str, ...]:
         (Elastic(2, 4, "fork", 1, 3, {}, False, None), ["nnodes", "nproc_per_node", "start_method"]),
     ],
 )
-def test_fields_stand_in_upstreams_order(config: Any, by_position: list[str]) -> None:
+def test_positional_fields_have_the_order_of_upstream(config: Any, by_position: list[str]) -> None:
     assert list(vars(config))[: len(by_position)] == by_position
 
 
-def test_defaults_are_upstreams() -> None:
+def test_defaults_equal_those_of_upstream() -> None:
     assert vars(PyTorch()) == {
         "master": Master(image=None, requests=None, limits=None, restart_policy=None),
         "worker": Worker(image=None, requests=None, limits=None, replicas=None, restart_policy=None),
@@ -84,7 +84,7 @@ OURS = {Master: OF_ROLES, Worker: OF_ROLES, PyTorch: ("gang", "train_job"), Elas
 
 
 @pytest.mark.parametrize("config", OURS)
-def test_our_fields_are_said_by_name(config: Any) -> None:
+def test_added_fields_are_keyword_only(config: Any) -> None:
     assert tuple(field.name for field in fields(config) if field.kw_only) == OURS[config]
     positional = [getattr(config(), field.name) for field in fields(config) if not field.kw_only]
     with pytest.raises(TypeError):
@@ -92,20 +92,20 @@ def test_our_fields_are_said_by_name(config: Any) -> None:
     assert config(**dict.fromkeys(OURS[config])) == config()
 
 
-def test_two_configs_share_nothing() -> None:
+def test_configs_share_no_mutable_defaults() -> None:
     PyTorch().worker.replicas = 4
     Elastic().rdzv_configs["timeout"] = 1
     assert (PyTorch().worker.replicas, Elastic().rdzv_configs["timeout"]) == (None, 900)
 
 
-def test_policies_are_not_all_the_same() -> None:
+def test_policy_enums_have_distinct_values() -> None:
     assert RestartPolicy.ALWAYS != RestartPolicy.NEVER
     assert {policy.name: policy.value for policy in RestartPolicy} == {"ALWAYS": 2, "FAILURE": 1, "NEVER": 0}
     assert {policy.name: policy.value for policy in CleanPodPolicy} == {"NONE": 0, "RUNNING": 1, "ALL": 2}
 
 
 @pytest.mark.parametrize("config", [Elastic(), Master(), PyTorch(), RunPolicy(), Worker()])
-def test_a_config_is_a_value(config: Any) -> None:
+def test_config_can_be_copied_pickled_and_evaluated_from_its_repr(config: Any) -> None:
     assert copy.deepcopy(config) == config
     assert pickle.loads(pickle.dumps(config)) == config
     assert eval(repr(config)) == config
@@ -114,7 +114,7 @@ def test_a_config_is_a_value(config: Any) -> None:
 # The guide's forms.
 
 
-def test_the_guide_is_understood() -> None:
+def test_example_of_the_guide_is_accepted() -> None:
     guide = PyTorch(
         master=Master(num_retries=3),
         worker=Worker(replicas=4, resources=Resources(cpu="4", mem="16Gi", gpu="1")),
@@ -129,32 +129,32 @@ def test_the_guide_is_understood() -> None:
 @pytest.mark.parametrize(
     "text", ["OnFailure", "on_failure", "FAILURE", "failure", "RESTART_POLICY_ON_FAILURE"]
 )
-def test_a_restart_policy_may_be_text(text: str) -> None:
+def test_restart_policy_may_be_text(text: str) -> None:
     assert Worker(restart_policy=text) == Worker(restart_policy=RestartPolicy.FAILURE)
 
 
 @given(st.sampled_from([*RestartPolicy]), st.sampled_from([str.lower, str.upper, str.title]))
-def test_every_restart_policy_is_known_by_its_name_in_any_case(policy: RestartPolicy, case: Any) -> None:
+def test_restart_policy_name_is_accepted_in_any_case(policy: RestartPolicy, case: Any) -> None:
     assert Master(restart_policy=case(policy.name)).restart_policy is policy
 
 
 @given(st.sampled_from([*CleanPodPolicy]), st.sampled_from([str.lower, str.upper, str.title]))
-def test_every_clean_pod_policy_is_known_by_its_name_in_any_case(policy: CleanPodPolicy, case: Any) -> None:
+def test_clean_pod_policy_name_is_accepted_in_any_case(policy: CleanPodPolicy, case: Any) -> None:
     assert RunPolicy(case(policy.name)).clean_pod_policy is policy
     assert RunPolicy("CLEANPOD_POLICY_" + policy.name).clean_pod_policy is policy
 
 
-def test_resources_may_be_pairs() -> None:
+def test_resources_may_be_request_and_limit_pairs() -> None:
     worker = Worker(resources=Resources(cpu=("1", "2"), mem="4Gi"))
     assert worker.requests_and_limits() == (Resources(cpu="1", mem="4Gi"), Resources(cpu="2", mem="4Gi"))
 
 
-def test_an_image_may_be_a_spec() -> None:
+def test_image_may_be_an_image_spec() -> None:
     spec = ImageSpec(name="trainer", registry="example.com")
     assert Worker(image=spec).image is spec
 
 
-def test_an_empty_dict_says_nothing_about_the_run() -> None:
+def test_empty_dict_means_no_run_policy() -> None:
     assert PyTorch(run_policy={}).run_policy is None
 
 
@@ -166,7 +166,7 @@ def test_nodes_are_a_number_or_a_range(low: int, more: int, space: str) -> None:
     assert Elastic(nnodes=f"{low}{space}:{space}{high}").min_max_nodes() == (low, high)
 
 
-def test_one_node_is_an_ordinary_pod_only_as_a_number() -> None:
+def test_only_the_integer_one_is_a_standalone_pod() -> None:
     assert [Elastic(nnodes=nodes).is_standalone() for nodes in (1, "1", "1:1", 2)] == [
         True,
         False,
@@ -175,7 +175,7 @@ def test_one_node_is_an_ordinary_pod_only_as_a_number() -> None:
     ]
 
 
-def test_workers_are_counted_as_upstream_counts_them() -> None:
+def test_workers_are_counted_like_upstream_does() -> None:
     counts = {
         (workers, replicas): PyTorch(worker=Worker(replicas=replicas), num_workers=workers).workers()
         for workers, replicas in [(None, None), (None, 0), (None, 3), (0, None), (0, 3), (4, None), (4, 0)]
@@ -209,7 +209,7 @@ COUNTS = [-1, True, 1.5, "3", 2**31, float("nan"), [1]]
         (Elastic, "max_restarts"),
     ],
 )
-def test_a_count_is_a_whole_number(config: Any, field: str, value: object) -> None:
+def test_invalid_count_is_rejected(config: Any, field: str, value: object) -> None:
     (problem,) = refusal(config, **{field: value})
     assert problem.startswith(f"{field}={value!r}: must be ")
 
@@ -254,7 +254,7 @@ def test_a_count_is_a_whole_number(config: Any, field: str, value: object) -> No
         (Worker, {"requests": Resources(gpu="0.5")}, "requests.gpu='0.5'"),
     ],
 )
-def test_a_wrong_value_is_named_with_its_field(config: Any, said: dict[str, Any], place: str) -> None:
+def test_invalid_value_is_reported_with_its_field(config: Any, said: dict[str, Any], place: str) -> None:
     assert list_places(config, **said) == [place]
 
 
@@ -284,7 +284,7 @@ def test_a_wrong_value_is_named_with_its_field(config: Any, said: dict[str, Any]
         (PyTorch, {"worker": Worker(replicas=2**20, num_retries=2**20)}, "num_retries=1048576"),
     ],
 )
-def test_what_does_not_go_together_is_refused(config: Any, said: dict[str, Any], place: str) -> None:
+def test_conflicting_fields_are_rejected(config: Any, said: dict[str, Any], place: str) -> None:
     assert list_places(config, **said) == [place]
 
 
@@ -300,17 +300,17 @@ def test_what_does_not_go_together_is_refused(config: Any, said: dict[str, Any],
         *(Elastic(nproc_per_node=word) for word in ("auto", "gpu", "cpu")),
     ],
 )
-def test_a_config_whose_parts_agree_is_accepted(config: Any) -> None:
+def test_consistent_config_is_accepted(config: Any) -> None:
     assert config.problems() == []
 
 
 @pytest.mark.parametrize("name", ["requests", "limits"])
-def test_resources_are_said_once(name: str) -> None:
+def test_resources_set_twice_are_rejected(name: str) -> None:
     (problem,) = refusal(Worker, resources=Resources(cpu="2"), **{name: Resources(cpu="2")})
     assert problem.endswith(f"sets the same as {name}=; leave one or the other out")
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     with pytest.raises(ValueError, match="PyTorch: 4 problems") as caught:
         PyTorch(
             worker=None,
@@ -327,17 +327,17 @@ def test_all_problems_are_told_at_once() -> None:
     ]
 
 
-def test_a_long_value_does_not_hide_what_would_be_right() -> None:
+def test_long_value_is_shortened_in_the_problem() -> None:
     (problem,) = refusal(Worker, image=list(range(1000)))
     assert len(problem) < 150
 
 
-def test_a_refusal_survives_the_way_to_another_process() -> None:
+def test_config_error_survives_pickling() -> None:
     error = ConfigError("Worker", ["a", "b"])
     assert str(pickle.loads(pickle.dumps(error))) == str(error) == "Worker: 2 problems\n  a\n  b"
 
 
-def test_changes_are_checked_again() -> None:
+def test_changed_config_is_checked_again() -> None:
     config = PyTorch()
     config.worker.replica = 3
     config.run_policy = {"clean_pod_policy": "all"}
@@ -358,7 +358,7 @@ SAID = st.sampled_from(CONFIGS).flatmap(
 
 
 @given(SAID)
-def test_a_config_is_refused_or_stays_what_it_is(wanted: tuple[Any, dict[str, Any]]) -> None:
+def test_config_is_rejected_or_unchanged_by_its_check(wanted: tuple[Any, dict[str, Any]]) -> None:
     config, said = wanted
     try:
         constructed = config(**said)

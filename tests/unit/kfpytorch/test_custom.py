@@ -63,7 +63,7 @@ def read(job: DistributedPyTorchTrainingTask) -> tuple[int, ...] | None:
 
 
 @given(PYTORCHES)
-def test_the_wire_loses_nothing_of_a_pytorch_config(config: PyTorch) -> None:
+def test_pytorch_config_is_encoded_without_loss(config: PyTorch) -> None:
     job = ParseDict(json.loads(json.dumps(encode_pytorch(config))), DistributedPyTorchTrainingTask())
     assert [
         (replicas.replicas, replicas.image, replicas.restart_policy)
@@ -76,7 +76,7 @@ def test_the_wire_loses_nothing_of_a_pytorch_config(config: PyTorch) -> None:
 
 
 @given(ELASTICS)
-def test_the_wire_loses_nothing_of_an_elastic_config(config: Elastic) -> None:
+def test_elastic_config_is_encoded_without_loss(config: Elastic) -> None:
     job = ParseDict(json.loads(json.dumps(encode_elastic(config))), DistributedPyTorchTrainingTask())
     elastic = job.elastic_config
     assert (elastic.min_replicas, elastic.max_replicas) == config.min_max_nodes()
@@ -94,13 +94,13 @@ def test_images_are_resolved_by_the_caller() -> None:
     )
 
 
-def test_writing_changes_nothing() -> None:
+def test_encoding_does_not_change_the_config() -> None:
     config = PyTorch(Master(num_retries=2), Worker(replicas=2), {"backoff_limit": None})
     encode_pytorch(config)
     assert config == PyTorch(Master(num_retries=2), Worker(replicas=2), {"backoff_limit": None})
 
 
-def test_a_config_spoilt_in_between_is_refused() -> None:
+def test_config_that_became_invalid_is_rejected() -> None:
     config = Elastic(nnodes=2)
     config.nproc_per_node = "gpus"
     with pytest.raises(ConfigError):
@@ -117,10 +117,10 @@ def test_a_config_spoilt_in_between_is_refused() -> None:
         (Elastic(nnodes=1, run_policy={"backoff_limit": 1}), ["run_policy= has no effect with nnodes=1"]),
     ],
 )
-def test_what_the_wire_cannot_say_is_named(config: PyTorch | Elastic, expected: list[str]) -> None:
+def test_ineffective_setting_is_named(config: PyTorch | Elastic, expected: list[str]) -> None:
     assert [sentence.partition(":")[0] for sentence in iter_ineffective_settings(config)] == expected
 
 
-def test_the_retries_of_each_role_are_written_for_a_trainjob() -> None:
+def test_retries_of_each_role_are_encoded_for_a_train_job() -> None:
     said = encode_pytorch(PyTorch(Master(num_retries=3), Worker(replicas=1)))
     assert said["kfpytorch"] == {"version": 1, "master": {"numRetries": 3}}

@@ -24,13 +24,13 @@ def list_paths(**options: Any) -> list[str]:
     return [each.partition("=")[0].removeprefix("train_job.") for each in refused.value.problems]
 
 
-def test_a_text_is_a_uri_or_a_size() -> None:
+def test_text_is_accepted_as_a_uri_or_a_size() -> None:
     assert build(dataset=DATASET, model=MODEL, storage=SIZE) == build(
         dataset=Dataset(uri=DATASET), model=Model(uri=MODEL), storage=Storage(size=SIZE)
     )
 
 
-def test_the_wire_has_all_fields() -> None:
+def test_encoded_config_has_all_fields() -> None:
     config = build(
         dataset=Dataset(uri=DATASET, secret="s3", env={"REGION": "eu"}),
         model=MODEL,
@@ -55,7 +55,7 @@ def test_the_wire_has_all_fields() -> None:
         {"runtime": "mine", "model": MODEL},
     ],
 )
-def test_a_valid_source_is_accepted(options: Any) -> None:
+def test_valid_source_is_accepted(options: Any) -> None:
     assert wire.decode(wire.encode(build(**options)))["train_job"] == build(**options).train_job
 
 
@@ -88,18 +88,18 @@ def test_a_valid_source_is_accepted(options: Any) -> None:
         ({"dataset": DATASET, "storage": Storage(claim="A B")}, "storage.claim"),
     ],
 )
-def test_an_invalid_value_is_reported_with_its_path(options: Any, path: str) -> None:
+def test_invalid_value_is_reported_with_its_path(options: Any, path: str) -> None:
     assert list_paths(**options) == [path]
 
 
-def test_a_credential_is_not_repeated_in_the_message() -> None:
+def test_credential_is_not_repeated_in_the_message() -> None:
     token = "hf_" + 30 * "q"
     with pytest.raises(ConfigError) as refused:
         build(model=Model(uri=MODEL, env={"HEADER": token}), storage=SIZE)
     assert token not in str(refused.value)
 
 
-def test_an_ordinary_pod_has_no_initializers() -> None:
+def test_initializers_of_a_standalone_pod_are_rejected() -> None:
     options = TrainJob(dataset=DATASET, storage=SIZE)
     with pytest.raises(ConfigError) as refused:
         Elastic(nnodes=1, train_job=options)

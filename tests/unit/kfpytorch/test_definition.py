@@ -69,7 +69,7 @@ MODEL = V1Container(name="primary", resources=V1ResourceRequirements(limits={"nv
     ],
     ids=str,
 )
-def test_a_task_that_cannot_run_is_refused_at_its_definition(
+def test_task_that_cannot_run_is_rejected_at_its_definition(
     arguments: dict[str, Any], problems: tuple[str, ...]
 ) -> None:
     assert refusal(Elastic(nnodes=2, nproc_per_node=8), **arguments) == problems
@@ -106,7 +106,7 @@ def test_a_task_that_cannot_run_is_refused_at_its_definition(
     ],
     ids=str,
 )
-def test_a_task_that_can_run_is_accepted(config: Any, arguments: dict[str, Any]) -> None:
+def test_task_that_can_run_is_accepted(config: Any, arguments: dict[str, Any]) -> None:
     assert define(config, **arguments).task_config is config
 
 
@@ -166,7 +166,7 @@ def node_of(made: Any) -> Any:
         ),
     ],
 )
-def test_an_override_that_cannot_run_is_refused(
+def test_override_that_cannot_run_is_rejected(
     config: Any, override: dict[str, Any], problems: tuple[str, ...]
 ) -> None:
     node = node_of(define(config, requests=Resources(gpu="8")))
@@ -175,14 +175,14 @@ def test_an_override_that_cannot_run_is_refused(
     assert caught.value.problems == problems
 
 
-def test_an_override_may_bring_the_gpus_that_its_config_needs() -> None:
+def test_override_may_set_config_and_gpus_together() -> None:
     made = define(Elastic(nnodes=2, nproc_per_node=4), requests=Resources(gpu="4"))
     override = {"requests": Resources(gpu="8"), "task_config": Elastic(nnodes=2, nproc_per_node=8)}
     assert node_of(made).with_overrides(**override) is not None
     assert made.get_custom(SETTINGS)["elasticConfig"]["nprocPerNode"] == 8
 
 
-def test_the_outputs_of_a_task_check_overrides_as_its_node_does() -> None:
+def test_overrides_of_task_outputs_are_checked_like_those_of_the_node() -> None:
     made = define(Elastic(nnodes=1, nproc_per_node=2))
 
     @workflow
@@ -211,7 +211,7 @@ def test_the_outputs_of_a_task_check_overrides_as_its_node_does() -> None:
     ],
     ids=str,
 )
-def test_a_word_is_written_as_what_a_replica_is_granted(
+def test_nproc_per_node_keyword_is_encoded_as_the_granted_amount(
     word: str, arguments: dict[str, Any], count: int
 ) -> None:
     made = define(Elastic(nnodes=2, nproc_per_node=word), **arguments)
@@ -226,14 +226,16 @@ def test_a_word_is_written_as_what_a_replica_is_granted(
         ("auto", "requests neither GPU nor cpu.* or write the number"),
     ],
 )
-def test_a_word_whose_number_nothing_tells_is_refused_for_several_nodes(word: str, remedy: str) -> None:
+def test_nproc_per_node_keyword_without_a_known_amount_is_rejected_for_several_nodes(
+    word: str, remedy: str
+) -> None:
     made = define(Elastic(nnodes="1", nproc_per_node=word))
     with pytest.raises(ConfigError, match=remedy):
         made.get_custom(SETTINGS)
     assert define(Elastic(nnodes=1, nproc_per_node=word)).get_custom(SETTINGS) is None
 
 
-def test_resources_of_the_platform_that_cannot_be_read_count_as_none() -> None:
+def test_unreadable_platform_resources_count_as_none() -> None:
     made = define(Elastic(nnodes=2, nproc_per_node=8))
     made._resources = ResourceSpec(requests=Resources(gpu="?"), limits=Resources())
     assert definition.read_amounts(made.resources.requests, made.resources.limits, None) == {}
@@ -243,7 +245,7 @@ def names(problems: tuple[str, ...]) -> list[str]:
     return [problem.partition("=")[0] for problem in problems]
 
 
-def test_an_invalid_quantity_does_not_hide_processes_without_a_gpu() -> None:
+def test_invalid_quantity_does_not_hide_processes_without_a_gpu() -> None:
     wrong = Resources(cpu="1x", mem="4 GB", gpu="2")
     assert names(refusal(Elastic(nproc_per_node=4), requests=wrong)) == [
         "requests.cpu",
@@ -252,11 +254,11 @@ def test_an_invalid_quantity_does_not_hide_processes_without_a_gpu() -> None:
     ]
 
 
-def test_an_invalid_number_of_gpus_is_reported_alone() -> None:
+def test_invalid_number_of_gpus_is_reported_alone() -> None:
     assert names(refusal(Elastic(nproc_per_node=4), limits=Resources(gpu="two"))) == ["limits.gpu"]
 
 
-def test_a_config_reports_the_problems_of_all_its_parts() -> None:
+def test_config_reports_the_problems_of_all_its_parts() -> None:
     with pytest.raises(ConfigError) as caught:
         PyTorch(
             master=Master(requests=Resources(cpu="x", mem="9Gi"), limits=Resources(mem="1Gi")),

@@ -84,7 +84,7 @@ def travelled(written: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(ROLES, ROLES, GANGS, TRAIN_JOBS)
-def test_reading_undoes_writing(
+def test_extension_is_equal_after_encoding_and_decoding(
     master: dict[str, Any], worker: dict[str, Any], gang: Gang | None, train_job: TrainJob | None
 ) -> None:
     if train_job is not None:
@@ -97,7 +97,7 @@ def test_reading_undoes_writing(
 
 
 @given(GANGS, TRAIN_JOBS)
-def test_an_elastic_config_says_the_same(gang: Gang | None, train_job: TrainJob | None) -> None:
+def test_elastic_config_has_the_same_extension(gang: Gang | None, train_job: TrainJob | None) -> None:
     config = Elastic(nnodes=2, gang=gang, train_job=train_job)
     said = {"gang": gang, "train_job": train_job}
     assert decode(travelled(encode(config))) == {
@@ -105,12 +105,12 @@ def test_an_elastic_config_says_the_same(gang: Gang | None, train_job: TrainJob 
     }
 
 
-def test_nothing_said_is_nothing_written() -> None:
+def test_empty_extension_is_not_encoded() -> None:
     assert encode(PyTorch(worker=Worker(replicas=2))) == {} == encode(Elastic(nnodes=2))
     assert "kfpytorch" not in {**encode_pytorch(PyTorch(num_workers=1)), **encode_elastic(Elastic(nnodes=2))}
 
 
-def test_the_key_stands_beside_what_flyte_reads() -> None:
+def test_extension_key_is_added_to_the_fields_of_flyte() -> None:
     config = PyTorch(
         Master(node_selector={"pool": "cpu"}),
         Worker(replicas=2, tolerations=[{"key": "gpu", "operator": "Exists"}], priority_class_name="high"),
@@ -130,7 +130,7 @@ def test_the_key_stands_beside_what_flyte_reads() -> None:
     }
 
 
-def test_models_of_kubernetes_are_written_as_in_a_manifest() -> None:
+def test_kubernetes_models_are_encoded_like_in_a_manifest() -> None:
     template = PodTemplate(
         V1PodSpec(containers=[V1Container(name="primary", image_pull_policy="Always")]), labels={"a": "b"}
     )
@@ -256,13 +256,13 @@ def test_models_of_kubernetes_are_written_as_in_a_manifest() -> None:
         (lambda: Master(pod_template={"containers": []}), "must be a PodTemplate, or a dict with 'metadata'"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(make: Any, problem: str) -> None:
+def test_invalid_config_is_rejected(make: Any, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make().check()
     assert problem in str(caught.value)
 
 
-def test_the_messages_are_loaded_only_where_they_are_needed() -> None:
+def test_protobuf_messages_are_imported_only_when_needed() -> None:
     code = (
         "import sys; from flytekitplugins.kfpytorch import PyTorch, Worker\n"
         "from flytekitplugins.kfpytorch.custom import encode_pytorch\n"

@@ -29,19 +29,19 @@ def find_problems(**said: Any) -> dict[str, str]:
         {"nnodes": 1},
     ],
 )
-def test_a_setting_of_torchs_launcher_is_refused_for_jax(said: dict[str, Any]) -> None:
+def test_torch_launcher_setting_is_rejected_for_jax(said: dict[str, Any]) -> None:
     ((field, value),) = said.items()
     assert [*find_problems(**said)] == [f"{field}={value!r}"]
     assert Elastic(**{"nnodes": 2, **said}, train_job=TrainJob()).train_job == TrainJob(framework="torch")
 
 
 @pytest.mark.parametrize("nodes", ["1", 2])
-def test_jax_runs_a_number_of_processes_on_each_node(nodes: Any) -> None:
+def test_jax_runs_a_fixed_number_of_processes_on_each_node(nodes: Any) -> None:
     assert Elastic(nnodes=nodes, nproc_per_node=4, train_job=JAX).min_max_nodes() == (int(nodes),) * 2
     assert PyTorch(worker=Worker(replicas=1), train_job=JAX).workers() == 1
 
 
 @pytest.mark.parametrize("framework", ["flux", "Flux", "IntelMPI", "MPICH", "jacks", None, 1])
-def test_another_framework_is_refused(framework: Any) -> None:
+def test_unknown_framework_is_rejected(framework: Any) -> None:
     train_job = TrainJob(framework=framework)
     assert [*find_problems(train_job=train_job)] == [f"train_job.framework={framework!r}"]

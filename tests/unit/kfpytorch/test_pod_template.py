@@ -68,7 +68,7 @@ def test_shared_memory_is_mounted_in_the_primary_container(
     assert template == before
 
 
-def test_a_template_serves_any_number_of_tasks() -> None:
+def test_template_can_be_used_for_several_tasks() -> None:
     template = pod(container())
     first, second = build(template, shared_memory=True), build(template, shared_memory=True)
     assert first == second
@@ -78,7 +78,7 @@ def test_a_template_serves_any_number_of_tasks() -> None:
 
 
 @pytest.mark.parametrize("template", [None, pod(container())])
-def test_nothing_is_built_where_nothing_is_added(template: PodTemplate | None) -> None:
+def test_template_is_returned_unchanged_without_additions(template: PodTemplate | None) -> None:
     assert build(template, shared_memory=False) is template
 
 
@@ -101,9 +101,7 @@ def test_nothing_is_built_where_nothing_is_added(template: PodTemplate | None) -
         ),
     ],
 )
-def test_no_room_for_shared_memory_is_an_error_that_says_the_way_out(
-    template: PodTemplate, reason: str
-) -> None:
+def test_conflict_with_shared_memory_is_an_error_with_a_remedy(template: PodTemplate, reason: str) -> None:
     before = copy.deepcopy(template)
     with pytest.raises(ValueError, match=f"{reason}.* set increase_shared_mem=False"):
         require_buildable(template, shared_memory=True)
@@ -113,7 +111,7 @@ def test_no_room_for_shared_memory_is_an_error_that_says_the_way_out(
     require_buildable(template, shared_memory=False)
 
 
-def test_a_pod_spec_is_a_model_or_a_dict() -> None:
+def test_pod_spec_must_be_a_model_or_a_dict() -> None:
     with pytest.raises(ValueError, match=r"pod_spec='x': must be a V1PodSpec or a dict of the same fields"):
         require_buildable(PodTemplate(pod_spec="x"), shared_memory=False)
 
@@ -150,7 +148,7 @@ AS_MODELS_SPELL = {
 
 @pytest.mark.parametrize("spec", [MANIFEST, AS_MODELS_SPELL, MODEL.to_dict()])
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_a_dict_says_what_a_model_says(spec: dict[str, Any], shared_memory: bool) -> None:
+def test_dict_and_model_give_the_same_template(spec: dict[str, Any], shared_memory: bool) -> None:
     before = copy.deepcopy(spec)
     template = PodTemplate(pod_spec=spec)
     assert build(template, shared_memory=shared_memory) == build(
@@ -159,7 +157,7 @@ def test_a_dict_says_what_a_model_says(spec: dict[str, Any], shared_memory: bool
     assert template.pod_spec == before
 
 
-def test_a_dict_without_containers_is_completed() -> None:
+def test_dict_without_containers_is_completed() -> None:
     assert build(PodTemplate(pod_spec={}), shared_memory=False) == PodTemplate()
 
 
@@ -176,13 +174,13 @@ def test_a_dict_without_containers_is_completed() -> None:
         ),
     ],
 )
-def test_an_unknown_field_is_refused(spec: dict[str, Any], reason: str) -> None:
+def test_unknown_field_is_rejected(spec: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match="no such field") as caught:
         build(PodTemplate(pod_spec=spec), shared_memory=True)
     assert str(caught.value) == reason
 
 
-def test_a_missing_field_is_refused_where_it_is_missing() -> None:
+def test_missing_field_is_rejected_with_its_path() -> None:
     with pytest.raises(ValueError, match=r"pod_spec\.containers\[0\]: "):
         build(PodTemplate(pod_spec={"containers": [{"image": "a"}]}), shared_memory=False)
 
@@ -200,7 +198,7 @@ class PodModel:
         return id(self)
 
 
-def test_what_is_added_is_of_the_make_of_the_template(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_added_models_have_the_classes_of_the_template(monkeypatch: pytest.MonkeyPatch) -> None:
     package = types.ModuleType("other_client.models")
     for name in ("V1PodSpec", "V1Container", "V1Volume", "V1VolumeMount", "V1EmptyDirVolumeSource"):
         setattr(package, name, type(name, (PodModel,), {"__module__": f"{package.__name__}.{name}"}))
@@ -215,13 +213,13 @@ def test_what_is_added_is_of_the_make_of_the_template(monkeypatch: pytest.Monkey
     )
 
 
-def test_upstreams_function_works_in_place() -> None:
+def test_upstream_function_changes_the_template_in_place() -> None:
     template = pod(container())
     add_shared_mem_volume_to_pod_template(template)
     assert template == pod(container("primary", MOUNT), volumes=[VOLUME])
 
 
-def test_upstreams_function_fills_in_a_pod_spec_that_was_taken_away() -> None:
+def test_upstream_function_replaces_a_missing_pod_spec() -> None:
     template = PodTemplate()
     template.pod_spec = None
     add_shared_mem_volume_to_pod_template(template)

@@ -29,14 +29,14 @@ from flytekitplugins.kfpytorch.quantities import parse_quantity, split_resources
         ("+1", "1"),
     ],
 )
-def test_a_quantity_is_read_as_kubernetes_reads_it(text: object, amount: str) -> None:
+def test_quantity_is_parsed_like_kubernetes_does(text: object, amount: str) -> None:
     assert parse_quantity(text) == Decimal(amount)
 
 
 @pytest.mark.parametrize(
     "text", ["", "Gi", "1 Gi", "16Gib", "1.2.3", "1e", "0x1", "ten", True, None, [1], float("nan")]
 )
-def test_anything_else_is_no_quantity(text: object) -> None:
+def test_invalid_quantity_is_rejected(text: object) -> None:
     with pytest.raises(InvalidValue, match="as Kubernetes writes it"):
         parse_quantity(text)
 
@@ -44,7 +44,7 @@ def test_anything_else_is_no_quantity(text: object) -> None:
 @pytest.mark.parametrize(
     ("text", "better"), [("16Gib", "16Gi"), ("16GB", "16G"), ("4kb", "4k"), ("5mb", "5M")]
 )
-def test_a_near_miss_is_told_what_was_meant(text: str, better: str) -> None:
+def test_similar_valid_quantity_is_suggested(text: str, better: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         parse_quantity(text)
     assert caught.value.problems[0].remedy.endswith(f"; did you mean '{better}'?")
@@ -60,6 +60,6 @@ AMOUNTS = st.none() | st.integers(0, 9)
         mem=AMOUNTS,
     )
 )
-def test_one_value_stands_for_request_and_limit(resources: Resources) -> None:
+def test_single_value_is_request_and_limit(resources: Resources) -> None:
     cpu = resources.cpu if isinstance(resources.cpu, tuple) else (resources.cpu, resources.cpu)
     assert split_resources(resources) == tuple(Resources(cpu=amount, mem=resources.mem) for amount in cpu)

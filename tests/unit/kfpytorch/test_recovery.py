@@ -12,7 +12,9 @@ from flytekitplugins.kfpytorch.error_handling import (
 )
 
 
-def test_a_marker_lies_next_to_the_error_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recoverable_marker_is_created_next_to_the_error_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failure = SimpleNamespace(error_file=str(tmp_path / "error.json"))
     assert not is_recoverable_worker_error(failure)
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", failure.error_file)
@@ -24,7 +26,7 @@ def test_a_marker_lies_next_to_the_error_file(tmp_path: Path, monkeypatch: pytes
     assert is_recoverable_worker_error(failure)
 
 
-def test_only_a_worker_of_torch_can_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_torch_worker_can_create_the_marker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHELASTIC_ERROR_FILE", raising=False)
     with pytest.raises(ValueError, match="TORCHELASTIC_ERROR_FILE"):
         create_recoverable_error_file()

@@ -54,12 +54,14 @@ def operator_fails_job(restarts: dict[RestartPolicy, int], limit: int | None) ->
         ),
     ],
 )
-def test_roles_become_policies_and_a_limit(master: Master, worker: Worker, expected: RestartSettings) -> None:
+def test_retries_of_roles_set_restart_policies_and_a_backoff_limit(
+    master: Master, worker: Worker, expected: RestartSettings
+) -> None:
     assert PyTorch(master, worker).restarts() == expected
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
-def test_each_replica_may_be_restarted_as_often_as_its_role_says(
+def test_each_replica_may_restart_as_often_as_its_role_permits(
     master: int, worker: int, replicas: int
 ) -> None:
     told = PyTorch(Master(num_retries=master), Worker(replicas=replicas, num_retries=worker)).restarts()
@@ -70,7 +72,7 @@ def test_each_replica_may_be_restarted_as_often_as_its_role_says(
         assert operator_fails_job({FAILURE: permitted + 1}, told.backoff_limit)
 
 
-def test_the_limit_of_a_run_policy_stays() -> None:
+def test_backoff_limit_of_a_run_policy_is_kept() -> None:
     config = PyTorch(worker=Worker(replicas=2, restart_policy=FAILURE), run_policy={"backoff_limit": 7})
     assert config.restarts() == RestartSettings(None, FAILURE, 7)
 
@@ -88,7 +90,7 @@ NO_RESTARTS = TrainJob(max_restarts=0)
         ({"restart_policy": FAILURE}, None, NO_RESTARTS, "restart_policy="),
     ],
 )
-def test_a_second_limit_of_the_restarts_of_a_train_job_is_refused(
+def test_conflicting_restart_limits_of_a_train_job_are_rejected(
     role: Any, policy: Any, train_job: TrainJob, words: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -96,7 +98,7 @@ def test_a_second_limit_of_the_restarts_of_a_train_job_is_refused(
     assert f"train_job.max_restarts={train_job.max_restarts}: {words}" in str(caught.value)
 
 
-def test_an_elastic_task_has_one_limit_of_the_restarts_of_its_nodes() -> None:
+def test_elastic_train_job_rejects_a_second_restart_limit() -> None:
     Elastic(nnodes=2, max_restarts=3, train_job=FIVE)
     with pytest.raises(ConfigError, match=r"train_job\.max_restarts=5"):
         Elastic(nnodes=2, run_policy={"backoff_limit": 1}, train_job=FIVE)
@@ -106,5 +108,5 @@ def test_an_elastic_task_has_one_limit_of_the_restarts_of_its_nodes() -> None:
     ("policy", "train_job"),
     [(None, FIVE), (None, NO_RESTARTS), (FAILURE, FIVE), (NEVER, NO_RESTARTS), (FAILURE, TrainJob())],
 )
-def test_a_restart_policy_may_agree_with_the_restarts(policy: Any, train_job: TrainJob) -> None:
+def test_restart_policy_may_agree_with_the_restarts(policy: Any, train_job: TrainJob) -> None:
     PyTorch(worker=Worker(replicas=2, restart_policy=policy), train_job=train_job)

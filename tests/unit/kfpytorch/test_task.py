@@ -43,7 +43,7 @@ def defined(config: Any, **arguments: Any) -> Any:
     return task(train, task_config=config, **arguments)
 
 
-def test_the_package_offers_what_an_author_writes_and_nothing_else() -> None:
+def test_package_exports_only_the_names_for_authors() -> None:
     upstreams = {"CleanPodPolicy", "Elastic", "Master", "PyTorch", "RestartPolicy", "RunPolicy", "Worker"}
     ours = {
         "Dataset",
@@ -59,7 +59,7 @@ def test_the_package_offers_what_an_author_writes_and_nothing_else() -> None:
     assert all(getattr(module, name) is getattr(flytekitplugins.kfpytorch, name) for name in upstreams)
 
 
-def test_defining_tasks_loads_neither_torch_nor_kubernetes() -> None:
+def test_task_definition_imports_neither_torch_nor_kubernetes() -> None:
     code = (
         "import sys, flytekit\n"
         "from flytekitplugins.kfpytorch import *\n"
@@ -84,21 +84,21 @@ def test_defining_tasks_loads_neither_torch_nor_kubernetes() -> None:
         (Elastic(nnodes=2), ("pytorch", 1)),
     ],
 )
-def test_the_type_of_a_task_follows_from_its_config(config: Any, expected: tuple[str, int]) -> None:
+def test_task_type_is_derived_from_the_config(config: Any, expected: tuple[str, int]) -> None:
     made = defined(config)
     assert (made.task_type, made.task_type_version) == expected
 
 
-def test_an_elastic_task_knows_its_nodes() -> None:
+def test_elastic_task_has_its_node_range() -> None:
     made = defined(Elastic(nnodes="2:4"))
     assert (made.min_nodes, made.max_nodes, made.rdzv_backend) == (2, 4, "c10d")
 
 
-def test_one_node_needs_no_operator() -> None:
+def test_single_node_task_has_no_custom() -> None:
     assert defined(Elastic()).get_custom(SETTINGS) is None
 
 
-def test_a_task_says_how_many_workers() -> None:
+def test_number_of_workers_is_required() -> None:
     with pytest.raises(ConfigError, match=r"worker.replicas=None: how many workers\?"):
         defined(PyTorch())
     config = PyTorch()
@@ -106,7 +106,7 @@ def test_a_task_says_how_many_workers() -> None:
     assert defined(config).get_custom(SETTINGS)["workerReplicas"]["replicas"] == 2
 
 
-def test_a_config_may_change_until_it_is_written() -> None:
+def test_config_may_change_until_it_is_encoded() -> None:
     made = defined(PyTorch(num_workers=2))
     made.task_config.num_workers = None
     made.task_config.worker.replicas = 5
@@ -120,7 +120,7 @@ def test_a_config_may_change_until_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("config", [PyTorch(num_workers=1), Elastic(), Elastic(nnodes=2)])
-def test_a_pod_is_built_once_and_when_it_is_looked_at(config: Any) -> None:
+def test_pod_template_is_built_once_on_first_access(config: Any) -> None:
     made = defined(config)
     assert made.pod_template == pods.build(None, shared_memory=True)
     assert made.pod_template is made.pod_template
@@ -128,24 +128,24 @@ def test_a_pod_is_built_once_and_when_it_is_looked_at(config: Any) -> None:
 
 @pytest.mark.parametrize("config", [PyTorch(num_workers=1), Elastic()])
 @pytest.mark.parametrize("amount", [True, "2Gi"])
-def test_flytekits_own_shared_memory_wins(config: Any, amount: object) -> None:
+def test_shared_memory_of_flytekit_takes_precedence(config: Any, amount: object) -> None:
     assert defined(config, shared_memory=amount).pod_template is None
 
 
-def test_a_pod_that_has_no_room_is_refused_at_definition() -> None:
+def test_pod_that_conflicts_with_shared_memory_is_rejected_at_definition() -> None:
     two = V1PodSpec(containers=[V1Container(name="primary"), V1Container(name="b")])
     with pytest.raises(ValueError, match="has 2 containers"):
         defined(Elastic(), pod_template=PodTemplate(pod_spec=two))
 
 
-def test_a_template_serves_two_tasks_and_stays_the_authors() -> None:
+def test_template_can_be_used_for_two_tasks_and_is_unchanged() -> None:
     template = PodTemplate(pod_spec=V1PodSpec(containers=[V1Container(name="primary")]))
     first, second = (defined(Elastic(), pod_template=template) for _ in range(2))
     assert first.pod_template == second.pod_template
     assert template == PodTemplate(pod_spec=V1PodSpec(containers=[V1Container(name="primary")]))
 
 
-def test_an_assigned_pod_is_kept() -> None:
+def test_assigned_pod_template_is_kept() -> None:
     made = defined(Elastic())
     template = made.pod_template = PodTemplate(primary_container_name="mine")
     assert made.pod_template is template
@@ -183,7 +183,7 @@ def made_here(monkeypatch: pytest.MonkeyPatch) -> Any:
         (Elastic(), Elastic(nnodes="2:4"), ("pytorch", 4, True)),
     ],
 )
-def test_an_override_replaces_the_whole_config(
+def test_override_replaces_the_whole_config(
     config: Any, override: Any, expected: tuple[Any, ...], made_here: Any
 ) -> None:
     made = made_here(config)
@@ -198,13 +198,13 @@ def test_an_override_replaces_the_whole_config(
     ) == expected
 
 
-def test_an_override_is_checked_like_a_config() -> None:
+def test_override_is_checked_like_a_config() -> None:
     node = Workflow(name="w").add_entity(defined(PyTorch(num_workers=1)), steps=1)
     with pytest.raises(ConfigError, match="how many workers"):
         node.with_overrides(task_config=PyTorch())
 
 
-def test_a_dict_is_as_good_a_pod_as_a_model(made_here: Any) -> None:
+def test_pod_spec_may_be_a_dict(made_here: Any) -> None:
     spec = {"containers": [{"name": "primary"}], "nodeSelector": {"pool": "gpu"}}
     made = made_here(
         PyTorch(num_workers=1, increase_shared_mem=False), pod_template=PodTemplate(pod_spec=spec)
@@ -212,7 +212,7 @@ def test_a_dict_is_as_good_a_pod_as_a_model(made_here: Any) -> None:
     assert template_of(made, made).k8s_pod.pod_spec["nodeSelector"] == {"pool": "gpu"}
 
 
-def test_images_are_resolved_as_the_tasks_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_role_images_are_resolved_like_that_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = ImageSpec(name="spec", registry="example.com")
     built = []
     monkeypatch.setattr("flytekit.core.python_auto_container.ImageBuildEngine.build", built.append)
@@ -223,13 +223,13 @@ def test_images_are_resolved_as_the_tasks_own(monkeypatch: pytest.MonkeyPatch) -
     assert built == [spec]
 
 
-def test_images_need_no_configuration_without_placeholders() -> None:
+def test_images_without_placeholders_need_no_configuration() -> None:
     made = defined(PyTorch(worker=Worker(image="a:1", replicas=1)))
     assert made.get_custom(SerializationSettings(image_config=None))["workerReplicas"]["image"] == "a:1"
 
 
 @pytest.mark.parametrize("config", [PyTorch(num_workers=1), Elastic(nnodes=2)])
-def test_a_task_survives_a_notebooks_way_to_the_cluster(config: Any) -> None:
+def test_task_survives_cloudpickle(config: Any) -> None:
     made = defined(config, requests=Resources(cpu="1"))
     again = cloudpickle.loads(cloudpickle.dumps(made))
     assert again.task_config == config
@@ -237,12 +237,12 @@ def test_a_task_survives_a_notebooks_way_to_the_cluster(config: Any) -> None:
     assert again.pod_template == made.pod_template
 
 
-def test_a_mapped_task_keeps_its_config() -> None:
+def test_mapped_task_keeps_its_config() -> None:
     mapped = map_task(defined(PyTorch(num_workers=2)))
     assert mapped.get_custom(SETTINGS)["workerReplicas"]["replicas"] == 2
 
 
-def test_a_dynamic_task_is_compiled_by_flytekit() -> None:
+def test_dynamic_task_with_a_config_runs_locally() -> None:
     @dynamic(task_config=PyTorch(num_workers=1))
     def plan(steps: int) -> int:
         return steps + 1
@@ -250,7 +250,7 @@ def test_a_dynamic_task_is_compiled_by_flytekit() -> None:
     assert plan(steps=1) == 2
 
 
-def test_what_cannot_be_sent_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ineffective_setting_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[str] = []
     monkeypatch.setattr(module.logger, "warning", logged.append)
     defined(PyTorch(num_workers=1, run_policy=RunPolicy(backoff_limit=0)))
@@ -260,11 +260,11 @@ def test_what_cannot_be_sent_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("config", [PyTorch(num_workers=1), Elastic(), Elastic(nnodes=2)])
-def test_a_default_config_says_nothing(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_config_logs_no_warning(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.logger, "warning", pytest.fail)
     assert defined(config).pod_template is not None
 
 
-def test_unknown_names_of_the_module_are_unknown() -> None:
+def test_unknown_module_attribute_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Elastik'"):
         _ = module.Elastik

@@ -20,19 +20,19 @@ def status(**said):
     return json.dumps({"kind": "Status", **said}).encode()
 
 
-def test_only_kubernetes_itself_says_that_an_object_is_not_there():
+def test_only_a_kubernetes_status_means_that_an_object_is_not_found():
     assert answered(404, status(reason="NotFound")).is_not_found
     assert not answered(404, b"404 page not found\n").is_not_found
 
 
-def test_when_to_come_again_is_said_in_two_places():
+def test_retry_delay_is_read_from_header_or_status():
     body = status(details={"retryAfterSeconds": 3})
     assert answered(429, body).retry_after == 3
     assert answered(429, body, Retry_After="7").retry_after == 7
     assert answered(503, b"", Retry_After="Thu, 01 Jan 2026 00:00:00 GMT").retry_after == 0
 
 
-def test_a_status_in_protobuf_says_what_it_says_in_json():
+def test_protobuf_status_equals_json_status():
     said = {
         "reason": "Invalid",
         "message": "no: Grüße",
@@ -52,25 +52,25 @@ def test_a_status_in_protobuf_says_what_it_says_in_json():
 
 
 @pytest.mark.parametrize("body", [wrapped("Pod", {}), wrapped("Status", {"code": 1})[:-1]])
-def test_protobuf_that_is_no_status_is_nobodys(body):
+def test_protobuf_that_is_no_status_is_not_genuine(body):
     assert not answered(404, body).genuine
     answer = api_errors.decode_protobuf_error(body)
     assert (answer.code, answer.reason, answer.genuine) == (500, "Unknown", False)
 
 
-def test_a_page_of_a_proxy_is_told_shortly():
+def test_proxy_error_page_is_shortened():
     answer = answered(502, b"<html>" + b"x" * 100_000)
     assert (answer.reason, len(answer.message), answer.genuine) == ("BadGateway", 2_000, False)
     assert answered(599).reason == "Unknown"
 
 
 @pytest.mark.parametrize("line", [b'{"type": "ERROR"}', b'{"type": "ERROR", "object": {"code": "x"}}'])
-def test_an_error_in_a_watch_may_be_of_any_shape(line):
+def test_watch_error_may_have_any_shape(line):
     answer = api_errors.decode_json_error(line)
     assert (answer.code, answer.reason) == (500, "Unknown")
 
 
-def test_a_permission_is_missing_until_it_is_granted(caplog):
+def test_missing_permission_is_logged_once_until_it_is_granted(caplog):
     caplog.set_level("INFO")
     permissions = Permissions()
     rule = PolicyRule(resource=JOBS["PyTorchJob"], verbs=("list", "watch"), namespace="ns")

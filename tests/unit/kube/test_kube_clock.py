@@ -16,9 +16,7 @@ def date(ahead: timedelta) -> str:
 
 
 @pytest.mark.parametrize("minutes", [-10, 10])
-def test_a_clock_that_is_minutes_away_is_taken_for_its_own(
-    caplog: pytest.LogCaptureFixture, minutes: int
-) -> None:
+def test_clock_difference_of_minutes_is_applied(caplog: pytest.LogCaptureFixture, minutes: int) -> None:
     clock, ahead = Clock(lambda: OURS), timedelta(minutes=minutes)
     with caplog.at_level(logging.WARNING):
         clock.update(date(ahead - timedelta(seconds=1)))
@@ -28,7 +26,7 @@ def test_a_clock_that_is_minutes_away_is_taken_for_its_own(
     assert ("behind" if minutes < 0 else "ahead of") in caplog.messages[0]
 
 
-def test_clocks_that_agree_but_for_a_fraction_are_one() -> None:
+def test_clock_difference_of_a_second_is_ignored() -> None:
     clock = Clock(lambda: OURS)
     clock.update(date(timedelta(minutes=10)))
     for seconds in (-1, 0, 1):
@@ -37,7 +35,7 @@ def test_clocks_that_agree_but_for_a_fraction_are_one() -> None:
 
 
 @pytest.mark.parametrize("said", ["", "yesterday", "Thu, 01 Jan 2026 12:10:00 -0000"])
-def test_a_date_that_says_nothing_changes_nothing(said: str) -> None:
+def test_invalid_date_header_is_ignored(said: str) -> None:
     clock = Clock(lambda: OURS)
     clock.update(said)
     assert clock.get_current_time() == OURS

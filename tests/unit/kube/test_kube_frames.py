@@ -11,7 +11,7 @@ def framed(content):
 
 
 @given(st.lists(st.binary(max_size=20)), st.binary(max_size=5), st.data())
-def test_pieces_do_not_matter(said, rest, data):
+def test_frames_do_not_depend_on_the_split_of_the_stream(said, rest, data):
     whole = framed(b"x" * 9)
     stream = b"".join(map(framed, said)) + whole[: len(rest)]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
@@ -22,7 +22,7 @@ def test_pieces_do_not_matter(said, rest, data):
     assert bool(frames.remainder) == bool(rest)
 
 
-def test_a_frame_that_is_too_long_is_told_when_it_begins_and_the_next_is_whole():
+def test_frame_that_is_too_long_is_skipped_and_the_next_is_whole():
     frames, told = FrameSplitter(4), []
     for piece in (b"\0\0\0\x06abc", b"de", b"f\0\0\0\x04wh", b"ol"):
         told += [(frame, frames.cut) for frame in frames.feed(piece)]

@@ -151,7 +151,7 @@ def read_named(read, manifest):
 
 
 @given(PODS)
-def test_pods(manifest):
+def test_decoded_pod_equals_that_of_the_core(manifest):
     assert parsed(Pod, manifest) == read_named(read_pod, manifest)
 
 
@@ -159,19 +159,19 @@ def test_pods(manifest):
 @example({"metadata": {"ownerReferences": [{"name": "f1"}]}})
 @example({"metadata": {}, "spec": {"elasticPolicy": {"rdzvBackend": "c10d"}}})
 @example({"metadata": {}, "spec": {"runPolicy": {"ttlSecondsAfterFinished": 0}}})
-def test_jobs(manifest):
+def test_decoded_job_equals_that_of_the_core(manifest):
     assert parsed(Job, manifest) == read_named(read_job, manifest)
 
 
 @given(EVENTS)
-def test_events(manifest):
+def test_decoded_event_equals_that_of_the_core(manifest):
     assert parsed(Event, manifest) == read_named(read_event, manifest)
 
 
 @pytest.mark.parametrize(
     ("kind", "plural"), [("PodGroup", "podgroups"), ("Workload", "workloads")], ids=["group", "workload"]
 )
-def test_a_group_goes_by_the_name_of_its_job(kind, plural):
+def test_pod_group_is_named_after_its_job(kind, plural):
     meta = {"name": "pg-1", "namespace": "n", "ownerReferences": [{"kind": "PyTorchJob", "name": OURS}]}
     row = next(each for each in KINDS if each.resource.plural == plural)
     found = row.read({"kind": kind, "metadata": meta, "status": {"phase": "Pending"}})
@@ -182,7 +182,7 @@ def test_a_group_goes_by_the_name_of_its_job(kind, plural):
 
 
 @pytest.mark.parametrize(("reserved", "queue"), [("True", ""), ("False", "team")])
-def test_of_others_in_a_queue_only_that_is_kept(reserved, queue):
+def test_foreign_workload_is_kept_only_with_its_queue(reserved, queue):
     row = next(each for each in KINDS if each.resource.plural == "workloads")
     theirs = {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
@@ -204,14 +204,14 @@ def test_of_others_in_a_queue_only_that_is_kept(reserved, queue):
 
 
 @pytest.mark.parametrize("name", ["web-0", "f1-n0-0-0123456789ab-web-0", "f1-n0-0-0123456789a", ""])
-def test_what_happened_to_others_is_not_told(name):
+def test_event_of_an_unrelated_object_is_dropped(name):
     assert (
         find_kind(Event).read({"involvedObject": {"kind": "Pod", "name": name}, "reason": "Killing"}) is None
     )
 
 
 @pytest.mark.parametrize("record", [Job, Pod, Event, PodGroup])
-def test_a_list_that_is_cut_anywhere_is_none(record):
+def test_truncated_list_is_malformed_at_each_length(record):
     kind, items = find_kind(record), [{"metadata": {"name": OURS}, "status": {"phase": "Running"}}] * 2
     parser, body = JsonDecoder(kind.wire, kind.read), a_list(items=items)
     assert len([*parser.decode_page(body).items]) == len(items)
@@ -235,20 +235,20 @@ def test_a_list_that_is_cut_anywhere_is_none(record):
     ],
     ids=str,
 )
-def test_what_is_no_whole_list_is_malformed(otherwise):
+def test_incomplete_list_is_malformed(otherwise):
     with pytest.raises(MalformedResponse):
         JsonDecoder(find_kind(Pod).wire, find_kind(Pod).read).decode_page(a_list(**otherwise))
 
 
 @pytest.mark.parametrize("items", ["[]", "null"])
-def test_a_list_of_nothing_is_one(items):
+def test_empty_list_is_read(items):
     body = f'{{"kind": "PodList", "metadata": {{"resourceVersion": "7"}}, "items": {items}}}'.encode()
     page = JsonDecoder(find_kind(Pod).wire, find_kind(Pod).read).decode_page(body)
     assert ([*page.items], page.version, page.rest) == ([], "7", "")
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"<html>", b"[" * 100_000, NESTED, b"\xff"])
-def test_what_is_no_object_is_malformed(line):
+def test_body_that_is_no_object_is_malformed(line):
     parser = JsonDecoder(find_kind(Pod).wire, find_kind(Pod).read)
     for parse in (parser.decode_event, parser.decode_page, json_decoder.decode_object):
         with pytest.raises(MalformedResponse):

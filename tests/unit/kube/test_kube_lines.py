@@ -11,7 +11,7 @@ from backend_plugin.kube.lines import LineSplitter
     st.binary(max_size=5),
     st.data(),
 )
-def test_pieces_do_not_matter(said, rest, data):
+def test_lines_do_not_depend_on_the_split_of_the_stream(said, rest, data):
     rest = rest.replace(b"\n", b"")
     stream = b"".join(line + b"\n" for line in said) + rest
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
@@ -21,7 +21,7 @@ def test_pieces_do_not_matter(said, rest, data):
     assert (found, lines.remainder) == (said, rest)
 
 
-def test_a_line_that_is_too_long_is_cut_and_the_next_is_whole():
+def test_line_that_is_too_long_is_cut_and_the_next_is_whole():
     lines = LineSplitter(4)
     told = [
         (line, lines.cut) for piece in (b"abc", b"defg", b"h\nabcd\nx", b"\n") for line in lines.feed(piece)

@@ -19,7 +19,7 @@ def listed(course, version="7", now=0.0):
     return course
 
 
-def test_first_a_list_then_a_watch_from_where_the_list_was():
+def test_list_is_followed_by_a_watch_from_its_version():
     course = a_course()
     assert course.decide_next_step(0) == NEW
     course.on_page("more")
@@ -30,23 +30,23 @@ def test_first_a_list_then_a_watch_from_where_the_list_was():
     assert course.decide_next_step(300) == WatchStep(version="9", seconds=300)
 
 
-def test_watches_are_spread():
+def test_watch_durations_are_randomized():
     assert listed(a_course(ALWAYS)).decide_next_step(0) == WatchStep(version="7", seconds=600)
 
 
-def test_now_and_then_all_is_listed_though_nothing_is_amiss():
+def test_relist_follows_after_an_hour_without_errors():
     course = listed(a_course())
     assert isinstance(course.decide_next_step(3_599), WatchStep)
     assert course.decide_next_step(3_600) == NEW
 
 
-def test_what_has_expired_is_listed_anew():
+def test_expired_version_causes_a_relist():
     course = listed(a_course(ALWAYS))
     course.on_expired()
     assert (course.decide_next_step(0), course.decide_next_step(0)) == (PauseStep(seconds=1.0), NEW)
 
 
-def test_a_list_that_expires_gets_on_in_larger_pages_until_it_is_done():
+def test_expiring_list_is_repeated_with_larger_pages():
     course = a_course()
     for limit in (4, 8, 16):
         course.on_page("more")
@@ -60,7 +60,7 @@ def test_a_list_that_expires_gets_on_in_larger_pages_until_it_is_done():
     assert course.decide_next_step(0) == NEW
 
 
-def test_trouble_waits_ever_longer_and_goes_on_from_where_it_was():
+def test_failures_increase_the_pause_and_keep_the_version():
     course = listed(a_course())
     pauses = []
     for _ in range(2):
@@ -75,7 +75,7 @@ def test_trouble_waits_ever_longer_and_goes_on_from_where_it_was():
     assert course.decide_next_step(0) == PauseStep(seconds=15.0)
 
 
-def test_a_page_is_asked_for_again_and_the_others_are_kept():
+def test_failed_page_is_requested_again_and_earlier_pages_kept():
     course = a_course()
     course.on_page("more")
     for _ in range(5):
@@ -84,20 +84,20 @@ def test_a_page_is_asked_for_again_and_the_others_are_kept():
     assert course.decide_next_step(0) == ListStep(limit=2, rest="more")
 
 
-def test_who_says_when_to_come_again_is_heard():
+def test_retry_delay_of_the_server_is_respected():
     course = listed(a_course())
     course.on_failure(at_least=30)
     assert course.decide_next_step(0) == PauseStep(seconds=30)
 
 
-def test_who_says_to_come_again_in_a_day_is_asked_after_a_minute():
+def test_retry_delay_of_the_server_is_limited_to_a_minute():
     course = a_course()
     listed(course)
     course.on_failure(at_least=86_400)
     assert course.decide_next_step(0) == PauseStep(seconds=60)
 
 
-def test_a_change_that_came_ends_the_trouble():
+def test_received_change_resets_the_pause():
     course = listed(a_course())
     for _ in range(9):
         course.on_failure()
@@ -108,13 +108,13 @@ def test_a_change_that_came_ends_the_trouble():
     )
 
 
-def test_a_watch_that_is_ended_at_once_is_not_begun_at_once():
+def test_watch_that_ends_immediately_is_restarted_after_a_pause():
     course = listed(a_course())
     course.on_watch_end(0.1)
     assert course.decide_next_step(0) == PauseStep(seconds=0.25)
 
 
-def test_what_is_not_there_is_asked_for_anew_at_some_time():
+def test_unavailable_resource_is_listed_again_after_a_pause():
     course = a_course(ALWAYS)
     course.on_page("more")
     course.on_permanent_error(60)
@@ -135,7 +135,7 @@ HAPPENS = st.sampled_from(
 
 
 @given(st.lists(HAPPENS, max_size=40))
-def test_nothing_is_asked_without_a_pause_for_ever(happens):
+def test_each_error_is_followed_by_a_pause(happens):
     """Check that a pause follows each error, and that a watch starts at a received version."""
     course = a_course(ALWAYS)
     for what in happens:
@@ -156,7 +156,7 @@ def test_nothing_is_asked_without_a_pause_for_ever(happens):
 
 
 @pytest.mark.parametrize("chance", [NEVER, ALWAYS])
-def test_pauses_never_vanish(chance):
+def test_pauses_have_a_minimum(chance):
     course = listed(a_course(chance))
     course.on_failure()
     step = course.decide_next_step(0)

@@ -124,7 +124,7 @@ def decode_list(manifest):
 @given(PODS)
 @example({"metadata": {"name": "p"}, "status": {"containerStatuses": [{"state": BOTH, "lastState": {}}]}})
 @example({"metadata": {"name": "p", "deletionTimestamp": "1970-01-01T00:00:00Z"}})
-def test_pods(manifest):
+def test_decoded_pod_equals_that_of_the_core(manifest):
     plain = in_json(manifest)
     meta = plain["metadata"]
     identity = [meta.get(key, "") for key in ("namespace", "name", "uid", "resourceVersion")]
@@ -132,12 +132,12 @@ def test_pods(manifest):
 
 
 @pytest.mark.parametrize("seconds", [2**62, -(2**62), 253_402_300_800])
-def test_a_time_that_is_none_is_none(seconds):
+def test_out_of_range_time_is_ignored(seconds):
     at = pods_pb2.Time(seconds=seconds).SerializeToString()
     assert created(at) is None
 
 
-def test_a_time_that_is_no_message_is_malformed():
+def test_undecodable_time_is_malformed():
     with pytest.raises(MalformedResponse):
         created(b"\xff")
 
@@ -150,14 +150,14 @@ def created(at):
     return seen.record.created
 
 
-def test_a_list_says_from_when_it_is_and_how_it_goes_on():
+def test_list_has_its_version_and_continue_token():
     page = PARSER.decode_page(wrapped("PodList", {"metadata": {"resourceVersion": "7", "continue": "x"}}))
     assert ([*page.items], page.version, page.rest) == ([], "7", "x")
 
 
 @pytest.mark.parametrize("more", [{}, {"continue": "x"}], ids=["last", "more"])
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_a_list_that_is_cut_anywhere_is_no_shorter_one(count, more):
+def test_truncated_list_is_malformed_and_not_shorter(count, more):
     """Read a list that a proxy truncates without an error."""
     items = [{"metadata": {"name": f"p{number}"}, "status": {"phase": "Running"}} for number in range(count)]
     # Encoding and media type follow the list. An API server leaves both empty.
@@ -177,18 +177,18 @@ def listed(body):
 
 
 @pytest.mark.parametrize("metadata", [{}, {"continue": "x"}, {"resourceVersion": ""}])
-def test_a_list_that_does_not_say_as_of_when_it_is_is_none(metadata):
+def test_list_without_a_version_is_malformed(metadata):
     with pytest.raises(MalformedResponse):
         PARSER.decode_page(wrapped("PodList", {"metadata": metadata, "items": []}))
 
 
-def test_a_bookmark_has_a_version_and_nothing_else():
+def test_bookmark_has_only_a_version():
     mark = {"metadata": {"resourceVersion": "9", "creationTimestamp": None}}
     change = PARSER.decode_event(frame("BOOKMARK", "Pod", mark)[4:])
     assert change == ("BOOKMARK", WatchedObject("", "", "", "9", None))
 
 
-def test_what_pods_have_alike_is_one_object():
+def test_equal_parts_of_pods_are_shared():
     """Check that thousands of pods share equal parts."""
     status = {
         "startTime": "2026-01-01T00:00:00Z",
@@ -204,7 +204,7 @@ def test_what_pods_have_alike_is_one_object():
 
 
 @pytest.mark.parametrize("how", ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "SOMETHING"])
-def test_a_change_may_say_more_than_is_read_of_it(how):
+def test_unknown_fields_of_a_watch_event_are_ignored(how):
     manifest = {"metadata": {"name": "p", "resourceVersion": "7"}, "status": {"phase": "Running"}}
     plain = frame(how, "Pod", manifest)[4:]
     assert PARSER.decode_event(plain).type == how
@@ -220,7 +220,7 @@ def test_a_change_may_say_more_than_is_read_of_it(how):
 
 @pytest.mark.parametrize("off", [1, -1])
 @pytest.mark.parametrize("length", ["type", "object", "raw"])
-def test_a_change_whose_lengths_are_wrong_is_malformed(length, off):
+def test_watch_event_with_wrong_lengths_is_malformed(length, off):
     pod = wrapped("Pod", {"metadata": {"name": "p"}, "status": {"phase": "Running"}})
 
     def change(**wrong):
@@ -233,7 +233,7 @@ def test_a_change_whose_lengths_are_wrong_is_malformed(length, off):
         PARSER.decode_event(change(**{length: off}))
 
 
-def test_a_length_without_an_end_is_refused_at_once():
+def test_unterminated_length_is_rejected_immediately():
     with pytest.raises(MalformedResponse):
         PARSER.decode_event(b"\n\x05ADDED\x12\x7f\n" + b"\xff" * 1_000_000 + b"\x01k8s\0")
 
@@ -252,7 +252,7 @@ def broken():
 
 
 @pytest.mark.parametrize("said", broken())
-def test_what_is_no_pod_is_malformed(said):
+def test_body_that_is_no_pod_is_malformed(said):
     event = field(1, BYTES, b"ADDED") + field(2, BYTES, field(1, BYTES, said))
     for parse, body in (
         (PARSER.decode_page, said),
@@ -263,7 +263,7 @@ def test_what_is_no_pod_is_malformed(said):
             parse(body)
 
 
-def test_an_error_in_a_watch_is_what_the_api_server_answers():
+def test_watch_error_is_raised_as_an_api_error():
     status = {"reason": "Expired", "message": "too old", "code": 410, "details": {"retryAfterSeconds": 3}}
     with pytest.raises(ApiError) as raised:
         PARSER.decode_event(frame("ERROR", "Status", status)[4:])

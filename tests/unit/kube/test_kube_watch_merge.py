@@ -38,7 +38,7 @@ def gathered(record, parts):
     return told, gathering, [gathering.add_part() for _ in range(parts)]
 
 
-def test_one_part_is_told_at_once_and_keeps_nothing():
+def test_single_part_is_forwarded_immediately_and_keeps_nothing():
     told, gathering, (part,) = gathered(Pod, 1)
     part.replace_records([a_pod("a")])
     part.apply_change(a_pod("b", "2"))
@@ -49,7 +49,7 @@ def test_one_part_is_told_at_once_and_keeps_nothing():
     assert part.kept == {}
 
 
-def test_a_list_of_one_part_says_nothing_of_another():
+def test_list_of_one_part_keeps_objects_of_the_other():
     told, _, (one, other) = gathered(Pod, 2)
     one.replace_records([a_pod("a")])
     one.apply_change(a_pod("b", "2"))
@@ -60,7 +60,7 @@ def test_a_list_of_one_part_says_nothing_of_another():
     assert told.said == [["all", "b", "c"], ["all", "d", "c"]]
 
 
-def test_a_part_that_is_not_there_delays_no_other_and_takes_nothing_away():
+def test_unavailable_part_neither_delays_others_nor_removes_objects():
     told, _, (one, other) = gathered(Pod, 2)
     one.replace_records([a_pod("a")])
     other.mark_unavailable(permitted=True)
@@ -69,7 +69,7 @@ def test_a_part_that_is_not_there_delays_no_other_and_takes_nothing_away():
     assert told.said == [["all", "a"]]
 
 
-def test_jobs_that_may_not_be_seen_are_not_no_jobs():
+def test_forbidden_job_watches_do_not_mean_an_empty_list():
     told, gathering, (one, other) = gathered(Job, 2)
     one.mark_unavailable(permitted=False)
     other.mark_unavailable(permitted=False)
@@ -79,7 +79,7 @@ def test_jobs_that_may_not_be_seen_are_not_no_jobs():
     assert told.said == [["all"]]
 
 
-def test_events_come_in_their_order_and_only_once():
+def test_events_arrive_in_order_and_only_once():
     told, _, (one, other) = gathered(Event, 2)
     one.replace_records([an_event("late", 9, "3"), an_event("early", 1, "4")])
     other.replace_records([an_event("between", 5, "1")])
@@ -88,7 +88,7 @@ def test_events_come_in_their_order_and_only_once():
     assert told.said == [["all", "early", "between", "late"], ["put", "new"], ["put", "newest"]]
 
 
-def test_what_is_not_ours_is_not_told():
+def test_foreign_objects_are_not_forwarded():
     told, _, (part,) = gathered(Event, 1)
     stranger = WatchedObject("ns", "", "u", "1", None)
     part.replace_records([stranger])

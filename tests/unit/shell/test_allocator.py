@@ -47,7 +47,7 @@ def test_freed_memory_is_returned_unless_the_environment_configures_the_allocato
     assert (int(told[1]) < 16 * 2**20) is limited
 
 
-def test_every_variable_of_the_environment_has_a_parameter() -> None:
+def test_each_allocator_variable_has_a_parameter() -> None:
     assert {f"M_{each.removeprefix('MALLOC_').rstrip('_')}" for each in allocator._VARIABLES} == {
         *allocator._PARAMETERS,
         "M_GLIBC_TUNABLES",

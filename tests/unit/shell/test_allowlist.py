@@ -15,7 +15,7 @@ def refused(allowed: dict[str, Any], **run: Any) -> list[Problem]:
 
 
 @pytest.mark.parametrize("namespace", ["kube-system", "kube-public", "kube-node-lease", "kfpytorch"])
-def test_namespaces_of_the_cluster_and_of_the_release_are_refused_by_every_setting(namespace: str) -> None:
+def test_system_and_release_namespaces_are_rejected_by_each_setting(namespace: str) -> None:
     given = {"namespaces": ("*", namespace), "template": "*", "refused": ("kfpytorch",)}
     (problem,) = refused(given, namespace=namespace)
     assert (problem.field, problem.value) == ("task_execution_metadata.namespace", namespace)
@@ -41,24 +41,22 @@ def test_namespaces_of_the_cluster_and_of_the_release_are_refused_by_every_setti
         ("*", "anything", True),
     ],
 )
-def test_a_namespace_has_to_be_that_of_the_project_and_domain(
-    template: str, namespace: str, is_served: bool
-) -> None:
+def test_namespace_must_match_project_and_domain(template: str, namespace: str, is_served: bool) -> None:
     assert (refused({"template": template}, namespace=namespace) == []) is is_served
 
 
 @pytest.mark.parametrize("project", ["*", "?roject", "[a-z]roject"])
-def test_a_project_is_no_pattern(project: str) -> None:
+def test_project_is_not_used_as_a_pattern(project: str) -> None:
     assert refused({"template": FLYTES}, project=project)
 
 
-def test_both_rules_of_namespaces_hold() -> None:
+def test_both_namespace_rules_apply() -> None:
     given = {"template": FLYTES, "namespaces": ("team-*",)}
     assert refused(given)
     assert not refused(given, project="team-a", namespace="team-a-development")
 
 
-def test_a_refused_prefix_tells_nothing_about_the_places_of_the_platform() -> None:
+def test_rejected_prefix_error_does_not_contain_platform_locations() -> None:
     (problem,) = refused({}, output_prefix="s3://elsewhere/f1")
     assert problem.field == "output_prefix"
     assert "s3://bucket" not in str(problem)

@@ -57,7 +57,7 @@ def last_lines(logs: Any, number: int, lines: int) -> list[Sequence[str]]:
     return asyncio.run(read())
 
 
-def test_the_logs_of_many_replicas_have_a_size_together() -> None:
+def test_logs_of_many_replicas_have_a_common_size_limit() -> None:
     logs = Logs("x" * 1_000)
     batches = last_lines(logs, 100, 10_000)
     assert sum(len(line) for batch in batches[:-1] for line in batch) <= 8 * MIB
@@ -68,7 +68,7 @@ def test_the_logs_of_many_replicas_have_a_size_together() -> None:
     assert len(logs.read) == len(batches)
 
 
-def test_the_log_of_one_replica_and_each_line_have_a_size() -> None:
+def test_log_of_one_replica_and_each_line_have_a_size_limit() -> None:
     ((*lines,),) = last_lines(Logs("x" * MIB), 1, 100)
     assert {len(line) for line in lines} == {len("worker-0: ") + 64 * 2**10}
     assert MIB // 4 < sum(map(len, lines)) <= MIB // 2
@@ -87,7 +87,7 @@ class Looks:
         return Capabilities()
 
 
-async def test_namespaces_that_were_looked_at_are_forgotten_but_for_the_latest() -> None:
+async def test_capabilities_are_kept_for_the_latest_namespaces_only() -> None:
     looks = Looks()
     found = CapabilitiesCache(looks, GangSettings(), ("kept",))
     for namespace in ("kept", *(f"n{number}" for number in range(MOST))):
@@ -99,7 +99,7 @@ async def test_namespaces_that_were_looked_at_are_forgotten_but_for_the_latest()
     assert result == ["n0"]
 
 
-def test_reasons_that_were_logged_are_forgotten_but_for_the_latest(caplog: pytest.LogCaptureFixture) -> None:
+def test_logged_reasons_are_kept_for_the_latest_namespaces_only(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     found = CapabilitiesCache(None, GangSettings())
 

@@ -10,13 +10,13 @@ import pytest
 from backend_plugin.shell import bounded_read
 
 
-def test_a_file_is_read_whole_also_behind_a_link(tmp_path: Path) -> None:
+def test_file_is_read_completely_also_through_a_symlink(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"1234")
     (tmp_path / "link").symlink_to(tmp_path / "file")
     assert bounded_read.read_file(tmp_path / "link", 4) == b"1234"
 
 
-def test_what_has_no_end_or_is_no_file_is_told_and_not_read(tmp_path: Path) -> None:
+def test_oversized_or_irregular_file_is_rejected_without_reading(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"12345")
     os.mkfifo(tmp_path / "pipe")
     for path, said in (
@@ -30,7 +30,7 @@ def test_what_has_no_end_or_is_no_file_is_told_and_not_read(tmp_path: Path) -> N
             bounded_read.read_file(path, 4)
 
 
-def test_what_is_refused_is_closed(tmp_path: Path) -> None:
+def test_rejected_file_is_closed(tmp_path: Path) -> None:
     before = os.open(tmp_path, os.O_RDONLY)
     os.close(before)
     for path in (tmp_path, Path("/dev/zero")):
@@ -41,7 +41,7 @@ def test_what_is_refused_is_closed(tmp_path: Path) -> None:
     assert after == before
 
 
-def test_what_comes_through_a_pipe_has_an_end_too() -> None:
+def test_stream_is_limited_in_size() -> None:
     assert bounded_read.read_all(BytesIO(b"1234"), 4) == b"1234"
     with pytest.raises(OSError, match="is larger than the limit of 4 bytes"):
         bounded_read.read_all(BytesIO(b"12345"), 4)

@@ -27,7 +27,7 @@ def get_entry(cache: Cache, name: str) -> CachedJob:
     return entry
 
 
-def test_it_is_complete_when_all_jobs_and_pods_were_told() -> None:
+def test_cache_is_ready_after_all_jobs_and_pods_were_listed() -> None:
     cache = a_cache()
     cache.replace_records(Job, [("ns", Job(name="j"))])
     assert not cache.ready.is_set()
@@ -35,7 +35,7 @@ def test_it_is_complete_when_all_jobs_and_pods_were_told() -> None:
     assert cache.ready.is_set()
 
 
-def test_pods_and_events_are_their_jobs() -> None:
+def test_pods_and_events_are_assigned_to_their_jobs() -> None:
     cache = a_cache()
     cache.put_record("ns", Job(name="a-b", uid="1"))
     cache.put_record("ns", Job(name="a-b-worker-0", uid="2"))
@@ -50,7 +50,7 @@ def test_pods_and_events_are_their_jobs() -> None:
     assert [pod.uid for pod in mine.pods] == ["p"]
 
 
-def test_a_job_that_a_list_leaves_out_is_yet_to_be_confirmed_and_one_that_was_deleted_is_gone() -> None:
+def test_job_missing_from_a_list_is_unconfirmed_and_a_deleted_one_is_marked() -> None:
     cache = a_cache()
     for name in ("left out", "deleted", "there"):
         cache.put_record("ns", Job(name=name, uid=name))
@@ -68,7 +68,7 @@ def test_a_job_that_a_list_leaves_out_is_yet_to_be_confirmed_and_one_that_was_de
     ]
 
 
-def test_a_later_job_of_the_same_name_has_nothing_of_the_earlier() -> None:
+def test_later_job_of_the_same_name_has_no_pods_of_the_earlier() -> None:
     cache = a_cache()
     cache.put_record("ns", Job(name="j", uid="1"))
     cache.put_record("ns", Pod(name="j-worker-0", job_name="j"))
@@ -76,7 +76,7 @@ def test_a_later_job_of_the_same_name_has_nothing_of_the_earlier() -> None:
     assert get_entry(cache, "j").pods == ()
 
 
-def test_everybody_who_listens_hears_of_every_change() -> None:
+def test_each_listener_receives_each_change() -> None:
     cache = a_cache()
     heard: list[tuple[str, int]] = []
     stop = cache.listen(lambda entry: heard.append((entry.name, entry.version)))
@@ -87,7 +87,7 @@ def test_everybody_who_listens_hears_of_every_change() -> None:
     assert heard == [("j", 1), ("j", 2)]
 
 
-def test_jobs_that_never_were_do_not_fill_it() -> None:
+def test_number_of_missing_jobs_in_the_cache_is_limited() -> None:
     cache = a_cache()
     cache.put_record("ns", Job(name="there"))
     back = cache.add_missing_job(("ns", "back"), "s3://b")
@@ -109,7 +109,7 @@ def outlived(cache: Cache, count: int) -> None:
         cache.put_record("ns", Pod(name=f"j{number}-worker-0", job_name=f"j{number}", uid="p"))
 
 
-def test_of_a_job_that_its_pods_outlive_nothing_is_left_when_they_are_gone() -> None:
+def test_entry_of_a_deleted_job_is_removed_with_its_last_pod() -> None:
     cache = a_cache()
     outlived(cache, 10)
     for number in range(10):
@@ -120,7 +120,7 @@ def test_of_a_job_that_its_pods_outlive_nothing_is_left_when_they_are_gone() -> 
     assert len(cache) == 0
 
 
-def test_of_a_job_that_its_pods_outlive_nothing_is_left_when_no_list_has_them() -> None:
+def test_entry_of_a_deleted_job_is_removed_if_no_list_has_its_pods() -> None:
     cache = a_cache()
     outlived(cache, 3)
     cache.put_record("ns", Event(reason="Killing", name="j0-worker-0"))
@@ -130,7 +130,7 @@ def test_of_a_job_that_its_pods_outlive_nothing_is_left_when_no_list_has_them() 
     assert [entry.name for entry in cache] == ["j1"]
 
 
-def test_a_job_that_is_told_after_its_pods_has_those_that_are_left() -> None:
+def test_job_received_after_its_pods_has_the_remaining_pods() -> None:
     cache = a_cache()
     for name in ("a", "b"):
         cache.put_record("ns", Pod(name=f"{name}-master-0", job_name=name, uid="1"))
@@ -142,7 +142,7 @@ def test_a_job_that_is_told_after_its_pods_has_those_that_are_left() -> None:
     assert [entry.name for entry in cache] == ["a", "b"]
 
 
-def test_a_job_that_is_gone_is_remembered_without_its_pods() -> None:
+def test_deleted_job_is_kept_without_its_pods() -> None:
     cache = a_cache()
     cache.put_record("ns", Job(name="j", uid="1"))
     cache.put_record("ns", Pod(name="j-master-0", job_name="j", uid="p"))
@@ -155,7 +155,7 @@ def test_a_job_that_is_gone_is_remembered_without_its_pods() -> None:
     assert cache.get(never.key) is never
 
 
-def test_what_is_kept_of_a_job_has_an_end() -> None:
+def test_events_of_a_job_are_limited() -> None:
     cache = a_cache()
     cache.put_record("ns", Job(name="j"))
     for number in range(200):
@@ -167,7 +167,7 @@ def test_what_is_kept_of_a_job_has_an_end() -> None:
     assert len(cache) == 0
 
 
-def test_what_a_new_list_leaves_out_is_no_longer_there_and_whoever_listens_hears_of_it() -> None:
+def test_relist_removes_missing_objects_and_notifies_listeners() -> None:
     cache = a_cache()
     cache.put_record("ns", Job(name="j"))
     cache.put_record("ns", Pod(name="j-worker-0", job_name="j"))
@@ -182,7 +182,7 @@ def test_what_a_new_list_leaves_out_is_no_longer_there_and_whoever_listens_hears
     assert entry.version == before + 3
 
 
-def test_a_group_that_was_made_and_is_in_no_list_may_be_gone_again() -> None:
+def test_companion_missing_from_a_list_counts_as_deleted() -> None:
     cache = a_cache()
     for name in ("j", "k"):
         cache.put_record("ns", Job(name=name))
@@ -193,7 +193,7 @@ def test_a_group_that_was_made_and_is_in_no_list_may_be_gone_again() -> None:
     assert get_entry(cache, "j").version == before + 1
 
 
-def test_of_a_list_only_what_differs_is_news() -> None:
+def test_relist_notifies_only_about_differences() -> None:
     cache = a_cache()
     pods = [
         ("ns", Pod(name=f"{of}-worker-{index}", job_name=of)) for of, index in (("a", 0), ("a", 1), ("b", 0))
@@ -207,7 +207,7 @@ def test_of_a_list_only_what_differs_is_news() -> None:
     assert heard == ["a"]
 
 
-def test_a_job_that_is_told_of_twice_is_news_once() -> None:
+def test_job_received_twice_is_one_change() -> None:
     cache = a_cache()
     heard: list[str] = []
     cache.listen(lambda entry: heard.append(entry.name))
@@ -219,7 +219,7 @@ def test_a_job_that_is_told_of_twice_is_news_once() -> None:
     assert heard == ["j", "j"]
 
 
-def test_a_job_that_is_there_after_all_is_news_though_nothing_of_it_has_changed() -> None:
+def test_confirmation_of_a_missing_job_is_a_change() -> None:
     cache = a_cache()
     cache.put_record("ns", Job(name="j"))
     cache.replace_records(Job, [])
@@ -231,7 +231,7 @@ def test_a_job_that_is_there_after_all_is_news_though_nothing_of_it_has_changed(
     assert (get_entry(cache, "j").gone, get_entry(cache, "j").version) == (None, 5)
 
 
-def test_a_pod_that_changes_keeps_its_place_among_the_others() -> None:
+def test_changed_pod_keeps_its_position() -> None:
     cache = a_cache()
     for index in range(3):
         cache.put_record("ns", Pod(name=f"j-worker-{index}", job_name="j", index=index))
@@ -244,7 +244,7 @@ def test_a_pod_that_changes_keeps_its_place_among_the_others() -> None:
 
 
 @pytest.mark.parametrize(("config", "held_once"), [("primary", True), ("x" * 200_000, False)])
-def test_what_jobs_have_alike_is_held_once_where_it_is_short(config: str, held_once: bool) -> None:
+def test_short_equal_parts_of_jobs_are_shared(config: str, held_once: bool) -> None:
     cache = a_cache()
     for number in range(2):
         run = a_run(execution=f"f{number}", output_prefix=f"s3://b/f{number}/n0/data/0")
@@ -265,7 +265,7 @@ def test_what_jobs_have_alike_is_held_once_where_it_is_short(config: str, held_o
     assert next(iter(one.job.annotations)) is next(iter(other.job.annotations))
 
 
-def test_a_pod_that_was_made_anew_does_not_go_with_the_one_before() -> None:
+def test_recreated_pod_is_not_removed_with_its_predecessor() -> None:
     cache = a_cache()
     cache.put_record("ns", Pod(name="a-worker-0", job_name="a", uid="2"))
     cache.drop_record(Pod, ObjectName(namespace="ns", name="a-worker-0", uid="1"))
@@ -274,7 +274,7 @@ def test_a_pod_that_was_made_anew_does_not_go_with_the_one_before() -> None:
     assert cache.get(("ns", "a")) is None
 
 
-def test_pods_of_a_later_job_may_be_heard_of_before_it() -> None:
+def test_pods_of_a_later_job_may_arrive_before_it() -> None:
     cache = a_cache()
     cache.put_record("ns", Job(name="a", uid="1"))
     cache.put_record("ns", Pod(name="a-worker-0", job_name="a", owners=("1",)))
@@ -283,7 +283,7 @@ def test_pods_of_a_later_job_may_be_heard_of_before_it() -> None:
     assert [each.name for each in get_entry(cache, "a").pods] == ["a-worker-1"]
 
 
-def test_a_group_that_is_gone_holds_nothing_back() -> None:
+def test_deleted_pod_group_is_removed() -> None:
     cache = a_cache()
     cache.put_record("ns", Job(name="j"))
     cache.put_record("ns", PodGroup(kind="PodGroup", name="j"))
@@ -307,7 +307,7 @@ def list_names(cache: Cache, run: Attempt) -> list[str]:
     return [entry.name for entry in cache.list_attempts(run)]
 
 
-def test_the_attempts_of_a_node_are_found_by_any_of_them() -> None:
+def test_attempts_of_a_flyte_node_are_found_by_any_of_them() -> None:
     cache = a_cache()
     for number in range(2):
         cache.put_record("ns", job_of(attempt(number)))
@@ -319,7 +319,7 @@ def test_the_attempts_of_a_node_are_found_by_any_of_them() -> None:
     assert list_names(cache, attempt(7, node="n2")) == []
 
 
-def test_attempts_that_are_forgotten_or_replaced_are_not_found() -> None:
+def test_forgotten_or_replaced_attempts_are_not_found() -> None:
     cache = a_cache()
     for number in range(3):
         cache.put_record("ns", job_of(attempt(number)))
@@ -331,7 +331,7 @@ def test_attempts_that_are_forgotten_or_replaced_are_not_found() -> None:
     assert list_names(cache, attempt(7)) == []
 
 
-def test_what_is_said_of_those_who_hold_places_is_said_of_the_job() -> None:
+def test_events_of_placeholder_pods_are_assigned_to_the_job() -> None:
     cache = a_cache()
     cache.put_record("ns", Job(name="j"))
     cache.put_record("ns", Pod(name="tg-j-worker-x", job_name="j", place="worker"))
@@ -347,7 +347,7 @@ def test_what_is_said_of_those_who_hold_places_is_said_of_the_job() -> None:
     assert len(get_entry(cache, "j").events) == 2
 
 
-def test_a_group_that_is_called_otherwise_is_its_jobs() -> None:
+def test_event_of_a_kai_pod_group_is_assigned_to_its_job() -> None:
     cache = a_cache()
     cache.put_record("ns", Job(name="j"))
     name = "pg-j-0a1b2c3d-0000-4000-8000-0123456789ab"
@@ -355,7 +355,7 @@ def test_a_group_that_is_called_otherwise_is_its_jobs() -> None:
     assert [event.name for event in get_entry(cache, "j").events] == [name]
 
 
-def test_of_a_queue_and_a_group_under_one_name_the_one_goes_that_was_deleted() -> None:
+def test_only_the_deleted_object_of_several_with_one_name_is_removed() -> None:
     cache = a_cache()
     cache.put_record("ns", Job(name="j"))
     workload = PodGroup(kind="Workload", api="kueue.x-k8s.io", name="j", uid="w")

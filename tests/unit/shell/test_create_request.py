@@ -19,7 +19,7 @@ def a_request() -> admin.CreateTaskRequest:
     return request
 
 
-def test_a_request_is_read_but_for_what_is_not_used() -> None:
+def test_request_is_parsed_without_its_unused_parts() -> None:
     request = a_request()
     template = request.template.SerializeToString(deterministic=True)
     request.inputs.literals["x"].scalar.primitive.integer = 1
@@ -39,7 +39,7 @@ def test_a_request_is_read_but_for_what_is_not_used() -> None:
         ("task_execution_metadata", 512),
     ],
 )
-def test_a_part_that_is_too_large_is_a_problem_and_left_out(field: str, limit: int) -> None:
+def test_oversized_part_is_a_problem_and_is_omitted(field: str, limit: int) -> None:
     request = a_request()
     text = "x" * limit * 2**10
     parts = {
@@ -57,7 +57,7 @@ def test_a_part_that_is_too_large_is_a_problem_and_left_out(field: str, limit: i
     assert text not in str(read.template) + str(read.run)
 
 
-def test_a_message_with_too_many_fields_is_a_problem() -> None:
+def test_message_with_too_many_fields_is_a_problem() -> None:
     request = a_request()
     for number in range(create_request.MOST_FIELDS):
         request.template.config[str(number)] = "x"
@@ -69,11 +69,11 @@ def test_a_message_with_too_many_fields_is_a_problem() -> None:
     "data",
     [b"\x12", b"\x12\x05a", b"\x0b", b"\x80" * 20, b"\x08" + b"\xff" * 11, b"\x0d\x00", b"\x1a\x01\xff"],
 )
-def test_what_is_no_request_is_not_read(data: bytes) -> None:
+def test_invalid_request_is_rejected(data: bytes) -> None:
     with pytest.raises(DecodeError):
         create_request.parse_request(data)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x28\x96\x01", b"\x29" + b"\0" * 8, b"\x2d" + b"\0" * 4])
-def test_unknown_fields_are_passed_over(data: bytes) -> None:
+def test_unknown_fields_are_ignored(data: bytes) -> None:
     assert create_request.parse_request(data).problems == []

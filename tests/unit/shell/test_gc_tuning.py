@@ -14,7 +14,7 @@ def as_before():
     gc.unfreeze()
 
 
-async def test_what_is_there_once_all_is_told_is_not_looked_through_again():
+async def test_objects_present_after_the_sync_are_frozen():
     # The interpreter may have frozen objects itself; Python 3.12 freezes a few hundred.
     at_first = gc.get_freeze_count()
 
@@ -29,7 +29,7 @@ async def test_what_is_there_once_all_is_told_is_not_looked_through_again():
     assert gc.get_freeze_count() > at_first + 1_000
 
 
-async def test_garbage_that_refers_to_itself_is_still_found():
+async def test_reference_cycles_are_still_collected():
     class Knot:
         made = 0
 

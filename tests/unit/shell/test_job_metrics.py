@@ -44,7 +44,7 @@ def test_jobs_are_counted_by_phase_namespace_and_queue() -> None:
     }
 
 
-def test_a_job_without_a_verdict_is_new_only_if_it_has_no_condition() -> None:
+def test_job_without_a_verdict_is_new_only_if_it_has_no_condition() -> None:
     cache = Cache(lambda: NOW)
     entry = add(cache, "a/1")
     assert entry.job is not None
@@ -54,14 +54,14 @@ def test_a_job_without_a_verdict_is_new_only_if_it_has_no_condition() -> None:
     assert count_jobs(cache) == {("UNDEFINED", "a", ""): 1}
 
 
-def test_before_the_first_verdict_the_phase_is_the_one_that_flyte_received() -> None:
+def test_phase_before_the_first_verdict_is_the_one_that_flyte_received() -> None:
     cache = Cache(lambda: NOW)
     entry = add(cache, "a/1")
     entry.answer = CachedResponse(phase=Phase.RUNNING, message=b"", version=1, until=NOW)
     assert count_jobs(cache) == {("RUNNING", "a", ""): 1}
 
 
-def test_the_queue_of_the_pod_group_counts_first() -> None:
+def test_queue_of_the_pod_group_takes_precedence() -> None:
     cache = Cache(lambda: NOW)
     foreign = PodGroup(kind="PodGroup", name="1", queue="of-another", foreign=True)
     own = PodGroup(kind="Workload", name="1", queue="actual")
@@ -69,14 +69,14 @@ def test_the_queue_of_the_pod_group_counts_first() -> None:
     assert count_jobs(cache) == {("QUEUED", "a", "actual"): 1}
 
 
-def test_text_that_is_no_name_of_a_queue_makes_no_label() -> None:
+def test_invalid_queue_name_has_no_own_label() -> None:
     cache = Cache(lambda: NOW)
     for number in range(3):
         add(cache, f"a/{number}", Phase.QUEUED, queue=f'"}} {number}')
     assert count_jobs(cache) == {("QUEUED", "a", "_other"): 3}
 
 
-def test_only_the_largest_queues_have_labels_of_their_own() -> None:
+def test_only_the_largest_queues_have_their_own_labels() -> None:
     cache = Cache(lambda: NOW)
     for number in range(2_000):
         add(cache, f"n{number // 2}/{number}", Phase.RUNNING)
@@ -89,7 +89,7 @@ def test_only_the_largest_queues_have_labels_of_their_own() -> None:
     assert sum(counts.values()) == 2_003
 
 
-def test_the_oldest_waiting_job_is_one_that_was_never_placed() -> None:
+def test_oldest_waiting_job_was_never_placed() -> None:
     cache = Cache(lambda: NOW)
     assert compute_oldest_wait(cache, NOW) == 0
     add(cache, "a/1", Phase.RUNNING, age=900)
@@ -102,7 +102,7 @@ def measured(metrics: Metrics) -> tuple[list[float], list[float]]:
     return tuple([part._sum.get()] * (part._sum.get() > 0) for part in (metrics.job_wait, metrics.job_start))  # type: ignore[return-value]
 
 
-def test_only_the_server_that_created_a_job_measures_it_and_once() -> None:
+def test_start_of_a_job_is_measured_once_by_the_server_that_created_it() -> None:
     cache, metrics = Cache(lambda: NOW), Metrics()
     entry = add(cache, "a/1", age=100)
     measure_start(metrics, entry, Phase.RUNNING, NOW)
@@ -119,7 +119,7 @@ def test_only_the_server_that_created_a_job_measures_it_and_once() -> None:
     assert measured(metrics) == ([100], [120])
 
 
-def test_a_job_that_fails_before_it_runs_has_no_start_time() -> None:
+def test_job_that_fails_before_it_runs_has_no_start_time() -> None:
     cache, metrics = Cache(lambda: NOW), Metrics()
     entry = add(cache, "a/1", age=100)
     assert entry.job is not None

@@ -7,7 +7,7 @@ from backend_plugin.shell.job_watch import iter_batches
 MANY = 200
 
 
-async def test_however_many_are_told_of_all_jobs_one_share_is_made_between_the_turns_of_others() -> None:
+async def test_streams_of_all_jobs_encode_one_batch_between_other_calls() -> None:
     happened: list[str] = []
     told: list[int] = []
 

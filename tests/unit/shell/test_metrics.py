@@ -9,7 +9,7 @@ def page(metrics: Metrics) -> list[str]:
     ]
 
 
-def test_what_was_counted_is_shown() -> None:
+def test_counted_values_are_exported() -> None:
     metrics = Metrics()
     metrics.orphans.add("adopted")
     metrics.orphans.add("adopted")
@@ -22,7 +22,7 @@ def test_what_was_counted_is_shown() -> None:
     ]
 
 
-def test_the_first_failure_of_a_cause_increases_a_series_that_exists() -> None:
+def test_first_failure_of_a_cause_increases_a_series_that_exists() -> None:
     metrics = Metrics()
     before = page(metrics)
     assert 'kfpytorch_job_failures_total{cause="oom-gpu"} 0.0' in before
@@ -31,7 +31,7 @@ def test_the_first_failure_of_a_cause_increases_a_series_that_exists() -> None:
     assert len(page(metrics)) == len(before)
 
 
-def test_a_duration_counts_in_every_bucket_that_holds_it() -> None:
+def test_duration_counts_in_each_bucket_that_contains_it() -> None:
     metrics = Metrics()
     for seconds in (0.0004, 0.0005, 0.3, 100.0):
         metrics.watch_lag.labels("Pod").observe(seconds)
@@ -50,7 +50,7 @@ def test_a_duration_counts_in_every_bucket_that_holds_it() -> None:
     assert 'kfpytorch_watch_lag_seconds_sum{kind="Pod"} 100.3009' in page(metrics)
 
 
-def test_a_metric_without_labels_has_one_series() -> None:
+def test_metric_without_labels_has_one_series() -> None:
     metrics = Metrics()
     metrics.job_wait.observe(90.0)
     metrics.oldest_waiting.compute = lambda: {(): 12.5}
@@ -61,6 +61,6 @@ def test_a_metric_without_labels_has_one_series() -> None:
     assert "kfpytorch_job_wait_duration_seconds_sum 90.0" in lines
 
 
-def test_every_metric_says_what_it_is() -> None:
+def test_each_metric_is_documented() -> None:
     for family in Metrics().registry.collect():
         assert family.documentation.endswith(".")

@@ -64,7 +64,7 @@ async def wait_until(true: Any) -> None:
     raise AssertionError("it did not come about")
 
 
-def test_looks_at_many_stores_take_no_more_threads_than_are_allowed(build_held_store: type[Held]) -> None:
+def test_reads_of_many_stores_use_a_limited_number_of_threads(build_held_store: type[Held]) -> None:
     async def run() -> tuple[int, int, list[TaskOutputs]]:
         looks = outcomes(all_at_once=3, at_once=2)
         asked = [asyncio.ensure_future(looks.read_outputs(f"held://bucket-{index}/x")) for index in range(30)]
@@ -76,7 +76,7 @@ def test_looks_at_many_stores_take_no_more_threads_than_are_allowed(build_held_s
     assert asyncio.run(run()) == (3, 1, [TaskOutputs()] * 30)
 
 
-def test_a_store_without_a_look_is_forgotten(build_held_store: type[Held]) -> None:
+def test_store_without_a_running_read_is_forgotten(build_held_store: type[Held]) -> None:
     async def run() -> int:
         looks = outcomes(turn_seconds=0.05, at_once=1)
         first = asyncio.ensure_future(looks.read_outputs("held://a/x"))
@@ -90,7 +90,7 @@ def test_a_store_without_a_look_is_forgotten(build_held_store: type[Held]) -> No
     assert asyncio.run(run()) == 0
 
 
-def test_waiting_for_a_client_that_another_look_builds_ends_with_the_time_of_the_look(
+def test_wait_for_a_store_client_is_part_of_the_read_timeout(
     build_held_store: type[Held], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     building = threading.Event()
@@ -115,7 +115,7 @@ def test_waiting_for_a_client_that_another_look_builds_ends_with_the_time_of_the
     assert asyncio.run(run()) == ["StoreUnavailable"] * 2
 
 
-def test_of_many_long_error_files_a_megabyte_is_kept(tmp_path: Path) -> None:
+def test_many_long_error_files_are_kept_within_one_megabyte(tmp_path: Path) -> None:
     for index in range(50):
         message = REPORT.format(trace="é" * 150_000)
         error = ErrorDocument(error=ContainerError(message=message, worker=f"j-worker-{index}"))

@@ -22,7 +22,7 @@ LISTED = OutputPrefixes(
         ("/scratch/%2e%2e/a", StoreLocation(scheme="file", root="/scratch", path="%2e%2e/a")),
     ],
 )
-def test_what_is_below_a_listed_place_is_read_there(prefix: str, place: StoreLocation) -> None:
+def test_prefix_below_a_listed_location_is_read(prefix: str, place: StoreLocation) -> None:
     assert LISTED.get_location(prefix) == place
     assert LISTED.find_rejection_reason(prefix) is None
 
@@ -85,19 +85,19 @@ def test_what_is_below_a_listed_place_is_read_there(prefix: str, place: StoreLoc
         "s3://flyte/" + "a" * 5_000,
     ],
 )
-def test_nothing_else_is_read_however_it_is_written(prefix: str) -> None:
+def test_other_prefix_is_rejected_in_each_spelling(prefix: str) -> None:
     assert len(str(LISTED.find_rejection_reason(prefix))) < 400
     with pytest.raises(PrefixNotAllowed):
         LISTED.get_location(prefix)
 
 
-def test_a_refusal_lists_no_place_of_the_platform() -> None:
+def test_rejection_contains_no_locations_of_the_platform() -> None:
     assert OutputPrefixes(["s3://flyte/", "/data"]).find_rejection_reason("s3://other/a") == (
         "the output prefix 's3://other/a' is not below a location that this server may read"
     )
 
 
-def test_any_bucket_is_read_where_nothing_is_listed_but_no_file_and_no_host() -> None:
+def test_default_prefixes_allow_any_bucket_but_no_file_and_no_host() -> None:
     prefixes = OutputPrefixes()
     assert not any(prefixes.find_rejection_reason(f"{each.removesuffix('*')}bucket/a") for each in DEFAULT)
     assert prefixes.schemes == {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"}
@@ -107,7 +107,7 @@ def test_any_bucket_is_read_where_nothing_is_listed_but_no_file_and_no_host() ->
     )
 
 
-def test_the_whole_disk_is_listed_by_its_root() -> None:
+def test_root_directory_can_be_listed() -> None:
     assert OutputPrefixes(["file:///"]).get_location("/etc/flyte") == StoreLocation(
         scheme="file", root="/", path="etc/flyte"
     )
@@ -116,11 +116,11 @@ def test_the_whole_disk_is_listed_by_its_root() -> None:
 @pytest.mark.parametrize(
     "listed", ["s3", "*", "s3://", "http://a/", "file://data", "s3://a/../b", "s3://a@b"]
 )
-def test_what_is_no_place_cannot_be_listed(listed: str) -> None:
+def test_invalid_location_cannot_be_listed(listed: str) -> None:
     with pytest.raises(PrefixNotAllowed):
         OutputPrefixes([listed])
 
 
 @pytest.mark.parametrize("url", ["s3://flyte/a/b", "gs://team-a/out", "file:///data/flyte/a"])
-def test_a_place_is_written_as_it_was_said(url: str) -> None:
+def test_location_is_written_in_its_original_form(url: str) -> None:
     assert LISTED.get_location(url).url == url

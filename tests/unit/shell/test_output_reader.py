@@ -62,7 +62,7 @@ def write(prefix: str, **files: bytes) -> None:
         )
 
 
-def test_what_is_not_there_holds_nothing(prefix: str) -> None:
+def test_missing_location_has_no_outputs(prefix: str) -> None:
     listed = prefix.removesuffix("/out")
     assert read_outputs(prefix, listed) == TaskOutputs()
     write(prefix, x=b"")
@@ -70,7 +70,7 @@ def test_what_is_not_there_holds_nothing(prefix: str) -> None:
     assert read_outputs(f"{prefix}/x", listed) == TaskOutputs()
 
 
-async def test_what_was_not_there_a_moment_ago_is_seen(prefix: str) -> None:
+async def test_outputs_that_appear_later_are_found(prefix: str) -> None:
     outcomes = OutputReader(prefixes(prefix.removesuffix("/out")))
 
     before = await outcomes.read_outputs(prefix)
@@ -80,14 +80,14 @@ async def test_what_was_not_there_a_moment_ago_is_seen(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff\xff", b"\x0a\x03ab"])
-def test_a_file_that_cannot_be_read_is_one_all_the_same(prefix: str, content: bytes) -> None:
+def test_unreadable_file_still_counts_as_an_error_file(prefix: str, content: bytes) -> None:
     write(prefix, error__pb=content)
     (file,) = read_outputs(prefix).error_files
     assert file.message == "an error file that cannot be read: it is not an ErrorDocument"
     assert file.path == f"{prefix}/error.pb"
 
 
-def test_a_file_says_when_it_was_written_if_its_writer_does_not(prefix: str) -> None:
+def test_error_file_without_a_valid_time_has_its_modification_time(prefix: str) -> None:
     write(prefix, error__pb=document(seconds=10**17))
     (file,) = read_outputs(prefix).error_files
     assert file.message == "no data"
@@ -95,20 +95,20 @@ def test_a_file_says_when_it_was_written_if_its_writer_does_not(prefix: str) -> 
     assert abs(datetime.now(timezone.utc) - file.at).total_seconds() < 60
 
 
-def test_an_empty_file_is_one_without_a_word(prefix: str) -> None:
+def test_empty_error_file_has_no_message(prefix: str) -> None:
     write(prefix, error__pb=b"")
     (file,) = read_outputs(prefix).error_files
     assert (file.message, file.worker) == ("", "")
 
 
-def test_large_files_are_told_of_and_not_read(prefix: str) -> None:
+def test_large_error_files_are_reported_but_not_read(prefix: str) -> None:
     write(prefix, error_a__pb=document("x" * 1000), error_b__pb=document())
     messages = {file.path[-4]: file.message for file in read_outputs(prefix, file_bytes=500).error_files}
     assert messages == {"a": "an error file that is larger than the limit of 500 bytes", "b": "no data"}
     assert [file.message for file in read_outputs(prefix, all_bytes=500).error_files].count("no data") == 1
 
 
-def test_of_many_files_the_earliest_are_read(tmp_path: Path) -> None:
+def test_earliest_of_many_error_files_are_read(tmp_path: Path) -> None:
     for index in range(20):
         (tmp_path / f"error-{index}.pb").write_bytes(document())
         os.utime(tmp_path / f"error-{index}.pb", (1_000_000 - index, 1_000_000 - index))
@@ -121,7 +121,7 @@ def test_of_many_files_the_earliest_are_read(tmp_path: Path) -> None:
     assert found.more == 17
 
 
-def test_little_is_kept_of_a_text_without_end(prefix: str) -> None:
+def test_long_error_message_is_truncated(prefix: str) -> None:
     write(prefix, error__pb=document("a" * 10**6 + "b" * 10**6))
     (file,) = read_outputs(prefix).error_files
     assert file.message == "a" * 1_000
@@ -129,7 +129,7 @@ def test_little_is_kept_of_a_text_without_end(prefix: str) -> None:
     assert file.failure.message == "a" * 16_000
 
 
-def test_no_link_leads_out_of_a_listed_directory(tmp_path: Path) -> None:
+def test_symlink_out_of_a_listed_directory_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "error.pb").write_bytes(document())
     listed = tmp_path / "listed"
@@ -145,14 +145,14 @@ def test_no_link_leads_out_of_a_listed_directory(tmp_path: Path) -> None:
     )
 
 
-def test_a_listed_directory_may_itself_be_a_link(tmp_path: Path) -> None:
+def test_listed_directory_may_be_a_symlink(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "outputs.pb").touch()
     (tmp_path / "link").symlink_to(tmp_path / "there")
     assert read_outputs(str(tmp_path / "link")) == TaskOutputs(outputs=True)
 
 
-def test_where_all_is_listed_links_are_followed(tmp_path: Path) -> None:
+def test_symlinks_are_followed_if_the_root_is_listed(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "outputs.pb").touch()
     (tmp_path / "link").symlink_to(tmp_path / "there")
@@ -160,31 +160,31 @@ def test_where_all_is_listed_links_are_followed(tmp_path: Path) -> None:
     assert read_outputs(f"file://{tmp_path}/absent", "file:///") == TaskOutputs()
 
 
-def test_a_pipe_is_no_file_to_wait_for(tmp_path: Path) -> None:
+def test_named_pipe_is_no_readable_error_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "error.pb")
     (file,) = read_outputs(str(tmp_path)).error_files
     assert file.message == "an error file that cannot be read: PermissionError: it is not a regular file"
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/etc/hostname")])
-def test_outputs_are_a_file(tmp_path: Path, make: Any) -> None:
+def test_outputs_must_be_a_regular_file(tmp_path: Path, make: Any) -> None:
     make(tmp_path / "outputs.pb")
     assert read_outputs(str(tmp_path)) == TaskOutputs()
 
 
-def test_a_directory_is_no_error_file(prefix: str) -> None:
+def test_directory_is_no_error_file(prefix: str) -> None:
     filesystem = fsspec.filesystem(prefix.partition(":")[0], auto_mkdir=True)
     for name in ("error.pb", "outputs.pb"):
         filesystem.pipe_file(f"{prefix}/{name}/part", b"x")
     assert read_outputs(prefix, prefix.removesuffix("/out")) == TaskOutputs()
 
 
-def test_a_listed_directory_that_is_missing_may_not_be_mounted_yet(tmp_path: Path) -> None:
+def test_missing_listed_directory_is_a_store_error(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="check that it is mounted here"):
         read_outputs(f"{tmp_path}/absent/out", f"{tmp_path}/absent")
 
 
-def test_a_prefix_that_is_not_listed_is_not_looked_at(tmp_path: Path) -> None:
+def test_prefix_that_is_not_listed_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "outputs.pb").touch()
     with pytest.raises(PrefixNotAllowed):
         read_outputs(str(tmp_path), "s3://flyte")
@@ -212,7 +212,7 @@ def odd() -> type[OddError]:
     return OddError
 
 
-def test_a_store_that_hangs_is_left_and_holds_up_nobody_else(odd: type[OddError], tmp_path: Path) -> None:
+def test_hanging_store_times_out_and_does_not_block_others(odd: type[OddError], tmp_path: Path) -> None:
     (tmp_path / "outputs.pb").touch()
     release = threading.Event()
     odd.answer = release.wait
@@ -244,7 +244,7 @@ def test_a_store_that_hangs_is_left_and_holds_up_nobody_else(odd: type[OddError]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no credentials " + "x" * 1000), ValueError(), OSError("x")])
-def test_whatever_a_store_raises_is_told_with_what_to_check(odd: type[OddError], error: Exception) -> None:
+def test_store_exception_is_reported_with_a_remedy(odd: type[OddError], error: Exception) -> None:
     def fail() -> None:
         raise error
 
@@ -260,12 +260,12 @@ def listing(*names: str) -> Any:
     return lambda: [{"name": f"a/b/{name}", "size": 3, "type": "file"} for name in names]
 
 
-def test_a_file_that_is_gone_since_it_was_listed_is_none(odd: type[OddError]) -> None:
+def test_file_deleted_after_the_listing_is_ignored(odd: type[OddError]) -> None:
     odd.answer = listing("error-gone.pb")
     assert read_outputs("odd://a/b") == TaskOutputs()
 
 
-def test_a_file_that_is_denied_is_one_and_one_that_is_cut_off_is_looked_at_again(odd: type[OddError]) -> None:
+def test_forbidden_error_file_counts_and_an_interrupted_read_is_a_store_error(odd: type[OddError]) -> None:
     odd.answer = listing("error-denied.pb")
     (file,) = read_outputs("odd://a/b").error_files
     assert file.message.startswith("an error file that cannot be read: PermissionError")
@@ -274,7 +274,7 @@ def test_a_file_that_is_denied_is_one_and_one_that_is_cut_off_is_looked_at_again
         read_outputs("odd://a/b")
 
 
-def test_a_store_without_its_package_names_it() -> None:
+def test_store_without_its_package_is_reported_with_the_install_command() -> None:
     fsspec.register_implementation("lost", "lostfs.LostFileSystem", clobber=True, errtxt="Install lostfs")
     with pytest.raises(StoreUnusable, match="run: pip install lost"):
         read_outputs("lost://a/b")

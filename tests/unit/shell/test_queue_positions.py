@@ -32,7 +32,7 @@ def standing(*groups: PodGroup) -> QueuePositions:
 OURS = workload("ours", 5)
 
 
-def test_the_higher_and_the_earlier_come_before_it() -> None:
+def test_jobs_with_higher_priority_or_earlier_creation_are_ahead() -> None:
     others = [
         workload("high", 9, priority=1),
         workload("early", 1),
@@ -42,7 +42,7 @@ def test_the_higher_and_the_earlier_come_before_it() -> None:
     assert standing(OURS, *others).with_position(OURS).ahead == 2
 
 
-def test_who_is_elsewhere_or_waits_no_longer_is_not_before_it() -> None:
+def test_job_in_another_queue_or_already_admitted_is_not_ahead() -> None:
     found = standing(
         OURS, workload("other queue", 1, queue="x"), workload("runs", 1, RESERVED), workload("early", 1)
     )
@@ -59,12 +59,12 @@ def test_who_is_elsewhere_or_waits_no_longer_is_not_before_it() -> None:
     assert found.with_position(OURS).ahead is None
 
 
-def test_a_group_without_a_queue_of_that_kind_has_no_place() -> None:
+def test_pod_group_without_a_kueue_queue_has_no_position() -> None:
     group = PodGroup(kind="PodGroup", api="scheduling.volcano.sh", name="j", uid="g", queue="team")
     assert standing(group).with_position(group) == group
 
 
-def test_in_a_queue_that_is_too_long_nobody_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_position_in_a_very_long_queue_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     # Fill the queue with two groups instead of ten thousand.
     monkeypatch.setattr(queue_positions, "_LONGEST", 2)
     found = standing(workload("a", 1), workload("b", 2), OURS)
@@ -72,7 +72,7 @@ def test_in_a_queue_that_is_too_long_nobody_counts(monkeypatch: pytest.MonkeyPat
     assert found.with_position(workload("b", 2)).ahead is None
 
 
-def test_a_job_knows_its_place_and_those_before_it_are_nobody_s_groups() -> None:
+def test_job_has_a_queue_position_and_no_foreign_workloads() -> None:
     cache = Cache(lambda: datetime(2026, 1, 1, tzinfo=timezone.utc))
     cache.put_record("ns", Job(name="j"))
     cache.put_record("ns", Job(name="theirs"))

@@ -39,7 +39,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_what_is_said_within_is_about_the_same_also_in_tasks_begun_there() -> None:
+def test_log_fields_apply_within_the_context_and_in_its_tasks() -> None:
     stream = set_up()
 
     async def log_lines() -> None:
@@ -68,7 +68,7 @@ def test_what_is_said_within_is_about_the_same_also_in_tasks_begun_there() -> No
     ]
 
 
-def test_people_get_a_short_line_with_whose_it_is() -> None:
+def test_text_log_line_is_short_and_contains_the_fields() -> None:
     stream = set_up("text")
     LOG.info("started", extra={"execution": "f1", "project": "p", "namespace": "p-d"})
     assert re.fullmatch(
@@ -76,14 +76,14 @@ def test_people_get_a_short_line_with_whose_it_is() -> None:
     )
 
 
-def test_a_terminal_gets_the_lines_for_people_in_colour() -> None:
+def test_terminal_log_lines_are_coloured() -> None:
     stream = set_up(stream=Terminal())
     LOG.error("broken")
     assert re.fullmatch(r"\d\d:\d\d:\d\d \x1b\[31mERROR  \x1b\[0m broken\n", stream.getvalue())
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_no_name_makes_a_terminal_do_anything_or_begins_a_line_of_its_own(form: str) -> None:
+def test_control_characters_in_names_are_escaped(form: str) -> None:
     stream = set_up(form)
     LOG.info("from %s", "a\x1b[2Jb\x9bc\rd", extra={"job": "x\ny\x07"})
     assert len(stream.getvalue().splitlines()) == 1
@@ -91,7 +91,7 @@ def test_no_name_makes_a_terminal_do_anything_or_begins_a_line_of_its_own(form: 
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_a_traceback_belongs_to_its_line(form: str) -> None:
+def test_traceback_belongs_to_its_log_record(form: str) -> None:
     stream = set_up(form)
     try:
         int("deep")
@@ -101,7 +101,7 @@ def test_a_traceback_belongs_to_its_line(form: str) -> None:
     assert "ValueError: invalid literal" in stream.getvalue()
 
 
-def test_only_what_is_loud_enough_is_said() -> None:
+def test_log_level_suppresses_lower_records() -> None:
     stream = set_up(level="warning")
     LOG.info("quiet")
     LOG.warning("loud")

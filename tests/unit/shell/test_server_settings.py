@@ -97,13 +97,13 @@ def field(settings: ServerSettings, key: str, name: str) -> Any:
     return getattr(of, name)
 
 
-def test_nothing_said_means_the_defaults() -> None:
+def test_empty_configuration_means_the_defaults() -> None:
     assert load() == EffectiveSettings(settings=DEFAULTS, sources={})
     assert load({"port": None, "embedded": {"cpus": None}}) == load()
 
 
 @pytest.mark.parametrize("key", SAID)
-def test_every_setting_is_read_alike_from_a_file_a_variable_and_a_flag(key: str) -> None:
+def test_each_setting_is_read_equally_from_file_variable_and_flag(key: str) -> None:
     yaml, text, name, meant = SAID[key]
     needs = {"cluster": "kubernetes"} if key.startswith("kubernetes.") else {}
     ways = (
@@ -119,15 +119,15 @@ def test_every_setting_is_read_alike_from_a_file_a_variable_and_a_flag(key: str)
 TLS = ("certificate", "key", "client-ca", "client-names")
 
 
-def test_every_setting_has_a_row_here() -> None:
+def test_each_setting_has_a_test_row() -> None:
     assert set(SAID) | {f"tls.{each}" for each in TLS} == set(KEYS)
 
 
-def test_every_setting_has_names_of_its_own() -> None:
+def test_each_setting_has_unique_names() -> None:
     assert len({get_variable(key) for key in KEYS}) == len({get_flag(key) for key in KEYS}) == len(KEYS)
 
 
-def test_a_flag_goes_before_a_variable_and_that_before_the_file() -> None:
+def test_flag_takes_precedence_over_variable_and_variable_over_file() -> None:
     section, environ = (
         {"port": 1, "max-concurrent-rpcs": 1, "drain-timeout": "1s"},
         {
@@ -145,7 +145,7 @@ def test_a_flag_goes_before_a_variable_and_that_before_the_file() -> None:
     }
 
 
-def test_the_parts_of_tls_may_come_from_several_places() -> None:
+def test_tls_settings_may_come_from_several_sources() -> None:
     section = {"tls": {"certificate": "/c", "client-names": ["a", "b"]}}
     said = load(section, {"KFPYTORCH_TLS_KEY": "/k"}, flags={"tls.client-ca": "/a"})
     assert said.settings.tls == Tls(
@@ -153,13 +153,13 @@ def test_the_parts_of_tls_may_come_from_several_places() -> None:
     )
 
 
-def test_a_list_may_be_typed_piece_by_piece() -> None:
+def test_list_may_be_given_by_repeated_flags() -> None:
     said = load(flags={"output-prefixes": ("s3://a", "gs://b"), "embedded.images": ("a=/x", "b=/y=z")})
     assert said.settings.output_prefixes == ("s3://a", "gs://b")
     assert said.settings.embedded == EmbeddedSettings(images={"a": "/x", "b": "/y=z"})
 
 
-def test_a_path_may_begin_at_home_and_where_the_server_is_started(
+def test_path_may_be_relative_or_start_with_the_home_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", "/home/me")
@@ -168,12 +168,12 @@ def test_a_path_may_begin_at_home_and_where_the_server_is_started(
     assert load(**{"state-dir": "s"}).settings.state_dir == tmp_path / "s"
 
 
-def test_state_is_kept_where_the_user_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_state_directory_is_that_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert load_settings(SettingsSources()).settings.state_dir == Path("/home/me/.local/state/kfpytorch")
 
 
-def test_all_problems_of_all_sources_are_told_at_once() -> None:
+def test_problems_of_all_sources_are_reported_together() -> None:
     assert problems(
         {"prot": 1, "tls": {"kee": "x"}, "embedded": 3, "metrics": {"port": 70_000}},
         {"KFPYTORCH_MAX_CONCURENT_RPCS": "1", "KFPYTORCH_DRAIN_TIMEOUT": "3"},
@@ -218,17 +218,17 @@ def test_all_problems_of_all_sources_are_told_at_once() -> None:
         ({"cluster": "kubernetes", "kubernetes": {"contxt": "prod"}}, "server.kubernetes.contxt='prod'"),
     ],
 )
-def test_what_cannot_be_meant_is_a_problem(section: Any, place: str) -> None:
+def test_invalid_setting_is_a_problem(section: Any, place: str) -> None:
     assert [each.partition(": ")[0] for each in problems(section)] == [place]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.1", "example.org", "localhost.example.org", ""])
-def test_an_embedded_cluster_lets_nobody_in_from_elsewhere(host: str) -> None:
+def test_embedded_cluster_rejects_non_loopback_hosts(host: str) -> None:
     assert len(problems({"host": host})) == 1
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.1"])
-def test_a_kubernetes_is_served_at_any_address(host: str) -> None:
+def test_kubernetes_cluster_is_served_at_any_host(host: str) -> None:
     said = {"cluster": "kubernetes", "kubernetes": {"kubeconfig": "~/k", "context": "prod"}}
     assert load({**said, "host": host}).settings.host == host
     settings = load(said).settings
@@ -238,11 +238,11 @@ def test_a_kubernetes_is_served_at_any_address(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
-def test_this_machine_has_several_names(host: str) -> None:
+def test_loopback_host_may_have_any_form(host: str) -> None:
     assert load({"host": host}).settings.host == host
 
 
-def test_what_kubernetes_says_of_a_service_of_our_name_is_not_for_us() -> None:
+def test_service_link_variables_of_kubernetes_are_ignored() -> None:
     links = {
         "KFPYTORCH_PORT": "tcp://10.0.0.1:8000",
         "KFPYTORCH_SERVICE_HOST": "10.0.0.1",
@@ -253,9 +253,9 @@ def test_what_kubernetes_says_of_a_service_of_our_name_is_not_for_us() -> None:
     assert load(environ=links) == load()
 
 
-def test_the_variables_of_commands_and_workers_are_theirs() -> None:
+def test_variables_of_commands_and_workers_are_ignored() -> None:
     assert load(environ={"KFPYTORCH_TOKEN": "x", "KFPYTORCH_LOG_DIR": "/x", "KFPYTORCH_POD": "y"}) == load()
 
 
-def test_a_setting_of_ours_that_is_left_empty_is_not_said() -> None:
+def test_empty_variable_counts_as_unset() -> None:
     assert load(environ={"KFPYTORCH_PORT": ""}, port=None) == load()

@@ -16,7 +16,7 @@ async def slow_to_end(ended: list[str], name: str) -> None:
         ended.append(name)
 
 
-def test_who_ends_it_waits_for_all() -> None:
+def test_cancelled_group_waits_for_all_tasks() -> None:
     ended: list[str] = []
 
     async def check() -> None:
@@ -31,7 +31,7 @@ def test_who_ends_it_waits_for_all() -> None:
     assert sorted(ended) == ["a", "b"]
 
 
-def test_with_the_first_that_fails_all_end() -> None:
+def test_first_failure_ends_all_tasks() -> None:
     ended: list[str] = []
 
     async def fails() -> None:
@@ -45,7 +45,7 @@ def test_with_the_first_that_fails_all_end() -> None:
     assert ended == ["b"]
 
 
-def test_who_keeps_a_cancellation_to_himself_is_told_again() -> None:
+def test_task_that_swallows_a_cancellation_is_cancelled_again() -> None:
     kept: list[str] = []
 
     async def keeps_one() -> None:

@@ -21,11 +21,11 @@ ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
         ({"OTEL_SERVICE_NAME": "x"}, False),
     ],
 )
-def test_traces_are_sent_where_opentelemetrys_variables_say_so(environ: dict[str, str], asked: bool) -> None:
+def test_tracing_is_requested_by_the_opentelemetry_variables(environ: dict[str, str], asked: bool) -> None:
     assert tracing.is_requested(environ) is asked
 
 
-def test_nothing_is_loaded_for_who_does_not_ask() -> None:
+def test_opentelemetry_is_not_imported_if_tracing_is_not_requested() -> None:
     program = (
         "import sys; from backend_plugin.shell import tracing\n"
         "with tracing.open_tracing({}) as nothing:\n"
@@ -35,7 +35,7 @@ def test_nothing_is_loaded_for_who_does_not_ask() -> None:
     assert done.stdout == "() False\n"
 
 
-def test_a_protocol_that_is_not_there_is_told() -> None:
+def test_unsupported_protocol_is_reported() -> None:
     environ = {ENDPOINT: "http://x", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
     with (
         pytest.raises(tracing.TracingUnavailable, match="by grpc only, not by http/protobuf"),
@@ -44,7 +44,7 @@ def test_a_protocol_that_is_not_there_is_told() -> None:
         pass
 
 
-def test_a_package_that_is_missing_is_told_with_what_brings_it() -> None:
+def test_missing_package_is_reported_with_the_install_command() -> None:
     program = (
         "import sys; sys.modules['opentelemetry.exporter'] = None\n"
         "from backend_plugin.shell import tracing\n"

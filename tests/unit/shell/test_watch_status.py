@@ -1,7 +1,7 @@
 from backend_plugin.shell.watch_status import WatchState, WatchStatus
 
 
-def test_the_age_is_that_of_the_oldest_namespace_and_of_kinds_that_are_watched() -> None:
+def test_age_is_that_of_the_oldest_namespace_of_each_watched_kind() -> None:
     clock = [100.0]
     sight = WatchStatus(lambda: clock[0])
     for kind, namespace in (("pods", "a"), ("pods", "b"), ("workloads", ""), ("jobs", "")):

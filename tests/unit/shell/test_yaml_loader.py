@@ -23,12 +23,12 @@ FACE = "\N{GRINNING FACE}"
     ],
     ids=["json", "yaml", "escaped", "byte order mark", "utf-16", "windows"],
 )
-def test_a_character_is_read_whole_however_it_is_written(text: bytes) -> None:
+def test_astral_character_is_read_in_each_encoding(text: bytes) -> None:
     assert yaml_loader.load_documents(text) == [{"a": FACE}]
 
 
 @pytest.mark.parametrize("text", [b'{"a": "\\ud83d"}', b'a: "\\ude00"', b'? "\\ud83d"\n: 1'])
-def test_half_a_character_is_refused_where_it_stands(text: bytes) -> None:
+def test_lone_surrogate_is_rejected_with_its_position(text: bytes) -> None:
     with pytest.raises(yaml.YAMLError, match="line 1, column"):
         yaml_loader.load_documents(text)
 
@@ -41,19 +41,19 @@ DEEP = 100_000
     [b"[" * DEEP, b'{"a":' * DEEP, b"- " * DEEP, b"? " * DEEP, b"#\n" + b"[" * DEEP, b"#\n" + b"{a: " * DEEP],
     ids=["list", "object", "items", "keys", "flow list", "flow mapping"],
 )
-def test_what_nests_without_end_is_refused(text: bytes) -> None:
+def test_unlimited_nesting_is_rejected(text: bytes) -> None:
     with pytest.raises(RecursionError):
         yaml_loader.load_documents(text)
 
 
-def test_what_only_looks_deep_is_read() -> None:
+def test_long_string_and_wide_list_do_not_count_as_nesting() -> None:
     said = "x" * 2_000
     assert yaml_loader.load_documents(f"a: '{said}'\nb: {[[]] * 1_000}".encode()) == [
         {"a": said, "b": [[]] * 1_000}
     ]
 
 
-def test_times_stay_as_they_are_written_for_whoever_wants_that() -> None:
+def test_timestamps_stay_text_if_requested() -> None:
     text = b"a: 2026-01-01\n---\n{b: 2026-01-02}"
     assert yaml_loader.load_documents(text) == [{"a": date(2026, 1, 1)}, {"b": date(2026, 1, 2)}]
     assert yaml_loader.load_documents(text, times=False) == [{"a": "2026-01-01"}, {"b": "2026-01-02"}]
@@ -69,13 +69,13 @@ def test_times_stay_as_they_are_written_for_whoever_wants_that() -> None:
         "&x a: 1\na: 2",
     ],
 )
-def test_a_key_that_is_there_twice_is_refused_with_its_place(text):
+def test_duplicate_key_is_rejected_with_its_position(text):
     with pytest.raises(yaml.YAMLError, match=r"the key '\w+' is duplicate; remove one of the two") as caught:
         yaml_loader.load_documents(text.encode())
     assert caught.value.problem_mark is not None
 
 
-def test_keys_of_other_kinds_and_merged_ones_are_no_duplicates():
+def test_keys_of_other_types_and_merged_keys_are_no_duplicates():
     text = 'base: &b {a: 1, c: 2}\nown: {<<: *b, a: 3}\n1: x\n"1": y\n---\nbase: 1\n'
     first, second = yaml_loader.load_documents(text.encode())
     assert first == {"base": {"a": 1, "c": 2}, "own": {"a": 3, "c": 2}, 1: "x", "1": "y"}

@@ -35,7 +35,7 @@ def rank(tmp_path: Path) -> Rank:
 
 
 @pytest.mark.parametrize("drawn", ["\r{}%", "{}%\r"])
-def test_a_progress_bar_is_shown_every_five_seconds(
+def test_progress_bar_is_shown_every_five_seconds(
     rank: Rank, tmp_path: Path, capfd: pytest.CaptureFixture[str], drawn: str
 ) -> None:
     for step in range(101):
@@ -47,7 +47,7 @@ def test_a_progress_bar_is_shown_every_five_seconds(
     assert (tmp_path / "rank1.log").read_text() == "50%\n100%\nready\n"
 
 
-def test_a_short_bar_is_one_line(rank: Rank, capfd: pytest.CaptureFixture[str]) -> None:
+def test_short_progress_bar_is_one_line(rank: Rank, capfd: pytest.CaptureFixture[str]) -> None:
     for step in range(0, 101, 10):
         rank.write(f"\r{step}%", at=step / 100)
     rank.close()
@@ -55,7 +55,7 @@ def test_a_short_bar_is_one_line(rank: Rank, capfd: pytest.CaptureFixture[str]) 
     assert capfd.readouterr().out.splitlines() == ["[r1] 100%"]
 
 
-def test_a_bar_that_stops_is_shown_once(rank: Rank, capfd: pytest.CaptureFixture[str]) -> None:
+def test_stalled_progress_bar_is_shown_once(rank: Rank, capfd: pytest.CaptureFixture[str]) -> None:
     rank.write("\r57%", at=0)
     for second in range(1, 30):
         rank.console.show_redrawn(second)
@@ -66,7 +66,7 @@ def test_a_bar_that_stops_is_shown_once(rank: Rank, capfd: pytest.CaptureFixture
     assert capfd.readouterr().out == ""
 
 
-def test_a_line_that_is_only_not_finished_waits_for_its_end(
+def test_unfinished_line_without_carriage_return_is_shown_at_its_end(
     rank: Rank, capfd: pytest.CaptureFixture[str]
 ) -> None:
     rank.write("epoch 1 ... ", at=0)

@@ -76,7 +76,7 @@ def name_of(kind: type) -> str:
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=name_of)
-def test_an_exception_has_its_type_message_and_line(tmp_path: Path, kind: Any) -> None:
+def test_exception_is_recorded_with_type_message_and_line(tmp_path: Path, kind: Any) -> None:
     found = None
     try:
         fail(kind)
@@ -91,7 +91,7 @@ def test_an_exception_has_its_type_message_and_line(tmp_path: Path, kind: Any) -
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=name_of)
-def test_a_cause_has_its_type_message_and_line(tmp_path: Path, kind: Any) -> None:
+def test_cause_is_recorded_with_type_message_and_line(tmp_path: Path, kind: Any) -> None:
     with pytest.raises(ValueError, match="outer") as caught:
         fail_from(kind)
 
@@ -110,7 +110,7 @@ def test_notes_follow_the_message() -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no exception groups")
-def test_members_of_a_group_have_their_lines() -> None:
+def test_members_of_an_exception_group_have_their_lines() -> None:
     group: Any = vars(builtins)["ExceptionGroup"]
     with pytest.raises(ValueError, match="text") as caught:
         fail(ValueError)
@@ -128,7 +128,7 @@ def test_members_of_a_group_have_their_lines() -> None:
     ]
 
 
-def test_an_exception_that_refuses_assignments_is_raised_unchanged() -> None:
+def test_exception_that_rejects_assignments_is_raised_unchanged() -> None:
     def train() -> None:
         raise Frozen(3)
 

@@ -66,7 +66,7 @@ def raised_in(file: str) -> BaseException:
     return caught.value
 
 
-def test_all_is_written_that_a_reader_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_file_contains_all_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("LOCAL_RANK", "1")
     error = raised(ValueError("no such\ncolumn"))
@@ -88,7 +88,7 @@ def test_all_is_written_that_a_reader_needs(tmp_path: Path, monkeypatch: pytest.
     assert 0 <= time.time_ns() - said.time_ns < 10**9
 
 
-def test_torch_reads_it_in_its_own_form(tmp_path: Path) -> None:
+def test_error_file_has_the_format_of_torch(tmp_path: Path) -> None:
     said = recorded(tmp_path, raised(ValueError("wrong")))
     assert json.loads((tmp_path / "error.json").read_text()) == {
         "message": {
@@ -111,7 +111,7 @@ def test_torch_reads_it_in_its_own_form(tmp_path: Path) -> None:
         ("no data", 1, "the function called sys.exit('no data')"),
     ],
 )
-def test_an_exit_has_the_code_that_an_interpreter_would_end_with(
+def test_system_exit_has_the_exit_code_of_an_interpreter(
     tmp_path: Path, code: Any, exit_code: int, message: str
 ) -> None:
     said = recorded(tmp_path, raised(SystemExit(code)))
@@ -171,19 +171,19 @@ class Several(Exception):
     ],
     ids=["several", "unprintable", "not text", "exits", "hostile", "empty", "surrogate", "key"],
 )
-def test_whatever_an_exception_says_is_written(tmp_path: Path, error: BaseException, message: str) -> None:
+def test_exception_with_any_message_is_recorded(tmp_path: Path, error: BaseException, message: str) -> None:
     said = recorded(tmp_path, raised(error))
     assert (said.message, said.exception) == (message, type(error).__name__)
 
 
-def test_an_exception_that_contains_itself_is_written(tmp_path: Path) -> None:
+def test_exception_that_contains_itself_is_recorded(tmp_path: Path) -> None:
     error = Endless("text")
     error.exceptions = (error,)
     first, second, *_ = recorded(tmp_path, raised(error)).message.splitlines()
     assert (first, second.partition(", at ")[0]) == ("text", "Endless: text")
 
 
-def test_an_exit_with_an_unprintable_code_is_written(tmp_path: Path) -> None:
+def test_exit_with_an_unprintable_code_is_recorded(tmp_path: Path) -> None:
     class Code:
         def __repr__(self) -> str:
             raise KeyError("its message")
@@ -193,7 +193,7 @@ def test_an_exit_with_an_unprintable_code_is_written(tmp_path: Path) -> None:
     )
 
 
-def test_a_huge_message_and_a_deep_recursion_are_cut(tmp_path: Path) -> None:
+def test_huge_message_and_deep_recursion_are_truncated(tmp_path: Path) -> None:
     def deep() -> None:
         deep()
 
@@ -204,7 +204,7 @@ def test_a_huge_message_and_a_deep_recursion_are_cut(tmp_path: Path) -> None:
     assert (tmp_path / "failure.json").stat().st_size < 10**6
 
 
-def test_a_class_of_a_function_is_called_by_its_own_name(tmp_path: Path) -> None:
+def test_local_exception_class_is_recorded_by_its_short_name(tmp_path: Path) -> None:
     class OfATest(Exception): ...
 
     assert recorded(tmp_path, OfATest("x")).exception == "OfATest"
@@ -219,11 +219,11 @@ def test_a_class_of_a_function_is_called_by_its_own_name(tmp_path: Path) -> None
         ("/home/me/torch_models/train.py", False),
     ],
 )
-def test_torch_is_known_by_the_file_that_raised(tmp_path: Path, file: str, expected: bool) -> None:
+def test_torch_error_is_recognized_by_the_file_that_raised(tmp_path: Path, file: str, expected: bool) -> None:
     assert recorded(tmp_path, raised_in(file)).from_torch is expected
 
 
-def test_what_a_transport_of_torch_says_in_the_users_line_is_from_torch(tmp_path: Path) -> None:
+def test_torch_transport_error_in_a_user_frame_is_from_torch(tmp_path: Path) -> None:
     # `work.wait()` raises this error after `all_reduce(..., async_op=True)`.
     file = "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:561]"
     assert recorded(
@@ -232,7 +232,7 @@ def test_what_a_transport_of_torch_says_in_the_users_line_is_from_torch(tmp_path
 
 
 @pytest.mark.torch
-def test_what_torch_raises_from_its_own_code_in_the_users_line_is_from_torch(tmp_path: Path) -> None:
+def test_torch_error_raised_in_native_code_is_from_torch(tmp_path: Path) -> None:
     from torch import distributed
 
     def peer_is_lost() -> None:
@@ -243,7 +243,7 @@ def test_what_torch_raises_from_its_own_code_in_the_users_line_is_from_torch(tmp
     assert recorded(tmp_path, caught.value).from_torch
 
 
-def test_the_users_frames_are_kept_and_others_only_if_there_are_none(tmp_path: Path) -> None:
+def test_user_frames_are_kept_and_others_only_if_there_are_none(tmp_path: Path) -> None:
     with pytest.raises(json.JSONDecodeError) as caught:
         json.loads("{")
     assert {frame.file for frame in recorded(tmp_path, caught.value).frames} == {__file__}
@@ -267,7 +267,7 @@ FAILURES = st.builds(
 
 
 @given(st.lists(FAILURES, max_size=4))
-def test_a_node_hands_on_what_its_ranks_wrote(
+def test_terminations_of_a_node_are_equal_after_writing_and_reading(
     tmp_path_factory: pytest.TempPathFactory, all_of: list[Failure]
 ) -> None:
     directory = tmp_path_factory.mktemp("node")
@@ -276,7 +276,7 @@ def test_a_node_hands_on_what_its_ranks_wrote(
 
 
 @pytest.mark.parametrize("text", [None, "", '{"rank": 1, "repl'], ids=["none", "empty", "half"])
-def test_what_was_not_written_whole_is_nothing(tmp_path: Path, text: str | None) -> None:
+def test_incomplete_failure_file_is_ignored(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / failure_file.FILE_NAME).write_text(text)
         (tmp_path / failure_file.RANKS_FILE_NAME).write_text(text)
@@ -317,7 +317,9 @@ def watched(directory: Path, what: str) -> tuple[tuple[tuple[str, int, str], ...
     ],
     ids=["crash", "all_reduce"],
 )
-def test_a_process_tells_where_it_was(tmp_path: Path, what: str, code: str, waits: bool) -> None:
+def test_stack_position_of_a_process_is_recorded_on_request(
+    tmp_path: Path, what: str, code: str, waits: bool
+) -> None:
     lines = [line.strip() for line in WATCHED.splitlines()]
     expected = [("outer()", "<module>"), ("inner()", "outer"), (code, "inner")]
     assert watched(tmp_path, what) == (
@@ -326,7 +328,7 @@ def test_a_process_tells_where_it_was(tmp_path: Path, what: str, code: str, wait
     )
 
 
-def test_nobody_knows_where_a_process_was_that_was_never_asked(tmp_path: Path) -> None:
+def test_stack_position_is_empty_without_a_request(tmp_path: Path) -> None:
     assert failure_file.read_position(tmp_path) == failure_file.StackPosition()
     (tmp_path / failure_file.STACK_FILE_NAME).touch()
     assert failure_file.read_position(tmp_path) == failure_file.StackPosition()
@@ -340,7 +342,7 @@ ASKED = f"""Stack (most recent call first):
 """
 
 
-def test_a_position_has_the_collective_that_the_rank_waits_in(tmp_path: Path) -> None:
+def test_stack_position_has_the_collective_that_the_rank_waits_in(tmp_path: Path) -> None:
     command = '  File "<string>", line 3 in <module>\n'
     latest = ASKED.replace("line 9", "line 12")
     (tmp_path / failure_file.STACK_FILE_NAME).write_text(f"{ASKED}{latest}{command}")
@@ -351,7 +353,7 @@ def test_a_position_has_the_collective_that_the_rank_waits_in(tmp_path: Path) ->
     )
 
 
-def test_a_rank_that_dies_later_was_not_where_it_was_when_it_was_asked(tmp_path: Path) -> None:
+def test_stack_position_is_used_only_for_a_stopped_rank(tmp_path: Path) -> None:
     (tmp_path / failure_file.STACK_FILE_NAME).write_text(ASKED)
     killed = Failure(rank=1, replica="worker-0", exit_code=-9, time_ns=5)
     stopped = dataclasses.replace(killed, stopped=True)
@@ -359,7 +361,7 @@ def test_a_rank_that_dies_later_was_not_where_it_was_when_it_was_asked(tmp_path:
     assert [frame.line for frame in failure_file.get_process_failure(tmp_path, stopped).frames] == [9]
 
 
-def test_after_a_crash_in_native_code_the_main_thread_says_where(tmp_path: Path) -> None:
+def test_native_crash_has_the_frames_of_the_main_thread(tmp_path: Path) -> None:
     threads = "".join(
         f'Thread 0x{number} (most recent call first):\n  File "/home/me/{file}.py", line {number} in f\n\n'
         for number, file in ((7, "loader"), (8, "train"))
@@ -371,7 +373,7 @@ def test_after_a_crash_in_native_code_the_main_thread_says_where(tmp_path: Path)
     ] == [("/home/me/train.py", 8)]
 
 
-def test_an_end_without_an_error_is_written_too(tmp_path: Path) -> None:
+def test_exit_without_an_error_is_recorded(tmp_path: Path) -> None:
     me = failure_file.WorkerIdentity("worker-0", 1, None)
     silent = Failure(rank=1, replica="worker-0", exit_code=0, time_ns=5)
     assert failure_file.get_process_failure(tmp_path, silent) == silent
@@ -382,7 +384,7 @@ def test_an_end_without_an_error_is_written_too(tmp_path: Path) -> None:
     assert (ended.exception, ended.message) == ("SystemExit", "the function called sys.exit(0)")
 
 
-def test_the_exceptions_before_it_are_written_in_their_order(tmp_path: Path) -> None:
+def test_exception_chain_is_recorded_in_order(tmp_path: Path) -> None:
     def read() -> None:
         raise OSError("disk")
 
@@ -406,14 +408,14 @@ def test_the_exceptions_before_it_are_written_in_their_order(tmp_path: Path) -> 
     ] == [("OSError", "disk", "read", True), ("KeyError", "'label'", "find", False)]
 
 
-def test_what_was_hidden_is_not_written_and_a_knot_ends(tmp_path: Path) -> None:
+def test_suppressed_context_is_not_recorded_and_a_cyclic_chain_ends(tmp_path: Path) -> None:
     hidden, knot = ValueError("a"), ValueError("b")
     hidden.__context__, hidden.__suppress_context__ = KeyError("c"), True
     knot.__cause__ = knot
     assert (recorded(tmp_path, hidden).chain, recorded(tmp_path, knot).chain) == ((), ())
 
 
-def test_of_a_long_chain_the_nearest_and_the_first_are_written(tmp_path: Path) -> None:
+def test_long_chain_keeps_its_nearest_and_its_first_exceptions(tmp_path: Path) -> None:
     errors = [ValueError(str(number)) for number in range(10)]
     for later, earlier in itertools.pairwise(errors):
         later.__cause__ = earlier

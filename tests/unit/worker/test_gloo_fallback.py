@@ -35,7 +35,7 @@ def devices() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("asked", ["nccl", "NCCL", "cpu:gloo,cuda:nccl", "cuda:nccl"])
-def test_nccl_becomes_gloo_on_the_processor(
+def test_nccl_is_replaced_by_gloo_on_a_cpu(
     world: dict[str, Any], capsys: pytest.CaptureFixture[str], asked: str
 ) -> None:
     with gloo_fallback.replace_nccl():
@@ -47,7 +47,7 @@ def test_nccl_becomes_gloo_on_the_processor(
 
 
 @pytest.mark.parametrize("asked", ["gloo", "cpu:gloo"])
-def test_what_does_not_ask_for_nccl_is_left_alone(
+def test_other_backends_are_not_replaced(
     world: dict[str, Any], capsys: pytest.CaptureFixture[str], asked: str
 ) -> None:
     with gloo_fallback.replace_nccl():
@@ -55,7 +55,7 @@ def test_what_does_not_ask_for_nccl_is_left_alone(
     assert (distributed.get_backend(), capsys.readouterr().err) == (asked, "")
 
 
-def test_a_backend_may_stand_first_and_a_device_is_forgotten(world: dict[str, Any]) -> None:
+def test_positional_backend_is_replaced_and_the_device_id_dropped(world: dict[str, Any]) -> None:
     with gloo_fallback.replace_nccl():
         distributed.init_process_group("nccl", **world, device_id=torch.device("cuda:0"))
     assert distributed.get_backend() == "gloo"
@@ -70,20 +70,20 @@ NEW_GROUPS: list[Callable[[], Any]] = [
 
 
 @pytest.mark.parametrize("new_group", NEW_GROUPS, ids=["named", "third", "c10d", "subgroups"])
-def test_a_group_within_the_world_is_of_gloo_too(world: dict[str, Any], new_group: Callable[[], Any]) -> None:
+def test_subgroup_uses_gloo_too(world: dict[str, Any], new_group: Callable[[], Any]) -> None:
     with gloo_fallback.replace_nccl():
         distributed.init_process_group("gloo", **world)
         assert distributed.get_backend(new_group()) == "gloo"
 
 
-def test_the_warning_is_one_line(world: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_warning_is_printed_once(world: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     with gloo_fallback.replace_nccl():
         distributed.init_process_group("nccl", **world)
         distributed.new_group(backend="nccl")
     assert capsys.readouterr().err == gloo_fallback.WARNING + "\n"
 
 
-def test_only_rank_0_warns(
+def test_only_rank_0_prints_the_warning(
     world: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
@@ -92,7 +92,7 @@ def test_only_rank_0_warns(
     assert capsys.readouterr().err == ""
 
 
-def test_torch_is_as_it_was_afterwards() -> None:
+def test_torch_functions_are_restored_afterwards() -> None:
     places = [distributed, distributed.distributed_c10d]
     before = [(place.init_process_group, place.new_group) for place in places]
     with contextlib.suppress(KeyError), gloo_fallback.replace_nccl():
@@ -101,6 +101,6 @@ def test_torch_is_as_it_was_afterwards() -> None:
     assert [(place.init_process_group, place.new_group) for place in places] == before
 
 
-def test_what_fails_in_torch_fails_in_torchs_words(world: dict[str, Any]) -> None:
+def test_error_of_torch_is_raised_unchanged(world: dict[str, Any]) -> None:
     with gloo_fallback.replace_nccl(), pytest.raises(TypeError, match="timedelta, got soon"):
         distributed.init_process_group("nccl", **world, timeout="soon")

@@ -26,7 +26,9 @@ from flytekitplugins.kfpytorch.worker.local_mode import InvalidLocalMode, LocalM
         ),
     ],
 )
-def test_a_mode_is_chosen(said: dict[str, str], by_default: LocalMode, under_pyflyte_run: LocalMode) -> None:
+def test_local_mode_is_selected(
+    said: dict[str, str], by_default: LocalMode, under_pyflyte_run: LocalMode
+) -> None:
     assert local_mode.read_local_mode(said, replicas_by_default=False) == by_default
     assert local_mode.read_local_mode(said, replicas_by_default=True) == under_pyflyte_run
 
@@ -43,7 +45,7 @@ def test_a_mode_is_chosen(said: dict[str, str], by_default: LocalMode, under_pyf
         ("Replica", "; did you mean 'replicas'?"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(said: str, guess: str) -> None:
+def test_invalid_local_mode_is_rejected(said: str, guess: str) -> None:
     with pytest.raises(InvalidLocalMode) as refused:
         local_mode.read_local_mode({"FLYTE_KFPYTORCH_LOCAL": said}, replicas_by_default=True)
     assert str(refused.value) == (
@@ -55,7 +57,7 @@ def test_what_cannot_be_meant_is_refused(said: str, guess: str) -> None:
     ("said", "expected"),
     [("1", True), ("true", True), ("YES", True), ("0", False), ("false", False), ("No", False), ("", False)],
 )
-def test_all_ranks_are_shown_on_demand(said: str, expected: bool) -> None:
+def test_verbose_variable_shows_all_ranks(said: str, expected: bool) -> None:
     assert local_mode.is_verbose({"FLYTE_KFPYTORCH_VERBOSE": said}) is expected
 
 
@@ -67,7 +69,7 @@ def params(**said: Any) -> Any:
     return RunLevelParams(**said)
 
 
-def test_outside_of_click_there_is_no_pyflyte_run() -> None:
+def test_pyflyte_run_is_not_detected_outside_click() -> None:
     assert (local_mode.is_under_pyflyte_run(), local_mode.is_verbose({})) == (False, False)
 
 
@@ -75,7 +77,7 @@ def test_outside_of_click_there_is_no_pyflyte_run() -> None:
     ("remote", "verbose", "expected"),
     [(False, 0, (True, False)), (False, 1, (True, True)), (True, 1, (False, False))],
 )
-def test_pyflyte_run_is_found_from_the_command_it_runs(
+def test_pyflyte_run_is_detected_from_the_click_context(
     remote: bool, verbose: int, expected: tuple[bool, bool]
 ) -> None:
     with (
@@ -85,6 +87,6 @@ def test_pyflyte_run_is_found_from_the_command_it_runs(
         assert (local_mode.is_under_pyflyte_run(), local_mode.is_verbose({})) == expected
 
 
-def test_the_environment_outweighs_the_command_line() -> None:
+def test_environment_takes_precedence_over_the_command_line() -> None:
     with click.Context(click.Command("run"), obj=params(verbose=1)):
         assert local_mode.is_verbose({"FLYTE_KFPYTORCH_VERBOSE": "0"}) is False

@@ -22,7 +22,7 @@ def test_installed_packages_are_accepted() -> None:
     require_packages(SimpleNamespace(train_job=TrainJob()))
 
 
-def test_each_missing_package_is_named_with_the_command_that_installs_it() -> None:
+def test_missing_packages_are_named_with_the_install_command() -> None:
     with pytest.raises(PackagesNotInstalled) as caught:
         require("no-such>=1", "packaging", "flytekit<1")
     said = str(caught.value)
@@ -41,6 +41,6 @@ def trained_by_agents() -> int:
 
 
 @pytest.mark.parametrize("run", [trained, trained_by_agents])
-def test_a_local_run_does_not_start_without_the_packages(run: object) -> None:
+def test_local_run_does_not_start_without_the_packages(run: object) -> None:
     with pytest.raises(PackagesNotInstalled, match="pip install 'no-such'"):
         run()  # type: ignore[operator]

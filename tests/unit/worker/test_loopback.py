@@ -31,7 +31,7 @@ def store(host: str, port: int = 0, **options: Any) -> dist.TCPStore:
 
 @pytest.mark.parametrize("libuv", [True, False])
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.7", "localhost"])
-def test_a_store_at_a_loopback_address_listens_there_only(host: str, libuv: bool) -> None:
+def test_store_with_a_loopback_address_listens_only_there(host: str, libuv: bool) -> None:
     with loopback.keep_stores_on_loopback():
         server = store(host, use_libuv=libuv)
         client = dist.TCPStore(host, server.port, is_master=False, timeout=timedelta(seconds=10))
@@ -58,14 +58,14 @@ def test_arguments_may_be_passed_by_position_and_by_name(make: Callable[[], dist
     assert served_at(server.port) == {"127.0.0.1"}
 
 
-def test_a_store_at_another_address_is_left_to_torch() -> None:
+def test_store_with_another_address_is_left_to_torch() -> None:
     with loopback.keep_stores_on_loopback():
         server = store("0.0.0.0")
 
     assert served_at(server.port) == {"::"}
 
 
-def test_two_stores_of_one_process_share_a_port_as_torch_has_it() -> None:
+def test_two_stores_of_one_process_can_share_a_port_as_in_torch() -> None:
     with loopback.keep_stores_on_loopback():
         first = store("127.0.0.1", multi_tenant=True)
         second = store("127.0.0.1", first.port, multi_tenant=True)
@@ -75,14 +75,14 @@ def test_two_stores_of_one_process_share_a_port_as_torch_has_it() -> None:
     assert first.get("key") == b"value"
 
 
-def test_a_port_of_another_server_is_refused_as_torch_refuses_it() -> None:
+def test_port_of_another_server_is_rejected_as_in_torch() -> None:
     with loopback.keep_stores_on_loopback():
         first = store("127.0.0.1")
         with pytest.raises(dist.DistNetworkError, match="EADDRINUSE"):
             store("127.0.0.1", first.port)
 
 
-def test_a_group_can_be_made_again_on_the_same_port() -> None:
+def test_process_group_can_be_recreated_on_the_same_port() -> None:
     with loopback.keep_stores_on_loopback():
         port = store("127.0.0.1").port
         for _ in range(3):
@@ -93,7 +93,9 @@ def test_a_group_can_be_made_again_on_the_same_port() -> None:
     assert served_at(port) == set()
 
 
-def test_nothing_changes_without_the_variable_and_after_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stores_are_unchanged_without_the_variable_and_after_the_context(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with loopback.keep_stores_on_loopback():
         pass
     assert served_at((after := store("127.0.0.1")).port) == {"::"}

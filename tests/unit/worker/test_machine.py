@@ -41,24 +41,26 @@ def driven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int | N
         ("0,7,1", ("0",)),
     ],
 )
-def test_the_gpus_are_those_that_the_environment_shows(
+def test_visible_gpus_are_read_from_the_environment(
     visible: str | None, expected: tuple[str, ...], driven: Callable[[int | None], Path]
 ) -> None:
     env = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     assert machine.list_gpus(env, driven(3)) == expected
 
 
-def test_without_a_list_of_gpus_the_environment_is_believed(driven: Callable[[int | None], Path]) -> None:
+def test_environment_determines_the_gpus_if_the_driver_has_no_list(
+    driven: Callable[[int | None], Path],
+) -> None:
     root = driven(None)
     assert machine.list_gpus({"CUDA_VISIBLE_DEVICES": "0,7"}, root) == ("0", "7")
     assert machine.list_gpus({}, root) == ()
 
 
-def test_a_machine_without_a_gpu_has_none_whatever_the_environment_names(tmp_path: Path) -> None:
+def test_machine_without_a_driver_has_no_gpu(tmp_path: Path) -> None:
     assert machine.list_gpus({"CUDA_VISIBLE_DEVICES": "0,1"}, tmp_path) == ()
 
 
-def test_this_machine_has_something() -> None:
+def test_this_machine_has_processors_and_memory() -> None:
     here = machine.detect_machine({"CUDA_VISIBLE_DEVICES": ""})
     assert 1 <= here.processors <= len(os.sched_getaffinity(0))
     assert 0 < here.memory <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -26,7 +26,7 @@ def refusal(sent: Payload) -> str:
     return str(refused.value)
 
 
-def test_a_payload_arrives_as_it_was() -> None:
+def test_payload_is_equal_after_encoding_and_decoding() -> None:
     offset = 5
 
     def train(size: int) -> int:
@@ -37,7 +37,7 @@ def test_a_payload_arrives_as_it_was() -> None:
     assert arrived == Payload(arrived.function, {"size": 3}, "s3://raw", None, None)
 
 
-def test_code_that_travels_by_value_keeps_its_file_names() -> None:
+def test_code_pickled_by_value_keeps_its_file_names() -> None:
     def train() -> None:
         class Model:
             def step(self) -> None:
@@ -115,14 +115,14 @@ def uses_generator() -> Payload:
         ),
     ],
 )
-def test_what_stands_in_the_way_is_named(sent: Callable[[], Payload], culprit: str) -> None:
+def test_object_that_cannot_be_pickled_is_named(sent: Callable[[], Payload], culprit: str) -> None:
     assert refusal(sent()) == (
         f"flow.train cannot be sent to its worker processes: {culprit}. "
         'Make it inside the function, or use start_method="fork"'
     )
 
 
-def test_an_object_that_raises_anything_when_it_is_pickled_is_named() -> None:
+def test_object_that_raises_any_exception_on_pickling_is_named() -> None:
     class Odd:
         def __reduce__(self) -> str:
             raise KeyError("odd")
@@ -135,6 +135,6 @@ def test_an_object_that_raises_anything_when_it_is_pickled_is_named() -> None:
     )
 
 
-def test_a_callable_without_code_is_sent_or_refused_like_any_other() -> None:
+def test_callable_without_code_is_sent_or_rejected() -> None:
     assert pickle.loads(payloads.encode_payload(payload(len), "flow.train")).function is len
     assert "cannot be sent to its worker processes" in refusal(payload(threading.Lock().acquire))

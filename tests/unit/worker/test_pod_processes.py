@@ -18,14 +18,14 @@ JOB = {"PET_RDZV_ENDPOINT": "train-worker-0:23456"}
         ("cpu", {}, machine.count_processors()),
     ],
 )
-def test_a_job_has_the_number_of_its_registration_and_a_pod_counts(
+def test_process_count_of_a_job_comes_from_its_registration_or_the_pod(
     asked: int | str, env: dict[str, str], expected: int
 ) -> None:
     assert pod_processes.count_processes(asked, env) == expected
 
 
 @pytest.mark.torch
-def test_a_pod_without_a_gpu_has_a_process_for_each_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pod_without_a_gpu_has_a_process_for_each_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert pod_processes.count_processes("auto", {}) == machine.count_processors()
     with pytest.raises(NoGpu, match="this pod has none; request GPUs"):

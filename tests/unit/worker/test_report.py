@@ -55,15 +55,15 @@ def lines(*, cause: Failure = CAUSE, others: Sequence[Failure] = (WAITED,), **sa
     return render(dataclasses.replace(AFTER, verdict=about, **said)).splitlines()
 
 
-def test_a_verbose_report_ends_with_the_traceback() -> None:
+def test_verbose_report_ends_with_the_traceback() -> None:
     assert lines(verbose=True) == [*lines()[:-1], *CAUSE.traceback.splitlines()]
 
 
-def test_a_report_of_a_pod_does_not_say_how_to_run_it_again() -> None:
+def test_report_of_a_pod_does_not_contain_the_rerun_command() -> None:
     assert lines(at_terminal=False) == lines()[:-1]
 
 
-def test_a_death_without_a_trace() -> None:
+def test_report_of_a_killed_rank_has_no_trace() -> None:
     killed = Failure(rank=1, replica="worker-0", exit_code=-9, time_ns=1, pid=77)
     lost = cause(
         rank=0,
@@ -83,7 +83,7 @@ def test_a_death_without_a_trace() -> None:
     ]
 
 
-def test_a_process_of_a_rank_that_is_gone() -> None:
+def test_report_names_a_terminated_child_process_of_a_rank() -> None:
     said = "DataLoader worker (pid(s) 7) exited unexpectedly"
     gone = cause(exception="RuntimeError", message=said, frames=(), traceback="")
     killed = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. \n"
@@ -100,7 +100,7 @@ def test_a_process_of_a_rank_that_is_gone() -> None:
     ]
 
 
-def test_a_rendezvous_to_which_nobody_came() -> None:
+def test_report_of_a_failed_rendezvous_has_a_hint() -> None:
     alone = Failure(
         rank=None,
         replica="node 1",
@@ -117,7 +117,7 @@ def test_a_rendezvous_to_which_nobody_came() -> None:
     ]
 
 
-def test_a_long_message_of_a_pod_is_cut_with_a_count() -> None:
+def test_long_message_in_a_pod_is_truncated_with_a_count() -> None:
     said = "\n".join(f"line {number}" for number in range(1, 21))
     shown = lines(cause=cause(message=said, frames=(INNER,)), others=[], ranks=1, at_terminal=False)
     assert shown[1:7] == [
@@ -140,21 +140,21 @@ def test_a_long_message_of_a_pod_is_cut_with_a_count() -> None:
         ),
     ],
 )
-def test_ranks_of_one_fate_are_named_together(others: list[Failure], expected: str) -> None:
+def test_ranks_with_the_same_failure_are_listed_together(others: list[Failure], expected: str) -> None:
     shown = lines(others=others, well=[], ranks=len(others) + 1)
     assert [line for line in shown if line.startswith("  others")] == [
         f"  others {expected} /home/me/flow.py:30 in train"
     ]
 
 
-def test_a_rank_in_a_pod_does_not_claim_to_know_of_other_pods() -> None:
+def test_report_of_a_pod_makes_no_claims_about_other_pods() -> None:
     hung = cause(rank=3, exception="DistStoreError", message="wait timeout after 9 ms", from_torch=True)
     neighbour = dataclasses.replace(WAITED, rank=2)
     shown = lines(cause=hung, others=[neighbour], ranks=2, at_terminal=False)
     assert [line for line in shown if "it waited for" in line] == []
 
 
-def test_however_many_ranks_were_at_different_places_the_report_fits() -> None:
+def test_report_is_limited_for_ranks_at_many_positions() -> None:
     def build_waiting_rank(rank: int) -> Failure:
         return dataclasses.replace(WAITED, rank=rank, frames=(dataclasses.replace(CALLER, line=rank),))
 
@@ -162,7 +162,7 @@ def test_however_many_ranks_were_at_different_places_the_report_fits() -> None:
     assert (shown[:3], len(shown) <= MOST_LINES == 25) == (lines()[:3], True)
 
 
-def test_the_same_error_on_several_ranks_is_told_once() -> None:
+def test_error_shared_by_several_ranks_is_reported_once() -> None:
     others = [cause(rank=rank, message=f"no column on rank {rank}") for rank in (0, 2, 3, 4, 6)]
     elsewhere = cause(rank=7, frames=(CALLER,))
     shown = lines(others=[*others, elsewhere], well=[], ranks=8)
@@ -171,7 +171,7 @@ def test_the_same_error_on_several_ranks_is_told_once() -> None:
     ]
 
 
-def test_the_exceptions_that_led_to_the_error_are_shown() -> None:
+def test_exception_chain_of_the_error_is_shown() -> None:
     first = RaisedException(exception="OSError", message="disk\nfull", handled=True)
     second = RaisedException(exception="KeyError", message="'y'", frames=(CALLER,))
     assert lines(cause=cause(chain=(first, second)))[1:5] == [
@@ -182,7 +182,7 @@ def test_the_exceptions_that_led_to_the_error_are_shown() -> None:
     ]
 
 
-def test_a_long_line_of_a_message_stays_in_one_piece() -> None:
+def test_long_line_of_a_message_is_not_wrapped() -> None:
     said = "word " * 3_000
     assert lines(cause=cause(message=said))[1] == f"  ValueError: {said}"
     assert lines(cause=cause(message="x" * 16_500))[1] == (
@@ -193,7 +193,7 @@ def test_a_long_line_of_a_message_stays_in_one_piece() -> None:
     )
 
 
-def test_all_lines_of_a_long_message_are_shown() -> None:
+def test_lines_of_a_long_message_are_shown_up_to_a_limit() -> None:
     said = [f"line {number} {'x' * 60}" for number in range(150)]
     shown = lines(cause=cause(message="\n".join(said)))
     assert shown[1:151] == [f"  ValueError: {said[0]}", *(f"  {line}" for line in said[1:])]
@@ -220,7 +220,7 @@ def test_positions_in_matching_collectives_have_no_line_about_them(names: tuple[
     assert all(line.startswith("rank ") for line in list_positions(stopped))
 
 
-def test_a_failure_in_one_line() -> None:
+def test_failure_is_formatted_in_one_line() -> None:
     assert [
         format_failure(each) for each in (CAUSE, cause(frames=()), WAITED, cause(exception="", exit_code=3))
     ] == [
@@ -231,7 +231,7 @@ def test_a_failure_in_one_line() -> None:
     ]
 
 
-def test_a_run_that_did_not_begin() -> None:
+def test_start_error_is_rendered() -> None:
     assert render_start_error("flow.train", ValueError("word " * 30)).splitlines() == [
         "✗ flow.train did not run",
         "  ValueError:" + " word" * 19,
@@ -283,7 +283,7 @@ AFTERMATHS = st.builds(
 
 
 @given(AFTERMATHS)
-def test_a_report_fits_on_a_screen_and_begins_with_the_cause(after: FailureReport) -> None:
+def test_report_fits_on_a_screen_and_starts_with_the_cause(after: FailureReport) -> None:
     shown = render(after).splitlines()
     first = "\n".join(shown[:3])
     message = len(f"x{after.cause.message}\nx".splitlines()) - 1
@@ -294,7 +294,7 @@ def test_a_report_fits_on_a_screen_and_begins_with_the_cause(after: FailureRepor
 
 
 @given(st.lists(FRAMES_OF_A_FILE, min_size=1, max_size=9), TEXTS)
-def test_the_place_in_the_users_code_is_in_the_first_line(frames: list[Frame], message: str) -> None:
+def test_user_code_location_is_in_the_first_line(frames: list[Frame], message: str) -> None:
     place = frames[-1]
     assert lines(cause=cause(message=message, frames=tuple(frames)))[0].endswith(
         f": ValueError at {place.file}:{place.line} in {place.function}"

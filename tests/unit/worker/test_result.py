@@ -39,14 +39,14 @@ def is_equal(arrived: np.ndarray, sent: np.ndarray) -> bool:
     return (arrived.dtype, arrived.shape) == (sent.dtype, sent.shape) and bool((arrived == sent).all())
 
 
-def test_a_result_keeps_its_decks_and_metadata(tmp_path: Path) -> None:
+def test_result_keeps_its_decks_and_metadata(tmp_path: Path) -> None:
     sent = ElasticWorkerResult(3, [Deck("curves", "<svg/>")], None)
     arrived = handed_over(sent, tmp_path)
     assert (arrived.return_value, arrived.om) == (3, None)
     assert [(deck.name, deck.html) for deck in arrived.decks] == [("curves", "<svg/>")]
 
 
-def test_a_returned_function_keeps_its_file_name(tmp_path: Path) -> None:
+def test_returned_function_keeps_its_file_name(tmp_path: Path) -> None:
     arrived = handed_over(lambda: None, tmp_path)
     assert arrived.__code__.co_filename == __file__
 
@@ -58,7 +58,7 @@ def test_a_returned_function_keeps_its_file_name(tmp_path: Path) -> None:
         max_leaves=10,
     )
 )
-def test_plain_values_arrive_as_they_were(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
+def test_plain_values_are_returned_unchanged(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
     assert handed_over(value, tmp_path_factory.mktemp("result")) == value
 
 
@@ -69,7 +69,7 @@ def test_plain_values_arrive_as_they_were(tmp_path_factory: pytest.TempPathFacto
         fill=st.nothing(),
     )
 )
-def test_small_arrays_arrive_as_they_were(
+def test_small_arrays_are_returned_unchanged(
     tmp_path_factory: pytest.TempPathFactory, value: np.ndarray
 ) -> None:
     arrived = handed_over(value, tmp_path_factory.mktemp("result"))
@@ -81,7 +81,7 @@ def test_small_arrays_arrive_as_they_were(
     ["f8", "f2", "i1", "?", ">i4", "c16", "U8", "S8", "g", [("a", "i8"), ("b", "f4")], *DATES],
     ids=str,
 )
-def test_a_large_array_of_any_type_arrives_beside_the_pickle(tmp_path: Path, dtype: Any) -> None:
+def test_large_array_of_any_type_is_stored_beside_the_pickle(tmp_path: Path, dtype: Any) -> None:
     sent = np.ones(8 * MANY, dtype)
     assert is_equal(handed_over(sent, tmp_path), sent)
     assert (tmp_path / result.FILE_NAME).stat().st_size < 10_000
@@ -100,11 +100,11 @@ def test_a_large_array_of_any_type_arrives_beside_the_pickle(tmp_path: Path, dty
     ],
     ids=["shaped", "transposed", "strided", "fortran", "objects", "empty", "scalar"],
 )
-def test_an_array_of_any_layout_arrives(tmp_path: Path, sent: np.ndarray) -> None:
+def test_array_of_any_layout_is_returned(tmp_path: Path, sent: np.ndarray) -> None:
     assert is_equal(handed_over(sent, tmp_path), sent)
 
 
-def test_an_array_that_is_meant_twice_arrives_once_and_can_be_written(tmp_path: Path) -> None:
+def test_shared_array_is_returned_once_and_is_writable(tmp_path: Path) -> None:
     losses = np.arange(4 * MANY)
     arrived = handed_over({"all": [losses, losses], "epoch": Epoch(losses, "first")}, tmp_path)
     arrived["all"][0][7] = -1
@@ -112,13 +112,13 @@ def test_an_array_that_is_meant_twice_arrives_once_and_can_be_written(tmp_path: 
     assert losses[7] == 7
 
 
-def test_a_result_that_cannot_be_pickled_leaves_none(tmp_path: Path) -> None:
+def test_result_that_cannot_be_pickled_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="generator"):
         result.save((number for number in range(3)), tmp_path)
     assert not (tmp_path / result.FILE_NAME).exists()
 
 
-def test_a_local_class_arrives(tmp_path: Path) -> None:
+def test_instance_of_a_local_class_is_returned(tmp_path: Path) -> None:
     class Local(list):  # type: ignore[type-arg]
         pass
 
@@ -126,7 +126,7 @@ def test_a_local_class_arrives(tmp_path: Path) -> None:
     assert (arrived, type(arrived).__name__) == ([1, 2], "Local")
 
 
-def test_the_pickle_is_of_a_protocol_that_every_supported_python_reads(tmp_path: Path) -> None:
+def test_pickle_protocol_is_readable_by_each_supported_python(tmp_path: Path) -> None:
     result.save(1, tmp_path)
     assert pickle.loads((tmp_path / result.FILE_NAME).read_bytes()) == 1
     assert (tmp_path / result.FILE_NAME).read_bytes()[:2] == b"\x80\x05"

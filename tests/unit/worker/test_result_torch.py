@@ -49,7 +49,7 @@ def form(tensor: torch.Tensor) -> tuple[Any, ...]:
     ids=["int", "bfloat16", "complex", "bool", "transposed", "strided", "offset", "expanded", "requires grad",
          "parameter", "frozen parameter", "empty", "scalar", "small"],
 )  # fmt: skip
-def test_a_tensor_of_any_form_arrives(tmp_path: Path, sent: torch.Tensor) -> None:
+def test_tensor_of_any_form_is_returned(tmp_path: Path, sent: torch.Tensor) -> None:
     arrived = handed_over(sent, tmp_path)
     assert form(arrived) == form(sent)
     assert torch.equal(arrived, sent)
@@ -64,7 +64,7 @@ def test_views_of_one_memory_stay_views_of_one_memory(tmp_path: Path) -> None:
     assert whole.sum() == 0
 
 
-def test_what_arrived_can_be_written_and_trained(tmp_path: Path) -> None:
+def test_returned_module_can_be_written_and_trained(tmp_path: Path) -> None:
     torch.manual_seed(0)
     sent = nn.Linear(1000, 1000)
     arrived = handed_over(sent, tmp_path)
@@ -76,7 +76,7 @@ def test_what_arrived_can_be_written_and_trained(tmp_path: Path) -> None:
     torch.testing.assert_close(after, {name: value - 0.1 for name, value in before.items()})
 
 
-def test_200_megabytes_are_not_pickled(tmp_path: Path) -> None:
+def test_large_tensor_is_not_pickled(tmp_path: Path) -> None:
     sent = torch.ones(50_000_000)
     result.save({"weights": sent}, tmp_path)
     sizes = sorted(path.stat().st_size for path in tmp_path.iterdir())
@@ -85,7 +85,7 @@ def test_200_megabytes_are_not_pickled(tmp_path: Path) -> None:
     assert torch.equal(result.load(tmp_path)["weights"], sent)
 
 
-def test_tensors_and_arrays_may_be_mixed_and_share_nothing_that_they_did_not(tmp_path: Path) -> None:
+def test_tensors_and_arrays_may_be_mixed_without_new_sharing(tmp_path: Path) -> None:
     first, second = torch.ones(MANY), torch.ones(MANY)
     arrived = handed_over([first, (second, {"array": second.numpy(), "small": torch.ones(2)})], tmp_path)
     arrived[0].fill_(7)
@@ -106,6 +106,6 @@ class MadeWhenPickled:
         return {"value": self.value, "tensor": torch.full((MANY,), self.value)}
 
 
-def test_memory_that_is_made_while_pickling_is_told_apart(tmp_path: Path) -> None:
+def test_memory_created_during_pickling_is_kept_separate(tmp_path: Path) -> None:
     arrived = handed_over([MadeWhenPickled(float(number)) for number in range(20)], tmp_path)
     assert [each.__dict__["tensor"].unique().tolist() for each in arrived] == [[float(n)] for n in range(20)]

@@ -28,7 +28,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "logs"
 
 
-def test_a_run_has_a_new_directory_where_the_environment_says(root: Path) -> None:
+def test_run_gets_a_new_log_directory_at_the_configured_location(root: Path) -> None:
     made = [
         run_files.create_log_directory("examples.digits.train", refuse),
         run_files.create_log_directory("examples.digits.train", refuse),
@@ -40,7 +40,7 @@ def test_a_run_has_a_new_directory_where_the_environment_says(root: Path) -> Non
 
 
 @pytest.mark.parametrize(("task", "end"), [("../../etc/x y", "-..-..-etc-x-y"), ("a" * 300, "-" + "a" * 80)])
-def test_no_name_of_a_task_leads_out_of_the_place(root: Path, task: str, end: str) -> None:
+def test_task_name_cannot_lead_out_of_the_log_directory(root: Path, task: str, end: str) -> None:
     made = run_files.create_log_directory(task, refuse)
     assert made is not None
     assert (made.parent, made.name[22:]) == (root, end)
@@ -49,7 +49,7 @@ def test_no_name_of_a_task_leads_out_of_the_place(root: Path, task: str, end: st
 @pytest.mark.parametrize(
     ("state", "expected"), [("state", "state/kfpytorch/runs"), (None, ".local/state/kfpytorch/runs")]
 )
-def test_nobody_says_where_and_it_is_the_place_for_state(
+def test_default_log_directory_is_the_state_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str | None, expected: str
 ) -> None:
     monkeypatch.delenv("FLYTE_KFPYTORCH_LOG_DIR", raising=False)
@@ -62,12 +62,12 @@ def test_nobody_says_where_and_it_is_the_place_for_state(
     assert made.parent == tmp_path / expected
 
 
-def test_the_logs_of_the_last_fifty_runs_are_kept(root: Path) -> None:
+def test_logs_of_the_last_fifty_runs_are_kept(root: Path) -> None:
     made = [run_files.create_log_directory(f"run{number}", refuse) for number in range(53)]
     assert sorted(root.iterdir()) == made[3:]
 
 
-def test_what_is_not_ours_is_never_removed(root: Path) -> None:
+def test_directories_of_other_programs_are_never_removed(root: Path) -> None:
     root.mkdir()
     theirs = [root / f"0-experiment-{number}" for number in range(60)]
     for path in theirs:
@@ -76,7 +76,7 @@ def test_what_is_not_ours_is_never_removed(root: Path) -> None:
     assert [path for path in theirs if not path.exists()] == []
 
 
-def test_logs_are_temporary_if_the_place_cannot_be_written(
+def test_log_directory_is_temporary_if_the_location_is_not_writable(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root.write_text("a file is in the way")
@@ -92,7 +92,7 @@ def test_logs_are_temporary_if_the_place_cannot_be_written(
     assert root.read_text() == "a file is in the way"
 
 
-def test_without_any_place_there_are_no_logs_and_one_warning(
+def test_run_without_a_writable_location_has_no_logs_and_one_warning(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root.write_text("a file is in the way")
@@ -102,7 +102,7 @@ def test_without_any_place_there_are_no_logs_and_one_warning(
     assert len(warnings) == 1
 
 
-def test_a_private_path_is_a_new_name(tmp_path: Path) -> None:
+def test_private_path_is_a_new_name(tmp_path: Path) -> None:
     names = {run_files.build_private_path(str(tmp_path)) for _ in range(10)}
     assert len(names) == 10
     assert {path.parent for path in names} == {tmp_path}
@@ -116,14 +116,14 @@ def connection() -> Iterator[client.Client]:
     server.stop()
 
 
-def test_a_workspace_with_files_stays_after_a_run_that_went_well(connection: client.Client) -> None:
+def test_workspace_with_files_is_kept_after_a_successful_run(connection: client.Client) -> None:
     with run_files.create_workspace(connection) as made:
         (Path(made) / "model.pt").write_text("weights")
     connection.wait_until_handled()
     assert (Path(made) / "model.pt").read_text() == "weights"
 
 
-def test_a_workspace_without_files_or_of_a_run_that_failed_is_removed(connection: client.Client) -> None:
+def test_workspace_is_removed_if_it_has_no_files_or_the_run_failed(connection: client.Client) -> None:
     with run_files.create_workspace(connection) as empty:
         (Path(empty) / "directory").mkdir()
     with pytest.raises(TypeError), run_files.create_workspace(connection) as failed:
@@ -131,7 +131,7 @@ def test_a_workspace_without_files_or_of_a_run_that_failed_is_removed(connection
     assert [Path(path).exists() for path in (empty, failed)] == [False, False]
 
 
-def test_directories_of_a_run_are_for_their_owner_only(connection: client.Client) -> None:
+def test_run_directories_are_private_to_their_owner(connection: client.Client) -> None:
     with (
         run_files.create_workspace(connection) as workspace,
         run_files.create_scratch(connection, 0) as scratch,
@@ -140,7 +140,7 @@ def test_directories_of_a_run_are_for_their_owner_only(connection: client.Client
     assert modes == [0o700, 0o700]
 
 
-def test_more_than_memory_holds_is_kept_on_disk(connection: client.Client, tmp_path: Path) -> None:
+def test_scratch_larger_than_memory_is_on_disk(connection: client.Client, tmp_path: Path) -> None:
     with run_files.create_scratch(connection, 1 << 60) as scratch:
         assert not scratch.is_relative_to("/dev/shm")
     assert not scratch.exists()
@@ -164,7 +164,7 @@ def test_only_unlocked_directories_of_ended_processes_are_removed(connection: cl
 
 
 @pytest.mark.linux
-def test_a_run_in_another_pid_namespace_removes_no_directory_in_use(connection: client.Client) -> None:
+def test_run_in_another_pid_namespace_removes_no_directory_in_use(connection: client.Client) -> None:
     namespace = ["unshare", "--pid", "--fork", "--mount-proc"]
     if shutil.which("unshare") is None or subprocess.run([*namespace, "true"], check=False).returncode:
         pytest.skip("this user may not make a pid namespace")
@@ -176,7 +176,7 @@ def test_a_run_in_another_pid_namespace_removes_no_directory_in_use(connection: 
         assert (killed.exists(), scratch.exists()) == (False, True)
 
 
-def test_the_directory_of_a_run_is_locked_until_its_end(connection: client.Client) -> None:
+def test_run_directory_is_locked_until_its_end(connection: client.Client) -> None:
     with run_files.create_scratch(connection, 0) as scratch:
         other = os.open(scratch, os.O_RDONLY)
         with pytest.raises(BlockingIOError):

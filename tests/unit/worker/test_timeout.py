@@ -12,7 +12,7 @@ def stopped(rank: int | None, *frames: Frame) -> Failure:
     return Failure(rank=rank, replica="", exit_code=-15, time_ns=1, stopped=True, frames=frames)
 
 
-def test_the_report_of_a_timeout_lists_where_ranks_were() -> None:
+def test_timeout_report_lists_the_positions_of_the_ranks() -> None:
     ranks = [stopped(0, PLACE), stopped(1), stopped(2, PLACE), stopped(None)]
     failure = outcome.build_timeout_failure(timedelta(minutes=1), ranks)
     assert failure.message.splitlines() == [

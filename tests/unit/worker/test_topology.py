@@ -28,14 +28,12 @@ CHOICES = st.none() | st.integers(1, 64)
         (Machine(processors=16, memory=0, gpus=("0", "1", "2")), 3),
     ],
 )
-def test_a_machine_holds_a_rank_a_gpu_or_what_its_memory_and_processors_hold(
-    machine: Machine, expected: int
-) -> None:
+def test_rank_limit_is_derived_from_gpus_or_memory_and_cpus(machine: Machine, expected: int) -> None:
     assert machine.compute_max_ranks() == expected
 
 
 @given(SIZES, SIZES, MACHINES, CHOICES)
-def test_there_are_never_more_ranks_than_the_limit_and_always_one(
+def test_number_of_ranks_is_at_least_one_and_within_the_limit(
     nodes: int, nproc: int, machine: Machine, most: int | None
 ) -> None:
     limit = machine.compute_max_ranks() if most is None else most
@@ -44,14 +42,14 @@ def test_there_are_never_more_ranks_than_the_limit_and_always_one(
 
 
 @given(st.integers(1, 3), st.integers(1, 3), MACHINES, CHOICES)
-def test_what_fits_is_left_as_it_is(nodes: int, nproc: int, machine: Machine, most: int | None) -> None:
+def test_job_that_fits_is_not_scaled_down(nodes: int, nproc: int, machine: Machine, most: int | None) -> None:
     assume(nodes * nproc <= (machine.compute_max_ranks() if most is None else most))
     fitted = fit(nodes, nproc, machine, most)
     assert (fitted.nodes, fitted.nproc_per_node, fitted.note) == (nodes, nproc, "")
 
 
 @given(SIZES, SIZES, MACHINES, CHOICES)
-def test_processes_are_given_up_before_nodes(
+def test_processes_per_node_are_reduced_before_nodes(
     nodes: int, nproc: int, machine: Machine, most: int | None
 ) -> None:
     fitted = fit(nodes, nproc, machine, most)
@@ -61,7 +59,7 @@ def test_processes_are_given_up_before_nodes(
 
 
 @given(SIZES, SIZES, MACHINES, CHOICES)
-def test_a_note_says_so_if_there_are_fewer_ranks_than_a_person_wants_and_only_then(
+def test_note_is_present_only_if_the_ranks_are_reduced(
     nodes: int, nproc: int, machine: Machine, most: int | None
 ) -> None:
     fitted = fit(nodes, nproc, machine, most)
@@ -70,7 +68,7 @@ def test_a_note_says_so_if_there_are_fewer_ranks_than_a_person_wants_and_only_th
 
 
 @given(SIZES, SIZES, MACHINES, CHOICES)
-def test_each_node_has_a_device_for_each_of_its_ranks_while_there_are_enough(
+def test_each_rank_of_a_node_has_its_own_device_if_there_are_enough(
     nodes: int, nproc: int, machine: Machine, most: int | None
 ) -> None:
     fitted = fit(nodes, nproc, machine, most)
@@ -146,7 +144,7 @@ def test_each_node_has_a_device_for_each_of_its_ranks_while_there_are_enough(
     ],
     ids=["fits", "processors", "gpus", "gpus to spare", "gpus shared", "chosen", "chosen unevenly"],
 )
-def test_a_job_is_laid_out(
+def test_topology_is_computed_for_a_job(
     asked: tuple[int, int], machine: Machine, most: int | None, expected: Topology
 ) -> None:
     assert fit(*asked, machine, most) == expected
@@ -167,13 +165,13 @@ def test_a_job_is_laid_out(
         ("cpu", 32, 0, None, 1),
     ],
 )
-def test_a_word_is_the_share_of_a_node(
+def test_process_count_keyword_is_resolved_to_the_share_of_a_node(
     asked: int | str, nodes: int, gpus: int, most: int | None, expected: int
 ) -> None:
     machine = Machine(processors=16, memory=64 * GIB, gpus=tuple(map(str, range(gpus))))
     assert count_processes(asked, nodes, machine, most) == expected
 
 
-def test_a_process_for_each_gpu_needs_a_gpu() -> None:
+def test_process_per_gpu_requires_a_gpu() -> None:
     with pytest.raises(NoGpu, match=r"this machine has none; .* FLYTE_KFPYTORCH_LOCAL=4 for 4 ranks"):
         count_processes("gpu", 2, Machine(processors=16, memory=64 * GIB))

@@ -55,7 +55,7 @@ RAISED = dataclasses.replace(BUSY, exit_code=1, exception="ValueError", stopped=
         "two returned",
     ],
 )
-def test_a_rank_is_early_if_others_lost_it(
+def test_rank_is_early_if_others_lost_it(
     failures: list[Failure], well: list[Failure], early: list[int]
 ) -> None:
     verdict = analyze_failures(failures, well)
@@ -91,7 +91,7 @@ WORDS = ["terminate called", "  what():  op.preamble.length <= op.nbytes. 8 vs 4
     ],
     ids=["gloo", "another abort", "another signal"],
 )
-def test_gloo_ends_a_process_whose_collective_differs(
+def test_gloo_abort_is_explained_as_a_collective_mismatch(
     failure: Failure, words: list[str], expected: tuple[str, str]
 ) -> None:
     explained = explain_abort(failure, words)
@@ -105,7 +105,7 @@ CAUGHT = RaisedException(
 WRAPPED = dataclasses.replace(LOST, message="wrapped", from_torch=False, chain=(CAUGHT,))
 
 
-def test_a_rank_is_early_if_another_wrapped_the_error_of_its_lost_connection() -> None:
+def test_rank_is_early_if_another_wrapped_the_error_of_its_lost_connection() -> None:
     found = analyze_failures([WRAPPED], [RETURNED])
     assert [each.rank for each in found.early] == [1]
     [other] = found.others
@@ -113,7 +113,7 @@ def test_a_rank_is_early_if_another_wrapped_the_error_of_its_lost_connection() -
     assert (other.frames, other.collective) == ((BARRIER,), "barrier")
 
 
-def test_an_error_that_wraps_a_lost_connection_follows_from_another_error() -> None:
+def test_wrapped_connection_error_is_a_consequence_of_another_error() -> None:
     late = dataclasses.replace(RAISED, time_ns=9 * 10**9)
     assert analyze_failures([WRAPPED, late], []).cause is late
     assert analyze_failures([WRAPPED, WAITED], []).cause is WRAPPED

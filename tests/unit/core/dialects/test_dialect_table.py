@@ -14,7 +14,7 @@ START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda each: each.name)
-def test_the_probe_of_a_dialect_is_a_job_with_one_replica(dialect: Dialect) -> None:
+def test_probe_of_a_dialect_is_a_job_with_one_replica(dialect: Dialect) -> None:
     probe = dialect.build_probe({"name": "probe", "namespace": "ns"})
     job = dialect.read(probe)
     assert (job.name, job.namespace, [each.replicas for each in job.groups]) == ("probe", "ns", [1])
@@ -23,7 +23,7 @@ def test_the_probe_of_a_dialect_is_a_job_with_one_replica(dialect: Dialect) -> N
     assert not dialect.is_suspended(probe)
 
 
-def test_a_run_policy_suspends_a_job() -> None:
+def test_run_policy_suspends_a_job() -> None:
     assert DEFAULT.is_suspended({"spec": {"runPolicy": {"suspend": True}}})
 
 
@@ -39,14 +39,14 @@ def test_a_run_policy_suspends_a_job() -> None:
         ("a-node-1-0-x1y2z", ""),
     ],
 )
-def test_the_name_of_a_pod_contains_the_name_of_its_job(pod: str, job: str) -> None:
+def test_job_name_is_parsed_from_a_pod_name(pod: str, job: str) -> None:
     assert parse_job_name(pod) == job
 
 
 @pytest.mark.parametrize(
     ("generation", "late", "first"), [(1, 0, False), (2, 1, True), (2, 60, False), (3, 1, False)]
 )
-def test_a_job_that_was_resumed_once_is_admitted_for_the_first_time(
+def test_resumed_job_without_earlier_pods_is_admitted_for_the_first_time(
     generation: int, late: int, first: bool
 ) -> None:
     job = Job(name="a", started=START, generation=generation)
@@ -54,5 +54,5 @@ def test_a_job_that_was_resumed_once_is_admitted_for_the_first_time(
     assert is_first_admission(job, [pod]) is first
 
 
-def test_a_job_without_the_annotation_has_no_companions() -> None:
+def test_job_without_the_annotation_has_no_companions() -> None:
     assert read_companions(Job(name="a")) == ()

@@ -32,7 +32,7 @@ def build(job: TrainingJob, metadata: Any, pods: list[Any], **given: Any) -> Any
         (["a port"], ["a port"]),
     ],
 )
-def test_ports_have_names_as_services_need_them(ports: list[Any], expected: list[str]) -> None:
+def test_ports_get_valid_service_port_names(ports: list[Any], expected: list[str]) -> None:
     spec = {
         "containers": [{"name": "side", "ports": ports}, {"name": "pytorch", "ports": ports}, "no container"]
     }
@@ -42,7 +42,7 @@ def test_ports_have_names_as_services_need_them(ports: list[Any], expected: list
     assert (side, none) == (spec["containers"][0], "no container")
 
 
-def test_a_pull_secret_is_named_once() -> None:
+def test_pull_secret_is_listed_once() -> None:
     spec = {"containers": [], "imagePullSecrets": [{"name": "a"}, {"name": "b"}, {"name": "a"}]}
     manifest: Any = build(decoded({"masterReplicas": {}}), {}, [{"spec": spec}])
     made = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
@@ -57,7 +57,7 @@ def test_a_pull_secret_is_named_once() -> None:
         ({"spec": {"imagePullSecrets": "none"}}, {"imagePullSecrets": "none"}),
     ],
 )
-def test_what_is_no_pod_is_left_to_the_api_server(pod: Any, spec: Any) -> None:
+def test_invalid_pod_spec_is_left_to_the_api_server(pod: Any, spec: Any) -> None:
     manifest: Any = build(decoded({"masterReplicas": {}}), {}, [pod])
     assert manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"] == spec
 
@@ -68,23 +68,21 @@ TASK = (
 )
 
 
-def test_nothing_given_is_changed() -> None:
+def test_inputs_of_the_build_are_not_changed() -> None:
     before = repr(POD)
     build(decoded({"workerReplicas": {"replicas": 1}}), {"name": "a"}, [POD, POD])
     assert repr(POD) == before
 
 
 @pytest.mark.parametrize(("said", "kept"), [(None, 3600), (0, 3600), (7, 7)])
-def test_a_job_is_kept_as_long_as_its_author_says_else_as_long_as_the_platform(
-    said: int | None, kept: int
-) -> None:
+def test_ttl_is_set_by_the_author_or_else_by_the_platform(said: int | None, kept: int) -> None:
     policy = {} if said is None else {"runPolicy": {"ttlSecondsAfterFinished": said}}
     settings = read({"kfpytorch": {"ttl-after-finished": "1h"}})
     job: Any = plan(a_template({"masterReplicas": {}, **policy}), a_run(), settings).job
     assert job["spec"]["runPolicy"] == {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": kept}
 
 
-def test_a_job_that_no_cluster_keeps_is_refused() -> None:
+def test_job_larger_than_the_size_limit_is_rejected() -> None:
     args = ["a" * 100_000] * 16
     pod = {**POD, "spec": {"containers": [{"name": "pytorch", "image": "i", "args": args}]}}
     job = decoded({"masterReplicas": {}})

@@ -46,7 +46,7 @@ def with_patch(job: Any, patch: Any) -> Any:
     return {**job, "metadata": metadata, "spec": {**job["spec"], **patch.get("spec", {})}}
 
 
-def test_a_job_past_its_deadline_is_suspended_and_its_workload_deactivated() -> None:
+def test_job_past_its_deadline_is_suspended_and_its_workload_deactivated() -> None:
     job = build_job(max_restarts=1)
     observed = observe(job, build_running(0), build_running(1), pod_groups=[WORKLOAD])
     verdict, todo = judged(observed)
@@ -66,7 +66,7 @@ def test_a_job_past_its_deadline_is_suspended_and_its_workload_deactivated() -> 
     assert (later.phase, later.reason, later.message) == (verdict.phase, verdict.reason, verdict.message)
 
 
-def test_a_job_that_its_queue_has_resumed_is_ended_again() -> None:
+def test_job_that_its_queue_resumes_is_ended_again() -> None:
     job = build_job(max_restarts=1)
     first = judged(observe(job, build_running(0), build_running(1)))[1]
     resumed = with_patch(
@@ -93,7 +93,7 @@ def cancel(observed: Observed, seconds: float = 50) -> CleanupActions:
     return plan_cancellation(observed, "wrong data", BEGAN + timedelta(seconds=seconds))
 
 
-def test_a_cancelled_job_ends_by_its_pods_which_keep_their_logs() -> None:
+def test_cancelled_job_ends_by_its_pods_which_keep_their_logs() -> None:
     job = build_job(max_disruptions=10)
     todo = cancel(observe(job, build_running(0), build_running(1)))
     assert todo.patch is not None
@@ -106,7 +106,7 @@ def test_a_cancelled_job_ends_by_its_pods_which_keep_their_logs() -> None:
     assert (later.patch, later.pods, later.ends) == (None, (), False)
 
 
-def test_a_cancelled_job_that_its_pods_have_not_ended_in_time_is_suspended() -> None:
+def test_cancelled_job_is_suspended_if_its_pods_do_not_end_in_time() -> None:
     job = build_job(max_disruptions=10)
     kept = with_patch(job, cancel(observe(job, build_running(0), build_running(1))).patch)
     todo = judged(observe(kept, build_running(0), build_running(1)), seconds=50 + 121)[1]
@@ -122,20 +122,20 @@ def test_a_cancelled_job_that_its_pods_have_not_ended_in_time_is_suspended() -> 
     ],
     ids=["restarted", "pending", "none"],
 )
-def test_a_cancelled_job_that_would_not_end_by_its_pods_is_suspended(options: Any, pods: Any) -> None:
+def test_cancelled_job_that_cannot_end_by_its_pods_is_suspended(options: Any, pods: Any) -> None:
     todo = cancel(observe(build_job(**options), *pods))
     assert todo.patch is not None
     assert todo.patch["spec"] == {"suspend": True}
 
 
-def test_a_finished_job_is_not_cancelled() -> None:
+def test_finished_job_is_not_cancelled() -> None:
     assert not cancel(observe(build_job(COMPLETE), build_ended(0), build_ended(1)))
 
 
 # ---- derived ends
 
 
-def test_a_job_with_too_many_disruptions_is_suspended_although_trainer_would_continue_it() -> None:
+def test_job_with_too_many_disruptions_is_suspended_although_trainer_continues_it() -> None:
     job = build_job(max_disruptions=1)
     pods = build_running(0, attempt=2, created=40), build_running(1, attempt=2, created=40)
     verdict, todo = judged(observe(job, *pods, pod_groups=[WORKLOAD]), seconds=60)
@@ -147,7 +147,7 @@ def test_a_job_with_too_many_disruptions_is_suspended_although_trainer_would_con
     assert not judged(observe(kept, *pods), seconds=61)[1].ends
 
 
-def test_an_elastic_job_without_its_surplus_node_succeeds_and_is_suspended() -> None:
+def test_elastic_job_without_its_surplus_node_succeeds_and_is_suspended() -> None:
     job = build_job(nodes=3, min_nodes=2)
     observed = observe(job, build_ended(0), build_ended(1), build_pod(2), outputs=True)
     verdict, todo = judged(observed, seconds=95)
@@ -165,7 +165,7 @@ def test_an_elastic_job_without_its_surplus_node_succeeds_and_is_suspended() -> 
     ("ttl", "seconds", "expired"),
     [(None, 10_000, False), (60, 159, False), (60, 161, True), (0, 129, False), (0, 131, True)],
 )
-def test_a_job_is_deleted_after_its_time_to_live(ttl: int | None, seconds: float, expired: bool) -> None:
+def test_job_is_deleted_after_its_time_to_live(ttl: int | None, seconds: float, expired: bool) -> None:
     job = build_job(COMPLETE, max_restarts=1, **({} if ttl is None else {"ttl_seconds": ttl}))
     observed = observe(job, build_ended(0), build_ended(1), outputs=True)
     assert observed.job is not None
@@ -173,7 +173,7 @@ def test_a_job_is_deleted_after_its_time_to_live(ttl: int | None, seconds: float
     assert judged(observed, seconds)[1].delete is expired
 
 
-def test_the_time_to_live_of_a_job_that_this_server_has_ended_begins_with_its_verdict() -> None:
+def test_time_to_live_counts_from_the_verdict_if_this_server_ended_the_job() -> None:
     job = build_job(max_restarts=1, ttl_seconds=60)
     todo = judged(observe(job, build_running(0), build_running(1)), seconds=200)[1]
     kept = observe(with_patch(job, todo.patch)).job

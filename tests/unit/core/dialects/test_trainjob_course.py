@@ -48,14 +48,14 @@ def list_pods(observed: Observed) -> list[str]:
         ([build_pod(0, attempt=1, created=40)], [(job_conditions.RESTARTING, "", 40)]),
     ],
 )
-def test_the_start_and_a_restart_are_derived_from_the_pods(pods: Any, expected: Any) -> None:
+def test_start_and_restart_are_derived_from_the_pods(pods: Any, expected: Any) -> None:
     assert derive(build_job(), *pods) == expected
 
 
 @pytest.mark.parametrize(
     ("reason", "restarts"), [("BackoffLimitExceeded", True), ("SuccessfulCreate", False)]
 )
-def test_an_event_shows_a_restart_while_no_pod_exists(reason: str, restarts: bool) -> None:
+def test_event_shows_a_restart_while_no_pod_exists(reason: str, restarts: bool) -> None:
     event = {"reason": reason, "involvedObject": {"kind": "Job", "name": "j-node-0"}}
     found = derive(build_job(), events=[event])
     assert found == ([(job_conditions.RESTARTING, "", None)] if restarts else [])
@@ -68,7 +68,7 @@ def test_an_event_shows_a_restart_while_no_pod_exists(reason: str, restarts: boo
     ("kind", "name", "restarts"),
     [("Pod", "j-node-0-1-aaaaa", True), ("Pod", "j-node-0-0-aaaaa", False), ("TrainJob", "j", False)],
 )
-def test_a_start_of_another_pod_shows_that_the_job_has_run(kind: str, name: str, restarts: bool) -> None:
+def test_start_of_another_pod_shows_that_the_job_has_run(kind: str, name: str, restarts: bool) -> None:
     event = {"reason": "Started", "involvedObject": {"kind": kind, "name": name}}
     pod = build_pod(0)
     pod["metadata"]["name"] = "j-node-0-0-aaaaa"
@@ -76,7 +76,7 @@ def test_a_start_of_another_pod_shows_that_the_job_has_run(kind: str, name: str,
     assert found == ([job_conditions.RESTARTING] if restarts else [])
 
 
-def test_a_condition_of_trainer_has_the_name_of_the_general_one() -> None:
+def test_trainer_condition_is_mapped_to_the_general_name() -> None:
     said = [
         build_condition("Suspended", 1),
         build_condition("Failed", 3, reason="FailedJobs"),
@@ -113,7 +113,7 @@ def test_only_the_newest_pod_of_each_node_of_the_last_attempt_counts() -> None:
     ],
     ids=["deleted", "over", "older"],
 )
-def test_a_pod_that_is_deleted_or_over_or_older_is_superseded(one: Any, other: Any) -> None:
+def test_deleted_or_ended_or_older_pod_is_superseded(one: Any, other: Any) -> None:
     one["metadata"]["name"], other["metadata"]["name"] = "j-node-0-0-ooooo", "j-node-0-0-nnnnn"
     for pods in ([one, other], [other, one]):
         assert list_pods(observe(build_job(nodes=1), *pods)) == ["j-node-0-0-nnnnn"]
@@ -127,7 +127,7 @@ def test_a_pod_that_is_deleted_or_over_or_older_is_superseded(one: Any, other: A
         ([build_pod(0, created=30, attempt=1)], 0),
     ],
 )
-def test_a_job_has_started_when_all_nodes_were_created_first(pods: Any, started: float | None) -> None:
+def test_job_starts_when_all_nodes_of_the_first_attempt_exist(pods: Any, started: float | None) -> None:
     job = observe(build_job(), *pods).job
     assert job is not None
     assert job.started == (None if started is None else BEGAN + timedelta(seconds=started))
@@ -149,7 +149,7 @@ def test_a_job_has_started_when_all_nodes_were_created_first(pods: Any, started:
         ([build_pod(0, "Succeeded"), build_pod(1, "Succeeded")], None),
     ],
 )
-def test_an_elastic_job_succeeds_without_the_nodes_that_were_never_placed(pods: Any, ended: Any) -> None:
+def test_elastic_job_succeeds_without_nodes_that_were_never_placed(pods: Any, ended: Any) -> None:
     found = derive(build_job(**SCALES), *pods)[1:]
     assert found == ([] if ended is None else [(job_conditions.SUCCEEDED, "NodesSucceeded", ended)])
     job = observe(build_job(**SCALES), *pods).job
@@ -157,7 +157,7 @@ def test_an_elastic_job_succeeds_without_the_nodes_that_were_never_placed(pods: 
     assert job.unfinished is (ended is not None)
 
 
-def test_a_job_of_fixed_size_needs_all_nodes() -> None:
+def test_job_of_fixed_size_needs_all_nodes_to_succeed() -> None:
     for options in ({"nodes": 2}, {"nodes": 2, "min_nodes": 2}):
         assert derive(build_job(**options), build_ended(0), build_ended(1)) == [
             (job_conditions.RUNNING, "", 5)
@@ -173,7 +173,7 @@ def test_a_job_of_fixed_size_needs_all_nodes() -> None:
         (9, {"max_restarts": 1}, False),
     ],
 )
-def test_a_job_with_more_restarts_than_the_platform_permits_fails(
+def test_job_with_more_restarts_than_the_platform_permits_fails(
     attempt: int, options: Any, fails: bool
 ) -> None:
     pods = build_pod(0, attempt=attempt, created=50), build_pod(1, attempt=attempt, created=60)
@@ -188,13 +188,13 @@ def test_a_job_with_more_restarts_than_the_platform_permits_fails(
 
 
 @pytest.mark.parametrize(("restarts", "spec"), [(0, {}), (2, None)])
-def test_the_end_of_its_pods_ends_a_job_that_is_not_restarted(restarts: int, spec: Any) -> None:
+def test_job_without_restarts_needs_no_spec_change_to_stop(restarts: int, spec: Any) -> None:
     job = observe(build_job(max_restarts=restarts, ttl_seconds=5)).job
     assert job is not None
     assert DIALECTS["TrainJob"].build_stop_spec(job) == spec
 
 
-def test_without_a_job_the_observed_state_is_unchanged() -> None:
+def test_observed_state_without_a_job_is_unchanged() -> None:
     observed = observe(None, build_running(0), build_ended(0, 1, suffix="first"))
     assert DIALECTS["TrainJob"].interpret(observed) is observed
     assert list_pods(observed) == ["j-node-0-0-aaaaa", "j-node-0-0-first"]

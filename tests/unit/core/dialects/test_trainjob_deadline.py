@@ -46,9 +46,7 @@ def list_nodes(since: float, attempt: int) -> list[Any]:
         *("recorded before a suspension", "recorded after one", "recorded in the future"),
     ],
 )
-def test_the_deadline_counts_from_the_recorded_start(
-    job: Any, since: float, now: float, is_over: bool
-) -> None:
+def test_deadline_counts_from_the_recorded_start(job: Any, since: float, now: float, is_over: bool) -> None:
     verdict = judge(observe(job, *list_nodes(since, attempt=1)), RULES, BEGAN + timedelta(seconds=now))
     expected = (Phase.FAILED, "DeadlineExceeded") if is_over else (Phase.RUNNING, "Running")
     assert (verdict.phase, verdict.reason) == expected
@@ -61,7 +59,7 @@ def find_start(job: Any, *pods: Any, rules: JudgingContext = RULES) -> str | Non
     return None if patch is None else patch["metadata"]["annotations"][ANNOTATION]
 
 
-def test_the_start_is_recorded_once_the_job_runs() -> None:
+def test_start_is_recorded_once_the_job_runs() -> None:
     assert find_start(build_job(), build_pod(0), build_pod(1)) is None
     assert find_start(build_job(), build_running(0, 7), build_pod(1)) == at(7)
     assert find_start(build_started_job(7), build_running(0, 7), build_pod(1)) is None
@@ -69,15 +67,15 @@ def test_the_start_is_recorded_once_the_job_runs() -> None:
     assert find_start(build_job(), build_pod(0, attempt=1)) is None
 
 
-def test_the_start_is_recorded_again_after_a_suspension() -> None:
+def test_start_is_recorded_again_after_a_suspension() -> None:
     assert find_start(build_started_job(7, RESUMED), *list_nodes(70, attempt=0)) == at(70)
 
 
-def test_the_recorded_start_is_not_before_the_job_could_run() -> None:
+def test_recorded_start_is_not_before_the_job_could_run() -> None:
     assert find_start(build_job(RESUMED), *list_nodes(50, attempt=0)) == at(60)
 
 
-def test_no_start_is_recorded_without_a_deadline_or_after_the_end() -> None:
+def test_start_is_not_recorded_without_a_deadline_or_after_the_end() -> None:
     nodes = list_nodes(5, attempt=0)
     assert find_start(build_job(), *nodes, rules=JudgingContext()) is None
     assert find_start(build_job(build_condition("Complete")), *nodes) is None
@@ -86,6 +84,6 @@ def test_no_start_is_recorded_without_a_deadline_or_after_the_end() -> None:
     assert find_start(build_job(), *nodes, rules=platform) == at(5)
 
 
-def test_no_start_is_recorded_on_a_job_that_keeps_it() -> None:
+def test_start_is_not_recorded_on_a_pytorchjob() -> None:
     job = {"kind": "PyTorchJob", "metadata": {"name": "j", "creationTimestamp": at(0)}}
     assert needs_start(observe(job).job, RULES) is False

@@ -23,13 +23,13 @@ def get_differences(**said: Any) -> dict[str, str]:
     return {each.field.removeprefix(prefix): each.value for each in problems}
 
 
-def test_another_image_is_rejected_with_both_values() -> None:
+def test_different_image_is_rejected_with_both_values() -> None:
     assert get_differences(workerReplicas={"replicas": 2, "image": "other:1"}) == {
         "image": '"image:1" and "other:1"'
     }
 
 
-def test_other_resources_are_rejected_with_both_values() -> None:
+def test_different_resources_are_rejected_with_both_values() -> None:
     found = get_differences(masterReplicas={"replicas": 1, "resources": GPU})
     assert found.keys() == {"resources"}
     master, _, worker = found["resources"].partition(" and ")
@@ -53,7 +53,7 @@ def test_other_resources_are_rejected_with_both_values() -> None:
         ),
     ],
 )
-def test_another_placement_is_rejected_with_both_values(placement: Any, field: str, value: str) -> None:
+def test_different_placement_is_rejected_with_both_values(placement: Any, field: str, value: str) -> None:
     assert get_differences(kfpytorch={"worker": placement}) == {field: value}
 
 
@@ -65,12 +65,12 @@ def test_all_differences_are_reported_together() -> None:
     assert {"image", "resources", "nodeSelector"} <= found.keys()
 
 
-def test_a_master_or_workers_alone_are_nodes() -> None:
+def test_master_or_workers_alone_are_nodes() -> None:
     for custom, nodes in (({"masterReplicas": {"replicas": 1}}, 1), (REPLICAS, 3)):
         assert plan_train_job(custom).job["spec"]["trainer"]["numNodes"] == nodes
 
 
-def test_each_part_of_a_sidecar_and_of_the_metadata_is_a_field() -> None:
+def test_each_difference_of_sidecars_and_metadata_is_reported_by_field() -> None:
     def build_pod(image: str, **metadata: Any) -> Any:
         env = [{"name": "A", "value": image}]
         containers = [{"name": "node", "image": "i"}, {"name": "side", "image": image, "env": env}]

@@ -75,7 +75,7 @@ def test_nodes_are_created_after_the_initializers() -> None:
     }
 
 
-def test_the_name_leaves_room_for_the_pods_of_initializers() -> None:
+def test_job_name_leaves_room_for_the_pod_names_of_initializers() -> None:
     name = "f" + 40 * "x"
     for options, longest in ((BOTH, 33), ({"runtime": "r"}, 44)):
         planned = plan_with_data(options, run={"execution": name})
@@ -86,7 +86,7 @@ def test_the_name_leaves_room_for_the_pods_of_initializers() -> None:
         assert parse_job_name(pod) == job
 
 
-def test_a_node_mounts_the_files_without_hiding_its_workspace() -> None:
+def test_node_mounts_the_files_without_hiding_its_workspace() -> None:
     planned = plan_with_data(BOTH)
     dataset, node = get_pod(planned, 0)["containers"][0], get_pod(planned, 2)["containers"][0]
     assert dataset["volumeMounts"] == [{"name": "initializer", "mountPath": "/workspace"}]
@@ -100,7 +100,7 @@ def test_a_node_mounts_the_files_without_hiding_its_workspace() -> None:
 
 
 @pytest.mark.parametrize(("workers", "mode"), [(0, "ReadWriteOnce"), (2, "ReadWriteMany")])
-def test_the_jobset_owns_the_volume(workers: int, mode: str) -> None:
+def test_jobset_owns_the_volume(workers: int, mode: str) -> None:
     replicas = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": workers}}
     options = {"dataset": DATASET, "storage": {**SIZE, "storageClass": "fast"}}
     (policy,) = get_jobset(plan_with_data(options, replicas))["volumeClaimPolicies"]
@@ -114,7 +114,7 @@ def test_the_jobset_owns_the_volume(workers: int, mode: str) -> None:
     }
 
 
-def test_an_existing_claim_is_mounted_in_all_pods() -> None:
+def test_existing_claim_is_mounted_in_all_pods() -> None:
     planned = plan_with_data({"dataset": DATASET, "storage": {"claim": "shared"}})
     assert "volumeClaimPolicies" not in get_jobset(planned)
     volume = {"name": "initializer", "persistentVolumeClaim": {"claimName": "shared"}}
@@ -122,14 +122,14 @@ def test_an_existing_claim_is_mounted_in_all_pods() -> None:
     assert volume in get_pod(planned, 1)["volumes"]
 
 
-def test_the_images_are_those_of_the_platform() -> None:
+def test_initializer_images_are_set_by_the_platform() -> None:
     ours = {"dataset-initializer-image": "mirror/dataset:1", "model-initializer-image": "mirror/model:1"}
     planned = plan_with_data(BOTH, ours=ours)
     images = [get_pod(planned, index)["containers"][0]["image"] for index in (0, 1)]
     assert images == ["mirror/dataset:1", "mirror/model:1"]
 
 
-def test_an_initializer_has_the_identity_of_the_nodes_and_not_their_gang() -> None:
+def test_initializer_has_the_service_account_of_the_nodes_but_not_their_gang() -> None:
     run = {"service_account": "trainer", "annotations": {"sidecar.istio.io/inject": "false"}}
     planned = plan_with_data({"dataset": DATASET, "storage": SIZE}, run=run)
     template = get_jobset(planned)["replicatedJobs"][0]["template"]["spec"]["template"]
@@ -142,7 +142,7 @@ def test_an_initializer_has_the_identity_of_the_nodes_and_not_their_gang() -> No
     }
 
 
-def test_a_failed_initializer_fails_the_job_without_a_restart() -> None:
+def test_failed_initializer_fails_the_job_without_a_restart() -> None:
     first, second = get_jobset(plan_with_data(BOTH))["failurePolicy"]["rules"]
     assert first["action"] == "FailJobSet"
     assert first["targetReplicatedJobs"] == ["dataset-initializer", "model-initializer"]
@@ -150,7 +150,7 @@ def test_a_failed_initializer_fails_the_job_without_a_restart() -> None:
     assert second["name"] == "disruption"
 
 
-def test_a_named_runtime_gets_the_sources_and_the_labels_of_our_pods() -> None:
+def test_named_runtime_gets_the_sources_and_the_labels_of_our_pods() -> None:
     planned = plan_with_data({"runtime": "mine", "dataset": {"uri": "cache://tables/digits"}})
     assert planned.prerequisites == ()
     spec = planned.job["spec"]
@@ -197,11 +197,11 @@ def test_a_named_runtime_gets_the_sources_and_the_labels_of_our_pods() -> None:
         ),
     ],
 )
-def test_an_invalid_source_or_storage_is_rejected(options: Any, expected: Any) -> None:
+def test_invalid_source_or_storage_is_rejected(options: Any, expected: Any) -> None:
     assert list_problems(options) == expected
 
 
-def test_a_long_uri_is_rejected() -> None:
+def test_long_uri_is_rejected() -> None:
     uri = "s3://data/" + 2048 * "a"
     ((field, _),) = list_problems({"dataset": {"uri": uri}, "storage": SIZE})
     assert field == "dataset.uri"
@@ -231,7 +231,7 @@ def test_a_long_uri_is_rejected() -> None:
         ),
     ],
 )
-def test_a_pod_that_uses_the_volume_or_its_directory_is_rejected(pod: Any, field: str) -> None:
+def test_pod_that_uses_the_volume_or_its_directory_is_rejected(pod: Any, field: str) -> None:
     with pytest.raises(InvalidTask) as refused:
         plan_with_data({"dataset": DATASET, "storage": SIZE}, pod=pod)
     assert [each.field for each in refused.value.problems] == [field]
@@ -263,7 +263,7 @@ def judge_at(seconds: float, job: Any, *pods: Any, deadlines: Any = None, **more
     return judge(observe(job, *pods), rules, now)
 
 
-def test_a_running_initializer_is_reported_and_is_not_a_replica() -> None:
+def test_running_initializer_is_reported_and_is_not_a_replica() -> None:
     loading = as_initializer(build_running(0))
     observed = observe(build_data_job(), loading)
     assert observed.pods == ()
@@ -275,7 +275,7 @@ def test_a_running_initializer_is_reported_and_is_not_a_replica() -> None:
     assert verdict.info["ready"] == 0
 
 
-def test_an_initializer_is_found_by_its_name() -> None:
+def test_initializer_is_found_by_its_name() -> None:
     job = observe(build_data_job()).job
     assert job is not None
     assert job_lookup.require_replica(job, "model-initializer-0") == "model-initializer-0"
@@ -283,14 +283,14 @@ def test_an_initializer_is_found_by_its_name() -> None:
     assert job_lookup.list_replicas(job) == ["node-0", "node-1"]
 
 
-def test_a_long_download_exceeds_no_timeout() -> None:
+def test_long_download_exceeds_no_timeout() -> None:
     loading = as_initializer(build_running(0))
     limits = {"pending_timeout": timedelta(minutes=1), "no_status_timeout": timedelta(minutes=1)}
     verdict = judge_at(100_000, build_data_job(), loading, **limits)
     assert verdict.phase is Phase.INITIALIZING
 
 
-def test_an_initializer_without_a_node_waits_for_resources() -> None:
+def test_initializer_without_a_node_waits_for_resources() -> None:
     pod = as_initializer(build_pod(0))
     pod["status"]["conditions"] = [
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
@@ -299,7 +299,7 @@ def test_an_initializer_without_a_node_waits_for_resources() -> None:
     assert (verdict.phase, verdict.cause) == (Phase.WAITING_FOR_RESOURCES, Cause.UNSCHEDULABLE)
 
 
-def test_the_phase_does_not_go_back_when_the_nodes_wait() -> None:
+def test_phase_does_not_go_back_when_the_nodes_wait() -> None:
     done = as_initializer(build_ended(0))
     node = build_pod(0, node="")
     node["status"]["conditions"] = [
@@ -310,7 +310,7 @@ def test_the_phase_does_not_go_back_when_the_nodes_wait() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "over"), [(90 + 50, False), (90 + 70, True)])
-def test_the_queue_timeout_begins_after_the_download(seconds: float, over: bool) -> None:
+def test_queue_timeout_starts_after_the_download(seconds: float, over: bool) -> None:
     done = as_initializer(build_ended(0, finished=90))
     nodes = [build_pod(index) for index in (0, 1)]
     for node in nodes:
@@ -337,7 +337,7 @@ def build_failed(message: str, code: int = 1) -> Any:
         ("", 137, Cause.OOM_HOST),
     ],
 )
-def test_a_failure_names_the_initializer_and_its_cause(message: str, code: int, cause: Cause) -> None:
+def test_failure_message_names_the_initializer_and_its_cause(message: str, code: int, cause: Cause) -> None:
     failed = build_failed(message, code)
     if code == 137:
         failed["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] = "OOMKilled"
@@ -348,7 +348,7 @@ def test_a_failure_names_the_initializer_and_its_cause(message: str, code: int, 
     assert message in verdict.message
 
 
-def test_a_replaced_initializer_is_not_the_cause_of_a_later_failure() -> None:
+def test_replaced_initializer_is_not_the_cause_of_a_later_failure() -> None:
     lost, done = build_failed("gone"), as_initializer(build_ended(0, created=20, suffix="bbbbb"))
     lost["status"]["conditions"] = [
         {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
@@ -361,13 +361,13 @@ def test_a_replaced_initializer_is_not_the_cause_of_a_later_failure() -> None:
     assert verdict.message.startswith("node-0 failed")
 
 
-def test_a_job_that_is_gone_has_not_completed_its_work_with_its_initializers() -> None:
+def test_deleted_job_with_completed_initializers_is_a_retryable_failure() -> None:
     verdict = judge_at(200, None, as_initializer(build_ended(0)))
     assert verdict.phase is Phase.RETRYABLE_FAILED
 
 
 @pytest.mark.parametrize("name", ["j-dataset-initializer-0", "j"])
-def test_the_failure_of_an_initializer_is_not_a_restart(name: str) -> None:
+def test_failure_of_an_initializer_is_not_a_restart(name: str) -> None:
     event = {"reason": "BackoffLimitExceeded", "involvedObject": {"kind": "Job", "name": name}}
     found = observe(build_data_job(), events=[event]).job
     assert found is not None

@@ -27,7 +27,7 @@ def get_environment(custom: Any, **said: Any) -> dict[str, Any]:
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
 
 
-def test_a_job_has_a_runtime_of_its_own() -> None:
+def test_job_has_its_own_runtime() -> None:
     planned = plan_train_job(REPLICAS)
     (runtime,) = planned.prerequisites
     assert planned.manifests == (runtime, planned.job)
@@ -49,7 +49,7 @@ def test_a_job_has_a_runtime_of_its_own() -> None:
     }
 
 
-def test_all_nodes_are_one_job_of_a_set_without_a_deadline_or_a_time_to_live() -> None:
+def test_nodes_are_one_replicated_job_without_deadline_or_time_to_live() -> None:
     policy = {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 30}
     jobset = get_jobset({**REPLICAS, "runPolicy": policy})
     (node,) = jobset.pop("replicatedJobs")
@@ -119,7 +119,7 @@ def test_failures_restart_all_nodes_as_often_as_the_author_permits(custom: Any, 
         ),
     ],
 )
-def test_a_job_has_one_limit_of_its_restarts(custom: Any, said: Any, found: tuple[str, str]) -> None:
+def test_conflicting_restart_limits_are_rejected(custom: Any, said: Any, found: tuple[str, str]) -> None:
     with pytest.raises(InvalidTask) as caught:
         plan_train_job({**REPLICAS, **custom, "kfpytorch": said})
     (problem,) = caught.value.problems
@@ -134,7 +134,7 @@ def test_a_job_has_one_limit_of_its_restarts(custom: Any, said: Any, found: tupl
         (ELASTIC, "Ignore"),
     ],
 )
-def test_a_lost_node_restarts_all_unless_the_others_can_train_without_it(custom: Any, action: str) -> None:
+def test_lost_node_restarts_all_nodes_unless_the_job_is_elastic(custom: Any, action: str) -> None:
     (node,) = get_jobset(custom)["replicatedJobs"]
     assert node["template"]["spec"]["podFailurePolicy"]["rules"] == [
         {"action": action, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
@@ -161,7 +161,7 @@ def test_ranks_have_the_environment_of_a_pytorchjob() -> None:
     assert not [key for key in found if key.startswith("PET_RDZV")]
 
 
-def test_an_elastic_job_has_the_maximum_of_nodes_and_its_agents_the_range() -> None:
+def test_elastic_job_has_the_maximum_of_nodes_and_its_agents_the_range() -> None:
     planned = plan_train_job(ELASTIC)
     name = planned.job["metadata"]["name"]
     assert planned.job["spec"]["trainer"]["numNodes"] == 4
@@ -180,7 +180,7 @@ def test_an_elastic_job_has_the_maximum_of_nodes_and_its_agents_the_range() -> N
 
 
 @pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "MASTER_ADDR", "PET_NNODES", "PET_RDZV_ID"])
-def test_a_variable_that_each_node_gets_is_rejected_in_a_task(name: str) -> None:
+def test_variable_that_each_node_gets_is_rejected_in_a_task(name: str) -> None:
     container = {"image": "image:1", "env": [{"key": name, "value": "1"}, {"key": "A", "value": "1"}]}
     with pytest.raises(InvalidTask) as caught:
         plan_train_job(REPLICAS, container=container)
@@ -189,7 +189,7 @@ def test_a_variable_that_each_node_gets_is_rejected_in_a_task(name: str) -> None
     assert (problem.value, problem.remedy) == (f'"{name}"', "leave it out")
 
 
-def test_the_limit_of_disruptions_is_that_of_the_platform() -> None:
+def test_disruption_limit_is_set_by_the_platform() -> None:
     assert get_train_job_options(plan_train_job(REPLICAS, ours={"max-disruptions": 3}).job) == {
         "maxDisruptions": 3
     }
@@ -199,25 +199,25 @@ def test_the_limit_of_disruptions_is_that_of_the_platform() -> None:
     ("policy", "annotation"),
     [("CLEANPOD_POLICY_NONE", None), ("CLEANPOD_POLICY_ALL", "All"), ("CLEANPOD_POLICY_RUNNING", "Running")],
 )
-def test_the_clean_pod_policy_is_an_annotation(policy: str, annotation: str | None) -> None:
+def test_clean_pod_policy_is_an_annotation(policy: str, annotation: str | None) -> None:
     planned = plan_train_job({**REPLICAS, "runPolicy": {"cleanPodPolicy": policy}})
     assert planned.job["metadata"]["annotations"].get(names.CLEAN_POD_POLICY) == annotation
 
 
-def test_the_longest_pod_name_of_a_job_is_valid() -> None:
+def test_longest_pod_name_of_a_job_is_valid() -> None:
     run = {"id": {"resourceType": "TASK", "name": "n" * 100}}
     name = plan_train_job(REPLICAS, **run).job["metadata"]["name"]
     assert len(f"{name}-node-0-99999-x1y2z") <= 63
 
 
-def test_a_queue_starts_a_suspended_job() -> None:
+def test_job_with_a_queue_is_created_suspended() -> None:
     gang = {"scheduler": "kueue", "queue": "team"}
     job = plan_train_job(REPLICAS, ours={"gang": gang}).job
     assert job["spec"]["suspend"] is True
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
 
 
-def test_groups_that_the_platform_expects_from_an_operator_are_created_by_this_server() -> None:
+def test_pod_groups_expected_from_the_operator_are_created_by_this_server() -> None:
     gang = {"scheduler": "coscheduling", "pod-groups-by": "operator"}
     planned = plan_train_job(ELASTIC, ours={"gang": gang})
     (group,) = planned.companions("u")
@@ -249,7 +249,7 @@ def test_each_port_has_a_name_and_one_entry() -> None:
 JAX = {"kfpytorch": {"version": 1, "trainJob": {"framework": "jax"}}}
 
 
-def test_the_nodes_of_jax_have_the_variables_of_trainers_policy_for_jax() -> None:
+def test_jax_nodes_have_the_variables_of_the_jax_policy_of_trainer() -> None:
     env = get_environment({**REPLICAS, **JAX})
     assert env["JAX_COORDINATOR_ADDRESS"] == f"{env['MASTER_ADDR']}:29500"
     assert (env["JAX_NUM_PROCESSES"], env["JAX_PROCESS_ID"]) == ("3", INDEX)
@@ -258,7 +258,7 @@ def test_the_nodes_of_jax_have_the_variables_of_trainers_policy_for_jax() -> Non
     assert "JAX_PROCESS_ID" not in get_environment(REPLICAS)
 
 
-def test_several_processes_of_jax_on_a_node_get_their_numbers_from_the_node() -> None:
+def test_jax_processes_of_a_node_derive_their_numbers_from_the_node() -> None:
     custom = {**ELASTIC, **JAX, "elasticConfig": {**ELASTIC["elasticConfig"], "minReplicas": 4}}
     env = get_environment(custom)
     assert (env["JAX_NUM_PROCESSES"], env["WORLD_SIZE"], env["PET_NODE_RANK"]) == ("32", "32", INDEX)
@@ -278,7 +278,7 @@ def test_several_processes_of_jax_on_a_node_get_their_numbers_from_the_node() ->
         ),
     ],
 )
-def test_a_range_of_nodes_of_jax_and_another_framework_are_rejected(custom: Any, field: str) -> None:
+def test_node_range_for_jax_and_unknown_framework_are_rejected(custom: Any, field: str) -> None:
     with pytest.raises(InvalidTask) as rejected:
         plan_train_job(custom)
     assert [problem.field for problem in rejected.value.problems] == [field]

@@ -42,7 +42,7 @@ def reject_options(**options: Any) -> dict[str, str]:
     ("options", "kind"),
     [({}, "ClusterTrainingRuntime"), ({"runtimeKind": "TrainingRuntime"}, "TrainingRuntime")],
 )
-def test_a_job_refers_to_the_runtime_that_the_author_names(options: Any, kind: str) -> None:
+def test_job_references_the_runtime_that_the_author_names(options: Any, kind: str) -> None:
     said = {"trainJob": {"runtime": "torch-distributed", **options}}
     planned = plan_train_job({**REPLICAS, "kfpytorch": said})
     reference = {"apiGroup": "trainer.kubeflow.org", "kind": kind, "name": "torch-distributed"}
@@ -50,7 +50,7 @@ def test_a_job_refers_to_the_runtime_that_the_author_names(options: Any, kind: s
     assert get_train_job_options(planned.job) == {"maxDisruptions": 10, "namedRuntime": True}
 
 
-def test_the_trainer_has_the_command_the_resources_and_the_environment() -> None:
+def test_trainer_has_the_command_the_resources_and_the_environment() -> None:
     trainer = plan_job()["spec"]["trainer"]
     resources = {"cpu": "1", "memory": "1Gi"}
     assert (trainer["numNodes"], trainer["numProcPerNode"]) == (3, 1)
@@ -63,7 +63,7 @@ def test_the_trainer_has_the_command_the_resources_and_the_environment() -> None
     assert not reserved & found
 
 
-def test_a_patch_has_the_labels_and_the_placement_of_the_pods() -> None:
+def test_patch_has_the_labels_and_the_placement_of_the_pods() -> None:
     mounts = [{"name": "data", "mountPath": "/data"}]
     spec = {
         "volumes": [{"name": "data", "emptyDir": {}}],
@@ -83,13 +83,13 @@ def test_a_patch_has_the_labels_and_the_placement_of_the_pods() -> None:
     }
 
 
-def test_a_range_needs_a_runtime_of_the_job() -> None:
+def test_node_range_is_rejected_with_a_named_runtime() -> None:
     assert reject(ELASTIC) == {"custom.elasticConfig": "2:4"}
     fixed = {**ELASTIC, "elasticConfig": {**ELASTIC["elasticConfig"], "minReplicas": 4}}
     assert plan_job(fixed)["spec"]["trainer"]["numNodes"] == 4
 
 
-def test_restarts_are_those_of_the_runtime() -> None:
+def test_restart_settings_are_rejected_with_a_named_runtime() -> None:
     assert reject({**REPLICAS, "runPolicy": {"backoffLimit": 2}}) == {"custom.runPolicy.backoffLimit": "2"}
     assert reject(numRetries=3) == {"custom.kfpytorch.numRetries": "3"}
     policies = {"successPolicy": {"succeededIndexes": "0"}, "podFailurePolicy": [RULE]}
@@ -113,11 +113,11 @@ def test_restarts_are_those_of_the_runtime() -> None:
         ),
     ],
 )
-def test_what_a_patch_cannot_express_is_rejected_by_its_field(part: Any, field: str, value: str) -> None:
+def test_field_that_a_patch_cannot_express_is_rejected(part: Any, field: str, value: str) -> None:
     assert reject(**part) == {field: value}
 
 
-def test_a_sidecar_needs_a_runtime_of_the_job() -> None:
+def test_sidecar_is_rejected_with_a_named_runtime() -> None:
     job = decoded(REPLICAS)
     pod = {"spec": {"containers": [{"name": "node"}, {"name": "side"}]}}
     with pytest.raises(InvalidTask) as caught:
@@ -126,7 +126,7 @@ def test_a_sidecar_needs_a_runtime_of_the_job() -> None:
     assert (problem.field, problem.value) == ("pod.spec.containers", '"side"')
 
 
-def test_restarts_and_long_lists_are_rejected() -> None:
+def test_restart_policy_and_long_lists_are_rejected() -> None:
     restarted = {**REPLICAS, "workerReplicas": {"replicas": 2, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}}
     assert reject(restarted)["custom.restartPolicy"] == '"OnFailure"'
     many = {"containers": [{"name": "primary", "env": [{"name": f"A{n}", "value": ""} for n in range(129)]}]}
@@ -134,7 +134,7 @@ def test_restarts_and_long_lists_are_rejected() -> None:
     assert list(found) == ["pod.spec.containers[node].env"]
 
 
-def test_a_kind_without_a_runtime_is_rejected() -> None:
+def test_runtime_kind_without_a_runtime_is_rejected() -> None:
     with pytest.raises(InvalidTask) as caught:
         plan_train_job({**REPLICAS, "kfpytorch": {"trainJob": {"runtimeKind": "TrainingRuntime"}}})
     assert [each.field for each in caught.value.problems] == ["custom.kfpytorch.trainJob.runtimeKind"]

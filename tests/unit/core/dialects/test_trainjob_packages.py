@@ -34,7 +34,7 @@ def install(folder: Path, packages: list[str], *command: str) -> subprocess.Comp
     return subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
 
 
-def test_packages_are_installed_for_the_command_without_those_that_the_image_has(tmp_path: Path) -> None:
+def test_missing_packages_are_installed_before_the_command(tmp_path: Path) -> None:
     build_wheel(tmp_path, "tiny_two", "0.5")
     build_wheel(tmp_path, "tiny_one", "1.2", "tiny_two", "packaging>=21")
     (tmp_path / "code.py").write_text("raise SystemExit('a module of the task')")
@@ -47,7 +47,7 @@ def test_packages_are_installed_for_the_command_without_those_that_the_image_has
     assert not packaging.startswith(str(tmp_path))
 
 
-def test_a_wheel_is_installed_from_its_path(tmp_path: Path) -> None:
+def test_wheel_is_installed_from_its_path(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     wheel = build_wheel(tmp_path / "elsewhere", "tiny_one", "3.0")
     ended = install(tmp_path, [f"tiny_one @ file://{wheel}"], "python3", "-c", SHOWN)
@@ -59,7 +59,7 @@ def test_installed_packages_need_no_installation(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout) == (0, "run\n"), ended.stderr
 
 
-def test_a_failed_installation_reports_the_last_error_of_pip(tmp_path: Path) -> None:
+def test_failed_installation_reports_the_last_error_of_pip(tmp_path: Path) -> None:
     ended = install(tmp_path, ["tiny_one==9"], "python3", "-c", "print('run')")
     assert (ended.returncode, ended.stdout) == (78, "")
     failure = "packages cannot be installed: ERROR: No matching distribution found for tiny_one==9"
@@ -67,14 +67,14 @@ def test_a_failed_installation_reports_the_last_error_of_pip(tmp_path: Path) -> 
     assert classify_exit_code(78, {}, ended.stderr) is Cause.INVALID_CONFIG
 
 
-def test_a_missing_command_has_the_exit_code_of_a_shell(tmp_path: Path) -> None:
+def test_missing_command_has_the_exit_code_of_a_shell(tmp_path: Path) -> None:
     assert install(tmp_path, ["packaging"], "no-such-program").returncode == 127
 
 
 @pytest.mark.parametrize(
     ("code", "message"), [(1, "kfpytorch: packages cannot be installed: no"), (78, "no")]
 )
-def test_other_terminations_are_no_failed_installations(code: int, message: str) -> None:
+def test_other_terminations_are_not_failed_installations(code: int, message: str) -> None:
     assert find_failure(code, message) == ""
     assert classify_exit_code(code, {}, message) is Cause.USER_ERROR
 
@@ -96,19 +96,19 @@ def test_each_node_installs_the_packages_before_the_command_of_the_task(more: An
     assert after == {**before, "args": [*installer, *before["args"]]}
 
 
-def test_a_command_replaces_the_entry_point_of_the_image() -> None:
+def test_command_replaces_the_entry_point_of_the_image() -> None:
     changed: Any = with_packages({"command": ["sh", "-c"], "args": ["true"]}, ["a"], "")
     assert (changed["command"][:2], changed["args"]) == (["python3", "-I"], ["sh", "-c", "true"])
 
 
-def test_packages_need_a_command_of_the_task() -> None:
+def test_packages_without_a_command_of_the_task_are_rejected() -> None:
     with pytest.raises(InvalidTask) as caught:
         with_packages({"name": "node"}, ["a"], "pod.spec.containers[node]")
     assert [each.field for each in caught.value.problems] == ["pod.spec.containers[node].args"]
 
 
 @pytest.mark.parametrize("package", ["", "--index-url=http://x", "a b", "./a.whl"])
-def test_other_words_of_pip_are_rejected(package: str) -> None:
+def test_pip_options_are_rejected_as_packages(package: str) -> None:
     with pytest.raises(InvalidTask) as caught:
         get_trainer(["a", package])
     assert [each.field for each in caught.value.problems] == ["custom.kfpytorch.trainJob.packages[1]"]

@@ -49,7 +49,7 @@ def find_annotations(mode: str | None, gang: Any = None, runtime: str | None = N
         ("exclusive", KUEUE, EXCLUSIVE),
     ],
 )
-def test_the_mode_follows_from_the_scheduler_or_the_author(
+def test_topology_mode_is_derived_from_the_scheduler_or_the_author(
     mode: str | None, gang: Any, annotation: str, runtime: str | None
 ) -> None:
     assert find_annotations(mode, gang, runtime) == {annotation: "rack"}
@@ -63,7 +63,7 @@ def test_kueue_selects_a_domain_for_pods_that_another_scheduler_places() -> None
     ("mode", "gang"),
     [("required", None), ("preferred", COSCHEDULING), (None, COSCHEDULING), ("exclusive", ADMITTED)],
 )
-def test_a_mode_that_the_scheduler_does_not_support_is_rejected(mode: str | None, gang: Any) -> None:
+def test_topology_mode_that_the_scheduler_does_not_support_is_rejected(mode: str | None, gang: Any) -> None:
     with pytest.raises(InvalidTask) as caught:
         find_annotations(mode, gang)
     (problem,) = caught.value.problems
@@ -79,7 +79,7 @@ def test_a_mode_that_the_scheduler_does_not_support_is_rejected(mode: str | None
         ({"level": "rack", "mode": "strict"}, "mode", '"strict"'),
     ],
 )
-def test_an_invalid_topology_is_rejected(topology: Any, field: str, value: str) -> None:
+def test_invalid_topology_is_rejected(topology: Any, field: str, value: str) -> None:
     with pytest.raises(InvalidTask) as caught:
         plan_train_job({**REPLICAS, "kfpytorch": {"trainJob": {"topology": topology}}})
     (problem, *_) = caught.value.problems

@@ -41,7 +41,7 @@ def reject(custom: Any = REPLICAS, **options: Any) -> dict[str, str]:
     }
 
 
-def test_the_rules_of_the_author_follow_that_of_disruptions() -> None:
+def test_rules_of_the_author_follow_that_of_disruptions() -> None:
     _, jobset, spec = plan_policies(podFailurePolicy=POLICY)
     assert spec["podFailurePolicy"]["rules"] == [
         DISRUPTION,
@@ -56,7 +56,7 @@ def test_the_rules_of_the_author_follow_that_of_disruptions() -> None:
     ]
 
 
-def test_only_a_disruption_restarts_a_job_that_a_rule_has_failed() -> None:
+def test_job_that_a_rule_fails_is_restarted_only_for_a_disruption() -> None:
     _, jobset, _ = plan_policies(podFailurePolicy=FAIL, maxRestarts=3)
     assert [
         (each["action"], each["onJobFailureReasons"], each.get("onJobFailureMessagePatterns"))
@@ -71,7 +71,7 @@ def test_only_a_disruption_restarts_a_job_that_a_rule_has_failed() -> None:
     ]
 
 
-def test_the_nodes_of_a_success_policy_are_a_rule_of_the_job() -> None:
+def test_success_policy_sets_the_nodes_that_must_succeed() -> None:
     job, _, spec = plan_policies(successPolicy={"succeededIndexes": "0,2"})
     assert spec["successPolicy"] == {"rules": [{"succeededIndexes": "0,2"}]}
     assert get_train_job_options(job)["succeededIndexes"] == "0,2"
@@ -79,12 +79,12 @@ def test_the_nodes_of_a_success_policy_are_a_rule_of_the_job() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0,", "a", "0-0", "2,1", "0-2,2", "-1", "1234567"])
-def test_other_texts_are_no_indexes(text: str) -> None:
+def test_invalid_indexes_are_rejected(text: str) -> None:
     assert parse_indexes(text) is None
     assert reject(successPolicy={"succeededIndexes": text}) == {"successPolicy.succeededIndexes": f'"{text}"'}
 
 
-def test_a_success_policy_has_nodes_of_the_job_with_the_first_one() -> None:
+def test_success_policy_must_include_the_first_node_and_only_existing_nodes() -> None:
     field = "successPolicy.succeededIndexes"
     assert reject(successPolicy={"succeededIndexes": "1-2"}) == {field: '"1-2"'}
     assert reject(successPolicy={"succeededIndexes": "0,3"}) == {field: '"0,3"'}
@@ -106,20 +106,20 @@ def test_a_success_policy_has_nodes_of_the_job_with_the_first_one() -> None:
         ),
     ],
 )
-def test_other_rules_are_rejected(rule: Any, found: dict[str, str]) -> None:
+def test_invalid_failure_policy_rules_are_rejected(rule: Any, found: dict[str, str]) -> None:
     assert reject(podFailurePolicy=[*FAIL, rule]) == {
         f"podFailurePolicy[1].{field}": value for field, value in found.items()
     }
 
 
-def test_a_job_has_at_most_twenty_rules() -> None:
+def test_job_has_at_most_twenty_rules() -> None:
     assert reject(podFailurePolicy=20 * FAIL) == {"podFailurePolicy": "20 rules"}
 
 
 @pytest.mark.parametrize(
     ("kind", "found"), [("Complete", ["j-node-0-0"]), ("Failed", ["j-node-0-0", "j-node-0-1"])]
 )
-def test_the_failures_of_other_nodes_do_not_matter_after_a_success(kind: str, found: list[str]) -> None:
+def test_error_files_of_other_nodes_are_ignored_after_a_success(kind: str, found: list[str]) -> None:
     job = build_job(build_condition(kind), succeeded_indexes="0")
     files = [{"worker": f"j-node-0-{index}-aaaaa", "name": f"error-{index}.pb"} for index in (0, 1)]
     seen = DIALECT.interpret(observe(job, build_ended(0), error_files=files))

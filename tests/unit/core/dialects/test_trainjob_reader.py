@@ -18,7 +18,7 @@ def read(manifest: Any) -> Job:
     return DIALECT.read(manifest)
 
 
-def test_a_job_is_read_with_the_options_of_its_annotation() -> None:
+def test_job_is_read_with_the_options_of_its_annotation() -> None:
     found = read(build_job(nodes=4, min_nodes=2, ttl_seconds=60, max_restarts=3))
     assert (found.name, found.namespace, found.uid, found.created) == ("j", "ns", "u", BEGAN)
     assert found.dialect == "TrainJob"
@@ -33,24 +33,24 @@ def test_a_job_is_read_with_the_options_of_its_annotation() -> None:
     )
 
 
-def test_a_job_of_another_client_has_no_options() -> None:
+def test_job_of_another_client_has_no_options() -> None:
     found = read(build_job())
     assert (found.elastic, found.scales, found.ttl, found.expires) == (False, False, None, False)
 
 
 @pytest.mark.parametrize(("nodes", "count"), [(None, 1), (0, 0), (-1, 0), (7, 7), (10**9, 100_000), ("x", 1)])
-def test_the_number_of_nodes_is_limited(nodes: Any, count: int) -> None:
+def test_number_of_nodes_is_limited(nodes: Any, count: int) -> None:
     assert read({**build_job(), "spec": {"trainer": {"numNodes": nodes}}}).replicas == count
 
 
-def test_a_suspended_job_is_ending() -> None:
+def test_suspended_job_is_ending() -> None:
     assert read(build_job(suspend=True)).ending
     assert DIALECT.is_suspended(build_job(suspend=True))
     assert DIALECT.end_spec == DIALECT.suspend_spec == {"suspend": True}
     assert DIALECT.ends_by_suspension
 
 
-def test_any_object_is_read() -> None:
+def test_malformed_manifest_is_read_with_one_replica() -> None:
     for manifest in ({}, {"metadata": None, "spec": 3, "status": []}):
         assert read(manifest).replicas == 1
 
@@ -69,7 +69,7 @@ def test_options_are_written_without_their_defaults(said: JobOptions, expected: 
 
 
 @pytest.mark.parametrize("said", ["", "{", "[]", '{"minNodes": "x"}', "\ud800", "[" * 100_000])
-def test_options_that_are_invalid_are_the_defaults(said: str) -> None:
+def test_invalid_options_are_replaced_by_the_defaults(said: str) -> None:
     assert options.decode(said) == JobOptions()
 
 
@@ -77,7 +77,7 @@ def test_options_that_are_invalid_are_the_defaults(said: str) -> None:
     ("message", "limit"),
     [("the TrainJob exceeded its deadline", JobLimit.DEADLINE), ("jobset failed due to one or more", None)],
 )
-def test_the_limit_that_ended_a_job_is_in_its_message(message: str, limit: JobLimit | None) -> None:
+def test_limit_that_ended_a_job_is_found_in_its_message(message: str, limit: JobLimit | None) -> None:
     assert DIALECT.find_limit(message) is limit
 
 
@@ -88,6 +88,6 @@ def test_the_limit_that_ended_a_job_is_in_its_message(message: str, limit: JobLi
         ("spec.trainer.env: Invalid value", False),
     ],
 )
-def test_a_rejection_without_the_runtime_is_premature(message: str, is_premature: bool) -> None:
+def test_rejection_without_the_runtime_is_premature(message: str, is_premature: bool) -> None:
     assert DIALECT.is_premature(message) is is_premature
     assert not DIALECTS["PyTorchJob"].is_premature(message)

@@ -40,7 +40,7 @@ LOOKUPS: list[tuple[str, str, list[str], str | None]] = [
 
 
 @pytest.mark.parametrize(("name", "default", "namespaces", "found"), LOOKUPS)
-def test_a_pod_template_is_looked_up(
+def test_pod_template_is_looked_up_by_name_and_namespace(
     name: str, default: str, namespaces: list[str], found: str | None
 ) -> None:
     known = [labelled(each, namespace) for namespace in namespaces for each in ("base", "named")]
@@ -50,7 +50,7 @@ def test_a_pod_template_is_looked_up(
 
 
 @pytest.mark.parametrize("spec", [{"containers": []}, None])
-def test_a_pod_template_without_a_container_is_refused(spec: Any) -> None:
+def test_pod_template_without_a_container_is_rejected(spec: Any) -> None:
     base = pod_template("named", "flyte")
     base["template"] = {"spec": spec} if spec else {}
     (problem,) = refused(container(NAMED), {}, base)
@@ -62,7 +62,7 @@ def fields_warned_of(*known: Any, name: str = "named") -> list[str]:
     return [each.field for each in find_warnings(replace(task, pod_templates=known), [WORKER])]
 
 
-def test_unknown_fields_of_a_pod_template_are_named() -> None:
+def test_unknown_fields_of_a_pod_template_are_warned_about() -> None:
     base = pod_template("named", "flyte", nodeSelectors={"a": "b"}, containers=[{"name": "x", "imag": "i"}])
     base |= {"kind": "PodTemplate", "apiVersion": "v1", "spec": {}}
     base["metadata"]["uid"] = "u"
@@ -74,18 +74,18 @@ def test_unknown_fields_of_a_pod_template_are_named() -> None:
     assert fields_warned_of(pod_template("named", "flyte")) == []
 
 
-def test_a_missing_pod_template_of_the_platform_is_named() -> None:
+def test_missing_pod_template_of_the_platform_is_warned_about() -> None:
     assert fields_warned_of(name="") == ["default-pod-template-name"]
     assert fields_warned_of(pod_template("base", "flyte"), name="") == []
 
 
-def test_the_system_namespace_is_a_setting() -> None:
+def test_system_namespace_is_a_setting() -> None:
     section = {"default-pod-template-name": "base", "kfpytorch": {"pod-template-namespace": "sys"}}
     made = pod(container(), section, labelled("base", "flyte"), labelled("base", "sys"))
     assert made["metadata"]["labels"] == {"from": "sys/base"}
 
 
-def test_a_pod_template_that_the_task_names_has_to_exist() -> None:
+def test_pod_template_that_the_task_names_must_exist() -> None:
     (problem,) = refused(container(NAMED), {}, labelled("named", "elsewhere"))
     message = "names a PodTemplate that exists neither in p-d nor in flyte"
     assert problem == ("metadata.podTemplateName", '"named"', message)
@@ -94,15 +94,13 @@ def test_a_pod_template_that_the_task_names_has_to_exist() -> None:
 @pytest.mark.parametrize(
     ("stored", "meant"), [("default-scheduler", None), ("of-the-template", "of-the-template")]
 )
-def test_the_scheduler_that_the_api_server_fills_in_was_named_by_nobody(
-    stored: str, meant: str | None
-) -> None:
+def test_default_scheduler_set_by_the_api_server_is_ignored(stored: str, meant: str | None) -> None:
     base = pod_template(schedulerName=stored)
     made = pod(container(), {"default-pod-template-name": "base"}, base)
     assert made["spec"].get("schedulerName") == meant
 
 
-def test_a_requirement_of_the_platform_holds_in_every_alternative_of_the_template() -> None:
+def test_platform_requirement_is_added_to_each_alternative_of_the_template() -> None:
     def affinity(*terms: Any) -> Any:
         selector = {"nodeSelectorTerms": [{"matchExpressions": [*term]} for term in terms]}
         return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
@@ -114,7 +112,7 @@ def test_a_requirement_of_the_platform_holds_in_every_alternative_of_the_templat
     assert made["spec"]["affinity"] == affinity([z, REQUIREMENT], [y, REQUIREMENT])
 
 
-def test_a_sidecar_that_limits_its_storage_requests_none() -> None:
+def test_sidecar_with_only_a_storage_limit_requests_no_storage() -> None:
     template = ParseDict(
         {
             "k8sPod": {

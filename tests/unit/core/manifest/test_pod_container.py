@@ -35,7 +35,7 @@ def node_affinity(*terms: Any) -> Any:
     return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}}}
 
 
-def test_what_the_container_says_is_kept() -> None:
+def test_container_fields_of_the_task_are_kept() -> None:
     template = container(command=["sh"], env=[{"key": "A", "value": "b"}])
     env = [{"name": "A", "value": "b"}, *OF_RUN, *FOR_TRAINING, *TRUTHFUL]
     assert pod(template)["spec"]["containers"] == [{**TRAINER, "command": ["sh"], "env": env}]
@@ -98,13 +98,13 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_setting_of_the_pod(name: str) -> None:
+def test_pod_setting_is_applied_for_ordinary_and_interruptible_runs(name: str) -> None:
     section, ordinary, interruptible = SETTINGS[name]
     assert pod(container(), section)["spec"] == {**SPEC, **ordinary}
     assert pod(container(), section, run=SPOT)["spec"] == {**SPEC, **interruptible}
 
 
-def test_settings_of_the_container() -> None:
+def test_container_settings_are_applied() -> None:
     section = {
         "image-pull-policy": "Always",
         "default-security-context": {"privileged": False},
@@ -132,7 +132,7 @@ def test_settings_of_the_container() -> None:
     }
 
 
-def test_who_says_what_a_failure_is_means_it() -> None:
+def test_fail_on_error_variable_of_the_task_is_kept() -> None:
     template = container(env=[{"key": "FLYTE_FAIL_ON_ERROR", "value": "0"}])
     (made,) = pod(template)["spec"]["containers"]
     said = {"name": "FLYTE_FAIL_ON_ERROR", "value": "0"}
@@ -150,7 +150,7 @@ def training_env(template: Any, group: ReplicaGroup = WORKER, **ours: Any) -> di
     ("cpu", "processes", "threads"),
     [("8", 1, {"OMP_NUM_THREADS": "8"}), ("500m", 1, {"OMP_NUM_THREADS": "1"}), ("8", 2, {})],
 )
-def test_a_replica_of_one_process_has_a_thread_for_each_of_its_processors(
+def test_single_process_replica_gets_one_thread_per_cpu(
     cpu: str, processes: int, threads: dict[str, str]
 ) -> None:
     template = container(resources={"limits": [{"name": "CPU", "value": cpu}]})
@@ -158,7 +158,7 @@ def test_a_replica_of_one_process_has_a_thread_for_each_of_its_processors(
     assert given == {"NCCL_DEBUG": "WARN", **threads}
 
 
-def test_what_a_training_is_given_is_the_platforms_choice_and_the_tasks() -> None:
+def test_training_environment_is_set_by_the_platform_and_the_task() -> None:
     said = container(env=[{"key": "NCCL_DEBUG", "value": "INFO"}])
     env = {"NCCL_DEBUG": "TRACE", "OMP_NUM_THREADS": "", "NCCL_SOCKET_IFNAME": "eth0"}
     ours = {"NCCL_SOCKET_IFNAME": "eth0"}
@@ -210,7 +210,7 @@ RESOURCES: list[tuple[Any, Any, Any, Any, Any, Any]] = [
 
 
 @pytest.mark.parametrize("row", RESOURCES)
-def test_resources_are_resolved(row: tuple[Any, ...]) -> None:
+def test_resources_of_task_and_role_are_resolved(row: tuple[Any, ...]) -> None:
     requests, limits, role_requests, role_limits, *expected = row
     said = {
         part: [{"name": name, "value": text} for name, text in amounts.items()]
@@ -223,7 +223,7 @@ def test_resources_are_resolved(row: tuple[Any, ...]) -> None:
     )
 
 
-def test_the_platforms_own_defaults_come_last() -> None:
+def test_default_resources_of_the_platform_apply_last() -> None:
     (made,) = pod(container(), {"default-cpus": "3", "default-memory": "3Gi"})["spec"]["containers"]
     assert made["resources"] == {part: {"cpu": "3", "memory": "3Gi"} for part in ("limits", "requests")}
 
@@ -231,14 +231,14 @@ def test_the_platforms_own_defaults_come_last() -> None:
 @pytest.mark.parametrize(
     "role", [None, Resources(limits={"gpu": "1"}), Resources(limits={"nvidia.com/gpu": "1"})]
 )
-def test_a_gpu_is_the_platforms(role: Resources | None) -> None:
+def test_gpu_resource_has_the_name_of_the_platform(role: Resources | None) -> None:
     template = container(resources={"requests": [] if role else [GPU]})
     made = pod(template, {"gpu-resource-name": "amd.com/gpu"}, group=replace(WORKER, resources=role))
     expected = {part: {**amounts, "amd.com/gpu": "1"} for part, amounts in DEFAULT_RESOURCES.items()}
     assert made["spec"]["containers"][0]["resources"] == expected
 
 
-def test_a_role_has_an_image_and_a_place() -> None:
+def test_role_has_an_image_and_a_placement() -> None:
     template = {
         "metadata": {"labels": {"a": "b"}},
         "spec": {"hostname": "x", "priorityClassName": "low", "volumes": [{"name": "v", "emptyDir": {}}]},
@@ -297,7 +297,7 @@ ACCELERATORS: list[tuple[Any, Any, Any, Any]] = [
 
 
 @pytest.mark.parametrize("row", ACCELERATORS)
-def test_an_accelerator_is_a_kind_of_node(row: tuple[Any, ...]) -> None:
+def test_accelerator_selects_nodes_and_adds_tolerations(row: tuple[Any, ...]) -> None:
     accelerator, section, expressions, tolerations = row
     extended = {"extendedResources": {"gpuAccelerator": accelerator}}
     spec = pod(container(extended, resources={"limits": [GPU]}), section)["spec"]
@@ -305,7 +305,7 @@ def test_an_accelerator_is_a_kind_of_node(row: tuple[Any, ...]) -> None:
     assert pod(container(extended), section)["spec"] == SPEC
 
 
-def test_extended_resources_may_have_tolerations_of_their_own() -> None:
+def test_extended_resources_get_tolerations() -> None:
     section = {"add-tolerations-for-extended-resources": ["nvidia.com/gpu", "x/y"]}
     toleration = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
     template = container(resources={"limits": [GPU]})
@@ -316,7 +316,7 @@ def test_extended_resources_may_have_tolerations_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(("said", "written"), [({}, "0"), ({"sizeLimit": "2048Mi"}, "2Gi")])
-def test_shared_memory_is_a_volume(said: dict[str, str], written: str) -> None:
+def test_shared_memory_is_mounted_as_a_volume(said: dict[str, str], written: str) -> None:
     memory = {"mountName": "shm", "mountPath": "/dev/shm", **said}
     assert pod(container({"extendedResources": {"sharedMemory": memory}}))["spec"] == {
         **SPEC,
@@ -325,7 +325,7 @@ def test_shared_memory_is_a_volume(said: dict[str, str], written: str) -> None:
     }
 
 
-def test_every_group_has_its_pod_and_shares_nothing() -> None:
+def test_each_role_has_its_own_pod_without_shared_objects() -> None:
     one, other = build_pod_templates(request(container()), [MASTER, replace(WORKER, image="worker:v2")])
     assert one == {"metadata": METADATA, "spec": SPEC}
     assert other == {
@@ -335,20 +335,20 @@ def test_every_group_has_its_pod_and_shares_nothing() -> None:
     assert one["metadata"] is not other["metadata"]
 
 
-def test_groups_that_are_alike_share_nothing_either() -> None:
+def test_identical_roles_share_no_objects() -> None:
     one, other = build_pod_templates(request(container()), [MASTER, WORKER])
     assert one == other
     assert one is not other
     assert one["spec"] is not other["spec"]
 
 
-def test_an_execution_of_no_task_says_nothing_of_one() -> None:
+def test_execution_without_a_task_sets_no_task_variables() -> None:
     run = replace(RUN, task_project="", task_domain="", task_name="", task_version="")
     made = pod(container(), run=run)["spec"]["containers"][0]["env"]
     assert not [each for each in made if each["name"].startswith("FLYTE_INTERNAL_TASK")]
 
 
-def test_flytes_own_word_for_preemption_counts_like_the_label() -> None:
+def test_preemptible_run_counts_as_interruptible() -> None:
     settings = {"interruptible-node-selector": {"spot": "yes"}}
     made = pod(container(), settings, run=replace(RUN, preemptible=True))["spec"]
     assert made["nodeSelector"] == {"spot": "yes"}

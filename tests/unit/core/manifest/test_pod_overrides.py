@@ -115,7 +115,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_node_says_is_put_into_its_task(name: str) -> None:
+def test_overrides_of_a_flyte_node_are_merged_into_its_task(name: str) -> None:
     task, overrides, meant = CASES[name]
     template = ParseDict(task, TaskTemplate())
     made = with_overrides(template, ParseDict(overrides, TaskNodeOverrides()))
@@ -125,6 +125,6 @@ def test_what_a_node_says_is_put_into_its_task(name: str) -> None:
     assert template == ParseDict(task, TaskTemplate())
 
 
-def test_a_node_that_says_nothing_leaves_its_task_alone() -> None:
+def test_flyte_node_without_overrides_leaves_its_task_unchanged() -> None:
     template = TaskTemplate()
     assert with_overrides(template, TaskNodeOverrides()) is template

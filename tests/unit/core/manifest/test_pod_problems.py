@@ -225,17 +225,17 @@ BASE = pod_template(
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_a_task_that_cannot_be_meant_is_refused(name: str) -> None:
+def test_invalid_task_is_rejected_with_its_problems(name: str) -> None:
     template, problems = PROBLEMS[name]
     assert refused(template, {}, BASE) == problems
 
 
-def test_half_a_character_of_the_settings_hides_no_problem_of_a_task() -> None:
+def test_lone_surrogate_in_settings_does_not_hide_task_problems() -> None:
     section = {"default-env-vars": [{"A": "\ud800"}]}
     assert refused(container(image=""), section) == [("container.image", '""', "is empty")]
 
 
-def test_fewer_gpus_than_asked_for_are_refused_as_no_other_resource_is() -> None:
+def test_gpus_above_the_platform_limit_are_rejected_unlike_other_resources() -> None:
     section = {"kfpytorch": {"task-resources": {"limits": {"gpu": 1, "cpu": 1}}}}
     assert refused(asking(GPU="2", CPU="2"), section) == [
         ("container.resources.limits.nvidia.com/gpu", "2", "is more than this platform allows, 1")
@@ -251,13 +251,13 @@ def test_problems_of_a_role_name_the_role() -> None:
     ]
 
 
-def test_a_role_cannot_ask_for_less_than_nothing() -> None:
+def test_negative_resources_of_a_role_are_rejected() -> None:
     group = replace(WORKER, resources=Resources(limits={"cpu": "-1"}))
     ((field, value, _),) = refused(container(), group=group)
     assert (field, value) == ("custom.workerReplicas.resources.limits.cpu", '"-1"')
 
 
-def test_a_field_that_a_pod_has_not_is_not_lost_from_a_roles_template() -> None:
+def test_unknown_pod_field_in_a_role_template_is_reported() -> None:
     spec = {"hostNetwrk": True, "containers": [{"name": "primary", "imag": "x"}]}
     group = replace(WORKER, placement=Placement(pod_template={"spec": spec}))
     assert refused(container(), group=group) == [
@@ -266,7 +266,7 @@ def test_a_field_that_a_pod_has_not_is_not_lost_from_a_roles_template() -> None:
     ]
 
 
-def test_a_role_template_that_adds_a_container_is_refused() -> None:
+def test_role_template_that_adds_a_container_is_rejected() -> None:
     side = {"name": "side", "image": "x", "restartPolicy": "Always"}
     pattern = {"name": "primary", "image": "x"}
     spec = {"containers": [pattern, {"name": "logs", "image": "x"}], "initContainers": [side]}
@@ -290,13 +290,13 @@ def test_problems_of_a_pod_template_name_it() -> None:
     ]
 
 
-def test_what_two_groups_share_is_told_once() -> None:
+def test_shared_problem_of_two_roles_is_reported_once() -> None:
     with pytest.raises(InvalidTask) as refusal:
         build_pod_templates(request(container(image="")), [MASTER, WORKER])
     assert len(refusal.value.problems) == 1
 
 
-def test_a_pod_whose_copilot_propeller_has_added_is_not_refused() -> None:
+def test_pod_with_a_copilot_from_propeller_is_accepted() -> None:
     template = render_problems()
     template.k8s_pod.data_config.enabled = True
     assert pod(template)["spec"]["containers"][0]["name"] == "pytorch"
@@ -321,7 +321,9 @@ LACKING = ("custom.elasticConfig.nprocPerNode", "8", "is more than the 4 GPUs of
         (asking(GPU="8"), {"group": Resources(requests={"nvidia.com/gpu": "4"})}),
     ],
 )
-def test_no_rank_is_without_a_gpu_where_there_are_some(template: Any, more: dict[str, Any]) -> None:
+def test_ranks_without_a_gpu_are_rejected_if_the_pod_requests_gpus(
+    template: Any, more: dict[str, Any]
+) -> None:
     base = pod_template(containers=[{"name": "primary", "image": "x", "resources": more.get("known", {})}])
     group = replace(EIGHT, resources=more.get("group"))
     assert refused(template, more.get("section", {}), base, group=group) == [LACKING]
@@ -336,5 +338,5 @@ def test_no_rank_is_without_a_gpu_where_there_are_some(template: Any, more: dict
         rendered({"containers": [{"name": "side", "resources": FOUR}, {"name": "primary"}]}),
     ],
 )
-def test_ranks_without_gpus_train_on_processors(template: Any) -> None:
+def test_ranks_without_gpus_run_on_cpus(template: Any) -> None:
     assert pod(template, group=EIGHT)["spec"]["containers"]

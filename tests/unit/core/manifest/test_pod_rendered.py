@@ -59,7 +59,7 @@ def affinity(*terms: Any) -> Any:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
 
 
-def test_what_propeller_has_rendered_is_not_decorated_again() -> None:
+def test_settings_applied_by_propeller_are_not_applied_again() -> None:
     spec = {"containers": [{"name": "primary", "args": ["train"]}], "affinity": {}, "restartPolicy": "Never"}
     trainer = {"name": "pytorch", "image": "trainer:v1", "args": ["train"], "resources": {}}
     assert pod(rendered(spec), EVERYTHING, run=replace(RUN, environment={"A": "2"})) == {
@@ -69,12 +69,12 @@ def test_what_propeller_has_rendered_is_not_decorated_again() -> None:
 
 
 @pytest.mark.parametrize("primary", ["", "gone"])
-def test_the_only_container_is_the_primary_one_whatever_is_named(primary: str) -> None:
+def test_only_container_is_primary_under_any_name(primary: str) -> None:
     made = pod(rendered({"containers": [{"name": "override"}]}, primary))
     assert [each["name"] for each in made["spec"]["containers"]] == ["pytorch"]
 
 
-def test_a_name_is_there_once_with_its_last_value() -> None:
+def test_duplicate_variables_are_merged_into_the_last_value() -> None:
     env = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "A", "value": "3"}]
     spec = {"containers": [{"name": "primary", "env": env}, {"name": "logs", "env": env}]}
     unique = [env[2], env[1], OF_RUN[0]]
@@ -82,7 +82,7 @@ def test_a_name_is_there_once_with_its_last_value() -> None:
     assert [each["env"] for each in made] == [[*unique, *NCCL, *TRUTHFUL], unique]
 
 
-def test_a_role_claims_for_the_containers_that_train() -> None:
+def test_role_resources_are_merged_into_the_training_container_only() -> None:
     own = {part: {"cpu": "1", "memory": "1Gi"} for part in ("limits", "requests")}
     spec = {
         "containers": claims(primary=own, logs=own),
@@ -123,14 +123,14 @@ SIDECARS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("own", "meant"), SIDECARS)
-def test_what_a_sidecar_claims_is_what_the_api_server_takes(
+def test_sidecar_resources_are_completed_like_the_api_server_does(
     own: dict[str, Any], meant: dict[str, Any]
 ) -> None:
     spec = {"containers": claims(primary={}, logs=own)}
     assert resources(pod(rendered(spec)))["logs"] == meant
 
 
-def test_a_sidecar_gives_back_what_it_took_from_the_primary_container() -> None:
+def test_sidecar_does_not_keep_resources_of_the_primary_template_container() -> None:
     of_primary = {"limits": {"nvidia.com/gpu": "8", "cpu": "4"}, "requests": {"cpu": "4"}}
     taken = {"limits": {"nvidia.com/gpu": "8", "cpu": "4"}, "requests": {"nvidia.com/gpu": "0", "cpu": "4"}}
     base = pod_template(
@@ -143,7 +143,7 @@ def test_a_sidecar_gives_back_what_it_took_from_the_primary_container() -> None:
     assert resources(made) == {"pytorch": {}, "logs": nothing, "same": kept}
 
 
-def test_what_follows_from_a_roles_resources_is_added() -> None:
+def test_role_resources_add_tolerations_and_affinity() -> None:
     base = pod_template(tolerations=[{"key": "base", "operator": "Exists"}])
     section = {
         "default-pod-template-name": "base",
@@ -188,7 +188,7 @@ FIELDS = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [
         ([BARE], [BARE]),
     ],
 )
-def test_a_requirement_of_the_platform_holds_beside_those_of_a_pod_template(terms: Any, meant: Any) -> None:
+def test_platform_requirement_is_added_to_the_affinity_of_a_pod_template(terms: Any, meant: Any) -> None:
     section = {
         "default-pod-template-name": "base",
         "non-interruptible-node-selector-requirement": REQUIREMENT,
@@ -198,7 +198,7 @@ def test_a_requirement_of_the_platform_holds_beside_those_of_a_pod_template(term
     assert pod(template, section, base)["spec"]["affinity"] == affinity(*meant)
 
 
-def test_a_roles_own_template_is_no_way_around_a_requirement_either() -> None:
+def test_role_template_cannot_bypass_a_platform_requirement() -> None:
     place = Placement(pod_template={"spec": {"affinity": affinity(TERM), "hostname": "x"}})
     section = {"non-interruptible-node-selector-requirement": REQUIREMENT}
     group = replace(WORKER, placement=place)
@@ -208,7 +208,7 @@ def test_a_roles_own_template_is_no_way_around_a_requirement_either() -> None:
         assert (made["affinity"], made["hostname"]) == (affinity(BOTH), "x")
 
 
-def test_roles_that_claim_alike_have_pods_alike() -> None:
+def test_roles_with_equal_resources_have_equal_pods() -> None:
     template = rendered({"containers": [{"name": "primary"}]})
     roles = [MASTER, replace(WORKER, image="worker:v2"), replace(WORKER, resources=GPUS)]
     images = [
@@ -219,7 +219,7 @@ def test_roles_that_claim_alike_have_pods_alike() -> None:
     assert images == [("trainer:v1", {}), ("worker:v2", {}), ("trainer:v1", eight)]
 
 
-def test_the_metadata_of_a_pod_is_everybodys_and_the_last_one_wins() -> None:
+def test_pod_metadata_is_merged_and_the_last_layer_wins() -> None:
     names = ("default", "base", "task", "run")
     layers = [{name: name for name in names[index:]} | {"all": name} for index, name in enumerate(names)]
     base = pod_template(metadata={"labels": layers[1], "annotations": layers[1]})
@@ -248,7 +248,7 @@ def test_the_metadata_of_a_pod_is_everybodys_and_the_last_one_wins() -> None:
     }
 
 
-def test_resource_claims_stay_beside_the_amounts() -> None:
+def test_resource_claims_are_kept_beside_the_amounts() -> None:
     claims = [{"name": "gpu", "request": "one"}]
     spec = {
         "containers": [

@@ -108,20 +108,18 @@ def fields(*args: Any, **kwargs: Any) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("spec", "field", "value"), REFUSED, ids=lambda each: str(each)[:60])
-def test_an_author_may_not_ask_for_rights_on_the_node(
-    spec: Mapping[str, Any], field: str, value: str
-) -> None:
+def test_pod_field_with_node_privileges_is_rejected(spec: Mapping[str, Any], field: str, value: str) -> None:
     assert fields(rendered(spec)) == [(field, value)]
     with_off = {"kfpytorch": {"pod-security": {"mode": "off"}}}
     assert pod(rendered(spec), with_off)
 
 
 @pytest.mark.parametrize("spec", ADMITTED, ids=lambda each: str(each)[:60])
-def test_what_the_baseline_level_admits_is_left_alone(spec: Mapping[str, Any]) -> None:
+def test_pod_within_the_baseline_level_is_accepted(spec: Mapping[str, Any]) -> None:
     assert pod(rendered(spec))
 
 
-def test_the_account_of_the_execution_is_admitted() -> None:
+def test_service_account_of_the_execution_is_accepted() -> None:
     spec, run = in_pod(serviceAccountName="trainer"), replace(RUN, service_account="trainer")
     assert pod(rendered(spec), run=run)
     assert fields(rendered(in_pod(serviceAccountName="default")), run=run) == [
@@ -129,25 +127,25 @@ def test_the_account_of_the_execution_is_admitted() -> None:
     ]
 
 
-def test_all_fields_are_named_at_once() -> None:
+def test_all_forbidden_fields_are_reported_together() -> None:
     spec = {**in_context(privileged=True), "hostPID": True}
     assert len(fields(rendered(spec))) == 2
 
 
-def test_annotations_take_no_limits_away() -> None:
+def test_annotations_that_disable_confinement_are_rejected() -> None:
     task = rendered(in_container(), k8sPod={"metadata": {"annotations": UNCONFINED}})
     (name,) = UNCONFINED
     assert fields(task) == [(f"k8sPod.metadata.annotations[{name}]", '"unconfined"')]
 
 
-def test_the_pod_template_of_a_role_is_an_authors() -> None:
+def test_pod_template_of_a_role_is_checked_like_the_task() -> None:
     group = replace(WORKER, placement=Placement(pod_template={"spec": {"hostPID": True}}))
     assert fields(rendered(in_container()), group=group) == [
         ("custom.kfpytorch.worker.podTemplate.spec.hostPID", "true")
     ]
 
 
-def test_what_the_platform_writes_is_its_own_decision() -> None:
+def test_privileges_set_by_the_platform_are_accepted() -> None:
     said = {
         "enable-host-networking-pod": True,
         "default-security-context": {"privileged": True},
@@ -161,7 +159,7 @@ def test_what_the_platform_writes_is_its_own_decision() -> None:
     assert fields(rendered(other), said, *known) == [(f"{SPEC}.volumes[0].hostPath.path", '"/etc"')]
 
 
-def test_a_platform_allows_accounts_and_namespaces() -> None:
+def test_service_accounts_and_namespaces_can_be_allowed() -> None:
     spec = in_pod(serviceAccountName="reads-data")
     assert pod(rendered(spec), {"kfpytorch": {"pod-security": {"service-accounts": ["reads-data"]}}})
     by_namespace = {"by-namespace": {RUN.namespace: False}}
@@ -170,7 +168,7 @@ def test_a_platform_allows_accounts_and_namespaces() -> None:
     assert refused(rendered(in_pod(hostPID=True)), {"kfpytorch": {"pod-security": elsewhere}})
 
 
-def test_a_platform_may_only_be_warned() -> None:
+def test_warn_mode_accepts_the_pod_with_warnings() -> None:
     task, said = rendered(in_pod(hostPID=True)), {"kfpytorch": {"pod-security": {"mode": "warn"}}}
     assert pod(task, said)
     warned = find_warnings(request(task, said), [WORKER])
@@ -181,6 +179,6 @@ def test_a_platform_may_only_be_warned() -> None:
 
 
 @pytest.mark.parametrize("said", [{"mode": "baseline"}, {"mode": True}, {"by-namespace": ["a"]}])
-def test_another_mode_is_refused(said: Any) -> None:
+def test_unknown_pod_security_mode_is_rejected(said: Any) -> None:
     with pytest.raises(InvalidSettings):
         settings.read({"kfpytorch": {"pod-security": said}})

@@ -8,7 +8,7 @@ from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 FULL = {"admission_scheduler": "exceeded quota", "suspends_jobs": "exceeded quota"}
 
 
-def test_what_could_not_be_tried_is_as_it_was() -> None:
+def test_capabilities_that_could_not_be_probed_keep_their_last_value() -> None:
     last = Capabilities(
         admission_scheduler="yunikorn", operator_scheduler="volcano", queues={"kueue": ("a",)}
     )
@@ -22,11 +22,11 @@ def test_what_could_not_be_tried_is_as_it_was() -> None:
     assert now.with_last_known(NOTHING) == now
 
 
-def test_what_was_tried_again_counts() -> None:
+def test_capabilities_that_were_probed_again_replace_the_last_value() -> None:
     now = Capabilities(admission_scheduler="default-scheduler", suspends_jobs=False)
     assert now.with_last_known(Capabilities(admission_scheduler="yunikorn", suspends_jobs=True)) == now
 
 
-def test_what_is_no_amount_is_refused_by_its_name() -> None:
+def test_invalid_quantity_is_rejected_by_its_name() -> None:
     with pytest.raises(msgspec.ValidationError, match=r"container-defaults\.cpu=1x is not a quantity"):
         msgspec.convert({"container-defaults": {"cpu": "1x"}}, Capabilities)

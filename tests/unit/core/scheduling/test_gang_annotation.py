@@ -25,18 +25,18 @@ ELASTIC = {
 
 
 @pytest.mark.parametrize(("scheduler", "members"), [("kueue", 4), ("kai", 2)])
-def test_of_an_elastic_job_as_many_are_counted_as_its_scheduler_counts(scheduler, members):
+def test_elastic_gang_counts_the_members_that_its_scheduler_counts(scheduler, members):
     gang = carried(ELASTIC, scheduler=scheduler, queue="team")
     assert sum(role.count for role in gang.roles) == members
 
 
 @pytest.mark.parametrize("said", ["", "{", "[]", '{"roles": 1}', "\ud800", "[" * 5_000])
-def test_what_cannot_be_read_says_nothing(said):
+def test_unreadable_annotation_is_an_empty_gang_summary(said):
     assert gang_annotation.read_gang_summary({gang_annotation.ANNOTATION: said}) == gang_annotation.NOBODY
 
 
 @pytest.mark.parametrize(("count", "said"), [("1", "x"), ("1", "1e99"), ("9" * 4_000, "1"), ("-1", "1")])
-def test_what_is_no_amount_is_none(count, said):
+def test_invalid_amount_has_no_total(count, said):
     roles = f'[{{"name": "worker", "count": {count}, "requests": {{"cpu": "{said}"}}}}]'
     assert (
         gang_annotation.read_gang_summary(
@@ -56,7 +56,7 @@ def test_what_is_no_amount_is_none(count, said):
         ("", False),
     ],
 )
-def test_by_its_name_an_object_may_be_of_a_gang(name, told):
+def test_gang_object_is_recognized_by_its_name(name, told):
     assert registry.can_be_gang_object(name) is told
 
 
@@ -69,10 +69,10 @@ def test_by_its_name_an_object_may_be_of_a_gang(name, told):
         ("scheduling.volcano.sh", "PodGroup", "team", False),
     ],
 )
-def test_who_stands_in_a_queue(api, kind, queue, queued):
+def test_only_a_kueue_workload_with_a_queue_has_a_queue_position(api, kind, queue, queued):
     assert registry.has_queue_position(PodGroup(kind=kind, api=api, queue=queue)) is queued
 
 
-def test_a_group_that_is_called_otherwise_is_its_jobs():
+def test_job_name_is_parsed_from_the_name_of_a_kai_pod_group():
     assert registry.parse_job_name(f"pg-f1-n0-0-0123456789ab-{UID}") == "f1-n0-0-0123456789ab"
     assert registry.parse_job_name("f1-n0-0-0123456789ab") == "f1-n0-0-0123456789ab"

@@ -65,7 +65,7 @@ def refused(*said: Any, **more: Any) -> list[str]:
         ({**BACKEND, "schedule-timeot": "1s"}, ["schedule-timeot='1s'"]),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused(said: Any, places: list[str]) -> None:
+def test_invalid_gang_settings_are_rejected(said: Any, places: list[str]) -> None:
     with pytest.raises(InvalidSettings) as caught:
         settings.read({"kfpytorch": {"gang": said}})
     found = [str(problem).partition(": ")[0] for problem in caught.value.problems]
@@ -85,12 +85,14 @@ def test_settings_that_cannot_be_meant_are_refused(said: Any, places: list[str])
         ({"scheduler": "kueue"}, {}, 'queue=""'),
     ],
 )
-def test_what_the_platform_has_not_is_refused(ganging: Any, said: Any, place: str) -> None:
+def test_gang_option_that_the_platform_does_not_support_is_rejected(
+    ganging: Any, said: Any, place: str
+) -> None:
     (problem,) = refused(ganging, gang=said)
     assert problem.partition(": ")[0] == f"custom.kfpytorch.gang.{place}"
 
 
-def test_the_same_as_without_gangs_where_there_is_nobody_to_see_to_them() -> None:
+def test_job_with_scheduler_none_or_a_single_replica_has_no_gang() -> None:
     plain = planned({})
     assert planned({"scheduler": "none"}) == plain
     for said in ({"scheduler": "kueue"}, BACKEND):
@@ -110,7 +112,7 @@ def test_the_same_as_without_gangs_where_there_is_nobody_to_see_to_them() -> Non
         (ELASTIC, {"minMember": 3}, (3, "3")),
     ],
 )
-def test_the_minimum_is_the_gang(custom: Any, said: Any, expected: tuple[int, str]) -> None:
+def test_gang_minimum_sets_members_and_resources(custom: Any, said: Any, expected: tuple[int, str]) -> None:
     _, group = planned(BACKEND, custom, gang=said)
     spec = group["spec"]
     assert (spec["minMember"], spec["minResources"]["cpu"]) == expected
@@ -120,7 +122,7 @@ def test_the_minimum_is_the_gang(custom: Any, said: Any, expected: tuple[int, st
     assert policy == {"minAvailable": spec["minMember"], "minResources": spec["minResources"]}
 
 
-def test_what_pods_say_of_their_scheduler_must_be_the_gangs() -> None:
+def test_pod_scheduler_name_that_conflicts_with_the_gang_is_rejected() -> None:
     other = {"scheduler-name": "default-scheduler"}
     problem, _ = refused(BACKEND, flyte=other)
     assert problem == (
@@ -138,7 +140,7 @@ def pods(job: Any) -> dict[str, Any]:
     return {role: each["template"] for role, each in job["spec"]["pytorchReplicaSpecs"].items()}
 
 
-def test_of_a_role_that_may_be_missing_nothing_is_reserved() -> None:
+def test_role_outside_the_gang_minimum_has_no_reservation() -> None:
     (job,) = planned({"scheduler": "yunikorn"}, gang={"minMember": 1})
     master, worker = pods(job)["Master"]["metadata"], pods(job)["Worker"]["metadata"]
     of_yunikorn = "yunikorn.apache.org/"
@@ -157,7 +159,7 @@ def test_of_a_role_that_may_be_missing_nothing_is_reserved() -> None:
 @pytest.mark.parametrize(
     ("priorities", "common"), [(("a", "a"), "a"), (("a", "b"), None), ((None, None), None)]
 )
-def test_the_priority_that_all_pods_have_is_the_gangs(priorities: Any, common: str | None) -> None:
+def test_common_priority_of_all_pods_is_that_of_the_gang(priorities: Any, common: str | None) -> None:
     roles = {
         role: {"priorityClassName": name}
         for role, name in zip(("master", "worker"), priorities, strict=True)
@@ -167,7 +169,7 @@ def test_the_priority_that_all_pods_have_is_the_gangs(priorities: Any, common: s
     assert group["spec"].get("priorityClassName") == common
 
 
-def test_what_a_template_leaves_empty_is_filled_in_and_what_it_contradicts_is_refused() -> None:
+def test_empty_template_annotations_are_filled_in_and_conflicting_ones_rejected() -> None:
     """The other PodTemplate of the guide has empty values for all annotations of YuniKorn."""
     keys = ("task-group-name", "task-groups", "schedulingPolicyParameters")
     empty = {f"yunikorn.apache.org/{key}": "" for key in keys}
@@ -211,9 +213,7 @@ def test_what_a_template_leaves_empty_is_filled_in_and_what_it_contradicts_is_re
         (OPERATOR, "labels", "scheduling.x-k8s.io/pod-group"),
     ],
 )
-def test_a_template_says_nothing_else_in_words_that_we_do_not_write(
-    scheduler: Any, part: str, key: str
-) -> None:
+def test_template_with_other_scheduler_labels_is_rejected(scheduler: Any, part: str, key: str) -> None:
     template: Any = {
         "metadata": {"name": "gang", "namespace": "flyte"},
         "template": {"metadata": {part: {key: "another"}}, "spec": {"containers": CONTAINERS}},
@@ -225,7 +225,7 @@ def test_a_template_says_nothing_else_in_words_that_we_do_not_write(
     ]
 
 
-def test_a_priority_is_that_of_all_pods() -> None:
+def test_gang_priority_applies_to_all_pods() -> None:
     said = {"priorityClassName": "high"}
     for ganging in (BACKEND, OPERATOR):
         job = planned(ganging, gang=said)[0]
@@ -254,12 +254,12 @@ GROUP = '{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spe
         "\ud800",
     ],
 )
-def test_what_people_write_there_makes_nothing_else(said: str) -> None:
+def test_malformed_companions_annotation_creates_no_companions(said: str) -> None:
     job = {"metadata": {"name": "a", "annotations": {companions.ANNOTATION: said}}}
     assert list(companions.read_companions(read_job(job))) == []
 
 
-def test_what_is_ours_to_say_of_a_job_no_author_says() -> None:
+def test_companions_annotation_of_an_author_is_ignored() -> None:
     theirs = {"annotations": {companions.ANNOTATION: f"[{GROUP}]", "team": "a"}}
     (job,) = planned({}, metadata={"metadata": theirs})
     annotations = job["metadata"]["annotations"]
@@ -287,7 +287,7 @@ def test_what_is_ours_to_say_of_a_job_no_author_says() -> None:
         ),
     ],
 )
-def test_two_schedulers_for_one_job_are_refused(ganging: Any, key: str, why: str) -> None:
+def test_labels_of_a_second_scheduler_are_rejected(ganging: Any, key: str, why: str) -> None:
     template: Any = {
         "metadata": {"name": "gang", "namespace": "flyte"},
         "template": {"metadata": {"labels": {key: "x"}}, "spec": {"containers": CONTAINERS}},
@@ -300,7 +300,7 @@ def test_two_schedulers_for_one_job_are_refused(ganging: Any, key: str, why: str
     planned(ganging, pod_templates=[template], **task)
 
 
-def test_a_queue_of_kueue_that_a_task_names_in_a_label_is_left_to_it() -> None:
+def test_kueue_queue_label_of_a_task_is_kept() -> None:
     label = {"kueue.x-k8s.io/queue-name": "b"}
     job, _ = planned(BACKEND, metadata={"metadata": {"labels": label}})
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "b"

@@ -53,7 +53,7 @@ def warnings(
         ({"spec": {"schedulerName": "volcano"}}, "schedulerName", "scheduler: volcano"),
     ],
 )
-def test_a_pod_template_of_a_gang_scheduler_makes_no_gang(
+def test_pod_template_of_a_gang_scheduler_without_a_gang_has_a_warning(
     template: dict[str, Any], field: str, setting: str
 ) -> None:
     (warning,) = warnings(template)
@@ -71,7 +71,7 @@ def test_a_pod_template_of_a_gang_scheduler_makes_no_gang(
     ],
     ids=["gang", "one replica", "declined", "operator"],
 )
-def test_a_job_with_a_gang_or_without_need_of_one_has_no_warning(
+def test_job_with_a_gang_or_without_need_of_one_has_no_warning(
     custom: dict[str, Any], gang: dict[str, Any], found: Capabilities
 ) -> None:
     assert warnings(COSCHEDULING, custom, {"kfpytorch": {"gang": gang}}, found) == []

@@ -84,11 +84,11 @@ def sidecar(cpu: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_pod_asks_for_what_kubernetes_counts(spec: Any, asked: Any) -> None:
+def test_pod_requests_are_computed_like_kubernetes_does(spec: Any, asked: Any) -> None:
     assert format_amounts(compute_pod_requests(spec)) == asked
 
 
-def test_a_worker_beside_a_master_also_has_the_operators_init_container() -> None:
+def test_worker_beside_a_master_includes_the_init_container_of_the_operator() -> None:
     small = {"containers": [container("10m")], "initContainers": [sidecar("20m")]}
     assert format_amounts(
         compute_replica_requests(small, ReplicaRole.WORKER, [ReplicaRole.MASTER, ReplicaRole.WORKER])
@@ -103,7 +103,7 @@ def test_a_worker_beside_a_master_also_has_the_operators_init_container() -> Non
         assert format_amounts(compute_replica_requests(small, role, roles)) == {"cpu": "30m"}
 
 
-def test_many_of_a_pod_are_summed_exactly() -> None:
+def test_requests_of_many_pods_are_summed_exactly() -> None:
     spec = {"containers": [container(limits={"cpu": "100m", "memory": "1536Mi", "ephemeral-storage": "1k"})]}
     assert format_amounts(scale_amounts(10, compute_pod_requests(spec))) == {
         "cpu": "1",
@@ -113,7 +113,7 @@ def test_many_of_a_pod_are_summed_exactly() -> None:
     assert format_amounts(scale_amounts(0, compute_pod_requests(spec))) == {}
 
 
-def test_what_a_container_does_not_say_its_namespace_says() -> None:
+def test_missing_container_resources_are_taken_from_the_namespace_defaults() -> None:
     defaults = parse_amounts({"cpu": "100m", "memory": "1Gi"})
     spec = {
         "containers": [container("2"), container(limits={"memory": "3Gi"})],
@@ -130,7 +130,7 @@ def test_what_a_container_does_not_say_its_namespace_says() -> None:
     assert alone == {"cpu": "50m", "memory": "10Mi", "ephemeral-storage": "1Gi"}
 
 
-def test_a_gang_is_as_large_as_its_namespace_makes_it() -> None:
+def test_gang_resources_include_the_namespace_defaults() -> None:
     found = Capabilities(container_defaults={"ephemeral-storage": "1Gi"})
     section = settings.read(
         {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "backend"}}}
@@ -174,7 +174,7 @@ def min_resource(cpu: str, sidecars: list[Any], **spec: Any) -> Any:
         ("1", [container("9"), sidecar("3")], {}, "9"),
     ],
 )
-def test_a_yunikorn_placeholder_has_the_request_that_yunikorn_computes(
+def test_yunikorn_placeholder_has_the_request_that_yunikorn_computes(
     cpu: str, sidecars: list[Any], spec: Any, asked: str
 ) -> None:
     numbered = [{**each, "name": f"s{number}", "image": "i"} for number, each in enumerate(sidecars)]

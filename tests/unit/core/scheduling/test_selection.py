@@ -115,7 +115,7 @@ VOLCANO = "volcano scheduling.volcano.sh/v1beta1"
         ),
     ],
 )
-def test_the_surest_of_those_that_a_cluster_shows_is_chosen(
+def test_most_certain_scheduler_of_the_capabilities_is_selected(
     found: Capabilities, ganging: Any, expected: str, why: str
 ) -> None:
     made = planned(ganging, found)
@@ -123,7 +123,7 @@ def test_the_surest_of_those_that_a_cluster_shows_is_chosen(
     assert made.reasons[0].startswith(why)
 
 
-def test_the_others_that_are_there_are_told_of() -> None:
+def test_other_available_schedulers_are_reported() -> None:
     made = planned(
         {**AUTO, "schedule-timeout": "1m", "queue": "q"}, has(*GROUPS, operator_scheduler="volcano")
     )
@@ -140,7 +140,7 @@ def test_the_others_that_are_there_are_told_of() -> None:
     assert "creates a group for every job, which these gangs do not use" in made.reasons[-1]
 
 
-def test_what_a_cluster_shows_against_a_sighting_counts() -> None:
+def test_scheduler_whose_api_is_not_served_is_not_selected() -> None:
     """The operator runs with the flag for Volcano, but the cluster does not serve Volcano's kinds."""
     made = planned(AUTO, has(operator_scheduler="volcano"))
     assert describe_plan(made) == ("", "")
@@ -178,7 +178,7 @@ KUEUE = {"queues": {"kueue": ("default", "team-a")}, "suspends_jobs": True}
         ),
     ],
 )
-def test_a_job_may_wait_to_be_let_go_before_its_pods_are_placed(
+def test_job_may_wait_for_queue_admission_before_gang_scheduling(
     found: Capabilities, ganging: Any, gang: Any, expected: tuple[str, str]
 ) -> None:
     made = planned(ganging, found, gang=gang)
@@ -189,7 +189,7 @@ def test_a_job_may_wait_to_be_let_go_before_its_pods_are_placed(
     assert "kueue.x-k8s.io/priority-class" not in job["metadata"]["labels"]
 
 
-def test_why_a_job_waits_first_or_does_not_is_told() -> None:
+def test_reason_for_queue_admission_is_reported() -> None:
     assert planned(AUTO, has(*GROUPS, **KUEUE)).reasons[-1] == (
         "The job waits in queue default first: kueue has a queue of this name in the namespace."
     )
@@ -207,7 +207,7 @@ def test_why_a_job_waits_first_or_does_not_is_told() -> None:
     )
 
 
-def test_one_replica_waits_to_be_let_go_and_is_no_gang() -> None:
+def test_single_replica_waits_for_queue_admission_without_a_gang() -> None:
     ganging = {"scheduler": "coscheduling", "pod-groups-by": "backend", "local-queue": "a"}
     one = a_template({"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 0}})
     (job,) = plan(one, a_run(), settings.read({"kfpytorch": {"gang": ganging}})).manifests
@@ -269,7 +269,7 @@ def test_one_replica_waits_to_be_let_go_and_is_no_gang() -> None:
         ),
     ],
 )
-def test_what_a_cluster_shows_to_be_impossible_is_refused(
+def test_settings_that_contradict_the_capabilities_are_rejected(
     ganging: Any, found: Capabilities, place: str
 ) -> None:
     (problem,) = refused(ganging, found)
@@ -278,7 +278,7 @@ def test_what_a_cluster_shows_to_be_impossible_is_refused(
     planned(ganging)
 
 
-def test_a_queue_of_the_author_that_nobody_has_is_refused() -> None:
+def test_unknown_queue_of_the_author_is_rejected() -> None:
     found = has("scheduling.run.ai", "kueue.x-k8s.io", queues={"kai": ("b",), "kueue": ("team-a",)})
     unknown = 'custom.kfpytorch.gang.queue="teama": is not a queue of {0} for this namespace; write {1}'
     assert refused({"scheduler": "kai"}, found, gang={"queue": "teama"}) == [unknown.format("kai", "b")]
@@ -305,7 +305,7 @@ NO_QUEUE = ": is not a queue of kueue for this namespace; write team-a"
         ),
     ],
 )
-def test_where_there_is_kueue_alone_its_queues_are_those_that_are_meant(
+def test_queue_is_one_of_kueue_if_only_kueue_is_available(
     ganging: Any, gang: Any, expected: list[str]
 ) -> None:
     if expected:
@@ -314,7 +314,7 @@ def test_where_there_is_kueue_alone_its_queues_are_those_that_are_meant(
         assert describe_plan(planned(ganging, ONLY_KUEUE, gang=gang)) == ("", "team-a")
 
 
-def test_why_a_task_cannot_have_the_kueue_that_it_names_is_told() -> None:
+def test_reason_why_a_task_cannot_use_kueue_is_reported() -> None:
     alone = has("kueue.x-k8s.io", queues={"kueue": ("team-a",)}, suspends_jobs=False)
     (problem,) = refused(AUTO, alone, gang={"queue": "team-a", "scheduler": "kueue"})
     assert (
@@ -322,12 +322,12 @@ def test_why_a_task_cannot_have_the_kueue_that_it_names_is_told() -> None:
     )
 
 
-def test_a_queue_that_cannot_be_looked_up_is_not_refused() -> None:
+def test_queue_that_cannot_be_looked_up_is_accepted() -> None:
     unseen = has("kueue.x-k8s.io", "scheduling.run.ai", queues={"kai": ("a",)}, unknown={"kueue": "no"})
     assert "kueue is not known: no" in planned(AUTO, unseen, gang={"queue": "b"}).reasons[0]
 
 
-def test_who_names_a_queue_of_the_scheduler_does_not_wait_in_the_default_one_of_kueue() -> None:
+def test_job_with_a_scheduler_queue_does_not_wait_in_the_default_kueue_queue() -> None:
     queues = {"kueue": ("default",), "volcano": ("default", "team-b")}
     found = has("kueue.x-k8s.io", "scheduling.volcano.sh", queues=queues, suspends_jobs=True)
     made = planned(AUTO, found, gang={"queue": "team-b"})
@@ -360,7 +360,7 @@ PARTS = {
         ({"namespace": "ours"}, {"scheduler": "volcano"}, VOLCANO, "Gangs are for volcano (backend): set"),
     ],
 )
-def test_the_nearest_word_counts(run: Any, gang: Any, expected: str, why: str) -> None:
+def test_most_specific_setting_selects_the_scheduler(run: Any, gang: Any, expected: str, why: str) -> None:
     made = planned(PARTS, run=run, gang=gang)
     assert describe_plan(made) == (expected, "")
     assert why in made.reasons[0]
@@ -370,7 +370,7 @@ def test_the_nearest_word_counts(run: Any, gang: Any, expected: str, why: str) -
         assert spec["queue"] == queues[run["namespace"]]
 
 
-def test_a_task_may_name_what_the_settings_allow_or_the_cluster_shows() -> None:
+def test_task_may_name_an_allowed_or_available_scheduler() -> None:
     (problem,) = refused(PARTS, gang={"scheduler": "coscheduling"})
     assert problem.endswith("on this platform; leave it out, or write kai or none or yunikorn")
     found = has(*GROUPS)
@@ -401,7 +401,7 @@ def test_a_task_may_name_what_the_settings_allow_or_the_cluster_shows() -> None:
         ),
     ],
 )
-def test_the_gangs_of_kubernetes_itself_are_refused_with_the_version(found: Capabilities, ends: str) -> None:
+def test_in_tree_gang_scheduling_is_rejected_with_the_version(found: Capabilities, ends: str) -> None:
     (problem,) = refused(AUTO, found, gang={"scheduler": "in-tree"})
     assert f"{ends}leave it out, or write auto or none" in problem
 
@@ -423,16 +423,14 @@ def test_the_gangs_of_kubernetes_itself_are_refused_with_the_version(found: Capa
         ({"scheduler": "yunikorn", "local-queue": "a"}, ['local-queue="a"']),
     ],
 )
-def test_what_parts_cannot_mean_is_refused_where_it_stands(said: Any, places: list[str]) -> None:
+def test_invalid_part_of_the_gang_settings_is_rejected_by_its_path(said: Any, places: list[str]) -> None:
     with pytest.raises(InvalidSettings) as caught:
         settings.read({"kfpytorch": {"gang": said}})
     found = [str(problem).partition(": ")[0] for problem in caught.value.problems]
     assert found == [f"kfpytorch.gang.{place}" for place in places]
 
 
-def test_groups_are_made_where_any_job_may_have_one_and_a_cluster_is_looked_at_where_any_may_be_a_gang() -> (
-    None
-):
+def test_gang_settings_decide_on_group_creation_and_detection() -> None:
     def read(**said: Any) -> tuple[bool, bool]:
         gang = settings.read({"kfpytorch": {"gang": said}}).kfpytorch.gang
         assert gang.needs_detection is (said.get("scheduler") == "auto")

@@ -81,7 +81,7 @@ def planned(ganging: Any, found: Capabilities | None = None, **said: Any) -> Any
     return plan(template, a_run(), section, (), found or Capabilities())
 
 
-def test_it_goes_the_whole_way_from_the_settings_to_the_plan() -> None:
+def test_new_scheduler_is_used_from_the_settings_to_the_plan() -> None:
     job, group = planned({"scheduler": "seventh", "queue": "all"}, minMember=3).manifests
     for replica in job["spec"]["pytorchReplicaSpecs"].values():
         assert replica["template"]["spec"]["schedulerName"] == "seventh"
@@ -91,7 +91,7 @@ def test_it_goes_the_whole_way_from_the_settings_to_the_plan() -> None:
     assert list(companions.read_companions(read_job(job))) == [group]
 
 
-def test_it_is_found_chosen_and_combined() -> None:
+def test_new_scheduler_is_detected_selected_and_combined_with_kueue() -> None:
     found = Capabilities(apis={API: ("v1",), "kueue.x-k8s.io": ("v1beta1",)}, queues={"kueue": ("default",)})
     made = planned({"scheduler": "auto"}, found)
     assert made.reasons[0] == f"Gangs are for seventh: the cluster has {API}."
@@ -100,25 +100,25 @@ def test_it_is_found_chosen_and_combined() -> None:
     assert planned({"scheduler": "auto"}, found, scheduler="seventh").manifests == made.manifests
 
 
-def test_what_it_cannot_mean_is_refused() -> None:
+def test_invalid_settings_of_the_new_scheduler_are_rejected() -> None:
     with pytest.raises(InvalidSettings, match=r"timeout.*is not supported by seventh"):
         settings.read({"kfpytorch": {"gang": {"scheduler": "seventh", "schedule-timeout": "1s"}}})
     with pytest.raises(InvalidTask, match="is not a queue of seventh for this namespace"):
         planned({"scheduler": "seventh"}, Capabilities(queues={"seventh": ("b",)}), queue="a")
 
 
-def test_its_groups_are_watched() -> None:
+def test_pod_groups_of_the_new_scheduler_are_watched() -> None:
     kinds = [(each.resource.group, each.resource.plural) for each in api_resources.list_group_kinds()]
     assert (API, "crews") in kinds
 
 
-def test_the_connector_needs_the_permissions_for_its_groups() -> None:
+def test_connector_needs_permissions_for_the_pod_groups_of_the_new_scheduler() -> None:
     facts = Facts(namespace="ns", gang=GangSettings(scheduler="seventh"))
     rules = {each.resource.plural: each.verbs for each in access_review.required(facts)}
     assert rules["crews"] == ("create", "list", "watch", "delete")
 
 
-def test_the_chart_has_the_rules_for_its_groups_and_queues() -> None:
+def test_chart_has_rules_for_pod_groups_and_queues_of_the_new_scheduler() -> None:
     parts = yaml.safe_load(chart_rules.build_file())
 
     def list_verbs(part: str, plural: str) -> list[list[str]]:
@@ -138,7 +138,7 @@ def test_the_chart_has_the_rules_for_its_groups_and_queues() -> None:
     }
 
 
-def test_the_doctor_finds_its_deployment_its_api_and_its_queues() -> None:
+def test_doctor_finds_deployment_api_and_queues_of_the_new_scheduler() -> None:
     (query,) = queries.build_gang_queries("seventh", "ns")
     assert (query.subject, query.resource.plural, query.title) == (
         Subject.QUEUES,

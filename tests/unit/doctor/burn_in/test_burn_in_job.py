@@ -40,7 +40,7 @@ def pods(manifest):
     return {role: said["template"]["spec"] for role, said in roles.items()}
 
 
-def test_every_role_runs_the_program_in_the_tasks_own_pod() -> None:
+def test_each_role_runs_the_program_in_the_pod_of_the_task() -> None:
     before = planned(REPLICAS, container=CONTAINER)
     after = build_trial(before, "program", 300)
     assert pods(after).keys() == {"Master", "Worker"}
@@ -55,7 +55,7 @@ def test_every_role_runs_the_program_in_the_tasks_own_pod() -> None:
         assert after["spec"]["pytorchReplicaSpecs"][role]["restartPolicy"] == "Never"
 
 
-def test_ranks_of_an_elastic_job_are_started_by_torchs_agent_once() -> None:
+def test_ranks_of_an_elastic_job_are_started_once_by_the_torch_agent() -> None:
     after = build_trial(planned(ELASTIC), "program", 300)
     command = ["python", "-m", "torch.distributed.run", "--no-python", "python", "-c", "program", "300"]
     assert pods(after)["Worker"]["containers"][0]["command"] == command
@@ -64,7 +64,7 @@ def test_ranks_of_an_elastic_job_are_started_by_torchs_agent_once() -> None:
 
 
 @pytest.mark.parametrize("custom", [REPLICAS, ELASTIC])
-def test_it_is_tried_once_and_not_for_long_and_its_pods_stay_until_they_are_read(custom) -> None:
+def test_job_has_a_short_deadline_no_retries_and_keeps_its_pods(custom) -> None:
     said = {**custom, "runPolicy": {"cleanPodPolicy": "CLEANPOD_POLICY_ALL", "backoffLimit": 4}}
     after = build_trial(planned(said), "program", 300)
     assert after["spec"]["runPolicy"] == {
@@ -78,7 +78,7 @@ def test_it_is_tried_once_and_not_for_long_and_its_pods_stay_until_they_are_read
     assert "kfpytorch.flyte.org/clean-pod-policy" not in after["metadata"]["annotations"]
 
 
-def test_its_timers_are_its_own_and_not_the_tasks() -> None:
+def test_job_does_not_have_the_timeouts_of_the_task() -> None:
     gang = {"kfpytorch": {"gang": {"pendingTimeoutSeconds": 7}}}
     known = task_annotation.read(
         build_trial(planned({**REPLICAS, **gang}), "p", 60)["metadata"]["annotations"], "ns"
@@ -87,7 +87,7 @@ def test_its_timers_are_its_own_and_not_the_tasks() -> None:
     assert known.deadlines.pending_seconds is None
 
 
-def test_each_has_a_name_of_its_own_and_writes_to_no_store() -> None:
+def test_job_has_a_unique_name_and_an_output_prefix_without_a_store() -> None:
     one, other = planned(REPLICAS, "a"), planned(REPLICAS, "b")
     assert one.job["metadata"]["name"] != other.job["metadata"]["name"]
     assert one.job["metadata"]["name"].startswith("burn-in-n0-0-")
@@ -98,7 +98,7 @@ TRAIN_JOB = {"kfpytorch": {"dialect": "trainjob"}}
 
 
 @pytest.mark.parametrize(("custom", "nodes"), [(REPLICAS, 4), (ELASTIC, 2)])
-def test_the_pods_of_a_train_job_have_a_deadline_and_are_never_restarted(custom, nodes) -> None:
+def test_train_job_pods_have_a_deadline_and_are_never_restarted(custom, nodes) -> None:
     said = {**custom, "runPolicy": {"backoffLimit": 4}}
     before = planned(said, settings=TRAIN_JOB)
     after = job.build_trial(before, "program", 300)
@@ -128,7 +128,7 @@ def test_the_pods_of_a_train_job_have_a_deadline_and_are_never_restarted(custom,
     assert env.get("PET_MAX_RESTARTS", "0") == "0"
 
 
-def test_a_job_on_a_named_runtime_has_the_program_as_its_command() -> None:
+def test_job_on_a_named_runtime_has_the_program_as_its_command() -> None:
     custom = {**REPLICAS, "kfpytorch": {"trainJob": {"runtime": "torch-distributed"}}}
     before = planned(custom, settings=TRAIN_JOB, container=CONTAINER)
     after = job.build_trial(before, "program", 300)

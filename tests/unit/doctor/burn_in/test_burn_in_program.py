@@ -37,7 +37,7 @@ def ranks(number: int) -> list[subprocess.Popen[str]]:
     ]
 
 
-def test_two_ranks_measure_and_rank_0_alone_tells_it() -> None:
+def test_two_ranks_measure_and_only_rank_0_prints_the_result() -> None:
     first, second = ranks(2)
     with first, second:
         said, silence = first.communicate(timeout=100)[0], second.communicate(timeout=100)[0]

@@ -13,7 +13,7 @@ SAID = {"ranks": 8, "hosts": 2, "backend": "nccl", "device": "NVIDIA H200", "tor
 LINE = json.dumps({"kfpytorch-burn-in": SAID})
 
 
-def test_the_line_is_found_among_others() -> None:
+def test_measurement_is_found_among_other_log_lines() -> None:
     broken = '{"kfpytorch-burn-in": {"ranks"'
     measured = results.find_measurement(["", "NCCL INFO", broken, '{"other": 1}', LINE, "bye"])
     assert measured is not None
@@ -21,7 +21,7 @@ def test_the_line_is_found_among_others() -> None:
     assert results.find_measurement([broken, "nothing"]) is None
 
 
-def test_it_says_how_fast_and_where() -> None:
+def test_success_finding_contains_speed_and_location() -> None:
     measured = results.find_measurement([LINE])
     assert measured is not None
     found = results.build_success(measured, ["a", "b"])
@@ -33,7 +33,7 @@ def test_it_says_how_fast_and_where() -> None:
     assert "nccl-tests" in found.remedy
 
 
-def test_on_one_node_or_without_gpus_it_says_what_that_does_not_show() -> None:
+def test_success_finding_lists_unmeasured_parts_on_one_node_or_with_gloo() -> None:
     measured = results.find_measurement([LINE.replace("nccl", "gloo")])
     assert measured is not None
     found = results.build_success(measured, ["a", "a"])
@@ -42,7 +42,7 @@ def test_on_one_node_or_without_gpus_it_says_what_that_does_not_show() -> None:
     assert "nothing about GPUs" in found.remedy
 
 
-def test_a_failure_has_the_last_lines_that_say_anything() -> None:
+def test_failure_finding_contains_the_last_nonempty_log_lines() -> None:
     found = results.build_failure("exit code 1", [*map(str, range(20)), "", "No module named torch", ""])
     assert found.level is Severity.ERROR
     assert found.sentence.splitlines()[0].endswith("exit code 1; the last lines of its log:")
