@@ -83,7 +83,7 @@ def test_logs_of_three_nodes_show_six_ranks(
     ranks = list[int]()
     for node in range(3):
         options = client.LogOptions(node=node)
-        text = "\n".join(line.text for line in client.read_logs(job["metadata"]["name"], options, **said))
+        text = "\n".join(line.text for line in client.get_job_logs(job["metadata"]["name"], options, **said))
         assert re.findall(r"\bWORLD_SIZE: (\d+)", text) == ["6", "6"], text
         assert sorted(re.findall(r"\bLOCAL_RANK: (\d+)", text)) == ["0", "1"], text
         own = sorted(map(int, re.findall(r"\bRANK: (\d+)", text)))
