@@ -55,7 +55,7 @@ BEYOND = {
     "run_policy": RUNS,
     "gang": st.none()
     | st.builds(Gang, queue=NAMES, scheduler=NAMES, queue_timeout_seconds=st.none() | st.integers(1, 99)),
-    "train_job": st.none() | st.builds(TrainJob, runtime=NAMES),
+    "train_job": st.none() | st.builds(TrainJob, runtime=st.none() | st.text("az0", min_size=1)),
 }
 PYTORCHES = st.builds(
     PyTorch,
