@@ -195,6 +195,16 @@ def test_unsuitable_runtime_is_rejected_with_the_suitable_ones(tmp_path: Path, n
     assert message.endswith("write one of torch-distributed, torch-large")
 
 
+def test_runtime_without_the_initializer_of_the_task_is_rejected(tmp_path: Path) -> None:
+    cluster = ScriptedCluster()
+    cluster.runtimes = [*FOUND, build_runtime("torchtune", initializers=("dataset-initializer",))]
+    options = {"runtime": "torch-large", "dataset": {"uri": "s3://data/digits"}}
+    message = create(tmp_path, build_custom(REPLICAS, options), cluster)
+    assert 'custom.kfpytorch.trainJob.runtime: "torch-large"' in message
+    assert "dataset-initializer" in message
+    assert message.endswith("write one of torchtune")
+
+
 @pytest.mark.parametrize(
     ("options", "found"),
     [

@@ -10,6 +10,7 @@ from backend_plugin.core.dialects.trainjob.resource import (
     ANCESTOR,
     CONTAINER,
     FRAMEWORK,
+    INITIALIZERS,
     MANAGER,
     RESOURCE,
     ROLE,
@@ -136,7 +137,7 @@ def _encode_deadline(wanted: PackageJob, prefix: str) -> str:
 
 
 def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem]:
-    """Yield a problem if the runtime of a job is not one of `found`, or has no container for the task.
+    """Yield a problem if the runtime of a job is not one of `found`, or has no job for a part of the task.
 
     Without any runtime of its kind, the server may not be permitted to list them.
     """
@@ -146,17 +147,25 @@ def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem
     known = [
         each for each in found if each.kind == kind and not each.job and each.namespace in ("", namespace)
     ]
-    usable = sorted(each.name for each in known if each.role == ROLE)
+    missing = {each.name: _find_missing_job(job, each) for each in known}
+    usable = sorted(each for each, part in missing.items() if not part)
     if name in usable or not known:
         return
-    exists = any(each.name == name for each in known)
     yield Problem(
         field="custom.kfpytorch.trainJob.runtime",
         value=format_value(name),
-        message=(
-            f"has no job {ROLE} with a container {CONTAINER}, in which a task runs"
-            if exists
-            else f"is not a {kind} of the cluster"
-        ),
-        remedy=f"write one of {', '.join(usable)}" if usable else f"leave it out: no {kind} can run a task",
+        message=f"has no job {missing[name]}" if name in missing else f"is not a {kind} of the cluster",
+        remedy=f"write one of {', '.join(usable)}" if usable else f"leave it out: no {kind} can run the task",
     )
+
+
+def _find_missing_job(job: Manifest, runtime: Runtime) -> str:
+    """Return the job that a runtime lacks, and its purpose; empty if it has all jobs that a task needs.
+
+    Trainer would reject a job without an initializer for its container, because our patch adds the job.
+    """
+    if runtime.role != ROLE:
+        return f"{ROLE} with a container {CONTAINER}, in which a task runs"
+    needed = (INITIALIZERS[kind] for kind in get_mapping(job, "spec", "initializer"))
+    found = [each for each in needed if each not in runtime.initializers]
+    return f"{' or '.join(found)}, which loads the files of the task" if found else ""

@@ -141,12 +141,12 @@ def test_runtime_kind_without_a_runtime_is_rejected() -> None:
 
 
 def find_reference_problems(
-    *found: Runtime, name: str = "torch", kind: str = "ClusterTrainingRuntime"
+    *found: Runtime, name: str = "torch", kind: str = "ClusterTrainingRuntime", sources: Any = ()
 ) -> list[tuple[str, bool]]:
     """Return the value of each problem of a job with this runtime, and whether others are listed."""
     job = {
         "metadata": {"namespace": "ns"},
-        "spec": {"runtimeRef": {"name": name, "kind": kind}},
+        "spec": {"runtimeRef": {"name": name, "kind": kind}, "initializer": {each: {} for each in sources}},
     }
     problems = [*DIALECT.runtimes.check_reference(job, found)] if DIALECT.runtimes else []
     return [(each.value, "other" in each.remedy) for each in problems]
@@ -163,6 +163,15 @@ def test_a_runtime_must_exist_and_have_nodes() -> None:
     assert find_reference_problems(build_runtime("torch", role="launcher"), other) == [('"torch"', True)]
     assert find_reference_problems(build_runtime("torch", role="")) == [('"torch"', False)]
     assert find_reference_problems(other) == [('"torch"', True)]
+
+
+def test_a_runtime_must_have_the_initializers_of_the_task() -> None:
+    dataset, model = "dataset-initializer", "model-initializer"
+    both = build_runtime("other", initializers=(dataset, model))
+    torch = build_runtime("torch", initializers=(dataset,))
+    assert find_reference_problems(torch, both, sources=["dataset"]) == []
+    assert find_reference_problems(torch, both, sources=["dataset", "model"]) == [('"torch"', True)]
+    assert find_reference_problems(torch, build_runtime("other"), sources=["model"]) == [('"torch"', False)]
 
 
 def test_without_a_runtime_of_its_kind_the_cluster_decides() -> None:
