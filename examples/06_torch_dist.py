@@ -27,5 +27,7 @@ def get_torch_dist() -> int:
     print(f"RANK: {dist.get_rank()}")
     print(f"LOCAL_RANK: {os.environ['LOCAL_RANK']}")
 
+    # A rank that leaves while another one still connects would break its connection.
+    dist.barrier()
     dist.destroy_process_group()
     return world_size

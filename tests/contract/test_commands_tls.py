@@ -84,7 +84,18 @@ def test_server_commands_have_the_options_for_credentials() -> None:
         return {option for param in command.params for option in param.opts}
 
     calling = {name for name in COMMANDS if options(name) & {"--server", "--connector"}}
-    assert calling == {"jobs", "describe", "wait", "logs", "cancel", "nodes", "health", "submit", "doctor"}
+    assert calling == {
+        "jobs",
+        "describe",
+        "wait",
+        "logs",
+        "cancel",
+        "nodes",
+        "runtimes",
+        "health",
+        "submit",
+        "doctor",
+    }
     assert {name for name in calling if not options(name).issuperset(OPTIONS)} == set()
 
 

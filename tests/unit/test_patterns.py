@@ -36,6 +36,8 @@ _MADE = {
             name_rules._PORT_NAME,
         )
     ],
+    # The patterns are those of the author of a JobSet; this one is an example.
+    "backend_plugin/embedded/operators/trainjob/job_spec.py": [re.compile("exit code (42|7) ")],
     "backend_plugin/embedded/pod_addresses.py": [PodAddresses.from_pod(_POD).pattern],
     "backend_plugin/embedded/pod_volumes.py": [
         MountPaths.from_directories({"/dev/shm": "/a", "/data/x": "/b"}).pattern

@@ -7,7 +7,19 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "client-commands.md"
-COMMANDS = ("jobs", "describe", "wait", "logs", "cancel", "nodes", "gc", "health", "demo", "submit")
+COMMANDS = (
+    "jobs",
+    "describe",
+    "wait",
+    "logs",
+    "cancel",
+    "nodes",
+    "runtimes",
+    "gc",
+    "health",
+    "demo",
+    "submit",
+)
 
 
 def sections() -> dict[str, str]:

@@ -15,6 +15,8 @@ SAME_MEANING = {
     "--settings": "the file with settings",
     "--pod-templates": "PodTemplates of the cluster",
     "--output-prefixes": "URLs below which tasks write",
+    "--timeout": "the time after which the command ends with an error",
+    "--all": "more than the default selection",
     "--watch": "the changes after the current state",
 }
 
