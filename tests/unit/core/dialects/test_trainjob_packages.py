@@ -2,7 +2,9 @@
 
 import os
 import subprocess
-import sys
+import sysconfig
+import venv
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,24 @@ from kfpytorch_common.causes import Cause
 SHOWN = "import tiny_one, sys; print(tiny_one.VERSION, tiny_one.__file__, *sys.argv[1:])"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Create an environment with pip and with the packages of this one, which may lack pip."""
+    root = tmp_path_factory.mktemp("image")
+    venv.create(root, with_pip=True)
+    (packages,) = root.glob("lib/python*/site-packages")
+    (packages / "image.pth").write_text(sysconfig.get_path("purelib"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IMAGE_PROGRAMS", str(root / "bin"))
+        yield
+
+
 def install(folder: Path, packages: list[str], *command: str) -> subprocess.CompletedProcess[str]:
     """Run the arguments of a container as its image does."""
     container = with_packages({"args": [*command]}, packages, "")
     variables = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{os.environ['IMAGE_PROGRAMS']}:{os.environ['PATH']}",
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(folder),
         "PIP_CONFIG_FILE": os.devnull,
