@@ -22,6 +22,7 @@ from backend_plugin import client
 NAMESPACE = "faults-people"
 OVER = {"SUCCEEDED", "FAILED", "RETRYABLE_FAILED"}
 IMAGE_PATIENCE = 2
+SETTINGS = {"image-pull-backoff-grace-period": f"{IMAGE_PATIENCE}s"}
 PAIR = Shape(workers=1)
 
 

@@ -40,7 +40,7 @@ def trained_by_agents() -> int:
     return 1
 
 
-@pytest.mark.parametrize("run", [trained, trained_by_agents])
+@pytest.mark.parametrize("run", [trained, pytest.param(trained_by_agents, marks=pytest.mark.torch)])
 def test_local_run_does_not_start_without_the_packages(run: object) -> None:
     with pytest.raises(PackagesNotInstalled, match="pip install 'no-such'"):
         run()  # type: ignore[operator]
