@@ -1,19 +1,12 @@
-"""Load a data set or a model into a directory, as an initializer of Kubeflow Trainer does.
-
-Local runs call `load`. In an embedded cluster, this module runs in place of the image of an initializer::
-
-    STORAGE_URI=s3://bucket/prefix python -m kfpytorch_common.data_loader dataset DIRECTORY
-"""
+"""Load a data set or a model into a directory, as an initializer of Kubeflow Trainer does."""
 
 import importlib
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final
 
-from kfpytorch_common.data_sources import DATASET, MODEL, URI_VARIABLE
+from kfpytorch_common.data_sources import DATASET, MODEL
 
 # The defaults of Trainer for models.
 _WEIGHTS_TO_IGNORE: Final = ("*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth")
@@ -29,8 +22,8 @@ class UnsupportedUri(Exception):
     """The URI exists only in a cluster; contains the URI."""
 
 
-def load(kind: str, uri: str, directory: Path, env: Mapping[str, str]) -> int:
-    """Load all files of a URI, and return their number.
+def load(kind: str, uri: str, directory: Path, env: Mapping[str, str]) -> None:
+    """Load all files of a URI.
 
     Args:
         kind: ``dataset`` or ``model``.
@@ -52,7 +45,8 @@ def load(kind: str, uri: str, directory: Path, env: Mapping[str, str]) -> int:
     directory.mkdir(parents=True, exist_ok=True)
     ignored = _read_patterns(kind, env)
     if scheme == "s3":
-        return _load_objects(package, path, directory, ignored, env)
+        _load_objects(package, path, directory, ignored, env)
+        return
     package.snapshot_download(
         repo_id=path,
         repo_type=kind if kind == DATASET else None,
@@ -61,7 +55,6 @@ def load(kind: str, uri: str, directory: Path, env: Mapping[str, str]) -> int:
         ignore_patterns=[*ignored] or None,
         token=env.get("ACCESS_TOKEN") or None,
     )
-    return sum(path.is_file() for path in directory.rglob("*"))
 
 
 def _read_patterns(kind: str, env: Mapping[str, str]) -> Sequence[str]:
@@ -71,7 +64,7 @@ def _read_patterns(kind: str, env: Mapping[str, str]) -> Sequence[str]:
 
 def _load_objects(
     package: Any, path: str, directory: Path, ignored: Sequence[str], env: Mapping[str, str]
-) -> int:
+) -> None:
     """Load the objects below a prefix, except those that exist in the directory with the same size."""
     region = env.get("REGION")
     store = package.S3FileSystem(
@@ -81,7 +74,6 @@ def _load_objects(
         client_kwargs={"region_name": region} if region else {},
     )
     prefix = path.rstrip("/")
-    found = 0
     for name, about in sorted(store.find(prefix, detail=True).items()):
         key = name.partition("/")[2]
         if name.endswith("/") or any(fnmatch(key, pattern) for pattern in ignored):
@@ -90,18 +82,3 @@ def _load_objects(
         file.parent.mkdir(parents=True, exist_ok=True)
         if not file.is_file() or file.stat().st_size != about["size"]:
             store.get_file(name, str(file))
-        found += 1
-    return found
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Load the URI in the environment into a directory."""
-    kind, directory = arguments
-    uri = os.environ[URI_VARIABLE]
-    print(f"loading {uri}", flush=True)  # noqa: T201
-    found = load(kind, uri, Path(directory), os.environ)
-    print(f"loaded {found} files", flush=True)  # noqa: T201
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -111,7 +111,7 @@ def parse_duration(_: click.Context, __: click.Parameter, text: str) -> timedelt
         raise click.BadParameter(f"{text!r} {wrong.message}; {wrong.remedy}") from wrong
 
 
-def parse_timeout(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
+def _parse_timeout(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
     """Parse a timeout that is longer than zero, or None, as a callback of `click.option`."""
     if text is None:
         return None
@@ -119,6 +119,11 @@ def parse_timeout(context: click.Context, parameter: click.Parameter, text: str 
     if not timeout:
         raise click.BadParameter(f"{text!r} is no time; leave --timeout out for the default")
     return timeout
+
+
+def timeout_option(text: str) -> Callable[[Command], Command]:
+    """Add ``--timeout`` with this help text."""
+    return click.option("--timeout", metavar="DURATION", callback=_parse_timeout, help=text)
 
 
 @contextmanager

@@ -29,12 +29,7 @@ _HEADER: Final = ("NAME", "KIND", "NAMESPACE", "FRAMEWORK", "NODES", "PROCESSES"
 @click.argument("action", type=click.Choice([_LIST, _PACKAGES]))
 @click.argument("runtime", required=False)
 @click.option("--all", "job_runtimes", is_flag=True, help="Also the runtimes of single jobs.")
-@click.option(
-    "--timeout",
-    metavar="DURATION",
-    callback=asking.parse_timeout,
-    help="The longest time for `packages`, such as 90s or 15m. Default: 10m.",
-)
+@asking.timeout_option("The longest time for `packages`, such as 90s or 15m. Default: 10m.")
 @asking.namespace_option
 @asking.server_options
 @asking.output_option("table")

@@ -97,12 +97,7 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
     outcomes = OutputReader(prefixes, trouble=_build_error_counter(metrics))
     answers = TaskResponses(judge)
     keeper = Reconciler(cluster, cache, answers, OutputCollector(cluster, cache, outcomes, orders, ring))
-    allowed = Allowlist(
-        prefixes=prefixes,
-        namespaces=settings.namespaces,
-        refused=settings.excluded_namespaces,
-        template=settings.namespace_template,
-    )
+    allowed = _build_allowlist(settings, prefixes)
     orphans = _create_orphan_collector(here, allowed, metrics, settings)
     found = _create_capabilities_cache(here, settings)
     tasks = connector_service.ConnectorService(
@@ -119,28 +114,21 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
             asked=orphans.mark_in_use if orphans else lambda _: None,
         )
     )
-    jobs = job_service.JobService(
-        cache=cache,
-        judge=judge,
-        cluster=cluster,
-        inventory=here.inventory,
-        verdicts=VerdictStore(cluster, metrics),
-        serves=allowed.is_served,
-    )
-    runtimes = RuntimeService(
-        cluster=cluster, inventory=here.inventory, cache=cache, judge=judge, serves=allowed.is_served
-    )
-    nodes = (
-        None
-        if here.nodes is None
-        else job_service.NodeService(cache=cache, nodes=here.nodes, serves=allowed.is_served)
-    )
     _set_gauges(metrics, here, cache, orders)
     return ServerParts(
         tasks=tasks,
-        jobs=jobs,
-        runtimes=runtimes,
-        nodes=nodes,
+        jobs=job_service.JobService(
+            cache=cache,
+            judge=judge,
+            cluster=cluster,
+            inventory=here.inventory,
+            verdicts=VerdictStore(cluster, metrics),
+            serves=allowed.is_served,
+        ),
+        runtimes=RuntimeService(
+            cluster=cluster, inventory=here.inventory, cache=cache, judge=judge, serves=allowed.is_served
+        ),
+        nodes=_create_node_service(here, cache, allowed),
         cache=cache,
         keeper=keeper,
         orders=orders,
@@ -148,6 +136,23 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
         orphans=orphans,
         found=found,
     )
+
+
+def _build_allowlist(settings: ServerSettings, prefixes: OutputPrefixes) -> Allowlist:
+    return Allowlist(
+        prefixes=prefixes,
+        namespaces=settings.namespaces,
+        refused=settings.excluded_namespaces,
+        template=settings.namespace_template,
+    )
+
+
+def _create_node_service(
+    here: OpenedCluster, cache: Cache, allowed: Allowlist
+) -> job_service.NodeService | None:
+    if here.nodes is None:
+        return None
+    return job_service.NodeService(cache=cache, nodes=here.nodes, serves=allowed.is_served)
 
 
 def _set_gauges(metrics: Metrics, here: OpenedCluster, cache: Cache, orders: BackgroundOperations) -> None:

@@ -25,12 +25,7 @@ _TIMEOUT: Final = 4
 
 @click.command(name="wait", help=_HELP)
 @click.argument("job")
-@click.option(
-    "--timeout",
-    metavar="DURATION",
-    callback=asking.parse_timeout,
-    help="The longest time to wait, such as 90s or 1h30m. Default: no limit.",
-)
+@asking.timeout_option("The longest time to wait, such as 90s or 1h30m. Default: no limit.")
 @asking.namespace_option
 @asking.server_options
 @asking.output_option("text")

@@ -80,7 +80,7 @@ class RuntimeService:
                 "--namespace NAME"
             )
         if not self.serves(place):
-            raise runtimes.AmbiguousRuntime(f"this connector does not serve namespace {place!r}")
+            raise runtimes.UnsupportedRuntime(f"this connector does not serve namespace {place!r}")
         return place
 
     async def _run_job(self, runtime: Runtime, wanted: PackageJob) -> Sequence[str]:

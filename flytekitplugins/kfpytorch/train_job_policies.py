@@ -146,9 +146,7 @@ def read_pod_failure_policy(value: object) -> object:
 
 def check_success_policy(policy: SuccessPolicy | None, nodes: int) -> Iterator[ConfigProblem]:
     """Yield a problem if the policy contains a node that the task does not have."""
-    last = (
-        max((each.stop for each in parse_indexes(policy.succeeded_indexes) or ()), default=1) if policy else 1
-    )
-    if policy is not None and last > nodes:
+    ranges = parse_indexes(policy.succeeded_indexes) if policy is not None else None
+    if policy is not None and ranges and ranges[-1].stop > nodes:
         remedy = f"the task has {nodes} nodes; write indexes up to {nodes - 1}"
         yield ConfigProblem("train_job.success_policy.succeeded_indexes", policy.succeeded_indexes, remedy)

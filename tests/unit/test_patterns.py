@@ -8,6 +8,7 @@ from itertools import islice
 import pytest
 
 from backend_plugin.core import rejection
+from backend_plugin.core.dialects.trainjob import policies
 from backend_plugin.core.pod_rules import name_rules
 from backend_plugin.embedded.pod_addresses import PodAddresses
 from backend_plugin.embedded.pod_volumes import MountPaths
@@ -36,8 +37,7 @@ _MADE = {
             name_rules._PORT_NAME,
         )
     ],
-    # The patterns are those of the author of a JobSet; this one is an example.
-    "backend_plugin/embedded/operators/trainjob/job_spec.py": [re.compile("exit code (42|7) ")],
+    "backend_plugin/embedded/operators/trainjob/job_spec.py": [re.compile(policies._DISRUPTED)],
     "backend_plugin/embedded/pod_addresses.py": [PodAddresses.from_pod(_POD).pattern],
     "backend_plugin/embedded/pod_volumes.py": [
         MountPaths.from_directories({"/dev/shm": "/a", "/data/x": "/b"}).pattern

@@ -226,16 +226,17 @@ def _add_replica_note(error: BaseException, rank: str) -> None:
             error.args = (f"{error.args[0]} [{note}]",)
 
 
-_MISSING: Final = {
-    TORCH: TorchNotInstalled(TORCH_IMPORT_ERROR_MESSAGE),
-    JAX: JaxNotInstalled(jax_processes.IMPORT_ERROR_MESSAGE),
+_NOT_INSTALLED: Final = {
+    TORCH: (TorchNotInstalled, TORCH_IMPORT_ERROR_MESSAGE),
+    JAX: (JaxNotInstalled, jax_processes.IMPORT_ERROR_MESSAGE),
 }
 
 
 def _require_framework(task: Any) -> None:
     framework = get_framework(task.task_config)
     if importlib.util.find_spec(framework) is None:
-        raise _MISSING[framework]
+        error, message = _NOT_INSTALLED[framework]
+        raise error(message)
 
 
 @contextlib.contextmanager
