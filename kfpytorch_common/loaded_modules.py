@@ -25,7 +25,8 @@ def list_source_files() -> dict[str, str]:
     modules of scipy also under their last name, and importlib's modules also under an old name.
     """
     files: dict[str, str] = {}
-    for name, module in list(sys.modules.items()):
+    # The copy is atomic: another thread may import a module meanwhile.
+    for name, module in sys.modules.copy().items():
         if not issubclass(type(module), ModuleType):
             continue
         namespace = _NAMESPACE(module)
