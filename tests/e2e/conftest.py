@@ -3,9 +3,11 @@
 import functools
 import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -50,12 +52,13 @@ class Pyflyte:
     env: dict[str, str] = field(default_factory=dict)
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
     callers: list[int] = field(default_factory=list)
+    # The path of a socket has at most 107 characters, and data loaders create sockets in this directory.
+    temporary: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="e2e-")))
 
     def start(self, script: Path, *args: str, **env: str) -> subprocess.Popen[str]:
-        (self.home / "tmp").mkdir(exist_ok=True)
         process = subprocess.Popen(
             [PYFLYTE, "run", str(script), *args],
-            env={**os.environ, **self.env, **env, MARK: self.mark, "TMPDIR": str(self.home / "tmp")},
+            env={**os.environ, **self.env, **env, MARK: self.mark, "TMPDIR": str(self.temporary)},
             cwd=script.parent,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -90,7 +93,7 @@ class Pyflyte:
     def files(self) -> list[str]:
         """Return the remaining files of the runs, on disk and in memory."""
         shared = [path for pid in self.callers for path in Path("/dev/shm").glob(f"kfpytorch-{pid}-*")]
-        return [path.name for path in [*(self.home / "tmp").glob("kfpytorch-*"), *shared]]
+        return [path.name for path in [*self.temporary.glob("kfpytorch-*"), *shared]]
 
     def left(self, patience: float = 3.0) -> tuple[list[int], list[str]]:
         """Wait up to `patience` seconds, and return the remaining processes and files."""
@@ -107,6 +110,7 @@ def pyflyte(tmp_path: Path) -> Iterator[Pyflyte]:
     left = run.processes()
     for pid in left:
         os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(run.temporary, ignore_errors=True)
     assert left == []
 
 
@@ -121,6 +125,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ran]:
             FAILURES / f"{name}.py", "train", FLYTE_KFPYTORCH_LOG_DIR=str(pyflyte.home / "logs")
         )
         assert pyflyte.left() == ([], [])
+        shutil.rmtree(pyflyte.temporary, ignore_errors=True)
         return ran
 
     return run
