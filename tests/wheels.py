@@ -1,5 +1,7 @@
-"""Builds wheels of small packages, for tests without a package index."""
+"""Builds wheels of small packages and an environment for them, for tests without a package index."""
 
+import sysconfig
+import venv
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -19,3 +21,11 @@ def build_wheel(folder: Path, name: str, version: str, *requires: str) -> Path:
         for path, text in {**files, f"{info}/RECORD": record}.items():
             archive.writestr(path, text)
     return wheel
+
+
+def create_environment(folder: Path) -> Path:
+    """Create an environment with pip and the packages of this one, which may lack pip; return its path."""
+    venv.create(folder, with_pip=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "tests.pth").write_text(sysconfig.get_path("purelib"))
+    return folder

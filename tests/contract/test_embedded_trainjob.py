@@ -2,14 +2,14 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from serving import NAMESPACE, Served, serving, template, wait_until
-from wheels import build_wheel
+from wheels import build_wheel, create_environment
 
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import RequestRejected
@@ -59,17 +59,17 @@ class Jobs:
 
 
 @asynccontextmanager
-async def open_jobs(folder: Path) -> AsyncIterator[Jobs]:
+async def open_jobs(folder: Path, options: EmbeddedOptions) -> AsyncIterator[Jobs]:
     (folder / "store").mkdir()
-    cluster = await EmbeddedCluster.open(folder / "state", EmbeddedOptions(lost_after=0.1))
+    cluster = await EmbeddedCluster.open(folder / "state", options)
     async with serving(folder / "store", cluster, SETTINGS) as served:  # type: ignore[arg-type]
         yield Jobs(cluster, served)
     await cluster.close()
 
 
-def play(folder: Path, run: Callable[[Jobs], Awaitable[Any]]) -> Any:
+def play(folder: Path, run: Callable[[Jobs], Awaitable[Any]], images: Mapping[str, str] | None = None) -> Any:
     async def main() -> Any:
-        async with open_jobs(folder) as jobs:
+        async with open_jobs(folder, EmbeddedOptions(lost_after=0.1, images=images or {})) as jobs:
             return await run(jobs)
 
     return asyncio.run(main())
@@ -214,7 +214,13 @@ def test_deadline_includes_the_time_before_a_restart(tmp_path: Path) -> None:
     assert play(tmp_path, run) == "it ran for longer than its deadline of 4 s allows"
 
 
-def test_each_node_installs_the_packages_of_the_task(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """The environment of all images, with pip."""
+    return {"*": str(create_environment(tmp_path_factory.mktemp("image")))}
+
+
+def test_each_node_installs_the_packages_of_the_task(tmp_path: Path, images: Mapping[str, str]) -> None:
     wheel = build_wheel(tmp_path, "tiny_one", "1.2")
 
     async def run(jobs: Jobs) -> Any:
@@ -225,10 +231,12 @@ def test_each_node_installs_the_packages_of_the_task(tmp_path: Path) -> None:
         await jobs.wait_for_phase(reference, "SUCCEEDED")
         return {pod.replica: (await jobs.read_log(pod))[-1] for pod in jobs.pods}
 
-    assert play(tmp_path, run) == {"node-0": "1.2", "node-1": "1.2"}
+    assert play(tmp_path, run, images) == {"node-0": "1.2", "node-1": "1.2"}
 
 
-def test_failed_installation_fails_the_task_with_the_pip_error(tmp_path: Path) -> None:
+def test_failed_installation_fails_the_task_with_the_pip_error(
+    tmp_path: Path, images: Mapping[str, str]
+) -> None:
     async def run(jobs: Jobs) -> str:
         packages = {"trainJob": {"packages": ["tiny_one @ file:///absent.whl"]}}
         reference = await jobs.create("exec sleep 600", kfpytorch=packages)
@@ -236,7 +244,7 @@ def test_failed_installation_fails_the_task_with_the_pip_error(tmp_path: Path) -
         message: str = (await jobs.served.get(reference)).message
         return message.partition("\n")[0]
 
-    message = play(tmp_path, run)
+    message = play(tmp_path, run, images)
     assert re.fullmatch(
         r"node-\d failed: packages cannot be installed: ERROR: .*absent.whl.* \(invalid-config\)", message
     )

@@ -2,15 +2,13 @@
 
 import os
 import subprocess
-import sysconfig
-import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from train_job_objects import REPLICAS, build_ended, build_job, observe, plan_train_job
-from wheels import build_wheel
+from wheels import build_wheel, create_environment
 
 from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.package_installation import PROGRAM, find_failure, with_packages
@@ -22,11 +20,8 @@ SHOWN = "import tiny_one, sys; print(tiny_one.VERSION, tiny_one.__file__, *sys.a
 
 @pytest.fixture(scope="module", autouse=True)
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Create an environment with pip and with the packages of this one, which may lack pip."""
-    root = tmp_path_factory.mktemp("image")
-    venv.create(root, with_pip=True)
-    (packages,) = root.glob("lib/python*/site-packages")
-    (packages / "image.pth").write_text(sysconfig.get_path("purelib"))
+    """Create the environment of an image."""
+    root = create_environment(tmp_path_factory.mktemp("image"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("IMAGE_PROGRAMS", str(root / "bin"))
         yield
