@@ -23,6 +23,7 @@ _CLUSTER_WIDE: Final = {
     "MutatingWebhookConfiguration",
     "Namespace",
     "Node",
+    "PersistentVolume",
     "PriorityClass",
     "ResourceFlavor",
     "RuntimeClass",

@@ -1,4 +1,4 @@
-"""Stores for the inputs and outputs of tasks: a folder of this machine, or an S3 server."""
+"""Stores for the inputs and outputs of tasks: a folder of this machine, or an S3 server; and volumes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,9 +7,10 @@ from typing import Any, Final, Protocol
 import fsspec
 import httpx
 
+from rig.api import Api
 from rig.control_plane import free_ports
 from rig.place import LOOPBACK, Place
-from rig.process import Process
+from rig.process import Process, wait_until
 from rig.tools import tool
 
 _BUCKET: Final = "flyte"
@@ -148,3 +149,24 @@ def _section(kind: str, config: Mapping[str, str], container: str) -> Mapping[st
         "container": container,
         "enable-multicontainer": True,
     }
+
+
+def add_volume(api: Api, name: str, folder: Path) -> None:
+    """Create a volume of 1 GiB for all nodes, and return when a new claim is bound to it immediately.
+
+    Create it before its claim: the controller manager looks again at a claim without a volume after 15 s. It
+    marks a claim as lost if a test binds it to a volume that the controller manager has not read yet.
+    """
+    spec = {
+        "accessModes": ["ReadWriteMany"],
+        "capacity": {"storage": "1Gi"},
+        "hostPath": {"path": str(folder), "type": "DirectoryOrCreate"},
+    }
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+    api.create(volume)
+
+    def is_available() -> bool:
+        found = api.get(f"/api/v1/persistentvolumes/{name}")
+        return found is not None and found["status"].get("phase") == "Available"
+
+    wait_until(is_available, 30, lambda: f"volume {name} is not available")
