@@ -78,14 +78,14 @@ def _get_recorded_start(job: Job) -> datetime | None:
 
 
 def needs_start(job: Job | None, judging: JudgingSettings, deadlines: Deadlines) -> bool:
-    """True if the start of the run of this job must be recorded once it runs."""
+    """True if the job has a deadline, and the server must record the time at which the job starts to run."""
     if job is None or job.deleting or job.end_condition is not None or get_dialect(job.dialect).keeps_start:
         return False
     return bool(_get_deadline(job, judging, deadlines)) and _get_recorded_start(job) is None
 
 
 def build_start_patch(status: JobStatus) -> Manifest | None:
-    """Return the merge patch that records the start of a run; None if the job does not run."""
+    """Return the merge patch that records the time at which the job started; None if it does not run."""
     began = statuses.find_run_start(status)
     if began is None or status.job is None or not status.has_run:
         return None

@@ -295,11 +295,11 @@ def _find_bound_time(pod: Pod) -> datetime | None:
 
 
 def with_report_times(waits: Iterable[PendingReason], events: Sequence[Event]) -> Iterator[PendingReason]:
-    """Yield the waits with the time at which the scheduler last reported their numbers.
+    """Yield the reasons with the time at which the scheduler last reported their resource shortages.
 
-    The condition of a pod keeps the time of the first report, so the time is that of an event. A repeated
-    event has the text of the first report and the time of the last. Replicas with the same numbers get the
-    same time, so that one line reports them.
+    The time comes from events, because the condition of a pod keeps the time of the first report. A repeated
+    event is not used: it has the text of the first report and the time of the last. Replicas with the same
+    shortages get the same time, so that one line reports them.
     """
     latest: dict[tuple[ResourceShortage, ...], datetime] = {}
     dated = list(waits)

@@ -138,12 +138,12 @@ def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -
 
 
 def needs_start(job: Job | None, rules: JudgingContext) -> bool:
-    """True if the start of the run of this job must be recorded, for its deadline, once it runs."""
+    """True if the job has a deadline, and the server must record the time at which the job starts to run."""
     return deadline.needs_start(job, rules.judging, rules.deadlines)
 
 
 def build_start_patch(observed: Observed, rules: JudgingContext) -> Manifest | None:
-    """Return the merge patch that records the start of a run; None if the job does not run."""
+    """Return the merge patch that records the time at which the job started; None if it does not run."""
     return deadline.build_start_patch(status.compute_status(observed, rules.judging.exit_codes))
 
 

@@ -24,7 +24,7 @@ def is_ready(pod: Pod) -> bool:
 
 
 def is_replacement(pod: Pod, job: Job) -> bool:
-    """True if the pod was created after the first full set, to replace a failed or deleted pod."""
+    """True if the pod was created after all replicas had run, to replace a failed or deleted pod."""
     return job.started is not None and pod.created is not None and pod.created > job.started
 
 

@@ -108,7 +108,7 @@ def _check_text_lengths(container: Mapping[str, Any], path: str) -> Iterator[Pro
 
 
 def _is_short(container: Mapping[str, Any]) -> bool:
-    """True if the encoded container is shorter than the limit for one text, as most are."""
+    """True if the whole container is shorter than the limit for one text, so that no text can exceed it."""
     try:
         return len(msgspec.json.encode(container)) <= _LONGEST_TEXT
     except UnicodeEncodeError:  # A lone surrogate, which YAML allows.

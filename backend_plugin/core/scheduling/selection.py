@@ -43,7 +43,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _EffectiveSettings:
-    """The settings that apply to a job, with their path and the reason."""
+    """The settings that apply to a job, with their path in the file and the reason why they apply."""
 
     gang: GangSettings
     path: str

@@ -38,7 +38,7 @@ def ignore_warnings(_: Observed) -> Iterable[JobWarning]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusParser:
-    """The status parser of one scheduler; each function returns None or nothing for input of others."""
+    """The status parser of one scheduler. The functions ignore messages and objects of other schedulers."""
 
     api: str = ""
     """The API group of its pod groups."""

@@ -89,7 +89,7 @@ def _build_timeout_field(gang: GangSpec) -> Manifest:
 
 
 def _is_own_scheduler(name: str) -> bool:
-    """True if the operator creates PodGroups of co-scheduling: for every name except ``volcano``."""
+    """True if the operator creates PodGroups of co-scheduling for this scheduler name."""
     return name.lower() != "volcano"
 
 
