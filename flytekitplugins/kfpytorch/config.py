@@ -314,8 +314,8 @@ _ALWAYS_USES_UP: Final = (
 class Elastic(Config):
     """A task that runs under torch's elastic launcher, as with ``torchrun``.
 
-    One node is an ordinary pod (task type ``python-task``, only for ``nnodes=1`` as a number). Several
-    nodes are a PyTorchJob.
+    With ``nnodes=1`` as a number, the task runs in an ordinary pod (task type ``python-task``). With any
+    other value, it runs as a PyTorchJob or TrainJob.
 
     Args:
         nnodes: The number of nodes: ``2``, ``"2"``, or a range ``"2:4"``.
