@@ -250,7 +250,7 @@ def _check_mig_profile(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_replica_too_large(facts: Facts) -> Iterator[Violation]:
-    """Each role fits on a node."""
+    """A replica of each role fits on an empty node."""
     for role, claim, nodes in _iter_excluded_roles(facts, _ExclusionReason.SIZE):
         lacking = [
             f"{_format_amount(name, amount)} {name} of {_format_amount(name, most)} at most"
@@ -270,7 +270,7 @@ def _format_amount(name: str, amount: int) -> str:
 
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
-    """All replicas fit on the nodes together."""
+    """All replicas together fit on the empty nodes."""
     nodes = _list_ready_nodes(facts)
     fits_alone = nodes and all(
         _find_exclusion(_build_pod_info(role), nodes) is None for role in facts.task.roles
@@ -293,7 +293,7 @@ def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.NODES)
 def _check_device_plugin(facts: Facts) -> Iterator[Violation]:
-    """Every node with a GPU offers it."""
+    """Every node with GPU labels has GPUs in its capacity."""
     name = facts.settings.gpu_resource_name
     without = [
         deployments.get_name(each)

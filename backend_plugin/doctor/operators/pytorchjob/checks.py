@@ -183,7 +183,7 @@ def _has_status(job: Manifest) -> bool:
 
 @CHECKS.add(Subject.INVALID_TRIAL)
 def _check_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
-    """The webhooks for new jobs answer."""
+    """The webhooks for new jobs respond."""
     for reply in (facts.job_reply, facts.invalid_reply, *facts.pod_replies.values()):
         if _HOOK in reply.message:
             yield Violation(

@@ -113,7 +113,7 @@ def _check_trainer_down(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.INVALID_TRIAL)
 def _check_trainer_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
-    """The webhooks for new TrainJobs answer."""
+    """The webhooks for new TrainJobs respond."""
     for reply in (facts.job_reply, facts.invalid_reply, *facts.pod_replies.values()):
         if _HOOK in reply.message:
             yield Violation(
