@@ -44,7 +44,7 @@ _NOT_OURS: Final = (
 
 
 class ConnectorUnavailable(BackendError):
-    """The error that an operation is not safe or not possible within flytekit's server."""
+    """The connector cannot run in flytekit's server, or has stopped."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class TaskReference(ResourceMeta):  # type: ignore[misc]  # flytekit has no type
     data: bytes
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the reference as bytes for Flyte."""
         return self.data
 
     @classmethod
@@ -75,7 +75,7 @@ class _CompleteResource(Resource):  # type: ignore[misc]
 
 
 class ServerHost:
-    """The server's parts in the event loop of another server, from the first call until that loop ends."""
+    """Runs the parts of the server in flytekit's event loop, from the first call until that loop ends."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration

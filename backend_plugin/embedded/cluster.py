@@ -272,7 +272,11 @@ def _admit_job(manifest: Manifest) -> Manifest:
 
 
 def _admit_companion(manifest: Manifest) -> Manifest:
-    """Return a new companion object as it is stored; raises if it is an invalid prerequisite."""
+    """Return a new companion object with the defaults of its kind.
+
+    Raises:
+        RequestRejected: If it is an invalid prerequisite of jobs, such as a TrainingRuntime.
+    """
     for each in OPERATORS.values():
         kind = each.dialect.prerequisite
         if each.prerequisite is not None and kind is not None and kind.kind == manifest.get("kind"):

@@ -31,7 +31,7 @@ class EventMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRetention:
-    """The retention of events."""
+    """The limits after which events are deleted."""
 
     age: timedelta = timedelta(hours=1)
     """The default event lifetime of an API server."""

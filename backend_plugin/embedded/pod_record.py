@@ -34,7 +34,7 @@ class PodRecord:
 
     @property
     def is_gated(self) -> bool:
-        """True if the pod waits for its leader."""
+        """True if the pod starts its containers only after the leader of its job."""
         return has_gate(self.manifest)
 
     @property
@@ -62,7 +62,7 @@ class PodRecord:
         return self.last.is_ready or pod_status.compute_phase(self.last) == "Succeeded"
 
     def send_gate(self, leader: "PodRecord") -> None:
-        """Send the state of the gate to the shim: open if `leader` lets pods start."""
+        """Send the state of the gate to the shim: "1" if `leader` lets this pod start its containers."""
         self.orders.send(layout.GATE, str(int(leader.is_gate_open)))
 
     def _kill_shim(self) -> None:

@@ -105,7 +105,7 @@ class ListWatch:
         self._pause = self.chance()  # All watches of a restored server expire together.
 
     def on_failure(self, at_least: float = 0.0) -> None:
-        """Record no response or a transient error. The same page or watch is requested again."""
+        """Record a transient error or a missing response. The same page or watch is requested again."""
         self._failures += 1
         if self._failures >= _MOST_FAILURES and not self._rest:
             self._version = ""

@@ -10,7 +10,7 @@ from backend_plugin.shell.cluster import ObjectName, Record, Sink
 
 
 class MergedKind:
-    """The records of one kind."""
+    """The records of one kind, in one part for each reflector."""
 
     def __init__(self, sink: Sink, record: type[Record]) -> None:
         self.sink: Final = sink
@@ -20,18 +20,18 @@ class MergedKind:
         self._parts: list[KindPart] = []
 
     def add_part(self) -> "KindPart":
-        """Add a part. All parts must be added before one of them receives records."""
+        """Add and return the part of one reflector. Add all parts before a reflector sends records."""
         part = KindPart(self)
         self._parts.append(part)
         return part
 
     @property
     def is_shared(self) -> bool:
-        """True if there are several parts."""
+        """True if several reflectors send records of this kind."""
         return len(self._parts) > 1
 
     def deliver_snapshot(self) -> None:
-        """Send all records to the sink, if every part is settled."""
+        """Send all records to the sink, if each reflector has completed a list or cannot list its kind."""
         settled = all(part.settled for part in self._parts)
         # A server that cannot read any jobs must not become ready.
         if settled and (self.record is not Job or any(part.listed for part in self._parts)):
@@ -55,7 +55,7 @@ class KindPart:
         self._gathering = gathering
         self.settled = self.listed = False
         self.kept: dict[tuple[str, str], WatchedObject] = {}
-        """The records that the sink has not received. A relist of another part may need them longer."""
+        """The records for the next snapshot. With several parts they stay here after it is delivered."""
         self._newest = 0
 
     def replace_records(self, found: Iterable[WatchedObject]) -> None:
@@ -71,7 +71,7 @@ class KindPart:
         self._gathering.deliver_snapshot()
 
     def mark_unavailable(self, *, permitted: bool) -> None:
-        """Settle the part although the resource is absent or forbidden. Earlier records remain."""
+        """Continue without a list, because the resource is absent or forbidden. Earlier records remain."""
         self.listed |= permitted
         if not self.settled:
             self.settled = True

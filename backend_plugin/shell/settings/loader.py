@@ -101,7 +101,7 @@ class EffectiveSettings:
 
 @dataclass(slots=True)
 class _ServerReader(SettingsReader):
-    """The values that have been read so far, by key."""
+    """Reads the values of the server's settings, and stores them with their sources by key."""
 
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)

@@ -38,7 +38,10 @@ from backend_plugin.embedded.operators.pytorchjob.upstream_fixes import DEFAULT,
 def reconcile(seen: JobSnapshot, *, upstream: bool = False, order: Sequence[str] = ROLES) -> ReconcileResult:
     """Return the actions, events and status that the training-operator derives from the stored objects.
 
-    With `upstream`, reproduce the bugs of release 1.9.3. The operator's order of roles is random.
+    Args:
+        seen: The stored objects of the job.
+        upstream: True to reproduce the bugs of release 1.9.3.
+        order: The order in which roles are reconciled; the operator's order is random.
     """
     job = read_job_spec(seen.job, order)
     if job.run_policy.managed_by not in (None, OWN_MANAGER) or job.is_deleted or not job.roles:

@@ -73,7 +73,7 @@ def reconcile(seen: JobSnapshot) -> ReconcileResult:
 
 @dataclass(slots=True, kw_only=True)
 class _Pass:
-    """A pass. Its state, its end and its events change."""
+    """One reconcile pass over a TrainJob. `run` changes `state`, `end` and `events`."""
 
     seen: JobSnapshot
     job: TrainJobSpec
