@@ -108,7 +108,7 @@ class Client:
         self._send({"op": "poke", "child": number, "signal": int(signum)})
 
     def release(self, number: int) -> None:
-        """Kill the rest of the child's process group, and forget the child."""
+        """Kill the other processes in the child's process group, and remove the child from the server."""
         self._send({"op": "release", "child": number})
 
     def connect(self) -> "Client":

@@ -125,7 +125,7 @@ class _Server:
             self._disconnect(client)  # This may disconnect other clients.
 
     def _handle_request(self, client: _Client) -> bool:
-        """Handle one request; return False if the caller has closed its connection or requested the end."""
+        """Handle one request; return False if the caller closed its connection or requested a shutdown."""
         received = messages.receive(client.sock)
         if received is None:
             if client is self._control:
@@ -229,7 +229,7 @@ class _Server:
             self._send_signal(os.kill, served, {**message, "child": number})
 
     def _release_child(self, client: _Client, number: int) -> None:
-        """Kill the rest of the process group of a child, and forget the child."""
+        """Kill the other processes in the group of a child, and remove the child from the table."""
         pid = client.children.pop(number, None)
         if pid is None:
             return

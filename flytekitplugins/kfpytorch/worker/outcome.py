@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaFailed(FlyteUserRuntimeException):  # type: ignore[misc]
-    """A rank failed; the text is the report with the rank, the cause and the position."""
+    """A rank failed. The text is the failure report: the rank, the cause, and the line of the user's code."""
 
     def __init__(self, text: str, timestamp: float) -> None:
         super().__init__(RuntimeError(text), timestamp=timestamp)
