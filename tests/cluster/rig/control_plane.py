@@ -46,7 +46,8 @@ def free_ports(count: int) -> list[int]:
     while len(found) < count:
         port = _CHANCE.randrange(*_PORTS)
         with socket.socket() as tried, contextlib.suppress(OSError):
-            tried.bind((HERE, port))
+            # Fails if a program uses the port at any address: some programs listen at all of them.
+            tried.bind(("", port))
             found[port] = None
     return list(found)
 
