@@ -120,12 +120,9 @@ def _read_termination(state: Manifest) -> ContainerTermination | None:
 def read_event(manifest: Manifest) -> Event:
     """Read an event of core/v1 or of events.k8s.io/v1."""
     about = get_mapping(manifest, "involvedObject") or get_mapping(manifest, "regarding")
-    at = (
-        get_time(manifest, "lastTimestamp")
-        or get_time(manifest, "series", "lastObservedTime")
-        or get_time(manifest, "eventTime")
-        or get_time(manifest, "metadata", "creationTimestamp")
-    )
+    repeated = get_time(manifest, "series", "lastObservedTime")
+    first = get_time(manifest, "eventTime") or get_time(manifest, "metadata", "creationTimestamp")
+    at = get_time(manifest, "lastTimestamp") or repeated or first
     return Event(
         reason=get_text(manifest, "reason"),
         action=get_interned(manifest, "action"),
@@ -134,5 +131,5 @@ def read_event(manifest: Manifest) -> Event:
         name=get_text(about, "name"),
         warning=get_text(manifest, "type") == "Warning",
         at=at,
-        repeated=bool(get_mapping(manifest, "series")),
+        message_at=at if repeated is None else first,
     )

@@ -190,8 +190,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str = ""
     warning: bool = False
     at: datetime | None = None
-    repeated: bool = False
-    """True if it stands for several reports, which may have had other messages."""
+    """The time of the last report."""
+    message_at: datetime | None = None
+    """The time of the report with this message: of several reports, an event has the message of the first."""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):

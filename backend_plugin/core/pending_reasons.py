@@ -127,8 +127,7 @@ def _with_event_details(pod: Pod, wait: PendingReason, events: Iterable[Event]) 
         said=said.said,
         lacks=said.lacks,
         queue=said.queue,
-        # A repeated event has the numbers of the first report and the time of the last.
-        observed_at=None if event.repeated else event.at,
+        observed_at=event.message_at,
     )
 
 
@@ -305,8 +304,8 @@ def with_report_times(waits: Iterable[PendingReason], events: Sequence[Event]) -
     dated = list(waits)
     for wait in dated:
         is_derived = any(lack.counts_own for lack in wait.lacks)
-        alike = [event for event in events if is_derived and event.message == wait.raw and not event.repeated]
-        for at in (event.at for event in alike if event.at is not None):
+        alike = [event for event in events if is_derived and event.message == wait.raw]
+        for at in (event.message_at for event in alike if event.message_at is not None):
             latest[wait.lacks] = max(at, latest.get(wait.lacks, at))
     for wait in dated:
         yield structs.replace(wait, observed_at=latest[wait.lacks]) if wait.lacks in latest else wait

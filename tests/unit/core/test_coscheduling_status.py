@@ -92,8 +92,9 @@ def test_free_amount_has_the_time_of_its_report():
     gap = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
     reported = [event(gap, lastTimestamp=at(seconds)) for seconds in (5, 65)]
     other = event("else", lastTimestamp=at(99))
+    series = {"count": 2, "lastObservedTime": at(80)}
     # A repeated event has the text of the first report and the time of the last.
-    repeated = event(gap, lastTimestamp=None, series={"count": 2, "lastObservedTime": at(80)})
+    repeated = event(gap, lastTimestamp=None, eventTime=at(30), series=series)
     assert waiting_line(*build_waiting_members(gap), events=[*reported, other, repeated]) == (
         "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 6 free at 00:01:05 UTC (0 of 5 replicas ready)"
     )

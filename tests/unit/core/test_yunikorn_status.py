@@ -143,24 +143,32 @@ def test_queue_shortage_has_the_queue_timeout(waiting, cause, now, phase):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("times", "said"),
     [
         (
-            60,
+            {"lastTimestamp": at(60)},
             "worker-0: waiting for 1 nvidia.com/gpu in queue root.team: 2 requested, 1 free at 00:01:00 UTC",
         ),
+        # The numbers are those of the first report.
+        (
+            {"lastTimestamp": None, "eventTime": at(55), "series": {"lastObservedTime": at(90)}},
+            "worker-0: waiting for 1 nvidia.com/gpu in queue root.team: 2 requested, 1 free at 00:00:55 UTC",
+        ),
         # The event is about the earlier pod incarnation.
-        (40, "worker-0 waiting for a node: neither its queue nor a node has enough free resources"),
+        (
+            {"lastTimestamp": at(40)},
+            "worker-0 waiting for a node: neither its queue nor a node has enough free resources",
+        ),
     ],
 )
-def test_queue_event_of_a_recreated_replica_sets_its_pending_reason(seconds, said):
+def test_queue_event_of_a_recreated_replica_sets_its_pending_reason(times, said):
     again = pod("worker-0", "Pending", node="", conditions=[NO_ROOM], metadata={"creationTimestamp": at(50)})
     again["metadata"]["labels"] = pod("worker-0")["metadata"]["labels"]
-    told_of = event(ONE, name="j-worker-0", lastTimestamp=at(seconds))
+    told_of = event(ONE, name="j-worker-0", **times)
     others = event("is queued and waiting for allocation", name="j-worker-0", lastTimestamp=at(70))
     told = verdict(gang(RUNNING, workers=1), running("master-0"), again, events=[told_of, others])
     assert (told.phase.value, first_line(told)) == ("RUNNING", f"{said} (1 of 2 replicas ready)")
-    assert told.cause is (Cause.QUEUE if seconds == 60 else Cause.UNSCHEDULABLE)
+    assert told.cause is (Cause.QUEUE if "in queue" in said else Cause.UNSCHEDULABLE)
 
 
 def test_placeholder_pod_with_a_node_no_longer_waits_for_its_queue():
