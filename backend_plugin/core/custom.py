@@ -12,7 +12,14 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from flyteidl.plugins import pytorch_pb2 as version_0
 from flyteidl.plugins.kubeflow import pytorch_pb2 as version_1
 
-from backend_plugin.core import extension, protojson, replica_specs, task_sizes, train_job_policies
+from backend_plugin.core import (
+    extension,
+    mpi_checks,
+    protojson,
+    replica_specs,
+    task_sizes,
+    train_job_policies,
+)
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import (
     Attempt,
@@ -72,6 +79,7 @@ def decode(template: TaskTemplate, run: Attempt, problems: list[Problem]) -> Tra
         problems += replica_specs.check_elastic(said.elastic, said.groups[1].replicas)
         problems += [] if is_torch else replica_specs.check_fixed_size(said.elastic)
     problems += replica_specs.check_gang(extended.gang, groups, elastic)
+    problems += mpi_checks.check_mpi(extended.train_job, groups)
     problems += replica_specs.check_max_restarts(extended.train_job, groups, said.run_policy)
     problems += train_job_policies.check_policies(extended.train_job, groups, elastic=elastic is not None)
     if said.elastic and ReplicaRole.MASTER in extended.placements:

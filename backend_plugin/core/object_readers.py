@@ -50,14 +50,16 @@ def read_pod(manifest: Manifest) -> Pod:
     dialect = table.find_pod_dialect(labels)
     name = get_interned(metadata, "name")
     by_type = {condition.type: condition for condition in read_conditions(status)}
+    role = get_text(labels, dialect.labels.role).lower()
+    first = (get_int(labels, dialect.labels.first_index) or 0) if dialect.labels.first_index else 0
     disrupted = by_type.get("DisruptionTarget")
     return Pod(
         name=name,
         uid=get_text(metadata, "uid"),
         job_name=get_interned(labels, dialect.labels.job_name) or get_interned(labels, PLACE_OF),
         owners=tuple(get_interned(each, "uid") for each in get_mappings(metadata, "ownerReferences")),
-        role=intern_text(get_text(labels, dialect.labels.role).lower()),
-        index=max(0, get_int(labels, dialect.labels.index) or 0),
+        role=intern_text(dialect.labels.aliases.get(role, role)),
+        index=max(0, (get_int(labels, dialect.labels.index) or 0) + first),
         attempt=max(0, get_int(labels, dialect.labels.attempt) or 0),
         trainer=dialect.container,
         place=get_interned(labels, PLACE),

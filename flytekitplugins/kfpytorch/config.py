@@ -278,6 +278,8 @@ class PyTorch(Config):
             yield from extension.check_min_member(self.gang, 1, 1 + workers)
         if {"worker", "num_workers", "train_job"} <= sound and (workers := self.workers()) is not None:
             yield from extension.check_succeeded_nodes(self.train_job, 1 + workers)
+        if {"worker", "num_workers", "train_job"} <= sound and (workers := self.workers()) is not None:
+            yield from frameworks.check_launcher(self.train_job, "worker.replicas", workers, 1 + workers)
         if not {"master", "worker"} <= sound:
             return
         if "num_workers" in sound and self.num_workers and self.worker.replicas:

@@ -140,8 +140,9 @@ class TrainJob(ConfigPart):
             names must have the job ``model-initializer``.
         storage: The volume for the data set and the model, without ``runtime``: a size such as ``"50Gi"``, or
             a `Storage`.
-        framework: ``"torch"``, or ``"jax"``: each process gets the variables for
-            ``jax.distributed.initialize``.
+        framework: ``"torch"``; ``"jax"``: each process gets the variables for
+            ``jax.distributed.initialize``; or ``"mpi"``: mpirun of Open MPI starts the processes. For MPI the
+            image must contain Open MPI and sshd.
         topology: A domain, such as a rack, in which all nodes run: a `Topology`. Default: anywhere.
     """
 

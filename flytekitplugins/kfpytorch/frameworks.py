@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flytekitplugins.kfpytorch import validators
 from flytekitplugins.kfpytorch.problems import ConfigProblem, build_invalid_value
-from kfpytorch_common.frameworks import FRAMEWORKS, TORCH
+from kfpytorch_common.frameworks import FRAMEWORKS, MPI, TORCH
 
 if TYPE_CHECKING:
     from flytekitplugins.kfpytorch.config import Elastic, PyTorch
+    from flytekitplugins.kfpytorch.extension import TrainJob
 
 _OF_TORCH: Final = ("start_method", "monitor_interval", "max_restarts", "rdzv_configs")
 """The settings of torch's elastic launcher."""
@@ -44,6 +45,28 @@ def check_elastic(config: "Elastic", sound: Set[str]) -> Iterator[ConfigProblem]
         yield ConfigProblem("nproc_per_node", config.nproc_per_node, remedy)
     if "nnodes" in sound:
         yield from _check_nodes(config, framework)
+        if not config.is_standalone():
+            yield from check_launcher(config.train_job, "nnodes", config.nnodes, config.min_max_nodes()[1])
+
+
+def check_launcher(
+    train_job: "TrainJob | None", field: str, value: object, nodes: int
+) -> Iterator[ConfigProblem]:
+    """Yield a problem if an MPI job has only a launcher, or a runtime that is not its own."""
+    if train_job is None or train_job.framework != MPI:
+        return
+    if nodes < 2:
+        remedy = "leaves the launcher of mpirun without another node; use at least 2 nodes"
+        yield ConfigProblem(field, value, remedy)
+    if train_job.topology is not None:
+        remedy = "cannot place an MPI job, whose launcher is a Job of its own; leave it out"
+        yield ConfigProblem("train_job.topology", train_job.topology, remedy)
+    if train_job.success_policy is not None:
+        remedy = "cannot select nodes of an MPI job, which all end with mpirun; leave it out"
+        yield ConfigProblem("train_job.success_policy", train_job.success_policy, remedy)
+    if train_job.runtime is not None:
+        remedy = "has an image of its own for the nodes of an MPI job, without the task; leave it out"
+        yield ConfigProblem("train_job.runtime", train_job.runtime, remedy)
 
 
 def _check_nodes(config: "Elastic", framework: str) -> Iterator[ConfigProblem]:

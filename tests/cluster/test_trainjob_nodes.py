@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import workflows
-from rig import backend, environments, trainer
+from rig import backend, environments, images, trainer
 from rig.api import pods
 from rig.backend import Backend
 from rig.process import wait_until
@@ -226,6 +226,23 @@ def test_failed_jax_process_does_not_wait_for_the_others(propeller: RealPropelle
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 5
     assert "node-1 failed: ValueError: the learning rate is negative" in str(error_of(found))
+
+
+def test_mpi_ranks_on_two_nodes_reduce(cluster: RealCluster, propeller: RealPropeller) -> None:
+    execution = propeller.start(workflows.reduces_with_mpi, images.MPI, value=3)
+    found = propeller.wait(execution, 240)
+    assert found["status"]["phase"] == 3, error_of(found)
+    assert propeller.outputs(execution) == {"o0": 18}
+    ended = list_owned(cluster.admin, pods(NAMESPACE), execution)
+    assert {each["spec"]["nodeName"] for each in ended} == {"node-1", "node-2"}
+    assert {each["status"]["phase"] for each in ended} == {"Succeeded"}
+
+
+def test_failed_mpi_rank_ends_the_job_with_its_cause(propeller: RealPropeller) -> None:
+    execution = propeller.start(workflows.reduces_with_mpi, images.MPI, value=-1)
+    found = propeller.wait(execution, 240)
+    assert found["status"]["phase"] == 5
+    assert "ValueError: the learning rate is negative" in str(error_of(found))
 
 
 def wait_for_size(file: Path, size: int) -> None:

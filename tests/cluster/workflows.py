@@ -238,6 +238,31 @@ def shows_the_ranks() -> int:
     return get_torch_dist()
 
 
+def reduce_with_mpi(value: int) -> int:
+    """Return the sum over all ranks."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    print(f"rank {world.rank} of {world.size}")
+    if value < 0 and world.rank == world.size - 1:
+        raise ValueError("the learning rate is negative")
+    return int(world.allreduce(value + world.rank))
+
+
+@task(
+    task_config=Elastic(nnodes=2, nproc_per_node=2, train_job=TrainJob(framework="mpi")),
+    requests=Resources(cpu="100m", mem="2Gi"),
+    pod_template=spread("mpi"),
+)
+def mpi_ranks(value: int) -> int:
+    return reduce_with_mpi(value)
+
+
+@workflow
+def reduces_with_mpi(value: int) -> int:
+    return mpi_ranks(value=value)
+
+
 @task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL)
 def nothing() -> None:
     """A task for simulated pods."""

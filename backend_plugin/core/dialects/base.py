@@ -39,6 +39,10 @@ class ReplicaLabels:
     """The label with the index of the replica within its role."""
     attempt: str = ""
     """The label with the number of restarts of the whole job before the pod; empty if there is none."""
+    first_index: str = ""
+    """The label with the index of the first replica with the role of the pod; empty if it is always 0."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Roles by the values of the role label that are other names for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

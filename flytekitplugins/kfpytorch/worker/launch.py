@@ -27,7 +27,7 @@ from flytekitplugins.kfpytorch.worker import (
 from kfpytorch_common import operator_env
 from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.forkserver.client import ForkServerGone
-from kfpytorch_common.frameworks import JAX, TORCH
+from kfpytorch_common.frameworks import JAX, MPI, TORCH
 
 if TYPE_CHECKING:
     from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask, PyTorchFunctionTask
@@ -44,6 +44,11 @@ def run_pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
         FlyteUserRuntimeException: A replica failed; a `FlyteRecoverableException` if it raised one.
     """
     loading.require_not_importing(task.name)
+    if get_framework(task.task_config) == MPI:
+        with _report_start_errors(task):
+            by_default = local_mode.is_under_pyflyte_run()
+            ranks = 1 + (task.task_config.workers() or 0)
+            return _run_processes(task, inputs, ranks, replicas_by_default=by_default)
     if not runtime_info.is_local():
         return _run_in_pod(task, inputs)
     with _report_start_errors(task):
@@ -71,8 +76,9 @@ def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> A
     """
     loading.require_not_importing(task.name)
     with _report_start_errors(task):
-        if get_framework(task.task_config) == JAX:
-            return _run_jax_nodes(task, inputs)
+        if get_framework(task.task_config) != TORCH:
+            ranks = task.max_nodes * int(task.task_config.nproc_per_node)
+            return _run_processes(task, inputs, ranks, replicas_by_default=True)
         _require_framework(task)
         from flytekitplugins.kfpytorch.worker import local_run
 
@@ -88,20 +94,26 @@ def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> A
             )
 
 
-def _run_jax_nodes(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
-    from flytekitplugins.kfpytorch.worker import local_run
+def _run_processes(task: Any, inputs: dict[str, Any], ranks: int, *, replicas_by_default: bool) -> Any:
+    """Run a task whose processes torch's launcher does not start: those of this pod, or all locally."""
+    from flytekitplugins.kfpytorch.worker import local_run, mpi_run
 
-    processes = int(task.task_config.nproc_per_node)
+    is_mpi = get_framework(task.task_config) == MPI
     if not runtime_info.is_local():
-        return _run_in_pod(task, inputs) if processes == 1 else local_run.run_node_processes(task, inputs)
+        if is_mpi:
+            return mpi_run.run_in_pod(task, inputs)
+        has_one = task.task_config.nproc_per_node == 1
+        return _run_in_pod(task, inputs) if has_one else local_run.run_node_processes(task, inputs)
     local_packages.require_packages(task.task_config)
-    chosen = local_mode.read_local_mode(os.environ, replicas_by_default=True)
+    chosen = local_mode.read_local_mode(os.environ, replicas_by_default=replicas_by_default)
     with _set_environment(local_data.load_sources(task.task_config)):
         if chosen.inline:
             return _run_inline(task, inputs)
         _require_framework(task)
-        fitted = _fit_topology(task, (task.max_nodes * processes, 1), chosen)
-        return local_run.run_replicas(task, inputs, fitted)
+        fitted = _fit_topology(task, (ranks, 1), chosen)
+        return (
+            mpi_run.run_here(task, inputs, fitted) if is_mpi else local_run.run_replicas(task, inputs, fitted)
+        )
 
 
 class FrameworkNotInstalled(ImportError):
@@ -119,7 +131,7 @@ class JaxNotInstalled(FrameworkNotInstalled):
 @contextlib.contextmanager
 def _report_start_errors(task: Any) -> Iterator[None]:
     """Report an error that prevents the run from starting in two lines."""
-    from flytekitplugins.kfpytorch.worker import outcome, payloads
+    from flytekitplugins.kfpytorch.worker import mpi_run, outcome, payloads
 
     try:
         yield
@@ -131,6 +143,7 @@ def _report_start_errors(task: Any) -> Iterator[None]:
         ForkServerGone,
         local_data.DataNotLoaded,
         FrameworkNotInstalled,
+        mpi_run.MpiNotInstalled,
     ) as error:
         raise outcome.build_start_error(task, error) from None
 
@@ -233,8 +246,12 @@ _NOT_INSTALLED: Final = {
 
 
 def _require_framework(task: Any) -> None:
+    from flytekitplugins.kfpytorch.worker import mpi_run
+
     framework = get_framework(task.task_config)
-    if importlib.util.find_spec(framework) is None:
+    if framework == MPI:
+        mpi_run.require_open_mpi()
+    elif importlib.util.find_spec(framework) is None:
         error, message = _NOT_INSTALLED[framework]
         raise error(message)
 

@@ -43,8 +43,8 @@ _AGENT = "flytekitplugins.kfpytorch.worker.elastic_agent:main"
 _HOME = "127.0.0.1"
 # Seconds between SIGTERM and SIGKILL. In a local run the user waits; in a pod the kubelet waits 30 s
 # in total.
-_PATIENCE_HERE = 3.0
-_PATIENCE_IN_POD = 20.0
+PATIENCE_HERE = 3.0
+PATIENCE_IN_POD = 20.0
 
 
 class NotInCluster(RuntimeError):
@@ -87,52 +87,52 @@ class LocalRun:
 
 def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
     """Run a task locally whose processes find each other by their environment, one for each node."""
-    with _open_run(task, inputs, "spawn") as (run, client), runtime_info.reserve_port() as port:
+    with open_run(task, inputs, "spawn") as (run, client), runtime_info.reserve_port() as port:
         run.console.print_line(
-            f"{task.name}: {_format_count(fitted.ranks, 'replica')}{_format_devices(task, fitted)}"
+            f"{task.name}: {_format_count(fitted.ranks, 'replica')}{format_devices(task, fitted)}"
         )
-        _print_note(run, fitted)
+        print_note(run, fitted)
         master = operator_env.RendezvousEndpoint(address=_HOME, port=port)
         processes = []
         for index in range(fitted.nodes):
             name = _format_replica_name(task, index)
             slot = run.open_slot(name, interactive=index == 0)
-            env = {**_build_env(fitted, index), **operator_env.build_replica_env(index, fitted.nodes, master)}
+            env = {**build_env(fitted, index), **operator_env.build_replica_env(index, fitted.nodes, master)}
             if get_framework(task.task_config) == JAX:
                 env |= jax_processes.build_env(index, fitted.nodes, env)
             place = run.build_context(slot, name)
             processes.append(
                 ProcessSpec(
-                    name=name, target=_REPLICA, args=place, env=env, slots=(slot,), patience=_PATIENCE_HERE
+                    name=name, target=_REPLICA, args=place, env=env, slots=(slot,), patience=PATIENCE_HERE
                 )
             )
-        ended = _supervise(run, client, processes, outcome.collect_replicas)
-        return _return_or_raise(run, ended, fitted.ranks)
+        ended = supervise(run, client, processes, outcome.collect_replicas)
+        return return_or_raise(run, ended, fitted.ranks)
 
 
 def run_nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
     """Run an `Elastic` task locally, with an agent for each node and a rendezvous between them."""
     config = task.task_config
-    with _open_run(task, inputs, config.start_method) as (run, client), runtime_info.reserve_port() as port:
+    with open_run(task, inputs, config.start_method) as (run, client), runtime_info.reserve_port() as port:
         run.console.print_line(
             f"{task.name}: {_format_count(fitted.nodes, 'node')} x "
-            f"{fitted.nproc_per_node}{_format_devices(task, fitted)}"
+            f"{fitted.nproc_per_node}{format_devices(task, fitted)}"
         )
-        _print_note(run, fitted)
+        print_note(run, fitted)
         endpoint = operator_env.RendezvousEndpoint(address=_HOME, port=port)
         settings = _build_launch_config(task, fitted.nodes, fitted.nproc_per_node, f"{_HOME}:{port}")
         private = _without_network(settings, run.scratch)
         processes = []
         for index in range(fitted.nodes):
             env = {
-                **_build_env(fitted, index),
+                **build_env(fitted, index),
                 **operator_env.build_elastic_env(
                     fitted.nodes, fitted.nproc_per_node, config.max_restarts, endpoint
                 ),
             }
             processes.append(_build_agent(run, index, private, env))
-        ended = _supervise(run, client, processes, outcome.collect_nodes)
-        return _return_or_raise(run, ended, fitted.ranks)
+        ended = supervise(run, client, processes, outcome.collect_nodes)
+        return return_or_raise(run, ended, fitted.ranks)
 
 
 def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
@@ -148,7 +148,7 @@ def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
             f"framework={get_framework(task.task_config)!r} needs the kfpytorch backend"
         )
     first, total = int(node) * count, int(os.environ["WORLD_SIZE"])
-    with _open_run(task, inputs, "spawn", in_pod=True) as (run, client):
+    with open_run(task, inputs, "spawn", in_pod=True) as (run, client):
         fitted = topology.fit(count, 1, machine.detect_machine(os.environ), count)
         processes = []
         for index in range(count):
@@ -164,16 +164,16 @@ def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
                     args=args,
                     env=env,
                     slots=(slot,),
-                    patience=_PATIENCE_IN_POD,
+                    patience=PATIENCE_IN_POD,
                 )
             )
-        members = _run_until_stopped(run, client, processes)
+        members = run_until_stopped(run, client, processes)
         ended = outcome.collect_replicas(members, first)
         ended.at_terminal, ended.complete = False, total == count
-        return _return_or_raise(run, ended, count)
+        return return_or_raise(run, ended, count)
 
 
-def _run_until_stopped(
+def run_until_stopped(
     run: LocalRun, client: "Client", processes: Sequence[ProcessSpec]
 ) -> "Sequence[SupervisedProcess]":
     """Run the processes of a pod, and report its deletion."""
@@ -186,7 +186,7 @@ def _run_until_stopped(
         raise
 
 
-def _supervise(
+def supervise(
     run: LocalRun,
     client: "Client",
     processes: Sequence[ProcessSpec],
@@ -212,7 +212,7 @@ def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
             "(PET_RDZV_ENDPOINT, which the training operator sets): is Flyte's pytorch plugin enabled?"
         )
     processes = pod_processes.count_processes(config.nproc_per_node, os.environ)
-    with _open_run(task, inputs, config.start_method, in_pod=True) as (run, client):
+    with open_run(task, inputs, config.start_method, in_pod=True) as (run, client):
         settings = _build_launch_config(task, task.max_nodes, processes, endpoint or f"{_HOME}:0")
         env = dict(os.environ)
         if processes > 1:
@@ -221,9 +221,9 @@ def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
             settings = _without_network(settings, run.scratch)
             env[operator_env.LOOPBACK_ONLY] = "1"
         agent = _build_agent(run, 0, settings, env)
-        ended = outcome.collect_nodes(_run_until_stopped(run, client, [agent]))
+        ended = outcome.collect_nodes(run_until_stopped(run, client, [agent]))
         ended.at_terminal, ended.complete = False, task.max_nodes == 1
-        return _return_or_raise(run, ended, settings.nproc_per_node)
+        return return_or_raise(run, ended, settings.nproc_per_node)
 
 
 def _build_launch_config(task: Any, nodes: int, nproc_per_node: int, endpoint: str) -> ElasticLaunchConfig:
@@ -241,7 +241,7 @@ def _build_launch_config(task: Any, nodes: int, nproc_per_node: int, endpoint: s
         max_restarts=config.max_restarts,
         monitor_interval=config.monitor_interval,
         start_method=config.start_method,
-        shutdown_timeout=_PATIENCE_IN_POD if in_cluster else _PATIENCE_HERE,
+        shutdown_timeout=PATIENCE_IN_POD if in_cluster else PATIENCE_HERE,
         local_addr=os.environ.get("PET_LOCAL_ADDR"),
     )
     if find_loaded("torch"):
@@ -302,7 +302,7 @@ def _build_agent(
     )
 
 
-def _build_env(fitted: "Topology", index: int) -> dict[str, str]:
+def build_env(fitted: "Topology", index: int) -> dict[str, str]:
     """Return the environment of node or replica `index` on this machine, with its share of the devices."""
     # Restrict connections to this machine, because its host name may resolve to another address.
     env = {**operator_env.build_loopback_env(), **os.environ}
@@ -315,7 +315,7 @@ def _build_env(fitted: "Topology", index: int) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _open_run(
+def open_run(
     task: Any, inputs: dict[str, Any], start_method: str, *, in_pod: bool = False
 ) -> Iterator[tuple[LocalRun, "Client"]]:
     """Create directories, logs and a fork server for a run; all except the logs are removed after it."""
@@ -354,7 +354,8 @@ def _report_stop(console: Console) -> Iterator[None]:
         raise
 
 
-def _return_or_raise(run: LocalRun, ended: outcome.RunOutcome, ranks: int) -> Any:
+def return_or_raise(run: LocalRun, ended: outcome.RunOutcome, ranks: int) -> Any:
+    """Return the value of rank 0, or raise the failure of the run."""
     seconds = time.monotonic() - run.began
     if run.on_this_machine and ended.rank_zero is None and not ended.failures:
         ended.failures.append(outcome.build_missing_result_failure(time.time_ns()))
@@ -369,7 +370,8 @@ def _format_count(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' if count != 1 else ''}"
 
 
-def _format_devices(task: Any, fitted: "Topology") -> str:
+def format_devices(task: Any, fitted: "Topology") -> str:
+    """Return the devices of a local run, for its first line."""
     on_cpu = "CPU, gloo" if get_framework(task.task_config) == TORCH else "CPU"
     return f" on this machine ({'GPU ' + ' | '.join(fitted.devices) if fitted.devices else on_cpu})"
 
@@ -379,6 +381,7 @@ def _format_replica_name(task: Any, index: int) -> str:
     return operator_env.format_replica_name(index) if is_torch else f"process {index}"
 
 
-def _print_note(run: LocalRun, fitted: "Topology") -> None:
+def print_note(run: LocalRun, fitted: "Topology") -> None:
+    """Print the note of a topology, if it has one."""
     if fitted.note:
         run.console.print_line(fitted.note)

@@ -62,20 +62,24 @@ class WorkerContext:
 
 def main(start: "ChildStart") -> int:
     """Run the function. This is the target of the fork server."""
-    place = WorkerContext(**start.args)
+    return run_worker(WorkerContext(**start.args), start.inherited, start.fds[0])
+
+
+def run_worker(place: WorkerContext, inherited: Payload | None, events: int) -> int:
+    """Run the function, and return the exit code of the process."""
     directory = Path(place.directory)
     directory.mkdir(exist_ok=True)  # Not its parents: the directory of a run that has ended is gone.
     failure_file.enable_stack_dumps(directory)
     who = failure_file.read_identity(place.replica)
     os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure_file.TORCH_FILE_NAME)
-    say = _build_event_sender(start.fds[0], place.slot)
+    say = _build_event_sender(events, place.slot)
     say({"event": "started", "rank": who.rank, "pid": os.getpid(), "directory": str(directory)})
     if place.asks_for_input:
         sys.stdin = _TerminalInput(say)
 
     def run_and_save() -> None:
         with _adapt_torch(place):
-            outcome = _run_function(place, start.inherited)
+            outcome = _run_function(place, inherited)
         if who.rank == 0:
             _save_result(outcome, directory)
 

@@ -28,6 +28,23 @@ PACKAGES: Final[Sequence[str]] = (
     "nftables=1.0.6-2+deb12u2",
     "runc=1.1.5+ds1-1+deb12u1",
 )
+MPI: Final[Sequence[str]] = (
+    "libevent-core-2.1-7=2.1.12-stable-8+deb12u1",
+    "libevent-pthreads-2.1-7=2.1.12-stable-8+deb12u1",
+    "libhwloc15=2.9.0-1",
+    "libibverbs1=44.0-2",
+    "libmunge2=0.5.15-2+deb12u1",
+    "libnl-3-200=3.7.0-0.2+b1",
+    "libnl-route-3-200=3.7.0-0.2+b1",
+    "libopenmpi3=4.1.4-3+b1",
+    "libpmix2=4.2.2-1+deb12u1",
+    "libwrap0=7.6.q-32",
+    "openmpi-bin=4.1.4-3+b1",
+    "openmpi-common=4.1.4-3",
+    "openssh-server=1:9.2p1-2+deb12u10",
+    "python3-mpi4py=3.1.4-2+b2",
+)
+"""Open MPI, sshd and mpi4py for the Python of the distribution."""
 _MINUTES: Final = 600
 
 
@@ -36,13 +53,13 @@ class NoPackages(Exception):
 
 
 @cache
-def packages() -> Path:
+def packages(names: Sequence[str] = PACKAGES) -> Path:
     """Return the folder that contains the unpacked packages; download them if necessary.
 
     Raises:
         NoPackages: If the machine has no apt, other versions, or no access to a mirror.
     """
-    home = CACHES / "debian" / hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:16]
+    home = CACHES / "debian" / hashlib.sha256(" ".join(names).encode()).hexdigest()[:16]
     if home.exists():
         return home
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
@@ -52,7 +69,7 @@ def packages() -> Path:
     # partial result.
     with tempfile.TemporaryDirectory(dir=home.parent) as scratch:
         folder = Path(scratch)
-        _download(folder)
+        _download(folder, names)
         root = folder / "root"
         for archive in sorted(folder.glob("*.deb")):
             subprocess.run(["dpkg-deb", "-x", archive, root], check=True, timeout=_MINUTES)
@@ -76,9 +93,9 @@ def libraries() -> str:
     return os.pathsep.join(str(each) for each in sorted(packages().glob("usr/lib/*-linux-gnu*")))
 
 
-def _download(folder: Path) -> None:
+def _download(folder: Path, names: Sequence[str]) -> None:
     # By default apt downloads as a user without write access to this folder.
-    download = ("-o", "APT::Sandbox::User=root", "download", *PACKAGES)
+    download = ("-o", "APT::Sandbox::User=root", "download", *names)
     if _apt(folder, *download).returncode == 0:
         return
     # The package lists are outdated or missing.

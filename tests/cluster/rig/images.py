@@ -11,12 +11,14 @@ import platform
 import sys
 import tarfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from rig import debian
 from rig.tools import tool
 
+MPI: Final = "rn.local/mpi:1"
 PAUSE: Final = "rn.local/pause:1"
 PYTHON: Final = "rn.local/python:1"
 PROBE: Final = "/rig/probe"
@@ -24,7 +26,8 @@ PROBE: Final = "/rig/probe"
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 # Without nsswitch.conf, names in /etc/hosts would first be looked up in the cluster's DNS.
 _FILES: Final = {
-    "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n",
+    "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"
+    "sshd:x:100:65534::/run/sshd:/bin/false\n",
     "etc/group": "root:x:0:\nnogroup:x:65534:\n",
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
@@ -69,6 +72,37 @@ def python(names: Sequence[str] = ()) -> Image:
             "PYTHONPATH": f"{REPOSITORY / 'tests' / 'cluster'}:{REPOSITORY}",
             "PYTHONDONTWRITEBYTECODE": "1",
         },
+    )
+
+
+def mpi() -> Image:
+    """Return the image `python` with Open MPI, sshd and mpi4py of the distribution."""
+    base, unpacked = python(), debian.packages(debian.MPI)
+    found = [path for path in (unpacked / "usr").rglob("*") if "doc" not in path.parts]
+    home = f"opt/mpi/{unpacked.name}"
+    names = {path: f"{home}/{path.relative_to(unpacked)}" for path in found}
+    (libraries,) = (unpacked / "usr/lib").glob("*-linux-gnu")
+    root = f"/{home}/usr"
+    environment = {
+        **base.environment,
+        "OPAL_PREFIX": root,
+        "LD_LIBRARY_PATH": f"{root}/lib/{libraries.name}",
+        "PATH": f"{root}/bin:{root}/sbin:{base.environment['PATH']}",
+        "PYTHONPATH": f"{base.environment['PYTHONPATH']}:{root}/lib/python3/dist-packages",
+    }
+    return replace(
+        base,
+        names=[MPI],
+        files={
+            **base.files,
+            **{name: path for path, name in names.items() if path.is_file() and not path.is_symlink()},
+        },
+        links={
+            **base.links,
+            **{name: str(path.readlink()) for path, name in names.items() if path.is_symlink()},
+            f"{home}/usr/bin/mpirun": "orterun",
+        },
+        environment=environment,
     )
 
 

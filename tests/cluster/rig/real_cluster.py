@@ -64,6 +64,7 @@ def missing() -> str:
         return f"real nodes want namespaces, and root may make none here: {tried.stderr.strip()}"
     try:
         debian.packages()
+        debian.packages(debian.MPI)
     except debian.NoPackages as why:
         return str(why)
     return ""
@@ -172,7 +173,7 @@ class RealCluster:
         return Node(station, folder, mounts)
 
     def _archives(self) -> Sequence[Path]:
-        made = {"pause": images.pause(), "python": images.python(self._names)}
+        made = {"pause": images.pause(), "python": images.python(self._names), "mpi": images.mpi()}
         return [images.archive(image, self.folder / f"{name}.tar") for name, image in made.items()]
 
     def _plane(self) -> ControlPlane:

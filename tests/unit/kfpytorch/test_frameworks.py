@@ -45,3 +45,19 @@ def test_jax_runs_a_fixed_number_of_processes_on_each_node(nodes: Any) -> None:
 def test_unknown_framework_is_rejected(framework: Any) -> None:
     train_job = TrainJob(framework=framework)
     assert [*find_problems(train_job=train_job)] == [f"train_job.framework={framework!r}"]
+
+
+@pytest.mark.parametrize(
+    ("config", "said", "options", "field"),
+    [
+        (Elastic, {"nnodes": "1"}, {}, "nnodes='1'"),
+        (PyTorch, {"worker": Worker(replicas=0)}, {}, "worker.replicas=0"),
+        (PyTorch, {"num_workers": 1}, {"runtime": "mine"}, "train_job.runtime='mine'"),
+    ],
+)
+def test_mpi_job_with_one_node_or_a_named_runtime_is_rejected(
+    config: Any, said: dict[str, Any], options: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config(**said, train_job=TrainJob(framework="mpi", **options))
+    assert [problem.rsplit(": ", 1)[0] for problem in caught.value.problems] == [field]

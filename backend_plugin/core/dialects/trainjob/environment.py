@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from backend_plugin.core.dialects.trainjob.resource import INDEX, PORT, build_master_address
+from backend_plugin.core.dialects.trainjob.resource import INDEX, LAUNCHER, PORT, ROLE, build_master_address
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import ReplicaGroup, TrainingJob
 from backend_plugin.core.protojson import format_value
 from backend_plugin.core.reading import get_mappings
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.data_sources import PATH_VARIABLES, PATHS
-from kfpytorch_common.frameworks import JAX
+from kfpytorch_common.frameworks import JAX, MPI
 
 _OF_INDEX: Final[Manifest] = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}
 _RESERVED: Final = frozenset({
@@ -23,7 +23,8 @@ _RESERVED: Final = frozenset({
 
 def build_environment(job: TrainingJob, group: ReplicaGroup, name: str) -> list[Manifest]:
     """Return the variables of each container of a node, for the job with this name."""
-    address, port = build_master_address(name), str(PORT.number)
+    is_mpi = job.framework == MPI
+    address, port = build_master_address(name, LAUNCHER if is_mpi else ROLE), str(PORT.number)
     values = {"PYTHONUNBUFFERED": "1"}
     values |= {PATH_VARIABLES[kind]: PATHS[kind] for kind in job.sources}
     if job.elastic is not None:
@@ -46,7 +47,8 @@ def build_environment(job: TrainingJob, group: ReplicaGroup, name: str) -> list[
         # The operator of a PyTorchJob sets this value, too.
         "PET_NPROC_PER_NODE": "auto",
     }
-    by_index = ["RANK", "PET_NODE_RANK"]
+    # mpirun numbers the ranks.
+    by_index = [] if is_mpi else ["RANK", "PET_NODE_RANK"]
     if job.framework == JAX:
         values |= {"JAX_COORDINATOR_ADDRESS": f"{address}:{port}", "JAX_NUM_PROCESSES": values["WORLD_SIZE"]}
         # Several processes of a node get their numbers from the process that starts them.

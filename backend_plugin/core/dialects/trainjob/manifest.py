@@ -9,7 +9,14 @@ from typing import Any, Final
 
 from backend_plugin.core import names
 from backend_plugin.core.dialects.pod_specs import require_storable, without_duplicate_secrets
-from backend_plugin.core.dialects.trainjob import initializers, named_runtime, options, placement, policies
+from backend_plugin.core.dialects.trainjob import (
+    initializers,
+    mpi,
+    named_runtime,
+    options,
+    placement,
+    policies,
+)
 from backend_plugin.core.dialects.trainjob.environment import build_environment, with_environment
 from backend_plugin.core.dialects.trainjob.options import JobOptions
 from backend_plugin.core.dialects.trainjob.resource import (
@@ -121,7 +128,7 @@ def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
             "labels": {**labels, FRAMEWORK: job.framework},
         },
         "spec": {
-            "mlPolicy": {"numNodes": group.replicas},
+            "mlPolicy": {"numNodes": group.replicas, **mpi.build_policy(job, group)},
             "template": {
                 "metadata": {"labels": labels, **initializers.build_annotations(job, draft)},
                 "spec": {
@@ -130,14 +137,17 @@ def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
                     **initializers.build_claim_policies(job, labels),
                     "replicatedJobs": [
                         *initializers.build_jobs(job, draft),
-                        {
-                            "name": ROLE,
-                            **initializers.build_dependencies(job),
-                            "template": {
-                                "metadata": {"labels": {ANCESTOR: "trainer"}, **annotations},
-                                "spec": _build_job_spec(job, group, pod, name),
+                        *mpi.split_launcher(
+                            job,
+                            {
+                                "name": ROLE,
+                                **initializers.build_dependencies(job),
+                                "template": {
+                                    "metadata": {"labels": {ANCESTOR: "trainer"}, **annotations},
+                                    "spec": _build_job_spec(job, group, pod, name),
+                                },
                             },
-                        },
+                        ),
                     ],
                 },
             },

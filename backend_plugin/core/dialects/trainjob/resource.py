@@ -28,6 +28,10 @@ CONTAINER: Final = "node"
 """The name of the training container; Trainer requires exactly this name."""
 ROLE: Final = "node"
 """The name of the replicated job with all nodes; it is a part of the names of pods and hosts."""
+LAUNCHER: Final = "launcher"
+"""The name of the replicated job with the first node of an MPI job, which runs mpirun."""
+FIRST_INDEX: Final = f"{PREFIX}first-index"
+"""The label of the other nodes of an MPI job, whose completion indexes start at 0, too."""
 INITIALIZERS: Final[Mapping[str, str]] = {
     data_sources.DATASET: "dataset-initializer",
     data_sources.MODEL: "model-initializer",
@@ -47,6 +51,8 @@ LABELS: Final = ReplicaLabels(
     role=_JOBSET + "replicatedjob-name",
     index=INDEX,
     attempt=_JOBSET + "restart-attempt",
+    first_index=FIRST_INDEX,
+    aliases={LAUNCHER: ROLE},
 )
 LONGEST_NAME: Final = 44
 """``<job>-node-0-<index>-<5 characters>``, with an index up to 99999, has at most 63 characters."""
@@ -60,9 +66,9 @@ def build_pod_name(job: str, role: str, index: int) -> str:
     return f"{job}-{role}-0-{index}"
 
 
-def build_master_address(job: str) -> str:
+def build_master_address(job: str, role: str = ROLE) -> str:
     """Return the DNS name of the first node, which is published before the node is ready."""
-    return f"{build_pod_name(job, ROLE, 0)}.{job}"
+    return f"{build_pod_name(job, role, 0)}.{job}"
 
 
 def find_trainer(spec: Manifest) -> Manifest:

@@ -282,3 +282,53 @@ def test_node_range_for_jax_and_unknown_framework_are_rejected(custom: Any, fiel
     with pytest.raises(InvalidTask) as rejected:
         plan_train_job(custom)
     assert [problem.field for problem in rejected.value.problems] == [field]
+
+
+MPI = {"kfpytorch": {"version": 1, "trainJob": {"framework": "mpi"}}}
+OF_MPI = {**ELASTIC, **MPI, "elasticConfig": {**ELASTIC["elasticConfig"], "minReplicas": 4}}
+
+
+def test_mpi_job_has_a_launcher_as_its_first_node() -> None:
+    planned = plan_train_job(OF_MPI)
+    (runtime,) = planned.prerequisites
+    assert runtime["spec"]["mlPolicy"] == {
+        "numNodes": 1,
+        "mpi": {
+            "numProcPerNode": 8,
+            "mpiImplementation": "OpenMPI",
+            "sshAuthMountPath": "/etc/kfpytorch/ssh",
+            "runLauncherAsNode": True,
+        },
+    }
+    launcher, node = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    assert (launcher["name"], node["name"]) == ("launcher", "node")
+    assert launcher["template"]["metadata"] == {
+        "labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    }
+    assert "metadata" not in node["template"]
+    one, other = (each["template"]["spec"]["template"] for each in (launcher, node))
+    assert one["spec"] == other["spec"]
+    label = {"kfpytorch.flyte.org/first-index": "1"}
+    assert other["metadata"]["labels"] == {**one["metadata"]["labels"], **label}
+    (container,) = one["spec"]["containers"]
+    env = {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
+    assert (
+        env["MASTER_ADDR"]
+        == f"{planned.job['metadata']['name']}-launcher-0-0.{planned.job['metadata']['name']}"
+    )
+    assert (env["WORLD_SIZE"], "RANK" in env) == ("32", False)
+
+
+@pytest.mark.parametrize(
+    ("custom", "options", "field"),
+    [
+        ({"masterReplicas": {"replicas": 1}}, {}, "custom.workerReplicas.replicas"),
+        (REPLICAS, {"runtime": "deepspeed-distributed"}, "custom.kfpytorch.trainJob.runtime"),
+        (REPLICAS, {"topology": {"level": "rack"}}, "custom.kfpytorch.trainJob.topology"),
+        (REPLICAS, {"successPolicy": {"succeededIndexes": "0"}}, "custom.kfpytorch.trainJob.successPolicy"),
+    ],
+)
+def test_option_that_an_mpi_job_cannot_have_is_rejected(custom: Any, options: Any, field: str) -> None:
+    with pytest.raises(InvalidTask) as rejected:
+        plan_train_job({**custom, "kfpytorch": {"trainJob": {"framework": "mpi", **options}}})
+    assert [problem.field for problem in rejected.value.problems] == [field]

@@ -9,6 +9,7 @@ from train_job_objects import BEGAN, build_job
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.dialects.trainjob import options
 from backend_plugin.core.dialects.trainjob.options import JobOptions
+from backend_plugin.core.object_readers import read_pod
 from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
 
 DIALECT = DIALECTS["TrainJob"]
@@ -91,3 +92,19 @@ def test_limit_that_ended_a_job_is_found_in_its_message(message: str, limit: Job
 def test_rejection_without_the_runtime_is_premature(message: str, is_premature: bool) -> None:
     assert DIALECT.is_premature(message) is is_premature
     assert not DIALECTS["PyTorchJob"].is_premature(message)
+
+
+@pytest.mark.parametrize(
+    ("labels", "replica"),
+    [
+        ({"jobset.sigs.k8s.io/replicatedjob-name": "launcher"}, "node-0"),
+        (
+            {"jobset.sigs.k8s.io/replicatedjob-name": "node", "kfpytorch.flyte.org/first-index": "1"},
+            "node-1",
+        ),
+        ({"jobset.sigs.k8s.io/replicatedjob-name": "node"}, "node-0"),
+    ],
+)
+def test_launcher_of_an_mpi_job_is_read_as_its_first_node(labels: dict[str, str], replica: str) -> None:
+    of_job = {"jobset.sigs.k8s.io/jobset-name": "j", "batch.kubernetes.io/job-completion-index": "0"}
+    assert read_pod({"metadata": {"name": "j-x", "labels": {**of_job, **labels}}}).replica == replica

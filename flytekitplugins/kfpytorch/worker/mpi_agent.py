@@ -1,0 +1,273 @@
+"""The agent of one node of an MPI job: mpirun in the launcher, and sshd in the other nodes."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from flytekitplugins.kfpytorch.worker import failure_file, mpi_rank
+from kfpytorch_common.causes import Failure
+from kfpytorch_common.forkserver.child import build_interpreter_command
+from kfpytorch_common.frameworks import MPI_SSH_DIRECTORY
+
+if TYPE_CHECKING:
+    from kfpytorch_common.forkserver.child import ChildStart
+
+PORT: Final = 2222
+_LONGEST_JOIN: Final = 900.0
+"""Seconds for which the launcher waits for the other nodes: images may be pulled first."""
+_LONGEST_END: Final = 10.0
+"""Seconds for which a node waits for the end of mpirun after the end of its ranks."""
+_TICK: Final = 0.2
+_SIGNALED: Final = re.compile(r"process rank (\d{1,9}) with PID .{0,400} exited on signal (\d{1,3})")
+_FIRST_FAILURE: Final = re.compile(r"Process name: \[\[\d+,\d+\],(\d+)\]\s+Exit code:\s+(\d+)")
+_MOST_LINES: Final = 20
+
+
+@dataclass(frozen=True)
+class MpiNode:
+    """A node of an MPI job."""
+
+    directory: str
+    places: list[dict[str, Any]]
+    """A `replica.WorkerContext` for each rank of the node."""
+    total: int
+    """The number of ranks of the job."""
+    hostfile: str
+    """The file with the nodes; empty if all ranks are on this machine."""
+    is_launcher: bool
+
+
+class _Stopped(BaseException):
+    """The agent received a signal."""
+
+
+def main(start: "ChildStart") -> int:
+    """Run the agent. This is the target of the fork server."""
+    node = MpiNode(**start.args)
+    directory = Path(node.directory)
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        signal.signal(getattr(signal, name), _raise_stopped)
+    _write_node(node, start.fds)
+    try:
+        failures = _run_launcher(node) if node.is_launcher else _run_node(node)
+    except _Stopped:
+        return 128 + signal.SIGTERM
+    failure_file.write_terminations(directory, failures, _list_ends(node, failure_file.ENDED_FILE_NAME))
+    return 1 if failures else 0
+
+
+def _raise_stopped(*_: object) -> None:
+    raise _Stopped
+
+
+def _write_node(node: MpiNode, streams: Sequence[int]) -> None:
+    said = {
+        "agent": os.getpid(),
+        "streams": list(streams),
+        "places": node.places,
+        "env": dict(os.environ),
+        "cwd": str(Path.cwd()),
+        "argv": sys.argv,
+    }
+    (Path(node.directory) / mpi_rank.NODE_FILE).write_text(json.dumps(said))
+
+
+def _run_launcher(node: MpiNode) -> list[Failure]:
+    """Run mpirun until it ends, and return the failures of this node."""
+    options = _build_host_options(node)
+    rank = f"import sys; sys.path[:] = {sys.path!r}; from {mpi_rank.__name__} import main; main()"
+    command = [
+        *("mpirun", "--allow-run-as-root", "--bind-to", "none", *options, "-np", str(node.total)),
+        *build_interpreter_command(rank),
+    ]
+    env = {**os.environ, mpi_rank.DIRECTORY: node.directory}
+    lines: list[str] = []
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, errors="replace") as process:
+        assert process.stderr is not None  # noqa: S101 - it is a pipe.
+        try:
+            for line in process.stderr:
+                sys.stderr.write(line)
+                lines = [*lines, line.rstrip()][-_MOST_LINES:]
+            code = process.wait()
+        except _Stopped:
+            process.terminate()
+            process.wait()
+            raise
+    return _find_launcher_failures(node, code, lines) if code else []
+
+
+def _build_host_options(node: MpiNode) -> Sequence[str]:
+    if not node.hostfile:
+        only = ("--mca", "oob_tcp_if_include", "lo") if sys.platform == "linux" else ()
+        return ("--oversubscribe", "--mca", "btl", "self,vader", *only)
+    _wait_for_nodes(
+        [line.split()[0] for line in Path(node.hostfile).read_text().splitlines() if line.strip()]
+    )
+    key, known = _copy_key(Path(node.directory))
+    ssh = (
+        f"-p {PORT} -i {key} -o UserKnownHostsFile={known} -o StrictHostKeyChecking=yes -o BatchMode=yes "
+        "-o LogLevel=ERROR -o IdentitiesOnly=yes"
+    )
+    # The directories of the keys differ, so the launcher connects to all nodes itself.
+    return ("--mca", "plm_rsh_args", ssh, "--mca", "plm_rsh_no_tree_spawn", "1")
+
+
+def _wait_for_nodes(hosts: Sequence[str]) -> None:
+    deadline = time.monotonic() + _LONGEST_JOIN
+    own = socket.gethostname()
+    for host in hosts:
+        while host.partition(".")[0] != own and time.monotonic() < deadline and not _is_open(host):
+            time.sleep(_TICK)
+
+
+def _is_open(host: str) -> bool:
+    try:
+        with socket.create_connection((host, PORT), timeout=1.0):
+            return True
+    except OSError:
+        return False
+
+
+def _copy_key(directory: Path) -> tuple[Path, Path]:
+    """Copy the key of the job, which only its owner may read; return it and the file of known hosts."""
+    key, known = directory / "id", directory / "known_hosts"
+    key.touch(mode=0o600)
+    key.write_bytes(Path(MPI_SSH_DIRECTORY, "id_rsa").read_bytes())
+    public = Path(MPI_SSH_DIRECTORY, "id_rsa.pub").read_text().split()
+    known.write_text(f"* {public[0]} {public[1]}\n")
+    return key, known
+
+
+def _run_node(node: MpiNode) -> list[Failure]:
+    """Serve mpirun with sshd until the ranks of this node have ended, and return their failures."""
+    directory = Path(node.directory)
+    with subprocess.Popen([_find_sshd(), "-D", "-e", "-f", str(_write_sshd_config(directory))]) as process:
+        try:
+            while process.poll() is None and not _have_ended(node):
+                time.sleep(_TICK)
+            deadline = time.monotonic() + _LONGEST_END
+            while process.poll() is None and _is_served(node) and time.monotonic() < deadline:
+                time.sleep(_TICK)
+        finally:
+            process.terminate()
+    if not any(Path(place["directory"], mpi_rank.PROCESS_FILE).exists() for place in node.places):
+        return [_build_failure("SshdEnded", f"sshd ended with exit code {process.returncode}")]
+    return _find_rank_failures(node)
+
+
+def _find_sshd() -> str:
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+    found = shutil.which("sshd", path=path)
+    if found is None:
+        raise FileNotFoundError(
+            "the image has no sshd, which mpirun needs; install openssh-server in the image"
+        )
+    return found
+
+
+def _write_sshd_config(directory: Path) -> Path:
+    key, _ = _copy_key(directory)
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(parents=True, exist_ok=True)
+    names = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "OPAL_PREFIX")
+    env = {name: os.environ[name] for name in names if name in os.environ}
+    shown = " ".join(
+        f'"{name}={value}"' for name, value in {**env, mpi_rank.DIRECTORY: str(directory)}.items()
+    )
+    config = directory / "sshd_config"
+    lines = (
+        f"Port {PORT}",
+        f"HostKey {key}",
+        f"AuthorizedKeysFile {MPI_SSH_DIRECTORY}/authorized_keys",
+        *(
+            "PasswordAuthentication no",
+            "KbdInteractiveAuthentication no",
+            "PermitRootLogin prohibit-password",
+        ),
+        *("StrictModes no", "UsePAM no", "PidFile none", "LogLevel ERROR"),
+        f"SetEnv {shown}",
+    )
+    config.write_text("".join(f"{line}\n" for line in lines))
+    return config
+
+
+def _have_ended(node: MpiNode) -> bool:
+    """True if all ranks of the node have ended, or one has failed."""
+    states = [_read_process(place) for place in node.places]
+    if any(Path(place["directory"], failure_file.FILE_NAME).exists() for place in node.places):
+        return True
+    started = [state for state in states if state is not None]
+    return len(started) == len(states) and not any(_is_running(state["pid"]) for state in started)
+
+
+def _is_served(node: MpiNode) -> bool:
+    """True if the daemon of mpirun, which is the parent of the ranks, still runs."""
+    states = [_read_process(place) for place in node.places]
+    return any(_is_running(state["parent"]) for state in states if state is not None)
+
+
+def _read_process(place: Mapping[str, Any]) -> Mapping[str, int] | None:
+    path = Path(place["directory"], mpi_rank.PROCESS_FILE)
+    return json.loads(path.read_bytes()) if path.exists() else None
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _find_launcher_failures(node: MpiNode, code: int, lines: Sequence[str]) -> list[Failure]:
+    failures = _find_rank_failures(node)
+    for rank, number in _SIGNALED.findall("\n".join(lines)):
+        failures = [each for each in failures if each.rank != int(rank)]
+        failures.append(_build_failure("", "", rank=int(rank), exit_code=-int(number)))
+    if all(each.stopped for each in failures):
+        first = _FIRST_FAILURE.search("\n".join(lines))
+        said = f"rank {first[1]} failed on another node, with exit code {first[2]}" if first else lines[-1:]
+        failures.append(_build_failure("MpirunFailed", str(said or "no message"), exit_code=code))
+    return failures
+
+
+def _find_rank_failures(node: MpiNode) -> list[Failure]:
+    """Return the failures that the ranks of this node wrote, and the ranks that were stopped."""
+    failures = _list_ends(node, failure_file.FILE_NAME)
+    for place in node.places:
+        directory, state = Path(place["directory"]), _read_process(place)
+        names = (failure_file.FILE_NAME, failure_file.ENDED_FILE_NAME)
+        if state is not None and not any((directory / name).exists() for name in names):
+            position = vars(failure_file.read_position(directory))
+            failures.append(
+                _build_failure(
+                    "", "", rank=state["rank"], exit_code=-signal.SIGTERM, stopped=True, **position
+                )
+            )
+    return failures
+
+
+def _list_ends(node: MpiNode, name: str) -> list[Failure]:
+    found = (failure_file.read_failure(Path(place["directory"]), name) for place in node.places)
+    return [each for each in found if each is not None]
+
+
+def _build_failure(exception: str, message: str, *, exit_code: int = 1, **said: Any) -> Failure:
+    return Failure(
+        **{"rank": None, **said},
+        replica="mpirun",
+        exit_code=exit_code,
+        time_ns=time.time_ns(),
+        exception=exception,
+        message=message,
+    )

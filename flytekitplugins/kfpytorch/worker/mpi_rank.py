@@ -1,0 +1,70 @@
+"""One rank of an MPI job, which mpirun starts on this node.
+
+The agent of the node has its own file with the streams and the environment of the ranks. A rank opens the
+streams through `/proc`, so that its output is that of the node on which it runs.
+"""
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from flytekitplugins.kfpytorch.worker import replica
+
+DIRECTORY: Final = "FLYTE_KFPYTORCH_MPI_DIRECTORY"
+"""The variable with the directory of the node."""
+NODE_FILE: Final = "node.json"
+PROCESS_FILE: Final = "process.json"
+_OF_MPI: Final = ("OMPI_", "PMIX_", "OPAL_", "ORTE_")
+
+
+def main() -> NoReturn:
+    """Run the function in the environment of the node, and end with its exit code."""
+    directory = Path(os.environ[DIRECTORY])
+    node = json.loads((directory / NODE_FILE).read_bytes())
+    given = {name: value for name, value in os.environ.items() if name.startswith(_OF_MPI)}
+    local = int(given["OMPI_COMM_WORLD_LOCAL_RANK"])
+    os.environ.clear()
+    os.environ.update({**node["env"], **given, **_build_ranks(given)})
+    os.chdir(node["cwd"])
+    sys.argv[:] = node["argv"]
+    events = _open_streams(node, local)
+    place = replica.WorkerContext(**node["places"][local])
+    folder = Path(place.directory)
+    folder.mkdir(exist_ok=True)
+    said = {"rank": int(given["OMPI_COMM_WORLD_RANK"]), "pid": os.getpid(), "parent": os.getppid()}
+    part = folder / f"{PROCESS_FILE}.part"
+    part.write_text(json.dumps(said))
+    part.replace(folder / PROCESS_FILE)
+    code = replica.run_worker(place, None, events)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    if code:
+        # MPI_Finalize would wait for the other ranks. Without it, mpirun stops them.
+        os._exit(code)
+    sys.exit(0)
+
+
+def _build_ranks(given: Mapping[str, str]) -> dict[str, str]:
+    names = {
+        "RANK": "RANK",
+        "WORLD_SIZE": "SIZE",
+        "LOCAL_RANK": "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE": "LOCAL_SIZE",
+    }
+    return {name: given[f"OMPI_COMM_WORLD_{key}"] for name, key in names.items()}
+
+
+def _open_streams(node: Mapping[str, Any], local: int) -> int:
+    """Connect standard output and error to the streams of the node, and return a descriptor for events."""
+    events, *streams = node["streams"]
+    with contextlib.suppress(OSError):  # Without /proc, mpirun forwards the output.
+        for number in (1, 2):
+            fd = os.open(f"/proc/{node['agent']}/fd/{streams[3 * local + number]}", os.O_WRONLY)
+            os.dup2(fd, number)
+            os.close(fd)
+        return os.open(f"/proc/{node['agent']}/fd/{events}", os.O_WRONLY)
+    return os.open(os.devnull, os.O_WRONLY)

@@ -1,0 +1,73 @@
+"""Local runs of tasks of jax and MPI, with jax from PyPI and Open MPI of the distribution."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import workflows
+from rig import debian, environments
+
+
+def run_locally(workflow: str, env: Mapping[str, str], *inputs: str) -> subprocess.CompletedProcess[str]:
+    """Run a workflow with `pyflyte run`; `env` are further variables."""
+    pyflyte = Path(sys.executable).with_name("pyflyte")
+    return subprocess.run(
+        [pyflyte, "run", workflows.__file__, workflow, *inputs],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def open_mpi(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """The variables with which the unpacked Open MPI runs."""
+    try:
+        root = debian.packages(debian.MPI) / "usr"
+    except debian.NoPackages as why:
+        pytest.skip(str(why))
+    programs = tmp_path_factory.mktemp("programs")
+    (programs / "mpirun").symlink_to(root / "bin/orterun")
+    (libraries,) = (root / "lib").glob("*-linux-gnu")
+    return {
+        "OPAL_PREFIX": str(root),
+        "LD_LIBRARY_PATH": str(libraries),
+        "PATH": f"{programs}:{root / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": f"{Path(workflows.__file__).parent}:{root / 'lib/python3/dist-packages'}",
+    }
+
+
+def test_mpi_ranks_reduce(open_mpi: Mapping[str, str]) -> None:
+    done = run_locally("reduces_with_mpi", open_mpi, "--value", "3")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "18"
+    assert "4 ranks under mpirun on this machine" in done.stderr
+
+
+def test_failed_mpi_rank_is_reported_with_its_line(open_mpi: Mapping[str, str]) -> None:
+    done = run_locally("reduces_with_mpi", open_mpi, "--value", "-1")
+    assert done.returncode == 1
+    assert "failed on rank 3" in done.stderr
+    assert "ValueError: the learning rate is negative" in done.stderr
+
+
+def test_missing_open_mpi_is_reported_with_the_packages_to_install(tmp_path: Path) -> None:
+    done = run_locally("reduces_with_mpi", {"PATH": str(tmp_path)}, "--value", "3")
+    assert done.returncode == 1
+    assert all(each in done.stderr for each in ("apt install openmpi-bin", "pip install mpi4py"))
+
+
+def test_jax_processes_reduce() -> None:
+    packages = environments.find_packages("jax")
+    env = {
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": os.pathsep.join([str(Path(workflows.__file__).parent), str(packages)]),
+    }
+    done = run_locally("reduces_with_jax_by_node", env, "--value", "3", "--packages", str(packages))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "18"
