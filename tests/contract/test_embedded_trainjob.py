@@ -110,6 +110,18 @@ def test_nodes_run_with_the_environment_of_a_training_job(tmp_path: Path) -> Non
     assert found == {f"node-{rank}": [f"{rank} 2 127.0.0.1 {port} {rank}"] for rank in (0, 1)}
 
 
+def test_mpi_job_fails_with_a_remedy(tmp_path: Path) -> None:
+    async def run(jobs: Jobs) -> str:
+        reference = await jobs.create("true", kfpytorch={"trainJob": {"framework": "mpi"}})
+        await jobs.wait_for_phase(reference, "FAILED")
+        return (await jobs.served.get(reference)).message
+
+    message = play(tmp_path, run)
+    assert "the embedded cluster runs no MPI jobs" in message
+    assert "use pyflyte run, or a cluster with Kubeflow Trainer" in message
+    assert "does not support it" not in message
+
+
 def test_exit_code_of_a_node_fails_the_attempt(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
         reference = await jobs.create("test $RANK = 0 || exit 3; exec sleep 600")

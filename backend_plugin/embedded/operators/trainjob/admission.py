@@ -116,6 +116,12 @@ def admit_runtime(manifest: Manifest) -> Manifest:
             "model out, or use pyflyte run"
         )
         raise _build_rejection(runtime, [build_forbidden_error(_REPLICATED_JOBS, detail)])
+    if get_mapping(manifest, "spec", "mlPolicy").get("mpi") is not None:
+        detail = (
+            "the embedded cluster runs no MPI jobs, because its nodes have no sshd: use pyflyte run, or a "
+            "cluster with Kubeflow Trainer"
+        )
+        raise _build_rejection(runtime, [build_forbidden_error("spec.mlPolicy.mpi", detail)])
     _require_supported(runtime, manifest)
     if any(EXCLUSIVE_TOPOLOGY in get_mapping(job, "template", "metadata", "annotations") for job in jobs):
         path = f"{_REPLICATED_JOBS}.template.metadata.annotations[{EXCLUSIVE_TOPOLOGY}]"
