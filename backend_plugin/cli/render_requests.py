@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from backend_plugin import task_request
 from backend_plugin.cli.json_lines import build_error, encode_json
 from backend_plugin.core import settings as platform
-from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem
+from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem, Problems
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.protojson import parse_message
@@ -46,7 +46,7 @@ def read_task(request: Mapping[str, Any]) -> tuple[TaskTemplate, Attempt]:
     Raises:
         InvalidTask: If the messages are invalid; with every problem.
     """
-    problems: list[Problem] = []
+    problems = Problems()
     template = _parse_message(request, "template", TaskTemplate(), problems)
     metadata = _parse_message(request, "metadata", TaskExecutionMetadata(), problems)
     prefix = request.get("output_prefix")
@@ -60,7 +60,7 @@ def read_task(request: Mapping[str, Any]) -> tuple[TaskTemplate, Attempt]:
 def _parse_message(request: Mapping[str, Any], key: str, message: M, problems: list[Problem]) -> M:
     said = request.get(key)
     if isinstance(said, Mapping):
-        problems += parse_message(said, message, key)
+        parse_message(said, message, key, problems)
     elif key == "template" or said is not None:
         problems += build_error(key, said, "is not an object", "write a message as protobuf JSON").problems
     return message

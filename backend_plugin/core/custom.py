@@ -129,7 +129,7 @@ def _select_layout_reader(template: TaskTemplate, custom: Manifest, problems: li
 
 def _read_version_0(custom: Manifest, problems: list[Problem]) -> _ParsedCustom:
     message = version_0.DistributedPyTorchTrainingTask()
-    problems += protojson.parse_message(custom, message, "custom")
+    protojson.parse_message(custom, message, "custom", problems)
     problems += replica_specs.check_replica_count(message.workers, "custom.workers")
     return _ParsedCustom(
         groups=(
@@ -143,7 +143,7 @@ def _read_version_0(custom: Manifest, problems: list[Problem]) -> _ParsedCustom:
 
 def _read_version_1(custom: Manifest, problems: list[Problem]) -> _ParsedCustom:
     message = version_1.DistributedPyTorchTrainingTask()
-    problems += protojson.parse_message(custom, message, "custom")
+    protojson.parse_message(custom, message, "custom", problems)
     return _ParsedCustom(
         groups=(
             replica_specs.read(ReplicaRole.MASTER, message.master_replicas, problems),

@@ -13,6 +13,7 @@ from backend_plugin.core.settings import PluginSettings, Settings
 
 AUTO: Final = "auto"
 _PATH: Final = "kfpytorch.dialect"
+_BY_SETTING: Final = {each.name.lower(): each for each in table.DIALECTS.values()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +30,13 @@ class DialectSelection:
 def select_dialect(settings: PluginSettings, job: TrainingJob, found: Capabilities) -> DialectSelection:
     """Return the dialect for a job: of the task, else of the settings, else one that the cluster supports."""
     setting, path = _get_setting(settings, job)
-    dialect = next((each for each in table.DIALECTS.values() if each.name == job.dialect), None)
+    dialect = table.DIALECTS.get(job.dialect)
     if dialect is not None:
         reason = "the task sets options of this kind of job"
         if setting not in (AUTO, dialect.name.lower()):
             return DialectSelection(dialect=dialect, problems=(_build_conflict(dialect, setting, path),))
     elif setting != AUTO:
-        dialect, reason = _find_dialect(setting), f"set by {path}"
+        dialect, reason = _BY_SETTING[setting], f"set by {path}"
     else:
         return _select_served(found)
     return DialectSelection(
@@ -69,10 +70,6 @@ def _get_setting(settings: PluginSettings, job: TrainingJob) -> tuple[str, str]:
         if key in names:
             return names[key], f"{_PATH}-by-{part}.{key}"
     return settings.dialect, _PATH
-
-
-def _find_dialect(setting: str) -> Dialect:
-    return next(each for each in table.DIALECTS.values() if each.name.lower() == setting)
 
 
 def _select_served(found: Capabilities) -> DialectSelection:

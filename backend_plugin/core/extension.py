@@ -55,7 +55,7 @@ def decode(said: JsonValue, problems: list[Problem]) -> Extension:
         )
         return Extension()
     message = task_pb2.TaskExtension()
-    problems += protojson.parse_message(said, message, _PATH)
+    protojson.parse_message(said, message, _PATH, problems)
     if message.HasField("version") and not 1 <= message.version <= VERSION:
         remedy = f"use a backend that supports it; this one supports {VERSION}"
         problems.append(_problem(".version", message.version, "is a layout of another release", remedy))

@@ -6,6 +6,7 @@ nothing here may change; `tests/unit/core/test_names.py` contains examples.
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Final
 
 from backend_plugin.core.job import Attempt, OwnerReference
@@ -91,5 +92,7 @@ def _compute_identity(output_prefix: str) -> str:
     return _hash_output_prefix(output_prefix)[:40]
 
 
+# The objects of a job contain the same hash.
+@lru_cache(maxsize=64)
 def _hash_output_prefix(output_prefix: str) -> str:
     return hashlib.sha256(output_prefix.rstrip("/").encode()).hexdigest()

@@ -97,8 +97,6 @@ def with_packages(container: Manifest, packages: Sequence[str], path: str) -> Ma
     Raises:
         InvalidTask: If the container has neither a command nor arguments.
     """
-    if not packages:
-        return container
     command, words = (_get_words(container, key) for key in ("command", "args"))
     if not command and not words:
         raise InvalidTask(

@@ -17,7 +17,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Struct, Value
 
-from backend_plugin.core.errors import Problem, Problems
+from backend_plugin.core.errors import Problem
 from backend_plugin.core.values import JsonValue, Manifest
 
 _KEY: Final = itemgetter(0)
@@ -84,9 +84,8 @@ def build_problem(path: str, value: object, message: str, remedy: str) -> Proble
     return Problem(field=path, value=format_value(value), message=message, remedy=remedy)
 
 
-def parse_message(value: Manifest, message: Message, path: str) -> list[Problem]:
-    """Read `value` into `message` and return a problem, with a path below `path`, for each invalid part."""
-    problems = Problems()
+def parse_message(value: Manifest, message: Message, path: str, problems: list[Problem]) -> None:
+    """Read `value` into `message` and add a problem, with a path below `path`, for each invalid part."""
     known, seen = _describe_fields(message.DESCRIPTOR), set()
     for key, item in value.items():
         if (field := known.get(key)) is None or item is None:
@@ -98,8 +97,7 @@ def parse_message(value: Manifest, message: Message, path: str) -> list[Problem]
         if (plain := _convert_scalar(item, field)) is not None:
             setattr(message, field.name, plain)
         else:
-            problems += _parse_field(item, field, message, (path, key))
-    return problems
+            _parse_field(item, field, message, f"{path}.{key}", problems)
 
 
 def _duplicate_key_problem(item: JsonValue, path: str) -> Problem:
@@ -149,31 +147,28 @@ def _describe_field(field: FieldDescriptor) -> _Field:
 
 
 def _parse_field(
-    item: JsonValue, field: _Field, message: Message, where: tuple[str, str]
-) -> Sequence[Problem]:
-    path, key = where
+    item: JsonValue, field: _Field, message: Message, path: str, problems: list[Problem]
+) -> None:
     if field.has_parts and not field.is_repeated and isinstance(item, dict):
         part = getattr(message, field.name)
         part.SetInParent()
-        return parse_message(item, part, f"{path}.{key}")
-    if field.has_parts and field.is_repeated and _is_object_list(item):
-        return _parse_objects(item, getattr(message, field.name), f"{path}.{key}")
-    try:
-        ParseDict({key: item}, message)
-    except _UNPARSED:
-        message.ClearField(field.name)
-        return [_type_problem(item, field, f"{path}.{key}")]
-    return ()
+        parse_message(item, part, path, problems)
+    elif field.has_parts and field.is_repeated and _is_object_list(item):
+        _parse_objects(item, getattr(message, field.name), path, problems)
+    else:
+        try:
+            ParseDict({field.name: item}, message)
+        except _UNPARSED:
+            message.ClearField(field.name)
+            problems.append(_type_problem(item, field, path))
 
 
-def _parse_objects(items: Sequence[Manifest], parts: Any, path: str) -> list[Problem]:
-    found = Problems()
+def _parse_objects(items: Sequence[Manifest], parts: Any, path: str, problems: list[Problem]) -> None:
     for index, item in enumerate(items):
-        problems = parse_message(item, parts.add(), f"{path}[{index}]")
-        if problems:
+        before = len(problems)
+        parse_message(item, parts.add(), f"{path}[{index}]", problems)
+        if len(problems) > before:
             del parts[-1]
-        found += problems
-    return found
 
 
 def _is_object_list(item: JsonValue) -> TypeGuard[Sequence[Manifest]]:

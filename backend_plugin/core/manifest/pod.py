@@ -98,7 +98,8 @@ def _check_security(ground: _PodContext, groups: Sequence[ReplicaGroup]) -> Iter
         pod_security.PodPart(path="task_execution_metadata", annotations=run.annotations),
     ]
     for group in groups:
-        extra = pod_placement.read_role_template(group, [])
+        if not (extra := pod_placement.read_role_template(group, [])):
+            continue
         path, metadata = pod_placement.get_template_path(group), extra.get("metadata", {})
         author.append(pod_security.PodPart(path=f"{path}.spec", spec=extra.get("spec", {})))
         annotations = metadata.get("annotations", {})

@@ -1,6 +1,6 @@
 """The fields of an author's pod that the level "baseline" of the Pod Security Standards does not admit."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -24,6 +24,7 @@ _SYSCTLS: Final = frozenset({
 _SELINUX: Final = frozenset({"container_t", "container_init_t", "container_kvm_t", "container_engine_t"})
 _PROFILES: Final = frozenset({"RuntimeDefault", "Localhost"})
 _NOTHING: Final = frozenset[Any]()
+_ACCOUNT_KEYS: Final = ("serviceAccountName", "serviceAccount")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +119,17 @@ def check_baseline(
         spec=platform.get("spec", {}),
         annotations=platform.get("metadata", {}).get("annotations", {}),
     )
-    decided = {
-        what for source in (ours, _build_settings_part(settings)) for what, _, _ in _iter_violations(source)
-    }
-    for source in sources:
-        for what, message, path in _iter_violations(source):
+    found = [(source, [*_iter_violations(source)]) for source in sources]
+    decided: set[tuple[str, Any]] = set()
+    if any(violations for _, violations in found):
+        of_platform = (ours, _build_settings_part(settings))
+        decided = {what for source in of_platform for what, _, _ in _iter_violations(source)}
+    accounts = _list_service_accounts(ours, run, settings)
+    for source, violations in found:
+        for what, message, path in violations:
             if what not in decided:
                 yield _problem(path, what[1], message)
-        yield from _check_service_account(source, ours, run, settings)
+        yield from _check_service_account(source, accounts)
 
 
 def _build_settings_part(settings: Settings) -> PodPart:
@@ -180,14 +184,19 @@ def _iter_values(part: Any, steps: Sequence[str], path: str) -> Iterator[tuple[s
         yield from _iter_values(each, steps[1:], f"{path}.{name}[{index}]")
 
 
-def _check_service_account(
-    source: PodPart, ours: PodPart, run: Attempt, settings: Settings
-) -> Iterator[Problem]:
-    """Yield the service account that an author names, if it is not the one of the execution."""
-    allowed = {"", run.service_account or "default", *settings.kfpytorch.pod_security.service_accounts}
-    keys = ("serviceAccountName", "serviceAccount")
-    allowed.update(ours.spec.get(key, "") for key in keys)
-    for key in keys:
+def _list_service_accounts(ours: PodPart, run: Attempt, settings: Settings) -> Set[str]:
+    """Return the service accounts that an author may name, and the empty name."""
+    return {
+        "",
+        run.service_account or "default",
+        *settings.kfpytorch.pod_security.service_accounts,
+        *(ours.spec.get(key, "") for key in _ACCOUNT_KEYS),
+    }
+
+
+def _check_service_account(source: PodPart, allowed: Set[str]) -> Iterator[Problem]:
+    """Yield the service account that an author names, if it is not allowed."""
+    for key in _ACCOUNT_KEYS:
         if (name := source.spec.get(key, "")) not in allowed:
             yield _problem(
                 f"{source.path}.{key}",

@@ -119,7 +119,7 @@ class SchedulerAdapter:
     scheduler_name: str = ""
     """The `schedulerName` of pods, if the platform does not specify one."""
     understands: frozenset[str] = frozenset()
-    keys: Sequence[str] = ()
+    keys: tuple[str, ...] = ()
     """The prefixes of the labels and annotations that address this scheduler."""
     gang_keys: Sequence[str] = ()
     """The labels and annotations of a pod that identify its gang; each attempt needs its own values."""

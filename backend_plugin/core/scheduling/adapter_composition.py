@@ -77,7 +77,7 @@ def _find_scheduler_keys(draft: JobDraft, other: SchedulerAdapter) -> Iterator[t
         for part in _PARTS:
             said = get_mapping(metadata, part)
             for key in said:
-                if key.startswith(tuple(other.keys)) and get_text(said, key):
+                if key.startswith(other.keys) and get_text(said, key):
                     found.setdefault((key, get_text(said, key)), f"{path}.{part}")
     return ((path, key, value) for (key, value), path in found.items())
 

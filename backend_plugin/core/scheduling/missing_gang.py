@@ -48,11 +48,9 @@ def _iter_scheduling_fields(draft: JobDraft, adapter: SchedulerAdapter) -> Itera
             yield f"{path}.schedulerName", name
         for part in _PARTS:
             said = get_mapping(template, "metadata", part)
-            yield from (
-                (f"{path}.{part}.{key}", get_text(said, key))
-                for key in said
-                if key.startswith(tuple(adapter.keys))
-            )
+            for key in said:
+                if key.startswith(adapter.keys):
+                    yield f"{path}.{part}.{key}", get_text(said, key)
 
 
 def _describe_setting(name: str) -> str:

@@ -79,6 +79,8 @@ def find_trainer(spec: Manifest) -> Manifest:
 
 def with_installer(spec: Manifest, packages: Sequence[str]) -> Manifest:
     """Return a pod spec whose training container installs the packages first."""
+    if not packages:
+        return spec
     trainer = find_trainer(spec)
     changed = with_packages(trainer, packages, f"pod.spec.containers[{CONTAINER}]")
     containers = get_mappings(spec, "containers")
