@@ -238,6 +238,7 @@ def test_mpi_ranks_on_two_nodes_reduce(cluster: RealCluster, propeller: RealProp
     assert {each["status"]["phase"] for each in ended} == {"Succeeded"}
 
 
+@pytest.mark.soak
 def test_failed_mpi_rank_ends_the_job_with_its_cause(propeller: RealPropeller) -> None:
     execution = propeller.start(workflows.reduces_with_mpi, images.MPI, value=-1)
     found = propeller.wait(execution, 240)

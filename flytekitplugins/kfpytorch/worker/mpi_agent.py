@@ -27,6 +27,8 @@ _LONGEST_JOIN: Final = 900.0
 """Seconds for which the launcher waits for the other nodes: images may be pulled first."""
 _LONGEST_END: Final = 10.0
 """Seconds for which a node waits for the end of mpirun after the end of its ranks."""
+_REPORT_SECONDS: Final = 10.0
+"""Seconds for which the launcher waits so that the node of the failed rank can report its failure first."""
 _TICK: Final = 0.2
 _SIGNALED: Final = re.compile(r"process rank (\d{1,9}) with PID .{0,400} exited on signal (\d{1,3})")
 _FIRST_FAILURE: Final = re.compile(r"Process name: \[\[\d+,\d+\],(\d+)\]\s+Exit code:\s+(\d+)")
@@ -235,6 +237,8 @@ def _find_launcher_failures(node: MpiNode, code: int, lines: Sequence[str]) -> l
         failures = [each for each in failures if each.rank != int(rank)]
         failures.append(_build_failure("", "", rank=int(rank), exit_code=-int(number)))
     if all(each.stopped for each in failures):
+        if node.hostfile:  # The end of the launcher ends the job, and the other nodes with it.
+            time.sleep(_REPORT_SECONDS)
         first = _FIRST_FAILURE.search("\n".join(lines))
         said = f"rank {first[1]} failed on another node, with exit code {first[2]}" if first else lines[-1:]
         failures.append(_build_failure("MpirunFailed", str(said or "no message"), exit_code=code))
