@@ -102,8 +102,10 @@ def _list_existing_companions(observed: Observed) -> tuple[Manifest, ...]:
     """Return the companion objects of a job that exist."""
     if observed.job is None or companions.ANNOTATION not in observed.job.annotations:
         return ()
-    there = {group.kind for group in observed.pod_groups if not group.foreign}
-    return tuple(each for each in companions.read_companions(observed.job) if get_text(each, "kind") in there)
+    existing = {group.kind for group in observed.pod_groups if not group.foreign}
+    return tuple(
+        each for each in companions.read_companions(observed.job) if get_text(each, "kind") in existing
+    )
 
 
 # Co-scheduling retries a waiting gang when a PodGroup is created or updated, not when a pod ends.
@@ -137,8 +139,8 @@ def is_missing_companions(observed: Observed) -> bool:
 
 def build_cancellation(reason: str) -> Verdict:
     """Return the verdict on a job that a user cancels."""
-    said = f": {reason}" if reason else ""
-    return build_failure(Cause.USER_ERROR, CANCELLED, f"cancelled by a user, with `kfpytorch cancel`{said}")
+    suffix = f": {reason}" if reason else ""
+    return build_failure(Cause.USER_ERROR, CANCELLED, f"cancelled by a user, with `kfpytorch cancel`{suffix}")
 
 
 def plan_cancellation(observed: Observed, reason: str, now: datetime) -> CleanupActions:
@@ -150,9 +152,13 @@ def is_expired(job: Job, now: datetime) -> bool:
     """True if this server must delete the job, because the time to live after its end is over."""
     if job.ttl is None:
         return False
-    kept = read(job.annotations.get(ANNOTATION, ""))
+    recorded = read(job.annotations.get(ANNOTATION, ""))
     ended = (
-        job.end_condition.since if job.end_condition is not None else kept.at if kept is not None else None
+        job.end_condition.since
+        if job.end_condition is not None
+        else recorded.at
+        if recorded is not None
+        else None
     )
     # Flyte reads the verdict of a job that exists, so a short time to live waits for it.
     return ended is not None and now - ended > max(job.ttl, LINGER)
@@ -174,8 +180,8 @@ def _is_leftover_job(job: Job, now: datetime) -> bool:
     """True if the job failed before it had pods, and Flyte has had time to receive the verdict."""
     if get_dialect(job.dialect).ends_by_suspension:  # The pods of such a job are gone, even if it ran.
         return False
-    kept = read(job.annotations.get(ANNOTATION, ""))
-    return job.started is None and kept is not None and now - kept.at > _TOLD
+    recorded = read(job.annotations.get(ANNOTATION, ""))
+    return job.started is None and recorded is not None and now - recorded.at > _TOLD
 
 
 _ACTIVE: Final = frozenset({"Pending", "Running"})
@@ -214,8 +220,8 @@ def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
 
 def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
     """True if a cancelled job has the policy of `_build_stop_spec`, and its pods may still end in time."""
-    kept = read(job.annotations.get(ANNOTATION, ""))
-    if verdict.reason != CANCELLED or kept is None or now - kept.at > STOP_PATIENCE:
+    recorded = read(job.annotations.get(ANNOTATION, ""))
+    if verdict.reason != CANCELLED or recorded is None or now - recorded.at > STOP_PATIENCE:
         return False
     stops = get_dialect(job.dialect).build_stop_spec(job) is not None
     return stops and job.started is not None and not job.ending and job.clean_pod_policy == "None"

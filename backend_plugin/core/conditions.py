@@ -36,7 +36,7 @@ class QueueLimit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reason: str = ""
     message: str = ""
     queue: str = ""
-    asked: Mapping[str, str] = msgspec.field(default_factory=dict)
+    requested: Mapping[str, str] = msgspec.field(default_factory=dict)
     used: Mapping[str, str] = msgspec.field(default_factory=dict)
     limit: Mapping[str, str] = msgspec.field(default_factory=dict)
 
@@ -108,24 +108,24 @@ def read_pod_group(manifest: Manifest) -> PodGroup:
     )
 
 
-def _read_admission_check(said: Manifest) -> Condition:
-    state = get_interned(said, "state")
+def _read_admission_check(check: Manifest) -> Condition:
+    state = get_interned(check, "state")
     return Condition(
-        type=get_interned(said, "name"),
+        type=get_interned(check, "name"),
         true=state == "Ready",
         reason=state,
-        message=get_bounded_text(said, "message"),
-        since=get_time(said, "lastTransitionTime"),
+        message=get_bounded_text(check, "message"),
+        since=get_time(check, "lastTransitionTime"),
     )
 
 
-def _read_queue_limit(why: Manifest) -> QueueLimit:
-    said = get_mapping(why, "details", "queueDetails")
+def _read_queue_limit(explanation: Manifest) -> QueueLimit:
+    details = get_mapping(explanation, "details", "queueDetails")
     return QueueLimit(
-        reason=get_text(why, "reason"),
-        message=get_bounded_text(why, "message"),
-        queue=get_text(said, "name"),
-        asked=get_text_map(said, "podGroupRequestedResources"),
-        used=get_text_map(said, "queueAllocatedResources"),
-        limit=get_text_map(said, "queueResourceLimits"),
+        reason=get_text(explanation, "reason"),
+        message=get_bounded_text(explanation, "message"),
+        queue=get_text(details, "name"),
+        requested=get_text_map(details, "podGroupRequestedResources"),
+        used=get_text_map(details, "queueAllocatedResources"),
+        limit=get_text_map(details, "queueResourceLimits"),
     )

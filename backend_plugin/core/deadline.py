@@ -23,9 +23,9 @@ from kfpytorch_common.causes import Cause
 ANNOTATION: Final = "kfpytorch.flyte.org/run-start"
 
 
-def get_limit(said: int | None, default: timedelta) -> timedelta:
+def get_limit(seconds: int | None, default: timedelta) -> timedelta:
     """Return the limit of a task in seconds, or else that of the platform."""
-    return default if said is None else timedelta(seconds=max(0, said))
+    return default if seconds is None else timedelta(seconds=max(0, seconds))
 
 
 def get_admission_time(job: Job) -> datetime | None:

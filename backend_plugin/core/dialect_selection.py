@@ -27,7 +27,9 @@ class DialectSelection:
     """The reasons why the job cannot have this dialect."""
 
 
-def select_dialect(settings: PluginSettings, job: TrainingJob, found: Capabilities) -> DialectSelection:
+def select_dialect(
+    settings: PluginSettings, job: TrainingJob, capabilities: Capabilities
+) -> DialectSelection:
     """Return the dialect for a job: of the task, else of the settings, else one that the cluster supports."""
     setting, path = _get_setting(settings, job)
     dialect = table.DIALECTS.get(job.dialect)
@@ -38,24 +40,24 @@ def select_dialect(settings: PluginSettings, job: TrainingJob, found: Capabiliti
     elif setting != AUTO:
         dialect, reason = _BY_SETTING[setting], f"set by {path}"
     else:
-        return _select_served(found)
+        return _select_served(capabilities)
     return DialectSelection(
         dialect=dialect,
         reasons=(f"The job is a {dialect.name}: {reason}.",),
-        problems=tuple(_check_served(dialect, found)),
+        problems=tuple(_check_served(dialect, capabilities)),
     )
 
 
 def with_dialect(settings: Settings, dialect: Dialect) -> Settings:
     """Return the settings with this dialect for all jobs."""
-    ours = replace(
+    plugin = replace(
         settings.kfpytorch,
         dialect=dialect.name.lower(),
         dialect_by_domain={},
         dialect_by_namespace={},
         dialect_by_project={},
     )
-    return replace(settings, kfpytorch=ours)
+    return replace(settings, kfpytorch=plugin)
 
 
 def _get_setting(settings: PluginSettings, job: TrainingJob) -> tuple[str, str]:
@@ -72,14 +74,16 @@ def _get_setting(settings: PluginSettings, job: TrainingJob) -> tuple[str, str]:
     return settings.dialect, _PATH
 
 
-def _select_served(found: Capabilities) -> DialectSelection:
+def _select_served(capabilities: Capabilities) -> DialectSelection:
     """Return the first dialect that the cluster serves and whose operator is not known to be down."""
-    served = [each for each in table.DIALECTS.values() if not [*_iter_missing_groups(each, found)]]
-    if found.apis is None or not served:
+    served = [each for each in table.DIALECTS.values() if not [*_iter_missing_groups(each, capabilities)]]
+    if capabilities.apis is None or not served:
         return DialectSelection(dialect=table.DEFAULT)
     if len(served) == 1 and served[0] is table.DEFAULT:
         return DialectSelection(dialect=table.DEFAULT)
-    first, *others = [each for each in served if each.name not in found.unavailable_operators] or served
+    first, *others = [
+        each for each in served if each.name not in capabilities.unavailable_operators
+    ] or served
     if len(served) == 1:
         why = f"the cluster has no {table.DEFAULT.resource.plural}.{table.DEFAULT.resource.group}"
     elif first is served[0]:
@@ -90,8 +94,8 @@ def _select_served(found: Capabilities) -> DialectSelection:
     return DialectSelection(dialect=first, reasons=(f"The job is a {first.name}: {why}.",))
 
 
-def _check_served(dialect: Dialect, found: Capabilities) -> Iterator[Problem]:
-    for group in _iter_missing_groups(dialect, found):
+def _check_served(dialect: Dialect, capabilities: Capabilities) -> Iterator[Problem]:
+    for group in _iter_missing_groups(dialect, capabilities):
         yield Problem(
             field=_PATH,
             value=dialect.name.lower(),
@@ -100,13 +104,13 @@ def _check_served(dialect: Dialect, found: Capabilities) -> Iterator[Problem]:
         )
 
 
-def _iter_missing_groups(dialect: Dialect, found: Capabilities) -> Iterator[str]:
+def _iter_missing_groups(dialect: Dialect, capabilities: Capabilities) -> Iterator[str]:
     """Yield the API groups that jobs of the dialect need, and that the cluster is known not to serve."""
-    if found.apis is None:
+    if capabilities.apis is None:
         return
-    if dialect.resource.version not in found.apis.get(dialect.resource.group, ()):
+    if dialect.resource.version not in capabilities.apis.get(dialect.resource.group, ()):
         yield f"{dialect.resource.group}/{dialect.resource.version}"
-    yield from (group for group in dialect.required_groups if group not in found.apis)
+    yield from (group for group in dialect.required_groups if group not in capabilities.apis)
 
 
 def _build_conflict(dialect: Dialect, setting: str, path: str) -> Problem:

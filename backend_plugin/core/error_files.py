@@ -28,15 +28,15 @@ class ErrorFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The cause that the message names, if already parsed."""
 
 
-def read_error_file(said: Manifest) -> ErrorFile:
+def read_error_file(document: Manifest) -> ErrorFile:
     """Return the record of an ErrorDocument in protobuf JSON, or of its ``error`` alone.
 
     The document may be below the key ``document``, next to the ``path`` of the file.
     """
-    error = get_mapping(said, "document", "error") or get_mapping(said, "error") or said
-    at = get_time(error, "timestamp") or get_time(said, "modified")
+    error = get_mapping(document, "document", "error") or get_mapping(document, "error") or document
+    at = get_time(error, "timestamp") or get_time(document, "modified")
     return ErrorFile(
-        path=get_text(said, "path"),
+        path=get_text(document, "path"),
         worker=get_text(error, "worker"),
         code=get_text(error, "code"),
         message=get_text(error, "message"),

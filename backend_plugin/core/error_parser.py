@@ -81,22 +81,22 @@ def parse_failure(file: ErrorFile) -> Failure:
 
 
 def _build_failure(file: ErrorFile) -> Failure:
-    told = _parse_message(file.message)
-    silent = told.exit_code is not None
-    known = None if silent else _EXCEPTION.match(told.said)
+    parsed = _parse_message(file.message)
+    silent = parsed.exit_code is not None
+    known = None if silent else _EXCEPTION.match(parsed.said)
     name = known["name"] if known else "" if silent else "Error"
-    message = ((known["said"] or "") if known else told.said).strip()
-    files = _LAST_FILE.findall(told.trace)
+    message = ((known["said"] or "") if known else parsed.said).strip()
+    files = _LAST_FILE.findall(parsed.trace)
     return Failure(
-        rank=int(told.rank) if told.rank else None,
-        replica=parse_replica_name(file.worker) or told.where,
-        exit_code=1 if told.exit_code is None else told.exit_code,
+        rank=int(parsed.rank) if parsed.rank else None,
+        replica=parse_replica_name(file.worker) or parsed.where,
+        exit_code=1 if parsed.exit_code is None else parsed.exit_code,
         time_ns=file.time_ns,
         exception=name,
         message=message,
-        frames=told.frames,
-        chain=told.chain,
-        traceback=told.trace,
+        frames=parsed.frames,
+        chain=parsed.chain,
+        traceback=parsed.trace,
         from_torch=bool(files and "/torch/" in files[-1]) or _is_transport_error(name, message),
         recoverable=file.recoverable,
     )
@@ -108,19 +108,19 @@ def _is_transport_error(name: str, message: str) -> bool:
 
 
 def _parse_message(message: str) -> _ParsedMessage:
-    trace, said = _split_traceback(message)
-    if report := _REPORT.search(said):
-        return _parse_report(said, trace, report)
-    if child := _CHILD.search(said):
-        return _parse_child_report(child, said[child.end() :].partition(_END_OF_CHILD)[0])
-    if caught := tracebacks.parse_remote_chain(said):
+    trace, text = _split_traceback(message)
+    if report := _REPORT.search(text):
+        return _parse_report(text, trace, report)
+    if child := _CHILD.search(text):
+        return _parse_child_report(child, text[child.end() :].partition(_END_OF_CHILD)[0])
+    if caught := tracebacks.parse_remote_chain(text):
         *chain, last = caught
         return _ParsedMessage(f"{last.exception}: {last.message}", trace, chain=tuple(chain))
-    return _ParsedMessage(said, trace, chain=tuple(tracebacks.parse_chain(trace)[:-1]))
+    return _ParsedMessage(text, trace, chain=tuple(tracebacks.parse_chain(trace)[:-1]))
 
 
-def _parse_report(said: str, trace: str, report: "re.Match[str]") -> _ParsedMessage:
-    who = _WHO.fullmatch(report["who"])
+def _parse_report(text: str, trace: str, report: "re.Match[str]") -> _ParsedMessage:
+    source = _WHO.fullmatch(report["who"])
     headline = report["headline"] or ""
     place = _AT.search(headline)
     # A headline about several ranks does not have a single source location.
@@ -131,11 +131,11 @@ def _parse_report(said: str, trace: str, report: "re.Match[str]") -> _ParsedMess
         else None
     )
     return _ParsedMessage(
-        _extract_report_body(said[report.end() :], headline if several else ""),
+        _extract_report_body(text[report.end() :], headline if several else ""),
         trace,
-        rank=who["rank"] if who else None,
-        where=who["where"] if who else "",
-        exit_code=_parse_exit_code(_KILLED.search(said)),
+        rank=source["rank"] if source else None,
+        where=source["where"] if source else "",
+        exit_code=_parse_exit_code(_KILLED.search(text)),
         frames=(frame,) if frame is not None and not several else (),
     )
 
@@ -159,11 +159,11 @@ def _parse_exit_code(silent: "re.Match[str] | None") -> int | None:
 
 def _split_traceback(text: str) -> tuple[str, str]:
     """Return the traceback and the exception text, each truncated, because either may contain a tensor."""
-    trace, separator, said = text.partition(_SEPARATOR)
+    trace, separator, exception = text.partition(_SEPARATOR)
     if not separator:
         return "", _truncate(text[:_LONGEST]).strip()
-    shown = textwrap.dedent(_truncate(trace[-_LONGEST:]).removeprefix("Trace:").strip("\n"))
-    return shown, textwrap.dedent(_truncate(said[:_LONGEST])).strip()
+    dedented = textwrap.dedent(_truncate(trace[-_LONGEST:]).removeprefix("Trace:").strip("\n"))
+    return dedented, textwrap.dedent(_truncate(exception[:_LONGEST])).strip()
 
 
 def _truncate(text: str) -> str:
@@ -176,8 +176,8 @@ def _truncate(text: str) -> str:
 def _extract_report_body(below: str, headline: str) -> str:
     """Return the text of a report below its first line, with `headline` inserted as its second line."""
     end = _BELOW.search(below)
-    said = below[: end.start() if end else None].strip()
-    first, *rest = [line.strip() for line in said.splitlines()] or [""]
+    body = below[: end.start() if end else None].strip()
+    first, *rest = [line.strip() for line in body.splitlines()] or [""]
     return "\n".join([first, *([headline] if headline else []), *rest])
 
 
@@ -195,8 +195,8 @@ def parse_reported_cause(file: ErrorFile) -> Cause | None:
 def format_headline(file: ErrorFile, failure: Failure) -> str:
     """Return a one-line summary, such as ``ValueError: no data``."""
     if failure.exception:
-        said = failure.message.partition("\n")[0].strip()
-        return f"{failure.exception}: {said}" if said else failure.exception
+        line = failure.message.partition("\n")[0].strip()
+        return f"{failure.exception}: {line}" if line else failure.exception
     return f"killed by {failure.signal}" if failure.signal else f"exit code {failure.exit_code} ({file.code})"
 
 
@@ -217,5 +217,5 @@ def get_replica_sort_key(replica: str) -> tuple[str, int]:
 
 def parse_exit_event(message: str) -> tuple[str, int]:
     """Return the pod and its exit code from an event message of the operator; "" and 0 for other text."""
-    match = next((found for each in _EXITED if (found := each.search(message))), None)
+    match = next((result for each in _EXITED if (result := each.search(message))), None)
     return (match[1].rpartition(".")[2], int(match[2])) if match else ("", 0)

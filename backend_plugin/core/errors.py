@@ -80,8 +80,8 @@ def collect_problems() -> Iterator[list[Problem]]:
     try:
         yield problems
     except InvalidTask as refusal:
-        found = dict.fromkeys((*problems, *refusal.problems))
-        raise InvalidTask(*[*found][:MOST_PROBLEMS]) from refusal
+        collected = dict.fromkeys((*problems, *refusal.problems))
+        raise InvalidTask(*[*collected][:MOST_PROBLEMS]) from refusal
     if problems:
         raise InvalidTask(*problems)
 

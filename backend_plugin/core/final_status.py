@@ -34,9 +34,9 @@ def index_conditions(job: Job) -> Mapping[str, Condition]:
 def find_final_condition(observed: Observed) -> Condition | None:
     """Return the final condition of a job that does not exist, from the events of the operator."""
     for reason, kind in table.END_EVENTS.items():
-        found = [event for event in observed.events if event.reason == reason]
-        if found:
-            last = max(found, key=lambda event: (event.at is not None, event.at, event.message))
+        matching = [event for event in observed.events if event.reason == reason]
+        if matching:
+            last = max(matching, key=lambda event: (event.at is not None, event.at, event.message))
             return Condition(type=kind, true=True, reason=reason, message=last.message, since=last.at)
     return None
 
@@ -52,11 +52,11 @@ def build_final_status(
     certain, unsettled = root_cause.split_error_files(_select_error_files(observed, state, pods, ended), pods)
     # If the job has done its work, later terminations of pods do not matter.
     if state is JobState.SUCCEEDED or (state in (JobState.GONE, JobState.DELETED) and observed.outputs):
-        told = root_cause.list_file_terminations([*certain, *unsettled], pods, exit_codes)
+        ends = root_cause.list_file_terminations([*certain, *unsettled], pods, exit_codes)
     else:
-        told = _list_terminations(observed, pods, condition, exit_codes)
-        if _has_ending_pod(pods, job, condition) and not root_cause.has_root_cause(told, ended):
-            told = _list_terminations(
+        ends = _list_terminations(observed, pods, condition, exit_codes)
+        if _has_ending_pod(pods, job, condition) and not root_cause.has_root_cause(ends, ended):
+            ends = _list_terminations(
                 observed, tuple(map(_without_deletion_time, pods)), condition, exit_codes
             )
     return JobStatus(
@@ -71,9 +71,9 @@ def build_final_status(
             pod.replica for pod in pods if job is not None and replica_pods.is_replacement(pod, job)
         ),
         death=root_cause.with_early_exits(
-            root_cause.select_root_cause(told, ended), pods, job.replicas if job else len(pods)
+            root_cause.select_root_cause(ends, ended), pods, job.replicas if job else len(pods)
         ),
-        dead=len({death.failure.replica for death in told}),
+        dead=len({death.failure.replica for death in ends}),
         unsettled=state is JobState.SUCCEEDED and bool(unsettled) and not certain,
         outputs=observed.outputs,
         looking=observed.looking,
@@ -138,33 +138,37 @@ def _list_failure_terminations(
     """
     over = [each for each in observed.error_files if root_cause.has_writer_restarted(each, pods)]
     since = [each for each in observed.error_files if each not in over]
-    told = root_cause.merge_terminations(ends, root_cause.list_file_terminations(since, pods, exit_codes))
-    if not all(death.failure.stopped and death.ordered for death in told):
-        return told
+    merged = root_cause.merge_terminations(ends, root_cause.list_file_terminations(since, pods, exit_codes))
+    if not all(death.failure.stopped and death.ordered for death in merged):
+        return merged
     job = observed.job
     failed = index_conditions(job).get(job_conditions.FAILED) if job else None
     limit = _find_limit(job, failed) if job and failed else None
     if limit is JobLimit.DEADLINE:
-        return told
+        return merged
     restarts = terminations.list_restart_terminations(pods, exit_codes) if limit is JobLimit.BACKOFF else []
     return (
         root_cause.merge_terminations(
             restarts,
             root_cause.list_file_terminations(root_cause.select_near_files(over, restarts), pods, exit_codes),
         )
-        or told
+        or merged
     )
 
 
 def _with_full_message(pod: Pod, events: Sequence[Event]) -> Pod:
     """Return the pod with its full message from an event, if the message in its status is truncated."""
-    said = pod.message.strip()
-    if not (pod.reason and said):
+    text = pod.message.strip()
+    if not (pod.reason and text):
         return pod
-    whole = [
-        each.message for each in events if each.name == pod.name and each.warning and said in each.message
+    full_messages = [
+        each.message for each in events if each.name == pod.name and each.warning and text in each.message
     ]
-    return structs.replace(pod, message=whole[-1][whole[-1].index(said) :]) if whole else pod
+    return (
+        structs.replace(pod, message=full_messages[-1][full_messages[-1].index(text) :])
+        if full_messages
+        else pod
+    )
 
 
 def _is_cleanup_termination(death: ReplicaTermination, job: Job | None, condition: Condition | None) -> bool:

@@ -36,6 +36,6 @@ def list_reasons(pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> Iterat
                 stage=PendingStage.STARTING,
                 cause=Cause.SYSTEM_ERROR,
                 reason="Initializing",
-                said=f"the {pod.role.removesuffix('-initializer')} is being loaded",
+                text=f"the {pod.role.removesuffix('-initializer')} is being loaded",
                 replicas=(pod.replica,),
             )

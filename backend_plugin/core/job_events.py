@@ -67,12 +67,12 @@ def decide_event(
     job = status.job
     if job is None or verdict.phase is not Phase.RUNNING or not status.has_run:
         return None
-    told = _list_written_events(job, events)
-    last = told[-1] if told else None
+    written = _list_written_events(job, events)
+    last = written[-1] if written else None
     since = _find_pending_since(status, judging, now)
     if since is not None:
-        is_told = last is not None and last.reason == JobEventReason.WAITS.value and _is_after(last, since)
-        if is_told or now - since > _KEPT:
+        is_written = last is not None and last.reason == JobEventReason.WAITS.value and _is_after(last, since)
+        if is_written or now - since > _KEPT:
             return JobEventDecision(way=JobEventReason.WAITS)
         return JobEventDecision(
             way=JobEventReason.WAITS, event=_build_event(JobEventReason.WAITS, job, since, verdict, now)
@@ -116,20 +116,20 @@ def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: dateti
 
     A wait without a reported reason counts only after `unscheduled_pod_grace_period`.
     """
-    held = statuses.list_unbound_reasons(status)
+    unbound = statuses.list_unbound_reasons(status)
     since: datetime | None
     if status.state is JobState.SUSPENDED:
-        said, since = bool(held), status.condition.since if status.condition is not None else None
+        is_reported, since = bool(unbound), status.condition.since if status.condition is not None else None
     elif lost := [pod for pod in status.pods if _is_unbound(pod) and pod.replica in status.replaced]:
         names = {pod.replica for pod in lost}
         # A pod group's status may be older than the new pod, so require a reason for that pod.
-        said = any(wait.reason and names & {*wait.replicas} for wait in held)
+        is_reported = any(wait.reason and names & {*wait.replicas} for wait in unbound)
         # The minimum is the same for all servers, even if some pods have no condition.
         since = min((pod.created for pod in lost if pod.created is not None), default=None)
     else:
         return None
     overdue = since is not None and now - since > judging.unscheduled_pod_grace_period
-    return since if said or overdue else None
+    return since if is_reported or overdue else None
 
 
 def _is_unbound(pod: Pod) -> bool:
@@ -161,7 +161,7 @@ def build_warning_events(observed: Observed, now: datetime) -> list[Manifest]:
     if job is None:
         return []
     return [
-        build_event(job, note.event, note.said, now, since=job.created or now)
+        build_event(job, note.event, note.text, now, since=job.created or now)
         for note in job_warnings.list_event_warnings(observed)
     ]
 
@@ -169,7 +169,7 @@ def build_warning_events(observed: Observed, now: datetime) -> list[Manifest]:
 def build_event(job: Job, reason: str, message: str, now: datetime, *, since: datetime) -> Manifest:
     """Return a core/v1 event for `kubectl describe`; the time of the change, `since`, makes it unique."""
     turn = hashlib.sha256(f"{job.uid} {reason} {since.isoformat()}".encode()).hexdigest()
-    said = message.partition("\n")[0].encode()[:_LONGEST].decode(errors="ignore")
+    line = message.partition("\n")[0].encode()[:_LONGEST].decode(errors="ignore")
     at = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     resource = table.get_dialect(job.dialect).resource
     return {
@@ -185,7 +185,7 @@ def build_event(job: Job, reason: str, message: str, now: datetime, *, since: da
         },
         "type": "Normal" if reason == JobEventReason.RUNS.value else "Warning",
         "reason": reason,
-        "message": said,
+        "message": line,
         "source": {"component": _REPORTER},
         "reportingComponent": _REPORTER,
         "firstTimestamp": at,

@@ -59,12 +59,12 @@ def find_job(word: str, jobs: Iterable[Known]) -> Known:
     named = [job for job in among if job.name == name]
     of_execution = [] if named else [job for job in among if _get_execution(job) == name]
     begin_so = [job for job in among if name and job.name.startswith(name)]
-    found = named or of_execution or begin_so
-    if not found:
+    matches = named or of_execution or begin_so
+    if not matches:
         raise JobNotFound(_format_no_match(word, name, among))
-    last = _select_last_attempt(found)
+    last = _select_last_attempt(matches)
     if last is None:
-        raise AmbiguousJob(_format_ambiguity(word, found))
+        raise AmbiguousJob(_format_ambiguity(word, matches))
     return last
 
 
@@ -88,12 +88,12 @@ def list_replicas_with_rank(job: Job, rank: int) -> frozenset[str]:
     """
     replicas = [(group.role, index) for group in job.groups for index in range(group.replicas)]
     known = {f"{role}-{index}": find_replica_ranks(job, role, index) for role, index in replicas}
-    found = frozenset(name for name, those in known.items() if those is None or rank in those)
+    replicas_with_rank = frozenset(name for name, those in known.items() if those is None or rank in those)
     total = len(replicas) * (job.nproc_per_node or 1)
-    if not found or not 0 <= rank < total:
+    if not replicas_with_rank or not 0 <= rank < total:
         has = f"ranks 0 to {total - 1}" if total > 1 else "rank 0 only"
         raise RankNotFound(f"job {job.name} has no rank {rank}; it has {has}")
-    return found
+    return replicas_with_rank
 
 
 def list_replicas(job: Job) -> Sequence[str]:
@@ -142,14 +142,14 @@ def _get_execution(job: NamedJob) -> str | None:
     return job.origin.run.execution or None if job.origin is not None else None
 
 
-def _select_last_attempt(found: Sequence[Known]) -> Known | None:
+def _select_last_attempt(jobs: Sequence[Known]) -> Known | None:
     """Return the last attempt; None if the jobs are not attempts of one Flyte node."""
-    if len(found) == 1:
-        return found[0]
-    runs = [job.origin.run for job in found if job.origin is not None]
+    if len(jobs) == 1:
+        return jobs[0]
+    runs = [job.origin.run for job in jobs if job.origin is not None]
     nodes = {(run.namespace, run.project, run.domain, run.execution, run.node_id) for run in runs}
-    by_attempt = dict(zip((run.attempt for run in runs), found, strict=False))
-    return by_attempt[max(by_attempt)] if len(nodes) == 1 and len(by_attempt) == len(found) else None
+    by_attempt = dict(zip((run.attempt for run in runs), jobs, strict=False))
+    return by_attempt[max(by_attempt)] if len(nodes) == 1 and len(by_attempt) == len(jobs) else None
 
 
 def _format_no_match(word: str, name: str, among: Sequence[NamedJob]) -> str:
@@ -162,11 +162,11 @@ def _format_no_match(word: str, name: str, among: Sequence[NamedJob]) -> str:
     close = [near[each] for each in get_close_matches(name, near, n=3, cutoff=_ALIKE)]
     if close:
         return f"there is no job {word}; did you mean {' or '.join(dict.fromkeys(close))}?"
-    there = ", ".join(job.name for job in among[:_NAMED])
-    return f"there is no job {word}" + (f"; the existing jobs are {there}" if len(among) <= _NAMED else "")
+    existing = ", ".join(job.name for job in among[:_NAMED])
+    return f"there is no job {word}" + (f"; the existing jobs are {existing}" if len(among) <= _NAMED else "")
 
 
-def _format_ambiguity(word: str, found: Sequence[NamedJob]) -> str:
-    names = [f"{job.namespace}/{job.name}" for job in found]
+def _format_ambiguity(word: str, matches: Sequence[NamedJob]) -> str:
+    names = [f"{job.namespace}/{job.name}" for job in matches]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{word} matches {', '.join(names[:_NAMED])}{more}; write more of the name"

@@ -15,9 +15,9 @@ def list_warnings(observed: Observed, pods: Sequence[Pod]) -> tuple[JobWarning, 
     """Return the warnings of a job that has not ended; `pods` are its replicas."""
     job = observed.job
     gang = gang_annotation.read_gang_summary(job.annotations) if job is not None else gang_annotation.NOBODY
-    told = [note for words in WORDS for note in words.notes(observed)]
+    reported = [note for words in WORDS for note in words.notes(observed)]
     return (
-        *told,
+        *reported,
         *_check_foreign_groups(observed),
         *_check_scheduler(observed, pods, gang),
         *_check_group_creation(observed, job, gang),
@@ -48,7 +48,7 @@ def _without_places(observed: Observed, pods: Sequence[Pod], gang: GangSummary) 
         return
     has_run = any(condition.type == job_conditions.RUNNING for condition in job.conditions)
     if not has_run and max(_GANG, sum(pod.is_bound for pod in pods) + 1) <= job.replicas:
-        yield JobWarning(said=IN_PART)
+        yield JobWarning(text=IN_PART)
 
 
 _HOST: Final = "worker-0"
@@ -64,7 +64,7 @@ def _without_host(job: Job | None, pods: Sequence[Pod]) -> Iterator[JobWarning]:
         pod.is_bound for pod in pods
     ):
         yield JobWarning(
-            said=f"{_HOST} hosts the rendezvous and has no node: the workers that have nodes wait for it; set"
+            text=f"{_HOST} hosts the rendezvous and has no node: the workers that have nodes wait for it; set"
             " min_member of the gang to the largest number of nodes to start all workers together",
         )
 
@@ -73,7 +73,7 @@ def _check_foreign_groups(observed: Observed) -> Iterator[JobWarning]:
     for group in observed.pod_groups:
         if group.foreign:
             yield JobWarning(
-                said=f"a {group.kind} {group.name} existed before the job and does not belong to it, so the"
+                text=f"a {group.kind} {group.name} existed before the job and does not belong to it, so the"
                 " job can have no group; delete the existing one, or start another attempt",
             )
 
@@ -90,7 +90,7 @@ def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary)
     if silent and not spoken and not _has_scheduler_status(observed):
         name = f"is there a scheduler called {gang.scheduler_name}" if gang.scheduler_name else ""
         yield JobWarning(
-            said="no scheduler has reported anything about its pods: "
+            text="no scheduler has reported anything about its pods: "
             f"{name or 'is there one with the schedulerName of these pods'}, and does it run?",
             since=max((pod.created for pod in silent if pod.created is not None), default=None),
         )
@@ -101,8 +101,8 @@ def _has_scheduler_status(observed: Observed) -> bool:
     groups = [group for group in observed.pod_groups if group.kind == "PodGroup" and not group.foreign]
     written = [group for group in groups if not is_controller_managed(group)]
     # An event does not contain the API group of its PodGroup.
-    told = len(written) == len(groups) and any(event.kind == "PodGroup" for event in observed.events)
-    return told or any(group.phase or group.conditions or group.limits for group in written)
+    has_event = len(written) == len(groups) and any(event.kind == "PodGroup" for event in observed.events)
+    return has_event or any(group.phase or group.conditions or group.limits for group in written)
 
 
 def _check_group_creation(observed: Observed, job: Job | None, gang: GangSummary) -> Iterator[JobWarning]:
@@ -115,6 +115,6 @@ def _check_group_creation(observed: Observed, job: Job | None, gang: GangSummary
         return
     queue = f"; is there a queue {gang.queue}, and is it open?" if gang.queue else ""
     yield JobWarning(
-        said=f"its operator has created neither a PodGroup nor pods; only its log contains the reason{queue}",
+        text=f"its operator has created neither a PodGroup nor pods; only its log contains the reason{queue}",
         since=job.created,
     )

@@ -169,37 +169,39 @@ def select_templates(logs: LogLinkSettings, task_config: Mapping[str, str]) -> t
             or _STACKDRIVER % (logs.gcp_project, logs.gcp_project, logs.stackdriver_logresourcename),
         ),
     )
-    asked = {kind.strip() for kind in task_config.get("link_type", "").split(",")}
-    dynamic = tuple(logs.dynamic_log_links[kind] for kind in sorted(asked & logs.dynamic_log_links.keys()))
+    requested = {kind.strip() for kind in task_config.get("link_type", "").split(",")}
+    dynamic = tuple(
+        logs.dynamic_log_links[kind] for kind in sorted(requested & logs.dynamic_log_links.keys())
+    )
     return (*own, *logs.templates, *dynamic)
 
 
 def build_links(
-    job: Job | None, pods: Iterable[Pod], logs: LogLinkSettings, about: LinkContext
+    job: Job | None, pods: Iterable[Pod], logs: LogLinkSettings, context: LinkContext
 ) -> tuple[LogLink, ...]:
     """Return the log links of a job: first those of the whole job, then by template and replica."""
-    known = select_templates(logs, about.task_config)
+    known = select_templates(logs, context.task_config)
     if not known or job is None:
         return ()
     by_replica = {(pod.role, pod.index): pod for pod in pods}
-    whole: list[LogLink] = []
-    single: list[LogLink] = []
-    places = _list_targets(job, by_replica, about)
-    whole_job = LogLinkTarget(job=job, about=about)
+    of_job: list[LogLink] = []
+    of_replicas: list[LogLink] = []
+    places = _list_targets(job, by_replica, context)
+    whole_job = LogLinkTarget(job=job, about=context)
     for template in known:
         label = template.display_name or template.name
         for uri in (*template.template_uris, *template.dynamic_template_uris):
             pieces, after, is_of_pod = _parse_template(uri)
             if is_of_pod:
-                single += [
+                of_replicas += [
                     _build_link(template, f"{label} {place.name}", _fill_template(pieces, after, place))
                     for place in places
                 ]
             else:
-                whole.append(
+                of_job.append(
                     _build_link(template, f"{label} (all replicas)", _fill_template(pieces, after, whole_job))
                 )
-    return (*whole, *single)
+    return (*of_job, *of_replicas)
 
 
 # Thousands of links are not readable, and every response contains all of them.
@@ -207,7 +209,7 @@ _MOST_PLACES: Final = 512
 
 
 def _list_targets(
-    job: Job, by_replica: Mapping[tuple[str, int], Pod], about: LinkContext
+    job: Job, by_replica: Mapping[tuple[str, int], Pod], context: LinkContext
 ) -> list[LogLinkTarget]:
     replicas = ((group.role, index) for group in job.groups for index in range(group.replicas))
     masters = next((group.replicas for group in job.groups if group.role == "master"), 0)
@@ -215,7 +217,7 @@ def _list_targets(
     return [
         LogLinkTarget(
             job=job,
-            about=about,
+            about=context,
             name=format_replica_name(job, role, index, masters),
             pod_name=build_pod_name(job.name, role, index),
             pod=by_replica.get((role, index)),

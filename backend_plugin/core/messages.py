@@ -128,7 +128,7 @@ def get_termination_reason(death: ReplicaTermination) -> str:
         return death.failure.exception.rpartition(".")[2]
     if death.failure.stopped and not death.failure.exit_code:
         return "Deleted"
-    first = _WORD.match(death.said)
+    first = _WORD.match(death.summary)
     return first[1] if first else death.failure.signal or "ExitCode"
 
 
@@ -139,9 +139,9 @@ def format_failure(status: JobStatus, death: ReplicaTermination, note: str, *, r
     failed replicas, `note` and the remedy follow.
     """
     failure = death.failure
-    who = failure.replica or "a replica"
-    who = who if failure.rank is None else f"rank {failure.rank} ({who})"
-    verdict = f"{who} failed: {death.said}".replace("\n", " ")[:_FIRST_LINE]
+    replica = failure.replica or "a replica"
+    replica = replica if failure.rank is None else f"rank {failure.rank} ({replica})"
+    verdict = f"{replica} failed: {death.summary}".replace("\n", " ")[:_FIRST_LINE]
     others = status.dead - 1
     # `classify` does not know the causes that the cluster reports, so use its remedy only if it agrees.
     ended = failure if failure.exception else replace(failure, message=death.detail)
@@ -190,13 +190,13 @@ def _is_installed(file: str) -> bool:
 def _format_details(death: ReplicaTermination) -> str:
     """Return further lines: the rest of the exception's message, or the end of the termination log."""
     failure = death.failure
-    said = failure.message.partition("\n")[2] if failure.exception else death.detail
-    text = [line.rstrip() for line in said.strip().splitlines() if line.strip()]
-    shown = [
-        *(text[:5] if failure.exception else text[-5:]),
+    full_text = failure.message.partition("\n")[2] if failure.exception else death.detail
+    lines = [line.rstrip() for line in full_text.strip().splitlines() if line.strip()]
+    selected = [
+        *(lines[:5] if failure.exception else lines[-5:]),
         *map(_format_earlier_exception, reversed(failure.chain[-3:])),
     ]
-    return "\n".join(f"  {line[:_MORE]}" for line in shown)
+    return "\n".join(f"  {line[:_MORE]}" for line in selected)
 
 
 def _format_earlier_exception(raised: RaisedException) -> str:
@@ -204,26 +204,26 @@ def _format_earlier_exception(raised: RaisedException) -> str:
     users = [frame for frame in raised.frames if not _is_installed(frame.file)]
     place = f", at {_format_frame(users[-1])}" if users else ""
     how = "raised while handling" if raised.handled else "caused by"
-    said = raised.message.partition("\n")[0]
-    return f"{how} {raised.exception}{f': {said}' if said else ''}{place}"
+    line = raised.message.partition("\n")[0]
+    return f"{how} {raised.exception}{f': {line}' if line else ''}{place}"
 
 
 def format_replicas(replicas: Sequence[str]) -> str:
     """Return ``worker-0, worker-1, worker-2, worker-3 and 6 more``."""
-    shown = sorted(replicas, key=error_parser.get_replica_sort_key)
-    if len(shown) <= _NAMED:
-        return ", ".join(shown)
-    return f"{', '.join(shown[:_NAMED])} and {len(shown) - _NAMED} more"
+    names = sorted(replicas, key=error_parser.get_replica_sort_key)
+    if len(names) <= _NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
 
 
 def format_pending(wait: PendingReason) -> str:
     """Return the line for a pending reason."""
     if _is_job_wide(wait):
-        return wait.said
-    if wait.lacks:  # The sentence states already what the replicas wait for.
-        return f"{format_replicas(wait.replicas)}: {wait.said}"
+        return wait.text
+    if wait.shortages:  # The sentence states already what the replicas wait for.
+        return f"{format_replicas(wait.replicas)}: {wait.text}"
     reason = f", {wait.reason}" if wait.reason and wait.stage > PendingStage.UNPLACED else ""
-    return f"{format_replicas(wait.replicas)} {_VERBS[wait.stage]}{reason}: {wait.said}"
+    return f"{format_replicas(wait.replicas)} {_VERBS[wait.stage]}{reason}: {wait.text}"
 
 
 _VERBS: Final = {
@@ -236,7 +236,7 @@ _VERBS: Final = {
 
 def _is_job_wide(wait: PendingReason) -> bool:
     """True if the job waits as a whole."""
-    return wait.whole or not wait.replicas
+    return wait.of_gang or not wait.replicas
 
 
 def format_progress(status: JobStatus, phase: str, notes: Sequence[JobWarning]) -> str:
@@ -248,22 +248,22 @@ def format_progress(status: JobStatus, phase: str, notes: Sequence[JobWarning]) 
         begun = "created; no further status yet"
     elif status.state is JobState.RESTARTING and status.condition is not None and status.condition.message:
         begun = f"{begun}; {status.condition.message}"
-    said = [wait_of for each in status.waits[:6] if (wait_of := format_pending(each))]
+    reasons = [wait_of for each in status.waits[:6] if (wait_of := format_pending(each))]
     what_helps = select_remedy(status.waits[0]) if status.waits and is_blocking(status.waits[0]) else ""
-    aloud = [note.said for note in notes]
-    if not said:
+    aloud = [note.text for note in notes]
+    if not reasons:
         return join_lines(begun, *aloud)
     first = status.waits[0]
-    is_news = first.raw not in first.said and _is_job_wide(first)
+    is_news = first.raw not in first.text and _is_job_wide(first)
     raw = f"message of its scheduler: {first.raw}" if is_news else ""
-    return join_lines(f"{said[0]} ({begun})", *said[1:], *aloud, what_helps, raw)
+    return join_lines(f"{reasons[0]} ({begun})", *reasons[1:], *aloud, what_helps, raw)
 
 
 def build_custom_info(
     status: JobStatus, cause: Cause | None, notes: Sequence[JobWarning]
 ) -> Mapping[str, JsonValue]:
     """Return the current state for Flyte's `custom_info`, which may change without a change of the phase."""
-    said: dict[str, JsonValue] = {
+    info: dict[str, JsonValue] = {
         "state": status.state.value,
         "job": status.job.name if status.job else "",
         "namespace": status.job.namespace if status.job else "",
@@ -271,12 +271,12 @@ def build_custom_info(
         "ready": status.ready,
     }
     if cause is not None:
-        said["cause"] = cause.value
+        info["cause"] = cause.value
     if status.waits:
-        said["waits"] = [shorten_message(format_pending(each)) for each in status.waits[:6]]
-        said["details"] = [shorten_message(each.raw or each.said) for each in status.waits[:6]]
+        info["waits"] = [shorten_message(format_pending(each)) for each in status.waits[:6]]
+        info["details"] = [shorten_message(each.raw or each.text) for each in status.waits[:6]]
     if notes:
-        said["notes"] = [shorten_message(note.said) for note in notes]
+        info["notes"] = [shorten_message(note.text) for note in notes]
     if status.death is not None:
-        said["failed"] = status.death.failure.replica
-    return said
+        info["failed"] = status.death.failure.replica
+    return info

@@ -62,9 +62,13 @@ def compute_identity(run: Attempt) -> str:
 
 def has_output_prefix(job: Manifest, output_prefix: str) -> bool:
     """True if the job belongs to the attempt with the output prefix, by its label and annotation."""
-    said = get_text(job, "metadata", "annotations", OUTPUT_PREFIX)
+    annotation = get_text(job, "metadata", "annotations", OUTPUT_PREFIX)
     label = get_text(job, "metadata", "labels", IDENTITY)
-    return bool(output_prefix) and label == _compute_identity(output_prefix) and said in ("", output_prefix)
+    return (
+        bool(output_prefix)
+        and label == _compute_identity(output_prefix)
+        and annotation in ("", output_prefix)
+    )
 
 
 def build_identity_labels(output_prefix: str) -> dict[str, str]:

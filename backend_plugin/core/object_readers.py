@@ -28,16 +28,16 @@ from backend_plugin.core.values import Manifest
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def read_observed(said: Manifest) -> Observed:
+def read_observed(manifests: Manifest) -> Observed:
     """Read a mapping with the keys ``job, pods, events, pod_groups, error_files, outputs``."""
-    job = said.get("job")
-    outputs = said.get("outputs")
+    job = manifests.get("job")
+    outputs = manifests.get("outputs")
     observed = Observed(
         job=table.read_job(job) if isinstance(job, Mapping) and job else None,
-        pods=tuple(read_pod(each) for each in get_mappings(said, "pods")),
-        events=tuple(read_event(each) for each in get_mappings(said, "events")),
-        pod_groups=tuple(read_pod_group(each) for each in get_mappings(said, "pod_groups")),
-        error_files=tuple(read_error_file(each) for each in get_mappings(said, "error_files")),
+        pods=tuple(read_pod(each) for each in get_mappings(manifests, "pods")),
+        events=tuple(read_event(each) for each in get_mappings(manifests, "events")),
+        pod_groups=tuple(read_pod_group(each) for each in get_mappings(manifests, "pod_groups")),
+        error_files=tuple(read_error_file(each) for each in get_mappings(manifests, "error_files")),
         outputs=outputs if isinstance(outputs, bool) else None,
     )
     return table.interpret(observed)
@@ -89,39 +89,39 @@ def _compute_deletion_time(metadata: Manifest) -> datetime | None:
     return at - grace if at is not None and at - _EPOCH > grace else at
 
 
-def _read_container(said: Manifest, *, init: bool = False) -> Container:
-    state = get_mapping(said, "state")
+def _read_container(status: Manifest, *, init: bool = False) -> Container:
+    state = get_mapping(status, "state")
     running, waiting = get_mapping(state, "running"), get_mapping(state, "waiting")
     return Container(
-        name=get_interned(said, "name"),
-        image=get_interned(said, "image"),
-        id=get_text(said, "containerID"),
+        name=get_interned(status, "name"),
+        image=get_interned(status, "image"),
+        id=get_text(status, "containerID"),
         init=init,
         waiting=get_interned(waiting, "reason"),
         waiting_message=get_bounded_text(waiting, "message"),
         running_since=get_time(running, "startedAt"),
         ended=_read_termination(state),
-        last=_read_termination(get_mapping(said, "lastState")),
-        restarts=max(0, get_int(said, "restartCount") or 0),
+        last=_read_termination(get_mapping(status, "lastState")),
+        restarts=max(0, get_int(status, "restartCount") or 0),
     )
 
 
 def _read_termination(state: Manifest) -> ContainerTermination | None:
-    said = state.get("terminated")
-    if not isinstance(said, Mapping):
+    terminated = state.get("terminated")
+    if not isinstance(terminated, Mapping):
         return None
     return ContainerTermination(
-        exit_code=get_int(said, "exitCode"),
-        reason=get_interned(said, "reason"),
-        message=get_bounded_text(said, "message"),
-        started=get_time(said, "startedAt"),
-        finished=get_time(said, "finishedAt"),
+        exit_code=get_int(terminated, "exitCode"),
+        reason=get_interned(terminated, "reason"),
+        message=get_bounded_text(terminated, "message"),
+        started=get_time(terminated, "startedAt"),
+        finished=get_time(terminated, "finishedAt"),
     )
 
 
 def read_event(manifest: Manifest) -> Event:
     """Read an event of core/v1 or of events.k8s.io/v1."""
-    about = get_mapping(manifest, "involvedObject") or get_mapping(manifest, "regarding")
+    regarding = get_mapping(manifest, "involvedObject") or get_mapping(manifest, "regarding")
     repeated = get_time(manifest, "series", "lastObservedTime")
     first = get_time(manifest, "eventTime") or get_time(manifest, "metadata", "creationTimestamp")
     at = get_time(manifest, "lastTimestamp") or repeated or first
@@ -129,8 +129,8 @@ def read_event(manifest: Manifest) -> Event:
         reason=get_text(manifest, "reason"),
         action=get_interned(manifest, "action"),
         message=get_bounded_text(manifest, "message") or get_bounded_text(manifest, "note"),
-        kind=get_text(about, "kind"),
-        name=get_text(about, "name"),
+        kind=get_text(regarding, "kind"),
+        name=get_text(regarding, "name"),
         warning=get_text(manifest, "type") == "Warning",
         at=at,
         message_at=at if repeated is None else first,

@@ -32,8 +32,12 @@ def find_orphan_candidate(job: Job, now: datetime, least_age: timedelta) -> Atte
         or (job.end_condition and job.expires)
     ):
         return None
-    whose = task_annotation.read(job.annotations, job.namespace)
-    return whose.run if whose is not None and whose.run.execution and whose.run.output_prefix else None
+    recorded = task_annotation.read(job.annotations, job.namespace)
+    return (
+        recorded.run
+        if recorded is not None and recorded.run.execution and recorded.run.output_prefix
+        else None
+    )
 
 
 def build_ownership_patch(owner: OwnerReference | None) -> Manifest:

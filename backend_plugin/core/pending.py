@@ -27,7 +27,7 @@ class ResourceShortage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     resource: str
     missing: Quantity | None = None
     """The additional quantity that would be sufficient."""
-    asked: Quantity | None = None
+    requested: Quantity | None = None
     """The request of the whole gang, if the scheduler reports it; otherwise the job's annotation has it."""
     free: Quantity | None = None
     held: Quantity | None = None
@@ -36,15 +36,15 @@ class ResourceShortage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """True if the scheduler counts what the gang's members hold as free."""
     counts_all: bool = False
     """True if the scheduler counts every replica, not only those that must be placed together."""
-    upto: str = ""
+    last_role: str = ""
     """The last replica role that the scheduler counted, in order; empty if it counted all roles."""
 
 
 class SchedulerMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The parsed message of a scheduler, in a form that does not depend on the scheduler."""
 
-    said: str = ""
-    lacks: tuple[ResourceShortage, ...] = ()
+    text: str = ""
+    shortages: tuple[ResourceShortage, ...] = ()
     """Resource shortages; if there are any, the sentence is built from them."""
     queue: str = ""
     cause: Cause | None = None
@@ -68,17 +68,17 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cause: Cause
     reason: str
     """The reason that Kubernetes or the scheduler reports, such as ``Unschedulable``."""
-    said: str
+    text: str
     replicas: tuple[str, ...] = ()
     """The replicas that wait; empty if the job waits as a whole."""
     since: datetime | None = None
-    lacks: tuple[ResourceShortage, ...] = ()
+    shortages: tuple[ResourceShortage, ...] = ()
     queue: str = ""
     ahead: int | None = None
     """The number of jobs that the queue admits before this one."""
     again: str = ""
     """A prefix of the sentence that states that the job has run before; may be empty."""
-    whole: bool = False
+    of_gang: bool = False
     """True if the whole gang waits, although single replicas reported it."""
     follows: bool = False
     """True if it is only a consequence of another pending reason, which is reported first."""
@@ -92,13 +92,13 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     remedy: str = ""
     """A remedy that replaces the one for the cause; may be empty."""
     raw: str = ""
-    """The original message, if `said` differs from it."""
+    """The original message, if `text` differs from it."""
 
 
 class JobWarning(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job warning: something degraded that no Kubernetes object reports."""
 
-    said: str
+    text: str
     since: datetime | None = None
     """The start of the problem; it is reported only after some time. None to report it immediately."""
     event: str = ""

@@ -30,9 +30,9 @@ def list_job_reasons(
     if complete and all(pod.is_bound for pod in living):
         return []
     groups = [wait for group in observed.pod_groups if (wait := find_group_reason(group)) is not None]
-    told = [wait for words in WORDS for wait in words.events(observed)]
+    of_events = [wait for words in WORDS for wait in words.events(observed)]
     holders = placeholders.list_gang_reasons(observed, pods, lambda pod: find_pod_reason(pod, exit_codes))
-    return [*groups, *told, *list_creation_failures(observed, pods), *holders]
+    return [*groups, *of_events, *list_creation_failures(observed, pods), *holders]
 
 
 def _list_live_pods(observed: Observed, pods: Sequence[Pod]) -> list[Pod]:
@@ -89,7 +89,7 @@ def list_creation_failures(observed: Observed, pods: Sequence[Pod]) -> list[Pend
             stage=PendingStage.HELD,
             cause=cause,
             reason=last.reason,
-            said=f"its pods cannot be created: {last.message}",
+            text=f"its pods cannot be created: {last.message}",
             since=last.at,
         )
     ]
@@ -108,8 +108,8 @@ def list_replica_reasons(
     observed: Observed, pods: Iterable[Pod], exit_codes: Mapping[int, Cause]
 ) -> list[PendingReason]:
     """Return the pending reason of each replica, with details from events."""
-    found = ((pod, find_pod_reason(pod, exit_codes)) for pod in pods)
-    return [_with_event_details(pod, wait, observed.events) for pod, wait in found if wait is not None]
+    reasons = ((pod, find_pod_reason(pod, exit_codes)) for pod in pods)
+    return [_with_event_details(pod, wait, observed.events) for pod, wait in reasons if wait is not None]
 
 
 def _with_event_details(pod: Pod, wait: PendingReason, events: Iterable[Event]) -> PendingReason:
@@ -117,16 +117,16 @@ def _with_event_details(pod: Pod, wait: PendingReason, events: Iterable[Event]) 
         return wait
     # Ignore events of an earlier pod incarnation, which has the same name.
     own = [each for each in events if not (each.at and pod.created and each.at < pod.created)]
-    event, said = placeholders.find_last_shortage(own, {pod.name}) or (None, None)
-    if event is None or said is None or said.cause is None:
+    event, parsed = placeholders.find_last_shortage(own, {pod.name}) or (None, None)
+    if event is None or parsed is None or parsed.cause is None:
         return wait
     return structs.replace(
         wait,
-        stage=_get_unbound_stage(said.cause),
-        cause=said.cause,
-        said=said.said,
-        lacks=said.lacks,
-        queue=said.queue,
+        stage=_get_unbound_stage(parsed.cause),
+        cause=parsed.cause,
+        text=parsed.text,
+        shortages=parsed.shortages,
+        queue=parsed.queue,
         observed_at=event.message_at,
     )
 
@@ -151,7 +151,7 @@ def find_pod_reason(pod: Pod, exit_codes: Mapping[int, Cause]) -> PendingReason 
         stage=PendingStage.STARTING,
         cause=Cause.SYSTEM_ERROR,
         reason="ContainerCreating",
-        said=_PREPARED,
+        text=_PREPARED,
         replicas=(pod.replica,),
         since=_find_bound_time(pod),
     )
@@ -167,34 +167,34 @@ def _build_unbound_reason(pod: Pod) -> PendingReason:
             stage=PendingStage.UNPLACED,
             cause=Cause.UNSCHEDULABLE,
             reason="",
-            said="no scheduler has handled it yet",
+            text="no scheduler has handled it yet",
             replicas=(pod.replica,),
             since=pod.created,
         )
-    said = parse_scheduler_message(condition.message)
-    cause = said.cause or Cause.UNSCHEDULABLE
+    parsed = parse_scheduler_message(condition.message)
+    cause = parsed.cause or Cause.UNSCHEDULABLE
     return PendingReason(
         stage=_get_unbound_stage(cause),
         cause=cause,
         reason=condition.reason or "Unschedulable",
-        said=said.said,
+        text=parsed.text,
         replicas=(pod.replica,),
         since=condition.since or pod.created,
-        lacks=said.lacks,
-        queue=said.queue,
-        whole=bool(said.lacks) and said.gang,
-        vague=said.vague,
-        follows=said.follows,
-        short=said.short,
-        raw=condition.message if said.said != condition.message.strip() else "",
+        shortages=parsed.shortages,
+        queue=parsed.queue,
+        of_gang=bool(parsed.shortages) and parsed.gang,
+        vague=parsed.vague,
+        follows=parsed.follows,
+        short=parsed.short,
+        raw=condition.message if parsed.text != condition.message.strip() else "",
     )
 
 
 def parse_scheduler_message(message: str) -> SchedulerMessage:
     """Parse a scheduler's message about a pod that is not bound: first as one of a gang scheduler."""
     for words in WORDS:
-        if (said := words.message(message)) is not None:
-            return said
+        if (parsed := words.message(message)) is not None:
+            return parsed
     return format_unschedulable(message)
 
 
@@ -206,18 +206,18 @@ def format_unschedulable(message: str) -> SchedulerMessage:
     """Parse the message of kube-scheduler: the number of nodes per reason, and the missing resources."""
     nodes = _NODES.search(message)
     if nodes is None:
-        return SchedulerMessage(said=message.strip() or "no node has been found", gang=False)
+        return SchedulerMessage(text=message.strip() or "no node has been found", gang=False)
     why = f"{nodes[3].partition('preemption:')[0]} ".partition(". ")[0].strip()
     parts = [part.strip() for part in why.split(", ") if part]
-    short = tuple(found[2] for part in parts if (found := _LACKING.match(part)))
+    short = tuple(match[2] for part in parts if (match := _LACKING.match(part)))
     unhelpful = _UNHELPFUL.search(nodes[3])
     # The scheduler calls preemption unhelpful on a node whose capacity is less than the request.
     is_never = len(short) == len(parts) and unhelpful is not None and unhelpful[1] == nodes[2]
-    said = (
+    text = (
         f"no node of {nodes[2]} fits: "
         f"{'; '.join(map(_format_node_reason, parts))}{_NEVER if is_never else ''}"
     )
-    return SchedulerMessage(said=said, gang=False, short=short)
+    return SchedulerMessage(text=text, gang=False, short=short)
 
 
 def _format_node_reason(part: str) -> str:
@@ -262,7 +262,7 @@ def _build_container_reason(pod: Pod, container: Container, exit_codes: Mapping[
     cause = _classify_waiting_container(container, exit_codes)
     init = "init container " if container.init else ""
     name = f"{init}{container.name}" if init or container is not pod.primary else ""
-    about = (
+    subject = (
         f"image {container.image}"
         if cause is Cause.IMAGE_PULL or container.waiting == "InvalidImageName"
         else name
@@ -270,16 +270,16 @@ def _build_container_reason(pod: Pod, container: Container, exit_codes: Mapping[
     ended = container.last
     if container.waiting == "CrashLoopBackOff" and ended is not None:
         why = ended.reason if ended.reason != "Error" else ""
-        said = f"ended {container.restarts} times, the last with exit code {ended.exit_code} {why}".rstrip()
+        text = f"ended {container.restarts} times, the last with exit code {ended.exit_code} {why}".rstrip()
     else:
-        said = container.waiting_message or _STEPS.get(container.waiting, container.waiting)
+        text = container.waiting_message or _STEPS.get(container.waiting, container.waiting)
     # A repeatedly failing init container means that the training has not begun.
     again = container.restarts > 0 and not container.init
     return PendingReason(
         stage=PendingStage.RESTARTING if again else PendingStage.STARTING,
         cause=cause,
         reason=container.waiting,
-        said=f"{about}: {said}" if about else said,
+        text=f"{subject}: {text}" if subject else text,
         replicas=(pod.replica,),
         since=_find_bound_time(pod),
     )
@@ -303,27 +303,27 @@ def with_report_times(waits: Iterable[PendingReason], events: Sequence[Event]) -
     latest: dict[tuple[ResourceShortage, ...], datetime] = {}
     dated = list(waits)
     for wait in dated:
-        is_derived = any(lack.counts_own for lack in wait.lacks)
+        is_derived = any(shortage.counts_own for shortage in wait.shortages)
         alike = [event for event in events if is_derived and event.message == wait.raw]
         for at in (event.message_at for event in alike if event.message_at is not None):
-            latest[wait.lacks] = max(at, latest.get(wait.lacks, at))
+            latest[wait.shortages] = max(at, latest.get(wait.shortages, at))
     for wait in dated:
-        yield structs.replace(wait, observed_at=latest[wait.lacks]) if wait.lacks in latest else wait
+        yield structs.replace(wait, observed_at=latest[wait.shortages]) if wait.shortages in latest else wait
 
 
 def merge_reasons(waits: Iterable[PendingReason]) -> list[PendingReason]:
     """Merge equal pending reasons, with all replicas and the earliest start time, and sort them by stage."""
     alike: dict[tuple[PendingStage, Cause, str, str], PendingReason] = {}
     for wait in waits:
-        key = (wait.stage, wait.cause, wait.reason, wait.said)
+        key = (wait.stage, wait.cause, wait.reason, wait.text)
         other = alike.get(key)
         alike[key] = wait if other is None else _merge_pair(other, wait)
     return sorted(alike.values(), key=_get_sort_key)
 
 
 def _get_sort_key(wait: PendingReason) -> tuple[int, bool, bool, bool, int, str, str]:
-    worry = (not is_blocking(wait), wait.follows, not wait.lacks)
-    return (wait.stage, *worry, -len(wait.replicas), wait.said, wait.reason)
+    worry = (not is_blocking(wait), wait.follows, not wait.shortages)
+    return (wait.stage, *worry, -len(wait.replicas), wait.text, wait.reason)
 
 
 def is_blocking(wait: PendingReason) -> bool:
@@ -337,6 +337,6 @@ def _merge_pair(one: PendingReason, other: PendingReason) -> PendingReason:
     return structs.replace(one, replicas=(*one.replicas, *other.replicas), since=since)
 
 
-def has_lasted_longer(wait: PendingReason, patience: timedelta, now: datetime) -> bool:
-    """True if the wait has lasted for more than `patience`."""
-    return wait.since is not None and now - wait.since > patience
+def has_lasted_longer(wait: PendingReason, limit: timedelta, now: datetime) -> bool:
+    """True if the wait has lasted for more than `limit`."""
+    return wait.since is not None and now - wait.since > limit

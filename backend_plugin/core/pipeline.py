@@ -43,7 +43,7 @@ def plan(
     run: Attempt,
     settings: Settings,
     pod_templates: Sequence[Manifest] = (),
-    found: Capabilities = NOTHING,
+    capabilities: Capabilities = NOTHING,
 ) -> Plan:
     """Return all manifests that an attempt needs, without any request to the cluster.
 
@@ -52,16 +52,16 @@ def plan(
         run: The attempt.
         settings: The settings of the platform.
         pod_templates: The PodTemplate objects of the cluster that the task may name.
-        found: The capabilities of the cluster, used if the platform's settings do not name a scheduler.
+        capabilities: The capabilities of the cluster, used if the settings do not name a scheduler.
 
     Raises:
         InvalidTask: If the task is invalid; it contains all problems.
     """
     with collect_problems() as problems:
         job = custom.decode(template, run, problems)
-        kind = dialect_selection.select_dialect(settings.kfpytorch, job, found)
-        dialect, found = kind.dialect, found.for_dialect(kind.dialect)
-        chosen = select_gang(settings, job, dialect, found)
+        kind = dialect_selection.select_dialect(settings.kfpytorch, job, capabilities)
+        dialect, capabilities = kind.dialect, capabilities.for_dialect(kind.dialect)
+        chosen = select_gang(settings, job, dialect, capabilities)
         problems.extend(
             [
                 *kind.problems,
@@ -87,25 +87,27 @@ def plan(
         initializer_images=settings.kfpytorch.initializer_images,
         initializer_requests={"cpu": settings.default_cpus.text, "memory": settings.default_memory.text},
     )
-    whole, companions = scheduling.add_gang(job, draft, chosen.gang, found)
-    warnings += missing_gang.find_warnings(job, draft, chosen.gang, found)
+    full_draft, companions = scheduling.add_gang(job, draft, chosen.gang, capabilities)
+    warnings += missing_gang.find_warnings(job, draft, chosen.gang, capabilities)
     return Plan(
         dialect=dialect.name,
-        job=dialect.build(job, whole),
-        prerequisites=dialect.build_prerequisites(job, whole),
+        job=dialect.build(job, full_draft),
+        prerequisites=dialect.build_prerequisites(job, full_draft),
         companions=companions,
         warnings=tuple(map(str, warnings)),
         reasons=(*kind.reasons, *chosen.reasons),
     )
 
 
-def select_gang(settings: Settings, job: TrainingJob, dialect: Dialect, found: Capabilities) -> Selection:
+def select_gang(
+    settings: Settings, job: TrainingJob, dialect: Dialect, capabilities: Capabilities
+) -> Selection:
     """Return the gang scheduler for a job of a dialect."""
     gangs = settings.kfpytorch.gang
     return selection.select_scheduler(
         gangs if dialect.creates_pod_groups else gangs.without_operator_groups(),
         job,
-        found.for_dialect(dialect),
+        capabilities.for_dialect(dialect),
     )
 
 
@@ -120,21 +122,21 @@ def judge(observed: Observed, rules: JudgingContext, now: datetime) -> Verdict:
     return _judge_status(status.compute_status(observed, rules.judging.exit_codes), rules, now)
 
 
-def _judge_status(seen: JobStatus, rules: JudgingContext, now: datetime) -> Verdict:
-    verdict = verdict_rules.judge_status(seen, rules.judging, rules.deadlines, now)
-    about = LinkContext(now=now, run=rules.run, task_config=rules.task_config)
-    links = log_links.build_links(seen.job, seen.pods, rules.logs, about)
-    warnings = verdict_rules.list_reportable_warnings(seen, rules.judging, now)
+def _judge_status(observed_status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict:
+    verdict = verdict_rules.judge_status(observed_status, rules.judging, rules.deadlines, now)
+    context = LinkContext(now=now, run=rules.run, task_config=rules.task_config)
+    links = log_links.build_links(observed_status.job, observed_status.pods, rules.logs, context)
+    warnings = verdict_rules.list_reportable_warnings(observed_status, rules.judging, now)
     return structs.replace(
-        verdict, logs=links, info=messages.build_custom_info(seen, verdict.cause, warnings)
+        verdict, logs=links, info=messages.build_custom_info(observed_status, verdict.cause, warnings)
     )
 
 
 def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -> JobEventDecision | None:
     """Return the change of a job that has run: it waits for resources again, or runs again."""
-    seen = status.compute_status(observed, rules.judging.exit_codes)
-    verdict = verdict_rules.judge_status(seen, rules.judging, rules.deadlines, now)
-    return job_events.decide_event(seen, observed.events, verdict, rules.judging, now)
+    observed_status = status.compute_status(observed, rules.judging.exit_codes)
+    verdict = verdict_rules.judge_status(observed_status, rules.judging, rules.deadlines, now)
+    return job_events.decide_event(observed_status, observed.events, verdict, rules.judging, now)
 
 
 def needs_start(job: Job | None, rules: JudgingContext) -> bool:
@@ -153,11 +155,11 @@ def judge_with_expiry(observed: Observed, rules: JudgingContext, now: datetime) 
     Time alone changes a verdict at most once: an exceeded limit stays exceeded. So a verdict that is the same
     now and later is the same in between.
     """
-    seen = status.compute_status(observed, rules.judging.exit_codes)
-    verdict = _judge_status(seen, rules, now)
+    observed_status = status.compute_status(observed, rules.judging.exit_codes)
+    verdict = _judge_status(observed_status, rules, now)
     # The queue position of a job changes without a change of its own objects.
     queued = any(group.ahead is not None for group in observed.pod_groups)
     for ahead in _HORIZONS[1:] if queued else _HORIZONS:
-        if _judge_status(seen, rules, now + ahead) == verdict:
+        if _judge_status(observed_status, rules, now + ahead) == verdict:
             return verdict, now + ahead
     return verdict, now

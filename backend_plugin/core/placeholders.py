@@ -16,37 +16,39 @@ def list_gang_reasons(
 ) -> list[PendingReason]:
     """Return the pending reason of the gang that its placeholder pods report; at most one."""
     own = {pod.name for pod in members}
-    held = [pod for pod in observed.pods if pod.name not in own and _is_placeholder(pod)]
-    told = [(pod, wait) for pod in held if (wait := of_pod(pod)) is not None]
-    if not told:
+    holders = [pod for pod in observed.pods if pod.name not in own and _is_placeholder(pod)]
+    reasons = [(pod, wait) for pod in holders if (wait := of_pod(pod)) is not None]
+    if not reasons:
         return []
     gang = (
         gang_annotation.read_gang_summary(observed.job.annotations)
         if observed.job is not None
         else gang_annotation.NOBODY
     )
-    missing = sum(not pod.is_bound for pod in held)
+    missing = sum(not pod.is_bound for pod in holders)
     # The sort key puts pods that wait for a Kubernetes node before pods that wait for something else.
-    worst = min((wait for _, wait in told), key=lambda wait: (wait.stage, not wait.reason, wait.said))
-    _, said = find_last_shortage(observed.events, {pod.name for pod in held if not pod.is_bound}) or (
+    worst = min((wait for _, wait in reasons), key=lambda wait: (wait.stage, not wait.reason, wait.text))
+    _, parsed = find_last_shortage(observed.events, {pod.name for pod in holders if not pod.is_bound}) or (
         None,
-        SchedulerMessage(said=worst.said if worst.reason else ""),
+        SchedulerMessage(text=worst.text if worst.reason else ""),
     )
-    cause = said.cause or worst.cause
-    told_by = said.said or "their placeholder pods have no node yet"
+    cause = parsed.cause or worst.cause
+    text = parsed.text or "their placeholder pods have no node yet"
     return [
         PendingReason(
             stage=PendingStage.HELD if cause is Cause.QUEUE else PendingStage.UNPLACED,
             cause=cause,
             reason=worst.reason or "Unschedulable",
-            said=f"waiting for {missing} of {len(held)} places: {told_by}" if missing else told_by,
+            text=f"waiting for {missing} of {len(holders)} places: {text}" if missing else text,
             replicas=tuple(pod.replica for pod in members if not pod.is_bound),
-            since=min((wait.since for _, wait in told if wait.since is not None), default=None),
-            lacks=_compute_gang_shortages(gang, held, {lack.resource for lack in said.lacks})
+            since=min((wait.since for _, wait in reasons if wait.since is not None), default=None),
+            shortages=_compute_gang_shortages(
+                gang, holders, {shortage.resource for shortage in parsed.shortages}
+            )
             if missing
             else (),
-            queue=said.queue,
-            whole=True,
+            queue=parsed.queue,
+            of_gang=True,
             raw=worst.raw,
         )
     ]
@@ -63,25 +65,27 @@ def find_last_shortage(
     for event in reversed(events):
         if event.name in waiting:
             for words in registry.WORDS:
-                if (said := words.message(event.message)) is not None and said.lacks:
-                    return event, said
+                if (parsed := words.message(event.message)) is not None and parsed.shortages:
+                    return event, parsed
     return None
 
 
 def _compute_gang_shortages(
-    gang: GangSummary, held: Sequence[Pod], short: set[str]
+    gang: GangSummary, holders: Sequence[Pod], short: set[str]
 ) -> tuple[ResourceShortage, ...]:
     """Return the resource shortages of the whole gang: its total request minus the capacity that it holds.
 
     If no message names a missing resource, each one that the gang requests may be short. Devices come first.
     """
     asked_for = {name for role in gang.roles for name in role.requests}
-    placed = Counter(pod.place for pod in held if pod.is_bound)
-    there = {role.name: placed[role.name] for role in gang.roles}
-    found = []
+    placed = Counter(pod.place for pod in holders if pod.is_bound)
+    bound = {role.name: placed[role.name] for role in gang.roles}
+    shortages = []
     for resource in sorted(short or asked_for, key=lambda name: ("/" not in name, name)):
-        asked, kept = gang.compute_total(resource), gang.compute_amount(there, resource)
-        if asked is not None and kept is not None and kept < asked:
-            missing = subtract_quantity(asked, kept)
-            found.append(ResourceShortage(resource=resource, missing=missing, asked=asked, held=kept))
-    return tuple(found)
+        requested, held_amount = gang.compute_total(resource), gang.compute_amount(bound, resource)
+        if requested is not None and held_amount is not None and held_amount < requested:
+            missing = subtract_quantity(requested, held_amount)
+            shortages.append(
+                ResourceShortage(resource=resource, missing=missing, requested=requested, held=held_amount)
+            )
+    return tuple(shortages)

@@ -44,33 +44,36 @@ _WRONG: Final = {
 _SMALL: Final = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
 
 
-def decode_struct(struct: Struct, *, whole: bool = False) -> dict[str, JsonValue]:
+def decode_struct(struct: Struct, *, for_kubernetes: bool = False) -> dict[str, JsonValue]:
     """Return a Struct as plain JSON values, with sorted keys.
 
     Args:
         struct: The Struct, which stores all numbers as floats.
-        whole: Omit nulls in objects and return whole numbers as int, as Kubernetes requires.
+        for_kubernetes: Omit nulls in objects and return whole numbers as int, as Kubernetes requires.
     """
-    fields, found = struct.fields, {}
+    fields, result = struct.fields, {}
     # Look up each key: the items view of a protobuf map is slow. Most values are strings.
     for key in sorted(fields):
         value = fields[key]
-        plain = value.string_value or _decode_value(value, whole=whole)
-        if plain is not None or not whole:
-            found[key] = plain
-    return found
+        plain = value.string_value or _decode_value(value, for_kubernetes=for_kubernetes)
+        if plain is not None or not for_kubernetes:
+            result[key] = plain
+    return result
 
 
-def _decode_value(value: Value, *, whole: bool) -> JsonValue:
+def _decode_value(value: Value, *, for_kubernetes: bool) -> JsonValue:
     kind = value.WhichOneof("kind")
     if kind == "struct_value":
-        return decode_struct(value.struct_value, whole=whole)
+        return decode_struct(value.struct_value, for_kubernetes=for_kubernetes)
     if kind == "list_value":
-        return [item.string_value or _decode_value(item, whole=whole) for item in value.list_value.values]
+        return [
+            item.string_value or _decode_value(item, for_kubernetes=for_kubernetes)
+            for item in value.list_value.values
+        ]
     if kind is None or kind == "null_value":
         return None
     plain: JsonValue = getattr(value, kind)
-    return int(plain) if whole and isinstance(plain, float) and plain.is_integer() else plain
+    return int(plain) if for_kubernetes and isinstance(plain, float) and plain.is_integer() else plain
 
 
 def format_value(value: object) -> str:
@@ -86,14 +89,14 @@ def build_problem(path: str, value: object, message: str, remedy: str) -> Proble
 
 def parse_message(value: Manifest, message: Message, path: str, problems: list[Problem]) -> None:
     """Read `value` into `message` and add a problem, with a path below `path`, for each invalid part."""
-    known, seen = _describe_fields(message.DESCRIPTOR), set()
+    known, names = _describe_fields(message.DESCRIPTOR), set()
     for key, item in value.items():
         if (field := known.get(key)) is None or item is None:
             continue  # A null means that the field is not set, as in protobuf.
-        if field.name in seen:
+        if field.name in names:
             problems.append(_duplicate_key_problem(item, f"{path}.{key}"))
             continue
-        seen.add(field.name)
+        names.add(field.name)
         if (plain := _convert_scalar(item, field)) is not None:
             setattr(message, field.name, plain)
         else:

@@ -77,9 +77,9 @@ def parse(text: str) -> Quantity:
 
 def add_quantities(amounts: Iterable[Quantity]) -> Quantity:
     """Return the sum, with a binary suffix if one of the amounts has one."""
-    found = [*amounts]
+    terms = [*amounts]
     return _build_quantity(
-        sum(each.nano for each in found), binary=any(each.text.endswith("i") for each in found)
+        sum(each.nano for each in terms), binary=any(each.text.endswith("i") for each in terms)
     )
 
 

@@ -30,20 +30,20 @@ def get_value(value: JsonValue, *keys: str) -> JsonValue:
 
 def get_mapping(value: JsonValue, *keys: str) -> Manifest:
     """Return the mapping at the path `keys`, or an empty one."""
-    found = get_value(value, *keys)
-    return found if isinstance(found, _MAPPINGS) else NOTHING
+    child = get_value(value, *keys)
+    return child if isinstance(child, _MAPPINGS) else NOTHING
 
 
 def get_mappings(value: JsonValue, *keys: str) -> list[Manifest]:
     """Return the mappings in the list at the path `keys`, without its other elements."""
-    found = get_value(value, *keys)
-    return [each for each in found if isinstance(each, _MAPPINGS)] if isinstance(found, list | tuple) else []
+    child = get_value(value, *keys)
+    return [each for each in child if isinstance(each, _MAPPINGS)] if isinstance(child, list | tuple) else []
 
 
 def get_text(value: JsonValue, *keys: str) -> str:
     """Return the string at the path `keys`, or an empty one."""
-    found = get_value(value, *keys)
-    return found if isinstance(found, str) else ""
+    child = get_value(value, *keys)
+    return child if isinstance(child, str) else ""
 
 
 def get_interned(value: JsonValue, *keys: str) -> str:
@@ -52,9 +52,9 @@ def get_interned(value: JsonValue, *keys: str) -> str:
 
 
 @lru_cache(maxsize=8_192)
-def intern_text(said: str) -> str:
+def intern_text(text: str) -> str:
     """Return one object for equal texts, so that thousands of records share its memory."""
-    return said
+    return text
 
 
 def get_bounded_text(value: JsonValue, *keys: str) -> str:
@@ -64,35 +64,35 @@ def get_bounded_text(value: JsonValue, *keys: str) -> str:
 
 def get_int(value: JsonValue, *keys: str) -> int | None:
     """Return the whole number at the path `keys`, which may be written as a float or as text."""
-    found = get_value(value, *keys)
-    if isinstance(found, bool) or not isinstance(found, int | float | str):
+    child = get_value(value, *keys)
+    if isinstance(child, bool) or not isinstance(child, int | float | str):
         return None
     try:
-        whole = int(found)
+        number = int(child)
     except (ValueError, OverflowError):  # Text without a number, not-a-number, infinity.
         return None
-    return max(-_LARGEST, min(_LARGEST, whole))
+    return max(-_LARGEST, min(_LARGEST, number))
 
 
 def get_text_map(value: JsonValue, *keys: str) -> Mapping[str, str]:
     """Return the mapping at the path `keys` without values that are not strings; its keys are interned."""
-    found = get_value(value, *keys)
-    if not isinstance(found, _MAPPINGS):
+    child = get_value(value, *keys)
+    if not isinstance(child, _MAPPINGS):
         return {}
-    return {intern_text(name): said for name, said in found.items() if isinstance(said, str)}
+    return {intern_text(name): text for name, text in child.items() if isinstance(text, str)}
 
 
 def get_time(value: JsonValue, *keys: str) -> datetime | None:
     """Return the RFC 3339 time at the path `keys`; a time without a zone is in UTC."""
-    found = get_value(value, *keys)
-    return parse_time(found) if isinstance(found, str) else None
+    child = get_value(value, *keys)
+    return parse_time(child) if isinstance(child, str) else None
 
 
 # The objects of a job contain the same times, and each update repeats them.
 @lru_cache(maxsize=8_192)
-def parse_time(said: str) -> datetime | None:
+def parse_time(text: str) -> datetime | None:
     """Parse an RFC 3339 time with any number of decimals; return it in UTC, or None if invalid."""
-    match = _TIME.fullmatch(said.strip())
+    match = _TIME.fullmatch(text.strip())
     if match is None:
         return None
     day, clock, decimals, zone = cast("tuple[str, str, str | None, str | None]", match.groups())
@@ -106,15 +106,15 @@ def parse_time(said: str) -> datetime | None:
         return None
 
 
-def parse_subsecond_ns(said: str) -> int:
+def parse_subsecond_ns(text: str) -> int:
     """Return the nanoseconds within the second of an RFC 3339 time; 0 if the text is not one."""
-    match = _TIME.fullmatch(said.strip())
+    match = _TIME.fullmatch(text.strip())
     return int(f"{(match.group(3) or '')[:9]:0<9}") if match else 0
 
 
-def format_sortable_time(said: str) -> str:
+def format_sortable_time(text: str) -> str:
     """Return an RFC 3339 time as text that sorts by time: in UTC, without a zone. Other text is unchanged."""
-    if said.endswith("Z"):
-        return said[:-1]
-    moment = parse_time(said)
-    return said if moment is None else f"{moment:%Y-%m-%dT%H:%M:%S}.{parse_subsecond_ns(said):09d}"
+    if text.endswith("Z"):
+        return text[:-1]
+    moment = parse_time(text)
+    return text if moment is None else f"{moment:%Y-%m-%dT%H:%M:%S}.{parse_subsecond_ns(text):09d}"

@@ -25,13 +25,13 @@ def build_verdict(message: str) -> Verdict:
 
 def format_problems(problems: Sequence[Problem]) -> str:
     """Return a message with the first problems of a task, one per line."""
-    told = [str(problem) for problem in problems[:_MOST_PROBLEMS]]
-    more = len(problems) - len(told)
+    lines = [str(problem) for problem in problems[:_MOST_PROBLEMS]]
+    more = len(problems) - len(lines)
     head = "the task cannot be run as it is" if len(problems) > 1 else "the task cannot be run"
     rest = (
         f"and {more} more problems" if len(problems) < MOST_PROBLEMS else f"and {more} or more other problems"
     )
-    return "\n".join([f"{head}: {told[0]}", *told[1:], *([rest] if more else [])])
+    return "\n".join([f"{head}: {lines[0]}", *lines[1:], *([rest] if more else [])])
 
 
 def format_cluster_rejection(reason: str, message: str) -> str:
@@ -41,7 +41,7 @@ def format_cluster_rejection(reason: str, message: str) -> str:
 
 def add_remedy(message: str) -> str:
     """Return the message of the cluster, with a remedy if there is one for it."""
-    remedy = next((f"; {said}" for words, said in _REMEDIES.items() if re.search(words, message)), "")
+    remedy = next((f"; {text}" for words, text in _REMEDIES.items() if re.search(words, message)), "")
     return f"{message}{remedy}"
 
 
@@ -90,8 +90,8 @@ def check_attempt_fields(run: Attempt) -> Sequence[Problem]:
     )
     missing = [
         Problem(field=field, value="''", message="is missing", remedy="FlytePropeller sends it")
-        for field, said in needed
-        if not said
+        for field, field_value in needed
+        if not field_value
     ]
     if len(run.namespace) > LONGEST_NAMESPACE:
         too_long = Problem(
@@ -104,17 +104,17 @@ def check_attempt_fields(run: Attempt) -> Sequence[Problem]:
     return missing
 
 
-def require_own_job(run: Attempt, there: Manifest) -> None:
+def require_own_job(run: Attempt, existing: Manifest) -> None:
     """Check that an existing job belongs to this attempt.
 
     Raises:
         InvalidTask: If the job has another output prefix.
     """
-    if not names.has_output_prefix(there, run.output_prefix):
+    if not names.has_output_prefix(existing, run.output_prefix):
         raise InvalidTask(
             Problem(
                 field="metadata.name",
-                value=get_text(there, "metadata", "name"),
+                value=get_text(existing, "metadata", "name"),
                 message="is the name of a job that this server has not created for this attempt",
                 remedy="delete or rename that job",
             )

@@ -47,7 +47,7 @@ def list_event_terminations(
 
 
 def _is_earlier(one: ReplicaTermination, other: ReplicaTermination) -> bool:
-    return (other.failure.time_ns, other.said) > (one.failure.time_ns, one.said)
+    return (other.failure.time_ns, other.summary) > (one.failure.time_ns, one.summary)
 
 
 def _is_new_termination(event: Event, pod: Pod | None) -> bool:
@@ -87,10 +87,10 @@ def _find_event_termination(event: Event, exit_codes: Mapping[int, Cause]) -> Re
         stopped=stopped,
     )
     name = failure.signal
-    said = f"killed by {name} (exit code {code})" if name else f"exit code {code}"
+    text = f"killed by {name} (exit code {code})" if name else f"exit code {code}"
     what = f"{event.reason}, " if event.reason in terminations.CONTAINER_REASONS else ""
     return ReplicaTermination(
-        failure=failure, cause=cause, said=f"{what}{said}", pod=pod, at=event.at, ordered=True
+        failure=failure, cause=cause, summary=f"{what}{text}", pod=pod, at=event.at, ordered=True
     )
 
 
@@ -112,7 +112,7 @@ def _find_pod_removal(event: Event) -> ReplicaTermination | None:
             error_parser.parse_replica_name(event.name), 0, event.at
         ),
         cause=cause,
-        said=f"{event.reason}: {event.message}" if event.message else event.reason,
+        summary=f"{event.reason}: {event.message}" if event.message else event.reason,
         pod=event.name,
         at=event.at,
         ordered=True,
@@ -136,7 +136,7 @@ def _build_file_termination(
     return ReplicaTermination(
         failure=failure,
         cause=cause,
-        said=error_parser.format_headline(file, failure),
+        summary=error_parser.format_headline(file, failure),
         detail=failure.traceback,
         recoverable=file.recoverable,
         pod=file.worker,
@@ -154,9 +154,9 @@ def _classify_error_file(file: ErrorFile, failure: Failure, exit_codes: Mapping[
     code = failure.exit_code if failure.exit_code >= 0 else 128 - failure.exit_code
     if not failure.exception and code in exit_codes:
         return exit_codes[code]
-    told = error_parser.parse_reported_cause(file)
-    if told is not None:
-        return told
+    reported = error_parser.parse_reported_cause(file)
+    if reported is not None:
+        return reported
     cause = classify(failure)
     if cause is Cause.USER_ERROR and is_consequence(failure):
         return Cause.SYSTEM_ERROR  # The worker only lost a peer, and the end of the peer is unknown.
@@ -252,28 +252,28 @@ _BY_SIGTERM: Final = re.compile(r"SignalException|got signal: 15|killed by signa
 
 
 def select_root_cause(
-    told: Sequence[ReplicaTermination], ended: datetime | None
+    ends: Sequence[ReplicaTermination], ended: datetime | None
 ) -> ReplicaTermination | None:
     """Return the root cause: the termination that caused the others. A tie goes to the lowest replica name.
 
     The order is: causes, consequences, stopped replicas, terminations after `ended`. If there is no cause up
     to `ended`, later terminations count too, because the clock of a node may be ahead.
     """
-    worded = any(death.failure.exception and not is_consequence(death.failure) for death in told)
-    caused = any(is_possible_cause(death) and not _is_after_job_end(death, ended) for death in told)
+    worded = any(death.failure.exception and not is_consequence(death.failure) for death in ends)
+    caused = any(is_possible_cause(death) and not _is_after_job_end(death, ended) for death in ends)
 
     def get_sort_key(death: ReplicaTermination) -> tuple[int, int, int, tuple[str, int], str]:
         late = _is_after_job_end(death, ended) and (caused or not _can_precede_job_end(death))
         return _compute_sort_key(death, late=late, worded=worded)
 
-    return min(told, key=get_sort_key, default=None)
+    return min(ends, key=get_sort_key, default=None)
 
 
-def has_root_cause(told: Iterable[ReplicaTermination], ended: datetime | None) -> bool:
+def has_root_cause(ends: Iterable[ReplicaTermination], ended: datetime | None) -> bool:
     """True if at least one termination may have caused the others and the end of the job."""
     return any(
         _can_precede_job_end(each) if _is_after_job_end(each, ended) else is_possible_cause(each)
-        for each in told
+        for each in ends
     )
 
 
@@ -316,7 +316,7 @@ def _compute_sort_key(
         when,
         _DOUBTFUL.get(failure.exit_code, 0),
         error_parser.get_replica_sort_key(failure.replica),
-        death.said,
+        death.summary,
     )
 
 
@@ -336,12 +336,12 @@ def with_early_exits(
     ]
     if not early:
         return death
-    who = ", ".join(sorted(early, key=error_parser.get_replica_sort_key))
+    names = ", ".join(sorted(early, key=error_parser.get_replica_sort_key))
     if len(early) < total - 1:
-        return structs.replace(death, said=f"{death.said} ({who} had ended with exit code 0)")
-    said = f"it waited for {who}, which had already ended with exit code 0"
-    failure = replace(death.failure, exception="EarlyExit", message=f"{said}\n{death.said}")
-    return structs.replace(death, failure=failure, cause=Cause.USER_ERROR, said=said)
+        return structs.replace(death, summary=f"{death.summary} ({names} had ended with exit code 0)")
+    text = f"it waited for {names}, which had already ended with exit code 0"
+    failure = replace(death.failure, exception="EarlyExit", message=f"{text}\n{death.summary}")
+    return structs.replace(death, failure=failure, cause=Cause.USER_ERROR, summary=text)
 
 
 def _has_exited_with_zero(pod: Pod, at: datetime) -> bool:
@@ -365,17 +365,19 @@ def merge_terminations(
         death for death in pods if death.cause is Cause.USER_ERROR and death.failure.replica not in writers
     ]
     rest = [death for death in pods if death.cause is not Cause.USER_ERROR]
-    found: list[ReplicaTermination] = []
-    for file in sorted(files, key=lambda death: (death.failure.time_ns, death.said)):
+    of_files: list[ReplicaTermination] = []
+    for file in sorted(files, key=lambda death: (death.failure.time_ns, death.summary)):
         if file.failure.replica:
-            found.append(file)
+            of_files.append(file)
             continue
         after = [death for death in silent if _can_be_writer(death, file)]
         # An error file without a worker name may come from any replica that has no error file.
-        whose = min(after, key=lambda death: _compute_sort_key(death, late=False, worded=True), default=None)
-        silent = [death for death in silent if death is not whose]
-        found.append(_with_replica(file, after[0].failure.replica) if len(after) == 1 else file)
-    return [*found, *silent, *rest]
+        candidate = min(
+            after, key=lambda death: _compute_sort_key(death, late=False, worded=True), default=None
+        )
+        silent = [death for death in silent if death is not candidate]
+        of_files.append(_with_replica(file, after[0].failure.replica) if len(after) == 1 else file)
+    return [*of_files, *silent, *rest]
 
 
 # The longest time that a process takes to end after it has written its error file.

@@ -49,13 +49,13 @@ def parse_report(lines: Iterable[str]) -> RuntimePackages:
         PackagesUnknown: If the end of the report is missing.
     """
     python, gpus, is_complete = "", [], False
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for line in lines:
         match _decode_line(line):
             case ["python", str(version)]:
                 python = version
             case ["package", str(name), str(version)]:
-                found[name] = version
+                versions[name] = version
             case ["gpus", str(text)]:
                 gpus.append(text)
             case ["end"]:
@@ -64,7 +64,7 @@ def parse_report(lines: Iterable[str]) -> RuntimePackages:
                 pass
     if not is_complete:
         raise PackagesUnknown("the log of the job does not contain the complete list of packages")
-    packages = dict(sorted(found.items(), key=lambda item: item[0].lower()))
+    packages = dict(sorted(versions.items(), key=lambda item: item[0].lower()))
     return RuntimePackages(python=python, packages=packages, gpus="\n".join(gpus))
 
 

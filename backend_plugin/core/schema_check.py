@@ -69,8 +69,8 @@ def convert_value(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]
     The value is None if there is a problem. Fields that are not in `pod_schema` are omitted, as in Flyte's
     plugin.
     """
-    found, wrong = _convert(value, kind, path)
-    return None if wrong else msgspec.to_builtins(found, enc_hook=_encode_amount), wrong
+    converted, wrong = _convert(value, kind, path)
+    return None if wrong else msgspec.to_builtins(converted, enc_hook=_encode_amount), wrong
 
 
 def check_value(value: Any, kind: str, path: str) -> list[Problem]:
@@ -135,14 +135,14 @@ def get_types() -> Mapping[str, Mapping[str, str]]:
 
 def parse_types(paragraphs: str) -> Mapping[str, Mapping[str, str]]:
     """Parse a declaration of types in the format of `pod_schema.PARTS`."""
-    found: dict[str, dict[str, str]] = {}
+    types: dict[str, dict[str, str]] = {}
     for paragraph in paragraphs.replace("\n  ", " ").splitlines():
         name, *fields = paragraph.split()
-        found[name] = {}
+        types[name] = {}
         for field in fields:
             key, _, kind = field.partition(":")
-            found[name].update({key: kind} if kind else found[key[1:]])
-    return found
+            types[name].update({key: kind} if kind else types[key[1:]])
+    return types
 
 
 @cache

@@ -140,20 +140,20 @@ def _list_pending_reasons(
         failures = pending_reasons.list_creation_failures(observed, pods)
         return tuple(pending_reasons.merge_reasons([*failures, *of_data]))
     of_job = pending_reasons.list_job_reasons(observed, pods, exit_codes)
-    if any(wait.whole for wait in of_job):
+    if any(wait.of_gang for wait in of_job):
         # The gang has a reason, so omit pods for which no reason is reported.
         of_pods = [wait for wait in of_pods if wait.reason]
-    if any(wait.whole for wait in of_pods):
+    if any(wait.of_gang for wait in of_pods):
         # A message about missing members may precede their creation. A shortage applies to the whole gang.
         of_pods = [wait for wait in of_pods if not wait.follows]
-    asked = (
+    gang = (
         gang_annotation.read_gang_summary(observed.job.annotations)
         if observed.job is not None
         else gang_annotation.NOBODY
     )
     placed = Counter(pod.role for pod in pods if pod.is_bound and pod.phase not in ("Succeeded", "Failed"))
     dated = pending_reasons.with_report_times([*of_job, *of_pods], observed.events)
-    told = (
-        structs.replace(wait, said=shortage_message.format_sentence(wait, asked, placed)) for wait in dated
+    formatted = (
+        structs.replace(wait, text=shortage_message.format_sentence(wait, gang, placed)) for wait in dated
     )
-    return tuple(pending_reasons.merge_reasons(told))
+    return tuple(pending_reasons.merge_reasons(formatted))

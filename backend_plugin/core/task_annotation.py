@@ -42,9 +42,9 @@ class TaskAnnotation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def encode(run: Attempt, deadlines: Deadlines, task_config: Mapping[str, str]) -> str:
     """Return the annotation value; equal arguments give equal text."""
-    said = {name: getattr(run, name) for name in _OF_RUN}
+    identity = {name: getattr(run, name) for name in _OF_RUN}
     timers = {name: getattr(deadlines, name) for name in _OF_DEADLINES}
-    written = _AnnotationJson(**said, **timers, task_config=dict(sorted(task_config.items())))
+    written = _AnnotationJson(**identity, **timers, task_config=dict(sorted(task_config.items())))
     return msgspec.json.encode(written).decode()
 
 
@@ -52,30 +52,30 @@ def read(annotations: Mapping[str, str], namespace: str) -> TaskAnnotation | Non
     """Read the origin of a job from its annotations and namespace; None if it is missing or invalid."""
     written = annotations.get(ANNOTATION, "")
     try:
-        said = _DECODER.decode(written)
+        decoded = _DECODER.decode(written)
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
     return TaskAnnotation(
         run=Attempt(
             output_prefix=annotations.get(names.OUTPUT_PREFIX, ""),
-            project=intern_text(said.project),
-            domain=intern_text(said.domain),
-            execution=intern_text(said.execution),
-            node_id=intern_text(said.node_id),
-            attempt=said.attempt,
-            task_project=intern_text(said.task_project),
-            task_domain=intern_text(said.task_domain),
-            task_name=intern_text(said.task_name),
-            task_version=intern_text(said.task_version),
+            project=intern_text(decoded.project),
+            domain=intern_text(decoded.domain),
+            execution=intern_text(decoded.execution),
+            node_id=intern_text(decoded.node_id),
+            attempt=decoded.attempt,
+            task_project=intern_text(decoded.task_project),
+            task_domain=intern_text(decoded.task_domain),
+            task_name=intern_text(decoded.task_name),
+            task_version=intern_text(decoded.task_version),
             namespace=namespace,
             labels=_NONE,
             annotations=_NONE,
             environment=_NONE,
         ),
-        deadlines=_get_deadlines(*[getattr(said, name) for name in _OF_DEADLINES]),
-        task_config=_get_task_config(*said.task_config.items())
+        deadlines=_get_deadlines(*[getattr(decoded, name) for name in _OF_DEADLINES]),
+        task_config=_get_task_config(*decoded.task_config.items())
         if len(written) < _SHORT
-        else said.task_config,
+        else decoded.task_config,
     )
 
 

@@ -21,7 +21,7 @@ class ReplicaTermination(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     failure: Failure
     cause: Cause
-    said: str
+    summary: str
     """A summary in one line."""
     detail: str = ""
     """The message of the container or the traceback; may have several lines."""
@@ -124,7 +124,7 @@ def find_pod_termination(pod: Pod, exit_codes: Mapping[int, Cause]) -> ReplicaTe
     return ReplicaTermination(
         failure=replace(failure, stopped=_is_stopped(pod, ended)),
         cause=cause,
-        said=_format_summary(pod, container, ended),
+        summary=_format_summary(pod, container, ended),
         detail=ended.message if ended else "",
         pod=pod.name,
         at=at,
@@ -285,22 +285,22 @@ def _find_pod_removal(pod: Pod) -> ReplicaTermination | None:
     if pod.phase == "Succeeded" or (pod.deleted is None and pod.disrupted is None):
         return None
     known = (DISRUPTIONS.get(pod.disrupted.reason) if pod.disrupted else None) or POD_REASONS.get(pod.reason)
-    told = pod.disrupted is not None or known is not None
+    is_reported = pod.disrupted is not None or known is not None
     at = (
         (pod.disrupted.since if pod.disrupted else None)
-        or (_find_unready_time(pod) if told else None)
+        or (_find_unready_time(pod) if is_reported else None)
         or pod.deleted
     )
     # A deletion without a reported reason may be the cleanup after the failure of another replica.
-    failure = replace(build_exit_code_failure(pod.replica, 0, at), stopped=not told)
+    failure = replace(build_exit_code_failure(pod.replica, 0, at), stopped=not is_reported)
     return ReplicaTermination(
         failure=failure,
-        cause=known or (Cause.NODE_LOST if told else Cause.PREEMPTED),
-        said=_format_summary(pod, None, None) if told else "its pod is being deleted",
+        cause=known or (Cause.NODE_LOST if is_reported else Cause.PREEMPTED),
+        summary=_format_summary(pod, None, None) if is_reported else "its pod is being deleted",
         pod=pod.name,
         at=at,
         ordered=True,
-        explained=told,
+        explained=is_reported,
     )
 
 
@@ -318,7 +318,7 @@ def list_restart_terminations(
         ReplicaTermination(
             failure=build_exit_code_failure(pod.replica, last.exit_code or 0, last.finished),
             cause=classify_container_termination(last, exit_codes),
-            said=f"restarted {restarts} times, after {_format_summary(pod, container, last)}",
+            summary=f"restarted {restarts} times, after {_format_summary(pod, container, last)}",
             detail=last.message,
             pod=pod.name,
             at=last.finished,

@@ -143,9 +143,9 @@ def _get_queue_timeout(wait: PendingReason | None, judging: JudgingSettings) -> 
 
 
 def _build_timeout_failure(wait: PendingReason, limit: timedelta) -> Verdict:
-    said = messages.format_pending(wait)
+    text = messages.format_pending(wait)
     if limit or not wait.never:
-        said = f"{said} (given up after {messages.format_duration(limit)})"
+        text = f"{text} (given up after {messages.format_duration(limit)})"
     return build_failure(
-        wait.cause, wait.reason or "Pending", messages.join_lines(said, messages.select_remedy(wait))
+        wait.cause, wait.reason or "Pending", messages.join_lines(text, messages.select_remedy(wait))
     )

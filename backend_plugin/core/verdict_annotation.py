@@ -25,14 +25,14 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode(phase: "Verdict", at: datetime) -> str:
     """Return the annotation value that stores a failure."""
-    kept = RecordedVerdict(
+    record = RecordedVerdict(
         reason=phase.reason,
         message=phase.message,
         cause=phase.cause or Cause.SYSTEM_ERROR,
         retry=phase.retry,
         at=at,
     )
-    return msgspec.json.encode(kept).decode()
+    return msgspec.json.encode(record).decode()
 
 
 def read(annotation: str) -> RecordedVerdict | None:

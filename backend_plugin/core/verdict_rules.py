@@ -58,8 +58,8 @@ def judge_status(status: JobStatus, judging: JudgingSettings, deadlines: Deadlin
 
 def _find_recorded_verdict(status: JobStatus) -> Verdict | None:
     """Return the failure stored on the job; None if there is none or the job succeeded in the meantime."""
-    said = status.job.annotations.get(verdict_annotation.ANNOTATION) if status.job else None
-    known = verdict_annotation.read(said) if said else None
+    annotation = status.job.annotations.get(verdict_annotation.ANNOTATION) if status.job else None
+    known = verdict_annotation.read(annotation) if annotation else None
     if known is None or (status.state is JobState.SUCCEEDED and status.death is None):
         return None
     phase = Phase.RETRYABLE_FAILED if known.retry else Phase.FAILED
@@ -111,21 +111,21 @@ def _can_await_termination(status: JobStatus) -> bool:
 
 def _judge_failure(status: JobStatus, now: datetime) -> Verdict:
     condition = status.condition
-    said = condition.message if condition is not None else ""
+    message = condition.message if condition is not None else ""
     death = status.death
-    if "active longer than specified deadline" in said and (death is None or death.failure.stopped):
+    if "active longer than specified deadline" in message and (death is None or death.failure.stopped):
         return build_failure(
-            Cause.USER_ERROR, "DeadlineExceeded", f"it ran for longer than its deadline allows\n{said}"
+            Cause.USER_ERROR, "DeadlineExceeded", f"it ran for longer than its deadline allows\n{message}"
         )
     if death is not None:
         return _judge_root_cause(status, "")
-    if "backoff limit" in said:
+    if "backoff limit" in message:
         return build_failure(
             Cause.SYSTEM_ERROR,
             "BackoffLimitExceeded",
             messages.join_lines(
                 "it failed more often than its backoff limit allows, and its pods are gone",
-                said,
+                message,
                 messages.format_unused_outputs(status),
                 "to see the first failure, use restart policy Never or no backoff limit",
             ),
@@ -135,19 +135,19 @@ def _judge_failure(status: JobStatus, now: datetime) -> Verdict:
         return build_failure(
             Cause.PREEMPTED,
             condition.reason,
-            messages.join_lines(said, messages.get_remedy(Cause.PREEMPTED)),
+            messages.join_lines(message, messages.get_remedy(Cause.PREEMPTED)),
         )
     fresh = condition is not None and condition.since is not None and now - condition.since < _NEWS
     if fresh and _can_await_termination(status):
         return _build_verdict(
-            Phase.RUNNING, "CollectingTerminations", f"the operator reports that the job failed: {said}"
+            Phase.RUNNING, "CollectingTerminations", f"the operator reports that the job failed: {message}"
         )
     return build_failure(
         Cause.SYSTEM_ERROR,
         (condition.reason if condition else "") or "Failed",
         messages.join_lines(
             "the job failed, and the pods that could show the reason no longer exist",
-            said,
+            message,
             messages.format_missing_pods(status),
             messages.format_unused_outputs(status),
             messages.get_remedy(Cause.SYSTEM_ERROR),
@@ -241,7 +241,7 @@ def _judge_start_phase(status: JobStatus, judging: JudgingSettings, now: datetim
         for wait in unplaced
     )
     overdue |= bool(list_reportable_warnings(status, judging, now))
-    told = (
+    is_waiting = (
         status.has_been_held or overdue or any(wait.reason for wait in statuses.list_unbound_reasons(status))
     )
-    return Phase.WAITING_FOR_RESOURCES if told else Phase.QUEUED
+    return Phase.WAITING_FOR_RESOURCES if is_waiting else Phase.QUEUED

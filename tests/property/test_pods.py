@@ -234,4 +234,4 @@ plain = st.recursive(
 def test_struct_decoded_whole_equals_its_normalized_form(said: dict[str, Any]) -> None:
     struct = as_struct(said)
     # Compare the representations, because 1, 1.0 and True are equal in Python.
-    assert repr(decode_struct(struct, whole=True)) == repr(normalize_json(decode_struct(struct)))
+    assert repr(decode_struct(struct, for_kubernetes=True)) == repr(normalize_json(decode_struct(struct)))

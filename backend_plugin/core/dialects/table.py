@@ -42,9 +42,9 @@ def get_dialect(name: str) -> Dialect:
 
 def find_dialect(manifest: Manifest) -> Dialect | None:
     """Return the dialect of a manifest, by its kind; None if it is not a job."""
-    found = DIALECTS.get(get_text(manifest, "kind"))
+    dialect = DIALECTS.get(get_text(manifest, "kind"))
     group = get_text(manifest, "apiVersion").partition("/")[0]
-    return found if found is not None and group in ("", found.resource.group) else None
+    return dialect if dialect is not None and group in ("", dialect.resource.group) else None
 
 
 def read_job(manifest: Manifest) -> Job:
@@ -59,8 +59,8 @@ def find_pod_dialect(labels: Container[str]) -> Dialect:
 
 def parse_job_name(pod: str) -> str:
     """Return the name of the job of a replica's pod, from the name of the pod; empty for any other name."""
-    found = _POD.fullmatch(pod)
-    return found["job"] if found is not None else ""
+    match = _POD.fullmatch(pod)
+    return match["job"] if match is not None else ""
 
 
 def interpret(observed: Observed) -> Observed:

@@ -17,7 +17,7 @@ def build_job_metadata(
     A job has the labels and annotations of its pods, so that queues and cost reports see them. Those of the
     task template override them, and those of the execution override both.
     """
-    said = template.metadata.metadata
+    template_metadata = template.metadata.metadata
     metadata = _get_mapping(pod, "metadata")
     owners = names.build_owner_references(run.owner)
     return {
@@ -25,13 +25,13 @@ def build_job_metadata(
         "namespace": run.namespace,
         "labels": {
             **_get_mapping(metadata, "labels"),
-            **said.labels,
+            **template_metadata.labels,
             **run.labels,
             **names.build_identity_labels(run.output_prefix),
         },
         "annotations": {
             **_without_own_keys(_get_mapping(metadata, "annotations")),
-            **_without_own_keys(said.annotations),
+            **_without_own_keys(template_metadata.annotations),
             **_without_own_keys(run.annotations),
             names.OUTPUT_PREFIX: run.output_prefix,
             task_annotation.ANNOTATION: task_annotation.encode(run, deadlines, template.config),

@@ -62,11 +62,11 @@ def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> 
     Raises:
         InvalidTask: If the pod of a group is invalid; it contains the problems of all groups.
     """
-    ground, found = _build_pod_context(request)
-    problems = Problems(found)
-    pods = list(_build_pods(ground, groups, problems)) if ground is not None else []
-    if ground is not None and _get_security_mode(request) is PodSecurityMode.ENFORCE:
-        problems.extend(_check_security(ground, groups))
+    context, draft_problems = _build_pod_context(request)
+    problems = Problems(draft_problems)
+    pods = list(_build_pods(context, groups, problems)) if context is not None else []
+    if context is not None and _get_security_mode(request) is PodSecurityMode.ENFORCE:
+        problems.extend(_check_security(context, groups))
     if problems:
         raise InvalidTask(*dict.fromkeys(problems))
     return tuple(_copy_pods(pods))
@@ -80,18 +80,18 @@ def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterat
         namespace=request.run.namespace,
         known=request.pod_templates,
     )
-    ground = _build_pod_context(request)[0] if _get_security_mode(request) is PodSecurityMode.WARN else None
-    if ground is not None:
-        yield from _check_security(ground, groups)
+    context = _build_pod_context(request)[0] if _get_security_mode(request) is PodSecurityMode.WARN else None
+    if context is not None:
+        yield from _check_security(context, groups)
 
 
 def _get_security_mode(request: PodRequest) -> PodSecurityMode:
     return request.settings.kfpytorch.pod_security.get_mode(request.run.namespace)
 
 
-def _check_security(ground: _PodContext, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
+def _check_security(context: _PodContext, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
     """Yield each field of the task's pod and of its roles' pod templates that is not admitted."""
-    draft, run = ground.draft, ground.request.run
+    draft, run = context.draft, context.request.run
     author = [
         pod_security.PodPart(path=draft.path, spec=draft.spec),
         pod_security.PodPart(path="k8sPod.metadata", annotations=draft.annotations),
@@ -104,7 +104,7 @@ def _check_security(ground: _PodContext, groups: Sequence[ReplicaGroup]) -> Iter
         author.append(pod_security.PodPart(path=f"{path}.spec", spec=extra.get("spec", {})))
         annotations = metadata.get("annotations", {})
         author.append(pod_security.PodPart(path=f"{path}.metadata", annotations=annotations))
-    return pod_security.check_baseline(author, ground.base, run, ground.request.settings)
+    return pod_security.check_baseline(author, context.base, run, context.request.settings)
 
 
 def _build_pod_context(request: PodRequest) -> tuple[_PodContext | None, list[Problem]]:
@@ -125,20 +125,24 @@ def _build_pod_context(request: PodRequest) -> tuple[_PodContext | None, list[Pr
 
 
 def _build_pods(
-    ground: _PodContext, groups: Sequence[ReplicaGroup], problems: list[Problem]
+    context: _PodContext, groups: Sequence[ReplicaGroup], problems: list[Problem]
 ) -> Iterator[dict[str, Any]]:
-    made: list[tuple[ReplicaGroup, dict[str, Any], dict[str, Any]]] = []
+    built: list[tuple[ReplicaGroup, dict[str, Any], dict[str, Any]]] = []
     for group in groups:
         # Most roles differ at most in number and image, and building a pod is the slow part.
-        alike = [each for each in made if _get_placement_key(each[0]) == _get_placement_key(group)]
+        alike = [each for each in built if _get_placement_key(each[0]) == _get_placement_key(group)]
         same = next(
-            (whole for other, _, whole in alike if _get_container_key(other) == _get_container_key(group)),
+            (
+                finished
+                for other, _, finished in alike
+                if _get_container_key(other) == _get_container_key(group)
+            ),
             None,
         )
         if same is None:
-            pod = alike[0][1] if alike else _build_pod(ground, group, problems)
-            same = {**pod, "spec": _finalize_spec(ground, pod["spec"], group, problems)}
-            made.append((group, pod, same))
+            pod = alike[0][1] if alike else _build_pod(context, group, problems)
+            same = {**pod, "spec": _finalize_spec(context, pod["spec"], group, problems)}
+            built.append((group, pod, same))
         yield same
 
 
@@ -151,9 +155,9 @@ def _get_container_key(group: ReplicaGroup) -> tuple[object, ...]:
 
 
 def _finalize_spec(
-    ground: _PodContext, spec: Mapping[str, Any], group: ReplicaGroup, problems: list[Problem]
+    context: _PodContext, spec: Mapping[str, Any], group: ReplicaGroup, problems: list[Problem]
 ) -> Mapping[str, Any]:
-    draft, settings, dialect = ground.draft, ground.request.settings, ground.request.dialect
+    draft, settings, dialect = context.draft, context.request.settings, context.request.dialect
     spec = pod_containers.finalize_spec(
         spec, draft.primary, group, settings, container_name=dialect.container
     )
@@ -165,42 +169,42 @@ def _finalize_spec(
     return spec
 
 
-def _build_pod(ground: _PodContext, group: ReplicaGroup, problems: list[Problem]) -> dict[str, Any]:
+def _build_pod(context: _PodContext, group: ReplicaGroup, problems: list[Problem]) -> dict[str, Any]:
     """Return the pod of a group before `pod_containers.finished`."""
-    settings, draft = ground.request.settings, ground.draft
+    settings, draft = context.request.settings, context.draft
     extra = pod_placement.read_role_template(group, problems)
     path = f"custom.kfpytorch.{group.role.value.lower()}.podTemplate"
     problems.extend(pod_base.find_unused_containers(path, extra, draft.spec))
     claims = pod_containers.ResourceResolver(
         draft=draft,
-        base=pod_base.stack_templates(extra, ground.base) if extra else ground.base,
+        base=pod_base.stack_templates(extra, context.base) if extra else context.base,
         group=pod_resources.read_role_resources(group, settings, problems),
         settings=settings,
     )
     spec = claims.resolve_spec()
     spec = (
-        _with_role_fields(ground, spec, extra)
+        _with_role_fields(context, spec, extra)
         if draft.is_decorated
-        else _with_platform_fields(ground, spec, extra, problems=problems)
+        else _with_platform_fields(context, spec, extra, problems=problems)
     )
     spec = pod_placement.with_role_placement(spec, group)
     spec = pod_extended_resources.with_resource_tolerations(
         spec, pod_resources.get_requested_resource_names(spec), settings
     )
-    return {"metadata": _build_metadata(ground, extra), "spec": spec}
+    return {"metadata": _build_metadata(context, extra), "spec": spec}
 
 
 def _with_platform_fields(
-    ground: _PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any], *, problems: list[Problem]
+    context: _PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any], *, problems: list[Problem]
 ) -> Mapping[str, Any]:
     """Return the spec with everything that FlytePropeller would have added."""
-    request, primary = ground.request, ground.draft.primary
+    request, primary = context.request, context.draft.primary
     run, settings, extended = request.run, request.settings, request.template.extended_resources
-    spec = pod_containers.with_flyte_defaults(spec, primary, ground.env, settings)
+    spec = pod_containers.with_flyte_defaults(spec, primary, context.env, settings)
     spec = pod_placement.with_pod_settings(
         spec, run, settings, resources=pod_resources.get_container_resource_names(spec)
     )
-    for below in (extra, ground.base):
+    for below in (extra, context.base):
         spec = pod_base.merge_template(below, spec, primary)
     # After the PodTemplate, so that the alternatives in its affinity include the requirement too.
     required = pod_placement.find_node_requirement(run, settings)
@@ -208,32 +212,32 @@ def _with_platform_fields(
     if pod_extended_resources.has_gpu(spec, settings):
         spec = pod_extended_resources.with_accelerator(spec, extended.gpu_accelerator, settings)
     if extended.HasField("shared_memory"):
-        found = list(pod_extended_resources.check_shared_memory(spec, extended.shared_memory, primary))
-        problems.extend(found)
+        invalid = list(pod_extended_resources.check_shared_memory(spec, extended.shared_memory, primary))
+        problems.extend(invalid)
         spec = (
             spec
-            if found
+            if invalid
             else pod_extended_resources.with_shared_memory(spec, extended.shared_memory, primary)
         )
     return spec
 
 
 def _with_role_fields(
-    ground: _PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any]
+    context: _PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Return a spec that FlytePropeller rendered, completed for the role's resources and pod template."""
-    request, before = ground.request, ground.draft.spec
+    request, before = context.request, context.draft.spec
     settings, accelerator = request.settings, request.template.extended_resources.gpu_accelerator
     new = pod_resources.get_container_resource_names(spec) - pod_resources.get_container_resource_names(
         before
     )
     spec = pod_placement.with_tolerations(
-        spec, pod_placement.list_resource_tolerations(new, settings), ground.base
+        spec, pod_placement.list_resource_tolerations(new, settings), context.base
     )
-    spec = pod_base.merge_template(extra, spec, ground.draft.primary)
+    spec = pod_base.merge_template(extra, spec, context.draft.primary)
     required = pod_placement.find_node_requirement(request.run, settings)
     if required and any(
-        pod_placement.list_node_terms(below.get("spec", {})) for below in (extra, ground.base)
+        pod_placement.list_node_terms(below.get("spec", {})) for below in (extra, context.base)
     ):
         implied = pod_extended_resources.build_accelerator_requirements(accelerator, settings)
         spec = pod_placement.with_requirements(
@@ -246,16 +250,16 @@ def _with_role_fields(
     return spec
 
 
-def _build_metadata(ground: _PodContext, extra: Mapping[str, Any]) -> dict[str, Any]:
-    draft = ground.draft
+def _build_metadata(context: _PodContext, extra: Mapping[str, Any]) -> dict[str, Any]:
+    draft = context.draft
     return pod_metadata.merge_pod_metadata(
         [
-            ground.base.get("metadata", {}),
+            context.base.get("metadata", {}),
             extra.get("metadata", {}),
             {"labels": draft.labels, "annotations": draft.annotations},
-            ground.of_run,
+            context.of_run,
         ],
-        ground.request.settings,
+        context.request.settings,
     )
 
 

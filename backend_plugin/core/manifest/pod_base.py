@@ -36,9 +36,9 @@ def find_template(
             _missing_template_problem("metadata.podTemplateName", name, namespace, settings)
         ] if name else []
     path, manifest = found
-    whole, problems = convert_value(normalize_json(manifest), "PodTemplate", path)
-    problems = problems or [*_check_containers(whole, path)]
-    return (NO_TEMPLATE if problems else _without_default_scheduler(whole["template"])), problems
+    template, problems = convert_value(normalize_json(manifest), "PodTemplate", path)
+    problems = problems or [*_check_containers(template, path)]
+    return (NO_TEMPLATE if problems else _without_default_scheduler(template["template"])), problems
 
 
 def find_warnings(
@@ -48,10 +48,10 @@ def find_warnings(
     found = _find_manifest(name, settings, namespace, known)
     if found is not None:
         path, manifest = found
-        said = normalize_json(manifest)
+        plain = normalize_json(manifest)
         fields = [
-            *(said.keys() - _FIELDS),
-            *iter_unknown_fields({"template": said["template"]}, "PodTemplate"),
+            *(plain.keys() - _FIELDS),
+            *iter_unknown_fields({"template": plain["template"]}, "PodTemplate"),
         ]
         for field in sorted(fields):
             message = "is not a field of a PodTemplate and has no effect"
@@ -66,20 +66,20 @@ def _find_manifest(
     name: str, settings: Settings, namespace: str, known: Sequence[Manifest]
 ) -> tuple[str, Manifest] | None:
     """Return the path and the manifest of the named PodTemplate, else of the platform's."""
-    wanted = name or settings.default_pod_template_name
-    for place in (namespace, settings.kfpytorch.pod_template_namespace) if wanted else ():
+    template_name = name or settings.default_pod_template_name
+    for place in (namespace, settings.kfpytorch.pod_template_namespace) if template_name else ():
         for manifest in known:
             metadata = manifest.get("metadata")
             if isinstance(metadata, Mapping) and (metadata.get("namespace"), metadata.get("name")) == (
                 place,
-                wanted,
+                template_name,
             ):
-                return f"podTemplates.{place}.{wanted}", manifest
+                return f"podTemplates.{place}.{template_name}", manifest
     return None
 
 
-def _check_containers(whole: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    if not whole.get("template", {}).get("spec", {}).get("containers"):
+def _check_containers(template: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    if not template.get("template", {}).get("spec", {}).get("containers"):
         yield Problem(
             field=f"{path}.template.spec.containers",
             value="[]",
@@ -133,9 +133,9 @@ def get_template_resources(
     The pattern ``primary`` applies only to a container that trains.
     """
     default, primary = _PATTERNS[kind]
-    for wanted in (name, primary, default) if trains else (name, default):
+    for pattern in (name, primary, default) if trains else (name, default):
         for each in base.get("spec", {}).get(kind, ()):
-            if wanted and each.get("name") == wanted:
+            if pattern and each.get("name") == pattern:
                 return pod_resources.read_container_resources(each, settings)
     return NO_CLAIM
 
@@ -161,16 +161,16 @@ def merge_template(base: Mapping[str, Any], spec: Mapping[str, Any], primary: st
     below = base.get("spec")
     if below is None:
         return spec
-    whole = merge_objects(_without_keys(below, _PATTERNS), _without_keys(spec, _PATTERNS))
+    merged = merge_objects(_without_keys(below, _PATTERNS), _without_keys(spec, _PATTERNS))
     for kind in _PATTERNS:
         if spec.get(kind):
-            whole[kind] = [
+            merged[kind] = [
                 _merge_container(
                     below.get(kind, ()), each, _PATTERNS[kind], trains=each.get("name", "") == primary
                 )
                 for each in spec[kind]
             ]
-    return whole
+    return merged
 
 
 def _merge_container(
@@ -179,28 +179,28 @@ def _merge_container(
     """Return a container merged onto its patterns: the default, then that of the primary or its namesake."""
     default, primary = patterns
     by_name = {each.get("name"): each for each in below}
-    wanted = primary if trains else own["name"]
-    layers = [by_name.get(default), by_name.get(wanted) if wanted != default else None]
-    whole: Mapping[str, Any] = {}
+    pattern = primary if trains else own["name"]
+    layers = [by_name.get(default), by_name.get(pattern) if pattern != default else None]
+    merged: Mapping[str, Any] = {}
     for layer in (*layers, own):
-        whole = merge_objects(whole, layer) if layer else whole
-    return {**whole, "name": own["name"]}
+        merged = merge_objects(merged, layer) if layer else merged
+    return {**merged, "name": own["name"]}
 
 
 def merge_objects(
     below: Mapping[str, Any], above: Mapping[str, Any], *, is_map: bool = False
 ) -> dict[str, Any]:
     """Return both merged: objects recursively, lists concatenated, and otherwise a non-empty `above` wins."""
-    whole = dict(below)
+    merged = dict(below)
     for key, value in above.items():
-        under = whole.get(key)
+        under = merged.get(key)
         if isinstance(value, dict) and isinstance(under, dict):
-            whole[key] = merge_objects(under, value, is_map=key in _MAPS)
+            merged[key] = merge_objects(under, value, is_map=key in _MAPS)
         elif isinstance(value, list) and isinstance(under, list):
-            whole[key] = [*under, *value]
+            merged[key] = [*under, *value]
         elif value or under is None or is_map:
-            whole[key] = value
-    return whole
+            merged[key] = value
+    return merged
 
 
 def _without_keys(spec: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:

@@ -97,13 +97,13 @@ def _check_text_lengths(container: Mapping[str, Any], path: str) -> Iterator[Pro
         (f"{path}.env", f"{each.get('name', '')}={each.get('value', '')}")
         for each in container.get("env", ())
     ]
-    for field, said in texts:
-        if (size := len(said.encode(errors="replace"))) > _LONGEST_TEXT:
+    for field, text in texts:
+        if (size := len(text.encode(errors="replace"))) > _LONGEST_TEXT:
             message = (
                 f"has {size:,} bytes, and Linux accepts at most {_LONGEST_TEXT:,} in one argument or variable"
             )
             yield build_problem(
-                field, said[:_BEGINNING], message, "pass it as a file, or as an input of the task"
+                field, text[:_BEGINNING], message, "pass it as a file, or as an input of the task"
             )
 
 

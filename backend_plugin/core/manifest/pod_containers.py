@@ -30,8 +30,11 @@ class ResourceResolver:
 
     def _with_resources(self, kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
         # The `claims` of a container refer to resource claims of the pod and are kept.
-        said = container.get("resources", {})
-        return {**container, "resources": {**said, **self._resolve_container(kind, container).to_manifest()}}
+        resources = container.get("resources", {})
+        return {
+            **container,
+            "resources": {**resources, **self._resolve_container(kind, container).to_manifest()},
+        }
 
     def _resolve_container(self, kind: str, container: Mapping[str, Any]) -> ResourceRequirements:
         own = pod_resources.read_container_resources(container, self.settings)

@@ -91,7 +91,7 @@ def _build_container_draft(template: TaskTemplate, settings: Settings) -> tuple[
 
 
 def _parse_amounts(entries: Any, part: str, settings: Settings, problems: list[Problem]) -> dict[str, str]:
-    said = {}
+    amounts = {}
     for index, entry in enumerate(entries):
         path = f"container.resources.{part}[{index}]"
         amount = _parse_amount(entry.value, path, problems)
@@ -108,25 +108,25 @@ def _parse_amounts(entries: Any, part: str, settings: Settings, problems: list[P
                 )
             )
         else:
-            said[name] = amount.text
-    return said
+            amounts[name] = amount.text
+    return amounts
 
 
 def _parse_amount(value: str, path: str, problems: list[Problem]) -> Quantity | None:
-    found = list(schema_check.check_value(value, schema_check.QUANTITY, path))
-    problems += found
+    invalid = list(schema_check.check_value(value, schema_check.QUANTITY, path))
+    problems += invalid
     try:
-        return None if found else parse(value)
+        return None if invalid else parse(value)
     except InvalidQuantity:  # pragma: no cover  (the schema check has reported it)
         return None
 
 
 def _build_pod_draft(template: TaskTemplate) -> tuple[PodDraft | None, list[Problem]]:
     target, path = template.k8s_pod, "k8sPod.podSpec"
-    said = decode_struct(target.pod_spec, whole=True)
-    spec, wrong = schema_check.convert_value(said, "PodSpec", path)
+    plain = decode_struct(target.pod_spec, for_kubernetes=True)
+    spec, wrong = schema_check.convert_value(plain, "PodSpec", path)
     problems = Problems(wrong)
-    problems += _check_container_names(said, path)
+    problems += _check_container_names(plain, path)
     if problems:
         return None, problems
     problems += _check_container_count(spec, path)
@@ -156,19 +156,19 @@ def _build_pod_draft(template: TaskTemplate) -> tuple[PodDraft | None, list[Prob
 def _find_primary_name(template: TaskTemplate, spec: Mapping[str, Any]) -> str | None:
     """Return the name of the container that trains: the configured one, or the only one."""
     names = [each.get("name", "") for each in spec.get("containers", ())]
-    said = template.config.get(PRIMARY_KEY, "") or template.k8s_pod.primary_container_name
-    if said in names:
-        return str(said)
+    configured = template.config.get(PRIMARY_KEY, "") or template.k8s_pod.primary_container_name
+    if configured in names:
+        return str(configured)
     # A pod template of `with_overrides` arrives without its primary container name.
     return str(names[0]) if len(names) == 1 else None
 
 
 def _missing_primary_problem(template: TaskTemplate, spec: Mapping[str, Any]) -> Problem:
-    said = template.config.get(PRIMARY_KEY, "") or template.k8s_pod.primary_container_name
+    configured = template.config.get(PRIMARY_KEY, "") or template.k8s_pod.primary_container_name
     names = ", ".join(format_value(each.get("name", "")) for each in spec.get("containers", ()))
     return Problem(
         field=f"config.{PRIMARY_KEY}",
-        value=format_value(said),
+        value=format_value(configured),
         message="is not the name of a container of the pod",
         remedy=f"name one of {names}" if names else "add a container to the pod",
     )

@@ -41,8 +41,8 @@ def build_execution_env(run: Attempt, settings: Settings) -> list[dict[str, Any]
     }
     # If the execution does not name its task, omit these variables.
     known |= task if any(task.values()) else {}
-    told = [{"name": name, "value": value} for name, value in known.items()]
-    return [*told, *_build_entries(run.environment), *_build_entries(settings.default_env_vars)]
+    entries = [{"name": name, "value": value} for name, value in known.items()]
+    return [*entries, *_build_entries(run.environment), *_build_entries(settings.default_env_vars)]
 
 
 def with_failure_reporting(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -50,8 +50,8 @@ def with_failure_reporting(env: Sequence[Mapping[str, Any]]) -> list[Mapping[str
 
     A task that sets FLYTE_FAIL_ON_ERROR itself keeps its value.
     """
-    ours = [] if _FAIL_ON_ERROR in _get_names(env) else [{"name": _FAIL_ON_ERROR, "value": "true"}]
-    return [*env, *ours, _WORKER, _STRATEGY]
+    added = [] if _FAIL_ON_ERROR in _get_names(env) else [{"name": _FAIL_ON_ERROR, "value": "true"}]
+    return [*env, *added, _WORKER, _STRATEGY]
 
 
 def with_training_env(
@@ -65,11 +65,11 @@ def with_training_env(
     env: Sequence[Mapping[str, Any]] = container.get("env", ())
     if container.get("envFrom"):
         return env
-    said = _get_names(env)
+    names = _get_names(env)
     known = {**_build_thread_env(container, processes), **settings.kfpytorch.training_env}
     return [
         *env,
-        *_build_entries({name: value for name, value in known.items() if value and name not in said}),
+        *_build_entries({name: value for name, value in known.items() if value and name not in names}),
     ]
 
 

@@ -76,12 +76,12 @@ def with_resource_tolerations(
     spec: Mapping[str, Any], claimed: Iterable[str], settings: Settings
 ) -> Mapping[str, Any]:
     """Return a spec that tolerates the taints of nodes with the extended resources that it requests."""
-    said = list(spec.get("tolerations", ()))
+    tolerations = list(spec.get("tolerations", ()))
     for name in sorted({*claimed} & {*settings.add_tolerations_for_extended_resources}):
         toleration = {"key": name, "operator": "Exists", "effect": "NoSchedule"}
-        if not any(_is_same_toleration(toleration, each) for each in said):
-            said.append(toleration)
-    return {**spec, "tolerations": said} if said else spec
+        if not any(_is_same_toleration(toleration, each) for each in tolerations):
+            tolerations.append(toleration)
+    return {**spec, "tolerations": tolerations} if tolerations else spec
 
 
 def _is_same_toleration(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -64,28 +64,32 @@ def _change_container(template: TaskTemplate, overrides: TaskNodeOverrides) -> N
     container = template.container
     container.image = overrides.container_image or container.image
     for part in _PARTS:
-        asked = _select_nonzero(getattr(overrides.resources, part))
-        if not asked:
+        overridden = _select_nonzero(getattr(overrides.resources, part))
+        if not overridden:
             continue
-        said = getattr(container.resources, part)
-        names = {each.name for each in asked}
-        kept = [each for each in said if each.name not in names]
-        del said[:]
-        said.extend([*kept, *asked])
+        entries = getattr(container.resources, part)
+        names = {each.name for each in overridden}
+        others = [each for each in entries if each.name not in names]
+        del entries[:]
+        entries.extend([*others, *overridden])
 
 
 def _change_pod(template: TaskTemplate, overrides: TaskNodeOverrides) -> None:
     spec = decode_struct(template.k8s_pod.pod_spec)
     primary = template.config.get(PRIMARY_KEY, "")
-    asked = {part: _read_amounts(getattr(overrides.resources, part)) for part in _PARTS}
+    overridden = {part: _read_amounts(getattr(overrides.resources, part)) for part in _PARTS}
 
     def change_container(container: JsonValue, *, is_init: bool) -> JsonValue:
         if not isinstance(container, Mapping) or not (is_init or container.get("name") == primary):
             return container
-        said = get_mapping(container, "resources")
-        more = {part: {**get_mapping(said, part), **amounts} for part, amounts in asked.items() if amounts}
+        resources = get_mapping(container, "resources")
+        more = {
+            part: {**get_mapping(resources, part), **amounts}
+            for part, amounts in overridden.items()
+            if amounts
+        }
         image = {} if is_init or not overrides.container_image else {"image": overrides.container_image}
-        return {**container, **image, **({"resources": {**said, **more}} if more else {})}
+        return {**container, **image, **({"resources": {**resources, **more}} if more else {})}
 
     for kind in ("containers", "initContainers"):
         containers = spec.get(kind)
@@ -95,14 +99,14 @@ def _change_pod(template: TaskTemplate, overrides: TaskNodeOverrides) -> None:
     template.k8s_pod.pod_spec.update(spec)
 
 
-def _read_amounts(asked: Iterable[Any]) -> dict[str, str]:
+def _read_amounts(entries: Iterable[Any]) -> dict[str, str]:
     return {
         RESOURCE_NAMES[each.name]: each.value
-        for each in _select_nonzero(asked)
+        for each in _select_nonzero(entries)
         if each.name in RESOURCE_NAMES
     }
 
 
-def _select_nonzero(asked: Iterable[Any]) -> list[Any]:
+def _select_nonzero(entries: Iterable[Any]) -> list[Any]:
     """Return the entries without those of amount zero, which Flyte treats as not specified."""
-    return [each for each in asked if each.value.strip("+0.") or not each.value]
+    return [each for each in entries if each.value.strip("+0.") or not each.value]

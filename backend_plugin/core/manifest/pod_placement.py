@@ -27,7 +27,7 @@ def with_pod_settings(
         **spec.get("nodeSelector", {}),
         **(settings.interruptible_node_selector if interruptible else {}),
     }
-    said = {
+    overrides = {
         "restartPolicy": spec.get("restartPolicy") or "Never",
         "serviceAccountName": spec.get("serviceAccountName") or run.service_account,
         "schedulerName": spec.get("schedulerName") or settings.scheduler_name,
@@ -43,9 +43,9 @@ def with_pod_settings(
         "securityContext": settings.default_pod_security_context,
         "dnsConfig": settings.default_pod_dns_config,
     }
-    kept = {key: value for key, value in spec.items() if key not in said}
+    others = {key: value for key, value in spec.items() if key not in overrides}
     added = {key: value for key, value in defaults.items() if value is not None and key not in spec}
-    return {**kept, **added, **{key: value for key, value in said.items() if value}}
+    return {**others, **added, **{key: value for key, value in overrides.items() if value}}
 
 
 def list_resource_tolerations(names: Iterable[str], settings: Settings) -> list[Mapping[str, Any]]:
@@ -73,34 +73,34 @@ def with_tolerations(
     """Return a rendered spec with more tolerations, inserted after those of the PodTemplate."""
     if not added:
         return spec
-    said, first = list(spec.get("tolerations", ())), list(base.get("spec", {}).get("tolerations", ()))
-    at = len(first) if said[: len(first)] == first else 0
-    return {**spec, "tolerations": [*said[:at], *added, *said[at:]]}
+    tolerations, first = list(spec.get("tolerations", ())), list(base.get("spec", {}).get("tolerations", ()))
+    at = len(first) if tolerations[: len(first)] == first else 0
+    return {**spec, "tolerations": [*tolerations[:at], *added, *tolerations[at:]]}
 
 
 def with_role_placement(spec: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:
     """Return the spec with the placement of its role."""
     place = group.placement
-    said: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     if place.node_selector:
-        said["nodeSelector"] = {**spec.get("nodeSelector", {}), **place.node_selector}
+        overrides["nodeSelector"] = {**spec.get("nodeSelector", {}), **place.node_selector}
     if place.tolerations:
-        said["tolerations"] = [*spec.get("tolerations", ()), *place.tolerations]
+        overrides["tolerations"] = [*spec.get("tolerations", ()), *place.tolerations]
     if place.priority_class_name is not None:
-        said["priorityClassName"] = place.priority_class_name
-    return {**spec, **said}
+        overrides["priorityClassName"] = place.priority_class_name
+    return {**spec, **overrides}
 
 
 def read_role_template(group: ReplicaGroup, problems: list[Problem]) -> Mapping[str, Any]:
     """Return the pod template of the role, which lies below the task's pod; empty without one."""
-    said = group.placement.pod_template
-    if said is None:
+    pod_template = group.placement.pod_template
+    if pod_template is None:
         return {}
     path = get_template_path(group)
-    written = normalize_json(said)
-    template, found = convert_value(written, "PodTemplateSpec", path)
+    written = normalize_json(pod_template)
+    template, problems_of_template = convert_value(written, "PodTemplateSpec", path)
     problems.extend(
-        found
+        problems_of_template
         or (_unknown_field_problem(path, name) for name in iter_unknown_fields(written, "PodTemplateSpec"))
     )
     return template or {}

@@ -67,12 +67,12 @@ def read_role_resources(
     """
     if group.resources is None:
         return NO_CLAIM
-    said = {"requests": group.resources.requests, "limits": group.resources.limits}
+    parts = {"requests": group.resources.requests, "limits": group.resources.limits}
     try:
-        requests, limits = (_parse_amounts(amounts, _ANY_GPU, settings) for amounts in said.values())
+        requests, limits = (_parse_amounts(amounts, _ANY_GPU, settings) for amounts in parts.values())
     except InvalidQuantity:
         path = f"custom.{group.role.value.lower()}Replicas.resources"
-        for part, amounts in said.items():
+        for part, amounts in parts.items():
             problems += schema_check.check_value(amounts, schema_check.AMOUNTS, f"{path}.{part}")
         return NO_CLAIM
     claim = ResourceRequirements(requests=_without_zeros(requests), limits=_without_zeros(limits))
@@ -86,11 +86,11 @@ def compute_trainer_resources(
     claim = group.with_defaults(own).with_defaults(template)
     names = [*_ALWAYS, *({_STORAGE, settings.gpu_resource_name} & {*claim.names})]
     defaults = {"cpu": settings.default_cpus, "memory": settings.default_memory}
-    given = settings.kfpytorch.task_resources.defaults
+    platform_defaults = settings.kfpytorch.task_resources.defaults
     return normalize_resources(
-        _complete_resources(claim, names, settings, {**defaults, **_without_zeros(given)}).with_defaults(
-            claim
-        )
+        _complete_resources(
+            claim, names, settings, {**defaults, **_without_zeros(platform_defaults)}
+        ).with_defaults(claim)
     )
 
 
@@ -149,8 +149,8 @@ def normalize_resources(claim: ResourceRequirements) -> ResourceRequirements:
 
 def get_resource_names(container: Mapping[str, Any]) -> set[str]:
     """Return the names of the resources of a container."""
-    said = container.get("resources", {})
-    return {*said.get("requests", ()), *said.get("limits", ())}
+    resources = container.get("resources", {})
+    return {*resources.get("requests", ()), *resources.get("limits", ())}
 
 
 def get_container_resource_names(spec: Mapping[str, Any]) -> set[str]:
@@ -200,12 +200,12 @@ def _complete_resources(
     """Return the claim for `names` with the missing requests and limits, up to the platform's limits."""
     requests, limits = {}, {}
     for name in names:
-        said, most = claim.limits.get(name), settings.kfpytorch.task_resources.limits.get(name)
-        request = claim.requests.get(name) or said or defaults.get(name, _NOTHING)
+        limit, most = claim.limits.get(name), settings.kfpytorch.task_resources.limits.get(name)
+        request = claim.requests.get(name) or limit or defaults.get(name, _NOTHING)
         if is_device(name):
-            requests[name], limits[name] = request, said or request
+            requests[name], limits[name] = request, limit or request
         else:
-            limits[name] = _limit_amount(said or request, most)
+            limits[name] = _limit_amount(limit or request, most)
             requests[name] = _limit_amount(_limit_amount(request, most), limits[name])
     return ResourceRequirements(requests=requests, limits=limits)
 
@@ -214,10 +214,10 @@ def _limit_amount(amount: Quantity, most: Quantity | None) -> Quantity:
     return most if most and amount and amount > most else amount
 
 
-def _parse_amount(said: Any) -> Quantity:
-    amount = parse(format_amount(said))
+def _parse_amount(value: Any) -> Quantity:
+    amount = parse(format_amount(value))
     if amount.nano < 0:
-        raise InvalidQuantity(said)
+        raise InvalidQuantity(value)
     return amount
 
 
@@ -225,8 +225,10 @@ def _without_zeros(amounts: Mapping[str, Quantity]) -> dict[str, Quantity]:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
-def _parse_amounts(said: Mapping[str, Any], gpu: tuple[str, ...], settings: Settings) -> dict[str, Quantity]:
-    amounts = {name: _parse_amount(amount) for name, amount in said.items()}
+def _parse_amounts(
+    values: Mapping[str, Any], gpu: tuple[str, ...], settings: Settings
+) -> dict[str, Quantity]:
+    amounts = {name: _parse_amount(amount) for name, amount in values.items()}
     if not any(name in amounts for name in gpu):
         return amounts
     for name in gpu:

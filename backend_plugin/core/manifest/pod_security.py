@@ -114,18 +114,18 @@ def check_baseline(
     The values that the platform itself configures are exempt: those of its PodTemplate (`platform`) and those
     of the settings.
     """
-    ours = PodPart(
+    platform_part = PodPart(
         path="",
         spec=platform.get("spec", {}),
         annotations=platform.get("metadata", {}).get("annotations", {}),
     )
-    found = [(source, [*_iter_violations(source)]) for source in sources]
+    violations_by_source = [(source, [*_iter_violations(source)]) for source in sources]
     decided: set[tuple[str, Any]] = set()
-    if any(violations for _, violations in found):
-        of_platform = (ours, _build_settings_part(settings))
+    if any(violations for _, violations in violations_by_source):
+        of_platform = (platform_part, _build_settings_part(settings))
         decided = {what for source in of_platform for what, _, _ in _iter_violations(source)}
-    accounts = _list_service_accounts(ours, run, settings)
-    for source, violations in found:
+    accounts = _list_service_accounts(platform_part, run, settings)
+    for source, violations in violations_by_source:
         for what, message, path in violations:
             if what not in decided:
                 yield _problem(path, what[1], message)
@@ -184,13 +184,13 @@ def _iter_values(part: Any, steps: Sequence[str], path: str) -> Iterator[tuple[s
         yield from _iter_values(each, steps[1:], f"{path}.{name}[{index}]")
 
 
-def _list_service_accounts(ours: PodPart, run: Attempt, settings: Settings) -> Set[str]:
+def _list_service_accounts(platform_part: PodPart, run: Attempt, settings: Settings) -> Set[str]:
     """Return the service accounts that an author may name, and the empty name."""
     return {
         "",
         run.service_account or "default",
         *settings.kfpytorch.pod_security.service_accounts,
-        *(ours.spec.get(key, "") for key in _ACCOUNT_KEYS),
+        *(platform_part.spec.get(key, "") for key in _ACCOUNT_KEYS),
     }
 
 

@@ -99,13 +99,13 @@ def _check_variable(variable: Mapping[str, Any], path: str) -> Iterator[FieldErr
     if "valueFrom" not in variable:
         return
     source = variable["valueFrom"]
-    given = [each for each in _SOURCES if each in source]
+    source_kinds = [each for each in _SOURCES if each in source]
     if variable.get("value"):
         yield build_invalid_error(f"{path}.valueFrom", "", "may not be specified when `value` is not empty")
-    elif not given:
+    elif not source_kinds:
         detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
         yield build_invalid_error(f"{path}.valueFrom", "", detail)
-    elif len(given) > 1:
+    elif len(source_kinds) > 1:
         yield build_invalid_error(
             f"{path}.valueFrom", "", "may not have more than one field specified at a time"
         )
@@ -160,10 +160,10 @@ def _check_amount(name: str, amount: Quantity, path: str) -> Iterator[FieldError
 
 
 def _check_probe(probe: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    given = [handler for handler in _HANDLERS if handler in probe]
-    if not given:
+    handlers = [handler for handler in _HANDLERS if handler in probe]
+    if not handlers:
         yield build_required_error(path, "must specify a handler type")
-    for handler in given[1:]:
+    for handler in handlers[1:]:
         yield build_forbidden_error(f"{path}.{handler}", "may not specify more than 1 handler type")
 
 

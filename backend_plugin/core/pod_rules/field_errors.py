@@ -52,9 +52,9 @@ def build_invalid_error(field: str, value: JsonValue, detail: str) -> FieldError
     return FieldError(field=field, kind="Invalid value", value=value, detail=detail)
 
 
-def build_type_error(field: str, wanted: str, found: str) -> FieldError:
+def build_type_error(field: str, expected: str, value: str) -> FieldError:
     """Return the error for a value of a wrong type."""
-    return build_invalid_error(field, found, f"must be of type {wanted}")
+    return build_invalid_error(field, value, f"must be of type {expected}")
 
 
 def build_unsupported_error(field: str, value: JsonValue, supported: Sequence[str]) -> FieldError:

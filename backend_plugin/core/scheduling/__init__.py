@@ -37,17 +37,17 @@ def add_gang(
     with collect_problems() as problems:
         problems.extend(adapter.check_conflicts(draft, gang, how))
         problems.extend(adapter_composition.check_other_schedulers(draft, chosen.scheduler, ADAPTERS))
-    made = how.build_companions(gang)
+    objects = how.build_companions(gang)
     annotations = {gang_annotation.ANNOTATION: gang_annotation.encode_gang(gang, how)}
-    if made:
-        annotations[companions.ANNOTATION] = companions.encode(made)
-    whole = _with_annotations(adapter.with_scheduling(draft, gang, how), annotations)
-    return whole, CompanionBuilder(
+    if objects:
+        annotations[companions.ANNOTATION] = companions.encode(objects)
+    full_draft = _with_annotations(adapter.with_scheduling(draft, gang, how), annotations)
+    return full_draft, CompanionBuilder(
         dialect=draft.dialect,
         namespace=gang.namespace,
         job=gang.name,
         output_prefix=job.run.output_prefix,
-        objects=made,
+        objects=objects,
     )
 
 

@@ -199,19 +199,19 @@ def check_conflicts(draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter) 
         yield from _check_values(
             get_mapping(template, "metadata", "labels"), marks.pod_labels, f"{path}.labels"
         )
-        said = get_mapping(template, "metadata", "annotations")
-        yield from _check_values(said, marks.pod_annotations(member), f"{path}.annotations")
+        annotations = get_mapping(template, "metadata", "annotations")
+        yield from _check_values(annotations, marks.pod_annotations(member), f"{path}.annotations")
         words = marks.other_words
         others = {key: words[key] for key in words if key not in marks.pod_labels}
         yield from _check_values(get_mapping(template, "metadata", "labels"), others, f"{path}.labels")
-        yield from _check_values(said, words, f"{path}.annotations")
-        wanted = {"schedulerName": gang.scheduler_name, "priorityClassName": marks.priority_class_name}
-        yield from _check_values(get_mapping(template, "spec"), wanted, path)
+        yield from _check_values(annotations, words, f"{path}.annotations")
+        pod_fields = {"schedulerName": gang.scheduler_name, "priorityClassName": marks.priority_class_name}
+        yield from _check_values(get_mapping(template, "spec"), pod_fields, path)
 
 
-def _check_values(said: Manifest, wanted: Mapping[str, str], path: str) -> Iterator[Problem]:
-    for key, value in wanted.items():
-        there = get_text(said, key)
+def _check_values(present: Manifest, required: Mapping[str, str], path: str) -> Iterator[Problem]:
+    for key, value in required.items():
+        there = get_text(present, key)
         # An empty value is a placeholder, as in Flyte's guide.
         if there and value and there != value:
             yield Problem(

@@ -72,14 +72,14 @@ def _find_scheduler_keys(draft: JobDraft, other: SchedulerAdapter) -> Iterator[t
 
     Empty values are ignored.
     """
-    found: dict[tuple[str, str], str] = {}
+    first_paths: dict[tuple[str, str], str] = {}
     for path, metadata in _iter_metadata(draft):
         for part in _PARTS:
-            said = get_mapping(metadata, part)
-            for key in said:
-                if key.startswith(other.keys) and get_text(said, key):
-                    found.setdefault((key, get_text(said, key)), f"{path}.{part}")
-    return ((path, key, value) for (key, value), path in found.items())
+            values = get_mapping(metadata, part)
+            for key in values:
+                if key.startswith(other.keys) and get_text(values, key):
+                    first_paths.setdefault((key, get_text(values, key)), f"{path}.{part}")
+    return ((path, key, value) for (key, value), path in first_paths.items())
 
 
 def _iter_metadata(draft: JobDraft) -> Iterator[tuple[str, Manifest]]:

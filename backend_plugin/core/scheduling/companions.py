@@ -71,17 +71,17 @@ def read_companions(job: Job) -> Sequence[Manifest]:
     if written is None:
         return ()
     try:
-        found = _DECODER.decode(written)
+        objects = _DECODER.decode(written)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return ()
-    if len(found) != 1 or (found[0].api_version, found[0].kind) not in _list_companion_types():
+    if len(objects) != 1 or (objects[0].api_version, objects[0].kind) not in _list_companion_types():
         return ()
     build = CompanionBuilder(
         dialect=job.dialect,
         namespace=job.namespace,
         job=job.name,
         output_prefix=job.annotations.get(names.OUTPUT_PREFIX, ""),
-        objects=[{"apiVersion": each.api_version, "kind": each.kind, "spec": each.spec} for each in found],
+        objects=[{"apiVersion": each.api_version, "kind": each.kind, "spec": each.spec} for each in objects],
     )
     return build(job.uid or NO_UID)
 

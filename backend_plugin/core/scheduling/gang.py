@@ -59,8 +59,8 @@ class GangSpec:
     @property
     def min_resources(self) -> dict[str, str]:
         """Return the total requests of these replicas."""
-        asked = (pod_requests.scale_amounts(member.min_count, member.request) for member in self.members)
-        return pod_requests.format_amounts(pod_requests.add_amounts(asked))
+        requests = (pod_requests.scale_amounts(member.min_count, member.request) for member in self.members)
+        return pod_requests.format_amounts(pod_requests.add_amounts(requests))
 
     @property
     def common_priority(self) -> str:
@@ -75,10 +75,10 @@ def build_gang_roles(
     """Return the members of a gang; `defaults` are as in `pod_requests.compute_replica_requests`."""
     roles = [group.role for group in job.groups]
     least = compute_min_counts(job)
-    found = []
+    result = []
     for group in job.groups:
         spec = get_mapping(draft.pods[group.role], "spec")
-        found.append(
+        result.append(
             GangRole(
                 role=group.role,
                 count=group.replicas,
@@ -90,16 +90,16 @@ def build_gang_roles(
                 defaults=defaults,
             )
         )
-    return found
+    return result
 
 
 def compute_min_counts(job: TrainingJob) -> Mapping[ReplicaRole, int]:
     """Return the number of replicas of each role that must be placed; the master counts first."""
-    said = job.gang or vocabulary.GangOptions()
+    options = job.gang or vocabulary.GangOptions()
     fewest = job.elastic.min_replicas if job.elastic else sum(group.replicas for group in job.groups)
-    left = said.min_member or fewest
+    remaining = options.min_member or fewest
     counts = {}
     for group in job.groups:
-        counts[group.role] = min(group.replicas, left)
-        left -= counts[group.role]
+        counts[group.role] = min(group.replicas, remaining)
+        remaining -= counts[group.role]
     return counts

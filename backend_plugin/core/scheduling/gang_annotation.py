@@ -49,13 +49,13 @@ class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
     def compute_amount(self, counts: Mapping[str, int], resource: str) -> Quantity | None:
         """Return the amount of a resource that the given number of replicas of each role requests."""
-        found = []
+        amounts = []
         for role in self.roles:
             if resource in role.requests and role.name in counts:
                 if (each := parse_bounded(role.requests[resource])) is None:
                     return None
-                found.append(multiply_quantity(counts[role.name], each))
-        return add_quantities(found) if found else None
+                amounts.append(multiply_quantity(counts[role.name], each))
+        return add_quantities(amounts) if amounts else None
 
 
 NOBODY: Final = GangSummary()
@@ -85,11 +85,11 @@ def read_gang_summary(annotations: Mapping[str, str]) -> GangSummary:
 
     The annotation is untrusted: a user who may edit the job can change it.
     """
-    said = annotations.get(ANNOTATION)
-    if said is None:
+    text = annotations.get(ANNOTATION)
+    if text is None:
         return NOBODY
     try:
-        return _DECODER.decode(said)
+        return _DECODER.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return NOBODY
 

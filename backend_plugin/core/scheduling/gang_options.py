@@ -21,17 +21,17 @@ _PATH: Final = "custom.kfpytorch.gang"
 
 def check_gang_options(job: TrainingJob, chosen: GangSettings) -> Iterator[Problem]:
     """Yield a problem for each gang option of the author that the selected scheduler does not support."""
-    said = job.gang or vocabulary.GangOptions()
+    options = job.gang or vocabulary.GangOptions()
     adapter = chosen.adapter
     if adapter is None:
         return
-    values = {"queue": (QUEUE, said.queue), "minMember": (MIN_MEMBER, said.min_member)}
+    values = {"queue": (QUEUE, options.queue), "minMember": (MIN_MEMBER, options.min_member)}
     for field, (needed, value) in values.items():
         if value is not None and needed not in adapter.understands:
             yield _problem(field, value, f"is not supported by {chosen.scheduler}", "leave it out")
-    if said.queue is not None and not labels.is_value(said.queue):
-        yield _problem("queue", said.queue, "is not the name of a queue", f"write {labels.VALUE}")
-    if adapter.needs_queue and not (said.queue or chosen.queue):
+    if options.queue is not None and not labels.is_value(options.queue):
+        yield _problem("queue", options.queue, "is not the name of a queue", f"write {labels.VALUE}")
+    if adapter.needs_queue and not (options.queue or chosen.queue):
         message = f"is required by {chosen.scheduler}, and this platform has no default"
         yield _problem("queue", "", message, "write Gang(queue=...)")
 
@@ -49,24 +49,24 @@ def build_gang(
     draft: JobDraft,
     chosen: GangSettings,
     adapter: SchedulerAdapter,
-    found: Capabilities = NOTHING,
+    capabilities: Capabilities = NOTHING,
 ) -> GangSpec:
     """Return the gang of a job."""
-    said = job.gang or vocabulary.GangOptions()
+    options = job.gang or vocabulary.GangOptions()
     metadata = draft.metadata
     # The author's queue is the one in which the job waits first.
-    queue, admission = said.queue or chosen.queue, ""
+    queue, admission = options.queue or chosen.queue, ""
     if chosen.local_queue:
-        queue, admission = chosen.queue, said.queue or chosen.local_queue
+        queue, admission = chosen.queue, options.queue or chosen.local_queue
     return GangSpec(
         name=get_text(metadata, "name"),
         namespace=get_text(metadata, "namespace"),
-        members=build_gang_roles(job, draft, pod_requests.parse_amounts(found.container_defaults)),
+        members=build_gang_roles(job, draft, pod_requests.parse_amounts(capabilities.container_defaults)),
         identity={names.IDENTITY: get_text(metadata, "labels", names.IDENTITY)},
         scheduler_name=chosen.scheduler_name or adapter.scheduler_name,
         queue=queue,
         admission_queue=admission,
-        priority_class_name=said.priority_class_name or "",
+        priority_class_name=options.priority_class_name or "",
         timeout_seconds=int(chosen.schedule_timeout.total_seconds()) or None,
     )
 

@@ -94,71 +94,76 @@ class GangSettings:
         return self.scheduler == NONE and all(part.is_unconfigured for _, part in self.parts)
 
 
-def read(said: Mapping[str, Any]) -> GangSettings:
+def read(section: Mapping[str, Any]) -> GangSettings:
     """Return the settings from the fields of the section.
 
     A part that names a scheduler is complete; any other part inherits the fields of the section.
     """
-    whole = {key: value for key, value in said.items() if key not in PARTS}
+    common = {key: value for key, value in section.items() if key not in PARTS}
 
     def build_part(mine: Mapping[str, Any]) -> GangSettings:
-        return GangSettings(**mine) if "scheduler" in mine else GangSettings(**{**whole, **mine})
+        return GangSettings(**mine) if "scheduler" in mine else GangSettings(**{**common, **mine})
 
     allowed_schedulers = {
         name: GangSettings(**{"scheduler": name, **each})
-        for name, each in said.get("allowed_schedulers", {}).items()
+        for name, each in section.get("allowed_schedulers", {}).items()
     }
     parts: Any = {
-        name: {str(key): build_part(each) for key, each in said.get(name, {}).items()}
+        name: {str(key): build_part(each) for key, each in section.get(name, {}).items()}
         for name in ("by_namespace", "by_project")
     }
-    return GangSettings(**whole, **parts, allowed_schedulers=allowed_schedulers)
+    return GangSettings(**common, **parts, allowed_schedulers=allowed_schedulers)
 
 
-def check_settings(said: GangSettings) -> Iterator[Problem]:
+def check_settings(settings: GangSettings) -> Iterator[Problem]:
     """Yield a problem for each invalid value of the section."""
-    found = [*_check_part(said, PATH)]
-    yield from found
-    told = {(each.field.rpartition(".")[2], each.value) for each in found}
-    for path, part in said.parts:
+    problems = [*_check_part(settings, PATH)]
+    yield from problems
+    reported = {(each.field.rpartition(".")[2], each.value) for each in problems}
+    for path, part in settings.parts:
         for problem in _check_part(part, path):
             # Report a value that a part inherits from the section only once.
-            if (problem.field.rpartition(".")[2], problem.value) not in told:
+            if (problem.field.rpartition(".")[2], problem.value) not in reported:
                 yield problem
-    for key in said.by_project:
+    for key in settings.by_project:
         if key.count("/") != 1 or not all(key.split("/")):
             message = "is not a project with its domain"
             yield build_problem(f"{PATH}.by-project", key, message, "write PROJECT/DOMAIN")
-    for key in said.allowed_schedulers.keys() & {AUTO, NONE}:
+    for key in settings.allowed_schedulers.keys() & {AUTO, NONE}:
         yield build_problem(f"{PATH}.allowed-schedulers", key, "is not a gang scheduler", "leave it out")
 
 
-def _check_part(said: GangSettings, path: str) -> Iterator[Problem]:
-    if said.scheduler in (NONE, AUTO):
-        whom = f"by {AUTO}, which detects it" if said.scheduler == AUTO else "without a scheduler"
+def _check_part(settings: GangSettings, path: str) -> Iterator[Problem]:
+    if settings.scheduler in (NONE, AUTO):
+        whom = f"by {AUTO}, which detects it" if settings.scheduler == AUTO else "without a scheduler"
         # The scheduler that is found may support these options.
-        understood = frozenset({QUEUE, TIMEOUT} if said.scheduler == AUTO else ())
-        yield from _check_supported(said, understood, whom, path)
-        if said.pod_groups_by:
+        understood = frozenset({QUEUE, TIMEOUT} if settings.scheduler == AUTO else ())
+        yield from _check_supported(settings, understood, whom, path)
+        if settings.pod_groups_by:
             yield build_problem(
-                f"{path}.pod-groups-by", said.pod_groups_by, f"is not supported {whom}", "name the scheduler"
+                f"{path}.pod-groups-by",
+                settings.pod_groups_by,
+                f"is not supported {whom}",
+                "name the scheduler",
             )
-        yield from _check_values(said, path)
-    elif not said.adapters:
-        yield _scheduler_problem(said, path)
-    elif said.adapters.get(said.pod_groups_by) is None:
-        yield _pod_groups_problem(said, path)
+        yield from _check_values(settings, path)
+    elif not settings.adapters:
+        yield _scheduler_problem(settings, path)
+    elif settings.adapters.get(settings.pod_groups_by) is None:
+        yield _pod_groups_problem(settings, path)
     else:
-        understands = said.adapters[said.pod_groups_by].understands
-        yield from _check_supported(said, understands, f"by {said.scheduler}", path)
-        yield from _check_values(said, path)
-        yield from _check_local_queue(said, said.adapters[said.pod_groups_by], path)
+        understands = settings.adapters[settings.pod_groups_by].understands
+        yield from _check_supported(settings, understands, f"by {settings.scheduler}", path)
+        yield from _check_values(settings, path)
+        yield from _check_local_queue(settings, settings.adapters[settings.pod_groups_by], path)
 
 
-def _scheduler_problem(said: GangSettings, path: str) -> Problem:
+def _scheduler_problem(settings: GangSettings, path: str) -> Problem:
     known = ", ".join([AUTO, NONE, *sorted(ADAPTERS)])
-    why = IN_TREE_WHY if said.scheduler == IN_TREE else "is not a gang scheduler that this backend supports"
-    return build_problem(f"{path}.scheduler", said.scheduler, why, f"write one of {known}")
+    why = (
+        IN_TREE_WHY if settings.scheduler == IN_TREE else "is not a gang scheduler that this backend supports"
+    )
+    return build_problem(f"{path}.scheduler", settings.scheduler, why, f"write one of {known}")
 
 
 IN_TREE_WHY: Final = (
@@ -167,52 +172,58 @@ IN_TREE_WHY: Final = (
 )
 
 
-def _pod_groups_problem(said: GangSettings, path: str) -> Problem:
-    if "" in said.adapters:
+def _pod_groups_problem(settings: GangSettings, path: str) -> Problem:
+    if "" in settings.adapters:
         return build_problem(
             f"{path}.pod-groups-by",
-            said.pod_groups_by,
-            f"is not supported by {said.scheduler}",
+            settings.pod_groups_by,
+            f"is not supported by {settings.scheduler}",
             "leave it out",
         )
-    message = f"does not define what creates the groups of {said.scheduler}"
+    message = f"does not define what creates the groups of {settings.scheduler}"
     remedy = (
         "write operator if the training-operator runs with --gang-scheduler-name, and backend if it does not"
     )
-    return build_problem(f"{path}.pod-groups-by", said.pod_groups_by, message, remedy)
+    return build_problem(f"{path}.pod-groups-by", settings.pod_groups_by, message, remedy)
 
 
-def _check_local_queue(said: GangSettings, adapter: SchedulerAdapter, path: str) -> Iterator[Problem]:
-    if not said.local_queue:
+def _check_local_queue(settings: GangSettings, adapter: SchedulerAdapter, path: str) -> Iterator[Problem]:
+    if not settings.local_queue:
         return
     where = f"{path}.{LOCAL_QUEUE}"
     if adapter.admits:
-        message = f"is not supported by {said.scheduler} alone"
-        yield build_problem(where, said.local_queue, message, "write queue")
+        message = f"is not supported by {settings.scheduler} alone"
+        yield build_problem(where, settings.local_queue, message, "write queue")
     elif adapter.not_after_admission:
-        message = f"is not supported by {said.scheduler}: {adapter.not_after_admission}"
-        yield build_problem(where, said.local_queue, message, "leave it out, or use another scheduler")
+        message = f"is not supported by {settings.scheduler}: {adapter.not_after_admission}"
+        yield build_problem(where, settings.local_queue, message, "leave it out, or use another scheduler")
 
 
 def _check_supported(
-    said: GangSettings, understands: frozenset[str], whom: str, path: str
+    settings: GangSettings, understands: frozenset[str], whom: str, path: str
 ) -> Iterator[Problem]:
-    values = {QUEUE: said.queue, TIMEOUT: said.schedule_timeout, SCHEDULER_NAME: said.scheduler_name}
-    if said.scheduler == NONE:
-        values[LOCAL_QUEUE] = said.local_queue
+    values = {
+        QUEUE: settings.queue,
+        TIMEOUT: settings.schedule_timeout,
+        SCHEDULER_NAME: settings.scheduler_name,
+    }
+    if settings.scheduler == NONE:
+        values[LOCAL_QUEUE] = settings.local_queue
     for key, value in values.items():
         if value and key not in understands:
             yield build_problem(f"{path}.{key}", str(value), f"is not supported {whom}", "leave it out")
 
 
-def _check_values(said: GangSettings, path: str) -> Iterator[Problem]:
-    for key, queue in ((QUEUE, said.queue), (LOCAL_QUEUE, said.local_queue)):
+def _check_values(settings: GangSettings, path: str) -> Iterator[Problem]:
+    for key, queue in ((QUEUE, settings.queue), (LOCAL_QUEUE, settings.local_queue)):
         if not labels.is_value(queue):
             yield build_problem(f"{path}.{key}", queue, "is not the name of a queue", f"write {labels.VALUE}")
-    if said.scheduler_name and not labels.is_subdomain(said.scheduler_name):
+    if settings.scheduler_name and not labels.is_subdomain(settings.scheduler_name):
         remedy = f"write {labels.SUBDOMAIN}"
         message = "is not the name of a scheduler"
-        yield build_problem(f"{path}.{SCHEDULER_NAME}", said.scheduler_name, message, remedy)
-    if said.schedule_timeout % _SECOND:
+        yield build_problem(f"{path}.{SCHEDULER_NAME}", settings.scheduler_name, message, remedy)
+    if settings.schedule_timeout % _SECOND:
         message = "is not a whole number of seconds"
-        yield build_problem(f"{path}.{TIMEOUT}", str(said.schedule_timeout), message, "write 30s, 5m or 1h")
+        yield build_problem(
+            f"{path}.{TIMEOUT}", str(settings.schedule_timeout), message, "write 30s, 5m or 1h"
+        )

@@ -20,10 +20,10 @@ _MESSAGE: Final = (
 
 
 def find_warnings(
-    job: TrainingJob, draft: JobDraft, chosen: GangSettings, found: Capabilities
+    job: TrainingJob, draft: JobDraft, chosen: GangSettings, capabilities: Capabilities
 ) -> Iterator[Problem]:
     """Yield a problem for each gang scheduler that pods of a job without a gang select."""
-    if chosen.adapter is not None or found.operator_scheduler or not _needs_gang(job):
+    if chosen.adapter is not None or capabilities.operator_scheduler or not _needs_gang(job):
         return
     for name, adapters in ADAPTERS.items():
         adapter = next(iter(adapters.values()))
@@ -47,10 +47,10 @@ def _iter_scheduling_fields(draft: JobDraft, adapter: SchedulerAdapter) -> Itera
         if name and name == adapter.scheduler_name:
             yield f"{path}.schedulerName", name
         for part in _PARTS:
-            said = get_mapping(template, "metadata", part)
-            for key in said:
+            values = get_mapping(template, "metadata", part)
+            for key in values:
                 if key.startswith(adapter.keys):
-                    yield f"{path}.{part}.{key}", get_text(said, key)
+                    yield f"{path}.{part}.{key}", get_text(values, key)
 
 
 def _describe_setting(name: str) -> str:

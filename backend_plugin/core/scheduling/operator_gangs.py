@@ -15,9 +15,9 @@ OPERATOR: Final = "operator"
 def detect_without_operator(group: str) -> Callable[[Capabilities, str], Detection | None]:
     """Return a function that detects the API `group` if the operator creates no pod groups."""
 
-    def detect(found: Capabilities, _: str) -> Detection | None:
+    def detect(capabilities: Capabilities, _: str) -> Detection | None:
         # If the flag is unknown, the operator may overwrite a pod group that this server creates.
-        if found.operator_scheduler != "" or not found.has_api(group):
+        if capabilities.operator_scheduler != "" or not capabilities.has_api(group):
             return None
         return Detection(why=f"the cluster has {group}, and the operator creates no pod groups")
 
@@ -27,26 +27,26 @@ def detect_without_operator(group: str) -> Callable[[Capabilities, str], Detecti
 def deny_without_api(group: str) -> Callable[[Capabilities], str]:
     """Return a function that returns a reason if the cluster does not serve the API `group`."""
 
-    def find_reason(found: Capabilities) -> str:
-        return f"the cluster has no {group}" if found.has_api(group) is False else ""
+    def find_reason(capabilities: Capabilities) -> str:
+        return f"the cluster has no {group}" if capabilities.has_api(group) is False else ""
 
     return find_reason
 
 
-def deny_without_operator(group: str, is_asked: Callable[[str], bool]) -> Callable[[Capabilities], str]:
+def deny_without_operator(group: str, creates_groups: Callable[[str], bool]) -> Callable[[Capabilities], str]:
     """Return a function that returns a reason if the operator does not create the pod groups.
 
-    `is_asked` is true if the operator creates groups of this kind for a value of ``--gang-scheduler-name``.
+    `creates_groups` returns true if the operator creates groups of this kind for a value of
+    ``--gang-scheduler-name``.
     """
 
-    def find_reason(found: Capabilities) -> str:
-        if found.operator_scheduler == "":
+    def find_reason(capabilities: Capabilities) -> str:
+        scheduler = capabilities.operator_scheduler
+        if scheduler == "":
             return f"the training-operator runs without {FLAG}, and creates no groups"
-        if found.operator_scheduler is not None and not is_asked(found.operator_scheduler):
-            return (
-                f"the training-operator runs with {FLAG}={found.operator_scheduler}, and creates other groups"
-            )
-        return deny_without_api(group)(found)
+        if scheduler is not None and not creates_groups(scheduler):
+            return f"the training-operator runs with {FLAG}={scheduler}, and creates other groups"
+        return deny_without_api(group)(capabilities)
 
     return find_reason
 
@@ -54,10 +54,10 @@ def deny_without_operator(group: str, is_asked: Callable[[str], bool]) -> Callab
 def deny_operator_groups(group: str) -> Callable[[Capabilities], str]:
     """Return a function that returns a reason if the operator would overwrite our pod groups."""
 
-    def find_reason(found: Capabilities) -> str:
-        if found.operator_scheduler:
-            ran = f"{FLAG}={found.operator_scheduler}"
+    def find_reason(capabilities: Capabilities) -> str:
+        if capabilities.operator_scheduler:
+            ran = f"{FLAG}={capabilities.operator_scheduler}"
             return f"the training-operator runs with {ran}, and overwrites the groups of this server"
-        return deny_without_api(group)(found)
+        return deny_without_api(group)(capabilities)
 
     return find_reason

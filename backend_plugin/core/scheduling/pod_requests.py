@@ -78,11 +78,11 @@ def _compute_peak_requests(spec: Manifest, more: Sequence[Manifest], defaults: A
     sidecars: list[Amounts] = []
     peaks: list[Amounts] = []
     for container in [*get_mappings(spec, "initContainers"), *more]:
-        asked = read_request(container, defaults)
+        request = read_request(container, defaults)
         if is_sidecar(container):
-            sidecars.append(asked)
+            sidecars.append(request)
         else:
-            peaks.append(add_amounts([asked, *sidecars]))
+            peaks.append(add_amounts([request, *sidecars]))
     running = [read_request(each, defaults) for each in get_mappings(spec, "containers")]
     return compute_maximum([add_amounts([*running, *sidecars]), *peaks])
 
@@ -101,21 +101,25 @@ def compute_maximum(parts: Sequence[Amounts]) -> Amounts:
 def read_request(container: Manifest, defaults: Amounts = NOTHING) -> Amounts:
     """Return the request of a container; a limit applies if there is no request."""
     resources = get_mapping(container, "resources")
-    said = {
+    own = {
         **parse_amounts(get_mapping(resources, "limits")),
         **parse_amounts(get_mapping(resources, "requests")),
     }
-    return {**defaults, **said}
+    return {**defaults, **own}
 
 
 def _read_pod_level_requests(spec: Manifest, of_containers: Amounts) -> Amounts:
     """Return the pod-level requests; a limit applies only to a resource that no request specifies."""
     resources = get_mapping(spec, "resources")
     limits, requests = (parse_amounts(get_mapping(resources, part)) for part in ("limits", "requests"))
-    said = {**limits, **{name: of_containers[name] for name in limits if name in of_containers}, **requests}
-    return {name: said[name] for name in said if name in _OF_WHOLE_PODS or name.startswith(_PAGES)}
+    amounts = {
+        **limits,
+        **{name: of_containers[name] for name in limits if name in of_containers},
+        **requests,
+    }
+    return {name: amounts[name] for name in amounts if name in _OF_WHOLE_PODS or name.startswith(_PAGES)}
 
 
-def parse_amounts(said: Manifest) -> Amounts:
+def parse_amounts(manifest: Manifest) -> Amounts:
     """Return the parsed amounts of a manifest."""
-    return {name: parse(format_amount(amount)) for name, amount in said.items()}
+    return {name: parse(format_amount(amount)) for name, amount in manifest.items()}

@@ -65,18 +65,18 @@ _BYTES: Final = ("memory", "ephemeral-storage", "hugepages-")
 _MOST: Final = 2**63 * 10**9
 
 
-def parse_amount(resource: str, said: str) -> Quantity | None:
+def parse_amount(resource: str, text: str) -> Quantity | None:
     """Return an amount that a scheduler wrote, with a byte suffix for memory; None if it is invalid."""
-    found = parse_bounded(said)
-    if found is None:
+    amount = parse_bounded(text)
+    if amount is None:
         return None
-    return with_binary_suffix(found) if resource.startswith(_BYTES) else add_quantities([found])
+    return with_binary_suffix(amount) if resource.startswith(_BYTES) else add_quantities([amount])
 
 
-def parse_bounded(said: str) -> Quantity | None:
+def parse_bounded(text: str) -> Quantity | None:
     """Return the parsed amount; None if it is not a quantity or is larger than any cluster."""
     try:
-        found = parse(said)
+        amount = parse(text)
     except InvalidQuantity:
         return None
-    return found if abs(found.nano) <= _MOST else None
+    return amount if abs(amount.nano) <= _MOST else None

@@ -73,8 +73,8 @@ class SettingsReader:
 
     def add_problem(self, name: str, value: Any, message: str, remedy: str) -> None:
         """Add a problem."""
-        shown = repr(value)[:_LONGEST_SHOWN]
-        self.problems.append(Problem(field=name, value=shown, message=message, remedy=remedy))
+        shortened = repr(value)[:_LONGEST_SHOWN]
+        self.problems.append(Problem(field=name, value=shortened, message=message, remedy=remedy))
 
 
 def suggest_name(name: str, known: Mapping[str, Any]) -> str:

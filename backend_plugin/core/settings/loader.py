@@ -162,26 +162,26 @@ def read(section: Mapping[str, Any], environment: Mapping[str, str] | None = Non
     # A key without a value counts as not specified, as in Flyte.
     reader = SettingsReader(empty=(None, {}, []))
     problems, values = reader.problems, reader.read_section(section, _ALL)
-    ours = values.pop("kfpytorch", {})
-    gang = gang_settings.read(_convert_gang(ours.pop("gang", {})))
+    plugin = values.pop("kfpytorch", {})
+    gang = gang_settings.read(_convert_gang(plugin.pop("gang", {})))
     if not problems:
         problems.extend(gang_settings.check_settings(gang))
     if problems:
         raise InvalidSettings(*problems)
     judging = {name: values[key] for key, name in _GRACES.items() if key in values}
-    judging |= convert_to_fields(ours.pop("timeouts", {}))
-    if "exit-codes" in ours:
-        judging["exit_codes"] = ours.pop("exit-codes")
-    flytes = convert_to_fields({key: value for key, value in values.items() if key in _FLYTES})
+    judging |= convert_to_fields(plugin.pop("timeouts", {}))
+    if "exit-codes" in plugin:
+        judging["exit_codes"] = plugin.pop("exit-codes")
+    fields = convert_to_fields({key: value for key, value in values.items() if key in _FLYTES})
     # Flyte also uses an empty value if its environment does not have the variable.
-    for name, source in flytes.pop("default_env_vars_from_env", {}).items():
-        flytes.setdefault("default_env_vars", {})[name] = (environment or {}).get(source, "")
+    for name, source in fields.pop("default_env_vars_from_env", {}).items():
+        fields.setdefault("default_env_vars", {})[name] = (environment or {}).get(source, "")
     return Settings(
-        **flytes,
+        **fields,
         judging=JudgingSettings(**judging),
-        logs=LogLinkSettings(**convert_to_fields(ours.pop("logs", {}))),
+        logs=LogLinkSettings(**convert_to_fields(plugin.pop("logs", {}))),
         kfpytorch=_build_plugin_settings(
-            convert_to_fields(ours), flytes.get("gpu_resource_name", Settings().gpu_resource_name), gang
+            convert_to_fields(plugin), fields.get("gpu_resource_name", Settings().gpu_resource_name), gang
         ),
     )
 

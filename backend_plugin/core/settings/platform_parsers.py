@@ -88,12 +88,12 @@ def build_pod_part_parser(kind: str) -> Parser:
     """Return a parser for a part of a pod, which it returns in the form that Kubernetes writes."""
 
     def read(value: Any) -> Any:
-        found = schema_check.normalize_json(value)
-        written, problems = schema_check.convert_value(found, kind, "")
+        plain = schema_check.normalize_json(value)
+        written, problems = schema_check.convert_value(plain, kind, "")
         for problem in problems:
             at = f"{problem.field.lstrip('.')} {problem.value} " if problem.field else ""
             raise InvalidSettingValue(at + problem.message, problem.remedy)
-        for name in schema_check.iter_unknown_fields(found, kind):
+        for name in schema_check.iter_unknown_fields(plain, kind):
             raise InvalidSettingValue(f"has the unknown field {name}", "write it as in a pod's spec")
         return written
 
@@ -120,7 +120,7 @@ def durations_by_cause(value: Any) -> dict[str, timedelta]:
         raise InvalidSettingValue(
             f"has {unknown[0]!r} as the reason of a wait", f"write one of {', '.join(WAITS)}"
         )
-    return {why: duration(found) for why, found in pairs.items()}
+    return {cause: duration(limit) for cause, limit in pairs.items()}
 
 
 def dialect(value: Any) -> str:
@@ -151,12 +151,12 @@ def causes_by_exit_code(value: Any) -> dict[int, Cause]:
 
 
 def _parse_exit_code(value: Any) -> int:
-    found = text(value)
-    if found not in _EXIT_CODES:
+    code = text(value)
+    if code not in _EXIT_CODES:
         raise InvalidSettingValue(
-            f"has {shorten(found, _LONGEST)!r} as an exit code", "write numbers from 1 to 255"
+            f"has {shorten(code, _LONGEST)!r} as an exit code", "write numbers from 1 to 255"
         )
-    return _EXIT_CODES[found]
+    return _EXIT_CODES[code]
 
 
 def _parse_cause(value: Any) -> Cause:
@@ -188,7 +188,7 @@ def _parse_log_templates(value: Any) -> list[dict[str, Any]]:
     except msgspec.ValidationError as refusal:
         remedy = "write log templates as Flyte does: name, displayName, templateUris, ..."
         raise _build_error(refusal, list[_LogTemplate], remedy) from refusal
-    return [{key: found for key, found in each.items() if key != "scheme"} for each in templates]
+    return [{key: item for key, item in each.items() if key != "scheme"} for each in templates]
 
 
 affinity: Final = build_pod_part_parser("Affinity")
@@ -212,11 +212,11 @@ pull_policy: Final = build_parser(
 def pod_security_mode(value: Any) -> PodSecurityMode:
     """Return one of ``off``, ``warn`` and ``enforce``."""
     # YAML 1.1 decodes the word off as false.
-    found = "off" if value is False else value
+    mode_name = "off" if value is False else value
     known = {mode.value: mode for mode in PodSecurityMode}
-    if not isinstance(found, str) or found not in known:
+    if not isinstance(mode_name, str) or mode_name not in known:
         raise InvalidSettingValue("is not a mode", f"write {', '.join(known)}")
-    return known[found]
+    return known[mode_name]
 
 
 def pod_security_modes(value: Any) -> Mapping[str, PodSecurityMode]:

@@ -122,9 +122,9 @@ def message_size(value: Any) -> int:
 
 def duration(value: Any) -> timedelta:
     """Return a duration in Go's form, such as ``90s`` or ``1h30m``; zero needs no unit."""
-    whole = text(value)
-    parts = _DURATION.findall(whole)
-    if whole != "0" and (not parts or "".join(number + unit for number, unit in parts) != whole):
+    written = text(value)
+    parts = _DURATION.findall(written)
+    if written != "0" and (not parts or "".join(number + unit for number, unit in parts) != written):
         raise InvalidSettingValue("is not a duration", "write it as Go does, such as 90s, 3m or 1h30m")
     try:
         return sum((float(number) * _UNITS[unit] for number, unit in parts), timedelta(0))

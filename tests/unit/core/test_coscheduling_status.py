@@ -31,7 +31,7 @@ TEXTS = {
 
 @pytest.mark.parametrize(("message", "said"), TEXTS.items())
 def test_coscheduling_message_is_parsed_into_plain_text(message, said):
-    assert parse_scheduler_message(message).said == said
+    assert parse_scheduler_message(message).text == said
 
 
 @pytest.mark.parametrize(

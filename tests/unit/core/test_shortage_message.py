@@ -9,25 +9,25 @@ from backend_plugin.core.scheduling.gang_annotation import NOBODY
 from backend_plugin.core.shortage_message import format_sentence
 from kfpytorch_common.causes import Cause
 
-GPUS = ResourceShortage(resource="nvidia.com/gpu", missing=parse("4"), asked=parse("8"), free=parse("4"))
+GPUS = ResourceShortage(resource="nvidia.com/gpu", missing=parse("4"), requested=parse("8"), free=parse("4"))
 
 
 def wait(*lacks, **said):
     return PendingReason(
-        stage=PendingStage.HELD, cause=Cause.QUEUE, reason="Pending", lacks=lacks, **{"said": "m", **said}
+        stage=PendingStage.HELD, cause=Cause.QUEUE, reason="Pending", shortages=lacks, **{"text": "m", **said}
     )
 
 
 @pytest.mark.parametrize(
-    ("waiting", "said"),
+    ("waiting", "sentence"),
     [
         (wait(GPUS, queue="team-a", ahead=2), "waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 2 jobs ahead"),
         (wait(GPUS, queue="team-a", ahead=1), "waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 1 job ahead"),
         (wait(queue="team-a", ahead=0), "queue team-a: m; next in its queue"),
         (wait(GPUS, again="taken back; "), "taken back; waiting for 4 nvidia.com/gpu in the cluster: 8 requested, 4 free"),
-        (wait(ResourceShortage(resource="cpu", asked=parse("8"), missing=parse("9"))), "waiting for 9 cpu in the cluster: 8 requested"),
+        (wait(ResourceShortage(resource="cpu", requested=parse("8"), missing=parse("9"))), "waiting for 9 cpu in the cluster: 8 requested"),
         (wait(), "m"),
     ],
 )  # fmt: skip
-def test_shortage_sentence_contains_amount_place_and_reason(waiting, said):
-    assert format_sentence(waiting, NOBODY, {}) == said
+def test_shortage_sentence_contains_amount_place_and_reason(waiting, sentence):
+    assert format_sentence(waiting, NOBODY, {}) == sentence

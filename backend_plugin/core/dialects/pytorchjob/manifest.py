@@ -70,10 +70,10 @@ def _build_pod_spec(pod: Manifest) -> Manifest:
     if not isinstance(spec, dict):
         return {}
     containers = spec.get("containers")
-    kept = without_duplicate_secrets({key: value for key, value in spec.items() if key != "restartPolicy"})
+    fields = without_duplicate_secrets({key: value for key, value in spec.items() if key != "restartPolicy"})
     if not isinstance(containers, list):
-        return kept
-    return {**kept, "containers": [_with_named_ports(container) for container in containers]}
+        return fields
+    return {**fields, "containers": [_with_named_ports(container) for container in containers]}
 
 
 def _with_named_ports(container: JsonValue) -> JsonValue:

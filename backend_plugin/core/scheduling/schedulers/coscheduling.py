@@ -93,12 +93,12 @@ def _is_own_scheduler(name: str) -> bool:
     return name.lower() != "volcano"
 
 
-def _detect_operator(found: Capabilities, _: str) -> Detection | None:
-    if not found.operator_scheduler or not _is_own_scheduler(found.operator_scheduler):
+def _detect_operator(capabilities: Capabilities, _: str) -> Detection | None:
+    if not capabilities.operator_scheduler or not _is_own_scheduler(capabilities.operator_scheduler):
         return None
     return Detection(
-        why=f"the training-operator runs with {FLAG}={found.operator_scheduler}",
-        scheduler_name=found.operator_scheduler,
+        why=f"the training-operator runs with {FLAG}={capabilities.operator_scheduler}",
+        scheduler_name=capabilities.operator_scheduler,
     )
 
 
@@ -144,20 +144,22 @@ def _iter_amounts(gap: str) -> Iterator[tuple[str, str, str]]:
 
 def _parse_message(message: str) -> SchedulerMessage | None:
     if gap := _GAP.search(message):
-        lacks = [
+        shortages = [
             ResourceShortage(resource=name, missing=parse_amount(name, f"{value}e{scale}"), counts_own=True)
             for name, value, scale in _iter_amounts(gap[1])
         ]
-        return SchedulerMessage(lacks=tuple(lacks)) if lacks else None
-    if found := _SIBLINGS.search(message):
-        return SchedulerMessage(said=f"{found[1]} of the {found[2]} members of its gang exist", follows=True)
+        return SchedulerMessage(shortages=tuple(shortages)) if shortages else None
+    if siblings := _SIBLINGS.search(message):
+        return SchedulerMessage(
+            text=f"{siblings[1]} of the {siblings[2]} members of its gang exist", follows=True
+        )
     if _REFUSED_BY_NODES.search(message):
         return None
-    for says, said in _OTHERS:
-        if says.search(message):
-            return SchedulerMessage(said=said, follows=True)
+    for pattern, text in _OTHERS:
+        if pattern.search(message):
+            return SchedulerMessage(text=text, follows=True)
     return (
-        SchedulerMessage(said="its PodGroup did not exist when its scheduler checked")
+        SchedulerMessage(text="its PodGroup did not exist when its scheduler checked")
         if _GROUPLESS in message
         else None
     )
@@ -172,12 +174,12 @@ _PHASES: Final = {
 
 
 def _find_group_reason(group: PodGroup) -> PendingReason | None:
-    said = _PHASES.get(group.phase)
-    if said is None:
+    text = _PHASES.get(group.phase)
+    if text is None:
         return None
-    said = f"PodGroup {group.name}: {said}"
+    text = f"PodGroup {group.name}: {text}"
     return PendingReason(
-        stage=PendingStage.UNPLACED, cause=Cause.UNSCHEDULABLE, reason=group.phase, said=said, follows=True
+        stage=PendingStage.UNPLACED, cause=Cause.UNSCHEDULABLE, reason=group.phase, text=text, follows=True
     )
 
 
@@ -187,7 +189,7 @@ def _iter_warnings(observed: Observed) -> Iterable[JobWarning]:
     for group in observed.pod_groups:
         if group.api == _GROUP and not group.phase and waiting:
             yield JobWarning(
-                said=f"PodGroup {group.name} has no status: does scheduler-plugins-controller run? Without"
+                text=f"PodGroup {group.name} has no status: does scheduler-plugins-controller run? Without"
                 " it the scheduler retries a pending gang only after minutes",
                 since=group.created,
             )

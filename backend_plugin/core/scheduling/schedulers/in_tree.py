@@ -15,7 +15,7 @@ def _find_group_reason(group: PodGroup) -> PendingReason | None:
                 stage=PendingStage.UNPLACED,
                 cause=Cause.UNSCHEDULABLE,
                 reason=condition.reason or condition.type,
-                said=condition.message or "the gang is not placed yet",
+                text=condition.message or "the gang is not placed yet",
                 since=condition.since,
                 queue=group.queue,
             )

@@ -43,9 +43,9 @@ def _build_fields(gang: GangSpec) -> SchedulingFields:
     )
 
 
-def _detect_queue(found: Capabilities, queue: str) -> Detection | None:
-    known = found.queues.get("kai")
-    if not found.has_api(_API) or not queue or (known is not None and queue not in known):
+def _detect_queue(capabilities: Capabilities, queue: str) -> Detection | None:
+    known = capabilities.queues.get("kai")
+    if not capabilities.has_api(_API) or not queue or (known is not None and queue not in known):
         return None
     return Detection(why=f"the cluster has {_API}, and the queue is {queue}")
 
@@ -60,27 +60,27 @@ _QUEUES: Final = {"OverLimit", "NonPreemptibleOverQuota", "PreemptionDelayNotEla
 
 
 def _parse_message(message: str) -> SchedulerMessage | None:
-    found = _MISSING.search(message)
-    return found and SchedulerMessage(said=f"{found[3]} of the {found[1]} pods of {found[2]} exist")
+    match = _MISSING.search(message)
+    return match and SchedulerMessage(text=f"{match[3]} of the {match[1]} pods of {match[2]} exist")
 
 
 def _find_group_reason(group: PodGroup) -> PendingReason | None:
     """Return the pending reason with the most severe numbers, of those that the pod group contains."""
-    told = [
+    limits = [
         (limit, _get_unsatisfiable_reason(limit), tuple(_iter_shortages(limit))) for limit in group.limits
     ]
-    if not told:
+    if not limits:
         return None
-    limit, never, lacks = max(told, key=lambda each: (bool(each[1]), bool(each[2])))
+    limit, never, shortages = max(limits, key=lambda each: (bool(each[1]), bool(each[2])))
     is_queue = limit.reason in _QUEUES
     unknown = limit.reason == "QueueDoesNotExist"
     return PendingReason(
         stage=PendingStage.HELD if is_queue else PendingStage.UNPLACED,
         cause=Cause.INVALID_CONFIG if unknown else Cause.QUEUE if is_queue else Cause.UNSCHEDULABLE,
         reason=limit.reason or "Unschedulable",
-        said=never or limit.message or limit.reason,
+        text=never or limit.message or limit.reason,
         since=group.created,
-        lacks=() if never else lacks,
+        shortages=() if never else shortages,
         queue=limit.queue or group.queue,
         never=bool(never),
         raw=limit.message,
@@ -91,27 +91,27 @@ def _get_unsatisfiable_reason(limit: QueueLimit) -> str:
     """Return the reason why the request can never be met; empty if it may be met."""
     if limit.reason != "OverLimit":
         return ""
-    for resource, asked, most in _iter_bounds(limit):
-        if most < asked:
-            return f"it requests {asked.text} {resource}, and the limit of its queue is {most.text}"
+    for resource, requested, most in _iter_bounds(limit):
+        if most < requested:
+            return f"it requests {requested.text} {resource}, and the limit of its queue is {most.text}"
     return ""
 
 
 def _iter_bounds(limit: QueueLimit) -> Iterator[tuple[str, Quantity, Quantity]]:
     """Yield each limited resource with its requested amount and its maximum."""
-    for resource, said in sorted(limit.asked.items()):
-        asked, most = parse_amount(resource, said), parse_amount(resource, limit.limit.get(resource, ""))
+    for resource, text in sorted(limit.requested.items()):
+        requested, most = parse_amount(resource, text), parse_amount(resource, limit.limit.get(resource, ""))
         # A negative number means unlimited.
-        if asked is not None and most is not None and most.nano >= 0:
-            yield resource, asked, most
+        if requested is not None and most is not None and most.nano >= 0:
+            yield resource, requested, most
 
 
 def _iter_shortages(limit: QueueLimit) -> Iterator[ResourceShortage]:
-    for resource, asked, most in _iter_bounds(limit):
+    for resource, requested, most in _iter_bounds(limit):
         used = parse_amount(resource, limit.used.get(resource, "0"))
-        if used is not None and (free := subtract_quantity(most, used)) < asked:
+        if used is not None and (free := subtract_quantity(most, used)) < requested:
             yield ResourceShortage(
-                resource=resource, missing=subtract_quantity(asked, free), asked=asked, free=free
+                resource=resource, missing=subtract_quantity(requested, free), requested=requested, free=free
             )
 
 
@@ -119,14 +119,14 @@ def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
     """Yield the pending reason from an event: KAI reports in events only that pods are missing."""
     if any(group.limits for group in observed.pod_groups):
         return
-    told = [each for each in observed.events if each.reason == "NotReady" and each.kind == "PodGroup"]
-    for event in told[-1:]:
-        if (said := _parse_message(event.message)) is not None:
+    not_ready = [each for each in observed.events if each.reason == "NotReady" and each.kind == "PodGroup"]
+    for event in not_ready[-1:]:
+        if (parsed := _parse_message(event.message)) is not None:
             yield PendingReason(
                 stage=PendingStage.UNPLACED,
                 cause=Cause.UNSCHEDULABLE,
                 reason=event.reason,
-                said=said.said,
+                text=parsed.text,
                 since=event.at,
                 raw=event.message,
             )

@@ -48,10 +48,10 @@ def _build_fields(gang: GangSpec) -> SchedulingFields:
     )
 
 
-def _get_denial_reason(found: Capabilities) -> str:
-    if found.suspends_jobs is False:
+def _get_denial_reason(capabilities: Capabilities) -> str:
+    if capabilities.suspends_jobs is False:
         return f"Kueue does not manage {DEFAULT.name}s on this cluster, which is its default since 0.19"
-    return deny_without_api(_API)(found)
+    return deny_without_api(_API)(capabilities)
 
 
 # ---- status parser
@@ -111,47 +111,49 @@ _EVICTED_BY_STOP: Final = frozenset({"ClusterQueueStopped", "LocalQueueStopped"}
 
 
 def _parse_message(message: str) -> SchedulerMessage | None:
-    lacks: dict[str, ResourceShortage] = {}
+    shortages: dict[str, ResourceShortage] = {}
     # The first part belongs to no pod set; a later pod set counts those before it.
     parts = ["", *_POD_SET.split(message)]
-    for pod_set, said in zip(parts[::2], parts[1::2], strict=True):
-        beyond, unused = list(_NEVER.finditer(said)), _UNUSED.findall(said)
+    for pod_set, text in zip(parts[::2], parts[1::2], strict=True):
+        beyond, unused = list(_NEVER.finditer(text)), _UNUSED.findall(text)
         # All resources of a pod set use the same flavor, so a flavor that can never provide one of them is
         # unusable.
         full = {each[2] for each in beyond}
-        found = [(resource, more) for resource, flavor, more in unused if flavor not in full]
-        if beyond and not found:
-            return SchedulerMessage(said=_format_exceeded_quota(beyond[0]), never=True)
-        lacks |= _select_smallest_shortages(pod_set, found)
-    if lacks:
-        return SchedulerMessage(lacks=tuple(lack for _, lack in sorted(lacks.items())))
+        unused_flavors = [(resource, more) for resource, flavor, more in unused if flavor not in full]
+        if beyond and not unused_flavors:
+            return SchedulerMessage(text=_format_exceeded_quota(beyond[0]), never=True)
+        shortages |= _select_smallest_shortages(pod_set, unused_flavors)
+    if shortages:
+        return SchedulerMessage(shortages=tuple(shortage for _, shortage in sorted(shortages.items())))
     if uncovered := _UNCOVERED.search(message):
         return SchedulerMessage(
-            said=f"can never be admitted: its queue has no quota for {uncovered[1]}", never=True
+            text=f"can never be admitted: its queue has no quota for {uncovered[1]}", never=True
         )
     queue = _QUEUE.search(message)
-    return SchedulerMessage(said=queue[0]) if queue is not None else None
+    return SchedulerMessage(text=queue[0]) if queue is not None else None
 
 
-def _format_exceeded_quota(found: re.Match[str]) -> str:
-    resource = found[1]
-    asked = [parse_amount(resource, each) for each in ((found[6],) if found[6] else (found[3], found[4]))]
-    known = [each for each in asked if each is not None]
-    most = f"{add_quantities(known).text} {resource}" if len(known) == len(asked) else f"more {resource}"
-    return f"can never be admitted: it requests {most}, and the maximum is {found[5] or found[7]}"
+def _format_exceeded_quota(match: re.Match[str]) -> str:
+    resource = match[1]
+    amounts = [parse_amount(resource, each) for each in ((match[6],) if match[6] else (match[3], match[4]))]
+    known = [each for each in amounts if each is not None]
+    most = f"{add_quantities(known).text} {resource}" if len(known) == len(amounts) else f"more {resource}"
+    return f"can never be admitted: it requests {most}, and the maximum is {match[5] or match[7]}"
 
 
-def _select_smallest_shortages(pod_set: str, found: Iterable[tuple[str, str]]) -> dict[str, ResourceShortage]:
+def _select_smallest_shortages(
+    pod_set: str, unused: Iterable[tuple[str, str]]
+) -> dict[str, ResourceShortage]:
     """Return the smallest shortage of each resource: any of the flavors is sufficient."""
-    lacks: dict[str, ResourceShortage] = {}
-    for resource, more in found:
-        lack = ResourceShortage(
-            resource=resource, missing=parse_amount(resource, more), upto=pod_set, counts_all=True
+    shortages: dict[str, ResourceShortage] = {}
+    for resource, more in unused:
+        shortage = ResourceShortage(
+            resource=resource, missing=parse_amount(resource, more), last_role=pod_set, counts_all=True
         )
-        other = lacks.get(resource)
-        if other is None or _is_smaller(lack.missing, other.missing):
-            lacks[resource] = lack
-    return lacks
+        other = shortages.get(resource)
+        if other is None or _is_smaller(shortage.missing, other.missing):
+            shortages[resource] = shortage
+    return shortages
 
 
 def _is_smaller(one: Quantity | None, other: Quantity | None) -> bool:
@@ -188,24 +190,24 @@ def _find_group_reason(group: PodGroup) -> PendingReason | None:
 
 def _build_inactive_reason(group: PodGroup, evicted: Condition | None) -> PendingReason:
     reason = evicted.reason if evicted is not None else ""
-    said = evicted.message if evicted is not None else ""
+    message = evicted.message if evicted is not None else ""
     return PendingReason(
         stage=PendingStage.HELD,
         cause=Cause.QUEUE,
         reason=reason or "Deactivated",
-        said=said or "its Workload was deactivated",
+        text=message or "its Workload was deactivated",
         since=evicted.since if evicted is not None else None,
         queue=group.queue,
         # An admin may activate the Workload again; Kueue does not.
         never=reason.startswith("DeactivatedDueTo"),
         remedy=_INACTIVATED,
-        raw=said,
+        raw=message,
     )
 
 
 def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condition | None) -> PendingReason:
     message, known = condition.message, _parse_message(condition.message)
-    said = known or SchedulerMessage()
+    parsed = known or SchedulerMessage()
     again = f"admitted before and evicted ({evicted.reason or 'Evicted'}); " if evicted else ""
     remedy = _select_remedy(message, evicted.reason if evicted else "", group.namespace)
     # The reason is that of the worst flavor; a parsed message is more precise.
@@ -214,14 +216,14 @@ def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condit
         stage=PendingStage.HELD,
         cause=Cause.INVALID_CONFIG if _MISSING.search(message) else Cause.QUEUE,
         reason=condition.reason or condition.type,
-        said=said.said or message or "not admitted yet",
+        text=parsed.text or message or "not admitted yet",
         again=again,
         since=condition.since,
-        lacks=said.lacks,
+        shortages=parsed.shortages,
         queue=group.queue,
         # The queue position is meaningless if the queue admits no job.
-        ahead=None if remedy or said.never or hopeless else group.ahead,
-        never=said.never or hopeless,
+        ahead=None if remedy or parsed.never or hopeless else group.ahead,
+        never=parsed.never or hopeless,
         remedy=_HOPELESS[condition.reason] if hopeless else remedy,
         raw=_join_messages(message, evicted.message if evicted else ""),
     )
@@ -237,10 +239,10 @@ def _find_pending_condition(group: PodGroup) -> Condition | None:
     if (
         reserved is not None
         and not (admitted and admitted.true)
-        and (said := _format_unready_checks(group.checks))
+        and (text := _format_unready_checks(group.checks))
     ):
         return Condition(
-            type="Admitted", true=False, reason="AdmissionCheck", message=said, since=reserved.since
+            type="Admitted", true=False, reason="AdmissionCheck", message=text, since=reserved.since
         )
     if admitted is not None and not admitted.true:
         return admitted
@@ -250,8 +252,8 @@ def _find_pending_condition(group: PodGroup) -> Condition | None:
 
 
 def _format_unready_checks(checks: Iterable[Condition]) -> str:
-    said = [f"{each.type}: {each.message or each.reason or 'Pending'}" for each in checks if not each.true]
-    return f"its quota is reserved, and it waits for a check: {'; '.join(said)}" if said else ""
+    texts = [f"{each.type}: {each.message or each.reason or 'Pending'}" for each in checks if not each.true]
+    return f"its quota is reserved, and it waits for a check: {'; '.join(texts)}" if texts else ""
 
 
 def _is_queued(group: PodGroup) -> bool:
@@ -274,7 +276,7 @@ def _iter_warnings(observed: Observed) -> Iterator[JobWarning]:
         return
     lost = "; it has also removed the patch of the runtime that this task requires" if job.lost_patch else ""
     yield JobWarning(
-        said="Kueue has not written the node selectors and tolerations of its flavor, so the pods may run on"
+        text="Kueue has not written the node selectors and tolerations of its flavor, so the pods may run on"
         f" other nodes{lost}; an admin has to install Kueue {_format_version(_OLDEST[job.dialect])} or newer",
         event="QueueOutdated",
     )
@@ -289,8 +291,8 @@ def _format_version(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def _join_messages(*said: str) -> str:
-    return "; ".join(each for each in said if each)
+def _join_messages(*messages: str) -> str:
+    return "; ".join(each for each in messages if each)
 
 
 ADAPTERS: Final = {

@@ -97,8 +97,8 @@ def _is_own_scheduler(name: str) -> bool:
     return name.lower() == _NAME
 
 
-def _detect_operator(found: Capabilities, _: str) -> Detection | None:
-    name = found.operator_scheduler
+def _detect_operator(capabilities: Capabilities, _: str) -> Detection | None:
+    name = capabilities.operator_scheduler
     return (
         Detection(why=f"the training-operator runs with {FLAG}={name}")
         if name and _is_own_scheduler(name)
@@ -122,35 +122,41 @@ def _parse_message(message: str) -> SchedulerMessage | None:
         where = (
             "its queue has too few free resources" if full[0].startswith("queue") else "the cluster is full"
         )
-        return SchedulerMessage(said=where, lacks=tuple(ResourceShortage(resource=each) for each in names))
+        return SchedulerMessage(
+            text=where, shortages=tuple(ResourceShortage(resource=each) for each in names)
+        )
     if unplaced := _UNPLACED.search(message):
         # Before the pods exist, the message counts zero tasks.
         none = "waits until its pods may be created"
-        said = f"{unplaced[1]} of {unplaced[2]} members of its gang cannot be placed"
-        return SchedulerMessage(said=said if int(unplaced[2]) else none)
+        text = f"{unplaced[1]} of {unplaced[2]} members of its gang cannot be placed"
+        return SchedulerMessage(text=text if int(unplaced[2]) else none)
     return None
 
 
 def _find_group_reason(group: PodGroup) -> PendingReason | None:
     for condition in group.conditions:
         if condition.type == "Unschedulable" and condition.true and not _is_outdated(condition, group):
-            said = _parse_message(condition.message) or SchedulerMessage(
-                said=condition.message or condition.reason
+            parsed = _parse_message(condition.message) or SchedulerMessage(
+                text=condition.message or condition.reason
             )
             return PendingReason(
                 stage=PendingStage.UNPLACED,
                 cause=Cause.UNSCHEDULABLE,
                 reason=condition.reason or condition.type,
-                said=said.said,
+                text=parsed.text,
                 since=condition.since,
-                lacks=said.lacks,
+                shortages=parsed.shortages,
                 queue=group.queue,
                 raw=condition.message,
             )
     if group.phase == "Pending":
-        said = SchedulerMessage(said="the group is not admitted yet")
+        parsed = SchedulerMessage(text="the group is not admitted yet")
         return PendingReason(
-            stage=PendingStage.HELD, cause=Cause.QUEUE, reason=group.phase, said=said.said, queue=group.queue
+            stage=PendingStage.HELD,
+            cause=Cause.QUEUE,
+            reason=group.phase,
+            text=parsed.text,
+            queue=group.queue,
         )
     return None
 
@@ -164,19 +170,23 @@ def _is_outdated(condition: Condition, group: PodGroup) -> bool:
 def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
     """Yield the pending reason of a group that is not admitted; Volcano reports it only in events."""
     pending = [group for group in observed.pod_groups if group.phase == "Pending" and group.api in ("", _API)]
-    told = [each for each in observed.events if each.kind == "PodGroup" and each.reason == "Unschedulable"]
+    unschedulable = [
+        each for each in observed.events if each.kind == "PodGroup" and each.reason == "Unschedulable"
+    ]
     full = [
-        (each, said) for each in told if (said := _parse_message(each.message)) is not None and said.lacks
+        (each, parsed)
+        for each in unschedulable
+        if (parsed := _parse_message(each.message)) is not None and parsed.shortages
     ]
     if pending and full:
-        event, said = max(full, key=lambda each: (each[0].at is not None, each[0].at, each[0].message))
+        event, parsed = max(full, key=lambda each: (each[0].at is not None, each[0].at, each[0].message))
         yield PendingReason(
             stage=PendingStage.HELD,
             cause=Cause.QUEUE,
             reason=event.reason,
-            said=said.said,
+            text=parsed.text,
             since=pending[0].created or event.at,
-            lacks=said.lacks,
+            shortages=parsed.shortages,
             queue=pending[0].queue,
             raw=event.message,
         )

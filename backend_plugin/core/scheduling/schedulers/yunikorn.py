@@ -92,9 +92,9 @@ def _compute_request(member: GangRole) -> Amounts:
         sidecars.append(pod_requests.read_request(container, member.defaults))
         peaks.append(pod_requests.add_amounts([sidecars[-1], *sidecars, overhead]))
     # Pod-level requests replace those of the containers. The API server sets both if `resources` is set.
-    is_whole = bool(get_mapping(member.spec, "resources"))
-    whole = {name: member.request[name] for name in ("cpu", "memory") if name in member.request}
-    return {**pod_requests.compute_maximum(peaks), **(whole if is_whole else {})}
+    has_pod_level = bool(get_mapping(member.spec, "resources"))
+    pod_level = {name: member.request[name] for name in ("cpu", "memory") if name in member.request}
+    return {**pod_requests.compute_maximum(peaks), **(pod_level if has_pod_level else {})}
 
 
 def _format_parameters(gang: GangSpec) -> str:
@@ -106,8 +106,8 @@ def _format_parameters(gang: GangSpec) -> str:
     return " ".join([*waits, "gangSchedulingStyle=Hard"])
 
 
-def _detect_webhook(found: Capabilities, _: str) -> Detection | None:
-    if found.admission_scheduler != _NAME:
+def _detect_webhook(capabilities: Capabilities, _: str) -> Detection | None:
+    if capabilities.admission_scheduler != _NAME:
         return None
     return Detection(why=f"an admission webhook gives every pod the scheduler {_NAME}")
 
@@ -132,15 +132,15 @@ _FULL: Final = "its queue has too few free resources"
 
 
 def _parse_message(message: str) -> SchedulerMessage | None:
-    if found := _NO_ROOM.search(message):
-        return _build_queue_message(_FULL, found[2], found[3], found[1])
-    if found := _OVER_QUOTA.search(message):
+    if match := _NO_ROOM.search(message):
+        return _build_queue_message(_FULL, match[2], match[3], match[1])
+    if match := _OVER_QUOTA.search(message):
         return _build_queue_message(
-            "its user has used the quota for one user of the queue", found[1], found[2]
+            "its user has used the quota for one user of the queue", match[1], match[2]
         )
     if _WAITS.search(message):
         return SchedulerMessage(
-            said="neither its queue nor a node has enough free resources", vague=True, gang=False
+            text="neither its queue nor a node has enough free resources", vague=True, gang=False
         )
     if _SKIPPED.search(message):
         return _build_queue_message(_FULL)
@@ -148,11 +148,11 @@ def _parse_message(message: str) -> SchedulerMessage | None:
 
 
 def _build_queue_message(
-    said: str, requested: str = "", available: str = "", queue: str = ""
+    text: str, requested: str = "", available: str = "", queue: str = ""
 ) -> SchedulerMessage:
     """Return the message for a full queue; YuniKorn searches for a node only if the queue has room."""
     return SchedulerMessage(
-        said=said, lacks=_list_shortages(requested, available), queue=queue, cause=Cause.QUEUE, gang=False
+        text=text, shortages=_list_shortages(requested, available), queue=queue, cause=Cause.QUEUE, gang=False
     )
 
 
@@ -165,32 +165,34 @@ def _parse_amounts(amounts: str) -> list[tuple[str, str]]:
 def _list_shortages(requested: str, available: str) -> tuple[ResourceShortage, ...]:
     """Return the resource shortages; `available` omits resources without a limit."""
     free = dict(_parse_amounts(available))
-    found = []
-    for each, wanted in _parse_amounts(requested):
-        if each in free and int(free[each]) < int(wanted):
+    shortages = []
+    for each, amount in _parse_amounts(requested):
+        if each in free and int(free[each]) < int(amount):
             # YuniKorn counts CPUs in thousandths, under the name `vcore`.
             resource, unit = ("cpu", "m") if each == "vcore" else (each, "")
-            asked, left = parse_amount(resource, wanted + unit), parse_amount(resource, free[each] + unit)
-            missing = subtract_quantity(asked, left) if asked is not None and left is not None else None
-            found.append(ResourceShortage(resource=resource, missing=missing, asked=asked, free=left))
-    return tuple(sorted(found, key=lambda lack: lack.resource))
+            needed, left = parse_amount(resource, amount + unit), parse_amount(resource, free[each] + unit)
+            missing = subtract_quantity(needed, left) if needed is not None and left is not None else None
+            shortages.append(
+                ResourceShortage(resource=resource, missing=missing, requested=needed, free=left)
+            )
+    return tuple(sorted(shortages, key=lambda shortage: shortage.resource))
 
 
 def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
     """Yield the pending reason of a rejected application: late members get no message and wait forever."""
-    told = [each for each in observed.events if "ApplicationFailed" in (each.reason, each.action)]
-    found = [said for each in told if (said := _REJECTED.search(each.message)) is not None]
+    failures = [each for each in observed.events if "ApplicationFailed" in (each.reason, each.action)]
+    rejections = [match for each in failures if (match := _REJECTED.search(each.message)) is not None]
     why = [pod.message.strip() for pod in observed.pods if pod.reason == "ApplicationRejected"]
-    if found or why:
+    if rejections or why:
         yield PendingReason(
             stage=PendingStage.UNPLACED,
             cause=Cause.INVALID_CONFIG,
             reason="ApplicationRejected",
-            said=f"its scheduler has rejected it: {found[-1][1].strip() if found else why[-1]}",
+            text=f"its scheduler has rejected it: {rejections[-1][1].strip() if rejections else why[-1]}",
             replicas=tuple(pod.replica for pod in observed.pods if pod.role and not pod.is_bound),
-            whole=True,
+            of_gang=True,
             # The pod fails first; the event with the whole reason follows a moment later.
-            never=bool(found),
+            never=bool(rejections),
         )
 
 
@@ -206,19 +208,19 @@ _MISMATCH: Final = "not matching placeholder"
 
 
 def _iter_warnings(observed: Observed) -> Iterable[JobWarning]:
-    told: dict[str, Event] = {}
+    first_events: dict[str, Event] = {}
     for event in observed.events:
         for word in (event.action, event.reason):
             if word in _ALOUD:
-                told.setdefault(word, event)
+                first_events.setdefault(word, event)
         if _MISMATCH in event.message:
-            told.setdefault(_MISMATCH, event)
-    for word, event in told.items():
-        said = _ALOUD.get(word) or (
+            first_events.setdefault(_MISMATCH, event)
+    for word, event in first_events.items():
+        text = _ALOUD.get(word) or (
             "a pod has other requests than its placeholder pod, which is given up: a webhook or a LimitRange"
             " has changed the pod"
         )
-        yield JobWarning(said=f"{said} ({event.message})" if event.message else said)
+        yield JobWarning(text=f"{text} ({event.message})" if event.message else text)
 
 
 ADAPTERS: Final = {

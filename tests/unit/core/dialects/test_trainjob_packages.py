@@ -130,4 +130,4 @@ def test_the_error_of_pip_is_the_summary_of_the_pod() -> None:
     (pod,) = observe(build_job(nodes=1), ended).pods
     found = find_pod_termination(pod, {})
     assert found is not None
-    assert (found.said, found.cause) == ("packages cannot be installed: ERROR: no", Cause.INVALID_CONFIG)
+    assert (found.summary, found.cause) == ("packages cannot be installed: ERROR: no", Cause.INVALID_CONFIG)
