@@ -49,13 +49,13 @@ class BackgroundOperations:
         """Return the number of running operations of one kind; safe to call from another thread."""
         return sum(1 for key in list(self._tasks) if key[0] == what)
 
-    def submit(self, key: Key, order: Order, whose: Mapping[str, object]) -> asyncio.Task[None]:
-        """Start the operation, unless one with this key runs; `whose` are the fields of its log lines."""
+    def submit(self, key: Key, order: Order, fields: Mapping[str, object]) -> asyncio.Task[None]:
+        """Start the operation, unless one with this key runs; `fields` are the fields of its log lines."""
         task = self._tasks.get(key)
         if task is None:
-            with add_log_fields(**whose):
+            with add_log_fields(**fields):
                 task = self._tasks[key] = asyncio.create_task(self._run_with_retries(key, order))
-            task.add_done_callback(lambda done: self._on_done(key, done, order, whose))
+            task.add_done_callback(lambda done: self._on_done(key, done, order, fields))
         return task
 
     def cancel(self, key: Key) -> None:
@@ -104,19 +104,19 @@ class BackgroundOperations:
         )
         for key in given_up:
             if key[0] == lasting:
-                _, whose = self._interrupted[key]
+                _, fields = self._interrupted[key]
                 log.warning(
                     "the operation is not complete, and no other server repeats it: %s",
                     key[0],
-                    extra=whose,
+                    extra=fields,
                 )
 
     async def resubmit(self, what: str, seconds: float) -> None:
         """Restart cancelled operations of one kind, for example in a new event loop, and wait for them."""
         await self._cancel_all()
-        for key, (order, whose) in [*self._interrupted.items()]:
+        for key, (order, fields) in [*self._interrupted.items()]:
             if key[0] == what:
-                self.submit(key, order, whose)
+                self.submit(key, order, fields)
         await self.drain(seconds, what, seconds)
 
     async def _run_with_retries(self, key: Key, order: Order) -> None:
@@ -150,7 +150,9 @@ class BackgroundOperations:
             async with timeout(seconds):
                 await self._settling.wait()
 
-    def _on_done(self, key: Key, task: asyncio.Task[None], order: Order, whose: Mapping[str, object]) -> None:
+    def _on_done(
+        self, key: Key, task: asyncio.Task[None], order: Order, fields: Mapping[str, object]
+    ) -> None:
         is_needed = self._tasks.get(key) is task
         if is_needed:
             del self._tasks[key]
@@ -158,7 +160,7 @@ class BackgroundOperations:
         self._errors.pop(task, None)
         if task.cancelled():
             if is_needed:
-                self._interrupted[key] = order, whose
+                self._interrupted[key] = order, fields
         elif (error := task.exception()) is not None:
             log.error("internal error: an operation stopped", exc_info=error)
 

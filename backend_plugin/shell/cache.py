@@ -81,27 +81,27 @@ class Cache:
 
     def replace_records(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
         """Set all objects of one kind; objects that are not listed are gone."""
-        found = [*records]
+        listed = [*records]
         if kind is Job:
-            self._mark_missing({(namespace, record.name) for namespace, record in found})
-            for namespace, record in found:
+            self._mark_missing({(namespace, record.name) for namespace, record in listed})
+            for namespace, record in listed:
                 self.put_record(namespace, record)
         else:
-            self._replace_objects(kind, found)
+            self._replace_objects(kind, listed)
         if kind is PodGroup:
             self._recheck_companions()
         self._complete.add(kind)
         if {Job, Pod} <= self._complete:
             self.ready.set()
 
-    def _mark_missing(self, there: Container[Key]) -> None:
+    def _mark_missing(self, listed: Container[Key]) -> None:
         """Mark jobs that a list does not contain, so that each is confirmed with the API server."""
         for entry in self:
-            if entry.job is not None and entry.gone is None and entry.key not in there:
+            if entry.job is not None and entry.gone is None and entry.key not in listed:
                 entry.unconfirmed = True
                 self._notify_listeners(entry)
 
-    def _replace_objects(self, kind: type[Record], found: Iterable[tuple[str, Record]]) -> None:
+    def _replace_objects(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
         """Replace all objects that belong to jobs; listeners are called only for jobs that changed."""
         field = _FIELDS[kind]
         if kind is Pod:
@@ -113,7 +113,7 @@ class Cache:
             setattr(each, field, ())
             each.undisturbed = ()
         touched = dict.fromkeys(before)
-        for namespace, record in found:
+        for namespace, record in records:
             if (entry := self._add_record(namespace, record)) is not None:
                 touched[entry] = None
         for each in touched:
@@ -143,16 +143,16 @@ class Cache:
             entry = self._get_or_create(namespace, record.job_name)
             self._put_pod(entry, record)
             return entry
-        found = self._find_entry(namespace, record.name)
+        cached = self._find_entry(namespace, record.name)
         if isinstance(record, PodGroup):
             self._queues.put_group(namespace, record)
             # An unrelated Workload of the same queue does not have the name of one of our jobs.
-            if found is None or (record.foreign and record.kind != "PodGroup"):
+            if cached is None or (record.foreign and record.kind != "PodGroup"):
                 return None
-            found.pod_groups = (*(each for each in found.pod_groups if _is_other(each, record)), record)
-        elif isinstance(record, Event) and found is not None:
-            found.events, found.undisturbed = (*_select_events(found.events), record), ()
-        return found
+            cached.pod_groups = (*(each for each in cached.pod_groups if _is_other(each, record)), record)
+        elif isinstance(record, Event) and cached is not None:
+            cached.events, cached.undisturbed = (*_select_events(cached.events), record), ()
+        return cached
 
     def _put_pod(self, entry: CachedJob, pod: Pod) -> None:
         if pod.place:

@@ -92,9 +92,9 @@ class CapabilitiesCache:
             await cancel_and_wait([*self._looking.values()])
 
     async def _refresh_all(self) -> None:
-        for namespace, seen in [*self._seen.items()]:
-            seen.idle += 1
-            if seen.idle > _KEPT and namespace not in self._first:
+        for namespace, cached in [*self._seen.items()]:
+            cached.idle += 1
+            if cached.idle > _KEPT and namespace not in self._first:
                 del self._seen[namespace]
             else:
                 await self._try_fetch(namespace)
@@ -111,19 +111,19 @@ class CapabilitiesCache:
         Raises:
             ClusterUnavailable: If they cannot be discovered, and the scheduler may depend on them.
         """
-        seen = self._seen.get(namespace)
-        if seen is not None:
-            seen.idle = 0
-            return seen.findings
+        cached = self._seen.get(namespace)
+        if cached is not None:
+            cached.idle = 0
+            return cached.findings
         return await self.refresh(namespace)
 
     async def refresh(self, namespace: str) -> Capabilities:
         """Return current capabilities, because a rejection must not rely on outdated ones."""
-        seen = self._seen.get(namespace)
+        cached = self._seen.get(namespace)
         if self._looks is None:
             return NOTHING
-        if seen is not None and asyncio.get_running_loop().time() - seen.at < FRESH:
-            return seen.findings
+        if cached is not None and asyncio.get_running_loop().time() - cached.at < FRESH:
+            return cached.findings
         try:
             return await self._fetch_shared(namespace)
         except ClusterUnavailable:
@@ -131,7 +131,9 @@ class CapabilitiesCache:
                 raise
             # Outdated capabilities do not justify a rejection, so only the settings decide.
             return (
-                NOTHING if seen is None else Capabilities(container_defaults=seen.findings.container_defaults)
+                NOTHING
+                if cached is None
+                else Capabilities(container_defaults=cached.findings.container_defaults)
             )
 
     async def _fetch_shared(self, namespace: str) -> Capabilities:
@@ -186,9 +188,9 @@ class CapabilitiesCache:
             )
 
 
-def _trim_table(table: dict[_Key, Any], kept: Container[_Key]) -> None:
+def _trim_table(table: dict[_Key, Any], protected: Container[_Key]) -> None:
     """Remove the oldest entries of a table that is longer than `MOST`."""
-    old = (each for each in [*table] if each not in kept)
+    old = (each for each in [*table] if each not in protected)
     for key in islice(old, max(0, len(table) - MOST)):
         del table[key]
 

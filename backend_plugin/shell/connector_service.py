@@ -86,11 +86,13 @@ class ConnectorService:
     Each call raises `CallFailed` if it ends with an error status.
     """
 
-    def __init__(self, around: ServiceDependencies) -> None:
-        self._around = around
-        self._answers = around.answers
+    def __init__(self, dependencies: ServiceDependencies) -> None:
+        self._around = dependencies
+        self._answers = dependencies.answers
         self._planner = Planner()
-        self._creator = JobCreator(around.cluster, around.cache, around.found, around.ring)
+        self._creator = JobCreator(
+            dependencies.cluster, dependencies.cache, dependencies.found, dependencies.ring
+        )
 
     # ---- create
 
@@ -128,21 +130,21 @@ class ConnectorService:
 
     async def _create_or_adopt(self, request: CreateRequest, size: int) -> admin.CreateTaskResponse:
         """Return the reference to the job, or raise the error that prevents it."""
-        around, run = self._around, request.run
+        dependencies, run = self._around, request.run
         if request.problems:
             raise InvalidTask(*request.problems)
         with collect_problems() as problems:
-            problems.extend([*rejection.check_attempt_fields(run), *around.allowed.check_attempt(run)])
+            problems.extend([*rejection.check_attempt_fields(run), *dependencies.allowed.check_attempt(run)])
         pod_templates, owner = await self._fetch_prerequisites(request.template, run)
         run = replace(run, owner=owner)
         planned = await self._plan_job(replace(request, run=run), pod_templates, size)
-        await around.cache.ready.wait()  # Before this, the cache may lack other attempts.
-        around.keeper.deleter.delete_superseded(run)
-        await require_runtime(around.inventory, planned)
-        made, is_new, last = await self._creator.create_or_find(planned, run)
-        job = read_job(made)
+        await dependencies.cache.ready.wait()  # Before this, the cache may lack other attempts.
+        dependencies.keeper.deleter.delete_superseded(run)
+        await require_runtime(dependencies.inventory, planned)
+        created, is_new, last = await self._creator.create_or_find(planned, run)
+        job = read_job(created)
         # Update the cache before the next await, because it drops events of jobs that it does not contain.
-        around.cache.merge_fetched_job(run.namespace, job, last, is_new=is_new)
+        dependencies.cache.merge_fetched_job(run.namespace, job, last, is_new=is_new)
         ref = JobRef(
             dialect=job.dialect,
             namespace=run.namespace,
@@ -151,30 +153,30 @@ class ConnectorService:
             output_prefix=run.output_prefix,
         )
         try:
-            around.keeper.deleter.delete_superseded(
+            dependencies.keeper.deleter.delete_superseded(
                 run
             )  # A later attempt may have arrived during the request.
         except AttemptSuperseded:
-            await around.keeper.deleter.delete(ref)
+            await dependencies.keeper.deleter.delete(ref)
             raise
-        around.keeper.prerequisites.own(job, planned.prerequisites)
+        dependencies.keeper.prerequisites.own(job, planned.prerequisites)
         await self._ensure_companions(job, ref, is_new=is_new)
-        around.metrics.creates.add("created")
+        dependencies.metrics.creates.add("created")
         return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self._around.ring.keys))
 
     async def _plan_job(self, request: CreateRequest, pod_templates: Sequence[Manifest], size: int) -> Plan:
         """Return the plan; before a rejection, repeat it with current capabilities of the cluster."""
-        found, settings, run = self._around.found, self._around.answers.judge.settings, request.run
+        cache, settings, run = self._around.found, self._around.answers.judge.settings, request.run
         make = partial(plan, request.template, run, settings, pod_templates)
-        seen = await found.get_capabilities(run.namespace)
+        capabilities = await cache.get_capabilities(run.namespace)
         try:
-            planned = await self._planner.run(size, partial(make, seen))
+            planned = await self._planner.run(size, partial(make, capabilities))
         except InvalidTask:
-            newer = await found.refresh(run.namespace)
-            if newer == seen:
+            newer = await cache.refresh(run.namespace)
+            if newer == capabilities:
                 raise
             planned = await self._planner.run(size, partial(make, newer))
-        found.log_selection(run, planned.reasons)
+        cache.log_selection(run, planned.reasons)
         for warning in planned.warnings:
             log.warning(
                 "task accepted with a warning: %s", warning, extra=log_fields.build_attempt_fields(run)
@@ -199,12 +201,12 @@ class ConnectorService:
     ) -> tuple[Sequence[Manifest], OwnerReference | None]:
         """Return the PodTemplates that the task may use, and the owner of the job."""
         settings = self._around.answers.judge.settings
-        wanted = template.metadata.pod_template_name or settings.default_pod_template_name
+        template_name = template.metadata.pod_template_name or settings.default_pod_template_name
         owner = self._around.cluster.find_owner(run.namespace, run.execution)
-        if not wanted:
+        if not template_name:
             return (), await owner
         places = dict.fromkeys((run.namespace, settings.kfpytorch.pod_template_namespace))
-        return await asyncio.gather(self._around.cluster.list_pod_templates([*places], wanted), owner)
+        return await asyncio.gather(self._around.cluster.list_pod_templates([*places], template_name), owner)
 
     def _reject_task(self, run: Attempt, message: str) -> admin.CreateTaskResponse:
         self._around.metrics.creates.add("rejected")

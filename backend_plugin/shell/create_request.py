@@ -91,9 +91,9 @@ def parse_request(data: bytes) -> CreateRequest:
 
 def _trim_message(data: memoryview, part: _FieldSpec, problems: list[Problem]) -> bytes:
     """Return a message with only those fields that are read and within their limit."""
-    kept: list[bytes] = []
+    fields: list[bytes] = []
     sizes: Counter[int] = Counter()
-    for index, (number, whole, content) in enumerate(_iter_fields(data)):
+    for index, (number, encoded, content) in enumerate(_iter_fields(data)):
         if index == MOST_FIELDS:
             problems.append(_build_field_count_problem(part.path))
             break
@@ -101,14 +101,14 @@ def _trim_message(data: memoryview, part: _FieldSpec, problems: list[Problem]) -
             continue
         if inner.fields:
             trimmed = _trim_message(content, inner, problems)
-            kept.append(_encode_varint(number << 3 | _BYTES) + _encode_varint(len(trimmed)) + trimmed)
+            fields.append(_encode_varint(number << 3 | _BYTES) + _encode_varint(len(trimmed)) + trimmed)
             continue
         sizes[number] += len(content)
         if sizes[number] <= inner.limit:
-            kept.append(bytes(whole))
+            fields.append(bytes(encoded))
     for number, size in sizes.items():
         problems += task_sizes.check_size(part.fields[number].path, size, part.fields[number].limit)
-    return b"".join(kept)
+    return b"".join(fields)
 
 
 def _build_field_count_problem(path: str) -> Problem:

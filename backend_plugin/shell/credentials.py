@@ -95,10 +95,10 @@ class _ReloadedValue(Generic[T]):
 
 def _read_file_state(file: Path) -> tuple[int, int, int] | None:
     try:
-        seen = file.stat()
+        status = file.stat()
     except OSError:
         return None
-    return seen.st_mtime_ns, seen.st_size, seen.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def read_peer_names(auth_context: Mapping[str, Iterable[bytes]]) -> Set[str]:
@@ -275,5 +275,5 @@ def _read_content(file: Path) -> bytes:
     try:
         return bounded_read.read_file(file, bounded_read.LONGEST_SECRET)
     except OSError as error:
-        who = f" (this is user {os.geteuid()})" if isinstance(error, PermissionError) else ""
-        raise UnusableCredentials(f"{file}: {error.strerror}{who}") from error
+        account = f" (this is user {os.geteuid()})" if isinstance(error, PermissionError) else ""
+        raise UnusableCredentials(f"{file}: {error.strerror}{account}") from error

@@ -35,10 +35,12 @@ _PREMATURE_PAUSE: Final = 0.1
 class JobCreator:
     """Creates jobs in one cluster."""
 
-    def __init__(self, cluster: Cluster, cache: Cache, found: CapabilitiesCache, ring: KeyRing) -> None:
+    def __init__(
+        self, cluster: Cluster, cache: Cache, capabilities: CapabilitiesCache, ring: KeyRing
+    ) -> None:
         self._cluster = cluster
         self._cache = cache
-        self._found = found
+        self._found = capabilities
         self._ring = ring
 
     async def create_or_find(self, planned: Plan, run: Attempt) -> tuple[Manifest, bool, Job | None]:
@@ -57,26 +59,26 @@ class JobCreator:
         # The settings, or the operators in the cluster, may have changed since an earlier call.
         others = await self._list_other_names(run, planned.dialect)
         for other in dict.fromkeys([*self._find_cached_name(run, planned.dialect), *others]):
-            there = await self._cluster.get(other)
-            if there is not None and names.has_output_prefix(there, run.output_prefix):
+            existing = await self._cluster.get(other)
+            if existing is not None and names.has_output_prefix(existing, run.output_prefix):
                 last = self._cache.get_last_record((other.namespace, other.name))
-                return self._adopt_job(there, run, other.name), False, last
+                return self._adopt_job(existing, run, other.name), False, last
         created = await self._create_prerequisites(planned)
         dialect = table.get_dialect(planned.dialect)
         try:
-            made = await create_job(self._cluster, dialect, manifest)
+            created_job = await create_job(self._cluster, dialect, manifest)
         except AlreadyExists:
-            found = await self._cluster.get(name)
-            return self._adopt_job(found, run, name.name), False, last
+            existing_job = await self._cluster.get(name)
+            return self._adopt_job(existing_job, run, name.name), False, last
         except RequestRejected as refused:
             # Admission may reject a second job before the API server finds that the name is taken.
-            found = await self._cluster.get(name) if planned.prerequisites else None
-            if found is None:
+            existing_job = await self._cluster.get(name) if planned.prerequisites else None
+            if existing_job is None:
                 await self._on_rejection(planned, refused, created)
                 raise with_upgrade(refused, dialect) from refused
-            return self._adopt_job(found, run, name.name), False, last
+            return self._adopt_job(existing_job, run, name.name), False, last
         log.info("created", extra=log_fields.build_attempt_fields(run, name.name))
-        return made, True, last
+        return created_job, True, last
 
     def _find_cached_name(self, run: Attempt, dialect: str) -> Sequence[ObjectName]:
         """Return the name of the attempt's job in another dialect, if the cache has it."""
@@ -91,13 +93,13 @@ class JobCreator:
 
     async def _list_other_names(self, run: Attempt, dialect: str) -> Sequence[ObjectName]:
         """Return the names of the attempt's job in the other dialects that the cluster serves."""
-        found = await self._found.get_capabilities(run.namespace)
+        capabilities = await self._found.get_capabilities(run.namespace)
         return [
             ObjectName(
                 namespace=run.namespace, name=names.job_name(run, each.longest_name), dialect=each.name
             )
             for each in table.DIALECTS.values()
-            if each.name != dialect and each.resource.group in (found.apis or ())
+            if each.name != dialect and each.resource.group in (capabilities.apis or ())
         ]
 
     async def _create_prerequisites(self, planned: Plan) -> Sequence[Manifest]:
@@ -128,14 +130,14 @@ class JobCreator:
                 await self._cluster.delete_companion(each)
 
     @staticmethod
-    def _adopt_job(there: Manifest | None, run: Attempt, name: str) -> Manifest:
+    def _adopt_job(existing: Manifest | None, run: Attempt, name: str) -> Manifest:
         """Return the job of an earlier call; raises if it is being deleted, or belongs to another attempt."""
         # The job was deleted between the two requests, or is being deleted.
-        if there is None or read_job(there).deleting:
+        if existing is None or read_job(existing).deleting:
             raise ClusterUnavailable(f"job {name} is being deleted")
-        rejection.require_own_job(run, there)
+        rejection.require_own_job(run, existing)
         log.info("adopted", extra=log_fields.build_attempt_fields(run, name))
-        return there
+        return existing
 
 
 def with_upgrade(refused: RequestRejected, dialect: Dialect) -> RequestRejected:

@@ -74,13 +74,13 @@ class JobDeleter:
 
         Without `awaited`, the request may be delayed, as no caller waits for it.
         """
-        found = await self._cluster.get(name)
-        if found is None:
+        manifest = await self._cluster.get(name)
+        if manifest is None:
             return
-        if not names.has_output_prefix(found, output_prefix):
+        if not names.has_output_prefix(manifest, output_prefix):
             log.warning("not deleted: the job belongs to another attempt or another owner")
             return
-        uid = get_text(found, "metadata", "uid") or None
+        uid = get_text(manifest, "metadata", "uid") or None
         name = replace(name, uid=uid)
         await self._cluster.delete(name, awaited=awaited)
         log.info("deleted")
@@ -98,11 +98,11 @@ class JobDeleter:
             if self._is_gone(name):
                 return
         # The watch may have missed the deletion, and its records have no finalizers.
-        found = await self._cluster.get(name)
-        if found is None:
+        manifest = await self._cluster.get(name)
+        if manifest is None:
             return
-        said = get_mapping(found, "metadata").get("finalizers")
-        keeps = ", ".join(map(str, said)) if isinstance(said, Sequence) else ""
+        finalizers = get_mapping(manifest, "metadata").get("finalizers")
+        keeps = ", ".join(map(str, finalizers)) if isinstance(finalizers, Sequence) else ""
         log.warning("deleted %g s ago, but still present; its finalizers: %s", sum(LEAVING), keeps or "none")
         while self._cache.get((name.namespace, name.name)) is not None and not self._is_gone(name):
             await asyncio.sleep(self._seconds)

@@ -61,16 +61,16 @@ def encode_runtime(runtime: Runtime) -> wire.Runtime:
     )
 
 
-def encode_packages(runtime: Runtime, found: RuntimePackages) -> wire.RuntimePackages:
+def encode_packages(runtime: Runtime, packages: RuntimePackages) -> wire.RuntimePackages:
     """Return the packages of a runtime."""
     return wire.RuntimePackages(
         runtime=encode_runtime(runtime),
-        python=printable.escape(found.python),
+        python=printable.escape(packages.python),
         packages=[
             wire.Package(name=printable.escape(name), version=printable.escape(version))
-            for name, version in found.packages.items()
+            for name, version in packages.packages.items()
         ],
-        gpus=found.gpus,
+        gpus=packages.gpus,
     )
 
 
@@ -87,11 +87,11 @@ def encode_job(job: Job, observed: Observed, verdict: Verdict) -> wire.Job:
 
 
 def _encode_attempt(job: Job) -> wire.Attempt:
-    said = task_annotation.read(job.annotations, job.namespace)
+    recorded = task_annotation.read(job.annotations, job.namespace)
     prefix = job.annotations.get(names.OUTPUT_PREFIX, "")
-    if said is None:
+    if recorded is None:
         return wire.Attempt(output_prefix=prefix)
-    run = said.run
+    run = recorded.run
     return wire.Attempt(
         project=run.project,
         domain=run.domain,
@@ -148,8 +148,8 @@ def _find_reason(pod: Pod, container: Container | None) -> str:
     """Return the first reason in the status of a pod and its containers; empty if there is none."""
     scheduled = pod.scheduled.reason if pod.scheduled and not pod.scheduled.true else ""
     waits = [each.waiting for each in pod.init_containers]
-    said = (container.waiting, container.ended.reason if container.ended else "") if container else ()
-    return next((word for word in (pod.reason, scheduled, *said, *waits) if word), "")
+    of_container = (container.waiting, container.ended.reason if container.ended else "") if container else ()
+    return next((word for word in (pod.reason, scheduled, *of_container, *waits) if word), "")
 
 
 def _encode_event(event: Event) -> wire.Event:

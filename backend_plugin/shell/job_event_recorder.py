@@ -49,8 +49,8 @@ class JobEventRecorder:
             return
         entry.turned = turn.way
         if (event := turn.event) is not None:
-            seen = self._judge.now()
-            self._submit(entry, event, lambda: self._record_turn(entry, turn.way, event, seen))
+            decided_at = self._judge.now()
+            self._submit(entry, event, lambda: self._record_turn(entry, turn.way, event, decided_at))
 
     def _warn(self, entry: CachedJob) -> None:
         """Record the events that report warnings about a job, once; all servers derive the same names."""
@@ -65,9 +65,9 @@ class JobEventRecorder:
         self._orders.submit(key, record, log_fields.build_cached_job_fields(entry))
 
     async def _record_turn(
-        self, entry: CachedJob, way: JobEventReason, event: Manifest, seen: datetime
+        self, entry: CachedJob, way: JobEventReason, event: Manifest, decided_at: datetime
     ) -> None:
-        if entry.turned is way and self._judge.now() - seen <= _NEWS:
+        if entry.turned is way and self._judge.now() - decided_at <= _NEWS:
             await self._record_event(event)
 
     async def _record_event(self, event: Manifest) -> None:

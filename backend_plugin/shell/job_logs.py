@@ -49,19 +49,19 @@ def select_replicas(
 
 
 async def iter_lines(
-    entry: CachedJob, cluster: Cluster, wanted: LogSelection, is_over: Callable[[], bool]
+    entry: CachedJob, cluster: Cluster, selection: LogSelection, is_over: Callable[[], bool]
 ) -> AsyncGenerator[list[ReplicaLine], None]:
     """Yield batches of lines ordered by time; when following, until the job has ended.
 
     Raises:
         ClusterUnavailable: If the cluster does not respond.
     """
-    merge = LogMerge(_PATIENCE if wanted.follow else None)
-    finding = asyncio.create_task(_add_sources(entry, cluster, wanted, is_over, merge))
+    merge = LogMerge(_PATIENCE if selection.follow else None)
+    finding = asyncio.create_task(_add_sources(entry, cluster, selection, is_over, merge))
     try:
         async with aclosing(merge.iter_batches()) as batches:
             async for batch in batches:
-                chosen = [said for said in batch if said.line.text.startswith(wanted.mark)]
+                chosen = [item for item in batch if item.line.text.startswith(selection.mark)]
                 if chosen:
                     yield chosen
         await finding
@@ -71,19 +71,19 @@ async def iter_lines(
 
 
 async def _add_sources(
-    entry: CachedJob, cluster: Cluster, wanted: LogSelection, is_over: Callable[[], bool], merge: LogMerge
+    entry: CachedJob, cluster: Cluster, selection: LogSelection, is_over: Callable[[], bool], merge: LogMerge
 ) -> None:
     """Add the log of each selected replica as soon as its container has started."""
     known: set[str] = set()
     over = False
     try:
         while not over:
-            over = not wanted.follow or is_over()
+            over = not selection.follow or is_over()
             for pod in entry.replicas:
                 key = pod.uid or pod.name
-                if pod.replica in wanted.replicas and key not in known and _has_started(pod):
+                if pod.replica in selection.replicas and key not in known and _has_started(pod):
                     known.add(key)
-                    merge.add_source(pod.replica, _open_log(pod, entry.namespace, cluster, wanted))
+                    merge.add_source(pod.replica, _open_log(pod, entry.namespace, cluster, selection))
             if not over:
                 await asyncio.sleep(_LOOK_AGAIN)
     finally:
@@ -95,12 +95,12 @@ def _has_started(pod: Pod) -> bool:
     return container is not None and container.has_started
 
 
-def _open_log(pod: Pod, namespace: str, cluster: Cluster, wanted: LogSelection) -> AsyncIterator[LogLine]:
+def _open_log(pod: Pod, namespace: str, cluster: Cluster, selection: LogSelection) -> AsyncIterator[LogLine]:
     container = pod.primary
     request = LogRequest(
         container=container.name if container else pod.trainer,
-        follow=wanted.follow,
-        tail=wanted.tail,
-        previous=wanted.previous,
+        follow=selection.follow,
+        tail=selection.tail,
+        previous=selection.previous,
     )
     return cluster.read_log(ObjectName(namespace=namespace, name=pod.name, uid=pod.uid or None), request)

@@ -67,16 +67,16 @@ class JobService:
 
     async def list_jobs(self, request: wire.ListJobsRequest) -> AsyncGenerator[wire.ListJobsResponse, None]:
         """Yield all jobs in batches, the newest first."""
-        found: list[CachedJob | Job] = [entry for entry in self.cache if self._is_selected(entry, request)]
+        selected: list[CachedJob | Job] = [entry for entry in self.cache if self._is_selected(entry, request)]
         if request.include_foreign:
-            found += [
+            selected += [
                 job
                 for job in await self.inventory.list_foreign_jobs()
                 if self._is_shown(job.namespace, request)
             ]
-        newest_first = sorted(found, key=job_watch.get_age_key, reverse=True)
-        tell = self._encode_job if request.details else self._encode_summary
-        async for jobs in job_watch.iter_batches(self.turn, newest_first, partial(_encode_any, tell)):
+        newest_first = sorted(selected, key=job_watch.get_age_key, reverse=True)
+        encode = self._encode_job if request.details else self._encode_summary
+        async for jobs in job_watch.iter_batches(self.turn, newest_first, partial(_encode_any, encode)):
             yield wire.ListJobsResponse(
                 jobs=[
                     job for job in jobs if not request.active_only or job.verdict.phase not in job_watch.ENDS
@@ -112,13 +112,13 @@ class JobService:
             for key in ("rank", "replica", "node", "tail")
         )
         replicas, mark = job_logs.select_replicas(_require_job(entry), rank=rank, replica=replica, node=node)
-        wanted = job_logs.LogSelection(
+        selection = job_logs.LogSelection(
             replicas=replicas, mark=mark, follow=request.follow, tail=tail, previous=request.previous
         )
-        batches = job_logs.iter_lines(entry, self.cluster, wanted, lambda: self._is_finished(entry))
+        batches = job_logs.iter_lines(entry, self.cluster, selection, lambda: self._is_finished(entry))
         async with aclosing(batches):
             async for batch in batches:
-                lines = (wire.LogLine(replica=who, time=line.time, text=line.text) for who, line in batch)
+                lines = (wire.LogLine(replica=name, time=line.time, text=line.text) for name, line in batch)
                 yield wire.LogLines(lines=lines)
 
     # ---- changes
@@ -158,9 +158,9 @@ class JobService:
             ForeignJob: If only a foreign job has the name.
         """
         word = f"{request.namespace}/{request.name}" if request.HasField("namespace") else request.name
-        shown = [entry for entry in self.cache if entry.job is not None and self.serves(entry.namespace)]
+        visible = [entry for entry in self.cache if entry.job is not None and self.serves(entry.namespace)]
         try:
-            return job_lookup.find_job(word, shown)
+            return job_lookup.find_job(word, visible)
         except job_lookup.JobNotFound as error:
             if foreign := await self._find_foreign_job(word):
                 raise foreign_jobs.ForeignJob(foreign_jobs.format_refusal(foreign)) from error
@@ -172,18 +172,18 @@ class JobService:
         if name_rules.check_subdomain(name):
             return None
         try:
-            found = await self.inventory.list_foreign_jobs(name)
+            jobs = await self.inventory.list_foreign_jobs(name)
         except ClusterUnavailable as error:
             log.info("cannot search for a foreign job %s: %s", name, error)
             return None
         return next(
-            (job for job in found if self.serves(job.namespace) and namespace in ("", job.namespace)), None
+            (job for job in jobs if self.serves(job.namespace) and namespace in ("", job.namespace)), None
         )
 
     def _is_selected(self, entry: CachedJob, request: wire.ListJobsRequest | wire.WatchJobsRequest) -> bool:
         """True if the job exists in a served namespace that matches the request."""
-        there = entry.job is not None and entry.gone is None
-        return there and self._is_shown(entry.namespace, request)
+        exists = entry.job is not None and entry.gone is None
+        return exists and self._is_shown(entry.namespace, request)
 
     def _is_shown(self, namespace: str, request: wire.ListJobsRequest | wire.WatchJobsRequest) -> bool:
         named = not request.HasField("namespace") or namespace == request.namespace
@@ -231,13 +231,13 @@ class NodeService:
         return next(node for node in made if node.name == request.name)
 
     def _encode_node(self, manifest: Manifest) -> wire.Node:
-        shown = [entry for entry in self.cache if self.serves(entry.namespace)]
-        pods = [(entry.namespace, pod) for entry in shown for pod in entry.pods]
+        visible = [entry for entry in self.cache if self.serves(entry.namespace)]
+        pods = [(entry.namespace, pod) for entry in visible for pod in entry.pods]
         return job_encoding.encode_node(manifest, pods)
 
 
-def _encode_any(tell: job_watch.Tell, job: CachedJob | Job) -> wire.Job:
-    return job_encoding.encode_foreign_job(job) if isinstance(job, Job) else tell(job)
+def _encode_any(encode: job_watch.Tell, job: CachedJob | Job) -> wire.Job:
+    return job_encoding.encode_foreign_job(job) if isinstance(job, Job) else encode(job)
 
 
 def _require_job(entry: CachedJob) -> Job:

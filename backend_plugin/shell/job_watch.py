@@ -25,14 +25,14 @@ Answer = TypeVar("Answer")
 
 
 async def iter_batches(
-    turn: asyncio.Lock, items: Sequence[Item], tell: Callable[[Item], Answer]
+    turn: asyncio.Lock, items: Sequence[Item], encode: Callable[[Item], Answer]
 ) -> AsyncGenerator[list[Answer], None]:
-    """Yield the results of `tell` in small batches; callers that share `turn` alternate with each other."""
+    """Yield the results of `encode` in small batches; callers that share `turn` alternate with each other."""
     for begin in range(0, len(items), _AT_ONCE):
         async with turn:
-            told = [tell(item) for item in items[begin : begin + _AT_ONCE]]
+            results = [encode(item) for item in items[begin : begin + _AT_ONCE]]
             await asyncio.sleep(0)
-        yield told
+        yield results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,35 +52,35 @@ class JobWatch:
 async def watch_all_jobs(watched: JobWatch) -> AsyncGenerator[wire.JobChange, None]:
     """Yield each job, the oldest first, then every change; never ends."""
     changed: set[Key] = set()
-    told: dict[Key, wire.Job] = {}
-    deaf = watched.cache.listen(lambda entry: changed.add(entry.key))
-    clock = asyncio.create_task(_mark_active_changed(changed, told))
+    sent: dict[Key, wire.Job] = {}
+    stop_listening = watched.cache.listen(lambda entry: changed.add(entry.key))
+    clock = asyncio.create_task(_mark_active_changed(changed, sent))
     try:
         present = [entry for entry in watched.cache if watched.belongs(entry)]
         keys = [entry.key for entry in sorted(present, key=get_age_key)]
         while True:
             async for changes in iter_batches(
-                watched.turn, keys, lambda key: _find_change(watched, key, told)
+                watched.turn, keys, lambda key: _find_change(watched, key, sent)
             ):
                 for change in changes:
                     if change is not None:
                         yield change
             keys = await _wait_for_changes(changed)
     finally:
-        deaf()
+        stop_listening()
         clock.cancel()
 
 
-async def watch_one_job(entry: CachedJob, cache: Cache, tell: Tell) -> AsyncGenerator[wire.JobChange, None]:
+async def watch_one_job(entry: CachedJob, cache: Cache, encode: Tell) -> AsyncGenerator[wire.JobChange, None]:
     """Yield a job whenever it changes, until it has ended or is gone."""
     last: wire.Job | None = None
     clock = asyncio.get_running_loop().time
-    seen, due = -1, 0.0
+    version, due = -1, 0.0
     # A new job of the same name has a new entry.
     while cache.get(entry.key) is entry:
-        if entry.version != seen or clock() >= due:
-            seen, due = entry.version, clock() + _LOOK_AGAIN
-            job = tell(entry)
+        if entry.version != version or clock() >= due:
+            version, due = entry.version, clock() + _LOOK_AGAIN
+            job = encode(entry)
             if job != last:
                 yield wire.JobChange(job=job)
                 last = job
@@ -90,24 +90,24 @@ async def watch_one_job(entry: CachedJob, cache: Cache, tell: Tell) -> AsyncGene
     yield wire.JobChange(gone=wire.Job(namespace=entry.namespace, name=entry.name))
 
 
-def _find_change(watched: JobWatch, key: Key, told: dict[Key, wire.Job]) -> wire.JobChange | None:
+def _find_change(watched: JobWatch, key: Key, sent: dict[Key, wire.Job]) -> wire.JobChange | None:
     """Return the change of a job since it was last sent; None if there is nothing to send."""
-    entry, last = watched.cache.get(key), told.get(key)
+    entry, last = watched.cache.get(key), sent.get(key)
     if entry is None or not watched.belongs(entry):
-        told.pop(key, None)
+        sent.pop(key, None)
         return wire.JobChange(gone=wire.Job(namespace=key[0], name=key[1])) if last is not None else None
     job = watched.tell(entry)
     if job == last or (last is None and watched.active_only and job.verdict.phase in ENDS):
         return None
-    told[key] = job
+    sent[key] = job
     return wire.JobChange(job=job)
 
 
-async def _mark_active_changed(changed: set[Key], told: dict[Key, wire.Job]) -> None:
+async def _mark_active_changed(changed: set[Key], sent: dict[Key, wire.Job]) -> None:
     """Periodically mark jobs that have not ended as changed, because time alone can change them."""
     while True:
         await asyncio.sleep(_LOOK_AGAIN)
-        changed |= {key for key, job in told.items() if job.verdict.phase not in ENDS}
+        changed |= {key for key, job in sent.items() if job.verdict.phase not in ENDS}
 
 
 async def _wait_for_changes(changed: set[Key]) -> list[Key]:

@@ -72,10 +72,10 @@ def _build_json_formatter() -> logging.Formatter:
     )
 
 
-def _encode_json(said: dict[str, Any], **_options: Any) -> str:
+def _encode_json(fields: dict[str, Any], **_options: Any) -> str:
     # RFC 3339, as Kubernetes and Flyte write times.
-    moment = datetime.fromtimestamp(said["time"], timezone.utc)
-    return json.dumps({**said, "time": moment.isoformat(timespec="milliseconds")}, default=str)
+    moment = datetime.fromtimestamp(fields["time"], timezone.utc)
+    return json.dumps({**fields, "time": moment.isoformat(timespec="milliseconds")}, default=str)
 
 
 class _TextFormatter(logging.Formatter):
@@ -88,7 +88,7 @@ class _TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         colour = self._colours.get(record.levelno, "")
-        said = [
+        fields = [
             f"{name}={record.__dict__[name]}"
             for name in FIELDS
             if record.__dict__.get(name) not in ("", None)
@@ -97,7 +97,7 @@ class _TextFormatter(logging.Formatter):
         if record.exc_info:
             lines.append(self.formatException(record.exc_info))
         text = printable.escape("\n".join(lines))
-        whose = printable.escape(" ".join(said)).replace("\n", " ")
+        suffix = printable.escape(" ".join(fields)).replace("\n", " ")
         clock = self.formatTime(record, "%H:%M:%S")
         head = f"{clock} {colour}{record.levelname:<7}{self._plain if colour else ''} {text}"
-        return f"{head}  {self._dim}{whose}{self._plain}" if whose else head
+        return f"{head}  {self._dim}{suffix}{self._plain}" if suffix else head

@@ -89,27 +89,29 @@ class OrphanFinder:
         orphans: list[OrphanCandidate] = []
         owned: list[tuple[OrphanCandidate, OwnerReference]] = []
         unclear: dict[str, int] = {}
-        for (namespace, execution), there in self._group_by_execution(
+        for (namespace, execution), candidates in self._group_by_execution(
             await self.executions.list_jobs()
         ).items():
             try:
                 owner = await self.executions.lookup_workflow(namespace, execution)
             except ClusterUnavailable as trouble:
-                unclear[str(trouble)] = unclear.get(str(trouble), 0) + len(there)
+                unclear[str(trouble)] = unclear.get(str(trouble), 0) + len(candidates)
                 continue
             if owner is None:
-                orphans += there
+                orphans += candidates
             else:
-                owned += [(each, owner) for each in there]
+                owned += [(each, owner) for each in candidates]
         return OrphanScan(orphans=orphans, owned=owned, unclear=unclear)
 
     def _group_by_execution(self, jobs: Iterable[Job]) -> Mapping[tuple[str, str], Sequence[OrphanCandidate]]:
-        found: dict[tuple[str, str], list[OrphanCandidate]] = {}
+        groups: dict[tuple[str, str], list[OrphanCandidate]] = {}
         for job in jobs:
             run = ownership.find_orphan_candidate(job, self.now(), self.least_age)
             if run is not None and self.allowed.is_served(job.namespace):
-                found.setdefault((job.namespace, run.execution), []).append(OrphanCandidate(job=job, run=run))
-        return found
+                groups.setdefault((job.namespace, run.execution), []).append(
+                    OrphanCandidate(job=job, run=run)
+                )
+        return groups
 
     async def delete_orphan(self, suspect: OrphanCandidate) -> bool:
         """Delete a job if it still exists and is still an orphan candidate; return True if it was deleted.
@@ -118,10 +120,14 @@ class OrphanFinder:
             ClusterUnavailable: If the deletion may have failed.
         """
         name = build_job_name(suspect.job)
-        there = await self.cluster.get(name)
-        if there is None or not name.uid or not names.has_output_prefix(there, suspect.run.output_prefix):
+        manifest = await self.cluster.get(name)
+        if (
+            manifest is None
+            or not name.uid
+            or not names.has_output_prefix(manifest, suspect.run.output_prefix)
+        ):
             return False
-        if ownership.find_orphan_candidate(read_job(there), self.now(), self.least_age) is None:
+        if ownership.find_orphan_candidate(read_job(manifest), self.now(), self.least_age) is None:
             return False
         await self.cluster.delete(name, awaited=True)  # A delayed deletion could act on an outdated check.
         return True
@@ -208,20 +214,20 @@ class OrphanCollector:
     async def _scan(self) -> None:
         """Delete the orphans that the previous scan also found; the others become candidates for deletion."""
         try:
-            found = await self._orphanage.scan()
+            result = await self._orphanage.scan()
         except ClusterUnavailable as trouble:
             self._suspects = frozenset()  # Only consecutive scans count.
             self._metrics.cluster_errors.add("scan_orphans", "ClusterUnavailable")
             log.warning("cannot search for orphans; retrying later: %s", trouble)
             return
-        for why, jobs in found.unclear.items():
+        for why, jobs in result.unclear.items():
             log.info("cannot determine if %d jobs without an owner are orphans: %s", jobs, why)
-        for suspect, owner in found.owned:
+        for suspect, owner in result.owned:
             await self._record_owner(suspect, owner)
         living, self._living = self._living | self._asked.keys(), set()
-        there = [each for each in found.orphans if _build_key(each.job) not in living]
-        before, self._suspects = self._suspects, frozenset(_build_key(each.job) for each in there)
-        for suspect in there:
+        unclaimed = [each for each in result.orphans if _build_key(each.job) not in living]
+        before, self._suspects = self._suspects, frozenset(_build_key(each.job) for each in unclaimed)
+        for suspect in unclaimed:
             if _build_key(suspect.job) in before:
                 await self._delete_orphan(suspect)
             else:

@@ -81,71 +81,71 @@ class OutputCollector:
         return job is None or is_job_authentic(entry.namespace, job.name, job.annotations, self._ring.keys)
 
     async def _read_outputs(self, entry: CachedJob, prefix: str) -> None:
-        found: TaskOutputs | None = None
-        asks = False
+        task_outputs: TaskOutputs | None = None
+        is_incomplete = False
         try:
-            found = await self._poll_outputs(prefix)
-            asks = _has_unobserved_termination(entry, found)
+            task_outputs = await self._poll_outputs(prefix)
+            is_incomplete = _has_unobserved_termination(entry, task_outputs)
         finally:  # In any case end the read, or Flyte would wait for it forever.
-            if found is not None and found.more:
+            if task_outputs is not None and task_outputs.more:
                 log.warning(
                     "%d more error files are not read",
-                    found.more,
+                    task_outputs.more,
                     extra=log_fields.build_cached_job_fields(entry),
                 )
-            if not asks:
-                self._set_outputs(entry, found)
-        if asks:
+            if not is_incomplete:
+                self._set_outputs(entry, task_outputs)
+        if is_incomplete:
             # A separate operation, so that retries of the API request do not read the store again.
             self.orders.submit(
                 ("read_outputs", entry, "pods"),
-                lambda: self._fetch_unobserved_pods(entry, found),
+                lambda: self._fetch_unobserved_pods(entry, task_outputs),
                 log_fields.build_cached_job_fields(entry),
             )
 
-    def _set_outputs(self, entry: CachedJob, found: TaskOutputs | None) -> None:
-        files, outputs = (found.error_files, found.outputs) if found else ((), None)
+    def _set_outputs(self, entry: CachedJob, task_outputs: TaskOutputs | None) -> None:
+        files, outputs = (task_outputs.error_files, task_outputs.outputs) if task_outputs else ((), None)
         self._cache.set_task_outputs(entry, files, outputs=outputs)
 
-    async def _fetch_unobserved_pods(self, entry: CachedJob, found: TaskOutputs | None) -> None:
+    async def _fetch_unobserved_pods(self, entry: CachedJob, task_outputs: TaskOutputs | None) -> None:
         """Fetch the pods of the job before a root cause is reported, if the watch has not delivered them."""
-        is_asked_again = False
+        is_repeated = False
         try:
             await self._cache.ready.wait()
-            if _has_unobserved_termination(entry, found):
+            if _has_unobserved_termination(entry, task_outputs):
                 await self._fetch_pods(entry)
         except (ClusterUnavailable, asyncio.CancelledError):
-            is_asked_again = True  # If this server stops, the next one repeats it.
+            is_repeated = True  # If this server stops, the next one repeats it.
             raise
         finally:  # As in _read.
-            if not is_asked_again:
-                self._set_outputs(entry, found)
+            if not is_repeated:
+                self._set_outputs(entry, task_outputs)
 
     async def _fetch_pods(self, entry: CachedJob) -> None:
         """Fetch the pods of the job, and update those that the watch has not changed meanwhile."""
         before = {pod.name: pod for pod in entry.pods}
-        found = await self._cluster.list_pods(entry.object_name)
-        if found is None or self._cache.get(entry.key) is not entry:
+        fetched = await self._cluster.list_pods(entry.object_name)
+        if fetched is None or self._cache.get(entry.key) is not entry:
             return
         now = {pod.name: pod for pod in entry.pods}
-        said = {pod.name: pod for pod in found}
-        for name in {**before, **said}:
+        by_name = {pod.name: pod for pod in fetched}
+        for name in {**before, **by_name}:
             if now.get(name) is not before.get(name):
                 continue
-            if name in said:
-                self._cache.put_record(entry.namespace, said[name])
+            if name in by_name:
+                self._cache.put_record(entry.namespace, by_name[name])
             elif not before[name].place:  # Placeholders are not listed.
                 uid = before[name].uid or None
                 self._cache.drop_record(Pod, ObjectName(namespace=entry.namespace, name=name, uid=uid))
 
     async def _poll_outputs(self, prefix: str) -> TaskOutputs | None:
-        found: TaskOutputs | None = None
+        task_outputs: TaskOutputs | None = None
         for pause in LOOKS:
             await asyncio.sleep(pause)
-            found = await self._read_with_retries(prefix)
-            if found is None or found.error_files or found.outputs:
+            task_outputs = await self._read_with_retries(prefix)
+            if task_outputs is None or task_outputs.error_files or task_outputs.outputs:
                 break
-        return found
+        return task_outputs
 
     async def _read_with_retries(self, prefix: str) -> TaskOutputs | None:
         """Return the task outputs; None if they cannot be read."""
@@ -166,8 +166,8 @@ class OutputCollector:
             await asyncio.sleep(_PAUSE)
 
 
-def _has_unobserved_termination(entry: CachedJob, found: TaskOutputs | None) -> bool:
-    files, outputs = (tuple(found.error_files), found.outputs) if found else ((), None)
+def _has_unobserved_termination(entry: CachedJob, task_outputs: TaskOutputs | None) -> bool:
+    files, outputs = (tuple(task_outputs.error_files), task_outputs.outputs) if task_outputs else ((), None)
     return has_unobserved_termination(
         structs.replace(entry.get_observed_state(), error_files=files, outputs=outputs)
     )

@@ -88,11 +88,11 @@ class OutputPrefixes:
         Raises:
             PrefixNotAllowed: If it is malformed, or not below a listed location.
         """
-        said = _parse_prefix(prefix, _BUCKET, self._stores)
+        location = _parse_prefix(prefix, _BUCKET, self._stores)
         for listed in self._listed:
-            found = _find_below(said, listed)
-            if found is not None:
-                return found
+            inner = _find_below(location, listed)
+            if inner is not None:
+                return inner
         # The listed locations are not shown, because any author can see this message.
         raise PrefixNotAllowed(
             f"the output prefix {_format_value(prefix)} is not below a location that this server may read"
@@ -104,49 +104,51 @@ class OutputPrefixes:
         return frozenset(each.scheme for each in self._listed)
 
 
-def _parse_prefix(said: str, bucket: re.Pattern[str], stores: Collection[str]) -> StoreLocation:
-    if len(said) > _LONGEST or _ODD.search(said):
+def _parse_prefix(written: str, bucket: re.Pattern[str], stores: Collection[str]) -> StoreLocation:
+    if len(written) > _LONGEST or _ODD.search(written):
         raise PrefixNotAllowed(
-            f"{_format_value(said)} is not an output prefix: write a plain URL without :: ? # or \\"
+            f"{_format_value(written)} is not an output prefix: write a plain URL without :: ? # or \\"
         )
-    url = _URL.fullmatch(said)
+    url = _URL.fullmatch(written)
     if url is None or url["scheme"] == "file":
-        return _parse_directory(said, url["rest"] if url else said)
+        return _parse_directory(written, url["rest"] if url else written)
     scheme, (root, _, path) = url["scheme"], url["rest"].partition("/")
     if scheme not in stores:
         known = ", ".join((*stores, "file"))
-        raise PrefixNotAllowed(f"{_format_value(said)} has an unsupported scheme; supported schemes: {known}")
+        raise PrefixNotAllowed(
+            f"{_format_value(written)} has an unsupported scheme; supported schemes: {known}"
+        )
     if not bucket.fullmatch(root):
-        raise PrefixNotAllowed(f"{_format_value(said)} contains no bucket; write {scheme}://bucket/path")
-    return StoreLocation(scheme=scheme, root=root, path=_require_plain_path(said, path.rstrip("/")))
+        raise PrefixNotAllowed(f"{_format_value(written)} contains no bucket; write {scheme}://bucket/path")
+    return StoreLocation(scheme=scheme, root=root, path=_require_plain_path(written, path.rstrip("/")))
 
 
-def _parse_directory(said: str, path: str) -> StoreLocation:
+def _parse_directory(written: str, path: str) -> StoreLocation:
     if not path.startswith("/") or path.startswith("//"):
         raise PrefixNotAllowed(
-            f"{_format_value(said)} is not an output prefix; write scheme://bucket/path or /a/path"
+            f"{_format_value(written)} is not an output prefix; write scheme://bucket/path or /a/path"
         )
     return StoreLocation(
-        scheme="file", root=os.path.normpath("/" + _require_plain_path(said, path.strip("/"))), path=""
+        scheme="file", root=os.path.normpath("/" + _require_plain_path(written, path.strip("/"))), path=""
     )
 
 
-def _require_plain_path(said: str, path: str) -> str:
+def _require_plain_path(written: str, path: str) -> str:
     # An object store treats these as names, but a proxy before it may resolve them.
     if any(part in (".", "..") for part in path.split("/")):
-        raise PrefixNotAllowed(f"{_format_value(said)} contains . or ..; write the path without them")
+        raise PrefixNotAllowed(f"{_format_value(written)} contains . or ..; write the path without them")
     return path
 
 
-def _find_below(said: StoreLocation, listed: StoreLocation) -> StoreLocation | None:
-    if said.scheme != listed.scheme:
+def _find_below(location: StoreLocation, listed: StoreLocation) -> StoreLocation | None:
+    if location.scheme != listed.scheme:
         return None
-    if said.scheme == "file":
-        inner = _find_relative_path(said.root, listed.root)
+    if location.scheme == "file":
+        inner = _find_relative_path(location.root, listed.root)
         return None if inner is None else StoreLocation(scheme="file", root=listed.root, path=inner)
-    if not fnmatchcase(said.root, listed.root):
+    if not fnmatchcase(location.root, listed.root):
         return None
-    return said if _find_relative_path(said.path, listed.path) is not None else None
+    return location if _find_relative_path(location.path, listed.path) is not None else None
 
 
 def _find_relative_path(path: str, directory: str) -> str | None:
@@ -157,6 +159,6 @@ def _find_relative_path(path: str, directory: str) -> str | None:
     return path[len(start) :].strip("/") if not start or path.startswith(f"{start}/") else None
 
 
-def _format_value(said: str) -> str:
+def _format_value(written: str) -> str:
     # The value only needs to be recognizable in a message.
-    return repr(said if len(said) <= 120 else f"{said[:117]}...")
+    return repr(written if len(written) <= 120 else f"{written[:117]}...")

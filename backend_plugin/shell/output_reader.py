@@ -191,15 +191,15 @@ def _read_directory(directory: StoreDirectory, place: StoreLocation, bounds: Rea
 def _iter_error_files(
     directory: StoreDirectory, place: StoreLocation, entries: Sequence[StoreEntry], bounds: ReadLimits
 ) -> Iterator[ErrorFile]:
-    wanted: dict[str, int] = {}
-    left = bounds.all_bytes
+    sizes: dict[str, int] = {}
+    remaining = bounds.all_bytes
     for entry in entries:
         # One byte more than the limit shows that the file is larger.
         size = bounds.file_bytes + 1 if entry.size is None else entry.size
-        if (entry.size or 0) <= bounds.file_bytes and size <= left:
-            wanted[entry.name] = size
-            left -= size
-    contents = dict(zip(wanted, directory.read_files(wanted), strict=True))
+        if (entry.size or 0) <= bounds.file_bytes and size <= remaining:
+            sizes[entry.name] = size
+            remaining -= size
+    contents = dict(zip(sizes, directory.read_files(sizes), strict=True))
     for entry in entries:
         content = contents.get(entry.name)
         if isinstance(content, FileNotFoundError):

@@ -52,7 +52,7 @@ class StoreDirectory(Protocol):
     def iter_entries(self) -> Iterator[StoreEntry]:
         """Yield the files of the directory in any order, without subdirectories."""
 
-    def read_files(self, wanted: Mapping[str, int]) -> Sequence[Content]:
+    def read_files(self, sizes: Mapping[str, int]) -> Sequence[Content]:
         """Return the first bytes of each file by its requested size, or the error that prevented the read."""
 
 
@@ -110,42 +110,42 @@ class _ObjectPrefix:
 
     def iter_entries(self) -> Iterator[StoreEntry]:
         self._filesystem.invalidate_cache(self._path)
-        for found in self._call_filesystem("ls", self._path, detail=True):
-            above, _, name = str(found["name"]).strip("/").rpartition("/")
+        for listed in self._call_filesystem("ls", self._path, detail=True):
+            above, _, name = str(listed["name"]).strip("/").rpartition("/")
             # `ls` of an object's own name lists that object, and some stores also list the prefix itself.
-            if found.get("type") != "directory" and above == self._path.strip("/"):
-                yield StoreEntry(name=name, size=found.get("size"), modified=_format_modified(found))
+            if listed.get("type") != "directory" and above == self._path.strip("/"):
+                yield StoreEntry(name=name, size=listed.get("size"), modified=_format_modified(listed))
 
-    def read_files(self, wanted: Mapping[str, int]) -> Sequence[Content]:
+    def read_files(self, sizes: Mapping[str, int]) -> Sequence[Content]:
         # Stores reject a range request for an empty object.
-        full = {name: size for name, size in wanted.items() if size}
+        full = {name: size for name, size in sizes.items() if size}
         paths = [f"{self._path}/{name}" for name in full]
         answers = (
             self._call_filesystem("cat_ranges", paths, [0] * len(full), list(full.values())) if full else ()
         )
         read = dict(zip(full, answers, strict=True))
-        return [read.get(name, b"") for name in wanted]
+        return [read.get(name, b"") for name in sizes]
 
-    def _call_filesystem(self, method: str, *args: Any, **said: Any) -> Any:
+    def _call_filesystem(self, method: str, *args: Any, **options: Any) -> Any:
         """Call a filesystem method, with the remaining time as timeout if the store is asynchronous."""
-        left = self._deadline - time.monotonic()
-        if left <= 0:
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
             raise TimeoutError
         if not self._filesystem.async_impl:
-            return getattr(self._filesystem, method)(*args, **said)
+            return getattr(self._filesystem, method)(*args, **options)
         from fsspec.asyn import sync
 
-        asked = getattr(self._filesystem, f"_{method}")
-        return sync(self._filesystem.loop, asked, *args, timeout=left, **said)
+        coroutine_method = getattr(self._filesystem, f"_{method}")
+        return sync(self._filesystem.loop, coroutine_method, *args, timeout=remaining, **options)
 
 
 @contextmanager
 def _open_on_disk(place: StoreLocation, deadline: float) -> Iterator[StoreDirectory]:
     # Links need no check if the whole disk is listed.
-    whole = place.root == "/"
-    at = os.open(f"/{place.path}", _DIRECTORY) if whole else _open_root(place)
+    is_root = place.root == "/"
+    at = os.open(f"/{place.path}", _DIRECTORY) if is_root else _open_root(place)
     try:
-        for part in () if whole else filter(None, place.path.split("/")):
+        for part in () if is_root else filter(None, place.path.split("/")):
             below = _open_below(at, part, place)
             os.close(at)
             at = below
@@ -189,23 +189,23 @@ class _DiskDirectory:
         self._at, self._deadline = at, deadline
 
     def iter_entries(self) -> Iterator[StoreEntry]:
-        with os.scandir(self._at) as found:
-            for each in found:
+        with os.scandir(self._at) as listed:
+            for each in listed:
                 if time.monotonic() > self._deadline:
                     raise TimeoutError
                 if each.is_dir(follow_symlinks=False):
                     continue
-                seen = each.stat(follow_symlinks=False)
-                moment = datetime.fromtimestamp(seen.st_mtime, timezone.utc)
+                status = each.stat(follow_symlinks=False)
+                moment = datetime.fromtimestamp(status.st_mtime, timezone.utc)
                 yield StoreEntry(
                     name=each.name,
-                    size=seen.st_size,
+                    size=status.st_size,
                     modified=moment.isoformat(),
-                    regular=stat.S_ISREG(seen.st_mode),
+                    regular=stat.S_ISREG(status.st_mode),
                 )
 
-    def read_files(self, wanted: Mapping[str, int]) -> Sequence[Content]:
-        return [self._read_content(name, size) for name, size in wanted.items()]
+    def read_files(self, sizes: Mapping[str, int]) -> Sequence[Content]:
+        return [self._read_content(name, size) for name, size in sizes.items()]
 
     def _read_content(self, name: str, size: int) -> Content:
         if time.monotonic() > self._deadline:
@@ -222,8 +222,8 @@ class _DiskDirectory:
             return file.read(size)
 
 
-def _format_modified(found: Mapping[str, Any]) -> str:
-    said = next((found[key] for key in _MODIFIED if found.get(key)), None)
-    if isinstance(said, int | float):
-        return datetime.fromtimestamp(said, timezone.utc).isoformat()
-    return said.isoformat() if isinstance(said, datetime) else str(said or "")
+def _format_modified(info: Mapping[str, Any]) -> str:
+    modified = next((info[key] for key in _MODIFIED if info.get(key)), None)
+    if isinstance(modified, int | float):
+        return datetime.fromtimestamp(modified, timezone.utc).isoformat()
+    return modified.isoformat() if isinstance(modified, datetime) else str(modified or "")

@@ -50,9 +50,9 @@ class QueuePositions:
 
     def drop_group(self, uid: str | None) -> None:
         """Remove a deleted group."""
-        found = self._where.pop(uid or "", None)
-        if found is not None:
-            queue, turn = found
+        position = self._where.pop(uid or "", None)
+        if position is not None:
+            queue, turn = position
             turns = self._turns[queue]
             del turns[bisect_left(turns, turn)]
             if not turns:
@@ -60,10 +60,10 @@ class QueuePositions:
 
     def with_position(self, group: PodGroup) -> PodGroup:
         """Return the group with its number of groups ahead, or unchanged if its queue is not counted."""
-        found = self._where.get(group.uid)
-        if found is None:
+        position = self._where.get(group.uid)
+        if position is None:
             return group
-        queue, turn = found
+        queue, turn = position
         turns = self._turns[queue]
         return group if len(turns) >= _LONGEST else structs.replace(group, ahead=bisect_left(turns, turn))
 

@@ -106,8 +106,8 @@ class Reconciler:
     async def _run_resyncs(self) -> None:
         await self._cache.ready.wait()
         await self._resync(1 + len(self._cache) // _AT_START, logging.DEBUG)
-        if told := Counter(entry.told.value for entry in self._cache if entry.told is not None):
-            log.info("existing jobs: %s", ", ".join(f"{count} {phase}" for phase, count in told.items()))
+        if counts := Counter(entry.told.value for entry in self._cache if entry.told is not None):
+            log.info("existing jobs: %s", ", ".join(f"{count} {phase}" for phase, count in counts.items()))
         while True:
             await self._resync(self._seconds, logging.INFO)
 
@@ -140,11 +140,11 @@ class Reconciler:
 
     async def _fetch_missing_job(self, ref: JobRef) -> None:
         last = self._cache.get_last_record((ref.namespace, ref.name))
-        found = await self._cluster.get(
+        manifest = await self._cluster.get(
             ObjectName(namespace=ref.namespace, name=ref.name, dialect=ref.dialect)
         )
-        if found is not None:
-            self._cache.merge_fetched_job(ref.namespace, read_job(found), last)
+        if manifest is not None:
+            self._cache.merge_fetched_job(ref.namespace, read_job(manifest), last)
             return
         known = self._cache.get((ref.namespace, ref.name))
         if known is None or known.job is None:  # Otherwise it was created or observed during the request.
@@ -328,9 +328,9 @@ class Reconciler:
     def _apply_verdict(self, entry: CachedJob, verdict: Verdict, level: int) -> None:
         if verdict.phase is not entry.told:
             entry.told = verdict.phase
-            said = verdict.message.partition("\n")[0]
+            summary = verdict.message.partition("\n")[0]
             log.log(
-                level, "%s: %s", verdict.phase.value, said, extra=log_fields.build_cached_job_fields(entry)
+                level, "%s: %s", verdict.phase.value, summary, extra=log_fields.build_cached_job_fields(entry)
             )
             job_metrics.measure_start(self._metrics, entry, verdict.phase, self._judge.now())
             if verdict.phase is Phase.SUCCEEDED:
@@ -344,8 +344,8 @@ class Reconciler:
 
     async def _confirm_deleted(self, entry: CachedJob) -> None:
         last = self._cache.get_last_record(entry.key)
-        found = await self._cluster.get(replace(entry.object_name, uid=None))
-        if found is None:
+        manifest = await self._cluster.get(replace(entry.object_name, uid=None))
+        if manifest is None:
             self._cache.mark_deleted(entry)
         else:
-            self._cache.merge_fetched_job(entry.namespace, read_job(found), last)
+            self._cache.merge_fetched_job(entry.namespace, read_job(manifest), last)

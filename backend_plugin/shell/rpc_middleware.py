@@ -64,30 +64,32 @@ class RpcMiddleware(Handler):
         return self._known.get(method) or self._find_handler(method, handler_call_details)
 
     def _find_handler(self, method: str, details: Any) -> Any:
-        found = next((each for handler in self.handlers if (each := handler.service(details))), None)
-        if found is not None:
-            found = self._known[method] = self._wrap_handler(found, method)
-        return found
+        service_handler = next(
+            (each for handler in self.handlers if (each := handler.service(details))), None
+        )
+        if service_handler is not None:
+            service_handler = self._known[method] = self._wrap_handler(service_handler, method)
+        return service_handler
 
-    def _wrap_handler(self, found: Any, method: str) -> Any:
+    def _wrap_handler(self, handler: Any, method: str) -> Any:
         # Requests are parsed inside the limits, where a parse error can become INVALID_ARGUMENT.
-        if found.unary_unary is not None:
+        if handler.unary_unary is not None:
             return grpc.unary_unary_rpc_method_handler(
-                self._wrap_unary(found, method), response_serializer=found.response_serializer
+                self._wrap_unary(handler, method), response_serializer=handler.response_serializer
             )
-        if found.unary_stream is not None:
+        if handler.unary_stream is not None:
             return grpc.unary_stream_rpc_method_handler(
-                self._wrap_stream(found.unary_stream, method, found.request_deserializer or bytes),
-                response_serializer=found.response_serializer,
+                self._wrap_stream(handler.unary_stream, method, handler.request_deserializer or bytes),
+                response_serializer=handler.response_serializer,
             )
         return grpc.stream_stream_rpc_method_handler(
-            self._wrap_stream(found.stream_stream, method, lambda requests: requests),
-            found.request_deserializer,
-            found.response_serializer,
+            self._wrap_stream(handler.stream_stream, method, lambda requests: requests),
+            handler.request_deserializer,
+            handler.response_serializer,
         )
 
-    def _wrap_unary(self, found: Any, method: str) -> Callable[..., Any]:
-        behaviour, read = found.unary_unary, found.request_deserializer or bytes
+    def _wrap_unary(self, handler: Any, method: str) -> Callable[..., Any]:
+        behaviour, read = handler.unary_unary, handler.request_deserializer or bytes
         name = method.rpartition(".")[2]
         durations = self.metrics.request_duration.labels(name)
 

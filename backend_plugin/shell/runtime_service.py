@@ -45,14 +45,14 @@ class RuntimeService:
     async def list_runtimes(self, request: wire.ListRuntimesRequest) -> wire.ListRuntimesResponse:
         """Return the runtimes, those of namespaces first."""
         namespace = request.namespace if request.HasField("namespace") else None
-        found = [
+        selected = [
             each
             for each in await self._list_visible()
             if (request.include_job_runtimes or not each.job)
             and (namespace is None or each.namespace in ("", namespace))
         ]
-        found.sort(key=lambda each: (not each.namespace, each.namespace, each.name))
-        return wire.ListRuntimesResponse(runtimes=map(job_encoding.encode_runtime, found))
+        selected.sort(key=lambda each: (not each.namespace, each.namespace, each.name))
+        return wire.ListRuntimesResponse(runtimes=map(job_encoding.encode_runtime, selected))
 
     async def get_runtime_packages(self, request: wire.GetRuntimePackagesRequest) -> wire.RuntimePackages:
         """Run a job that lists the packages of a runtime, and delete it."""
@@ -60,17 +60,17 @@ class RuntimeService:
         runtime = runtimes.find_runtime(request.name, namespace, await self._list_visible())
         runtimes.require_packages(runtime)
         limit = request.timeout.ToTimedelta() if request.HasField("timeout") else TIMEOUT
-        wanted = PackageJob(
+        job = PackageJob(
             name=runtimes.build_job_name(runtime.name, secrets.token_hex(_TOKEN_BYTES)),
             namespace=self._require_namespace(runtime, namespace),
             seconds=max(1, round(limit.total_seconds())),
         )
-        found = runtime_packages.parse_report(await self._run_job(runtime, wanted))
-        return job_encoding.encode_packages(runtime, found)
+        packages = runtime_packages.parse_report(await self._run_job(runtime, job))
+        return job_encoding.encode_packages(runtime, packages)
 
     async def _list_visible(self) -> Sequence[Runtime]:
-        found = await self.inventory.list_runtimes()
-        return [each for each in found if not each.namespace or self.serves(each.namespace)]
+        all_runtimes = await self.inventory.list_runtimes()
+        return [each for each in all_runtimes if not each.namespace or self.serves(each.namespace)]
 
     def _require_namespace(self, runtime: Runtime, namespace: str | None) -> str:
         place = runtime.namespace or namespace
@@ -83,14 +83,14 @@ class RuntimeService:
             raise runtimes.UnsupportedRuntime(f"this connector does not serve namespace {place!r}")
         return place
 
-    async def _run_job(self, runtime: Runtime, wanted: PackageJob) -> Sequence[str]:
+    async def _run_job(self, runtime: Runtime, job: PackageJob) -> Sequence[str]:
         """Return the log of the job, and delete the job in any case."""
         dialect = _get_dialect(runtime)
-        name = ObjectName(namespace=wanted.namespace, name=wanted.name, dialect=dialect.name)
+        name = ObjectName(namespace=job.namespace, name=job.name, dialect=dialect.name)
         log.info("job %s/%s lists the packages of runtime %s", name.namespace, name.name, runtime.name)
         try:
-            await create_job(self.cluster, dialect, _build_job(dialect, runtime, wanted))
-            entry = await self._wait_for_end(wanted)
+            await create_job(self.cluster, dialect, _build_job(dialect, runtime, job))
+            entry = await self._wait_for_end(job)
             return await self._read_log(entry, runtime)
         finally:
             try:
@@ -98,26 +98,26 @@ class RuntimeService:
             except ClusterUnavailable as error:
                 log.warning("job %s is not deleted; it will be after its time to live: %s", name.name, error)
 
-    async def _wait_for_end(self, wanted: PackageJob) -> CachedJob:
+    async def _wait_for_end(self, job: PackageJob) -> CachedJob:
         """Return the entry of the job after its success.
 
         Raises:
             PackagesUnknown: If the job has failed or been deleted, or has not succeeded in time.
         """
         loop = asyncio.get_running_loop()
-        end = loop.time() + wanted.seconds
+        end = loop.time() + job.seconds
         verdict: Verdict | None = None
         while loop.time() < end:
-            entry = self.cache.get((wanted.namespace, wanted.name))
+            entry = self.cache.get((job.namespace, job.name))
             if entry is not None and entry.job is not None:
                 verdict = self.judge.judge_entry(entry)
                 if verdict.phase is Phase.SUCCEEDED:
                     return entry
                 if verdict.phase.is_terminal:
-                    raise PackagesUnknown(f"job {wanted.name} has failed: {verdict.message}")
+                    raise PackagesUnknown(f"job {job.name} has failed: {verdict.message}")
             await asyncio.sleep(_PAUSE)
         state = f": {verdict.message}" if verdict is not None else ""
-        raise PackagesUnknown(f"job {wanted.name} has not ended within {wanted.seconds} s{state}")
+        raise PackagesUnknown(f"job {job.name} has not ended within {job.seconds} s{state}")
 
     async def _read_log(self, entry: CachedJob, runtime: Runtime) -> Sequence[str]:
         pod = next((each for each in entry.pods if each.role == runtime.role), None)
@@ -137,6 +137,6 @@ def _get_dialect(runtime: Runtime) -> Dialect:
     )
 
 
-def _build_job(dialect: Dialect, runtime: Runtime, wanted: PackageJob) -> Manifest:
+def _build_job(dialect: Dialect, runtime: Runtime, job: PackageJob) -> Manifest:
     assert dialect.runtimes is not None  # noqa: S101 - for mypy.
-    return dialect.runtimes.build_package_job(runtime, wanted)
+    return dialect.runtimes.build_package_job(runtime, job)

@@ -37,9 +37,9 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 def get_state_directory(environ: Mapping[str, str]) -> Path:
     """Return the default state directory of this user's server; `KFPYTORCH_STATE_DIR` overrides it."""
-    said = environ.get(STATE)
-    if said:
-        return Path(said)
+    configured = environ.get(STATE)
+    if configured:
+        return Path(configured)
     home = environ.get("XDG_STATE_HOME")
     return (Path(home) if home else Path.home() / ".local" / "state") / "kfpytorch"
 

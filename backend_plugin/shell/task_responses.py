@@ -120,11 +120,11 @@ async def read_last_lines(
 
 async def _read_tail(replica: str, lines: AsyncIterator[LogLine]) -> Sequence[str]:
     """Return the last lines of a replica, up to `_REPLICA_BYTES`."""
-    kept: deque[str] = deque()
+    tail: deque[str] = deque()
     size = 0
     async for line in lines:
-        kept.append(f"{replica}: {line.text[:_LINE_BYTES]}")
-        size += len(kept[-1])
+        tail.append(f"{replica}: {line.text[:_LINE_BYTES]}")
+        size += len(tail[-1])
         while size > _REPLICA_BYTES:
-            size -= len(kept.popleft())
-    return kept
+            size -= len(tail.popleft())
+    return tail

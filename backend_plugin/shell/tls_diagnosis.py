@@ -83,23 +83,25 @@ class Diagnosis:
     """The names in the server's certificate."""
 
 
-def describe(end: Endpoint, found: Diagnosis) -> str:
+def describe(end: Endpoint, diagnosis: Diagnosis) -> str:
     """Return the failure as a predicate whose subject is the server."""
-    if found.failure is TlsFailure.CLIENT_CERTIFICATE and found.file:
-        return f"does not accept the certificate in {found.file}"
-    names = ", ".join(found.names) or "no host"
+    if diagnosis.failure is TlsFailure.CLIENT_CERTIFICATE and diagnosis.file:
+        return f"does not accept the certificate in {diagnosis.file}"
+    names = ", ".join(diagnosis.names) or "no host"
     return {
         TlsFailure.UNKNOWN_HOST: f"cannot be resolved: the DNS has no {end.host}",
         TlsFailure.TIMEOUT: f"accepts no connection within {SECONDS:g} s",
-        TlsFailure.NOT_LISTENING: f"is a port without a listener: {found.detail}",
+        TlsFailure.NOT_LISTENING: f"is a port without a listener: {diagnosis.detail}",
         TlsFailure.NEEDS_TLS: "requires TLS, and the call used none",
         TlsFailure.NO_TLS: "does not use TLS, and the call used it",
-        TlsFailure.UNUSABLE_FILE: f"cannot be tried with TLS: {found.file} cannot be used: {found.detail}",
-        TlsFailure.UNTRUSTED: f"has a certificate from a CA that is not trusted here: {found.detail}",
+        TlsFailure.UNUSABLE_FILE: (
+            f"cannot be tried with TLS: {diagnosis.file} cannot be used: {diagnosis.detail}"
+        ),
+        TlsFailure.UNTRUSTED: f"has a certificate from a CA that is not trusted here: {diagnosis.detail}",
         TlsFailure.WRONG_NAME: f"has a certificate for {names}, not for {end.server_name or end.host}",
-        TlsFailure.EXPIRED: f"has a certificate that is not valid now: {found.detail}",
+        TlsFailure.EXPIRED: f"has a certificate that is not valid now: {diagnosis.detail}",
         TlsFailure.CLIENT_CERTIFICATE: "requires a certificate of its clients",
-    }[found.failure]
+    }[diagnosis.failure]
 
 
 def parse_endpoint(
@@ -174,11 +176,11 @@ def _try_tls(end: Endpoint) -> Diagnosis | None:
 
 
 def _judge_certificate(end: Endpoint, error: ssl.SSLCertVerificationError) -> Diagnosis:
-    said = error.verify_message
+    detail = error.verify_message
     if error.verify_code in _NAMES:
-        return Diagnosis(failure=TlsFailure.WRONG_NAME, detail=said, names=_read_names(end))
+        return Diagnosis(failure=TlsFailure.WRONG_NAME, detail=detail, names=_read_names(end))
     failure = TlsFailure.EXPIRED if error.verify_code in _TIMES else TlsFailure.UNTRUSTED
-    return Diagnosis(failure=failure, detail=said)
+    return Diagnosis(failure=failure, detail=detail)
 
 
 def _read_names(end: Endpoint) -> tuple[str, ...]:
@@ -186,10 +188,10 @@ def _read_names(end: Endpoint) -> tuple[str, ...]:
     context = _load_certificate(end)
     context.check_hostname = False
     try:
-        found: Any = _perform_handshake(end, context)
+        certificate: Any = _perform_handshake(end, context)
     except (_ConnectionClosed, OSError):
         return ()
-    return tuple(str(name) for _, name in found.get("subjectAltName", ()))
+    return tuple(str(name) for _, name in certificate.get("subjectAltName", ()))
 
 
 class _ConnectionClosed(Exception):
@@ -207,17 +209,17 @@ def _perform_handshake(end: Endpoint, context: ssl.SSLContext) -> object:
         socket.create_connection((end.host, end.port), SECONDS) as plain,
         context.wrap_socket(plain, server_hostname=end.server_name or end.host) as secured,
     ):
-        shown = secured.getpeercert()
+        certificate = secured.getpeercert()
         secured.settimeout(_ALERT)
         try:
-            said = secured.recv(1)
+            received = secured.recv(1)
         except TimeoutError:
-            return shown  # The server waits for a request.
+            return certificate  # The server waits for a request.
         except OSError as error:
             raise _ConnectionClosed from error
-        if not said:
+        if not received:
             raise _ConnectionClosed
-        return shown
+        return certificate
 
 
 def _build_context(end: Endpoint) -> ssl.SSLContext:

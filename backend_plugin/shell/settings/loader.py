@@ -182,7 +182,7 @@ def _iter_own_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]
 
 def _set_default_state(reading: _ServerReader, environ: Mapping[str, str]) -> None:
     try:
-        found = get_state_directory({name: value for name, value in environ.items() if name != STATE})
+        directory = get_state_directory({name: value for name, value in environ.items() if name != STATE})
     except RuntimeError:  # The user of this process has neither a name nor a home directory.
         reading.add_problem(
             "server.state-dir",
@@ -191,7 +191,7 @@ def _set_default_state(reading: _ServerReader, environ: Mapping[str, str]) -> No
             f"set {STATE}",
         )
     else:
-        reading.values["state-dir"] = found
+        reading.values["state-dir"] = directory
 
 
 def _build_settings(values: Mapping[str, Any], kind: ClusterKind) -> ServerSettings:

@@ -20,8 +20,8 @@ def parse_path(value: Any) -> Path:
     if not written or "\0" in written:
         raise InvalidSettingValue("is not a path", "write a path, or remove the setting")
     try:
-        whole = Path(written).expanduser()
-        return Path(os.path.abspath(whole))  # noqa: PTH100 - removes `..` and, unlike resolve(), keeps links.
+        expanded = Path(written).expanduser()
+        return Path(os.path.abspath(expanded))  # noqa: PTH100 - removes `..` and, unlike resolve(), keeps links.
     except RuntimeError as error:
         raise InvalidSettingValue(
             "is the home directory of an unknown user", "write the absolute path"
