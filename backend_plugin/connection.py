@@ -90,12 +90,12 @@ def open_channel(server: Address) -> Iterator[tuple["grpc.Channel", Metadata]]:
     """
     import grpc
 
-    found = find_server(server)
-    with _create_channel(found, grpc) as channel:
+    resolved = find_server(server)
+    with _create_channel(resolved, grpc) as channel:
         try:
-            yield channel, _build_metadata(found)
+            yield channel, _build_metadata(resolved)
         except grpc.RpcError as error:
-            raise _explain(error, found) from error
+            raise _explain(error, resolved) from error
 
 
 @asynccontextmanager
@@ -109,32 +109,32 @@ async def open_async_channel(server: Address) -> AsyncIterator[tuple["grpc.aio.C
 
     import grpc
 
-    found = find_server(server)
-    async with _create_channel(found, grpc.aio) as channel:
+    resolved = find_server(server)
+    async with _create_channel(resolved, grpc.aio) as channel:
         try:
-            yield channel, _build_metadata(found)
+            yield channel, _build_metadata(resolved)
         except grpc.RpcError as error:
             # The explanation may open a connection.
-            raise await asyncio.to_thread(_explain, error, found) from error
+            raise await asyncio.to_thread(_explain, error, resolved) from error
 
 
-def _build_metadata(found: Server) -> Metadata:
-    return (("authorization", f"Bearer {found.token}"),) if found.token else ()
+def _build_metadata(server: Server) -> Metadata:
+    return (("authorization", f"Bearer {server.token}"),) if server.token else ()
 
 
-def _create_channel(found: Server, library: Any) -> Any:
+def _create_channel(server: Server, library: Any) -> Any:
     """Return a new channel from one of gRPC's two modules with channels."""
     # Proxy variables of the environment do not apply to a server that the user names.
     options: list[tuple[str, int | str]] = [
         ("grpc.enable_http_proxy", 0),
         ("grpc.max_receive_message_length", -1),
     ]
-    if found.tls_server_name:
-        options.append(("grpc.ssl_target_name_override", found.tls_server_name))
-    endpoint = str(found.address)
+    if server.tls_server_name:
+        options.append(("grpc.ssl_target_name_override", server.tls_server_name))
+    endpoint = str(server.address)
     if endpoint.startswith(tls_diagnosis.TLS):
         target = endpoint.removeprefix(tls_diagnosis.TLS)
-        return library.secure_channel(target, _build_credentials(found), options=options)
+        return library.secure_channel(target, _build_credentials(server), options=options)
     return library.insecure_channel(endpoint, options=options)
 
 
@@ -153,66 +153,69 @@ def find_server(server: Address) -> Server:
     Raises:
         ServerNotFound: If no server is named and none runs.
     """
-    given = server if isinstance(server, Server) else Server(address=server)
-    named = given.address or os.environ.get(SERVER)
+    requested = server if isinstance(server, Server) else Server(address=server)
+    named = requested.address or os.environ.get(SERVER)
     is_state = named is not None and Path(named).is_dir()
     state = Path(named) if named is not None and is_state else server_file.get_state_directory(os.environ)
-    told = server_file.read(state)
+    running = server_file.read(state)
     if named is not None and not is_state:
-        if told is None or told.endpoint != named:
-            return _with_tls(_with_environment(replace(given, address=named)))
+        if running is None or running.endpoint != named:
+            return _with_tls(_with_environment(replace(requested, address=named)))
         # The local server by its address: its token and certificate still apply.
         return _with_local(
-            replace(given, token=given.token or _parse_token(os.environ.get(TOKEN, ""), TOKEN)), told
+            replace(requested, token=requested.token or _parse_token(os.environ.get(TOKEN, ""), TOKEN)),
+            running,
         )
     where = server_file.get_path(state)
-    if told is None:
+    if running is None:
         raise ServerNotFound(
             f"no server runs here ({where} lists none); {_START}\n"
             f"  or name one: --server HOST:PORT, or {SERVER} in the environment"
         )
-    if not server_file.is_alive(told):
-        raise ServerNotFound(f"the server in {where} has stopped: there is no process {told.pid}; {_START}")
-    return _with_local(given, told)
+    if not server_file.is_alive(running):
+        raise ServerNotFound(
+            f"the server in {where} has stopped: there is no process {running.pid}; {_START}"
+        )
+    return _with_local(requested, running)
 
 
-def _with_environment(given: Server) -> Server:
-    files = {name: getattr(given, name) or os.environ.get(variable, "") for name, variable in FILES.items()}
-    token = _parse_token(given.token, "--token") or _parse_token(os.environ.get(TOKEN, ""), TOKEN)
-    return replace(given, token=token, **files)
+def _with_environment(server: Server) -> Server:
+    files = {name: getattr(server, name) or os.environ.get(variable, "") for name, variable in FILES.items()}
+    token = _parse_token(server.token, "--token") or _parse_token(os.environ.get(TOKEN, ""), TOKEN)
+    return replace(server, token=token, **files)
 
 
-def _with_tls(given: Server) -> Server:
+def _with_tls(server: Server) -> Server:
     """Return the server with the scheme for TLS if a file for TLS is set."""
     for one, other in (("cert", "key"), ("key", "cert")):
-        if getattr(given, one) and not getattr(given, other):
+        if getattr(server, one) and not getattr(server, other):
             raise RequestFailed(
-                f"--{one} {getattr(given, one)} has no effect without --{other}; "
+                f"--{one} {getattr(server, one)} has no effect without --{other}; "
                 f"write --{other} FILE, or set {FILES[other]}"
             )
-    address = str(given.address)
-    if (given.ca or given.cert) and not address.startswith(tls_diagnosis.TLS):
-        return replace(given, address=f"{tls_diagnosis.TLS}{address}")
-    return given
+    address = str(server.address)
+    if (server.ca or server.cert) and not address.startswith(tls_diagnosis.TLS):
+        return replace(server, address=f"{tls_diagnosis.TLS}{address}")
+    return server
 
 
-def _with_local(given: Server, told: server_file.ServerInfo) -> Server:
+def _with_local(server: Server, running: server_file.ServerInfo) -> Server:
     """Return the server of this machine with the credentials in its file; those of the caller win."""
-    token = _parse_token(given.token, "--token") or told.token
-    if not token and told.token_file:
-        said = _read_file(told.token_file, f"the token of {told.endpoint}").decode(errors="replace")
-        token = _parse_token(said, told.token_file)
-    return _with_tls(replace(given, address=told.endpoint, token=token, ca=given.ca or told.roots))
+    token = _parse_token(server.token, "--token") or running.token
+    if not token and running.token_file:
+        text = _read_file(running.token_file, f"the token of {running.endpoint}").decode(errors="replace")
+        token = _parse_token(text, running.token_file)
+    return _with_tls(replace(server, address=running.endpoint, token=token, ca=server.ca or running.roots))
 
 
-def _build_credentials(found: Server) -> "grpc.ChannelCredentials":
+def _build_credentials(server: Server) -> "grpc.ChannelCredentials":
     import grpc
 
     what = {"ca": "the certificate of", "cert": "the certificate for", "key": "the key for"}
     read = {
-        name: _read_file(file, f"{text} {found.address}")
+        name: _read_file(file, f"{text} {server.address}")
         for name, text in what.items()
-        if (file := getattr(found, name))
+        if (file := getattr(server, name))
     }
     return grpc.ssl_channel_credentials(read.get("ca"), read.get("key"), read.get("cert"))
 
@@ -224,9 +227,9 @@ def _read_file(file: str, what: str) -> bytes:
         raise RequestFailed(f"{what} cannot be read: {file}: {error.strerror}") from error
 
 
-def _parse_token(said: str, where: str) -> str:
+def _parse_token(text: str, where: str) -> str:
     """Return a token without a trailing newline."""
-    token = said.strip()
+    token = text.strip()
     if not (token.isascii() and token.isprintable()):
         raise TokenRejected(f"{where} does not contain a token: a token has only printable ASCII characters")
     return token
@@ -235,18 +238,18 @@ def _parse_token(said: str, where: str) -> str:
 # ---- errors
 
 
-def _explain(error: "grpc.RpcError", found: Server) -> RequestFailed:
+def _explain(error: "grpc.RpcError", server: Server) -> RequestFailed:
     """Return the exception that explains a gRPC error."""
     call: Any = error
     code, details = call.code().name, call.details() or ""
-    endpoint = found.address
+    endpoint = server.address
     if code == "UNAUTHENTICATED":
         where = server_file.get_path(server_file.get_state_directory(os.environ))
         return TokenRejected(
             f"the server at {endpoint} rejects the token; the user who started it finds it in {where}, "
             f"other users pass --token or set {TOKEN}"
         )
-    if code == "UNAVAILABLE" and (reason := _explain_connection(found, details)):
+    if code == "UNAVAILABLE" and (reason := _explain_connection(server, details)):
         return ServerNotFound(reason)
     if code == "UNIMPLEMENTED" and details == _NO_METHOD:
         return MethodNotFound(
@@ -260,14 +263,14 @@ def _explain(error: "grpc.RpcError", found: Server) -> RequestFailed:
     return kind(f"the server at {endpoint} returned {code}: {details}")
 
 
-def _explain_connection(found: Server, details: str) -> str | None:
+def _explain_connection(server: Server, details: str) -> str | None:
     """Return the reason and the remedy of a failed connection, or None if the server was reached."""
-    address = str(found.address)
+    address = str(server.address)
     otherwise = f"no server answers at {address}; {_START}" if _NO_CONNECTION in details else None
     if "/" in address.removeprefix(tls_diagnosis.TLS):  # Another scheme of gRPC, such as dns:///host:port.
         return otherwise
     end = tls_diagnosis.parse_endpoint(
-        address, ca=found.ca, cert=found.cert, key=found.key, server_name=found.tls_server_name
+        address, ca=server.ca, cert=server.cert, key=server.key, server_name=server.tls_server_name
     )
     if end is None:
         return f"{address} has no port; write HOST:PORT, or grpcs://HOST:PORT for a server with TLS"

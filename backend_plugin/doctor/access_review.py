@@ -106,12 +106,12 @@ async def list_missing_permissions(api: ApiClient, facts: Facts) -> Sequence[Mis
         for each in deployments.list_connectors(facts)
     ]
     rules = [replace(each, namespace=facts.namespace) for each in required(facts)]
-    found = [(account, await _review_rules(api, account, rules)) for account in accounts]
+    reviews = [(account, await _review_rules(api, account, rules)) for account in accounts]
     return [
         MissingPermissions(
             namespace=account.namespace, name=account.name, rules=[*map(read_permission, missing)]
         )
-        for account, missing in found
+        for account, missing in reviews
         if missing
     ]
 
@@ -138,17 +138,17 @@ async def _review_rules(
     api: ApiClient, account: _Account, rules: Sequence[PolicyRule]
 ) -> Sequence[PolicyRule]:
     """Return each rule with a forbidden verb, reduced to its forbidden verbs."""
-    asked = [(rule, verb) for rule in rules for verb in rule.verbs]
-    allowed = await asyncio.gather(*(_is_allowed(api, account, rule, verb) for rule, verb in asked))
+    pairs = [(rule, verb) for rule in rules for verb in rule.verbs]
+    allowed = await asyncio.gather(*(_is_allowed(api, account, rule, verb) for rule, verb in pairs))
     missing: dict[PolicyRule, list[str]] = {}
-    for (rule, verb), may in zip(asked, allowed, strict=True):
+    for (rule, verb), may in zip(pairs, allowed, strict=True):
         if not may:
             missing.setdefault(rule, []).append(verb)
     return [replace(rule, verbs=tuple(verbs)) for rule, verbs in missing.items()]
 
 
 async def _is_allowed(api: ApiClient, account: _Account, rule: PolicyRule, verb: str) -> bool:
-    asked = {
+    attributes = {
         "namespace": rule.namespace,
         "verb": verb,
         "group": rule.resource.group,
@@ -158,7 +158,7 @@ async def _is_allowed(api: ApiClient, account: _Account, rule: PolicyRule, verb:
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": account.kind,
-        "spec": {**account.subject, "resourceAttributes": asked},
+        "spec": {**account.subject, "resourceAttributes": attributes},
     }
     reviews = ApiResource(group="authorization.k8s.io", version="v1", plural=f"{account.kind.lower()}s")
     question = ApiRequest(

@@ -49,8 +49,8 @@ def read_permission(rule: PolicyRule) -> Permission:
 
 def build_unavailable(reason: str) -> NotReadable:
     """Return the error for an API server that did not answer."""
-    said, _, remedy = reason.partition("; ")
-    return NotReadable(ReadFailure(reason=said, remedy=remedy or "kubectl get --raw '/readyz?verbose'"))
+    message, _, remedy = reason.partition("; ")
+    return NotReadable(ReadFailure(reason=message, remedy=remedy or "kubectl get --raw '/readyz?verbose'"))
 
 
 class ClusterReader:
@@ -67,7 +67,7 @@ class ClusterReader:
         Raises:
             NotReadable: If the request is forbidden or the API server does not answer.
         """
-        resource, found = look.resource, list[Manifest]()
+        resource, objects = look.resource, list[Manifest]()
         version = resource.version or self._versions.get(resource.group, "")
         # A request without permission for a kind that the cluster does not serve would be forbidden.
         if not version or (resource.group and self._versions and resource.group not in self._versions):
@@ -76,9 +76,9 @@ class ClusterReader:
             path = resource.build_path(namespace, look.name, version=version)
             try:
                 if look.name:
-                    found.append(await self._api.fetch_object(ApiRequest(path=path, doubts=False)))
+                    objects.append(await self._api.fetch_object(ApiRequest(path=path, doubts=False)))
                 else:
-                    found += [each async for each in self._iter_pages(path, look)]
+                    objects += [each async for each in self._iter_pages(path, look)]
             except ApiError as answer:
                 if answer.is_not_found and (look.name or not answer.is_not_served):
                     continue
@@ -89,7 +89,7 @@ class ClusterReader:
                 ) from answer
             except ClusterUnavailable as trouble:
                 raise build_unavailable(str(trouble)) from trouble
-        return found
+        return objects
 
     async def _iter_pages(self, path: str, look: Query) -> AsyncIterator[Manifest]:
         rest, left = "", look.most

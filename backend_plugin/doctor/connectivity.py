@@ -21,15 +21,15 @@ def find_problem(server: Server) -> ProbeResult | None:
     )
     if end is None:
         return ProbeResult(what=address, trouble="has no port", remedy=f"{_DOCTOR} {address}:8000")
-    found = tls_diagnosis.diagnose(end)
-    if found is None:
+    diagnosis = tls_diagnosis.diagnose(end)
+    if diagnosis is None:
         return None
-    trouble = tls_diagnosis.describe(end, found)
-    return ProbeResult(what=address, trouble=trouble, remedy=_build_remedy(end, found))
+    trouble = tls_diagnosis.describe(end, diagnosis)
+    return ProbeResult(what=address, trouble=trouble, remedy=_build_remedy(end, diagnosis))
 
 
-def _build_remedy(end: Endpoint, found: Diagnosis) -> str:
-    usable = next((each for each in found.names if "*" not in each), "NAME")
+def _build_remedy(end: Endpoint, diagnosis: Diagnosis) -> str:
+    usable = next((each for each in diagnosis.names if "*" not in each), "NAME")
     forward = f"kubectl port-forward -n NAMESPACE service/NAME {end.port}"
     take = "kubectl get secret NAME -n NAMESPACE -o 'jsonpath={.data.ca\\.crt}' | base64 -d > ca.crt"
     show = f"openssl s_client -connect {end} </dev/null | openssl x509 -noout -dates"
@@ -49,6 +49,6 @@ def _build_remedy(end: Endpoint, found: Diagnosis) -> str:
         TlsFailure.EXPIRED: f"{show}  # issue another",
         TlsFailure.CLIENT_CERTIFICATE: "name one of the authority in the server's tls.client-ca, with --cert "
         "and --key"
-        if found.file
+        if diagnosis.file
         else f"{with_tls} --cert tls.crt --key tls.key  # and --ca for its authority",
-    }[found.failure]
+    }[diagnosis.failure]

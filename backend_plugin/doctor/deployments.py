@@ -77,9 +77,9 @@ def parse_image_name(image: str) -> str:
 def find_version(deployment: Manifest) -> tuple[int, int, int] | None:
     """Return the version in an image tag, else in the version label, or None if neither has one."""
     tags = [parse_tag(get_text(each, "image")) for each in list_containers(deployment)]
-    for said in (*tags, get_release(deployment)):
-        if found := _VERSION.fullmatch(said):
-            return int(found[1]), int(found[2]), int(found[3] or 0)
+    for text in (*tags, get_release(deployment)):
+        if match := _VERSION.fullmatch(text):
+            return int(match[1]), int(match[2]), int(match[3] or 0)
     return None
 
 
@@ -89,9 +89,9 @@ def find_flyte_version(deployment: Manifest) -> tuple[int, int, int] | None:
     The tag of its own image comes first, not one of a sidecar. A tag such as `1.16` is not precise enough.
     """
     label = get_release(deployment)
-    for said in (parse_tag(find_propeller_image(deployment)), label if label != _OF_CHARTS else ""):
-        if (found := _VERSION.fullmatch(said)) and found[3]:
-            return int(found[1]), int(found[2]), int(found[3])
+    for text in (parse_tag(find_propeller_image(deployment)), label if label != _OF_CHARTS else ""):
+        if (match := _VERSION.fullmatch(text)) and match[3]:
+            return int(match[1]), int(match[2]), int(match[3])
     return None
 
 
@@ -107,20 +107,20 @@ def is_ready(deployment: Manifest) -> bool:
 
 def list_flag_values(deployment: Manifest, option: str) -> Sequence[str]:
     """Return the values of an option in the commands and arguments: ``--name=value`` or ``--name value``."""
-    found = []
+    values = []
     for container in list_containers(deployment):
         words = [*_iter_words(container, "command"), *_iter_words(container, "args")]
         for at, word in enumerate(words):
             if word.startswith(f"--{option}="):
-                found.append(word.partition("=")[2])
+                values.append(word.partition("=")[2])
             elif word == f"--{option}" and at + 1 < len(words):
-                found.append(words[at + 1])
-    return found
+                values.append(words[at + 1])
+    return values
 
 
 def _iter_words(container: Manifest, key: str) -> Iterator[str]:
-    said = container.get(key)
-    yield from (each for each in said if isinstance(each, str)) if isinstance(said, list | tuple) else ()
+    words = container.get(key)
+    yield from (each for each in words if isinstance(each, str)) if isinstance(words, list | tuple) else ()
 
 
 def format_kubectl_name(deployment: Manifest) -> str:

@@ -33,10 +33,10 @@ _ENDPOINT: Final = re.compile(
 
 def _get_config_section(facts: Facts, *keys: str) -> Manifest:
     """Return a section of Flyte's configuration, merged from all files; later files take precedence."""
-    found: dict[str, JsonValue] = {}
+    section: dict[str, JsonValue] = {}
     for document in facts.get_objects(Subject.FLYTE_CONFIG):
-        found.update(get_mapping(document, *keys))
-    return found
+        section.update(get_mapping(document, *keys))
+    return section
 
 
 def _has_flyte_config(facts: Facts) -> bool:
@@ -44,8 +44,8 @@ def _has_flyte_config(facts: Facts) -> bool:
 
 
 def _list_enabled_plugins(facts: Facts) -> set[str]:
-    said = _get_config_section(facts, "tasks", "task-plugins").get("enabled-plugins")
-    return {each for each in said if isinstance(each, str)} if isinstance(said, list | tuple) else set()
+    plugins = _get_config_section(facts, "tasks", "task-plugins").get("enabled-plugins")
+    return {each for each in plugins if isinstance(each, str)} if isinstance(plugins, list | tuple) else set()
 
 
 def _get_routes(facts: Facts) -> Mapping[str, str]:
@@ -73,9 +73,9 @@ def _check_flyte_route(facts: Facts) -> Iterator[Violation]:
         return
     plugin = _get_routes(facts).get(TASK_TYPE, "")
     if plugin not in _PLUGINS:
-        whom = f"go to the plugin {plugin}" if plugin else "are routed to no plugin"
+        target = f"go to the plugin {plugin}" if plugin else "are routed to no plugin"
         yield Violation(
-            sentence=f"in the configuration of Flyte, tasks of type {TASK_TYPE} {whom}, not to "
+            sentence=f"in the configuration of Flyte, tasks of type {TASK_TYPE} {target}, not to "
             "connector-service",
             remedy=_ROUTE,
         )
@@ -90,13 +90,13 @@ def _check_flyte_route(facts: Facts) -> Iterator[Violation]:
 def _iter_connectors(facts: Facts) -> Iterator[tuple[str, Manifest]]:
     """Yield the configuration of each connector with its path."""
     for plugin in _PLUGINS:
-        said = _get_config_section(facts, "plugins", plugin)
+        section = _get_config_section(facts, "plugins", plugin)
         for key in ("defaultConnector", "defaultAgent"):
-            if key in said:
-                yield f"plugins.{plugin}.{key}", get_mapping(said, key)
+            if key in section:
+                yield f"plugins.{plugin}.{key}", get_mapping(section, key)
         for key in ("connectors", "agents"):
-            for name in get_mapping(said, key):
-                yield f"plugins.{plugin}.{key}.{name}", get_mapping(said, key, name)
+            for name in get_mapping(section, key):
+                yield f"plugins.{plugin}.{key}.{name}", get_mapping(section, key, name)
 
 
 @CHECKS.add(*_CONFIGURED)
@@ -118,8 +118,8 @@ def _check_flyte_connector(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(*_CONFIGURED, level=Severity.WARNING)
 def _check_flyte_timeouts(facts: Facts) -> Iterator[Violation]:
     """Flyte uses the configured timeouts."""
-    for path, said in _iter_connectors(facts):
-        for method in get_mapping(said, "timeouts"):
+    for path, config in _iter_connectors(facts):
+        for method in get_mapping(config, "timeouts"):
             yield Violation(
                 sentence=f"Flyte ignores {path}.timeouts.{method}: keys are read in lower case, but "
                 f"method names are not",
@@ -143,8 +143,8 @@ def _check_flyte_names(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(*_CONFIGURED, level=Severity.WARNING)
 def _check_flyte_retries(facts: Facts) -> Iterator[Violation]:
     """Flyte waits for a connector that is unavailable for a moment."""
-    for path, said in _iter_connectors(facts):
-        config = get_text(said, "defaultServiceConfig")
+    for path, connector in _iter_connectors(facts):
+        config = get_text(connector, "defaultServiceConfig")
         if "waitForReady" not in config:
             yield Violation(
                 sentence=f"{path} has no defaultServiceConfig with waitForReady: workflows fail if "
@@ -162,8 +162,8 @@ def _check_flyte_retries(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(*_CONFIGURED, level=Severity.WARNING)
 def _check_flyte_timeout(facts: Facts) -> Iterator[Violation]:
     """Flyte has a timeout for each call."""
-    for path, said in _iter_connectors(facts):
-        if not get_text(said, "defaultTimeout"):
+    for path, connector in _iter_connectors(facts):
+        if not get_text(connector, "defaultTimeout"):
             yield Violation(
                 sentence=f"{path} has no defaultTimeout: Flyte waits without limit if a call is lost",
                 remedy="write defaultTimeout: 60s",
@@ -173,11 +173,11 @@ def _check_flyte_timeout(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.FLYTE_CONFIG, Subject.SERVICES)
 def _check_connector_service(facts: Facts) -> Iterator[Violation]:
     """The Service in the configuration of Flyte exists."""
-    for path, said in _iter_connectors(facts):
-        found = _ENDPOINT.fullmatch(get_text(said, "endpoint"))
-        if found is None or found["namespace"] != facts.flyte_namespace:
+    for path, config in _iter_connectors(facts):
+        endpoint = _ENDPOINT.fullmatch(get_text(config, "endpoint"))
+        if endpoint is None or endpoint["namespace"] != facts.flyte_namespace:
             continue
-        name, port = found["service"], int(found["port"])
+        name, port = endpoint["service"], int(endpoint["port"])
         services = [
             each for each in facts.get_objects(Subject.SERVICES) if deployments.get_name(each) == name
         ]
@@ -185,7 +185,7 @@ def _check_connector_service(facts: Facts) -> Iterator[Violation]:
         if port not in ports:
             what = f"has the ports {', '.join(map(str, ports))}" if services else "does not exist"
             yield Violation(
-                sentence=f"{path}.endpoint is {get_text(said, 'endpoint')}, and the Service {name} {what}",
+                sentence=f"{path}.endpoint is {get_text(config, 'endpoint')}, and the Service {name} {what}",
                 remedy=f"kubectl get services -n {facts.flyte_namespace}  # write an existing endpoint",
             )
 
@@ -193,13 +193,13 @@ def _check_connector_service(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.FLYTE_CONFIG, Subject.SERVICES, Subject.ENDPOINTS)
 def _check_connector_down(facts: Facts) -> Iterator[Violation]:
     """A pod is ready behind that Service."""
-    for path, said in _iter_connectors(facts):
-        found = _ENDPOINT.fullmatch(get_text(said, "endpoint"))
-        if found is None or found["namespace"] != facts.flyte_namespace:
+    for path, connector in _iter_connectors(facts):
+        endpoint = _ENDPOINT.fullmatch(get_text(connector, "endpoint"))
+        if endpoint is None or endpoint["namespace"] != facts.flyte_namespace:
             continue
-        service = found["service"]
-        is_there = any(deployments.get_name(each) == service for each in facts.get_objects(Subject.SERVICES))
-        if is_there and not _has_ready_pod(facts, service):
+        service = endpoint["service"]
+        exists = any(deployments.get_name(each) == service for each in facts.get_objects(Subject.SERVICES))
+        if exists and not _has_ready_pod(facts, service):
             yield Violation(
                 sentence=f"{path}.endpoint is the Service {service}, behind which no pod is ready",
                 remedy=f"kubectl get pods -n {facts.flyte_namespace}; kubectl describe service {service} "
@@ -263,5 +263,5 @@ def _format_chart(deployment: Manifest) -> str:
     metadata = get_mapping(deployment, "metadata")
     release = get_text(metadata, "annotations", "meta.helm.sh/release-name")
     release = release or get_text(metadata, "labels", "app.kubernetes.io/instance")
-    whole = deployments.has_program(deployment, "flyte-binary")
-    return f"{release or 'flyte'} {'flyte-binary' if whole else 'flyte-core'}"
+    is_binary = deployments.has_program(deployment, "flyte-binary")
+    return f"{release or 'flyte'} {'flyte-binary' if is_binary else 'flyte-core'}"

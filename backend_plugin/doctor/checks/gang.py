@@ -64,30 +64,30 @@ def _list_api_groups(facts: Facts) -> set[str]:
 
 
 def _select_alternative(facts: Facts) -> str:
-    there = _list_api_groups(facts)
-    return min((name for name, group in _list_scheduler_apis().items() if group in there), default=NONE)
+    served = _list_api_groups(facts)
+    return min((name for name, group in _list_scheduler_apis().items() if group in served), default=NONE)
 
 
 def list_requested_schedulers(facts: Facts) -> set[str]:
     """Return the scheduler names of the job's pods, without the default scheduler."""
     gang = facts.gang
     adapter = gang.adapter
-    said = {get_text(role.pod, "spec", "schedulerName") for role in facts.task.roles}
+    names = {get_text(role.pod, "spec", "schedulerName") for role in facts.task.roles}
     if adapter is not None:
-        said.add(gang.scheduler_name or adapter.scheduler_name)
-    return said - {"", _DEFAULT}
+        names.add(gang.scheduler_name or adapter.scheduler_name)
+    return names - {"", _DEFAULT}
 
 
 def get_served_schedulers(facts: Facts) -> dict[str, bool]:
     """Return the scheduler names of the cluster, and whether each one has a ready pod."""
-    found = {_DEFAULT: True}
+    ready_by_name = {_DEFAULT: True}
     for each in facts.get_objects(Subject.DEPLOYMENTS):
         for name in _list_scheduler_names(each, facts):
-            found[name] = found.get(name, False) or deployments.is_ready(each)
+            ready_by_name[name] = ready_by_name.get(name, False) or deployments.is_ready(each)
     for pod in facts.get_objects(Subject.WAITING_FOR):
         if get_text(pod, "spec", "nodeName"):
-            found[get_text(pod, "spec", "schedulerName")] = True
-    return found
+            ready_by_name[get_text(pod, "spec", "schedulerName")] = True
+    return ready_by_name
 
 
 def _list_scheduler_names(deployment: Manifest, facts: Facts) -> set[str]:
@@ -101,12 +101,12 @@ def _list_scheduler_names(deployment: Manifest, facts: Facts) -> set[str]:
         for each in list_schedulers().values()
         if each.program and each.scheduler_name and any(each.program in image for image in images)
     }
-    there = [each for each in facts.get_objects(Subject.SCHEDULER_CONFIG) if _is_mounted(deployment, each)]
+    configs = [each for each in facts.get_objects(Subject.SCHEDULER_CONFIG) if _is_mounted(deployment, each)]
     profiles = {
         name
-        for each in there
-        for said in get_text_map(each, "data").values()
-        for name in _PROFILE.findall(said)
+        for each in configs
+        for text in get_text_map(each, "data").values()
+        for name in _PROFILE.findall(text)
     }
     return (set(deployments.list_flag_values(deployment, "scheduler-name")) or usual) | profiles
 
@@ -123,9 +123,9 @@ def _check_scheduler_missing(facts: Facts) -> Iterator[Violation]:
     """A scheduler serves the scheduler name of the pods."""
     known = get_served_schedulers(facts)
     for name in sorted(list_requested_schedulers(facts) - set(known)):
-        there = ", ".join(sorted(known))
+        available = ", ".join(sorted(known))
         yield Violation(
-            sentence=f"no scheduler has the name {name}, so pods would stay pending; available: {there}",
+            sentence=f"no scheduler has the name {name}, so pods would stay pending; available: {available}",
             remedy=f"write {_format_other_scheduler(name, known, facts)}  # or add a profile "
             f"schedulerName: {name} to "
             "the configuration of a scheduler",
@@ -208,9 +208,9 @@ def _check_gang_rejected(facts: Facts) -> Iterator[Violation]:
     """The selected gang scheduler can be used on this cluster."""
     # The other checks report some capability problems of the plan with a better remedy.
     if any(
-        found
+        violation
         for judge in (_check_gang_crd_missing, _check_pod_groups_not_created, queues.check_queue_missing)
-        for found in judge(facts)
+        for violation in judge(facts)
     ):
         return
     for each in facts.gang_problems:

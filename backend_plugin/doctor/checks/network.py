@@ -40,9 +40,9 @@ def _list_policies(facts: Facts, role: RolePods, direction: str) -> Sequence[Man
 
 
 def _list_policy_types(policy: Manifest) -> Sequence[str]:
-    said = get_mapping(policy, "spec").get("policyTypes")
-    if isinstance(said, list | tuple):
-        return [each for each in said if isinstance(each, str)]
+    types = get_mapping(policy, "spec").get("policyTypes")
+    if isinstance(types, list | tuple):
+        return [each for each in types if isinstance(each, str)]
     return [_INGRESS, _EGRESS] if "egress" in get_mapping(policy, "spec") else [_INGRESS]
 
 
@@ -58,13 +58,15 @@ def _is_allowed(rule: Manifest, side: str, peer: RolePods, facts: Facts) -> bool
     return any(_is_peer(each, peer, facts) for each in get_mappings(rule, side))
 
 
-def _is_peer(said: Manifest, peer: RolePods, facts: Facts) -> bool:
-    if "ipBlock" in said:
+def _is_peer(selector: Manifest, peer: RolePods, facts: Facts) -> bool:
+    if "ipBlock" in selector:
         # A pod can have any address, so only a range of all addresses is certain to contain it.
-        return get_text(said, "ipBlock", "cidr") == "0.0.0.0/0"
-    if "namespaceSelector" in said and not is_match(said["namespaceSelector"], _get_namespace_labels(facts)):
+        return get_text(selector, "ipBlock", "cidr") == "0.0.0.0/0"
+    if "namespaceSelector" in selector and not is_match(
+        selector["namespaceSelector"], _get_namespace_labels(facts)
+    ):
         return False
-    return "podSelector" not in said or is_match(said["podSelector"], _get_labels(peer))
+    return "podSelector" not in selector or is_match(selector["podSelector"], _get_labels(peer))
 
 
 def _get_namespace_labels(facts: Facts) -> Mapping[str, str]:
@@ -77,11 +79,11 @@ def _has_port(rule: Manifest, port: int) -> bool:
     return not ports or any(_is_in_range(each, port) for each in ports)
 
 
-def _is_in_range(said: Manifest, port: int) -> bool:
-    first = get_int(said, "port")
+def _is_in_range(port_range: Manifest, port: int) -> bool:
+    first = get_int(port_range, "port")
     if first is None:
-        return "port" not in said
-    return first <= port <= (get_int(said, "endPort") or first)
+        return "port" not in port_range
+    return first <= port <= (get_int(port_range, "endPort") or first)
 
 
 def _report_blocked(facts: Facts, direction: str, side: str) -> Iterator[Violation]:
@@ -194,10 +196,10 @@ def _check_hostname_length(facts: Facts) -> Iterator[Violation]:
     """The host names of pods are not too long for Linux."""
     for role in facts.task.roles:
         name, spec = deployments.get_name(role.pod), get_mapping(role.pod, "spec")
-        whole = f"{name}.{get_text(spec, 'subdomain')}.{facts.namespace}.{_DOMAIN}".replace("..", ".")
-        if spec.get("setHostnameAsFQDN") is True and len(whole) > _LONGEST_HOSTNAME:
+        hostname = f"{name}.{get_text(spec, 'subdomain')}.{facts.namespace}.{_DOMAIN}".replace("..", ".")
+        if spec.get("setHostnameAsFQDN") is True and len(hostname) > _LONGEST_HOSTNAME:
             yield Violation(
-                sentence=f"the fully qualified host name of a {role.name} has {len(whole)} characters, "
+                sentence=f"the fully qualified host name of a {role.name} has {len(hostname)} characters, "
                 f"and the limit is {_LONGEST_HOSTNAME}: the pod would never start",
                 remedy="leave setHostnameAsFQDN out of the PodTemplate",
             )

@@ -97,14 +97,14 @@ def _can_fit(claim: PodInfo, has: Mapping[str, int]) -> bool:
 
 
 def _iter_excluded_roles(
-    facts: Facts, wanted: _ExclusionReason
+    facts: Facts, reason: _ExclusionReason
 ) -> Iterator[tuple[RolePods, PodInfo, Sequence[NodeInfo]]]:
     nodes = _list_ready_nodes(facts)
     for role in facts.task.roles if nodes else ():
         claim = _build_pod_info(role)
-        found = _find_exclusion(claim, nodes)
-        if found is not None and found[0] is wanted:
-            yield role, claim, found[1]
+        exclusion = _find_exclusion(claim, nodes)
+        if exclusion is not None and exclusion[0] is reason:
+            yield role, claim, exclusion[1]
 
 
 CHECKS: Final = CheckList()
@@ -147,8 +147,8 @@ def _format_label_remedy(claim: PodInfo, nodes: Sequence[NodeInfo]) -> str:
     # Prefixed labels are set by Kubernetes or a cloud provider, not by hand.
     if not selector or claim.wishes.terms is not None or any("/" in key for key in selector):
         return f"kubectl get nodes --show-labels  # {change}"
-    said = " ".join(f"{key}={value}" for key, value in selector.items())
-    return f"kubectl label node {nodes[0].name} --overwrite {said}  # or another node; or {change}"
+    labels = " ".join(f"{key}={value}" for key, value in selector.items())
+    return f"kubectl label node {nodes[0].name} --overwrite {labels}  # or another node; or {change}"
 
 
 @CHECKS.add(Subject.NODES, Subject.ROLES)

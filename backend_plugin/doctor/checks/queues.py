@@ -23,15 +23,15 @@ def _get_queues(facts: Facts) -> SchedulerResource | None:
 def _find_queue_name(facts: Facts) -> str:
     """Return the queue from the labels or the pod group of the job, else the platform's default."""
     labels, queues = get_mapping(facts.task.job or {}, "metadata", "labels"), _get_queues(facts)
-    said = get_text(labels, queues.label) if queues is not None else ""
+    labelled = get_text(labels, queues.label) if queues is not None else ""
     policy = get_operator(facts.task.dialect).read_group_policy(facts.task.job or {})
     groups = [get_text(each, "spec", "queue") for each in facts.task.beside]
-    return said or get_text(policy, "queue") or "".join(groups) or facts.gang.queue
+    return labelled or get_text(policy, "queue") or "".join(groups) or facts.gang.queue
 
 
 def _find_queue(facts: Facts) -> Manifest | None:
-    there = facts.get_objects(Subject.QUEUES)
-    return next((each for each in there if deployments.get_name(each) == _find_queue_name(facts)), None)
+    known = facts.get_objects(Subject.QUEUES)
+    return next((each for each in known if deployments.get_name(each) == _find_queue_name(facts)), None)
 
 
 CHECKS: Final = CheckList()
@@ -42,12 +42,12 @@ def check_queue_missing(facts: Facts) -> Iterator[Violation]:
     """The queue of the job exists."""
     name, queues = _find_queue_name(facts), _get_queues(facts)
     if queues is not None and name and Subject.QUEUES in facts.seen and _find_queue(facts) is None:
-        there = ", ".join(sorted(map(deployments.get_name, facts.get_objects(Subject.QUEUES)))) or "none"
+        existing = ", ".join(sorted(map(deployments.get_name, facts.get_objects(Subject.QUEUES)))) or "none"
         known = sorted(map(deployments.get_name, facts.get_objects(Subject.PARENT_QUEUES)))
         written = queues.example.replace("PARENT", known[0] if known else "default")
         manifest = written.replace("NAMESPACE", facts.namespace).replace("NAME", name)
         yield Violation(
-            sentence=f"{facts.gang.scheduler} has no queue {name}; its queues: {there}",
+            sentence=f"{facts.gang.scheduler} has no queue {name}; its queues: {existing}",
             remedy=f"echo '{manifest}' | kubectl apply -f -",
         )
 
@@ -56,8 +56,8 @@ def _find_parent_queue(facts: Facts) -> Manifest | None:
     queues = _get_queues(facts)
     field = queues.parent_field if queues is not None else ""
     name = get_text(_find_queue(facts) or {}, "spec", field)
-    there = facts.get_objects(Subject.PARENT_QUEUES)
-    return next((each for each in there if deployments.get_name(each) == name), None)
+    known = facts.get_objects(Subject.PARENT_QUEUES)
+    return next((each for each in known if deployments.get_name(each) == name), None)
 
 
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
@@ -69,9 +69,9 @@ def _check_queue_outdated(facts: Facts) -> Iterator[Violation]:
         for each in facts.get_objects(Subject.DEPLOYMENTS):
             version = deployments.find_version(each)
             if deployments.has_program(each, adapter.program) and version is not None and version < oldest:
-                found, needed = (".".join(map(str, said)) for said in (version, oldest))
+                installed, needed = (".".join(map(str, numbers)) for numbers in (version, oldest))
                 yield Violation(
-                    sentence=f"{adapter.title} is {found}, which does not pass the node selectors and "
+                    sentence=f"{adapter.title} is {installed}, which does not pass the node selectors and "
                     f"tolerations of its flavors to the pods of a {kind}",
                     remedy=f"install {adapter.title} {needed} or newer: "
                     f"{deployments.format_kubectl_name(each)}",
@@ -133,19 +133,19 @@ def _check_queue_too_small(facts: Facts) -> Iterator[Violation]:
 
 
 def _read_maximum(queue: Manifest) -> Mapping[str, Quantity]:
-    spec, found = get_mapping(queue, "spec"), dict[str, Quantity]()
-    said = dict(get_text_map(spec, "capability"))
+    spec, amounts = get_mapping(queue, "spec"), dict[str, Quantity]()
+    texts = dict(get_text_map(spec, "capability"))
     if not get_text(spec, "cohort") and not get_text(spec, "cohortName"):
         for group in get_mappings(spec, "resourceGroups"):
             for flavor in get_mappings(group, "flavors"):
                 for each in get_mappings(flavor, "resources"):
-                    said[get_text(each, "name")] = str(each.get("nominalQuota", ""))
-    for resource, amount in said.items():
+                    texts[get_text(each, "name")] = str(each.get("nominalQuota", ""))
+    for resource, amount in texts.items():
         try:
-            found[resource] = parse(amount)
+            amounts[resource] = parse(amount)
         except InvalidQuantity:
             continue
-    return found
+    return amounts
 
 
 @CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES, Subject.ROLES)
@@ -165,16 +165,16 @@ def _check_queue_uncovered(facts: Facts) -> Iterator[Violation]:
         )
 
 
-def _get_list(said: object) -> list[object]:
-    return list(said) if isinstance(said, list | tuple) else []
+def _get_list(value: object) -> list[object]:
+    return list(value) if isinstance(value, list | tuple) else []
 
 
 @CHECKS.add(Subject.PRIORITIES, Subject.ROLES)
 def _check_priority_class_missing(facts: Facts) -> Iterator[Violation]:
     """The PriorityClasses of the job's pods exist."""
-    there = set(map(deployments.get_name, facts.get_objects(Subject.PRIORITIES)))
-    wanted = {get_text(role.pod, "spec", "priorityClassName") for role in facts.task.roles}
-    for name in sorted(wanted - there - {""}):
+    existing = set(map(deployments.get_name, facts.get_objects(Subject.PRIORITIES)))
+    named = {get_text(role.pod, "spec", "priorityClassName") for role in facts.task.roles}
+    for name in sorted(named - existing - {""}):
         yield Violation(
             sentence=f"there is no PriorityClass {name}, so the cluster rejects pods with this name",
             remedy=f"kubectl create priorityclass {name} --value=1000",

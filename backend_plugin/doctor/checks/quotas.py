@@ -43,14 +43,14 @@ def _iter_quotas(facts: Facts) -> Iterator[tuple[Manifest, Mapping[str, Quantity
             )
 
 
-def _parse_amounts(said: Manifest) -> Mapping[str, Quantity]:
-    found = {}
-    for name, amount in said.items():
+def _parse_amounts(manifest: Manifest) -> Mapping[str, Quantity]:
+    amounts = {}
+    for name, amount in manifest.items():
         try:
-            found[name] = parse(str(amount))
+            amounts[name] = parse(str(amount))
         except InvalidQuantity:
             continue
-    return found
+    return amounts
 
 
 CHECKS: Final = CheckList()
@@ -59,29 +59,29 @@ CHECKS: Final = CheckList()
 @CHECKS.add(Subject.QUOTAS, Subject.ROLES)
 def _check_quota_too_small(facts: Facts) -> Iterator[Violation]:
     """The quotas of the namespace allow all replicas together."""
-    asked = _compute_requested(facts)
+    requested = _compute_requested(facts)
     for quota, hard, _ in _iter_quotas(facts):
-        for name in sorted(asked.keys() & hard.keys()):
-            if asked[name] > hard[name]:
+        for name in sorted(requested.keys() & hard.keys()):
+            if requested[name] > hard[name]:
                 yield Violation(
                     sentence=f"the quota {deployments.get_name(quota)} allows {hard[name].text} {name}, "
-                    f"but the job needs {asked[name].text}: it would never run",
-                    remedy=_format_raise_command(quota, name, asked[name]),
+                    f"but the job needs {requested[name].text}: it would never run",
+                    remedy=_format_raise_command(quota, name, requested[name]),
                 )
 
 
 @CHECKS.add(Subject.QUOTAS, Subject.ROLES, level=Severity.WARNING)
 def _check_quota_full(facts: Facts) -> Iterator[Violation]:
     """The quotas of the namespace have capacity for all replicas now."""
-    asked = _compute_requested(facts)
+    requested = _compute_requested(facts)
     for quota, hard, used in _iter_quotas(facts):
-        for name in sorted(asked.keys() & hard.keys()):
-            together = add_quantities((asked[name], used.get(name, _NOTHING)))
-            if asked[name] <= hard[name] < together:
+        for name in sorted(requested.keys() & hard.keys()):
+            together = add_quantities((requested[name], used.get(name, _NOTHING)))
+            if requested[name] <= hard[name] < together:
                 yield Violation(
                     sentence=f"the quota {deployments.get_name(quota)} has no capacity now: "
                     f"{used[name].text} of {hard[name].text} {name} are used, "
-                    f"and the job needs {asked[name].text}",
+                    f"and the job needs {requested[name].text}",
                     remedy=f"{_format_raise_command(quota, name, together)}  # or wait",
                 )
 
@@ -106,11 +106,11 @@ def _check_containers(limit: Manifest, ranges: Manifest, facts: Facts) -> Iterat
     for role in facts.task.roles:
         for container in get_mappings(role.pod, "spec", "containers"):
             resources = get_mapping(container, "resources")
-            asked, bound = (
+            requested, bound = (
                 _parse_amounts(get_mapping(resources, "requests")),
                 _parse_amounts(get_mapping(resources, "limits")),
             )
-            larger = {**asked, **bound}
+            larger = {**requested, **bound}
             wrong = [
                 *(
                     f"{amount.text} {name}, and the maximum is {most[name].text}"
@@ -119,7 +119,7 @@ def _check_containers(limit: Manifest, ranges: Manifest, facts: Facts) -> Iterat
                 ),
                 *(
                     f"{amount.text} {name}, and the minimum is {least[name].text}"
-                    for name, amount in asked.items()
+                    for name, amount in requested.items()
                     if name in least and amount < least[name]
                 ),
             ]

@@ -31,15 +31,19 @@ def _check_pod_security(facts: Facts) -> Iterator[Violation]:
     """The PodSecurity level of the namespace allows the job's pods, with the operator's additions."""
     for role, reply in facts.pod_replies.items():
         if _VIOLATES in reply.message:
-            said = reply.message[reply.message.index(_VIOLATES) :]
-            theirs = [each for each in facts.task.dialect.operator_containers if f'"{each}"' in said]
+            violations = reply.message[reply.message.index(_VIOLATES) :]
+            of_operator = [
+                each for each in facts.task.dialect.operator_containers if f'"{each}"' in violations
+            ]
             relaxed = f"kubectl label namespace {facts.namespace} {_ENFORCE}=baseline --overwrite"
             why = (
-                f"{relaxed}  # the container {theirs[0]} of the operator cannot be configured"
-                if theirs
+                f"{relaxed}  # the container {of_operator[0]} of the operator cannot be configured"
+                if of_operator
                 else ""
             )
-            yield Violation(sentence=f"a {role} pod {said}", remedy=why or f"{_CONTEXTS}  # or {relaxed}")
+            yield Violation(
+                sentence=f"a {role} pod {violations}", remedy=why or f"{_CONTEXTS}  # or {relaxed}"
+            )
 
 
 def _iter_accounts(facts: Facts) -> Iterator[tuple[RolePods, str]]:
@@ -50,8 +54,8 @@ def _iter_accounts(facts: Facts) -> Iterator[tuple[RolePods, str]]:
 @CHECKS.add(Subject.ACCOUNTS, Subject.ROLES)
 def _check_service_account_missing(facts: Facts) -> Iterator[Violation]:
     """The ServiceAccount of the pods exists."""
-    there = set(map(deployments.get_name, facts.get_objects(Subject.ACCOUNTS)))
-    for name in sorted({name for _, name in _iter_accounts(facts)} - there):
+    existing = set(map(deployments.get_name, facts.get_objects(Subject.ACCOUNTS)))
+    for name in sorted({name for _, name in _iter_accounts(facts)} - existing):
         if facts.get_objects(Subject.NAMESPACE):
             yield Violation(
                 sentence=f"there is no ServiceAccount {name} in {facts.namespace}, so its pods "
@@ -63,10 +67,10 @@ def _check_service_account_missing(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.ACCOUNTS, Subject.SECRETS, Subject.ROLES)
 def _check_pull_secret_missing(facts: Facts) -> Iterator[Violation]:
     """The Secrets for image pulls exist."""
-    there = set(map(deployments.get_name, facts.get_objects(Subject.SECRETS)))
+    existing = set(map(deployments.get_name, facts.get_objects(Subject.SECRETS)))
     for name in sorted(
         {name for role, account in _iter_accounts(facts) for name in _list_pull_secrets(facts, role, account)}
-        - there
+        - existing
     ):
         yield Violation(
             sentence=f"image pulls need the Secret {name}, which {facts.namespace} does not have",
@@ -80,9 +84,9 @@ def _list_pull_secrets(facts: Facts, role: RolePods, account: str) -> Sequence[s
     of_account = [
         each for each in facts.get_objects(Subject.ACCOUNTS) if deployments.get_name(each) == account
     ]
-    said = get_mappings(role.pod, "spec", "imagePullSecrets")
-    found = said or [secret for each in of_account for secret in get_mappings(each, "imagePullSecrets")]
-    return [get_text(each, "name") for each in found if get_text(each, "name")]
+    of_pod = get_mappings(role.pod, "spec", "imagePullSecrets")
+    secrets = of_pod or [secret for each in of_account for secret in get_mappings(each, "imagePullSecrets")]
+    return [get_text(each, "name") for each in secrets if get_text(each, "name")]
 
 
 def _iter_containers(role: RolePods) -> Iterator[Manifest]:
@@ -93,10 +97,10 @@ def _iter_containers(role: RolePods) -> Iterator[Manifest]:
 @CHECKS.add(Subject.ROLES)
 def _check_image_reference_invalid(facts: Facts) -> Iterator[Violation]:
     """Image references are valid."""
-    said = {
+    roles = {
         get_text(each, "image"): role.name for role in facts.task.roles for each in _iter_containers(role)
     }
-    for image, role in said.items():
+    for image, role in roles.items():
         if not _IMAGE.fullmatch(image):
             yield Violation(
                 sentence=f"the image {image!r} of a {role} is not a reference that a node could pull: "
@@ -108,10 +112,10 @@ def _check_image_reference_invalid(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.ROLES, level=Severity.NOTE)
 def _check_image_tag_missing(facts: Facts) -> Iterator[Violation]:
     """Image references have a version."""
-    said = {
+    roles = {
         get_text(each, "image"): role.name for role in facts.task.roles for each in _iter_containers(role)
     }
-    for image, role in said.items():
+    for image, role in roles.items():
         last = image.rpartition("/")[2]
         if _IMAGE.fullmatch(image) and (":" not in last or last.endswith(":latest")) and "@" not in last:
             yield Violation(

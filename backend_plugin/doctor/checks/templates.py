@@ -87,11 +87,11 @@ def _check_template_containers(facts: Facts) -> Iterator[Violation]:
     """Containers of PodTemplates are named `default` or `primary`, which apply to all tasks."""
     for each in list_checked_templates(facts):
         containers = get_mappings(each, "template", "spec", "containers")
-        saying = [one for one in containers if {key for key, said in one.items() if said} - _WRITTEN]
-        if saying and not {get_text(one, "name") for one in containers} & {*_PATTERNS}:
+        with_values = [one for one in containers if {key for key, value in one.items() if value} - _WRITTEN]
+        if with_values and not {get_text(one, "name") for one in containers} & {*_PATTERNS}:
             yield Violation(
                 sentence=f"{_format_template(each)} has no container with the name default or primary, "
-                f"so its values for {get_text(saying[0], 'name')} apply only to a container with that "
+                f"so its values for {get_text(with_values[0], 'name')} apply only to a container with that "
                 "name",
                 remedy="no change is needed for a sidecar of tasks; write values for the training container "
                 "into a container primary, and values for all containers into a container default",
@@ -142,8 +142,8 @@ def _check_template_gang(facts: Facts) -> Iterator[Violation]:
 
 def _has_pod_groups(scheduler: str, template: Manifest, facts: Facts) -> bool:
     """True if the connector, the operator or the template itself defines the pod groups."""
-    said = facts.settings.kfpytorch.gang
-    by_settings = {said.scheduler, facts.gang.scheduler, *(part.scheduler for _, part in said.parts)}
+    settings = facts.settings.kfpytorch.gang
+    by_settings = {settings.scheduler, facts.gang.scheduler, *(part.scheduler for _, part in settings.parts)}
     marks = _get_gang_fields(template)
     return bool(
         by_settings & {scheduler, AUTO}
@@ -155,8 +155,8 @@ def _has_pod_groups(scheduler: str, template: Manifest, facts: Facts) -> bool:
 def _get_gang_fields(template: Manifest) -> Mapping[str, str]:
     """Return the labels and annotations for gang schedulers."""
     metadata = get_mapping(template, "template", "metadata")
-    said = {**get_text_map(metadata, "labels"), **get_text_map(metadata, "annotations")}
-    return {key: value for key, value in said.items() if key.startswith(_PREFIXES)}
+    fields = {**get_text_map(metadata, "labels"), **get_text_map(metadata, "annotations")}
+    return {key: value for key, value in fields.items() if key.startswith(_PREFIXES)}
 
 
 @CHECKS.add(Subject.TEMPLATES, level=Severity.WARNING)
@@ -169,12 +169,12 @@ def _check_template_placeholder(facts: Facts) -> Iterator[Violation]:
                 part = (
                     "labels" if key in get_mapping(each, "template", "metadata", "labels") else "annotations"
                 )
-                gone: JsonValue = {"template": {"metadata": {part: {key: None}}}}
-                said = marks[key] or '""'
+                patch: JsonValue = {"template": {"metadata": {part: {key: None}}}}
+                value = marks[key] or '""'
                 yield Violation(
-                    sentence=f"{_format_template(each)} sets {key}: {said}, which has no effect on "
+                    sentence=f"{_format_template(each)} sets {key}: {value}, which has no effect on "
                     f"gangs: {why}",
-                    remedy=f"{_format_patch(each, 'merge', gone)}  # kfpytorch.gang writes it for each job",
+                    remedy=f"{_format_patch(each, 'merge', patch)}  # kfpytorch.gang writes it for each job",
                 )
 
 
@@ -195,13 +195,13 @@ def _find_ineffective_reason(key: str, marks: Mapping[str, str]) -> str:
     return f"{_OF_JOBS[key]} reads it from jobs, and not from their pods" if key in _OF_JOBS else ""
 
 
-def _find_group_error(said: str) -> str:
+def _find_group_error(text: str) -> str:
     try:
-        found = msgspec.json.decode(said)
+        decoded = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         return f"it is not JSON: {error}"
-    groups = get_mappings({"groups": found}, "groups")
-    if not groups or not isinstance(found, list) or len(groups) != len(found):
+    groups = get_mappings({"groups": decoded}, "groups")
+    if not groups or not isinstance(decoded, list) or len(groups) != len(decoded):
         return "it is not a list of groups"
     for each in groups:
         if (
@@ -213,10 +213,10 @@ def _find_group_error(said: str) -> str:
     return ""
 
 
-def _list_group_names(said: str) -> set[str]:
+def _list_group_names(text: str) -> set[str]:
     try:
         return {
-            get_text(each, "name") for each in get_mappings({"groups": msgspec.json.decode(said)}, "groups")
+            get_text(each, "name") for each in get_mappings({"groups": msgspec.json.decode(text)}, "groups")
         }
     except msgspec.DecodeError:
         return set()
