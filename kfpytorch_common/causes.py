@@ -185,15 +185,15 @@ _OPERATION: Final = " operation timed out"
 _WAITING: Final = ("timed out", "timeout")
 
 
-def _is_refused_memory(said: str) -> bool:
-    return _MEMORY_ERROR.match(said) is not None or any(phrase in said for phrase in _REFUSED_MEMORY)
+def _is_refused_memory(text: str) -> bool:
+    return _MEMORY_ERROR.match(text) is not None or any(phrase in text for phrase in _REFUSED_MEMORY)
 
 
-def _is_collective_timeout(said: str) -> bool:
-    if _has_any(_COLLECTIVE, said):
+def _is_collective_timeout(text: str) -> bool:
+    if _has_any(_COLLECTIVE, text):
         return True
     # The text between NCCL's name and the operation contains no colon.
-    parts = said.lower().split(":") if _has_any((_OPERATION,), said) else ()
+    parts = text.lower().split(":") if _has_any((_OPERATION,), text) else ()
     return any("nccl" in part.rpartition(_OPERATION)[0] for part in parts)
 
 
@@ -244,8 +244,8 @@ _LOST_PROCESS: Final = re.compile(
 
 def _find_inner_signal(failure: Failure) -> str:
     """Return the signal that ended a process which the failed one had started, or an empty string."""
-    said = _get_evidence(failure)
-    text = failure.traceback if _LOST_PROCESS.search(said) else said
+    evidence = _get_evidence(failure)
+    text = failure.traceback if _LOST_PROCESS.search(evidence) else evidence
     worker, process = (each.search(text) for each in _OWN_PROCESS)
     if worker is not None:
         return _DESCRIBED.get(worker["described"], "")
@@ -263,9 +263,9 @@ def is_unexplained(failure: Failure) -> bool:
 
 def classify(failure: Failure) -> Cause:
     """Return the cause of a failure; causes that only a cluster can observe are not guessed."""
-    said = _get_evidence(failure)
+    evidence = _get_evidence(failure)
     for words, cause in _BY_WORDS:
-        if words(said):
+        if words(evidence):
             return cause
     if "SIGKILL" in (failure.signal, _find_inner_signal(failure)):
         return Cause.OOM_HOST

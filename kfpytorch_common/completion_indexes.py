@@ -10,17 +10,17 @@ _INTERVAL: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
 def parse_indexes(text: str) -> Sequence[range] | None:
     """Return the ranges of a set of indexes; None if the text is invalid."""
-    found: list[range] = []
+    ranges: list[range] = []
     for part in text.split(","):
         match = _INTERVAL.fullmatch(part)
         if match is None:
             return None
         first = int(match[1])
         last = first if match[2] is None else int(match[2])
-        if (match[2] is not None and last <= first) or (found and first < found[-1].stop):
+        if (match[2] is not None and last <= first) or (ranges and first < ranges[-1].stop):
             return None
-        found.append(range(first, last + 1))
-    return found
+        ranges.append(range(first, last + 1))
+    return ranges
 
 
 def contains_index(text: str, index: int) -> bool:

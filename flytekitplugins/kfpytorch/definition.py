@@ -65,8 +65,8 @@ def require_valid_config(config: PyTorch | Elastic) -> None:
     Raises:
         ConfigError: If values are invalid. It lists all problems.
     """
-    if found := [*config.problems(), *_find_missing_workers(config)]:
-        raise ConfigError(type(config).__name__, [str(problem) for problem in found])
+    if problems := [*config.problems(), *_find_missing_workers(config)]:
+        raise ConfigError(type(config).__name__, [str(problem) for problem in problems])
 
 
 def needs_shared_memory(config: PyTorch | Elastic, shared_memory: object) -> bool:
@@ -124,16 +124,19 @@ def count_processes(task: Any) -> int:
 
 def _find_changed_count(task: Any, granted: Amounts) -> Iterator[ConfigProblem]:
     """Yield a problem if overrides change the number of processes, which a registration fixes."""
-    asked = getattr(task.task_config, "nproc_per_node", None)
-    if not isinstance(asked, str) or task.task_config.is_standalone():
+    requested = getattr(task.task_config, "nproc_per_node", None)
+    if not isinstance(requested, str) or task.task_config.is_standalone():
         return
-    of_task, of_node = _compute_processes(asked, _get_amounts(task, None)), _compute_processes(asked, granted)
+    of_task, of_node = (
+        _compute_processes(requested, _get_amounts(task, None)),
+        _compute_processes(requested, granted),
+    )
     if of_task != of_node:
         remedy = (
             f"is {of_task or 'unknown'} for the resources of the task and {of_node} for these, and a "
             "task has one number for all its nodes; write the number, or define a separate task"
         )
-        yield ConfigProblem("nproc_per_node", asked, remedy)
+        yield ConfigProblem("nproc_per_node", requested, remedy)
 
 
 _GPU_REMEDY: Final = "request GPUs, such as @task(requests=Resources(gpu='8'))"
@@ -146,10 +149,10 @@ _UNKNOWN_COUNTS: Final = {
 }
 
 
-def _compute_processes(asked: str, granted: Amounts) -> int:
-    """Return the number of processes for `asked`, or 0 if `granted` does not contain it."""
+def _compute_processes(word: str, granted: Amounts) -> int:
+    """Return the number of processes for `word`, or 0 if `granted` does not contain it."""
     gpus, cpus = granted.get("gpu", Decimal(0)), granted.get("cpu", Decimal(0))
-    if asked == "gpu" or (asked == "auto" and gpus):
+    if word == "gpu" or (word == "auto" and gpus):
         return int(gpus)
     return max(1, int(cpus)) if cpus else 0
 

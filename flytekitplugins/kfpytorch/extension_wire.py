@@ -42,12 +42,12 @@ def encode(config: PyTorch | Elastic) -> dict[str, Any]:
         for name, _ in _PARTS
         if getattr(config, name) is not None
     }
-    said = {**{name: role for name, role in roles.items() if role}, **parts}
-    if not said:
+    content = {**{name: role for name, role in roles.items() if role}, **parts}
+    if not content:
         return {}
     from kfpytorch_idl.v1 import task_pb2
 
-    message = ParseDict({"version": VERSION, **said}, task_pb2.TaskExtension())
+    message = ParseDict({"version": VERSION, **content}, task_pb2.TaskExtension())
     return {KEY: MessageToDict(message)}
 
 
@@ -75,14 +75,16 @@ def decode(custom: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _encode_role(role: Master | Worker) -> dict[str, Any]:
-    said = {name: _encode_value(value) for name in _ROLE if (value := getattr(role, name)) is not None}
-    if "pod_template" in said and isinstance(role.pod_template, PodTemplate):
-        said["pod_template"] = _encode_pod_template(role.pod_template)
-    return said
+    fields = {name: _encode_value(value) for name in _ROLE if (value := getattr(role, name)) is not None}
+    if "pod_template" in fields and isinstance(role.pod_template, PodTemplate):
+        fields["pod_template"] = _encode_pod_template(role.pod_template)
+    return fields
 
 
 def _encode_pod_template(template: PodTemplate) -> dict[str, Any]:
-    metadata = {name: dict(said) for name in ("labels", "annotations") if (said := getattr(template, name))}
+    metadata = {
+        name: dict(values) for name in ("labels", "annotations") if (values := getattr(template, name))
+    }
     return {"metadata": metadata, "spec": _encode_value(template.pod_spec) or {}}
 
 
@@ -105,10 +107,10 @@ def _encode_value(value: Any) -> Any:
 
 
 def _decode_fields(message: "Message") -> dict[str, Any]:
-    said = {item.name: getattr(message, item.name) for item, _ in message.ListFields()}
+    values = {item.name: getattr(message, item.name) for item, _ in message.ListFields()}
     # The restart policies and the backoff limit of the custom already have it.
-    said.pop("num_retries", None)
-    return {name: _DECODERS[name](value) if name in _DECODERS else value for name, value in said.items()}
+    values.pop("num_retries", None)
+    return {name: _DECODERS[name](value) if name in _DECODERS else value for name, value in values.items()}
 
 
 def _decode_tolerations(tolerations: "Sequence[Message]") -> list[dict[str, Any]]:

@@ -102,16 +102,16 @@ def find_mapping(value: object) -> Mapping[Any, object] | None:
     """Return a dict as it is, a kubernetes model as a dict of its attributes that are set, or None."""
     names = getattr(value, "attribute_map", None)
     if isinstance(names, Mapping):
-        said = {name: getattr(value, name) for name in names}
-        return {name: item for name, item in said.items() if item is not None}
+        attributes = {name: getattr(value, name) for name in names}
+        return {name: item for name, item in attributes.items() if item is not None}
     return value if isinstance(value, Mapping) else None
 
 
 def check_json_value(value: object, path: str = "") -> Iterator[ConfigProblem]:
     """Yield a problem for each value in a part of a manifest that cannot be written as JSON."""
-    said = find_mapping(value)
-    if said is not None:
-        for key, item in said.items():
+    mapping = find_mapping(value)
+    if mapping is not None:
+        for key, item in mapping.items():
             if isinstance(key, str):
                 yield from check_json_value(item, f"{path}.{key}" if path else key)
             else:

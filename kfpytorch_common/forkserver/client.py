@@ -113,10 +113,10 @@ class Client:
 
     def connect(self) -> "Client":
         """Return one more connection to the server, because several runs may use it at a time."""
-        ours, theirs = socket.socketpair()
-        with self._lock, theirs:
-            self._send({"op": "connect"}, [theirs.fileno()])
-        return Client(ours)
+        own_end, server_end = socket.socketpair()
+        with self._lock, server_end:
+            self._send({"op": "connect"}, [server_end.fileno()])
+        return Client(own_end)
 
     def keep_scratch(self, path: str) -> None:
         """Keep a directory that was registered with `scratch`."""
@@ -144,8 +144,8 @@ class Client:
             self._receive()
         while select.select([self._sock], [], [], 0)[0]:
             self._receive()
-        found, self._exits = self._exits, []
-        return found
+        exits, self._exits = self._exits, []
+        return exits
 
     def stop(self) -> None:
         """Make the server end with all its children, and close the connection."""
@@ -230,25 +230,25 @@ def select_import_variables(env: Mapping[str, str]) -> dict[str, str]:
 
 def start_fresh_server(preload: Sequence[str]) -> ForkServer:
     """Start a server in a new interpreter that loads only `preload`."""
-    ours, theirs = socket.socketpair()
+    own_end, server_end = socket.socketpair()
     home = str(Path(__file__).resolve().parents[2])
     code = (
         # With -c the working directory is first on the path, and may contain a random.py of the user.
         f"import sys; sys.path[:] = [*filter(None, sys.path), {home!r}]\n"
         "from kfpytorch_common.forkserver import server\n"
-        f"server.main({theirs.fileno()}, {os.getpid()}, {list(preload)!r})"
+        f"server.main({server_end.fileno()}, {os.getpid()}, {list(preload)!r})"
     )
     env = dict(os.environ)
     process = subprocess.Popen(
         child.build_interpreter_command(code),
-        pass_fds=[theirs.fileno()],
+        pass_fds=[server_end.fileno()],
         # One thread, because threads that libraries start at import do not survive a fork.
         env={**env, "OMP_NUM_THREADS": "1"},
         start_new_session=True,
     )
-    theirs.close()
+    server_end.close()
     process.returncode = 0  # `Server.stop` waits for it.
-    return ForkServer(Client(ours), process.pid, env)
+    return ForkServer(Client(own_end), process.pid, env)
 
 
 def start_forked_server(preload: Sequence[str], inherited: Any = None) -> ForkServer:
@@ -256,7 +256,7 @@ def start_forked_server(preload: Sequence[str], inherited: Any = None) -> ForkSe
 
     Children receive `inherited` without pickling.
     """
-    ours, theirs = socket.socketpair()
+    own_end, server_end = socket.socketpair()
     caller = os.getpid()
     env = dict(os.environ)
     for stream in (sys.stdout, sys.stderr):
@@ -268,15 +268,15 @@ def start_forked_server(preload: Sequence[str], inherited: Any = None) -> ForkSe
         if pid == 0:
             try:
                 atexit._clear()
-                ours.close()
+                own_end.close()
                 os.setsid()
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 if preload:
                     os.environ["OMP_NUM_THREADS"] = "1"
-                server.serve(theirs, caller, preload, inherited)
+                server.serve(server_end, caller, preload, inherited)
             finally:
                 os._exit(child.EXIT_BROKEN)
-        theirs.close()
-        started = ForkServer(Client(ours), pid, env)
+        server_end.close()
+        started = ForkServer(Client(own_end), pid, env)
         signals.deliver()
     return started

@@ -77,15 +77,15 @@ def read_stack(error: BaseException) -> traceback.StackSummary:
 
 def read_chain(error: BaseException) -> tuple[RaisedException, ...]:
     """Return the exceptions that led to `error`, the earliest first, at most `_LONGEST_CHAIN`."""
-    found: list[RaisedException] = []
-    seen = {id(error)}
-    while (before := _read_previous(error)) is not None and id(before) not in seen:
-        seen.add(id(before))  # User code may create a cycle.
-        found.append(_read_raised(before, handled=_read_attribute(error, "__cause__") is None))
+    chain: list[RaisedException] = []
+    visited = {id(error)}
+    while (before := _read_previous(error)) is not None and id(before) not in visited:
+        visited.add(id(before))  # User code may create a cycle.
+        chain.append(_read_raised(before, handled=_read_attribute(error, "__cause__") is None))
         error = before
-    if len(found) > _LONGEST_CHAIN:
-        found[_LONGEST_CHAIN - 1 : -1] = []
-    return tuple(reversed(found))
+    if len(chain) > _LONGEST_CHAIN:
+        chain[_LONGEST_CHAIN - 1 : -1] = []
+    return tuple(reversed(chain))
 
 
 def format_traceback(error: BaseException) -> str:
@@ -117,8 +117,8 @@ def _read_attribute(error: BaseException, name: str) -> Any:
 
 
 def _read_traceback(error: BaseException) -> TracebackType | None:
-    found: TracebackType | None = _read_attribute(error, "__traceback__")
-    return found
+    raised_at: TracebackType | None = _read_attribute(error, "__traceback__")
+    return raised_at
 
 
 def _read_system_exit(error: BaseException) -> Any:
@@ -127,10 +127,10 @@ def _read_system_exit(error: BaseException) -> Any:
 
 def _read_previous(error: BaseException) -> BaseException | None:
     cause, context = _read_attribute(error, "__cause__"), _read_attribute(error, "__context__")
-    found: BaseException | None = cause
+    previous: BaseException | None = cause
     if cause is None and not _read_attribute(error, "__suppress_context__"):
-        found = context
-    return found
+        previous = context
+    return previous
 
 
 def _read_raised(error: BaseException, *, handled: bool) -> RaisedException:

@@ -51,24 +51,26 @@ def read_identity(replica: str) -> WorkerIdentity:
     return WorkerIdentity(replica, _read_number("RANK"), _read_number("LOCAL_RANK"))
 
 
-def write_failure(directory: Path, error: BaseException, who: WorkerIdentity, *, recoverable: bool) -> None:
+def write_failure(
+    directory: Path, error: BaseException, identity: WorkerIdentity, *, recoverable: bool
+) -> None:
     """Write `error` into `directory` as the failure of this process, also in torch's format."""
-    failure = _build_failure(error, who, recoverable=recoverable)
+    failure = _build_failure(error, identity, recoverable=recoverable)
     _write_json(directory / FILE_NAME, dataclasses.asdict(failure))
     extra = {"py_callstack": failure.traceback, "timestamp": str(failure.time_ns // 1_000_000_000)}
-    said = {"message": {"message": f"{failure.exception}: {failure.message}", "extraInfo": extra}}
-    _write_json(directory / TORCH_FILE_NAME, said)
+    content = {"message": {"message": f"{failure.exception}: {failure.message}", "extraInfo": extra}}
+    _write_json(directory / TORCH_FILE_NAME, content)
 
 
-def write_exit(directory: Path, who: WorkerIdentity, stop: BaseException | None = None) -> None:
+def write_exit(directory: Path, identity: WorkerIdentity, stop: BaseException | None = None) -> None:
     """Record in `directory` that this process ends with exit code 0, through `stop` or a return."""
     if stop is not None:
-        ended = _build_failure(stop, who, recoverable=False)
+        ended = _build_failure(stop, identity, recoverable=False)
     else:
         ended = Failure(
-            rank=who.rank,
-            local_rank=who.local_rank,
-            replica=who.replica,
+            rank=identity.rank,
+            local_rank=identity.local_rank,
+            replica=identity.replica,
             exit_code=0,
             time_ns=time.time_ns(),
             pid=os.getpid(),
@@ -77,12 +79,12 @@ def write_exit(directory: Path, who: WorkerIdentity, stop: BaseException | None 
     _write_json(directory / ENDED_FILE_NAME, dataclasses.asdict(ended))
 
 
-def _build_failure(error: BaseException, who: WorkerIdentity, *, recoverable: bool) -> Failure:
+def _build_failure(error: BaseException, identity: WorkerIdentity, *, recoverable: bool) -> Failure:
     stack = exceptions.read_stack(error)
     failure = Failure(
-        rank=who.rank,
-        local_rank=who.local_rank,
-        replica=who.replica,
+        rank=identity.rank,
+        local_rank=identity.local_rank,
+        replica=identity.replica,
         exit_code=exceptions.read_exit_code(error),
         time_ns=time.time_ns(),
         pid=os.getpid(),
@@ -116,24 +118,24 @@ def _unwrap_failure(failure: Failure, caught: Sequence[RaisedException]) -> Fail
 def read_failure(directory: Path, name: str = FILE_NAME) -> Failure | None:
     """Read the file of the process with this directory; None if it is missing or incomplete."""
     try:
-        said = json.loads((directory / name).read_bytes())
+        fields = json.loads((directory / name).read_bytes())
     except (OSError, ValueError):  # The process was killed before or while it wrote.
         return None
-    return _decode_failure(said)
+    return _decode_failure(fields)
 
 
 def get_process_failure(directory: Path, ended: Failure) -> Failure:
     """Return the failure that a process wrote, or else `ended` with the last known position."""
-    said = read_failure(directory, FILE_NAME if ended.exit_code else ENDED_FILE_NAME)
-    if said is not None or (ended.exit_code == 0 and not ended.stopped):
-        return said or ended
+    written = read_failure(directory, FILE_NAME if ended.exit_code else ENDED_FILE_NAME)
+    if written is not None or (ended.exit_code == 0 and not ended.stopped):
+        return written or ended
     return dataclasses.replace(ended, **vars(read_position(directory, crashed=not ended.stopped)))
 
 
 def write_terminations(directory: Path, failures: Iterable[Failure], ended: Iterable[Failure] = ()) -> None:
     """Write the terminations of the ranks of a node: failures, and ends with exit code 0."""
-    said = [[dataclasses.asdict(each) for each in ranks] for ranks in (failures, ended)]
-    _write_json(directory / RANKS_FILE_NAME, said)
+    terminations = [[dataclasses.asdict(each) for each in ranks] for ranks in (failures, ended)]
+    _write_json(directory / RANKS_FILE_NAME, terminations)
 
 
 def read_terminations(directory: Path) -> tuple[list[Failure], list[Failure]]:
@@ -145,15 +147,15 @@ def read_terminations(directory: Path) -> tuple[list[Failure], list[Failure]]:
     return [_decode_failure(each) for each in failures], [_decode_failure(each) for each in ended]
 
 
-def _decode_failure(said: Mapping[str, Any]) -> Failure:
+def _decode_failure(fields: Mapping[str, Any]) -> Failure:
     chain = tuple(
-        RaisedException(**{**each, "frames": _decode_frames(each["frames"])}) for each in said["chain"]
+        RaisedException(**{**each, "frames": _decode_frames(each["frames"])}) for each in fields["chain"]
     )
-    return Failure(**{**said, "frames": _decode_frames(said["frames"]), "chain": chain})
+    return Failure(**{**fields, "frames": _decode_frames(fields["frames"]), "chain": chain})
 
 
-def _decode_frames(said: Iterable[Mapping[str, Any]]) -> tuple[Frame, ...]:
-    return tuple(Frame(**frame) for frame in said)
+def _decode_frames(frames: Iterable[Mapping[str, Any]]) -> tuple[Frame, ...]:
+    return tuple(Frame(**frame) for frame in frames)
 
 
 def enable_stack_dumps(directory: Path) -> None:
@@ -199,7 +201,7 @@ def _read_number(name: str) -> int | None:
     return int(value) if value.isdigit() else None
 
 
-def _write_json(path: Path, said: object) -> None:
+def _write_json(path: Path, content: object) -> None:
     part = path.with_suffix(".part")
-    part.write_text(json.dumps(said))
+    part.write_text(json.dumps(content))
     part.replace(path)  # Atomic: a reader finds a complete file or none.

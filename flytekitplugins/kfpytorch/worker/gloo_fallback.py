@@ -41,16 +41,16 @@ _TAKES_BACKEND = {"init_process_group": 0, "new_group": 2}
 def _with_gloo(function: Callable[..., Any], position: int, warn: Callable[[], None]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        given = list(args)
-        if len(given) > position and _is_nccl(given[position]):
+        arguments = list(args)
+        if len(arguments) > position and _is_nccl(arguments[position]):
             warn()
-            given[position] = _replace_backend(given[position])
+            arguments[position] = _replace_backend(arguments[position])
             kwargs.pop("device_id", None)
         elif _is_nccl(kwargs.get("backend")):
             warn()
             kwargs["backend"] = _replace_backend(kwargs["backend"])
             kwargs.pop("device_id", None)
-        return function(*given, **kwargs)
+        return function(*arguments, **kwargs)
 
     return call
 

@@ -33,14 +33,14 @@ def read_local_mode(env: Mapping[str, str], *, replicas_by_default: bool) -> Loc
     Raises:
         InvalidLocalMode: The value is none of these.
     """
-    said = env.get(OVERRIDE, "").strip().lower()
-    if not said:
+    mode = env.get(OVERRIDE, "").strip().lower()
+    if not mode:
         return LocalMode(inline=not replicas_by_default)
-    if said in {"inline", "replicas"}:
-        return LocalMode(inline=said == "inline")
-    if said.isdecimal() and int(said) > 0:
-        return LocalMode(inline=False, ranks=int(said))
-    near = difflib.get_close_matches(said, ["inline", "replicas"], n=1)
+    if mode in {"inline", "replicas"}:
+        return LocalMode(inline=mode == "inline")
+    if mode.isdecimal() and int(mode) > 0:
+        return LocalMode(inline=False, ranks=int(mode))
+    near = difflib.get_close_matches(mode, ["inline", "replicas"], n=1)
     guess = f"; did you mean {near[0]!r}?" if near else ""
     raise InvalidLocalMode(
         f"{OVERRIDE}={env[OVERRIDE]!r} must be 'replicas', 'inline' or a number of ranks above 0{guess}"
@@ -49,9 +49,9 @@ def read_local_mode(env: Mapping[str, str], *, replicas_by_default: bool) -> Loc
 
 def is_verbose(env: Mapping[str, str]) -> bool:
     """True if the output of all ranks is shown: with ``pyflyte -v`` or FLYTE_KFPYTORCH_VERBOSE=1."""
-    said = env.get(VERBOSE, "").strip().lower()
-    if said:
-        return said not in {"0", "false", "no"}
+    value = env.get(VERBOSE, "").strip().lower()
+    if value:
+        return value not in {"0", "false", "no"}
     return bool(getattr(_find_pyflyte_run(), "verbose", 0))
 
 

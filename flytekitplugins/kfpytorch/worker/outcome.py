@@ -136,8 +136,8 @@ def build_timeout_failure(limit: timedelta, stopped: "Sequence[Failure]") -> Fai
 
 def build_missing_result_failure(time_ns: int) -> Failure:
     """Return the failure for a rank 0 that ended with exit code 0 and left no result."""
-    said = "it ended with exit code 0 before the function returned"
-    return Failure(rank=0, replica="", exit_code=0, time_ns=time_ns, exception="NoResult", message=said)
+    message = "it ended with exit code 0 before the function returned"
+    return Failure(rank=0, replica="", exit_code=0, time_ns=time_ns, exception="NoResult", message=message)
 
 
 def build_exception(

@@ -181,13 +181,13 @@ def _describe_unpicklable(payload: Payload) -> str:
     """Describe the first input, variable or global that cannot be pickled."""
     function = payload.function
     code = getattr(function, "__code__", None)
-    found: dict[str, Any] = {f"the input {name!r}": value for name, value in payload.inputs.items()}
+    values: dict[str, Any] = {f"the input {name!r}": value for name, value in payload.inputs.items()}
     if code is not None:
         cells = zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=False)
-        found |= {f"the variable {name!r} around it": _get_cell_content(cell) for name, cell in cells}
+        values |= {f"the variable {name!r} around it": _get_cell_content(cell) for name, cell in cells}
         names = getattr(function, "__globals__", {})
-        found |= {f"the global {name!r}": names[name] for name in code.co_names if name in names}
-    for where, value in found.items():
+        values |= {f"the global {name!r}": names[name] for name in code.co_names if name in names}
+    for where, value in values.items():
         if not _is_picklable(value):
             return f"{where} is a {type(value).__name__}: "
     return ""

@@ -155,8 +155,8 @@ class ProcessSupervisor:
     def _read_events(self, events: int) -> None:
         with contextlib.suppress(BlockingIOError):
             self._events += os.read(events, 1 << 16)
-        *whole, self._events = self._events.split(b"\n")
-        for line in whole:
+        *lines, self._events = self._events.split(b"\n")
+        for line in lines:
             self._handle_event(json.loads(line))
 
     def _handle_event(self, event: dict[str, Any]) -> None:
@@ -166,9 +166,9 @@ class ProcessSupervisor:
         elif event["event"] == "input":
             self.console.request_input(event["slot"])
         elif event["event"] == "failed":
-            said = failure_file.read_failure(Path(event["directory"]))
-            if said is not None:
-                self.console.append_text(said.rank, said.traceback)
+            failure = failure_file.read_failure(Path(event["directory"]))
+            if failure is not None:
+                self.console.append_text(failure.rank, failure.traceback)
         else:
             self.console.print_line(f"{event['why']}: all ranks restart, {event['left']} restart(s) left")
 

@@ -81,9 +81,9 @@ def render(after: FailureReport) -> str:
 def format_failure(failure: Failure) -> str:
     """Return one line: ``rank 1 (node 0): ValueError: no data, at train.py:7 in train``."""
     place = f", at {format_frame(failure.frames[-1])}" if failure.frames else ""
-    said = failure.message.partition("\n")[0]
+    first_line = failure.message.partition("\n")[0]
     what = (
-        f"{failure.exception}: {said}"
+        f"{failure.exception}: {first_line}"
         if failure.exception
         else failure.signal or f"exit code {failure.exit_code}"
     )
@@ -103,10 +103,10 @@ def format_rank(failure: Failure) -> str:
     return f"rank {failure.rank} ({failure.replica})" if failure.replica else f"rank {failure.rank}"
 
 
-def _format_headline(about: verdict.FailureAnalysis) -> str:
-    cause = about.cause
-    if about.early:
-        return _format_early(about)
+def _format_headline(analysis: verdict.FailureAnalysis) -> str:
+    cause = analysis.cause
+    if analysis.early:
+        return _format_early(analysis)
     kind = cause.exception or (
         f"killed by {cause.signal}" if cause.signal else f"exit code {cause.exit_code}"
     )
@@ -118,7 +118,7 @@ def _format_headline(about: verdict.FailureAnalysis) -> str:
     if not verdict.is_waiting(cause) and cause.exception != verdict.COLLECTIVE_MISMATCH:
         return headline
     elsewhere = _group_ranks(
-        [(_format_waiting(other), other) for other in about.others if verdict.is_waiting(other)]
+        [(_format_waiting(other), other) for other in analysis.others if verdict.is_waiting(other)]
     )
     differing = [
         f"{_format_ranks(ranks)} {fate}"
@@ -128,13 +128,13 @@ def _format_headline(about: verdict.FailureAnalysis) -> str:
     return f"{headline}; {'; '.join(differing[:2])}" if differing else headline
 
 
-def _format_early(about: verdict.FailureAnalysis) -> str:
+def _format_early(analysis: verdict.FailureAnalysis) -> str:
     """Return ``rank 1 returned before the others; rank 0 waited for it in barrier at train.py:9``."""
-    has_returned = all(each.message and not each.exception for each in about.early)
+    has_returned = all(each.message and not each.exception for each in analysis.early)
     verb = "returned" if has_returned else "exited with code 0"
-    ended = [each.rank for each in about.early if each.rank is not None]
+    ended = [each.rank for each in analysis.early if each.rank is not None]
     waiting = _group_ranks(
-        [(_format_waiting(other), other) for other in about.others if verdict.is_waiting(other)]
+        [(_format_waiting(other), other) for other in analysis.others if verdict.is_waiting(other)]
     )
     fate, ranks = next(iter(waiting.items()), ("", []))
     them = "it" if len(ended) == 1 else "them"
@@ -142,10 +142,10 @@ def _format_early(about: verdict.FailureAnalysis) -> str:
     return f"{_format_ranks(ended)} {verb} before the others{waited}"
 
 
-def _group_ranks(told: Sequence[tuple[str, Failure]]) -> dict[str, list[int]]:
+def _group_ranks(items: Sequence[tuple[str, Failure]]) -> dict[str, list[int]]:
     """Group the ranks by text, in the order of the texts."""
     ranks: dict[str, list[int]] = {}
-    for text, failure in told:
+    for text, failure in items:
         if failure.rank is not None:
             ranks.setdefault(text, []).append(failure.rank)
     return ranks
@@ -191,18 +191,20 @@ def _describe_exception(after: FailureReport) -> list[str]:
     """Return the exception and its message, without wrapping."""
     cause = after.cause
     if not cause.exception:
-        said = f"killed by {cause.signal}" if cause.signal else f"exit code {cause.exit_code}, without a word"
-        return [f"  {said} (process {cause.pid})"]
+        exit_text = (
+            f"killed by {cause.signal}" if cause.signal else f"exit code {cause.exit_code}, without a word"
+        )
+        return [f"  {exit_text} (process {cause.pid})"]
     text = f"{cause.exception}: {cause.message}" if cause.message else cause.exception
     if after.verdict.early and cause.frames:  # The first line has the position of the waiting ranks.
         text = f"{text}, at {_format_position(cause)}"
     lines = _limit_characters(text).splitlines() if after.at_terminal else text.splitlines()
     most = _LOCAL_MESSAGE_LINES if after.at_terminal else _MESSAGE_LINES
     # Flyte's console has less space than a terminal.
-    shown = lines[:most] if after.at_terminal else [_shorten(line) for line in lines[:most]]
+    selected = lines[:most] if after.at_terminal else [_shorten(line) for line in lines[:most]]
     if len(lines) > most:
-        shown[-1] = f"… ({len(lines) - most + 1} more lines, in the log)"
-    return [f"  {line}" for line in shown]
+        selected[-1] = f"… ({len(lines) - most + 1} more lines, in the log)"
+    return [f"  {line}" for line in selected]
 
 
 def _limit_characters(text: str) -> str:
@@ -219,10 +221,10 @@ def _list_chain(chain: Sequence[RaisedException]) -> list[str]:
     """Return a line for each exception that led to the shown one, the nearest first."""
     lines = []
     for each in reversed(chain):
-        said = each.message.partition("\n")[0]
+        message = each.message.partition("\n")[0]
         place = f", at {format_frame(each.frames[-1])}" if each.frames else ""
         how = "raised while handling" if each.handled else "caused by"
-        lines.append(_shorten(f"  {how} {each.exception}{f': {said}' if said else ''}{place}"))
+        lines.append(_shorten(f"  {how} {each.exception}{f': {message}' if message else ''}{place}"))
     return lines
 
 
@@ -297,8 +299,8 @@ def _format_ranks(ranks: Sequence[int]) -> str:
             runs[-1].append(rank)
         else:
             runs.append([rank])
-    shown = [part for run in runs for part in (map(str, run) if len(run) < 3 else [f"{run[0]}-{run[-1]}"])]
-    listed = ", ".join(shown[:8]) + (" …" if len(shown) > 8 else "")
+    parts = [part for run in runs for part in (map(str, run) if len(run) < 3 else [f"{run[0]}-{run[-1]}"])]
+    listed = ", ".join(parts[:8]) + (" …" if len(parts) > 8 else "")
     return f"rank {listed}" if len(known) == 1 else f"ranks {listed}"
 
 
@@ -344,9 +346,9 @@ def list_positions(stopped: Sequence[Failure]) -> list[str]:
     ]
 
 
-def _describe_hang(about: verdict.FailureAnalysis) -> list[str]:
-    waiting = [each for each in (about.cause, *about.others) if verdict.is_waiting(each)]
-    is_hang = not about.early and verdict.is_waiting(about.cause)
+def _describe_hang(analysis: verdict.FailureAnalysis) -> list[str]:
+    waiting = [each for each in (analysis.cause, *analysis.others) if verdict.is_waiting(each)]
+    is_hang = not analysis.early and verdict.is_waiting(analysis.cause)
     return [f"  {line}" for line in _compare_collectives(waiting)] if is_hang else []
 
 

@@ -40,15 +40,15 @@ def create_log_directory(task: str, warn: Callable[[str], None]) -> Path | None:
     root = _get_log_root()
     now = datetime.datetime.now(datetime.timezone.utc)
     name = re.sub(r"[^\w.-]+", "-", task)[-80:]
-    made = root / f"{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}-{name}"
+    directory = root / f"{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}-{name}"
     try:
-        made.mkdir(parents=True)
+        directory.mkdir(parents=True)
     except OSError as error:
         return _create_temporary(f"cannot create logs in {root} ({error.strerror})", warn)
-    ours = sorted(path for path in root.iterdir() if path.is_dir() and _OURS.match(path.name))
-    for old in ours[:-_KEPT]:
+    run_directories = sorted(path for path in root.iterdir() if path.is_dir() and _OURS.match(path.name))
+    for old in run_directories[:-_KEPT]:
         shutil.rmtree(old, ignore_errors=True)
-    return made
+    return directory
 
 
 def _create_temporary(problem: str, warn: Callable[[str], None]) -> Path | None:
@@ -62,9 +62,9 @@ def _create_temporary(problem: str, warn: Callable[[str], None]) -> Path | None:
 
 
 def _get_log_root() -> Path:
-    said = os.environ.get(LOG_DIR)
-    if said:
-        return Path(said)
+    configured = os.environ.get(LOG_DIR)
+    if configured:
+        return Path(configured)
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "kfpytorch" / "runs"
 

@@ -18,9 +18,9 @@ def is_local() -> bool:
 def format_pod_name() -> str:
     """Return ``worker-1, pod HOST``: the replica name that the operator uses, the host and the node."""
     host = socket.gethostname()
-    found = re.search(r"(master|worker)-\d+$", host)
+    match = re.search(r"(master|worker)-\d+$", host)
     node = os.environ.get("NODE_NAME")
-    name = f"{found[0]}, pod {host}" if found else f"host {host}"
+    name = f"{match[0]}, pod {host}" if match else f"host {host}"
     return f"{name}, node {node}" if node else name
 
 

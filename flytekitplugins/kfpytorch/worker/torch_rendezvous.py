@@ -60,16 +60,16 @@ def describe_missing_nodes(rendezvous: RendezvousHandler, launch: ElasticLaunchC
     ]
     came = sorted({*others, socket.gethostname()})
     number = len(others) + 1
-    patience = launch.rdzv_configs.get("join_timeout", launch.rdzv_configs.get("timeout", 600))
+    timeout = launch.rdzv_configs.get("join_timeout", launch.rdzv_configs.get("timeout", 600))
     first = _get_host_label(launch).removesuffix("0")
     # The operators give the first node the number 0.
     is_numbered = first.endswith(("-worker-", "-node-0-"))
     expected = [f"{first}{index}" for index in range(launch.min_nodes)] if is_numbered else []
     missing = [name for name in expected if name not in came]
-    who = ", ".join(missing) if missing else f"{launch.min_nodes - number} node(s)"
+    absent = ", ".join(missing) if missing else f"{launch.min_nodes - number} node(s)"
     return (
-        f"{number} of {launch.min_nodes} nodes joined at {launch.rdzv_endpoint} within {patience} s: "
-        f"missing {who}; joined {', '.join(came)}"
+        f"{number} of {launch.min_nodes} nodes joined at {launch.rdzv_endpoint} within {timeout} s: "
+        f"missing {absent}; joined {', '.join(came)}"
     )
 
 
@@ -81,14 +81,14 @@ def replace_store(rendezvous: RendezvousHandler, *, restart: bool) -> Iterator[N
     workers would find the addresses of stopped workers, and `init_process_group` would fail.
     """
     names = ("_shared_tcp_store_server", "_bootstrap_store_info")
-    kept = {name: vars(rendezvous).get(name) for name in names}
+    stores = {name: vars(rendezvous).get(name) for name in names}
     if restart:
-        for name, value in kept.items():
+        for name, value in stores.items():
             if value is not None:
                 setattr(rendezvous, name, None)
     yield
     # The old store stays alive until here, because late workers of other nodes may still use it.
-    kept.clear()
+    stores.clear()
 
 
 def remove_delays() -> None:

@@ -51,16 +51,16 @@ def analyze_failures(failures: Sequence[Failure], well: Sequence[Failure]) -> Fa
 
 def _unwrap(failure: Failure) -> Failure:
     """Replace an exception by the consequence of a failed peer from which the user's code raised it."""
-    found = None if is_consequence(failure) else find_wrapped_consequence(failure)
+    consequence = None if is_consequence(failure) else find_wrapped_consequence(failure)
     return (
         failure
-        if found is None
+        if consequence is None
         else replace(
             failure,
-            exception=found.exception,
-            message=found.message,
-            frames=found.frames,
-            collective=found.collective,
+            exception=consequence.exception,
+            message=consequence.message,
+            frames=consequence.frames,
+            collective=consequence.collective,
             from_torch=True,
             chain=(),
         )
@@ -74,13 +74,12 @@ def is_waiting(failure: Failure) -> bool:
 
 def explain_abort(cause: Failure, last_words: Sequence[str]) -> Failure:
     """Return `cause` with gloo's explanation, if gloo ended the process because the ranks disagree."""
-    found = MISMATCH.search("\n".join(last_words)) if cause.signal == "SIGABRT" else None
-    if found is None:
+    mismatch = MISMATCH.search("\n".join(last_words)) if cause.signal == "SIGABRT" else None
+    if mismatch is None:
         return cause
-    said = (
-        f"gloo received {found[1]} bytes and expected {found[2]}, and ended process {cause.pid} with SIGABRT"
-    )
-    return replace(cause, exception=COLLECTIVE_MISMATCH, message=said)
+    sizes = f"received {mismatch[1]} bytes and expected {mismatch[2]}"
+    message = f"gloo {sizes}, and ended process {cause.pid} with SIGABRT"
+    return replace(cause, exception=COLLECTIVE_MISMATCH, message=message)
 
 
 def _find_early_exits(cause: Failure, others: Sequence[Failure], well: Sequence[Failure]) -> list[Failure]:
