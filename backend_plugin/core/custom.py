@@ -163,9 +163,9 @@ def _build_replica_groups(said: _ParsedCustom, extended: extension.Extension) ->
     if said.elastic:
         groups = tuple(replace(group, processes=said.elastic.nproc_per_node) for group in said.groups[1:])
     return tuple(
-        replace(
+        replica_specs.with_retries(
             replica_specs.with_placement(group, extended.placements.get(group.role)),
-            num_retries=extended.retries.get(group.role),
+            extended.retries.get(group.role),
         )
         for group in groups
         if group.replicas > 0

@@ -83,8 +83,10 @@ def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary)
 
     Placeholder pods show that a scheduler runs, as does a status or an event of the pod group.
     """
-    heard = {event.name for event in observed.events if event.kind == "Pod"}
     waiting = [pod for pod in pods if pod.phase == "Pending" and not pod.is_bound and pod.deleted is None]
+    if not waiting:
+        return
+    heard = {event.name for event in observed.events if event.kind == "Pod"}
     silent = [pod for pod in waiting if pod.scheduled is None and pod.name not in heard]
     spoken = len(silent) < len(waiting) or any(not pod.role for pod in observed.pods)
     if silent and not spoken and not _has_scheduler_status(observed):

@@ -83,7 +83,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def replicas(self) -> int:
         """The number of replicas in its spec."""
-        return sum(group.replicas for group in self.groups)
+        return sum([group.replicas for group in self.groups])
 
 
 class ContainerTermination(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -70,9 +70,6 @@ REFUSALS: Final[Sequence[tuple[str, Cause]]] = (
 def list_creation_failures(observed: Observed, pods: Sequence[Pod]) -> list[PendingReason]:
     """Return the pending reason for the last failed creation of a missing pod; at most one."""
     job = observed.job
-    is_whole = job is not None and len(_list_live_pods(observed, pods)) >= job.replicas
-    if is_whole or _is_suspended(observed):
-        return []
     refused = [
         each
         for each in observed.events
@@ -81,6 +78,9 @@ def list_creation_failures(observed: Observed, pods: Sequence[Pod]) -> list[Pend
         and (job is None or not _is_outdated(each, job, pods))
     ]
     if not refused:
+        return []
+    is_whole = job is not None and len(_list_live_pods(observed, pods)) >= job.replicas
+    if is_whole or _is_suspended(observed):
         return []
     last = max(refused, key=lambda event: (event.at is not None, event.at, event.message))
     cause = next((cause for part, cause in REFUSALS if part in last.message), Cause.SYSTEM_ERROR)
@@ -140,7 +140,7 @@ def find_pod_reason(pod: Pod, exit_codes: Mapping[int, Cause]) -> PendingReason 
     """Return the pending reason of a pod; None if it runs, has ended or is being deleted."""
     if pod.phase in ("Succeeded", "Failed") or pod.deleted is not None:
         return None
-    if not pod.is_bound and pod.phase != "Running":
+    if pod.phase != "Running" and not pod.is_bound:
         return _build_unbound_reason(pod)
     for container in (*pod.init_containers, *pod.containers):
         if container.waiting:

@@ -19,7 +19,8 @@ _UNSAFE: Final = re.compile(
 
 def escape(text: str) -> str:
     r"""Return the text with unsafe characters as ``\x1b`` or ``\u202e``; a tab or a newline stays."""
-    if _UNSAFE.search(text) is None:
+    # No unsafe character is printable, and most texts have a single line.
+    if text.isprintable() or _UNSAFE.search(text) is None:
         return text
     return _UNSAFE.sub(_escape_character, text.replace("\r\n", "\n"))
 

@@ -97,7 +97,8 @@ def parse_message(value: Manifest, message: Message, path: str, problems: list[P
             problems.append(_duplicate_key_problem(item, f"{path}.{key}"))
             continue
         names.add(field.name)
-        if (plain := _convert_scalar(item, field)) is not None:
+        plain = None if field.has_parts else _convert_scalar(item, field)
+        if plain is not None:
             setattr(message, field.name, plain)
         else:
             _parse_field(item, field, message, f"{path}.{key}", problems)

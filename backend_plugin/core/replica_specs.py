@@ -92,6 +92,11 @@ def with_placement(group: ReplicaGroup, placement: Placement | None) -> ReplicaG
     return group if placement is None else replace(group, placement=placement)
 
 
+def with_retries(group: ReplicaGroup, retries: int | None) -> ReplicaGroup:
+    """Return the group with the number of restarts, if it is not None."""
+    return group if retries is None else replace(group, num_retries=retries)
+
+
 def check_replica_count(replicas: int, path: str) -> Iterator[Problem]:
     """Yield the problems of a number of replicas."""
     yield from _check_not_negative(replicas, path)

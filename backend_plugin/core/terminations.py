@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from signal import SIGABRT, SIGKILL, SIGTERM
 from typing import Final
@@ -97,7 +96,7 @@ def classify_exit_code(exit_code: int, overrides: Mapping[int, Cause], last_word
     if find_failure(exit_code, last_words):
         return Cause.INVALID_CONFIG
     known = overrides.get(exit_code) or EXIT_CODES.get(exit_code)
-    return known or classify(replace(build_exit_code_failure("", exit_code, None), message=last_words))
+    return known or classify(build_exit_code_failure("", exit_code, None, message=last_words))
 
 
 def list_pod_terminations(pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> list[ReplicaTermination]:
@@ -120,9 +119,9 @@ def find_pod_termination(pod: Pod, exit_codes: Mapping[int, Cause]) -> ReplicaTe
         return find_pod_termination(structs.replace(pod, disrupted=None), exit_codes)
     cause = _classify_pod_failure(pod, container, ended, exit_codes)
     at = _find_termination_time(pod, disrupted, finished)
-    failure = build_exit_code_failure(pod.replica, (ended.exit_code if ended else None) or 0, at)
+    code = (ended.exit_code if ended else None) or 0
     return ReplicaTermination(
-        failure=replace(failure, stopped=_is_stopped(pod, ended)),
+        failure=build_exit_code_failure(pod.replica, code, at, stopped=_is_stopped(pod, ended)),
         cause=cause,
         summary=_format_summary(pod, container, ended),
         detail=ended.message if ended else "",
@@ -292,7 +291,7 @@ def _find_pod_removal(pod: Pod) -> ReplicaTermination | None:
         or pod.deleted
     )
     # A deletion without a reported reason may be the cleanup after the failure of another replica.
-    failure = replace(build_exit_code_failure(pod.replica, 0, at), stopped=not is_reported)
+    failure = build_exit_code_failure(pod.replica, 0, at, stopped=not is_reported)
     return ReplicaTermination(
         failure=failure,
         cause=known or (Cause.NODE_LOST if is_reported else Cause.PREEMPTED),
@@ -328,11 +327,18 @@ def list_restart_terminations(
     ]
 
 
-def build_exit_code_failure(replica: str, code: int, at: datetime | None) -> Failure:
+def build_exit_code_failure(
+    replica: str, code: int, at: datetime | None, *, message: str = "", stopped: bool = False
+) -> Failure:
     """Return a failure for which only the exit code is available."""
     number = decode_signal(code)
     return Failure(
-        rank=None, replica=replica, exit_code=-number if number else code, time_ns=compute_epoch_ns(at)
+        rank=None,
+        replica=replica,
+        exit_code=-number if number else code,
+        time_ns=compute_epoch_ns(at),
+        message=message,
+        stopped=stopped,
     )
 
 

@@ -40,12 +40,14 @@ def _can_continue(status: JobStatus) -> bool:
 def _check_no_status(
     status: JobStatus, judging: JudgingSettings, deadlines: Deadlines, now: datetime
 ) -> Verdict | None:
-    limit = get_limit(deadlines.no_status_seconds, judging.no_status_timeout)
     job = status.job
+    # A job that has run loses nodes and gets them again; a failed creation may be repeated then.
+    if status.has_run or (job is not None and job.started is not None):
+        return None
+    limit = get_limit(deadlines.no_status_seconds, judging.no_status_timeout)
     began = get_admission_time(job) if job is not None else None
     age = now - began if began is not None else timedelta(0)
-    # A job that has run loses nodes and gets them again; a failed creation may be repeated then.
-    if not limit or age <= limit or status.has_run or (job is not None and job.started is not None):
+    if not limit or age <= limit:
         return None
     for wait in status.waits:
         if wait.reason in CREATION_FAILURES and wait.cause in (

@@ -1,9 +1,10 @@
 """The resources of each container: sources, defaults and limits."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
+
+import msgspec
 
 from backend_plugin.core import schema_check
 from backend_plugin.core.errors import Problem
@@ -20,12 +21,11 @@ _STORAGE: Final = "ephemeral-storage"
 _ANY_GPU: Final = ("gpu", "nvidia.com/gpu")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceRequirements:
+class ResourceRequirements(msgspec.Struct, frozen=True, kw_only=True):
     """Requests and limits by resource name."""
 
-    requests: Mapping[str, Quantity] = field(default_factory=dict)
-    limits: Mapping[str, Quantity] = field(default_factory=dict)
+    requests: Mapping[str, Quantity] = msgspec.field(default_factory=dict)
+    limits: Mapping[str, Quantity] = msgspec.field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:

@@ -1,8 +1,10 @@
 """The fields of an author's pod that the level "baseline" of the Pod Security Standards does not admit."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt
@@ -93,13 +95,12 @@ _BY_POD_KEY: Final = _index_by_key(OF_PODS)
 _BY_CONTAINER_KEY: Final = _index_by_key(OF_CONTAINERS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodPart:
+class PodPart(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a pod, and its path in the task template."""
 
     path: str
-    spec: Mapping[str, Any] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    spec: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 # The row path and value, the message, and the path.

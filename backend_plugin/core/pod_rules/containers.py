@@ -63,8 +63,7 @@ def _check_container(container: Mapping[str, Any], path: str) -> Iterator[FieldE
     if policy and policy not in _PULL_POLICIES:
         yield build_unsupported_error(f"{path}.imagePullPolicy", policy, _PULL_POLICIES)
     yield from _check_ports(container.get("ports", ()), f"{path}.ports")
-    for index, variable in enumerate(container.get("env", ())):
-        yield from _check_variable(variable, f"{path}.env[{index}]")
+    yield from _check_variables(container.get("env", ()), f"{path}.env")
     yield from _check_resources(container.get("resources", {}), f"{path}.resources")
     for probe in _PROBES:
         if probe in container:
@@ -90,14 +89,18 @@ def _check_ports(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[Fiel
             yield build_unsupported_error(f"{path}[{index}].protocol", port["protocol"], _PROTOCOLS)
 
 
-def _check_variable(variable: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    name = variable.get("name", "")
-    if not name:
-        yield build_required_error(f"{path}.name")
-    for wrong in name_rules.check_variable_name(name) if name else ():
-        yield build_invalid_error(f"{path}.name", name, wrong)
-    if "valueFrom" not in variable:
-        return
+def _check_variables(variables: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
+    for index, variable in enumerate(variables):
+        name = variable.get("name", "")
+        if not name:
+            yield build_required_error(f"{path}[{index}].name")
+        for wrong in name_rules.check_variable_name(name) if name else ():
+            yield build_invalid_error(f"{path}[{index}].name", name, wrong)
+        if "valueFrom" in variable:
+            yield from _check_source(variable, f"{path}[{index}]")
+
+
+def _check_source(variable: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     source = variable["valueFrom"]
     source_kinds = [each for each in _SOURCES if each in source]
     if variable.get("value"):

@@ -76,6 +76,8 @@ class GangSettings:
 
     def without_operator_groups(self) -> "GangSettings":
         """Return the settings for jobs whose operator creates no pod groups, so that this server does."""
+        if self.pod_groups_by != OPERATOR and not any(getattr(self, name) for name in PARTS):
+            return self
         parts: dict[str, Any] = {
             name: {key: part.without_operator_groups() for key, part in getattr(self, name).items()}
             for name in PARTS

@@ -86,8 +86,7 @@ def _get_effective_settings(platform: GangSettings, run: Attempt) -> _EffectiveS
         if key in parts:
             path = f"{PATH}.{name}.{key}"
             return _EffectiveSettings(gang=parts[key], path=path, why=f"set by {path}")
-    common = replace(platform, by_project={}, by_namespace={}, allowed_schedulers={})
-    return _EffectiveSettings(gang=common, path=PATH, why=f"set by {PATH}")
+    return _EffectiveSettings(gang=platform, path=PATH, why=f"set by {PATH}")
 
 
 def _list_allowed_schedulers(
