@@ -22,16 +22,16 @@ JOB is a job name, the beginning of one, or the name of a Flyte execution.
 @asking.namespace_option
 @asking.server_options
 @asking.output_option("text")
-def command(**said: Any) -> None:
+def command(**options: Any) -> None:
     """Run ``kfpytorch cancel``."""
     with asking.exit_on_error():
         done = client.cancel_job(
-            said["job"],
-            reason=said["reason"],
-            namespace=said["namespace"],
-            server=asking.read_server(said, said["server"]),
+            options["job"],
+            reason=options["reason"],
+            namespace=options["namespace"],
+            server=asking.read_server(options, options["server"]),
         )
-        if said["output"] == "json":
+        if options["output"] == "json":
             json_lines.print_json(asking.encode_message(done))
         elif done.already_finished:
             click.echo(f"{done.job.name} has ended already: {done.job.verdict.phase}")

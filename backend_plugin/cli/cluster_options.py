@@ -59,14 +59,14 @@ def place_options(namespace_default: str) -> Callable[[Command], Command]:
     return add
 
 
-def read_place(said: Mapping[str, Any]) -> Mapping[str, str]:
+def read_place(options: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the given values of `place_options`."""
-    return {key: said[key] for key in ("project", "domain", "namespace") if said[key]}
+    return {key: options[key] for key in ("project", "domain", "namespace") if options[key]}
 
 
-def build_flags(said: Mapping[str, Any]) -> Mapping[str, Any]:
+def build_flags(options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Convert the values of these options to settings."""
-    return {"cluster": "kubernetes", **{key: said[name] for name, key in KEYS.items()}}
+    return {"cluster": "kubernetes", **{key: options[name] for name, key in KEYS.items()}}
 
 
 def is_pattern(name: str) -> bool:
@@ -74,23 +74,23 @@ def is_pattern(name: str) -> bool:
     return any(character in name for character in "*?[")
 
 
-def parse_namespace(_: click.Context, __: click.Parameter, said: str | None) -> str | None:
+def parse_namespace(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
     """Validate the value of ``--namespace``, as a callback of `click.option`."""
-    if said is not None and not _NAMESPACE.fullmatch(said):
-        near = re.sub(r"[^a-z0-9]+", "-", said.lower()).strip("-")[:63].strip("-")
+    if value is not None and not _NAMESPACE.fullmatch(value):
+        near = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")[:63].strip("-")
         meant = f"; write {near}" if near else ""
         raise click.BadParameter(
-            f"{said!r} is not a valid namespace name, which has at most 63 lower-case letters, digits "
+            f"{value!r} is not a valid namespace name, which has at most 63 lower-case letters, digits "
             f"and '-', and begins and ends with a letter or digit{meant}"
         )
-    return said
+    return value
 
 
 def parse_namespaces(
-    context: click.Context, parameter: click.Parameter, said: tuple[str, ...]
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Validate several namespaces; each may be a pattern."""
-    for each in said:
+    for each in values:
         if not is_pattern(each):
             parse_namespace(context, parameter, each)
-    return said
+    return values

@@ -88,14 +88,14 @@ async def open_cluster(stack: AsyncExitStack, configuration: Configuration) -> O
 
 def _with_embedded_defaults(settings: Settings, state: Path) -> Settings:
     """Return the settings with log links to local files, and with a TTL for finished jobs."""
-    ours = settings.kfpytorch
-    if not ours.ttl_after_finished:
-        ours = replace(ours, ttl_after_finished=_KEPT_EMBEDDED)
+    plugin = settings.kfpytorch
+    if not plugin.ttl_after_finished:
+        plugin = replace(plugin, ttl_after_finished=_KEPT_EMBEDDED)
     logs = settings.logs
     if logs == LogLinkSettings():
         folder = f"{(state / 'pods').absolute().as_uri()}/{{{{ .podUID }}}}/logs/{{{{ .containerName }}}}"
         logs = replace(logs, templates=(LogTemplate(name="Logs of", template_uris=(folder,)),))
-    return replace(settings, logs=logs, kfpytorch=ours)
+    return replace(settings, logs=logs, kfpytorch=plugin)
 
 
 def publish_server(stack: AsyncExitStack, settings: ServerSettings, reached: server_file.ServerInfo) -> None:

@@ -66,12 +66,12 @@ def require_batch_alone() -> None:
     """
     context = click.get_current_context()
     assert context is not None  # noqa: S101 - for mypy: a command is running.
-    given = [
+    others = [
         each.human_readable_name
         for each in context.command.params
         if each.name not in ("batch", "output")
         and (source := context.get_parameter_source(str(each.name))) is not None
         and source.name == "COMMANDLINE"
     ]
-    if given:
-        raise click.UsageError(f"--batch reads all input from stdin; write it without {given[0]}")
+    if others:
+        raise click.UsageError(f"--batch reads all input from stdin; write it without {others[0]}")

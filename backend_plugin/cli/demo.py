@@ -42,7 +42,7 @@ _FAILED: Final = 1
 
 @click.command(name="demo", help=_HELP)
 @task_options.add()
-def command(**said: Any) -> None:
+def command(**options: Any) -> None:
     """Run ``kfpytorch demo``."""
     with (
         asking.exit_on_error(),
@@ -50,9 +50,9 @@ def command(**said: Any) -> None:
         tempfile.TemporaryDirectory(prefix="kfpytorch-demo-") as folder,
         command_errors.exit_on_invalid_input(),
     ):
-        if said["file"] is None:
+        if options["file"] is None:
             _run_demo_tasks(Path(folder))
-        elif not _run_user_task(Path(folder), said):
+        elif not _run_user_task(Path(folder), options):
             sys.exit(_FAILED)
 
 
@@ -83,12 +83,12 @@ def _run_demo_tasks(folder: Path) -> None:
             commands.kfpytorch.main([*typed, "--server", str(state)], standalone_mode=False)
 
 
-def _run_user_task(folder: Path, said: Mapping[str, Any]) -> bool:
+def _run_user_task(folder: Path, options: Mapping[str, Any]) -> bool:
     """Run a task of the user; return True if it succeeded."""
-    found, requested = task_execution.read_request(said, folder)
-    with _run_server(folder, found.root) as state:
-        print_title(found.template.id.name)
-        return run_execution(client.Server(address=str(state)), folder / "store", found, requested)
+    task, requested = task_execution.read_request(options, folder)
+    with _run_server(folder, task.root) as state:
+        print_title(task.template.id.name)
+        return run_execution(client.Server(address=str(state)), folder / "store", task, requested)
 
 
 # ---- the server
@@ -121,9 +121,9 @@ def _wait_until_started(server: "subprocess.Popen[Any]", state: Path, log: Path)
     began = time.monotonic()
     while server_file.read(state) is None:
         if server.poll() is not None or time.monotonic() - began > _START_SECONDS:
-            told = log.read_text(errors="replace").splitlines()[-_TAIL:]
+            last_lines = log.read_text(errors="replace").splitlines()[-_TAIL:]
             raise command_errors.InvalidInput(
-                "\n  ".join(["the server did not start; the last lines of its log:", *told])
+                "\n  ".join(["the server did not start; the last lines of its log:", *last_lines])
             )
         time.sleep(_LOOK_SECONDS)
     nodes = client.list_nodes(server=str(state))

@@ -29,13 +29,15 @@ JOB is a job name, the beginning of one, or the name of a Flyte execution.
 @asking.namespace_option
 @asking.server_options
 @asking.output_option("table")
-def command(**said: Any) -> None:
+def command(**options: Any) -> None:
     """Run ``kfpytorch describe``."""
     with asking.exit_on_error():
-        if said["watch"]:
-            job_table.print_changes(said["job"], said)
+        if options["watch"]:
+            job_table.print_changes(options["job"], options)
         else:
-            _print_job(client.get_job(said["job"], **job_table.get_request_options(said)), said["output"])
+            _print_job(
+                client.get_job(options["job"], **job_table.get_request_options(options)), options["output"]
+            )
 
 
 def _print_job(job: "wire.Job", form: str) -> None:
@@ -58,26 +60,26 @@ def _print_job(job: "wire.Job", form: str) -> None:
 
 def _format_head(job: "wire.Job", now: datetime) -> list[str]:
     attempt = job.attempt
-    said = [f"{job.namespace}/{job.name}"]
+    lines = [f"{job.namespace}/{job.name}"]
     if attempt.execution:
-        said.append(
+        lines.append(
             f"  {attempt.task}, node {attempt.node_id} of execution {attempt.execution} "
             f"({attempt.project}, {attempt.domain}), attempt {attempt.attempt}"
         )
     ended = tables.get_time(job, "ended")
     times = f"made {tables.format_age(tables.get_time(job, 'created'), now)} ago"
-    said.append(f"  {times}" + (f", ended {tables.format_age(ended, now)} ago" if ended else ""))
-    return said
+    lines.append(f"  {times}" + (f", ended {tables.format_age(ended, now)} ago" if ended else ""))
+    return lines
 
 
 def _format_verdict(verdict: "wire.Verdict") -> list[str]:
     cause = f", {verdict.cause}" if verdict.cause else ""
     colour = tables.get_colour(verdict.phase) if tables.is_coloured() else None
-    said = [click.style(f"{verdict.phase} ({verdict.reason}{cause})", fg=colour, bold=True)]
-    said += [f"  {line}" for line in printable.escape(verdict.message).splitlines()]
+    lines = [click.style(f"{verdict.phase} ({verdict.reason}{cause})", fg=colour, bold=True)]
+    lines += [f"  {line}" for line in printable.escape(verdict.message).splitlines()]
     if verdict.phase in ("FAILED", "RETRYABLE_FAILED"):
-        said.append(f"  Flyte {'may try again' if verdict.retry else 'does not try again'}")
-    return [*said, *(printable.escape(f"  {link.name}: {link.uri}") for link in verdict.logs)]
+        lines.append(f"  Flyte {'may try again' if verdict.retry else 'does not try again'}")
+    return [*lines, *(printable.escape(f"  {link.name}: {link.uri}") for link in verdict.logs)]
 
 
 _REPLICA_HEADER: Final = (
@@ -119,10 +121,10 @@ def _format_ranks(replica: "wire.Replica") -> str:
 
 
 def _format_events(job: "wire.Job") -> list[str]:
-    said = [
+    lines = [
         f"  {tables.format_clock(tables.get_time(each, 'at'))}  {each.reason}  "
         f"{each.name.removeprefix(job.name).lstrip('-') or 'job'}: "
         f"{tables.shorten(printable.escape(each.message), None)}"
         for each in job.events
     ]
-    return ["", "events", *said] if said else []
+    return ["", "events", *lines] if lines else []

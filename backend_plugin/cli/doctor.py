@@ -88,132 +88,134 @@ _NAMESPACE: Final = "default"
 )
 @cluster_options.connection_options()
 @asking.output_option("text")
-def command(**said: Any) -> None:
+def command(**options: Any) -> None:
     """Run ``kfpytorch doctor``."""
-    if said["burn_in"] and not said["file"]:
+    if options["burn_in"] and not options["file"]:
         raise click.UsageError(
             "--burn-in runs on the replicas of a task; write: kfpytorch doctor FILE TASK --burn-in"
         )
     logging.getLogger("backend_plugin").addHandler(logging.NullHandler())  # Errors are printed once, below.
     with asking.exit_on_error():
         with command_errors.exit_on_invalid_input():
-            options, wish = _build_request(said)
-        limit = said["burn_in_timeout"] if said["burn_in"] else None
-        told: list[int] = []
+            kubernetes, request = _build_request(options)
+        limit = options["burn_in_timeout"] if options["burn_in"] else None
+        signals: list[int] = []
         try:
-            facts, burned = asyncio.run(_collect_facts(options, wish, limit, told))
+            facts, burned = asyncio.run(_collect_facts(kubernetes, request, limit, signals))
         except asyncio.CancelledError:
-            sys.exit(128 + told[0])
-        sys.exit(_print_report(facts, burned, said["output"]))
+            sys.exit(128 + signals[0])
+        sys.exit(_print_report(facts, burned, options["output"]))
 
 
-def _build_request(said: Mapping[str, Any]) -> tuple["KubernetesOptions", "DoctorRequest"]:
+def _build_request(options: Mapping[str, Any]) -> tuple["KubernetesOptions", "DoctorRequest"]:
     """Return the options of the cluster, and the task to check."""
     from backend_plugin.cli import clusters
     from backend_plugin.doctor import sample_task
     from backend_plugin.doctor.burn_in import job
     from backend_plugin.doctor.fact_collector import DoctorRequest
 
-    configuration = serve_settings.read_configuration(said["settings"], cluster_options.build_flags(said))
+    configuration = serve_settings.read_configuration(
+        options["settings"], cluster_options.build_flags(options)
+    )
     server = configuration.server.settings
-    named = cluster_options.read_place(said)
+    named = cluster_options.read_place(options)
     place = sample_attempt.Place(**(named or {"namespace": _NAMESPACE}))
-    template, run = task_options.read(said, place, sample_task.build_template())
-    run = job.build_attempt(run, secrets.token_hex(8)) if said["burn_in"] else run
+    template, run = task_options.read(options, place, sample_task.build_template())
+    run = job.build_attempt(run, secrets.token_hex(8)) if options["burn_in"] else run
     concrete = [each for each in server.output_prefixes if not cluster_options.is_pattern(each)]
     wish = DoctorRequest(
         template=template,
-        run=replace(run, service_account=said["service_account"]),
-        named=bool(said["file"]),
+        run=replace(run, service_account=options["service_account"]),
+        named=bool(options["file"]),
         settings=configuration.platform,
-        flyte_namespace=said["flyte_namespace"],
-        output_prefixes=said["output_prefixes"] or concrete,
-        read_only=said["read_only"],
+        flyte_namespace=options["flyte_namespace"],
+        output_prefixes=options["output_prefixes"] or concrete,
+        read_only=options["read_only"],
         release=release.read_version(),
-        connector=_connector(said, server),
+        connector=_connector(options, server),
     )
     return clusters.build_kubernetes_options(server), wish
 
 
-def _connector(said: Mapping[str, Any], settings: "ServerSettings") -> "Server | None":
+def _connector(options: Mapping[str, Any], settings: "ServerSettings") -> "Server | None":
     """Return the connector to test, or None.
 
     Without ``--ca``, the certificate in the settings is trusted if the file exists here, as in the pod of
     helm test.
     """
-    if not said["connector"]:
+    if not options["connector"]:
         return None
-    server = asking.read_server(said, said["connector"])
+    server = asking.read_server(options, options["connector"])
     file = settings.tls.certificate if settings.tls else None
-    if server.ca or not said["connector"].startswith("grpcs://") or file is None or not file.is_file():
+    if server.ca or not options["connector"].startswith("grpcs://") or file is None or not file.is_file():
         return server
     return replace(server, ca=str(file))
 
 
 async def _collect_facts(
-    options: "KubernetesOptions", wish: "DoctorRequest", limit: timedelta | None, told: list[int]
+    options: "KubernetesOptions", wish: "DoctorRequest", limit: timedelta | None, signals: list[int]
 ) -> tuple["Facts", Sequence["Finding"]]:
     """Return the facts, and the findings of a burn-in if `limit` is given."""
     from backend_plugin.doctor.fact_collector import collect_facts
 
     facts = await collect_facts(options, wish)
-    return facts, await _run_burn_in(options, facts, limit, told) if limit else ()
+    return facts, await _run_burn_in(options, facts, limit, signals) if limit else ()
 
 
 async def _run_burn_in(
-    options: "KubernetesOptions", facts: "Facts", limit: timedelta, told: list[int]
+    options: "KubernetesOptions", facts: "Facts", limit: timedelta, signals: list[int]
 ) -> Sequence["Finding"]:
     """Run the burn-in. A signal cancels it, and its job is deleted then too."""
     from backend_plugin.doctor.burn_in import runner
     from backend_plugin.shell import stop_signals
 
-    this = asyncio.ensure_future(
+    burn_in = asyncio.ensure_future(
         runner.run_burn_in(
             options,
             facts,
             runner.BurnInLimits(
                 seconds=max(1, round(limit.total_seconds())),
                 say=lambda line: click.echo(f"burn-in: {line}", err=True),
-                is_told=lambda: bool(told),
+                is_told=lambda: bool(signals),
             ),
         )
     )
 
     def on_signal(number: int) -> None:
-        told.append(number)
-        this.cancel()
+        signals.append(number)
+        burn_in.cancel()
 
     for number in stop_signals.list_stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
-    return await this
+    return await burn_in
 
 
 def _print_report(facts: "Facts", burned: Sequence["Finding"], form: str) -> int:
     """Print the report and return the exit code."""
     from backend_plugin.doctor import run_checks, summary
 
-    found = run_checks.sort_findings([*run_checks.list_findings(facts), *burned])
-    code, left = run_checks.get_exit_code(found), run_checks.list_skipped_checks(facts)
+    findings = run_checks.sort_findings([*run_checks.list_findings(facts), *burned])
+    code, left = run_checks.get_exit_code(findings), run_checks.list_skipped_checks(facts)
     if form == "json":
         about = summary.build_lines(facts)
-        json_lines.print_json({"about": about, "findings": found, "not_checked": left, "exit_code": code})
+        json_lines.print_json({"about": about, "findings": findings, "not_checked": left, "exit_code": code})
     else:
-        _print_text(summary.build_lines(facts), found, len(left))
+        _print_text(summary.build_lines(facts), findings, len(left))
     return code
 
 
-def _print_text(about: Mapping[str, str], found: Sequence["Finding"], left: int) -> None:
+def _print_text(summary: Mapping[str, str], findings: Sequence["Finding"], left: int) -> None:
     from backend_plugin.doctor.check import Severity
     from backend_plugin.doctor.registry import CHECKS
 
-    width = max(map(len, about))
-    for key, text in about.items():
+    width = max(map(len, summary))
+    for key, text in summary.items():
         click.echo(printable.escape(f"{key:<{width}}  {text}"))
     click.echo()
-    for each in found:
+    for each in findings:
         colour = _COLOURS[each.level.value] if tables.is_coloured() else None
         click.echo(f"{click.style(each.level.value, fg=colour) if colour else each.level.value}  {each.id}")
         click.echo(printable.escape(f"  {each.sentence}\n  remedy: {each.remedy}"))
-    counts = {level: sum(each.level is level for each in found) for level in Severity}
-    told = ", ".join(f"{count} {level.value}" for level, count in counts.items() if count)
-    click.echo(f"{len(CHECKS) - left} of {len(CHECKS)} checks made: {told or 'no problems found'}")
+    counts = {level: sum(each.level is level for each in findings) for level in Severity}
+    totals = ", ".join(f"{count} {level.value}" for level, count in counts.items() if count)
+    click.echo(f"{len(CHECKS) - left} of {len(CHECKS)} checks made: {totals or 'no problems found'}")

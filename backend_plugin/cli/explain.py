@@ -46,22 +46,22 @@ file - is stdin.
 @click.option("--outputs/--no-outputs", default=None, help="Whether outputs.pb exists.")
 @click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--batch", is_flag=True, help="Read requests from stdin, one JSON object per line.")
-def command(**said: Any) -> None:
+def command(**options: Any) -> None:
     """Run ``kfpytorch explain``."""
-    if said["batch"]:
+    if options["batch"]:
         command_errors.require_batch_alone()
         json_lines.reply_to_all(judge_request, sys.stdin.buffer, sys.stdout.buffer)
         return
-    if not said["files"]:
+    if not options["files"]:
         kinds = ",".join((*(each.resource.plural for each in DIALECTS.values()), "pods", "events"))
         raise click.UsageError(f"no file is given; run: kubectl get {kinds} -o yaml | kfpytorch explain -")
-    now = datetime.now(timezone.utc) if said["now"] is None else reading.parse_time(said["now"])
+    now = datetime.now(timezone.utc) if options["now"] is None else reading.parse_time(options["now"])
     if now is None:
-        raise click.UsageError(f"--now {said['now']} is not an RFC 3339 time; write 2026-01-31T12:00:00Z")
+        raise click.UsageError(f"--now {options['now']} is not an RFC 3339 time; write 2026-01-31T12:00:00Z")
     with command_errors.exit_on_invalid_input():
-        rules = _build_judging_context(input_files.read_settings(said["settings"]))
-        seen = observed_files.read_files(said["files"], job=said["job"], outputs=said["outputs"])
-    _print_verdict(judge(seen, rules, now), said["output"])
+        rules = _build_judging_context(input_files.read_settings(options["settings"]))
+        observed = observed_files.read_files(options["files"], job=options["job"], outputs=options["outputs"])
+    _print_verdict(judge(observed, rules, now), options["output"])
 
 
 def judge_request(request: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -82,15 +82,15 @@ class _JobResult:
 @cluster_options.settings_option("server")
 @cluster_options.connection_options()
 @asking.output_option("table")
-def command(**said: Any) -> None:
+def command(**options: Any) -> None:
     """Run ``kfpytorch gc``."""
     logging.getLogger("backend_plugin").addHandler(logging.NullHandler())  # Errors are printed once, below.
-    flags = {**cluster_options.build_flags(said), "namespaces": said["namespace"]}
+    flags = {**cluster_options.build_flags(options), "namespaces": options["namespace"]}
     with asking.exit_on_error():
         with command_errors.exit_on_invalid_input():
-            settings = serve_settings.read_configuration(said["settings"], flags).server.settings
-            done = asyncio.run(_collect_orphans(settings, said))
-        _print_results(done, said)
+            settings = serve_settings.read_configuration(options["settings"], flags).server.settings
+            done = asyncio.run(_collect_orphans(settings, options))
+        _print_results(done, options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class _ScanResult:
     """The time of the cluster's clock."""
 
 
-async def _collect_orphans(settings: "ServerSettings", said: dict[str, Any]) -> _ScanResult:
+async def _collect_orphans(settings: "ServerSettings", options: dict[str, Any]) -> _ScanResult:
     """Scan for orphans; with ``--delete``, scan again after a pause and delete those found twice."""
     from backend_plugin.cli import clusters
     from backend_plugin.kube.cluster import KubernetesCluster
@@ -120,18 +120,16 @@ async def _collect_orphans(settings: "ServerSettings", said: dict[str, Any]) -> 
                 refused=settings.excluded_namespaces,
             ),
             now=cluster.clock.get_current_time,
-            least_age=said["older_than"],
+            least_age=options["older_than"],
         )
-        found = await orphanage.scan()
-        if not (said["delete"] and found.orphans):
-            rows = [_JobResult(suspect=each, result="orphan") for each in found.orphans]
-            return _ScanResult(found=found, rows=rows, at=cluster.clock.get_current_time())
-        await asyncio.sleep(said["confirm_after"].total_seconds())
+        scan = await orphanage.scan()
+        if not (options["delete"] and scan.orphans):
+            rows = [_JobResult(suspect=each, result="orphan") for each in scan.orphans]
+            return _ScanResult(found=scan, rows=rows, at=cluster.clock.get_current_time())
+        await asyncio.sleep(options["confirm_after"].total_seconds())
         still = await orphanage.scan()
         uids = {each.job.uid for each in still.orphans}
-        rows = [
-            await _delete_orphan(orphanage, each, is_still=each.job.uid in uids) for each in found.orphans
-        ]
+        rows = [await _delete_orphan(orphanage, each, is_still=each.job.uid in uids) for each in scan.orphans]
         return _ScanResult(found=still, rows=rows, at=cluster.clock.get_current_time())
     finally:
         await cluster.close()
@@ -150,8 +148,8 @@ async def _delete_orphan(
     )
 
 
-def _print_results(done: _ScanResult, said: dict[str, Any]) -> None:
-    if said["output"] == "json":
+def _print_results(done: _ScanResult, options: dict[str, Any]) -> None:
+    if options["output"] == "json":
         json_lines.print_json([_encode_row(row) for row in done.rows])
     elif done.rows:
         click.echo(
@@ -159,7 +157,7 @@ def _print_results(done: _ScanResult, said: dict[str, Any]) -> None:
         )
     else:
         click.echo("there are no orphans", err=True)
-    if done.rows and not said["delete"]:
+    if done.rows and not options["delete"]:
         click.echo("nothing was deleted; add --delete to delete these jobs", err=True)
     for why, jobs in done.found.unclear.items():
         click.echo(printable.escape(f"Error: {_UNCLEAR.format(jobs=jobs, why=why)}"), err=True)
@@ -169,12 +167,12 @@ def _print_results(done: _ScanResult, said: dict[str, Any]) -> None:
 
 def _format_cells(row: _JobResult, now: datetime) -> tuple[str, ...]:
     job, run = row.suspect.job, row.suspect.run
-    whose = (run.execution, run.node_id or "-", str(run.attempt))
+    identity = (run.execution, run.node_id or "-", str(run.attempt))
     result = f"{row.result}: {row.message}" if row.message else row.result
     return (
         job.namespace,
         job.name,
-        *whose,
+        *identity,
         _get_state(row.suspect),
         tables.format_age(job.created, now),
         result,
@@ -200,5 +198,5 @@ def _encode_row(row: _JobResult) -> dict[str, Any]:
 
 
 def _get_state(suspect: "OrphanCandidate") -> str:
-    there = {each.type for each in suspect.job.conditions if each.true}
-    return next((each for each in _STATES if each in there), "-")
+    true_types = {each.type for each in suspect.job.conditions if each.true}
+    return next((each for each in _STATES if each in true_types), "-")

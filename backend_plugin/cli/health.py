@@ -24,10 +24,10 @@ _HELP = """Check that a server is ready: the exit code is 0 if it is, and 1 if i
     help="liveness checks only that the server answers. Default: readiness.",
 )
 @asking.server_options
-def command(**said: Any) -> None:
+def command(**options: Any) -> None:
     """Run ``kfpytorch health``."""
-    server = asking.read_server(said, said["server"])
+    server = asking.read_server(options, options["server"])
     with asking.exit_on_error():
-        status = client.check_health(said["service"], server=server)
+        status = client.check_health(options["service"], server=server)
         asking.print_line(status)
     sys.exit(0 if status == client.SERVING else 1)

@@ -54,10 +54,10 @@ def read_settings(file: str | None) -> platform.Settings:
     """
     if file is None:
         return platform.read({})
-    said = read_document(file)
-    if isinstance(said, Mapping):
-        said = {key: value for key, value in said.items() if key != SERVER_SECTION}
-    return platform.read(get_plugin_section(said, file))
+    document = read_document(file)
+    if isinstance(document, Mapping):
+        document = {key: value for key, value in document.items() if key != SERVER_SECTION}
+    return platform.read(get_plugin_section(document, file))
 
 
 def read_document(file: str) -> Any:
@@ -72,58 +72,58 @@ def read_document(file: str) -> Any:
     return documents[0] if documents else {}
 
 
-def get_plugin_section(said: Any, file: str) -> Mapping[str, Any]:
+def get_plugin_section(document: Any, file: str) -> Mapping[str, Any]:
     """Return the ``plugins.k8s`` section of a mapping, with Flyte's ``task_resources`` in it.
 
     The section is the mapping itself, or is at a path of Flyte's configuration or charts.
     """
-    _require_no_chart_values(said, file)
-    resources = next((each for path in _TASK_RESOURCES if (each := _get_nested(said, path))), None)
-    if isinstance(said, Mapping):
-        said = {key: value for key, value in said.items() if key != "task_resources"}
-    return _with_task_resources(_find_section(said, file), resources)
+    _require_no_chart_values(document, file)
+    resources = next((each for path in _TASK_RESOURCES if (each := _get_nested(document, path))), None)
+    if isinstance(document, Mapping):
+        document = {key: value for key, value in document.items() if key != "task_resources"}
+    return _with_task_resources(_find_section(document, file), resources)
 
 
-def _find_section(said: Any, file: str) -> Mapping[str, Any]:
+def _find_section(section: Any, file: str) -> Mapping[str, Any]:
     for chart, part in _CHARTS:
-        values = _get_nested(said, (chart,))
+        values = _get_nested(section, (chart,))
         if isinstance(values, Mapping):
             # Chart values may have other content and no `plugins`.
             inner = values.get(part) or {}
-            said = {"plugins": inner.get("plugins") or {}} if isinstance(inner, Mapping) else inner
-    plugins = said.get("plugins") if isinstance(said, Mapping) else None
+            section = {"plugins": inner.get("plugins") or {}} if isinstance(inner, Mapping) else inner
+    plugins = section.get("plugins") if isinstance(section, Mapping) else None
     if plugins is not None:
-        said = _with_logs(plugins) if isinstance(plugins, Mapping) else plugins
-    elif isinstance(said, Mapping) and set(said) == {"k8s"}:
-        said = said["k8s"] or {}
-    if not isinstance(said, Mapping):
+        section = _with_logs(plugins) if isinstance(plugins, Mapping) else plugins
+    elif isinstance(section, Mapping) and set(section) == {"k8s"}:
+        section = section["k8s"] or {}
+    if not isinstance(section, Mapping):
         raise InvalidInput(f"settings {file}: is not a mapping; write Flyte's plugins.k8s section")
-    return said
+    return section
 
 
-def _require_no_chart_values(said: Any, file: str) -> None:
+def _require_no_chart_values(document: Any, file: str) -> None:
     """Reject values of this project's chart; the ConfigMap of a release contains the resulting settings.
 
     Raises:
         InvalidInput: If the mapping contains keys of these values.
     """
-    found = [key for key in said if key in OUR_VALUES] if isinstance(said, Mapping) else []
-    if found:
-        name = str(said.get("nameOverride") or _OUR_CHART)[:63].rstrip("-")
+    keys = [key for key in document if key in OUR_VALUES] if isinstance(document, Mapping) else []
+    if keys:
+        name = str(document.get("nameOverride") or _OUR_CHART)[:63].rstrip("-")
         raise InvalidInput(
-            f"settings {file}: contains values of the chart {_OUR_CHART} ({', '.join(found)}), not settings; "
+            f"settings {file}: contains values of the chart {_OUR_CHART} ({', '.join(keys)}), not settings; "
             f"print the settings of a release from its ConfigMap:\n  {_SETTINGS_OF.replace('NAME', name)}"
         )
 
 
 def _with_task_resources(section: Mapping[str, Any], resources: Any) -> Mapping[str, Any]:
     """Return the section with ``resources`` as ``kfpytorch.task-resources``, unless it is already set."""
-    ours = section.get("kfpytorch") or {}
-    if not resources or not isinstance(ours, Mapping):
+    plugin = section.get("kfpytorch") or {}
+    if not resources or not isinstance(plugin, Mapping):
         return section
     if isinstance(resources, Mapping):
         resources = {part: _with_storage_renamed(amounts) for part, amounts in resources.items()}
-    return {**section, "kfpytorch": {"task-resources": resources, **ours}}
+    return {**section, "kfpytorch": {"task-resources": resources, **plugin}}
 
 
 def _with_storage_renamed(amounts: Any) -> Any:
@@ -139,10 +139,10 @@ def _with_storage_renamed(amounts: Any) -> Any:
 def _with_logs(plugins: Mapping[str, Any]) -> Any:
     """Return ``plugins.k8s`` with ``plugins.logs`` as ``kfpytorch.logs``, unless it is already set."""
     section, logs = plugins.get("k8s") or {}, plugins.get("logs")
-    ours = (section.get("kfpytorch") or {}) if isinstance(section, Mapping) else None
-    if not logs or not isinstance(ours, Mapping):
+    plugin = (section.get("kfpytorch") or {}) if isinstance(section, Mapping) else None
+    if not logs or not isinstance(plugin, Mapping):
         return section
-    return {**section, "kfpytorch": {"logs": logs, **ours}}
+    return {**section, "kfpytorch": {"logs": logs, **plugin}}
 
 
 def read_pod_templates(files: Iterable[str]) -> Sequence[Manifest]:
@@ -151,16 +151,16 @@ def read_pod_templates(files: Iterable[str]) -> Sequence[Manifest]:
     Raises:
         InvalidInput: If a file cannot be read, or contains another kind of object.
     """
-    found: list[Manifest] = []
+    templates: list[Manifest] = []
     for file in files:
         for document in _read_documents(file, "pod template"):
             for each in _get_nested(document, ("items",)) or [document]:
                 kind = each.get("kind") if isinstance(each, Mapping) else None
                 if kind != "PodTemplate":
-                    there = f"a {kind}" if kind else "a value that is not an object"
-                    raise InvalidInput(f"pod template {file}: contains {there}; write a PodTemplate")
-                found.append(each)
-    return found
+                    content = f"a {kind}" if kind else "a value that is not an object"
+                    raise InvalidInput(f"pod template {file}: contains {content}; write a PodTemplate")
+                templates.append(each)
+    return templates
 
 
 def read_capabilities(file: str | None) -> Capabilities:
@@ -191,10 +191,10 @@ def read_input(file: str) -> bytes:
         return bounded_read.read_all(source)
 
 
-def _get_nested(said: Any, path: Sequence[str]) -> Any:
+def _get_nested(value: Any, path: Sequence[str]) -> Any:
     for key in path:
-        said = said.get(key) if isinstance(said, Mapping) else None
-    return said
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def _read_documents(file: str, what: str) -> Sequence[Any]:

@@ -16,14 +16,14 @@ HEADER: Final = ("NAME", "PHASE", "READY", "AGE", "MESSAGE")
 _FAILED: Final = 1
 
 
-def get_request_options(said: Mapping[str, Any]) -> dict[str, Any]:
+def get_request_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of every request."""
-    return {"namespace": said["namespace"], "server": asking.read_server(said, said["server"])}
+    return {"namespace": options["namespace"], "server": asking.read_server(options, options["server"])}
 
 
-def build_list_options(said: Mapping[str, Any]) -> dict[str, Any]:
+def build_list_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a query for several jobs; only JSON contains replicas and events."""
-    return {**get_request_options(said), "details": said["output"] == "json"}
+    return {**get_request_options(options), "details": options["output"] == "json"}
 
 
 def format_row(job: "wire.Job", now: datetime) -> tuple[str, ...]:
@@ -47,17 +47,17 @@ def _print_change(change: "wire.JobChange", kind: str, columns: tables.Columns, 
         asking.print_line(columns.format_row((change.gone.name, "-", "-", "-", "is gone")))
 
 
-def print_changes(name: str | None, said: Mapping[str, Any], *, active_only: bool = False) -> None:
+def print_changes(name: str | None, options: Mapping[str, Any], *, active_only: bool = False) -> None:
     """Print jobs and their changes. The watch of one job ends with the job, and exits with 1 if it failed."""
     last: wire.Job | None = None
     columns = tables.Columns(HEADER)
-    with closing(client.watch_jobs(name, active_only=active_only, **build_list_options(said))) as changes:
+    with closing(client.watch_jobs(name, active_only=active_only, **build_list_options(options))) as changes:
         for change in changes:
-            if last is None and said["output"] != "json":
+            if last is None and options["output"] != "json":
                 asking.print_line(columns.format_header())
             kind = str(change.WhichOneof("change"))
             last = getattr(change, kind)
-            _print_change(change, kind, columns, said["output"])
+            _print_change(change, kind, columns, options["output"])
     # Only the watch of a single job ends.
     if last is not None and last.verdict.phase != "SUCCEEDED":
         sys.exit(_FAILED)

@@ -33,20 +33,22 @@ _HELP: Final = """Print the jobs of a server with their state, the newest first.
 @asking.namespace_option
 @asking.server_options
 @asking.output_option("table")
-def command(**said: Any) -> None:
+def command(**options: Any) -> None:
     """Run ``kfpytorch jobs``."""
-    if said["watch"] and said["foreign"]:
+    if options["watch"] and options["foreign"]:
         raise click.UsageError(
             "--all does not work with --watch, which receives only own jobs; leave one out"
         )
     with asking.exit_on_error():
-        if said["watch"]:
-            job_table.print_changes(None, said, active_only=said["active"])
+        if options["watch"]:
+            job_table.print_changes(None, options, active_only=options["active"])
         else:
             jobs = client.list_jobs(
-                active_only=said["active"], foreign=said["foreign"], **job_table.build_list_options(said)
+                active_only=options["active"],
+                foreign=options["foreign"],
+                **job_table.build_list_options(options),
             )
-            _print_jobs(jobs, said["output"])
+            _print_jobs(jobs, options["output"])
 
 
 def _print_jobs(jobs: Sequence["wire.Job"], form: str) -> None:

@@ -47,10 +47,10 @@ def build_error(field: str, value: object, message: str, remedy: str) -> Invalid
 def _build_reply(answer: Answer, line: bytes) -> Mapping[str, Any]:
     request = catch(lambda: _decode_request(line))
     reply = request if isinstance(request, Caught) else catch(lambda: answer(request))
-    found = _find_id(line) if isinstance(request, Caught) else request.get("id")
+    request_id = _find_id(line) if isinstance(request, Caught) else request.get("id")
     if isinstance(reply, Caught):
-        return {"id": found, "problems": _convert_error(reply.error)}
-    return {"id": found, **reply}
+        return {"id": request_id, "problems": _convert_error(reply.error)}
+    return {"id": request_id, **reply}
 
 
 def _convert_error(error: BaseException) -> Sequence[Problem]:

@@ -44,31 +44,33 @@ _NUMBER: Final = re.compile(r"\d+$")
 @asking.namespace_option
 @asking.server_options
 @asking.output_option("text")
-def command(**said: Any) -> None:
+def command(**options: Any) -> None:
     """Run ``kfpytorch logs``."""
-    wanted = client.LogOptions(
-        **{key: said[key] for key in ("follow", "tail", "rank", "replica", "node", "previous")},
+    log_options = client.LogOptions(
+        **{key: options[key] for key in ("follow", "tail", "rank", "replica", "node", "previous")},
     )
     with asking.exit_on_error():
-        server = asking.read_server(said, said["server"])
-        read = client.read_log_parts(said["job"], wanted, namespace=said["namespace"], server=server)
+        server = asking.read_server(options, options["server"])
+        read = client.read_log_parts(
+            options["job"], log_options, namespace=options["namespace"], server=server
+        )
         said_nothing = True
         with closing(read) as parts:
             for part in parts:
                 said_nothing = False
-                sys.stdout.buffer.write(b"".join(_format_lines(part.lines, said)))
+                sys.stdout.buffer.write(b"".join(_format_lines(part.lines, options)))
                 sys.stdout.buffer.flush()
         if said_nothing:
             click.echo("there is no output, or it was deleted with the pods", err=True)
 
 
-def _format_lines(part: Iterable["wire.LogLine"], said: Mapping[str, Any]) -> Iterable[bytes]:
-    if said["output"] == "json":
+def _format_lines(part: Iterable["wire.LogLine"], options: Mapping[str, Any]) -> Iterable[bytes]:
+    if options["output"] == "json":
         from backend_plugin.cli.json_lines import encode_json
 
         return (encode_json(asking.encode_message(line)) + b"\n" for line in part)
     coloured = tables.is_coloured()
-    return (_format_line(line, coloured=coloured, timed=said["timestamps"]) for line in part)
+    return (_format_line(line, coloured=coloured, timed=options["timestamps"]) for line in part)
 
 
 def _format_line(line: "wire.LogLine", *, coloured: bool, timed: bool) -> bytes:

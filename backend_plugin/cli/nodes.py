@@ -30,17 +30,17 @@ _RESOURCES: Final = ("cpu", "memory", "nvidia.com/gpu")
 @click.argument("node", required=False)
 @asking.server_options
 @asking.output_option("table")
-def command(**said: Any) -> None:
+def command(**options: Any) -> None:
     """Run ``kfpytorch nodes``."""
-    if said["change"] and not said["node"]:
-        raise click.UsageError(f"no node is given; run: kfpytorch nodes {said['change']} NAME")
-    server = asking.read_server(said, said["server"])
+    if options["change"] and not options["node"]:
+        raise click.UsageError(f"no node is given; run: kfpytorch nodes {options['change']} NAME")
+    server = asking.read_server(options, options["server"])
     with asking.exit_on_error():
-        if said["change"]:
-            nodes = [_CHANGES[said["change"]](said["node"], server=server)]
+        if options["change"]:
+            nodes = [_CHANGES[options["change"]](options["node"], server=server)]
         else:
             nodes = client.list_nodes(server=server)
-        _print_nodes(nodes, said["output"])
+        _print_nodes(nodes, options["output"])
 
 
 def _print_nodes(nodes: Sequence["wire.Node"], form: str) -> None:

@@ -37,20 +37,20 @@ def read_request(request: Mapping[str, Any]) -> Observed:
     return read_observed({**request, "error_files": [each for each in documents if each is not None]})
 
 
-def _read_error_file(said: Any) -> Mapping[str, Any] | None:
+def _read_error_file(value: Any) -> Mapping[str, Any] | None:
     """Read ``{path, error: {…}}``, ``{path, document: {error: {…}}}`` or ``{path, base64: …}``."""
-    if isinstance(said, str):
-        said = {"base64": said}
-    if not isinstance(said, Mapping):
+    if isinstance(value, str):
+        value = {"base64": value}
+    if not isinstance(value, Mapping):
         return None
-    data = said.get("base64")
+    data = value.get("base64")
     if not isinstance(data, str):
-        return said
+        return value
     try:
         read = decode_document(base64.b64decode(data, validate=True))
     except (binascii.Error, ValueError):
         read = build_unreadable_document("cannot be read: it is not base64")
-    return {**read, "path": said.get("path")}
+    return {**read, "path": value.get("path")}
 
 
 def read_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -> Observed:
@@ -59,7 +59,7 @@ def read_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -
     Raises:
         InvalidInput: If a file is missing or invalid, or no file contains such a job.
     """
-    found: dict[str, list[Mapping[str, Any]]] = {
+    objects: dict[str, list[Mapping[str, Any]]] = {
         kind: [] for kind in (*_KINDS.values(), "error_files", "others")
     }
     for name in files:
@@ -68,35 +68,38 @@ def read_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -
             outputs = True
         elif name.endswith(".pb"):
             data = base64.b64encode(_read_input(name)).decode()
-            found["error_files"] += [
+            objects["error_files"] += [
                 each for each in [_read_error_file({"path": name, "base64": data})] if each
             ]
         else:
             for each in _read_objects(name):
-                found[_KINDS.get(str(each.get("kind")), "others")].append(each)
-    meant = _select_job(job, found)
-    own = {kind: _select_own_objects(found[kind], meant, found["job"]) for kind in ("events", "pod_groups")}
-    return read_observed({**found, **own, "job": meant, "outputs": outputs})
+                objects[_KINDS.get(str(each.get("kind")), "others")].append(each)
+    selected = _select_job(job, objects)
+    own = {
+        kind: _select_own_objects(objects[kind], selected, objects["job"])
+        for kind in ("events", "pod_groups")
+    }
+    return read_observed({**objects, **own, "job": selected, "outputs": outputs})
 
 
 def _select_job(
-    name: str | None, found: Mapping[str, Sequence[Mapping[str, Any]]]
+    name: str | None, objects_by_kind: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> Mapping[str, Any] | None:
     """Return the selected job; None if the job is deleted and only an error file is left."""
-    jobs = {get_text(each, "metadata", "name"): each for each in found["job"]}
+    jobs = {get_text(each, "metadata", "name"): each for each in objects_by_kind["job"]}
     if name in jobs:
         return jobs[name]
-    if len(found["job"]) == 1 and name is None:
-        return found["job"][0]
+    if len(objects_by_kind["job"]) == 1 and name is None:
+        return objects_by_kind["job"][0]
     if jobs:
-        said = "there is more than one job" if name is None else f"there is no job {name}"
-        raise Misused(f"{said}; add --job with one of: {', '.join(sorted(jobs))}")
-    if found["error_files"]:
+        problem = "there is more than one job" if name is None else f"there is no job {name}"
+        raise Misused(f"{problem}; add --job with one of: {', '.join(sorted(jobs))}")
+    if objects_by_kind["error_files"]:
         return None
-    kinds = sorted({str(each.get("kind")) for objects in found.values() for each in objects})
-    there = f", only {', '.join(kinds)}" if kinds else ""
+    kinds = sorted({str(each.get("kind")) for objects in objects_by_kind.values() for each in objects})
+    others = f", only {', '.join(kinds)}" if kinds else ""
     raise InvalidInput(
-        f"no file contains a {' or '.join(DIALECTS)}{there}; "
+        f"no file contains a {' or '.join(DIALECTS)}{others}; "
         f"run: kubectl get {DEFAULT.resource.plural} NAME -o yaml | kfpytorch explain -"
     )
 
@@ -109,19 +112,21 @@ def _select_own_objects(
         return objects
     names = [get_text(each, "metadata", "name") for each in jobs]
 
-    def is_own(said: str) -> bool:
+    def is_own(object_name: str) -> bool:
         """True for the name of the job or of one of its pods; ``a-b-worker-0`` is not a pod of job ``a``."""
-        near = [name for name in names if f"{said}-".startswith(f"{name}-")]
+        near = [name for name in names if f"{object_name}-".startswith(f"{name}-")]
         return max(near, key=len, default=None) == get_text(job, "metadata", "name")
 
-    return [each for each in objects if not (about := _list_related_names(each)) or any(map(is_own, about))]
+    return [
+        each for each in objects if not (related := _list_related_names(each)) or any(map(is_own, related))
+    ]
 
 
 def _list_related_names(manifest: Manifest) -> Sequence[str]:
     """Return the names of the object of an event, or of the owners of a pod group; empty if unknown."""
-    about = get_mapping(manifest, "involvedObject") or get_mapping(manifest, "regarding")
+    regarding = get_mapping(manifest, "involvedObject") or get_mapping(manifest, "regarding")
     owners = get_mappings(manifest, "metadata", "ownerReferences")
-    return [name for each in (about, *owners) if (name := get_text(each, "name"))]
+    return [name for each in (regarding, *owners) if (name := get_text(each, "name"))]
 
 
 def _read_objects(name: str) -> Sequence[Mapping[str, Any]]:

@@ -167,8 +167,8 @@ class PropellerEmulator:
                     return
                 case NodeFailed(code=code, message=message):
                     if attempt == last:
-                        told = f"[{last + 1}/{last + 1}] currentAttempt done. Last Error: USER::{message}"
-                        yield NodeFailed(code=f"RetriesExhausted|{code}", message=told)
+                        summary = f"[{last + 1}/{last + 1}] currentAttempt done. Last Error: USER::{message}"
+                        yield NodeFailed(code=f"RetriesExhausted|{code}", message=summary)
                         return
                     yield ReportedPhase(attempt=attempt, phase="RETRYABLE_FAILED", message=message)
                 case _:
@@ -179,10 +179,10 @@ class PropellerEmulator:
         try:
             created = self._stub.CreateTask(node.build_request(attempt), **self._said)
         except grpc.RpcError as error:
-            said = f"rpc error: code = {_get_code(error)} desc = {_get_details(error)}"
+            status = f"rpc error: code = {_get_code(error)} desc = {_get_details(error)}"
             return NodeFailed(
                 code="TaskFailedWithError",
-                message=f"failed to create task from connector with {said}",
+                message=f"failed to create task from connector with {status}",
                 retry=True,
             )
         meta, end = bytes(created.resource_meta), None
@@ -203,7 +203,7 @@ class PropellerEmulator:
             task_category=_get_category(node.template),
             output_prefix=node.get_output_directory(attempt).as_uri(),
         )
-        shown: set[str] = set()
+        published: set[str] = set()
         failures = 0
         while True:
             try:
@@ -215,12 +215,12 @@ class PropellerEmulator:
                         code="AutoRefreshCacheFailed", message=f"{_get_code(error)}: {_get_details(error)}"
                     )
             else:
-                seen = _decode_phase(attempt, resource)
-                if (end := _find_end(node, seen)) is not None:
+                phase = _decode_phase(attempt, resource)
+                if (end := _find_end(node, phase)) is not None:
                     return end
-                if seen.phase in _SHOWN and seen.phase not in shown:
-                    shown.add(seen.phase)
-                    yield seen
+                if phase.phase in _SHOWN and phase.phase not in published:
+                    published.add(phase.phase)
+                    yield phase
             time.sleep(self._resync)
 
     def _delete_task(self, meta: bytes) -> None:
@@ -247,18 +247,18 @@ def _decode_phase(attempt: int, resource: Any) -> ReportedPhase:
     )
 
 
-def _find_end(node: TaskNode, seen: ReportedPhase) -> End | None:
+def _find_end(node: TaskNode, reported: ReportedPhase) -> End | None:
     """Return the end of an attempt for a phase, or None if the attempt continues."""
-    said = f"failed to run the job: {seen.message}"
-    match seen.phase:
+    message = f"failed to run the job: {reported.message}"
+    match reported.phase:
         case "SUCCEEDED":
-            return _read_output_files(node, node.get_output_directory(seen.attempt))
+            return _read_output_files(node, node.get_output_directory(reported.attempt))
         case "FAILED":
-            return NodeFailed(code="TaskFailedWithError", message=said)
+            return NodeFailed(code="TaskFailedWithError", message=message)
         case "ABORTED":
             return NodeFailed(code="TaskFailedWithError", message="failed to run the job with aborted phase.")
         case "RETRYABLE_FAILED" | "UNDEFINED":
-            return NodeFailed(code="TaskFailedWithError", message=said, retry=True)
+            return NodeFailed(code="TaskFailedWithError", message=message, retry=True)
         case _:
             return None
 

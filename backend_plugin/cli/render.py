@@ -60,34 +60,34 @@ _OF_DRY_RUN: Final = tuple(cluster_options.KEYS)
 )
 @cluster_options.connection_options("For --dry-run=server. ")
 @click.option("--batch", is_flag=True, help="Read requests from stdin, one JSON object per line.")
-def command(**said: Any) -> None:
+def command(**options: Any) -> None:
     """Run ``kfpytorch render``."""
-    if said["batch"]:
+    if options["batch"]:
         command_errors.require_batch_alone()
         json_lines.reply_to_all(render_requests.render_manifests, sys.stdin.buffer, sys.stdout.buffer)
         return
-    if not said["dry_run"] and (astray := [each for each in _OF_DRY_RUN if said[each] is not None]):
-        raise click.UsageError(f"--{astray[0]} has no effect without --dry-run=server")
-    if not said["file"]:
+    if not options["dry_run"] and (unused := [each for each in _OF_DRY_RUN if options[each] is not None]):
+        raise click.UsageError(f"--{unused[0]} has no effect without --dry-run=server")
+    if not options["file"]:
         raise click.UsageError("the file is missing; write: kfpytorch render FILE TASK")
     with command_errors.exit_on_invalid_input():
-        planned = _build_plan(said)
-    _print_reasons(planned, reasons=planned.reasons if said["explain_scheduling"] else ())
-    _print_manifests(planned.manifests, said["output"])
+        planned = _build_plan(options)
+    _print_reasons(planned, reasons=planned.reasons if options["explain_scheduling"] else ())
+    _print_manifests(planned.manifests, options["output"])
 
 
-def _build_plan(said: Mapping[str, Any]) -> Plan:
+def _build_plan(options: Mapping[str, Any]) -> Plan:
     settings, pod_templates = (
-        input_files.read_settings(said["settings"]),
-        input_files.read_pod_templates(said["pods"]),
+        input_files.read_settings(options["settings"]),
+        input_files.read_pod_templates(options["pods"]),
     )
-    template, run = task_options.read(said, sample_attempt.Place(**cluster_options.read_place(said)))
-    found = input_files.read_capabilities(said["capabilities"])
-    if said["dry_run"]:
+    template, run = task_options.read(options, sample_attempt.Place(**cluster_options.read_place(options)))
+    capabilities = input_files.read_capabilities(options["capabilities"])
+    if options["dry_run"]:
         from backend_plugin.cli import render_dry_run
 
-        return render_dry_run.build_plan(said, (template, run), settings, (pod_templates, found))
-    return plan(template, run, settings, pod_templates, found)
+        return render_dry_run.build_plan(options, (template, run), settings, (pod_templates, capabilities))
+    return plan(template, run, settings, pod_templates, capabilities)
 
 
 def _print_reasons(planned: Plan, *, reasons: Sequence[str]) -> None:

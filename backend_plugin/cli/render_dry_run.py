@@ -22,10 +22,10 @@ _STORES_OWN: Final = frozenset(
 
 
 def build_plan(
-    said: Mapping[str, Any],
+    values: Mapping[str, Any],
     task: tuple[TaskTemplate, Attempt],
     settings: Settings,
-    given: tuple[Sequence[Manifest], Capabilities],
+    from_files: tuple[Sequence[Manifest], Capabilities],
 ) -> Plan:
     """Return the plan of a task, with each manifest as the cluster would store it.
 
@@ -39,27 +39,29 @@ def build_plan(
     from backend_plugin.kube.options import KubernetesOptions
 
     template, run = task
-    options = KubernetesOptions(kubeconfig=said["kubeconfig"] or "", context=said["context"] or "")
-    ours = settings.kfpytorch
+    options = KubernetesOptions(kubeconfig=values["kubeconfig"] or "", context=values["context"] or "")
+    plugin = settings.kfpytorch
 
-    def plan_task(templates: Sequence[Manifest], found: Capabilities) -> Plan:
-        known = given[0] or templates, found if given[1] == NOTHING else given[1]
+    def plan_task(templates: Sequence[Manifest], capabilities: Capabilities) -> Plan:
+        known = from_files[0] or templates, capabilities if from_files[1] == NOTHING else from_files[1]
         return plan(template, run, settings, *known)
 
     places = dry_run.PlanTarget(
         namespace=run.namespace,
-        templates=ours.pod_template_namespace,
-        has_gangs=not ours.gang.is_unconfigured,
+        templates=plugin.pod_template_namespace,
+        has_gangs=not plugin.gang.is_unconfigured,
     )
-    whole, tried = asyncio.run(dry_run.run_dry_runs(options, places, plan_task))
+    planned, tried = asyncio.run(dry_run.run_dry_runs(options, places, plan_task))
     refused = [_build_problem(each.sent, each.reply) for each in tried if each.reply.stored is None]
     if refused:
         raise InvalidTask(*refused)
     stored = (each.reply.stored for each in tried)
-    seen = [_without_server_fields(each) for each in stored if each is not None]
-    first = len(whole.prerequisites)
-    prerequisites, job, companions = seen[:first], seen[first], seen[first + 1 :]
-    return replace(whole, prerequisites=tuple(prerequisites), job=job, companions=lambda _: tuple(companions))
+    results = [_without_server_fields(each) for each in stored if each is not None]
+    first = len(planned.prerequisites)
+    prerequisites, job, companions = results[:first], results[first], results[first + 1 :]
+    return replace(
+        planned, prerequisites=tuple(prerequisites), job=job, companions=lambda _: tuple(companions)
+    )
 
 
 def _build_problem(sent: Manifest, reply: Any) -> Problem:

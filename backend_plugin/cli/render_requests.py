@@ -58,11 +58,11 @@ def read_task(request: Mapping[str, Any]) -> tuple[TaskTemplate, Attempt]:
 
 
 def _parse_message(request: Mapping[str, Any], key: str, message: M, problems: list[Problem]) -> M:
-    said = request.get(key)
-    if isinstance(said, Mapping):
-        parse_message(said, message, key, problems)
-    elif key == "template" or said is not None:
-        problems += build_error(key, said, "is not an object", "write a message as protobuf JSON").problems
+    value = request.get(key)
+    if isinstance(value, Mapping):
+        parse_message(value, message, key, problems)
+    elif key == "template" or value is not None:
+        problems += build_error(key, value, "is not an object", "write a message as protobuf JSON").problems
     return message
 
 
@@ -73,11 +73,11 @@ def read_settings(request: Mapping[str, Any]) -> platform.Settings:
         InvalidTask: If the settings are not a mapping.
         InvalidSettings: If the settings are invalid; with every problem.
     """
-    said = {} if request.get("settings") is None else request["settings"]
-    if not isinstance(said, Mapping):
-        raise build_error("settings", said, "is not an object", "write Flyte's plugins.k8s section")
+    section = {} if request.get("settings") is None else request["settings"]
+    if not isinstance(section, Mapping):
+        raise build_error("settings", section, "is not an object", "write Flyte's plugins.k8s section")
     try:
-        return _read_settings(encode_json(said))
+        return _read_settings(encode_json(section))
     except InvalidSettings as refusal:
         problems = [replace(problem, field=f"settings.{problem.field}") for problem in refusal.problems]
         raise InvalidSettings(*problems) from refusal
@@ -89,29 +89,29 @@ def _read_settings(section: bytes) -> platform.Settings:
 
 
 def _read_capabilities(request: Mapping[str, Any]) -> Capabilities:
-    said = request.get("capabilities")
-    if said is None:
+    value = request.get("capabilities")
+    if value is None:
         return NOTHING
     try:
-        return msgspec.convert(said, Capabilities)
+        return msgspec.convert(value, Capabilities)
     except msgspec.ValidationError as refusal:
         raise build_error(
             "capabilities",
-            said,
+            value,
             f"does not describe gang capabilities: {refusal}",
             "correct the value that the message names",
         ) from refusal
 
 
 def _read_pod_templates(request: Mapping[str, Any]) -> Sequence[Manifest]:
-    said = request.get("pod_templates")
-    if said is None:
+    templates = request.get("pod_templates")
+    if templates is None:
         return ()
-    if not isinstance(said, Sequence) or isinstance(said, str):
-        raise build_error("pod_templates", said, "is not a list", "write a list of core/v1 PodTemplates")
-    for index, template in enumerate(said):
+    if not isinstance(templates, Sequence) or isinstance(templates, str):
+        raise build_error("pod_templates", templates, "is not a list", "write a list of core/v1 PodTemplates")
+    for index, template in enumerate(templates):
         if not isinstance(template, Mapping):
             raise build_error(
                 f"pod_templates[{index}]", template, "is not an object", "write a core/v1 PodTemplate"
             )
-    return said
+    return templates

@@ -33,22 +33,22 @@ _HEADER: Final = ("NAME", "KIND", "NAMESPACE", "FRAMEWORK", "NODES", "PROCESSES"
 @asking.namespace_option
 @asking.server_options
 @asking.output_option("table")
-def command(**said: Any) -> None:
+def command(**values: Any) -> None:
     """Run ``kfpytorch runtimes``."""
-    if (said["action"] == _PACKAGES) != bool(said["runtime"]):
+    if (values["action"] == _PACKAGES) != bool(values["runtime"]):
         raise click.UsageError("write `runtimes list`, or `runtimes packages NAME`")
-    options = job_table.get_request_options(said)
+    options = job_table.get_request_options(values)
     with asking.exit_on_error():
-        if said["action"] == _LIST:
-            _print_runtimes(client.list_runtimes(job_runtimes=said["job_runtimes"], **options), said)
+        if values["action"] == _LIST:
+            _print_runtimes(client.list_runtimes(job_runtimes=values["job_runtimes"], **options), values)
         else:
             _print_packages(
-                client.get_runtime_packages(said["runtime"], timeout=said["timeout"], **options), said
+                client.get_runtime_packages(values["runtime"], timeout=values["timeout"], **options), values
             )
 
 
-def _print_runtimes(runtimes: Sequence["wire.Runtime"], said: Mapping[str, Any]) -> None:
-    if said["output"] == "json":
+def _print_runtimes(runtimes: Sequence["wire.Runtime"], options: Mapping[str, Any]) -> None:
+    if options["output"] == "json":
         json_lines.print_json([asking.encode_message(each) for each in runtimes])
     elif runtimes:
         click.echo("\n".join(tables.format_table(_HEADER, [_format_row(each) for each in runtimes])))
@@ -62,10 +62,10 @@ def _format_row(runtime: "wire.Runtime") -> tuple[str, ...]:
     return (runtime.name, runtime.kind, *(text or "-" for text in (*texts, runtime.image)))
 
 
-def _print_packages(found: "wire.RuntimePackages", said: Mapping[str, Any]) -> None:
-    if said["output"] == "json":
-        json_lines.print_json(asking.encode_message(found))
+def _print_packages(report: "wire.RuntimePackages", options: Mapping[str, Any]) -> None:
+    if options["output"] == "json":
+        json_lines.print_json(asking.encode_message(report))
         return
-    rows = [(each.name, each.version) for each in found.packages]
-    lines = [f"Python {printable.escape(found.python)}", *tables.format_table(("PACKAGE", "VERSION"), rows)]
-    click.echo("\n".join([*lines, *([printable.escape(found.gpus)] if found.gpus else [])]))
+    rows = [(each.name, each.version) for each in report.packages]
+    lines = [f"Python {printable.escape(report.python)}", *tables.format_table(("PACKAGE", "VERSION"), rows)]
+    click.echo("\n".join([*lines, *([printable.escape(report.gpus)] if report.gpus else [])]))

@@ -131,8 +131,8 @@ def parse_inputs(pairs: Iterable[str], template: TaskTemplate) -> dict[str, str]
             raise Misused(f"--input {pair}: has no value; write --input {name}=VALUE")
         if name not in known:
             near = get_close_matches(name, known, n=1) or sorted(known)
-            there = f"it has {', '.join(near)}" if near else "it has no inputs"
-            raise Misused(f"--input {name}: {template.id.name} has no such input; {there}")
+            known_inputs = f"it has {', '.join(near)}" if near else "it has no inputs"
+            raise Misused(f"--input {name}: {template.id.name} has no such input; {known_inputs}")
     return inputs
 
 
@@ -147,11 +147,11 @@ def _fill_pod_spec(struct: Any, known: Mapping[str, str]) -> None:
 
 
 def _fill_text(text: str, known: Mapping[str, str]) -> str:
-    def get_value(found: re.Match[str]) -> str:
-        name = found["name"]
+    def get_value(match: re.Match[str]) -> str:
+        name = match["name"]
         if name.lower().startswith(_INPUTS) and name.lower() not in known:
             missing = name[len(_INPUTS) :]
-            raise Misused(f"the task's arguments contain {found[0]}; add --input {missing}=VALUE")
-        return known.get(name.lower(), found[0])
+            raise Misused(f"the task's arguments contain {match[0]}; add --input {missing}=VALUE")
+        return known.get(name.lower(), match[0])
 
     return _PLACEHOLDER.sub(get_value, text)

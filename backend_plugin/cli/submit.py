@@ -24,7 +24,7 @@ _FAILED: Final = 1
 @click.command(name="submit", help=_HELP)
 @task_options.add(needs_file=True)
 @asking.server_options
-def command(**said: Any) -> None:
+def command(**options: Any) -> None:
     """Run ``kfpytorch submit``."""
     with (
         asking.exit_on_error(),
@@ -32,8 +32,8 @@ def command(**said: Any) -> None:
         tempfile.TemporaryDirectory(prefix="kfpytorch-submit-") as folder,
         command_errors.exit_on_invalid_input(),
     ):
-        found, requested = task_execution.read_request(said, Path(folder))
-        server = asking.read_server(said, said["server"])
+        found, requested = task_execution.read_request(options, Path(folder))
+        server = asking.read_server(options, options["server"])
         task_execution.print_title(found.template.id.name)
         if not task_execution.run_execution(server, Path(folder) / "store", found, requested):
             sys.exit(_FAILED)

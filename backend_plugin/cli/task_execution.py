@@ -30,38 +30,38 @@ class RequestedExecution(NamedTuple):
     inputs: Mapping[str, str]
 
 
-def read_request(said: Mapping[str, Any], folder: Path) -> tuple["LoadedTask", RequestedExecution]:
+def read_request(options: Mapping[str, Any], folder: Path) -> tuple["LoadedTask", RequestedExecution]:
     """Return the task of a command, and its execution, which is named after the temporary folder."""
-    found = load_task(Path(said["file"]), said["task"], said["image"])
+    task = load_task(Path(options["file"]), options["task"], options["image"])
     name = folder.name.removeprefix("kfpytorch-").lower().replace("_", "x")
-    return found, RequestedExecution(name, sample_attempt.parse_inputs(said["inputs"], found.template))
+    return task, RequestedExecution(name, sample_attempt.parse_inputs(options["inputs"], task.template))
 
 
 def run_execution(
-    server: client.Address, store: Path, found: "LoadedTask", asked: RequestedExecution
+    server: client.Address, store: Path, task: "LoadedTask", requested: RequestedExecution
 ) -> bool:
     """Print the phases of an execution; return True if it succeeded."""
     from backend_plugin.cli import propeller_emulator
 
     node = propeller_emulator.TaskNode(
-        template=found.template,
-        inputs=found.encode_inputs(asked.inputs),
+        template=task.template,
+        inputs=task.encode_inputs(requested.inputs),
         store=store,
-        execution=asked.execution,
+        execution=requested.execution,
     )
     began, end, links = time.monotonic(), None, set[tuple[str, str]]()
     with (
         client.open_channel(server) as (channel, metadata),
         closing(propeller_emulator.PropellerEmulator(channel, metadata).run_node(node)) as walk,
     ):
-        for seen in walk:
-            if isinstance(seen, propeller_emulator.ReportedPhase):
-                job = _format_job(server, asked.execution) if seen.phase == "QUEUED" else ""
-                _print_phase(seen, job, [link for link in seen.logs if link not in links])
-                links |= set(seen.logs)
+        for event in walk:
+            if isinstance(event, propeller_emulator.ReportedPhase):
+                job = _format_job(server, requested.execution) if event.phase == "QUEUED" else ""
+                _print_phase(event, job, [link for link in event.logs if link not in links])
+                links |= set(event.logs)
             else:
-                end = seen
-                _print_end(seen, found)
+                end = event
+                _print_end(event, task)
     asking.print_line(f"  ({time.monotonic() - began:.0f} s)")
     return isinstance(end, propeller_emulator.NodeSucceeded)
 
@@ -74,24 +74,24 @@ def _format_job(server: client.Address, execution: str) -> str:
     return f"job {job.name} in namespace {job.namespace}"
 
 
-def _print_phase(seen: "ReportedPhase", message: str, links: Sequence[tuple[str, str]]) -> None:
-    said = (seen.message or message).splitlines()
-    _print_entry(seen.phase, [*said, *(f"{name}: {uri}" for name, uri in links)])
+def _print_phase(phase: "ReportedPhase", message: str, links: Sequence[tuple[str, str]]) -> None:
+    lines = (phase.message or message).splitlines()
+    _print_entry(phase.phase, [*lines, *(f"{name}: {uri}" for name, uri in links)])
 
 
-def _print_end(end: "End", found: "LoadedTask") -> None:
+def _print_end(end: "End", task: "LoadedTask") -> None:
     from backend_plugin.cli import propeller_emulator
 
     if isinstance(end, propeller_emulator.NodeSucceeded):
-        outputs = found.decode_outputs(end.outputs)
+        outputs = task.decode_outputs(end.outputs)
         _print_entry("SUCCEEDED", [f"{name} = {value!r}" for name, value in outputs.items()])
     else:
         _print_entry("FAILED", [end.code, *end.message.splitlines()])
 
 
-def _print_entry(word: str, said: Sequence[str]) -> None:
+def _print_entry(word: str, texts: Sequence[str]) -> None:
     """Print a label and its text, wrapped to the width of the page."""
-    lines = [part for line in said for part in _wrap_line(line)]
+    lines = [part for line in texts for part in _wrap_line(line)]
     label = word.ljust(_INDENT - 2)
     if colour := tables.get_colour(word) if tables.is_coloured() else None:
         label = click.style(label, fg=colour)

@@ -84,32 +84,32 @@ def _read_tasks(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTempla
     if data.startswith(_GZIP) or path.suffix in _TAR_SUFFIXES:
         return _read_archive(data, path)
     text = data.lstrip()[:1] == b"{" or data.startswith(_BYTE_ORDER_MARKS)
-    found = _decode_json(data, path) if text else _decode_protobuf(data)
-    if found is None:
+    template = _decode_json(data, path) if text else _decode_protobuf(data)
+    if template is None:
         raise InvalidInput(f"{path}: {_NO_TASK}")
-    return {found.id.name: lambda: found}
+    return {template.id.name: lambda: template}
 
 
 def _decode_json(data: bytes, path: Path) -> TaskTemplate | None:
     try:
-        said = json.loads(data)
+        document = json.loads(data)
         # A task spec contains a template.
-        said = said.get("template", said) if isinstance(said, Mapping) else {"": said}
-        found: TaskTemplate = ParseDict(said, TaskTemplate(), ignore_unknown_fields=True)
+        document = document.get("template", document) if isinstance(document, Mapping) else {"": document}
+        template: TaskTemplate = ParseDict(document, TaskTemplate(), ignore_unknown_fields=True)
     except (ValueError, RecursionError, ParseError) as error:
         raise InvalidInput(f"{path}: is not a task template as protobuf JSON: {error}") from error
-    return found if found.type else None
+    return template if template.type else None
 
 
 def _decode_protobuf(data: bytes) -> TaskTemplate | None:
     """Decode a task spec or a template; only the right type results in a task type."""
     for read in (_decode_task_spec, TaskTemplate.FromString):
         try:
-            found: TaskTemplate = read(data)
+            template: TaskTemplate = read(data)
         except DecodeError:
             continue
-        if found.type:
-            return found
+        if template.type:
+            return template
     return None
 
 
@@ -124,7 +124,7 @@ def _read_archive(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTemp
         with tarfile.open(fileobj=BytesIO(data)) as archive:
             members = [member for member in archive.getmembers() if member.name.endswith("_1.pb")]
             files = [archive.extractfile(member) for member in members]
-            found = [_decode_protobuf(file.read()) for file in files if file is not None]
+            templates = [_decode_protobuf(file.read()) for file in files if file is not None]
     except (tarfile.TarError, OSError, EOFError) as error:
         raise InvalidInput(f"{path}: is not an archive that pyflyte package wrote: {error}") from error
-    return {each.id.name: lambda each=each: each for each in found if each is not None}  # type: ignore[misc]
+    return {each.id.name: lambda each=each: each for each in templates if each is not None}  # type: ignore[misc]

@@ -26,16 +26,20 @@ def add(*, needs_file: bool = False) -> Callable[[Command], Command]:
 
 
 def read(
-    said: Mapping[str, Any], place: sample_attempt.Place, default: TaskTemplate | None = None
+    options: Mapping[str, Any], place: sample_attempt.Place, default: TaskTemplate | None = None
 ) -> tuple[TaskTemplate, Attempt]:
     """Return the task as a connector would receive it, and the example attempt.
 
     Raises:
         InvalidInput: If there is no such file, task or input.
     """
-    named = default is None or said["file"]
-    template = task_files.load_template(said["file"], said["task"], image=said["image"]) if named else default
+    named = default is None or options["file"]
+    template = (
+        task_files.load_template(options["file"], options["task"], image=options["image"])
+        if named
+        else default
+    )
     assert template is not None  # noqa: S101 - for mypy: one of the two is given.
     return sample_attempt.build_attempt(
-        template, sample_attempt.parse_inputs(said["inputs"], template), place
+        template, sample_attempt.parse_inputs(options["inputs"], template), place
     )

@@ -29,16 +29,16 @@ _TIMEOUT: Final = 4
 @asking.namespace_option
 @asking.server_options
 @asking.output_option("text")
-def command(**said: Any) -> None:
+def command(**options: Any) -> None:
     """Run ``kfpytorch wait``."""
     with asking.exit_on_error():
         try:
             job = client.wait_for_job(
-                said["job"], timeout=said["timeout"], **job_table.get_request_options(said)
+                options["job"], timeout=options["timeout"], **job_table.get_request_options(options)
             )
         except client.NotEnded as error:
             command_errors.exit_with_error(error, _TIMEOUT)
-        if said["output"] == "json":
+        if options["output"] == "json":
             json_lines.print_json(asking.encode_message(job))
         else:
             click.echo(printable.escape(f"{job.name} has ended: {job.verdict.phase}"))
