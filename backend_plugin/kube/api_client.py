@@ -144,18 +144,18 @@ class ApiClient:
         question: ApiRequest,
         read: Callable[[bytes], T],
         lane: _ConcurrencyLimit,
-        heard: list[ApiError | ClusterUnavailable],
+        errors: list[ApiError | ClusterUnavailable],
     ) -> T:
-        """Retry until there is a final response. Append the transient errors to `heard`."""
+        """Retry until there is a final response. Append the transient errors to `errors`."""
         loop = asyncio.get_running_loop()
         last, pause = loop.time() + self._patience, _FIRST_PAUSE
         trouble: ApiError | ClusterUnavailable
         while True:
-            asked = loop.time()
+            requested_at = loop.time()
             try:
                 async with lane.get_namespace_slots(question), lane.slots:
                     # The time for which requests wait in the queue does not count.
-                    last += loop.time() - asked if lane.is_long else 0.0
+                    last += loop.time() - requested_at if lane.is_long else 0.0
                     # In the other lanes, `read` applies the timeout.
                     async with timeout(last - loop.time() if lane.is_long else None):
                         return read(await self.send_once(question, min(_ATTEMPT, self._patience)))
@@ -166,11 +166,11 @@ class ApiClient:
                 if is_final or not (answer.is_transient or is_doubted):
                     raise
                 trouble = answer if is_doubted else ClusterUnavailable(f"the API server answers {answer}")
-                heard.append(trouble)
+                errors.append(trouble)
                 wait = answer.retry_after
             except MalformedResponse as malformed:
                 trouble, wait = ClusterUnavailable(f"the API server answers {malformed}"), 0.0
-                heard.append(trouble)
+                errors.append(trouble)
             except ClusterUnavailable as lost:
                 trouble, wait = lost, 0.0
             wait = max(wait, pause * (0.5 + self._chance()))

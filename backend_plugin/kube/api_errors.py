@@ -135,8 +135,8 @@ class ApiError(BackendError):
 
     def is_missing_object(self, plural: str, name: str) -> bool:
         """True if the API server serves the kind and reports that this object does not exist."""
-        about = self._details
-        return self.is_not_found and about is not None and (about.kind, about.name) == (plural, name)
+        details = self._details
+        return self.is_not_found and details is not None and (details.kind, details.name) == (plural, name)
 
 
 TABLE: Final = (
@@ -236,8 +236,8 @@ def parse_error_response(code: int, headers: Mapping[str, str], body: bytes) -> 
         status = ApiStatus(message=body[:_LONGEST].decode(errors="replace").strip())
     if not status.reason:
         status = msgspec.structs.replace(status, reason=_get_reason_phrase(code))
-    said = status.details.retryAfterSeconds if status.details is not None else 0
-    return ApiError(code, status, max(float(said), _parse_retry_after(headers.get("Retry-After", ""))))
+    seconds = status.details.retryAfterSeconds if status.details is not None else 0
+    return ApiError(code, status, max(float(seconds), _parse_retry_after(headers.get("Retry-After", ""))))
 
 
 def decode_json_error(line: bytes) -> ApiError:
@@ -260,26 +260,26 @@ def _build_event_error(status: ApiStatus) -> ApiError:
     return ApiError(status.code or _SERVER_ERROR, status)
 
 
-def _build_unknown_status(said: bytes) -> ApiStatus:
-    return ApiStatus(reason="Unknown", message=said[:_LONGEST].decode(errors="replace"))
+def _build_unknown_status(body: bytes) -> ApiStatus:
+    return ApiStatus(reason="Unknown", message=body[:_LONGEST].decode(errors="replace"))
 
 
 def _decode_status(body: bytes) -> ApiStatus:
-    said = protobuf_envelope.decode_message(wire.Status, protobuf_envelope.unwrap_object(body, b"Status"))
-    about = said.details
+    status = protobuf_envelope.decode_message(wire.Status, protobuf_envelope.unwrap_object(body, b"Status"))
+    details = status.details
     return ApiStatus(
         kind="Status",
-        reason=decode_text(said.reason),
-        message=decode_text(said.message),
-        code=said.code,
+        reason=decode_text(status.reason),
+        message=decode_text(status.message),
+        code=status.code,
         details=StatusDetails(
-            name=decode_text(about.name),
-            kind=decode_text(about.kind),
+            name=decode_text(details.name),
+            kind=decode_text(details.kind),
             causes=tuple(
                 StatusCause(reason=decode_text(each.reason), field=decode_text(each.field))
-                for each in about.causes
+                for each in details.causes
             ),
-            retryAfterSeconds=about.retry_after_seconds,
+            retryAfterSeconds=details.retry_after_seconds,
         ),
     )
 
@@ -291,6 +291,6 @@ def _get_reason_phrase(code: int) -> str:
         return "Unknown"
 
 
-def _parse_retry_after(said: str) -> float:
+def _parse_retry_after(text: str) -> float:
     # Kubernetes sends seconds; a date is ignored.
-    return float(said) if said.isdecimal() else 0.0
+    return float(text) if text.isdecimal() else 0.0

@@ -58,9 +58,9 @@ def build_api_resource(resource: JobResource | SchedulerResource) -> ApiResource
     return ApiResource(group=resource.group, version=resource.version, plural=resource.plural)
 
 
-def is_path_safe(*said: str) -> bool:
+def is_path_safe(*parts: str) -> bool:
     """True if all arguments are safe in a URL path. Other text could address a different path."""
-    return all(map(_NAME.fullmatch, said))
+    return all(map(_NAME.fullmatch, parts))
 
 
 JOBS: Final[Mapping[str, ApiResource]] = {

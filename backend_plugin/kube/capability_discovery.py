@@ -87,24 +87,24 @@ class CapabilityDiscovery:
         down = await self._await_fact(self._list_unavailable_operators(served))
         if not examines_gangs:
             return _build_capabilities({"apis": apis, "unavailable_operators": down}, ())
-        asked: dict[str, Awaitable[Any]] = {
+        queries: dict[str, Awaitable[Any]] = {
             "kubernetes": self._fetch_server_version(),
             "operator_scheduler": self._find_operator_scheduler(),
             "schedulers": self._list_binding_schedulers(namespace),
             "container_defaults": self._list_container_defaults(namespace),
         }
         if tries_pod:
-            asked["pod"] = self._dry_run_pod(namespace)
+            queries["pod"] = self._dry_run_pod(namespace)
         if any(each.words.api in served for each in _ADMITTING):
-            asked["suspends_jobs"] = self._is_job_suspended(namespace)
+            queries["suspends_jobs"] = self._is_job_suspended(namespace)
         kinds = _select_queue_kinds(served)
         for name, (kind, version) in kinds.items():
-            asked[name] = self._list_open_queues(
+            queries[name] = self._list_open_queues(
                 ApiResource(group=kind.group, version=version, plural=kind.plural), kind, namespace
             )
-        answers = await asyncio.gather(*map(self._await_fact, asked.values()))
+        answers = await asyncio.gather(*map(self._await_fact, queries.values()))
         facts = {"apis": apis, "unavailable_operators": down}
-        return _build_capabilities({**facts, **dict(zip(asked, answers, strict=True))}, kinds)
+        return _build_capabilities({**facts, **dict(zip(queries, answers, strict=True))}, kinds)
 
     async def _await_fact(self, fact: Awaitable[Any]) -> Any:
         """Return the fact, or the exception that it raised."""
@@ -120,15 +120,15 @@ class CapabilityDiscovery:
         return {get_text(group, "name"): tuple(_list_versions(group)) for group in groups}
 
     async def _fetch_server_version(self) -> str:
-        said = await self._fetch_fact(ApiRequest(path="/version", doubts=False), None)
-        return get_text(said, "gitVersion").removeprefix("v") or None  # type: ignore[return-value]
+        version = await self._fetch_fact(ApiRequest(path="/version", doubts=False), None)
+        return get_text(version, "gitVersion").removeprefix("v") or None  # type: ignore[return-value]
 
     async def _find_operator_scheduler(self) -> str:
         rule = PolicyRule(resource=_DEPLOYMENTS, verbs=("list",))
         for query in table.DEFAULT.deployments:
             question = ApiRequest(path=_DEPLOYMENTS.build_path(""), query=query, doubts=False)
-            found = get_mappings(await self._fetch_fact(question, rule), "items")
-            names = {_find_flag_scheduler(each) for each in found}
+            deployments = get_mappings(await self._fetch_fact(question, rule), "items")
+            names = {_find_flag_scheduler(each) for each in deployments}
             if None in names:
                 raise _UnknownFact(f"{FLAG} is set, but its value comes from a shell or a variable")
             if len(names) == 1:
@@ -145,47 +145,53 @@ class CapabilityDiscovery:
         kinds = [each for each in table.DIALECTS.values() if each.resource.group in served]
         if len(kinds) <= 1:
             return ()
-        found: dict[str, list[bool]] = {}
+        availability: dict[str, list[bool]] = {}
         rule = PolicyRule(resource=_DEPLOYMENTS, verbs=("list",))
         for dialect in kinds:
             for query in dialect.deployments:
                 question = ApiRequest(path=_DEPLOYMENTS.build_path(""), query=query, doubts=False)
-                found.setdefault(dialect.name, []).extend(
+                availability.setdefault(dialect.name, []).extend(
                     bool(get_int(each, "status", "availableReplicas"))
                     for each in get_mappings(await self._fetch_fact(question, rule), "items")
                 )
         # An operator that runs without a Deployment cannot be found. If another one has a Deployment, it is
         # more likely that only the API of this one is left.
-        runs = {name: any(seen) for name, seen in found.items()}
-        return tuple(name for name, seen in found.items() if not runs[name] and (seen or any(runs.values())))
+        runs = {name: any(available) for name, available in availability.items()}
+        return tuple(
+            name
+            for name, available in availability.items()
+            if not runs[name] and (available or any(runs.values()))
+        )
 
     async def _list_binding_schedulers(self, namespace: str) -> Sequence[str] | None:
         scope = "" if self._everywhere else namespace
         query = {"fieldSelector": "reason=Scheduled", "limit": _EVENTS}
         question = ApiRequest(path=EVENTS.build_path(scope), query=query, doubts=False)
-        found = await self._fetch_fact(
+        events = await self._fetch_fact(
             question, PolicyRule(resource=EVENTS, verbs=("list",), namespace=scope)
         )
-        seen = {
+        components = {
             get_text(event, "source", "component") or get_text(event, "reportingComponent")
-            for event in get_mappings(found, "items")
+            for event in get_mappings(events, "items")
         }
         # Without events there is no evidence for any scheduler.
-        return tuple(sorted(seen - {""})) or None
+        return tuple(sorted(components - {""})) or None
 
     async def _list_container_defaults(self, namespace: str) -> Mapping[str, str]:
         """Return the default requests of containers. If LimitRanges differ, the first one applies."""
         rule = PolicyRule(resource=_LIMITS, verbs=("list",), namespace="" if self._everywhere else namespace)
-        found = await self._fetch_fact(ApiRequest(path=_LIMITS.build_path(namespace), doubts=False), rule)
-        said: dict[str, str] = {}
-        for ranges in get_mappings(found, "items"):
+        ranges_list = await self._fetch_fact(
+            ApiRequest(path=_LIMITS.build_path(namespace), doubts=False), rule
+        )
+        defaults: dict[str, str] = {}
+        for ranges in get_mappings(ranges_list, "items"):
             for each in get_mappings(ranges, "spec", "limits"):
                 if get_text(each, "type") == "Container":
                     # A default limit is also the default request.
-                    asked = {**get_mapping(each, "default"), **get_mapping(each, "defaultRequest")}
-                    said = {**{name: str(amount) for name, amount in asked.items()}, **said}
+                    requests = {**get_mapping(each, "default"), **get_mapping(each, "defaultRequest")}
+                    defaults = {**{name: str(amount) for name, amount in requests.items()}, **defaults}
         # Ignores values that are not quantities or that are too large; no API server stores them.
-        return {name: amount for name, amount in said.items() if parse_bounded(amount) is not None}
+        return {name: amount for name, amount in defaults.items() if parse_bounded(amount) is not None}
 
     async def _list_open_queues(
         self, resource: ApiResource, kind: SchedulerResource, namespace: str
@@ -193,11 +199,11 @@ class CapabilityDiscovery:
         scope = namespace if kind.is_namespaced else ""
         rule = PolicyRule(resource=resource, verbs=("list",), namespace="" if self._everywhere else scope)
         question = ApiRequest(path=resource.build_path(scope), query={"limit": _QUEUES}, doubts=False)
-        found = await self._fetch_fact(question, rule)
-        if get_text(found, "metadata", "continue"):
+        queues = await self._fetch_fact(question, rule)
+        if get_text(queues, "metadata", "continue"):
             raise _UnknownFact(f"there are more than {_QUEUES} {resource}")
         open_ones = (
-            each for each in get_mappings(found, "items") if get_text(each, "status", "state") not in _CLOSED
+            each for each in get_mappings(queues, "items") if get_text(each, "status", "state") not in _CLOSED
         )
         return tuple(sorted(get_text(each, "metadata", "name") for each in open_ones))
 
@@ -241,12 +247,12 @@ class CapabilityDiscovery:
             raise _UnknownFact(f"the API server answers {answer}"[:_LONGEST]) from answer
 
 
-def _build_capabilities(told: Mapping[str, Any], kinds: Iterable[str]) -> Capabilities:
-    for each in told.values():
+def _build_capabilities(facts: Mapping[str, Any], kinds: Iterable[str]) -> Capabilities:
+    for each in facts.values():
         if isinstance(each, ClusterUnavailable):
             raise each
-    unknown = {name: str(each) for name, each in told.items() if isinstance(each, _UnknownFact)}
-    known = {name: each for name, each in told.items() if name not in unknown}
+    unknown = {name: str(each) for name, each in facts.items() if isinstance(each, _UnknownFact)}
+    known = {name: each for name, each in facts.items() if name not in unknown}
     pod = known.pop("pod", None)
     if "pod" in unknown:
         unknown["admission_scheduler"] = unknown["keeps_scheduling_group"] = unknown.pop("pod")
@@ -273,8 +279,8 @@ def _select_queue_kinds(served: Mapping[str, Sequence[str]]) -> Mapping[str, tup
 def _list_versions(group: Manifest) -> Sequence[str]:
     """Return the versions of an API group, with the preferred one first."""
     preferred = get_text(group, "preferredVersion", "version")
-    said = [get_text(each, "version") for each in get_mappings(group, "versions")]
-    return tuple(dict.fromkeys(filter(None, [preferred, *said])))
+    versions = [get_text(each, "version") for each in get_mappings(group, "versions")]
+    return tuple(dict.fromkeys(filter(None, [preferred, *versions])))
 
 
 def _find_flag_scheduler(deployment: Manifest) -> str | None:
@@ -282,8 +288,10 @@ def _find_flag_scheduler(deployment: Manifest) -> str | None:
     words: list[str] = []
     for container in get_mappings(deployment, "spec", "template", "spec", "containers"):
         for part in ("command", "args"):
-            said = container.get(part)
-            words += map(str, said) if isinstance(said, Sequence) and not isinstance(said, str) else ()
+            argument = container.get(part)
+            words += (
+                map(str, argument) if isinstance(argument, Sequence) and not isinstance(argument, str) else ()
+            )
     return _find_flag_value(words)
 
 
@@ -293,8 +301,8 @@ def _find_flag_value(words: Sequence[str]) -> str | None:
         # Go accepts one dash or two.
         name, equals, value = f"--{word.lstrip('-')}".partition("=")
         if word.startswith("-") and name == FLAG:
-            said = value if equals else following
-            return None if "$" in said else said
+            flag_value = value if equals else following
+            return None if "$" in flag_value else flag_value
     return None if any(FLAG in word for word in words) else ""
 
 

@@ -120,12 +120,12 @@ class KubernetesCluster:
 
     async def get(self, name: ObjectName, *, awaited: bool = True) -> Manifest | None:
         """Return a job; see `Cluster.get`."""
-        found = await self._fetch_object(
+        manifest = await self._fetch_object(
             _get_job_resource(name), name.namespace, name.name, behind=not awaited
         )
         return (
-            found
-            if found is None or name.uid in (None, get_text(json_decoder.get_metadata(found), "uid"))
+            manifest
+            if manifest is None or name.uid in (None, get_text(json_decoder.get_metadata(manifest), "uid"))
             else None
         )
 
@@ -187,11 +187,11 @@ class KubernetesCluster:
 
     async def patch_object(self, manifest: Manifest, patch: Manifest) -> None:
         """Patch a prerequisite or a pod group; see `Cluster.patch_object`."""
-        found = get_mapping(manifest, "metadata")
+        metadata = get_mapping(manifest, "metadata")
         name = ObjectName(
-            namespace=get_text(found, "namespace"),
-            name=get_text(found, "name"),
-            uid=get_text(found, "uid") or None,
+            namespace=get_text(metadata, "namespace"),
+            name=get_text(metadata, "name"),
+            uid=get_text(metadata, "uid") or None,
         )
         await self._patch_object(get_resource(manifest), name, patch)
 
@@ -201,8 +201,8 @@ class KubernetesCluster:
 
     async def delete_companion(self, manifest: Manifest) -> None:
         """Delete a companion object of a job; see `Cluster.delete_companion`."""
-        found = get_mapping(manifest, "metadata")
-        name = ObjectName(namespace=get_text(found, "namespace"), name=get_text(found, "name"))
+        metadata = get_mapping(manifest, "metadata")
+        name = ObjectName(namespace=get_text(metadata, "namespace"), name=get_text(metadata, "name"))
         # A foreground deletion updates the object first. That update wakes gangs that co-scheduling has
         # refused; the deletion itself does not.
         await self._delete_object(get_resource(manifest), name, propagation="Foreground")
@@ -233,8 +233,8 @@ class KubernetesCluster:
 
     async def list_pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
         """Return the PodTemplates with this name; see `Cluster.list_pod_templates`."""
-        found = [await self._fetch_object(POD_TEMPLATES, namespace, name) for namespace in namespaces]
-        return [template for template in found if template is not None]
+        templates = [await self._fetch_object(POD_TEMPLATES, namespace, name) for namespace in namespaces]
+        return [template for template in templates if template is not None]
 
     async def find_owner(self, namespace: str, execution: str) -> OwnerReference | None:
         """Return the owner of the jobs of an execution; see `Cluster.find_owner`."""
@@ -316,10 +316,10 @@ class KubernetesCluster:
             return Misconfigured(self._permissions.record_missing(rule, answer.message))
         if answer.is_not_served and not answer.genuine:
             operators = {JOBS[name]: each.operator for name, each in table.DIALECTS.items()}
-            whose = operators.get(rule.resource, "gang scheduler")
-            return Misconfigured(f"the cluster has no {rule.resource}; install the {whose}")
-        said = f"the API server answers {rejection.add_remedy(str(answer))}"
-        return Misconfigured(said) if row.misconfigured else ClusterUnavailable(said)
+            operator = operators.get(rule.resource, "gang scheduler")
+            return Misconfigured(f"the cluster has no {rule.resource}; install the {operator}")
+        message = f"the API server answers {rejection.add_remedy(str(answer))}"
+        return Misconfigured(message) if row.misconfigured else ClusterUnavailable(message)
 
     @staticmethod
     def _build_event_error(answer: ApiError) -> RequestRejected | ClusterUnavailable:

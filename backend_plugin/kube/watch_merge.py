@@ -35,16 +35,19 @@ class MergedKind:
         settled = all(part.settled for part in self._parts)
         # A server that cannot read any jobs must not become ready.
         if settled and (self.record is not Job or any(part.listed for part in self._parts)):
-            found = sorted(
-                (seen for part in self._parts for seen in part.kept.values()), key=lambda seen: seen.timestamp
+            records = sorted(
+                (watched for part in self._parts for watched in part.kept.values()),
+                key=lambda watched: watched.timestamp,
             )
-            self._replace_records(found)
+            self._replace_records(records)
             self.complete.set()
             for part in self._parts:
                 part.mark_delivered()
 
-    def _replace_records(self, found: Iterable[WatchedObject]) -> None:
-        records = [(seen.namespace, seen.record) for seen in found if seen.record is not None]
+    def _replace_records(self, watched_objects: Iterable[WatchedObject]) -> None:
+        records = [
+            (watched.namespace, watched.record) for watched in watched_objects if watched.record is not None
+        ]
         self.sink.replace_records(self.record, records)
 
 
@@ -58,14 +61,16 @@ class KindPart:
         """The records for the next snapshot. With several parts they stay here after it is delivered."""
         self._newest = 0
 
-    def replace_records(self, found: Iterable[WatchedObject]) -> None:
+    def replace_records(self, watched_objects: Iterable[WatchedObject]) -> None:
         """Replace the records of this part after a list."""
         if self._gathering.record is Event and self._gathering.complete.is_set():
             # Events are only added: an event that expired after an hour is still valid.
-            self._add_events(found)
+            self._add_events(watched_objects)
             return
         self.kept = {
-            (seen.namespace, seen.uid or seen.name): seen for seen in found if seen.record is not None
+            (watched.namespace, watched.uid or watched.name): watched
+            for watched in watched_objects
+            if watched.record is not None
         }
         self.settled = self.listed = True
         self._gathering.deliver_snapshot()
@@ -77,25 +82,25 @@ class KindPart:
             self.settled = True
             self._gathering.deliver_snapshot()
 
-    def apply_change(self, seen: WatchedObject) -> None:
+    def apply_change(self, watched: WatchedObject) -> None:
         """Record that one object was added or modified."""
-        if seen.record is None:
+        if watched.record is None:
             return
         gathering = self._gathering
         if gathering.record is Event:
-            self._newest = max(self._newest, _parse_version(seen))
+            self._newest = max(self._newest, _parse_version(watched))
         if self._is_retaining:
-            self.kept[seen.namespace, seen.uid or seen.name] = seen
+            self.kept[watched.namespace, watched.uid or watched.name] = watched
         if gathering.complete.is_set():
-            gathering.sink.put_record(seen.namespace, seen.record)
+            gathering.sink.put_record(watched.namespace, watched.record)
 
-    def apply_deletion(self, seen: WatchedObject) -> None:
+    def apply_deletion(self, watched: WatchedObject) -> None:
         """Record that one object was deleted."""
-        if seen.record is None or self._gathering.record is Event:
+        if watched.record is None or self._gathering.record is Event:
             return
-        self.kept.pop((seen.namespace, seen.uid or seen.name), None)
+        self.kept.pop((watched.namespace, watched.uid or watched.name), None)
         if self._gathering.complete.is_set():
-            name = ObjectName(namespace=seen.namespace, name=seen.name, uid=seen.uid or None)
+            name = ObjectName(namespace=watched.namespace, name=watched.name, uid=watched.uid or None)
             self._gathering.sink.drop_record(self._gathering.record, name)
 
     def mark_delivered(self) -> None:
@@ -110,13 +115,13 @@ class KindPart:
         complete = self._gathering.complete.is_set()
         return not complete or (self._gathering.is_shared and self._gathering.record is not Event)
 
-    def _add_events(self, found: Iterable[WatchedObject]) -> None:
+    def _add_events(self, watched_objects: Iterable[WatchedObject]) -> None:
         newest = self._newest
-        for seen in sorted(found, key=lambda seen: seen.timestamp):
-            if _parse_version(seen) > newest or not seen.version.isdecimal():
-                self.apply_change(seen)
+        for watched in sorted(watched_objects, key=lambda watched: watched.timestamp):
+            if _parse_version(watched) > newest or not watched.version.isdecimal():
+                self.apply_change(watched)
 
 
-def _parse_version(seen: WatchedObject) -> int:
+def _parse_version(watched: WatchedObject) -> int:
     """Return the resource version as a number; 0 if it is not one, in which case events are sent twice."""
-    return int(seen.version) if seen.version.isdecimal() else 0
+    return int(watched.version) if watched.version.isdecimal() else 0
