@@ -157,9 +157,9 @@ class EmbeddedCluster:
 
     async def patch_object(self, manifest: Manifest, patch: Manifest) -> None:
         """Patch a prerequisite of a job; see `Cluster.patch_object`."""
-        there = self._store.get(get_key(manifest))
-        if there is not None:
-            self._store.update(admission.merge_patch(there, patch))
+        existing = self._store.get(get_key(manifest))
+        if existing is not None:
+            self._store.update(admission.merge_patch(existing, patch))
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
         """Return the prerequisites of jobs; see `Cluster.list_prerequisites`."""
@@ -182,19 +182,19 @@ class EmbeddedCluster:
 
     async def delete_companion(self, manifest: Manifest) -> None:
         """Delete a companion object; see `Cluster.delete_companion`."""
-        there = self._store.get(get_key(manifest))
-        if there is not None:
-            self._store.remove(get_uid(there))
+        existing = self._store.get(get_key(manifest))
+        if existing is not None:
+            self._store.remove(get_uid(existing))
 
     async def record_event(self, event: Manifest) -> None:
         """Record an event about a job, or count an equal event again; see `Cluster.record_event`."""
-        about = get_mapping(event, "involvedObject")
+        involved = get_mapping(event, "involvedObject")
         job = self._find_job(
             ObjectName(
-                namespace=get_text(about, "namespace"),
-                name=get_text(about, "name"),
-                uid=get_text(about, "uid"),
-                dialect=get_text(about, "kind"),
+                namespace=get_text(involved, "namespace"),
+                name=get_text(involved, "name"),
+                uid=get_text(involved, "uid"),
+                dialect=get_text(involved, "kind"),
             )
         )
         if job is not None:
@@ -227,9 +227,9 @@ class EmbeddedCluster:
 
     async def read_log(self, pod: ObjectName, request: LogRequest) -> AsyncIterator[LogLine]:
         """Yield the log lines of a container; see `Cluster.read_log`."""
-        found = self._find_object("Pod", pod)
-        if found is not None:
-            async for line in self._pods.read_log(found, request):
+        manifest = self._find_object("Pod", pod)
+        if manifest is not None:
+            async for line in self._pods.read_log(manifest, request):
                 yield line
 
     async def close(self) -> None:
@@ -250,8 +250,8 @@ class EmbeddedCluster:
         return self._find_object(table.get_dialect(name.dialect).name, name)
 
     def _find_object(self, kind: str, name: ObjectName) -> Manifest | None:
-        found = self._store.get(Key(kind, name.namespace, name.name))
-        return found if found is not None and name.uid in (None, get_uid(found)) else None
+        manifest = self._store.get(Key(kind, name.namespace, name.name))
+        return manifest if manifest is not None and name.uid in (None, get_uid(manifest)) else None
 
     def _expire_events(self) -> None:
         self._expiry = self._loop.call_later(_EXPIRY, self._expire_events)

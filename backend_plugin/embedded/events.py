@@ -66,20 +66,20 @@ class EventRecorder:
         for event in sorted(store.list_objects("Event"), key=lambda event: get_text(event, "lastTimestamp")):
             self._jobs.setdefault(_get_job_key(event), {})[_get_event_key(event)] = get_key(event)
 
-    def emit(self, about: Manifest, saying: EventMessage) -> None:
+    def emit(self, involved: Manifest, message: EventMessage) -> None:
         """Record an event about an object."""
         body = {
-            "reason": saying.reason,
-            "message": saying.message,
-            "type": "Warning" if saying.warning else "Normal",
-            "source": {"component": saying.component},
+            "reason": message.reason,
+            "message": message.message,
+            "type": "Warning" if message.warning else "Normal",
+            "source": {"component": message.component},
         }
-        self.record(about, body)
+        self.record(involved, body)
 
-    def record(self, about: Manifest, body: Manifest) -> None:
+    def record(self, involved: Manifest, body: Manifest) -> None:
         """Record a core/v1 event about an object. The recorder sets its metadata, times and count."""
         now = format_time(self._clock())
-        event = _build_event(about, body, now)
+        event = _build_event(involved, body, now)
         events = self._jobs.setdefault(_get_job_key(event), {})
         same = _get_event_key(event)
         known = self._store.get(events[same]) if same in events else None
@@ -98,8 +98,8 @@ class EventRecorder:
         for job, events in tuple(self._jobs.items()):
             for same, key in tuple(events.items()):
                 event = self._store.get(key)
-                said = None if event is None else get_time(event, "lastTimestamp")
-                if said is not None and said >= before:
+                last_time = None if event is None else get_time(event, "lastTimestamp")
+                if last_time is not None and last_time >= before:
                     break
                 self._remove_event(events, same)
             if not events:
@@ -111,9 +111,9 @@ class EventRecorder:
             self._store.remove(get_uid(event))
 
 
-def _build_event(about: Manifest, body: Manifest, now: str) -> Manifest:
-    key = get_key(about)
-    labels: Mapping[str, str] = get_text_map(about, "metadata", "labels")
+def _build_event(involved: Manifest, body: Manifest, now: str) -> Manifest:
+    key = get_key(involved)
+    labels: Mapping[str, str] = get_text_map(involved, "metadata", "labels")
     if key.kind in DIALECTS:
         labels = {**labels, DIALECTS[key.kind].labels.job_name: key.name}  # Pods have the same label.
     return {
@@ -126,11 +126,11 @@ def _build_event(about: Manifest, body: Manifest, now: str) -> Manifest:
             "labels": dict(labels),
         },
         "involvedObject": {
-            "apiVersion": get_text(about, "apiVersion"),
+            "apiVersion": get_text(involved, "apiVersion"),
             "kind": key.kind,
             "namespace": key.namespace,
             "name": key.name,
-            "uid": get_uid(about),
+            "uid": get_uid(involved),
         },
         "firstTimestamp": now,
         "lastTimestamp": now,
@@ -150,5 +150,5 @@ def _get_job_key(event: Manifest) -> _JobKey:
 
 
 def _get_event_key(event: Manifest) -> _EventKey:
-    about = get_text(event, "involvedObject", "uid")
-    return _EventKey(about, get_text(event, "type"), get_text(event, "reason"), get_text(event, "message"))
+    involved = get_text(event, "involvedObject", "uid")
+    return _EventKey(involved, get_text(event, "type"), get_text(event, "reason"), get_text(event, "message"))

@@ -160,33 +160,37 @@ class JobReconciler:
             return self._apply_next_batch(rest)
         operator = _get_operator(job)
         needed = operator.prerequisite
-        seen = JobSnapshot(
+        snapshot = JobSnapshot(
             job=job,
             pods=self._store.list_owned(uid, "Pod"),
             services=self._store.list_owned(uid, "Service"),
             now=self._clock(),
             prerequisite=None if needed is None else self._store.get(needed.find(job)),
         )
-        return self._apply_next_batch(_RemainingActions(seen=seen, step=operator.reconcile(seen), done=0))
+        return self._apply_next_batch(
+            _RemainingActions(seen=snapshot, step=operator.reconcile(snapshot), done=0)
+        )
 
     def _apply_next_batch(self, rest: _RemainingActions) -> datetime | Retry | None:
         """Apply the next `AT_ONCE` actions of a pass. Stop at the first rejected action."""
-        seen, step, until = rest.seen, rest.step, rest.done + AT_ONCE
+        snapshot, step, until = rest.seen, rest.step, rest.done + AT_ONCE
         # Commit the deletion of a pod and its count in the status in one transaction.
         with self._store.transaction():
             actions = step.actions[rest.done : until]
-            done = self._apply_actions(seen, actions)
+            done = self._apply_actions(snapshot, actions)
             if len(done) < len(actions):
                 self._store_recreations(rest, done)
                 return FAILED
             if until < len(step.actions):
                 if not self._store_recreations(rest, done):
-                    self._rests[get_uid(seen.job)] = _RemainingActions(seen=seen, step=step, done=until)
+                    self._rests[get_uid(snapshot.job)] = _RemainingActions(
+                        seen=snapshot, step=step, done=until
+                    )
                 return self._clock()
             for event in step.events:
-                self._recorder.record(seen.job, event)
+                self._recorder.record(snapshot.job, event)
             if step.status is not None:
-                self._store.update({**seen.job, "status": step.status})
+                self._store.update({**snapshot.job, "status": step.status})
             return step.wake_at
 
     def _store_recreations(self, rest: _RemainingActions, done: Sequence[Action]) -> bool:
@@ -195,36 +199,36 @@ class JobReconciler:
         counted = _get_operator(job).with_recreations(rest.seen, rest.step, done)
         return self._store.update(counted) is not job
 
-    def _apply_actions(self, seen: JobSnapshot, actions: Sequence[Action]) -> Sequence[Action]:
+    def _apply_actions(self, snapshot: JobSnapshot, actions: Sequence[Action]) -> Sequence[Action]:
         """Apply the actions until one is rejected, and return the applied ones."""
         for at, action in enumerate(actions):
             try:
-                self._apply_action(seen, action)
+                self._apply_action(snapshot, action)
             except (AlreadyExists, RequestRejected, OSError) as refusal:
-                self._record_action(seen, action, str(refusal))
+                self._record_action(snapshot, action, str(refusal))
                 return actions[:at]
-            self._record_action(seen, action, None)
+            self._record_action(snapshot, action, None)
         return actions
 
-    def _record_action(self, seen: JobSnapshot, action: Action, refusal: str | None) -> None:
-        event = _get_operator(seen.job).build_action_event(seen, action, refusal)
+    def _record_action(self, snapshot: JobSnapshot, action: Action, refusal: str | None) -> None:
+        event = _get_operator(snapshot.job).build_action_event(snapshot, action, refusal)
         if event is not None:
-            self._recorder.record(seen.job, event)
+            self._recorder.record(snapshot.job, event)
 
-    def _apply_action(self, seen: JobSnapshot, action: Action) -> None:
-        job = get_key(seen.job)
+    def _apply_action(self, snapshot: JobSnapshot, action: Action) -> None:
+        job = get_key(snapshot.job)
         match action:
             case CreatePod(manifest):
-                self._pods.create(manifest, self._ports.get_port(get_uid(seen.job)))
+                self._pods.create(manifest, self._ports.get_port(get_uid(snapshot.job)))
             case CreateService(manifest):
                 self._store.create(admission.admit_service(manifest))
             case DeletePod(name) | ReleasePod(name):
-                self._release_pod(seen.job, Key("Pod", job.namespace, name), action)
+                self._release_pod(snapshot.job, Key("Pod", job.namespace, name), action)
             case DeleteService(name):
-                if service := self._find_owned_object(seen.job, Key("Service", job.namespace, name)):
+                if service := self._find_owned_object(snapshot.job, Key("Service", job.namespace, name)):
                     self._store.remove(get_uid(service))
             case DeleteJob():
-                self._store.remove(get_uid(seen.job))
+                self._store.remove(get_uid(snapshot.job))
 
     def _release_pod(self, job: Manifest, key: Key, action: DeletePod | ReleasePod) -> None:
         pod = self._find_owned_object(job, key)
@@ -235,8 +239,8 @@ class JobReconciler:
 
     def _find_owned_object(self, job: Manifest, key: Key) -> Manifest | None:
         """Return the object if it belongs to this job, not to another job that had the same name."""
-        found = self._store.get(key)
-        return found if found is not None and get_owner_uid(found) == get_uid(job) else None
+        manifest = self._store.get(key)
+        return manifest if manifest is not None and get_owner_uid(manifest) == get_uid(job) else None
 
 
 def _get_operator(job: Manifest) -> OperatorEmulation:

@@ -26,7 +26,7 @@ def build_nodes(options: EmbeddedOptions, directory: Path, now: datetime) -> Seq
     """Build the nodes that the options specify."""
     has = {**_read_capacity(directory), **options.capacity}
     counts = _count_gpus_per_node(options)
-    found = []
+    nodes = []
     for index, count in enumerate(counts):
         node = node_transitions.build_node(
             f"node-{index + 1}",
@@ -36,8 +36,8 @@ def build_nodes(options: EmbeddedOptions, directory: Path, now: datetime) -> Seq
         )
         first = sum(counts[:index])
         indices = ",".join(map(str, range(first, first + count)))
-        found.append(with_annotations(node, {GPU_INDICES: indices}) if count else node)
-    return found
+        nodes.append(with_annotations(node, {GPU_INDICES: indices}) if count else node)
+    return nodes
 
 
 def _count_gpus_per_node(options: EmbeddedOptions) -> Sequence[int]:

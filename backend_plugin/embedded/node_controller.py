@@ -47,18 +47,18 @@ class NodeController:
         self._loop = asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
-    def ensure_nodes(self, wanted: Sequence[Manifest]) -> None:
+    def ensure_nodes(self, nodes: Sequence[Manifest]) -> None:
         """Create or update these nodes. Remove other nodes without pods, and cordon other nodes with pods.
 
         A cordoned node stays cordoned until `restore_node`.
         """
-        for node in wanted:
+        for node in nodes:
             old = self._store.get(get_key(node))
             if old is None:
                 self._store.create(node)
             else:
                 self._store.update(node_transitions.merge_state(old, node))
-        names = {get_name(node) for node in wanted}
+        names = {get_name(node) for node in nodes}
         for node in self._store.list_objects("Node"):
             if get_name(node) not in names:
                 self._retire_node(node)

@@ -35,20 +35,20 @@ def build_node(
 
 def merge_state(old: Manifest, new: Manifest) -> Manifest:
     """Return the node `new` with the identity and the state of the node `old`."""
-    kept = {"conditions": get_mapping(old, "status").get("conditions", [])}
+    conditions = {"conditions": get_mapping(old, "status").get("conditions", [])}
     metadata = {**get_mapping(new, "metadata"), **_select_identity(old)}
     return {
         **new,
         "metadata": metadata,
         "spec": get_mapping(old, "spec"),
-        "status": {**get_mapping(new, "status"), **kept},
+        "status": {**get_mapping(new, "status"), **conditions},
     }
 
 
 def _select_identity(node: Manifest) -> Manifest:
-    kept = ("uid", "resourceVersion", "creationTimestamp", "generation")
+    keys = ("uid", "resourceVersion", "creationTimestamp", "generation")
     metadata = get_mapping(node, "metadata")
-    return {key: metadata[key] for key in kept if key in metadata}
+    return {key: metadata[key] for key in keys if key in metadata}
 
 
 def cordon(node: Manifest) -> Manifest:

@@ -103,8 +103,8 @@ def is_terminating(manifest: Manifest) -> bool:
 
 def is_tracked(pod: Manifest) -> bool:
     """True if the pod has the finalizer `TRACKING`."""
-    said = get_mapping(pod, "metadata").get("finalizers")
-    return isinstance(said, list | tuple) and TRACKING in said
+    finalizers = get_mapping(pod, "metadata").get("finalizers")
+    return isinstance(finalizers, list | tuple) and TRACKING in finalizers
 
 
 def with_section(manifest: Manifest, key: str, **fields: JsonValue) -> Manifest:
@@ -119,8 +119,8 @@ def with_metadata(manifest: Manifest, **fields: JsonValue) -> Manifest:
 
 def with_annotations(manifest: Manifest, annotations: Mapping[str, str]) -> Manifest:
     """Return a copy with these annotations added."""
-    there = get_text_map(manifest, "metadata", "annotations")
-    return with_metadata(manifest, annotations={**there, **annotations})
+    existing = get_text_map(manifest, "metadata", "annotations")
+    return with_metadata(manifest, annotations={**existing, **annotations})
 
 
 def format_time(moment: datetime) -> str:
@@ -130,27 +130,27 @@ def format_time(moment: datetime) -> str:
 
 def build_condition(kind: str, value: str, *, reason: str, message: str, now: datetime) -> Manifest:
     """Build a condition of a pod or a node. `value` is ``True``, ``False`` or ``Unknown``."""
-    said = {"reason": reason, "message": message}
+    texts = {"reason": reason, "message": message}
     return {
         "type": kind,
         "status": value,
-        **{key: value for key, value in said.items() if value},
+        **{key: value for key, value in texts.items() if value},
         "lastTransitionTime": format_time(now),
     }
 
 
 def with_conditions(manifest: Manifest, *conditions: Manifest) -> Manifest:
     """Return a copy in which these conditions replace the conditions of the same type."""
-    there = get_mappings(manifest, "status", "conditions")
-    return with_section(manifest, "status", conditions=merge_conditions(there, conditions))
+    existing = get_mappings(manifest, "status", "conditions")
+    return with_section(manifest, "status", conditions=merge_conditions(existing, conditions))
 
 
-def merge_conditions(there: Iterable[Manifest], new: Iterable[Manifest]) -> Sequence[Manifest]:
-    """Merge `new` into `there` by type. A condition with an unchanged status keeps its transition time."""
-    by_type = {get_text(each, "type"): each for each in there}
+def merge_conditions(existing: Iterable[Manifest], new: Iterable[Manifest]) -> Sequence[Manifest]:
+    """Merge `new` into `existing` by type. A condition with an unchanged status keeps its transition time."""
+    by_type = {get_text(each, "type"): each for each in existing}
     for each in new:
         old = by_type.get(get_text(each, "type"), {})
         same = old.get("status") == each.get("status") and "lastTransitionTime" in old
-        kept = {"lastTransitionTime": old["lastTransitionTime"]} if same else {}
-        by_type[get_text(each, "type")] = {**each, **kept}
+        transition = {"lastTransitionTime": old["lastTransitionTime"]} if same else {}
+        by_type[get_text(each, "type")] = {**each, **transition}
     return list(by_type.values())

@@ -63,12 +63,12 @@ class PodAddresses:
         """Replace the ports in the torchrun options of a command by the job's reserved port."""
         if not self.pattern or not self.port:
             return words
-        found = [_TOLD.sub(rf"\g<1>{self.port}", word) for word in words]
+        rewritten = [_TOLD.sub(rf"\g<1>{self.port}", word) for word in words]
         for at, flag in enumerate(words[:-1]):
-            host, colon, port = found[at + 1].rpartition(":")
+            host, colon, port = rewritten[at + 1].rpartition(":")
             if flag in _TOLD_NEXT and bool(colon) == (flag in _ENDPOINTS) and port.isdecimal():
-                found[at + 1] = host + colon + self.port
-        return found
+                rewritten[at + 1] = host + colon + self.port
+        return rewritten
 
     def build_rendezvous_variables(self, environment: Mapping[str, str], endpoint: str) -> Mapping[str, str]:
         """Return the variables of an elastic job with its rendezvous settings; empty for other jobs.
@@ -79,8 +79,11 @@ class PodAddresses:
         host = self.pattern.fullmatch(endpoint) if self.pattern else None
         if host is None:
             return {}
-        chosen, said = f"is_host={int(host['replica'] == self.own)}", environment.get("PET_RDZV_CONF", "")
-        conf = said if "is_host=" in said else f"{said},{chosen}" if said else chosen
+        chosen, configured = (
+            f"is_host={int(host['replica'] == self.own)}",
+            environment.get("PET_RDZV_CONF", ""),
+        )
+        conf = configured if "is_host=" in configured else f"{configured},{chosen}" if configured else chosen
         return {"PET_LOCAL_ADDR": LOOPBACK, **environment, "PET_RDZV_CONF": conf}
 
     def _replace_address(self, match: re.Match[str]) -> str:
@@ -92,18 +95,18 @@ class PodAddresses:
 
 def _list_ports(pod: Manifest, of_replicas: ReplicaPort) -> frozenset[str]:
     """Return the ports of a replica, of its master and of its rendezvous."""
-    found = {str(of_replicas.number)}
+    ports = {str(of_replicas.number)}
     for container in get_mappings(pod, "spec", "containers"):
         for port in get_mappings(container, "ports"):
             if get_text(port, "name") == of_replicas.name:
-                found.add(str(port.get("containerPort")))
+                ports.add(str(port.get("containerPort")))
         for variable in get_mappings(container, "env"):
             name, value = get_text(variable, "name"), get_text(variable, "value")
             if name in _PORTS:
-                found.add(value)
+                ports.add(value)
             elif name == "PET_RDZV_ENDPOINT":
-                found.add(value.rpartition(":")[2])
-    return frozenset(found)
+                ports.add(value.rpartition(":")[2])
+    return frozenset(ports)
 
 
 def _build_pattern(operator: OperatorEmulation, job: str, namespace: str) -> re.Pattern[str]:

@@ -30,10 +30,10 @@ class DeclaredEnvironment:
 
     def build_variables(self) -> Mapping[str, str]:
         """Return the variables with names and paths rewritten for this machine."""
-        found = {name: self._localize(value) for name, value in self.raw.items()}
+        variables = {name: self._localize(value) for name, value in self.raw.items()}
         return {
-            **found,
-            **self.names.build_rendezvous_variables(found, self.raw.get("PET_RDZV_ENDPOINT", "")),
+            **variables,
+            **self.names.build_rendezvous_variables(variables, self.raw.get("PET_RDZV_ENDPOINT", "")),
         }
 
     def expand_argument(self, value: str) -> str:
@@ -50,15 +50,15 @@ def expand_references(value: str, variables: Mapping[str, str], what: str = "a v
     Raises:
         ContainerConfigError: If the result is longer than a program can receive.
     """
-    found, size = [], 0
+    pieces, size = [], 0
     for piece in _iter_pieces(value, variables):
         size += len(piece)
         if size > LONGEST_VALUE:
             raise ContainerConfigError(
                 f"{what} is longer than {LONGEST_VALUE} characters after the expansion of variables"
             )
-        found.append(piece)
-    return "".join(found)
+        pieces.append(piece)
+    return "".join(pieces)
 
 
 def _iter_pieces(value: str, variables: Mapping[str, str]) -> Iterator[str]:
@@ -153,39 +153,41 @@ _FIELDS: Final[Mapping[str, Callable[[Manifest], str]]] = {
 
 
 def _compute_resource(reference: Manifest, pod: Manifest, container: Manifest, machine: HostInfo) -> str:
-    asked = get_text(reference, "containerName") or get_text(container, "name")
+    container_name = get_text(reference, "containerName") or get_text(container, "name")
     spec = get_mapping(pod, "spec")
     of = (*get_mappings(spec, "containers"), *get_mappings(spec, "initContainers"))
-    resources = next((get_mapping(each, "resources") for each in of if get_text(each, "name") == asked), None)
+    resources = next(
+        (get_mapping(each, "resources") for each in of if get_text(each, "name") == container_name), None
+    )
     if resources is None:
-        raise ContainerConfigError(f"container {asked} not found")
+        raise ContainerConfigError(f"container {container_name} not found")
     which, _, name = get_text(reference, "resource").partition(".")
-    said = get_mapping(resources, which).get(name)
-    if said is None and which == "requests":
-        said = get_mapping(resources, "limits").get(name, "0")
-    elif said is None:  # A container without a limit may use the whole node.
-        said = {"cpu": str(machine.cpus), "memory": str(machine.memory)}.get(name, "0")
+    amount = get_mapping(resources, which).get(name)
+    if amount is None and which == "requests":
+        amount = get_mapping(resources, "limits").get(name, "0")
+    elif amount is None:  # A container without a limit may use the whole node.
+        amount = {"cpu": str(machine.cpus), "memory": str(machine.memory)}.get(name, "0")
     divisor = _parse_amount(get_text(reference, "divisor") or "1") or _parse_amount("1")
-    return str(math.ceil(_parse_amount(str(said)) / divisor))
+    return str(math.ceil(_parse_amount(str(amount)) / divisor))
 
 
-def _parse_amount(said: str) -> int:
+def _parse_amount(text: str) -> int:
     try:
-        return quantity.parse(said).nano
+        return quantity.parse(text).nano
     except quantity.InvalidQuantity as wrong:
-        raise ContainerConfigError(f'"{said}" is not a quantity') from wrong
+        raise ContainerConfigError(f'"{text}" is not a quantity') from wrong
 
 
 def get_memory_limit(container: Manifest) -> int | None:
     """Return the memory limit of a container in bytes. Return None if it is missing or 0."""
-    said = get_mapping(container, "resources", "limits").get("memory")
-    return None if said is None else _parse_amount(str(said)) // 10**9 or None
+    limit = get_mapping(container, "resources", "limits").get("memory")
+    return None if limit is None else _parse_amount(str(limit)) // 10**9 or None
 
 
-def build_command(container: Manifest, said: DeclaredEnvironment) -> Sequence[str]:
+def build_command(container: Manifest, environment: DeclaredEnvironment) -> Sequence[str]:
     """Return the command and arguments of a container; empty if only the image would define them."""
     words = []
     for key in ("command", "args"):
         value = container.get(key)
         words += [str(each) for each in value] if isinstance(value, list | tuple) else []
-    return said.names.rewrite_torchrun_options([said.expand_argument(each) for each in words])
+    return environment.names.rewrite_torchrun_options([environment.expand_argument(each) for each in words])

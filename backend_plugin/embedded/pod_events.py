@@ -68,8 +68,8 @@ def _iter_waiting_events(pod: Manifest, container: Manifest, waiting: Manifest) 
         yield _build_message("BackOff", f'Back-off pulling image "{get_text(container, "image")}"')
     elif reason == "CrashLoopBackOff":
         name, key = get_text(container, "name"), get_key(pod)
-        whose = f"{name} in pod {key.name}_{key.namespace}({get_uid(pod)})"
-        yield _build_message("BackOff", f"Back-off restarting failed container {whose}", warning=True)
+        subject = f"{name} in pod {key.name}_{key.namespace}({get_uid(pod)})"
+        yield _build_message("BackOff", f"Back-off restarting failed container {subject}", warning=True)
 
 
 def _build_message(reason: str, message: str, *, warning: bool = False) -> EventMessage:

@@ -101,7 +101,7 @@ class _LaunchContext:
     def build_container(self, container: Manifest, kind: str) -> Manifest:
         name = get_text(container, "name")
         gated = kind == lifecycle.INIT and name == find_pod_operator(self.pod).gate
-        said: Manifest = {
+        description: Manifest = {
             "name": name,
             "kind": kind,
             "policy": _get_restart_policy(self.pod, kind),
@@ -113,11 +113,11 @@ class _LaunchContext:
             "message_from_log": get_text(container, "terminationMessagePolicy") == "FallbackToLogsOnError",
         }
         if gated:
-            return said
+            return description
         try:
-            return {**said, **self._build_program(container)}
+            return {**description, **self._build_program(container)}
         except ContainerConfigError as wrong:
-            return {**said, "blocked": [[0, "CreateContainerConfigError", str(wrong)]]}
+            return {**description, "blocked": [[0, "CreateContainerConfigError", str(wrong)]]}
 
     def _build_program(self, container: Manifest) -> Manifest:
         name = get_text(container, "name")
@@ -130,14 +130,16 @@ class _LaunchContext:
         directories = build_mounts(container, f"{self.place.directory}/{layout.VOLUMES}")
         message = get_text(container, "terminationMessagePath") or "/dev/termination-log"
         paths = MountPaths.from_directories({**directories, message: self._get_termination_path(name)})
-        said = pod_env.read_environment(self.pod, container, paths, self.machine)
-        argv = pod_env.build_command(container, said)
+        environment = pod_env.read_environment(self.pod, container, paths, self.machine)
+        argv = pod_env.build_command(container, environment)
         cwd = self._find_working_directory(get_text(container, "workingDir"), paths)
         if not argv:
             return {"blocked": [[0, "CreateContainerError", _NO_COMMAND.format(name=name)]]}
         return {
             "argv": argv,
-            "env": self._build_environment(container, said, self.machine.prefix if venv == "." else venv),
+            "env": self._build_environment(
+                container, environment, self.machine.prefix if venv == "." else venv
+            ),
             "cwd": cwd,
             "directories": [
                 *directories.values(),
@@ -149,43 +151,43 @@ class _LaunchContext:
     def _get_termination_path(self, name: str) -> str:
         return f"{self.place.directory}/{layout.TERMINATION}/{name}"
 
-    def _find_working_directory(self, asked: str, paths: MountPaths) -> str | None:
+    def _find_working_directory(self, requested: str, paths: MountPaths) -> str | None:
         """Return the working directory if it exists on this machine, else None.
 
         Only mounts and the code directory exist both in an image and on this machine.
         """
         code = str(self.options.code)
-        if ".." in asked.split("/"):
+        if ".." in requested.split("/"):
             return None
-        if paths.has_path(asked):
-            return paths.rewrite(asked)
-        return asked if asked == code or asked.startswith(code + "/") else None
+        if paths.has_path(requested):
+            return paths.rewrite(requested)
+        return requested if requested == code or requested.startswith(code + "/") else None
 
     def _build_environment(
-        self, container: Manifest, said: DeclaredEnvironment, venv: str
+        self, container: Manifest, environment: DeclaredEnvironment, venv: str
     ) -> Mapping[str, str]:
-        given = said.build_variables()
+        declared = environment.build_variables()
         inherited = self.machine.environment
-        found = {
+        variables = {
             **inherited,
             "TMPDIR": self.place.temporary,
             "HOSTNAME": get_hostname(self.pod),
             **build_loopback_env(self.machine.loopback),
-            **given,
+            **declared,
             # Search paths in a manifest refer to the image, so add those of this machine.
-            "PATH": _join_paths(f"{venv}/bin", given.get("PATH") or inherited.get("PATH") or _PATH),
-            "PYTHONPATH": _join_paths(given.get("PYTHONPATH", ""), str(self.options.code)),
+            "PATH": _join_paths(f"{venv}/bin", declared.get("PATH") or inherited.get("PATH") or _PATH),
+            "PYTHONPATH": _join_paths(declared.get("PYTHONPATH", ""), str(self.options.code)),
         }
         uid = get_text(self.pod, "metadata", "uid")
-        return {**found, layout.MARK: f"{uid}/{get_text(container, 'name')}"}
+        return {**variables, layout.MARK: f"{uid}/{get_text(container, 'name')}"}
 
 
 def _get_restart_policy(pod: Manifest, kind: str) -> str:
     """Return the restart policy of a container of this kind."""
     if kind == lifecycle.SIDECAR:
         return "Always"
-    said = get_text(pod, "spec", "restartPolicy") or "Always"
-    return "OnFailure" if kind == lifecycle.INIT and said == "Always" else said
+    policy = get_text(pod, "spec", "restartPolicy") or "Always"
+    return "OnFailure" if kind == lifecycle.INIT and policy == "Always" else policy
 
 
 def find_environment(image: str, options: KubeletOptions) -> str | None:

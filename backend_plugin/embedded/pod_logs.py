@@ -82,7 +82,7 @@ class RunLog:
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _LONGEST_REST:
             lines, self._rest = [*lines, self._rest], b""
-        found = []
+        parsed = []
         for line in lines:
             is_ours = _LINE.match(line) is not None
             self._parts.append(line[TEXT_AT:] if is_ours else line)
@@ -90,9 +90,9 @@ class RunLog:
                 self._time = line[:_TIME].decode()
             if not (is_ours and _is_part(line)) or len(self._parts) > _MOST_PARTS:
                 text = b"".join(self._parts).decode(errors="replace")
-                found.append(LogLine(time=self._time, text=text))
+                parsed.append(LogLine(time=self._time, text=text))
                 self._parts = []
-        return found
+        return parsed
 
     def _seek_to(self, offset: int, segment: int | None = None) -> None:
         self.close()

@@ -27,13 +27,13 @@ class TerminatedState(msgspec.Struct, frozen=True, kw_only=True):
 
     def as_json(self) -> Manifest:
         """Return the `ContainerStateTerminated`."""
-        said = {"message": self.message} if self.message else {}
+        message = {"message": self.message} if self.message else {}
         return {
             "exitCode": self.exit_code,
             "reason": self.reason,
             "startedAt": _format_time(self.started),
             "finishedAt": _format_time(self.finished),
-            **said,
+            **message,
         }
 
 
@@ -90,13 +90,13 @@ def decode_state(data: bytes) -> PodState:
 
 def build_lost_state(pod: Manifest, state: PodState | None, now: float) -> PodState:
     """Return the final state of a pod with a dead shim. Its containers end with an unknown status."""
-    said = state.containers if state else {}
+    containers = state.containers if state else {}
     return PodState(
         since=state.since if state else now,
         final=True,
         reason="NodeLost",
         message=format_node_lost(get_node_name(pod), get_name(pod)),
-        containers={name: _with_unknown_end(each, now) for name, each in said.items()},
+        containers={name: _with_unknown_end(each, now) for name, each in containers.items()},
     )
 
 
@@ -130,11 +130,11 @@ def compute_phase(state: PodState) -> str:
 def build_status(pod: Manifest, state: PodState, before: Manifest, now: float) -> Manifest:
     """Build the `PodStatus`. A condition that is the same in `before` keeps its transition time."""
     spec = get_mapping(pod, "spec")
-    said = {"reason": state.reason, "message": state.message}
+    texts = {"reason": state.reason, "message": state.message}
     inits = _build_container_statuses(get_mappings(spec, "initContainers"), state)
     return {
         "phase": compute_phase(state),
-        **{key: value for key, value in said.items() if value},
+        **{key: value for key, value in texts.items() if value},
         "conditions": [_with_transition_time(each, before, now) for each in _build_conditions(state)],
         "hostIP": LOOPBACK,
         "podIP": LOOPBACK,
@@ -203,7 +203,7 @@ def _build_conditions(state: PodState) -> list[Manifest]:
         "ContainersNotInitialized",
         f"containers with incomplete status: [{' '.join(initializing)}]",
     )
-    return [{"type": kind, **said} for kind, said in zip(_OURS, (begun, ready, ready), strict=True)]
+    return [{"type": kind, **condition} for kind, condition in zip(_OURS, (begun, ready, ready), strict=True)]
 
 
 def _is_initialized(state: ContainerState) -> bool:

@@ -37,8 +37,8 @@ def prepare_pod(pod: Manifest, port: int) -> Manifest:
     The scheduler places also a pod that names its node, which becomes a node selector.
     """
     annotations = get_text_map(pod, "metadata", "annotations")
-    kept = {key: value for key, value in annotations.items() if key != GPU_INDICES}
-    pod = with_metadata(pod, annotations={**kept, PORT: str(port)})
+    others = {key: value for key, value in annotations.items() if key != GPU_INDICES}
+    pod = with_metadata(pod, annotations={**others, PORT: str(port)})
     if not (node := get_node_name(pod)):
         return pod
     spec = {key: value for key, value in get_mapping(pod, "spec").items() if key != "nodeName"}
@@ -48,10 +48,10 @@ def prepare_pod(pod: Manifest, port: int) -> Manifest:
 
 def bind(pod: Manifest, binding: Binding, now: datetime) -> Manifest:
     """Return the pod as bound to a node."""
-    found = with_section(pod, "spec", nodeName=binding.node)
+    bound = with_section(pod, "spec", nodeName=binding.node)
     if binding.gpus is not None:
-        found = with_annotations(found, {GPU_INDICES: ",".join(map(str, binding.gpus))})
-    return with_conditions(found, build_condition("PodScheduled", "True", reason="", message="", now=now))
+        bound = with_annotations(bound, {GPU_INDICES: ",".join(map(str, binding.gpus))})
+    return with_conditions(bound, build_condition("PodScheduled", "True", reason="", message="", now=now))
 
 
 def mark_unschedulable(pod: Manifest, why: Unschedulable, now: datetime) -> Manifest:
@@ -84,8 +84,8 @@ def without_tracking(pod: Manifest) -> Manifest:
     """Return the pod without the finalizer `TRACKING`."""
     if not is_tracked(pod):
         return pod
-    said = get_mapping(pod, "metadata")["finalizers"]
-    left = [each for each in said if each != TRACKING] if isinstance(said, list | tuple) else []
+    finalizers = get_mapping(pod, "metadata")["finalizers"]
+    left = [each for each in finalizers if each != TRACKING] if isinstance(finalizers, list | tuple) else []
     return with_metadata(pod, finalizers=left)
 
 

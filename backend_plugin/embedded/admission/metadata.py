@@ -61,17 +61,17 @@ def read_client_fields(manifest: Manifest) -> dict[str, Any]:
     """
     metadata = manifest.get("metadata")
     try:
-        found: Any = msgspec.convert({} if metadata is None else metadata, _ClientFields)
+        fields: Any = msgspec.convert({} if metadata is None else metadata, _ClientFields)
     except msgspec.ValidationError as error:
         raise build_bad_request(f"the metadata of the object cannot be decoded: {error}") from error
     for field in ("labels", "annotations"):
-        found[field] = {key: value or "" for key, value in (found.get(field) or {}).items()}
-    found["finalizers"] = [each or "" for each in found.get("finalizers") or ()]
-    found["ownerReferences"] = [
+        fields[field] = {key: value or "" for key, value in (fields.get(field) or {}).items()}
+    fields["finalizers"] = [each or "" for each in fields.get("finalizers") or ()]
+    fields["ownerReferences"] = [
         {key: value for key, value in (owner or {}).items() if value is not None}
-        for owner in found.get("ownerReferences") or ()
+        for owner in fields.get("ownerReferences") or ()
     ]
-    return {field: found[field] for field in _ClientFields.__annotations__ if found.get(field)}
+    return {field: fields[field] for field in _ClientFields.__annotations__ if fields.get(field)}
 
 
 def read_stored_fields(manifest: Manifest) -> dict[str, Any]:

@@ -27,15 +27,15 @@ def admit_pod(manifest: Manifest) -> Manifest:
     Raises:
         RequestRejected: If the API server would reject the pod.
     """
-    found = metadata.read_client_fields(manifest)
+    fields = metadata.read_client_fields(manifest)
     spec = dict(get_mapping(manifest, "spec"))
-    wrong = [*metadata.check_metadata(found, name_rules.check_subdomain), *pod_rules.check_spec(spec)]
+    wrong = [*metadata.check_metadata(fields, name_rules.check_subdomain), *pod_rules.check_spec(spec)]
     if wrong:
-        raise build_unprocessable_resource("Pod", found.get("name", ""), wrong)
+        raise build_unprocessable_resource("Pod", fields.get("name", ""), wrong)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": found,
+        "metadata": fields,
         "spec": {**_DEFAULTS, **_with_defaults(spec)},
         "status": {"phase": "Pending"},
     }

@@ -24,14 +24,17 @@ def admit_service(manifest: Manifest) -> Manifest:
     Raises:
         RequestRejected: If the API server would reject the service.
     """
-    found = metadata.read_client_fields(manifest)
-    given: list[Mapping[str, Any]] = [*get_mappings(manifest, "spec", "ports")]
-    wrong = [*metadata.check_metadata(found, name_rules.check_dns_1035_label), *_check_ports(given)]
+    fields = metadata.read_client_fields(manifest)
+    requested_ports: list[Mapping[str, Any]] = [*get_mappings(manifest, "spec", "ports")]
+    wrong = [
+        *metadata.check_metadata(fields, name_rules.check_dns_1035_label),
+        *_check_ports(requested_ports),
+    ]
     if wrong:
-        raise build_unprocessable_resource("Service", found.get("name", ""), wrong)
-    ports = [{"protocol": "TCP", "targetPort": port["port"], **port} for port in given]
+        raise build_unprocessable_resource("Service", fields.get("name", ""), wrong)
+    ports = [{"protocol": "TCP", "targetPort": port["port"], **port} for port in requested_ports]
     spec = {**get_mapping(manifest, "spec"), "ports": ports}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": found, "spec": spec}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": fields, "spec": spec}
 
 
 def _check_ports(ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:

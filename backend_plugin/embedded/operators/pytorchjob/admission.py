@@ -56,10 +56,10 @@ def admit_job_update(old: Manifest, new: Manifest, *, upstream: bool = False) ->
     job = _prune_job(new, metadata.read_stored_fields(new))
     if "status" in old:
         job["status"] = old["status"]
-    found = get_mapping(job, "metadata")
+    fields = get_mapping(job, "metadata")
     wrong = [
-        *metadata.check_immutable_fields(old, found),
-        *metadata.check_metadata(found, name_rules.check_subdomain),
+        *metadata.check_immutable_fields(old, fields),
+        *metadata.check_metadata(fields, name_rules.check_subdomain),
         *_check_spec(job),
     ]
     wrong = wrong or _check_queue_change(old, job)
@@ -71,12 +71,12 @@ def admit_job_update(old: Manifest, new: Manifest, *, upstream: bool = False) ->
 
 def _require_kind(manifest: Manifest) -> None:
     if manifest.get("kind") != _KIND or manifest.get("apiVersion") != _API_VERSION:
-        found = f"{manifest.get('apiVersion')}, Kind={manifest.get('kind')}"
-        raise build_bad_request(f"the object's type ({found}) is not {_API_VERSION}, Kind={_KIND}")
+        object_type = f"{manifest.get('apiVersion')}, Kind={manifest.get('kind')}"
+        raise build_bad_request(f"the object's type ({object_type}) is not {_API_VERSION}, Kind={_KIND}")
 
 
-def _prune_job(manifest: Manifest, found: Any) -> dict[str, Any]:
-    job = {"apiVersion": _API_VERSION, "kind": _KIND, "metadata": found}
+def _prune_job(manifest: Manifest, fields: Any) -> dict[str, Any]:
+    job = {"apiVersion": _API_VERSION, "kind": _KIND, "metadata": fields}
     if manifest.get("spec") is not None:
         job["spec"] = SCHEMA.prune(manifest["spec"], _SPEC)
     if len(json.dumps(job)) > _MOST_BYTES:

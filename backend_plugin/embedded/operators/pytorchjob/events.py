@@ -26,10 +26,10 @@ WARNING: Final = "Warning"
 _UNWANTED: Final = ("Succeeded", "Failed")
 
 
-def build_event(seen: JobSnapshot, kind: str, reason: str, message: str) -> Manifest:
+def build_event(snapshot: JobSnapshot, kind: str, reason: str, message: str) -> Manifest:
     """Return an event of the job."""
-    metadata = get_mapping(seen.job, "metadata")
-    namespace, at = get_text(metadata, "namespace"), format_time(seen.now)
+    metadata = get_mapping(snapshot.job, "metadata")
+    namespace, at = get_text(metadata, "namespace"), format_time(snapshot.now)
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -52,16 +52,16 @@ def build_event(seen: JobSnapshot, kind: str, reason: str, message: str) -> Mani
     }
 
 
-def build_action_event(seen: JobSnapshot, action: Action, refusal: str | None = None) -> Manifest:
+def build_action_event(snapshot: JobSnapshot, action: Action, refusal: str | None = None) -> Manifest:
     """Return the event for an executed action, or for a rejected one if `refusal` has its message."""
-    what, done = _format_action(seen, action)
+    what, done = _format_action(snapshot, action)
     if refusal is None:
-        return build_event(seen, NORMAL, f"Successful{what}", done)
+        return build_event(snapshot, NORMAL, f"Successful{what}", done)
     doing = "creating" if what.startswith("Create") else "deleting"
-    return build_event(seen, WARNING, f"Failed{what}", f"Error {doing}: {refusal}")
+    return build_event(snapshot, WARNING, f"Failed{what}", f"Error {doing}: {refusal}")
 
 
-def iter_faulty_pod_events(seen: JobSnapshot, pod: Manifest) -> Iterator[Manifest]:
+def iter_faulty_pod_events(snapshot: JobSnapshot, pod: Manifest) -> Iterator[Manifest]:
     """Yield events for a faulty active pod, from its containers, init containers or last condition."""
     status = get_mapping(pod, "status")
     metadata = get_mapping(pod, "metadata")
@@ -70,31 +70,31 @@ def iter_faulty_pod_events(seen: JobSnapshot, pod: Manifest) -> Iterator[Manifes
     name = get_text(metadata, "name")
     containers = get_mappings(status, "containerStatuses") or get_mappings(status, "initContainerStatuses")
     for container in containers:
-        yield from _iter_container_events(seen, name, container)
+        yield from _iter_container_events(snapshot, name, container)
     conditions = sorted(
         get_mappings(status, "conditions"),
         key=lambda each: get_text(each, "lastTransitionTime"),
         reverse=True,
     )
     if not containers and conditions and conditions[0].get("status") != "True":
-        said = f"Error pod {name} condition message: {get_text(conditions[0], 'message')}"
-        yield build_event(seen, WARNING, get_text(conditions[0], "reason"), said)
+        message = f"Error pod {name} condition message: {get_text(conditions[0], 'message')}"
+        yield build_event(snapshot, WARNING, get_text(conditions[0], "reason"), message)
 
 
-def _iter_container_events(seen: JobSnapshot, pod: str, container: Manifest) -> Iterator[Manifest]:
-    whose = f"Error pod {pod} container {get_text(container, 'name')}"
+def _iter_container_events(snapshot: JobSnapshot, pod: str, container: Manifest) -> Iterator[Manifest]:
+    prefix = f"Error pod {pod} container {get_text(container, 'name')}"
     terminated = get_mapping(container, "state", "terminated")
     code = get_int(terminated, "exitCode")
     if code:
-        said = f"{whose} exitCode: {code} terminated message: {get_text(terminated, 'message')}"
-        yield build_event(seen, WARNING, get_text(terminated, "reason"), said)
+        message = f"{prefix} exitCode: {code} terminated message: {get_text(terminated, 'message')}"
+        yield build_event(snapshot, WARNING, get_text(terminated, "reason"), message)
     waiting = get_mapping(container, "state", "waiting")
     if get_text(waiting, "message"):
-        said = f"{whose} waiting message: {get_text(waiting, 'message')}"
-        yield build_event(seen, WARNING, get_text(waiting, "reason"), said)
+        message = f"{prefix} waiting message: {get_text(waiting, 'message')}"
+        yield build_event(snapshot, WARNING, get_text(waiting, "reason"), message)
 
 
-def _format_action(seen: JobSnapshot, action: Action) -> tuple[str, str]:
+def _format_action(snapshot: JobSnapshot, action: Action) -> tuple[str, str]:
     match action:
         case CreatePod(manifest):
             return "CreatePod", f"Created pod: {_get_name(manifest)}"
@@ -106,7 +106,7 @@ def _format_action(seen: JobSnapshot, action: Action) -> tuple[str, str]:
             return "DeleteService", f"Deleted service: {name}"
         case DeleteJob() | ReleasePod():
             # The operator uses this reason for the deletion of a job, too.
-            return "DeletePod", f"Deleted job: {_get_name(seen.job)}"
+            return "DeletePod", f"Deleted job: {_get_name(snapshot.job)}"
         case _:
             assert_never(action)
 

@@ -59,12 +59,12 @@ def _judge_workers(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
         attempt.status.set_condition(RUNNING, f"PyTorchJob {whole_name} is running.")
 
 
-def _mark_succeeded(attempt: ReconcilePass, said: str) -> None:
+def _mark_succeeded(attempt: ReconcilePass, message: str) -> None:
     if attempt.deviations.one_end and attempt.status.is_finished:
         return
-    attempt.record_event(events.NORMAL, format_reason(SUCCEEDED), said)
+    attempt.record_event(events.NORMAL, format_reason(SUCCEEDED), message)
     attempt.status.ensure_completion_time()
-    attempt.status.set_condition(SUCCEEDED, said)
+    attempt.status.set_condition(SUCCEEDED, message)
 
 
 def _judge_failures(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
@@ -75,11 +75,11 @@ def _judge_failures(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
         return
     because = f"because {status.failed} {role.name} replica(s) failed."
     if role.restart_policy != NEVER:
-        said = f"PyTorchJob {attempt.job.name} is restarting {because}"
-        attempt.record_event(events.WARNING, format_reason(RESTARTING), said)
-        attempt.status.set_condition(RESTARTING, said)
+        message = f"PyTorchJob {attempt.job.name} is restarting {because}"
+        attempt.record_event(events.WARNING, format_reason(RESTARTING), message)
+        attempt.status.set_condition(RESTARTING, message)
         return
-    said = f"PyTorchJob {attempt.job.name} is failed {because}"
-    attempt.record_event(events.NORMAL, format_reason(FAILED), said)
+    message = f"PyTorchJob {attempt.job.name} is failed {because}"
+    attempt.record_event(events.NORMAL, format_reason(FAILED), message)
     attempt.status.ensure_completion_time()
-    attempt.status.set_condition(FAILED, said)
+    attempt.status.set_condition(FAILED, message)

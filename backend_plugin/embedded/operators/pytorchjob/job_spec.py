@@ -151,9 +151,9 @@ def _read_run_policy(policy: Manifest) -> OperatorRunPolicy:
 
 
 def _read_nproc_per_node(spec: Manifest) -> str | None:
-    said = spec.get("nprocPerNode")
-    if isinstance(said, str):
-        return said
+    value = spec.get("nprocPerNode")
+    if isinstance(value, str):
+        return value
     return None if "nProcPerNode" in get_mapping(spec, "elasticPolicy") else "auto"
 
 
@@ -167,9 +167,9 @@ def _read_elastic_policy(spec: Manifest, roles: Sequence[OperatorReplicaSpec]) -
         return None
     workers = next((role.replicas for role in roles if role.name == WORKER), 0)
     low, high = get_int(policy, "minReplicas"), get_int(policy, "maxReplicas")
-    given = next((each for each in (low, high) if each is not None), workers)
+    default = next((each for each in (low, high) if each is not None), workers)
     return {
         **policy,
-        "minReplicas": given if low is None else low,
-        "maxReplicas": given if high is None else high,
+        "minReplicas": default if low is None else low,
+        "maxReplicas": default if high is None else high,
     }

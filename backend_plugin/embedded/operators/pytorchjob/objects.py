@@ -56,7 +56,7 @@ def build_pod(job: JobSpec, role: OperatorReplicaSpec, index: int, deviations: U
     }
     if role.name == MASTER or (job.find_role(MASTER) is None and index == 0):
         labels[_JOB_ROLE] = "master"
-    kept = {key: metadata[key] for key in ("annotations", "finalizers") if metadata.get(key)}
+    copied = {key: metadata[key] for key in ("annotations", "finalizers") if metadata.get(key)}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -64,7 +64,7 @@ def build_pod(job: JobSpec, role: OperatorReplicaSpec, index: int, deviations: U
             "name": job.build_pod_name(role.name, index),
             "namespace": job.namespace,
             "labels": labels,
-            **kept,
+            **copied,
             "ownerReferences": [_build_owner_reference(job)],
         },
         "spec": _build_pod_spec(job, role, index, deviations),

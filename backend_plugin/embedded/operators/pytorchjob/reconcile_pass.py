@@ -51,10 +51,10 @@ class ReconcilePass:
         """Delete a pod. Return False if it is already being deleted."""
         return not is_terminating(pod) and self._add_deletion(DeletePod(get_name(pod)))
 
-    def delete_service(self, wanted: str) -> None:
+    def delete_service(self, name: str) -> None:
         """Delete the service with this name, if it exists."""
-        if wanted in self.service_names:
-            self._add_deletion(DeleteService(wanted))
+        if name in self.service_names:
+            self._add_deletion(DeleteService(name))
 
     def _add_deletion(self, action: DeletePod | DeleteService) -> bool:
         if action in self.deletions:
@@ -117,8 +117,8 @@ def count_restarts(pod: Manifest) -> int:
 
 def select_job_objects(manifests: Sequence[Manifest], job: JobSpec) -> list[Manifest]:
     """Return the objects with the labels of the job."""
-    wanted = objects.build_job_labels(job).items()
-    return [each for each in manifests if wanted <= get_text_map(_get_metadata(each), "labels").items()]
+    labels = objects.build_job_labels(job).items()
+    return [each for each in manifests if labels <= get_text_map(_get_metadata(each), "labels").items()]
 
 
 def is_controlled_by(manifest: Manifest, job: JobSpec) -> bool:

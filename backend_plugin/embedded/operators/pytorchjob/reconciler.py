@@ -35,38 +35,40 @@ from backend_plugin.embedded.operators.pytorchjob.status import (
 from backend_plugin.embedded.operators.pytorchjob.upstream_fixes import DEFAULT, UPSTREAM, UpstreamFixes
 
 
-def reconcile(seen: JobSnapshot, *, upstream: bool = False, order: Sequence[str] = ROLES) -> ReconcileResult:
+def reconcile(
+    snapshot: JobSnapshot, *, upstream: bool = False, order: Sequence[str] = ROLES
+) -> ReconcileResult:
     """Return the actions, events and status that the training-operator derives from the stored objects.
 
     Args:
-        seen: The stored objects of the job.
+        snapshot: The stored objects of the job.
         upstream: True to reproduce the bugs of release 1.9.3.
         order: The order in which roles are reconciled; the operator's order is random.
     """
-    job = read_job_spec(seen.job, order)
+    job = read_job_spec(snapshot.job, order)
     if job.run_policy.managed_by not in (None, OWN_MANAGER) or job.is_deleted or not job.roles:
         return ReconcileResult()
-    attempt = _build_pass(seen, job, UPSTREAM if upstream else DEFAULT)
+    attempt = _build_pass(snapshot, job, UPSTREAM if upstream else DEFAULT)
     try:
-        is_whole = _run_stages(attempt)
+        is_complete = _run_stages(attempt)
     except ReplicaNotBuildable:
-        is_whole = False
-    if is_whole:
+        is_complete = False
+    if is_complete:
         return _build_result(attempt)
     return ReconcileResult(actions=tuple(attempt.actions), recreated=attempt.recreated)
 
 
-def with_recreations(seen: JobSnapshot, step: ReconcileResult, done: Sequence[Action]) -> Manifest:
+def with_recreations(snapshot: JobSnapshot, step: ReconcileResult, done: Sequence[Action]) -> Manifest:
     """Return the job after an interrupted pass, with the recreations that are done counted."""
     names = [action.name for action in done if isinstance(action, DeletePod)]
     recreated = [step.recreated[each] for each in names if each in step.recreated]
     if not recreated:
-        return seen.job
-    status = StatusBuilder.from_manifest(get_mapping(seen.job, "status"), seen.now)
+        return snapshot.job
+    status = StatusBuilder.from_manifest(get_mapping(snapshot.job, "status"), snapshot.now)
     for each in recreated:
         status.replicas.setdefault(each.role, ReplicaStatus())
         status.add_counts(each.role, restarts=each.restarts)
-    return {**seen.job, "status": status.build_manifest()}
+    return {**snapshot.job, "status": status.build_manifest()}
 
 
 def with_created_condition(job: Manifest, now: datetime) -> Manifest:
@@ -76,17 +78,17 @@ def with_created_condition(job: Manifest, now: datetime) -> Manifest:
     return {**job, "status": status.build_manifest()}
 
 
-def _build_pass(seen: JobSnapshot, job: JobSpec, deviations: UpstreamFixes) -> ReconcilePass:
-    stored = seen.job
+def _build_pass(snapshot: JobSnapshot, job: JobSpec, deviations: UpstreamFixes) -> ReconcilePass:
+    stored = snapshot.job
     if deviations.created_is_written and not get_mapping(stored, "status").get("conditions"):
-        stored = with_created_condition(stored, seen.now)
-    services = select_job_objects(seen.services, job)
+        stored = with_created_condition(stored, snapshot.now)
+    services = select_job_objects(snapshot.services, job)
     return ReconcilePass(
-        seen=seen,
+        seen=snapshot,
         job=job,
         deviations=deviations,
-        status=StatusBuilder.from_manifest(get_mapping(stored, "status"), seen.now),
-        pods=[pod for pod in select_job_objects(seen.pods, job) if is_controlled_by(pod, job)],
+        status=StatusBuilder.from_manifest(get_mapping(stored, "status"), snapshot.now),
+        pods=[pod for pod in select_job_objects(snapshot.pods, job) if is_controlled_by(pod, job)],
         services=services,
         service_names=frozenset(get_name(each) for each in services if not is_terminating(each)),
     )
@@ -155,19 +157,19 @@ def _suspend_job(attempt: ReconcilePass) -> None:
     _delete_all_pods(attempt)
     for role, of_role in status.replicas.items():
         status.replicas[role] = replace(of_role, active=0)
-    said = f"PyTorchJob {attempt.job.name} is suspended."
+    message = f"PyTorchJob {attempt.job.name} is suspended."
     if status.has_condition(RUNNING):
-        status.set_condition(RUNNING, said, word=SUSPENDED, holds="False")
+        status.set_condition(RUNNING, message, word=SUSPENDED, holds="False")
     if not status.has_condition(SUSPENDED):
-        status.set_condition(SUSPENDED, said)
-    attempt.record_event(events.NORMAL, format_reason(SUSPENDED), said)
+        status.set_condition(SUSPENDED, message)
+    attempt.record_event(events.NORMAL, format_reason(SUSPENDED), message)
 
 
 def _resume_job(attempt: ReconcilePass) -> None:
-    said = f"PyTorchJob {attempt.job.name} is resumed."
-    attempt.status.set_condition(SUSPENDED, said, word="Resumed", holds="False")
+    message = f"PyTorchJob {attempt.job.name} is resumed."
+    attempt.status.set_condition(SUSPENDED, message, word="Resumed", holds="False")
     attempt.status.set_start_time()
-    attempt.record_event(events.NORMAL, format_reason("Resumed"), said)
+    attempt.record_event(events.NORMAL, format_reason("Resumed"), message)
 
 
 def _fail_job(attempt: ReconcilePass, limit: str) -> bool:

@@ -26,14 +26,14 @@ def build_variables(
 ) -> list[Manifest]:
     """Return the variables for the containers of one replica, in the operator's order."""
     variables: dict[str, str] = {"PYTHONUNBUFFERED": "1"}
-    said = [*variables.items(), *_build_master_variables(job, role, index)]
+    pairs = [*variables.items(), *_build_master_variables(job, role, index)]
     if job.nproc_per_node is not None:
-        said.append(("PET_NPROC_PER_NODE", job.nproc_per_node))
+        pairs.append(("PET_NPROC_PER_NODE", job.nproc_per_node))
     if job.elastic is None:
-        said.append(("PET_NNODES", str(job.replicas)))
+        pairs.append(("PET_NNODES", str(job.replicas)))
     else:
-        said += _build_elastic_variables(job, job.elastic, deviations)
-    return [{"name": name, "value": value} for name, value in said]
+        pairs += _build_elastic_variables(job, job.elastic, deviations)
+    return [{"name": name, "value": value} for name, value in pairs]
 
 
 def _build_master_variables(job: JobSpec, role: OperatorReplicaSpec, index: int) -> list[tuple[str, str]]:
@@ -55,15 +55,15 @@ def _build_master_variables(job: JobSpec, role: OperatorReplicaSpec, index: int)
 
 def _count_processes(job: JobSpec) -> int:
     """Return the number of processes of a replica. Words such as ``auto`` count as one."""
-    said = job.nproc_per_node or ""
-    digits = said[1:] if said[:1] in ("+", "-") else said
-    return int(said) if digits.isascii() and digits.isdigit() else 1
+    text = job.nproc_per_node or ""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    return int(text) if digits.isascii() and digits.isdigit() else 1
 
 
 def _build_elastic_variables(
     job: JobSpec, policy: Manifest, deviations: UpstreamFixes
 ) -> list[tuple[str, str]]:
-    said = [
+    pairs = [
         ("PET_RDZV_ENDPOINT", _format_endpoint(job, policy)),
         ("PET_RDZV_BACKEND", str(policy.get("rdzvBackend", _BACKEND))),
         ("PET_NNODES", f"{policy['minReplicas']}:{policy['maxReplicas']}"),
@@ -73,11 +73,11 @@ def _build_elastic_variables(
         "PET_NPROC_PER_NODE": "nProcPerNode",
         "PET_RDZV_ID": "rdzvId",
     }
-    said += [(name, str(policy[field])) for name, field in optional.items() if field in policy]
-    said += _build_rdzv_variables(policy, deviations)
+    pairs += [(name, str(policy[field])) for name, field in optional.items() if field in policy]
+    pairs += _build_rdzv_variables(policy, deviations)
     if policy.get("standalone") is True:
-        said.append(("PET_STANDALONE", "1" if deviations.standalone_is_a_number else ""))
-    return said
+        pairs.append(("PET_STANDALONE", "1" if deviations.standalone_is_a_number else ""))
+    return pairs
 
 
 def _format_endpoint(job: JobSpec, policy: Manifest) -> str:
@@ -107,7 +107,7 @@ def _build_rdzv_variables(policy: Manifest, deviations: UpstreamFixes) -> list[t
 def _get_port(role: OperatorReplicaSpec) -> int:
     for container in get_mappings(role.template, "spec", "containers"):
         for port in get_mappings(container, "ports"):
-            found = get_int(port, "containerPort")
-            if container.get("name") == CONTAINER and port.get("name") == PORT.name and found is not None:
-                return found
+            number = get_int(port, "containerPort")
+            if container.get("name") == CONTAINER and port.get("name") == PORT.name and number is not None:
+                return number
     raise ReplicaNotBuildable("port not found")

@@ -45,7 +45,7 @@ def _reset_count(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
 
 
 def _group_by_index(
-    found: Sequence[Manifest], attempt: ReconcilePass, role: OperatorReplicaSpec
+    manifests: Sequence[Manifest], attempt: ReconcilePass, role: OperatorReplicaSpec
 ) -> Mapping[int, Sequence[Manifest]]:
     """Return the objects by replica index.
 
@@ -53,7 +53,7 @@ def _group_by_index(
     indexes up to the highest one with an object, and at least one index.
     """
     taken: dict[int, list[Manifest]] = {}
-    for each in found:
+    for each in manifests:
         at = get_replica_index(each)
         if at is not None:
             taken.setdefault(at, []).append(each)
@@ -66,8 +66,8 @@ def _group_by_index(
 
 def _create_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, at: int) -> None:
     if get_text(role.template, "spec", "restartPolicy"):
-        said = "Restart policy in pod template will be overwritten by restart policy in replica spec"
-        attempt.record_event(events.WARNING, "SetPodTemplateRestartPolicy", said)
+        message = "Restart policy in pod template will be overwritten by restart policy in replica spec"
+        attempt.record_event(events.WARNING, "SetPodTemplateRestartPolicy", message)
     attempt.actions.append(CreatePod(objects.build_pod(attempt.job, role, at, attempt.deviations)))
 
 
@@ -79,8 +79,8 @@ def _reconcile_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, at: int, p
     if attempt.is_deleted_by_suspension(pod):
         return
     for code in under_way.list_exit_codes(pod):
-        said = f"Pod: {attempt.job.namespace}.{get_name(pod)} exited with code {code}"
-        attempt.record_event(events.NORMAL, "ExitedWithCode", said)
+        message = f"Pod: {attempt.job.namespace}.{get_name(pod)} exited with code {code}"
+        attempt.record_event(events.NORMAL, "ExitedWithCode", message)
     if get_phase(pod) == "Failed":
         _reconcile_failed_pod(attempt, role, pod)
     _count_pod(attempt, role, pod)
@@ -90,16 +90,16 @@ def _reconcile_failed_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, pod
     job = attempt.job.name
     if is_recreated(role, pod):
         if attempt.delete_pod(pod) and attempt.deviations.recreations_count:
-            found = Recreation(role.name, 1 + under_way.count_restarts(pod))
-            attempt.recreated[get_name(pod)] = found
-            attempt.status.add_counts(role.name, restarts=found.restarts)
-        said = f"job {job} is restarting because {role.name} replica(s) failed."
-        attempt.record_event(events.WARNING, format_reason(RESTARTING), said)
-        attempt.status.set_condition(RESTARTING, said)
+            recreation = Recreation(role.name, 1 + under_way.count_restarts(pod))
+            attempt.recreated[get_name(pod)] = recreation
+            attempt.status.add_counts(role.name, restarts=recreation.restarts)
+        message = f"job {job} is restarting because {role.name} replica(s) failed."
+        attempt.record_event(events.WARNING, format_reason(RESTARTING), message)
+        attempt.status.set_condition(RESTARTING, message)
     elif role.restart_policy == EXIT_CODE:
-        said = f'job "{job}" is failing because "{role.name}" replica(s) failed.'
-        attempt.record_event(events.WARNING, format_reason(FAILED), said)
-        attempt.status.set_condition(FAILED, said)
+        message = f'job "{job}" is failing because "{role.name}" replica(s) failed.'
+        attempt.record_event(events.WARNING, format_reason(FAILED), message)
+        attempt.status.set_condition(FAILED, message)
         if attempt.deviations.completion_is_timed:
             attempt.status.ensure_completion_time()
 

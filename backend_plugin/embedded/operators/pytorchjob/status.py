@@ -109,8 +109,8 @@ class StatusBuilder:
 
     def get_time(self, name: str, *, after: int = 0) -> datetime | None:
         """Return one of the times plus `after` seconds, or None if it is not set."""
-        found = get_time(self.times, name)
-        return None if found is None else found + timedelta(seconds=after)
+        time = get_time(self.times, name)
+        return None if time is None else time + timedelta(seconds=after)
 
     def add_counts(self, role: str, **more: int) -> None:
         """Add to the counts of one role."""
@@ -125,7 +125,7 @@ def _read_replica_status(stored: Manifest) -> ReplicaStatus:
 
 def _select_remaining(kind: str, conditions: list[Manifest]) -> list[Manifest]:
     """Return the conditions that remain when a condition of that type is added."""
-    kept = [each for each in conditions if each.get("type") not in (kind, _EXCLUSIVE.get(kind))]
+    remaining = [each for each in conditions if each.get("type") not in (kind, _EXCLUSIVE.get(kind))]
     if kind not in (SUCCEEDED, FAILED):
-        return kept
-    return [{**each, "status": "False"} if each.get("type") == RUNNING else each for each in kept]
+        return remaining
+    return [{**each, "status": "False"} if each.get("type") == RUNNING else each for each in remaining]

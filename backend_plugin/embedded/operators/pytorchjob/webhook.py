@@ -56,10 +56,10 @@ def check_upstream_gaps(job: Manifest) -> Iterator[FieldError]:
     specs = get_mapping(job, "spec", REPLICA_SPECS)
     if not specs:
         yield build_required_error(_SPECS, "must be required")
-    asked = sum(get_int(specs, role, "replicas") or 0 for role in specs)
-    if asked > MOST_REPLICAS:
+    replicas = sum(get_int(specs, role, "replicas") or 0 for role in specs)
+    if replicas > MOST_REPLICAS:
         yield build_forbidden_error(
-            _SPECS, f"must have at most {MOST_REPLICAS} replicas in total, has {asked}"
+            _SPECS, f"must have at most {MOST_REPLICAS} replicas in total, has {replicas}"
         )
 
 
