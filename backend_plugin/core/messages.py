@@ -41,6 +41,7 @@ _INSTALLED: Final = (
 )
 _WORD: Final = re.compile(r"(?:restarted \d{1,10} times, after )?([A-Z][A-Za-z]{2,60})(?=[:,]|$)")
 _NAMED: Final = 4
+_TRACEBACK: Final = "Traceback (most recent call last)"
 _FIRST_LINE: Final = 300
 _MORE: Final = 300
 
@@ -193,10 +194,18 @@ def _format_details(death: ReplicaTermination) -> str:
     full_text = failure.message.partition("\n")[2] if failure.exception else death.detail
     lines = [line.rstrip() for line in full_text.strip().splitlines() if line.strip()]
     selected = [
-        *(lines[:5] if failure.exception else lines[-5:]),
+        *(lines[:5] if failure.exception else _select_last_lines(lines)),
         *map(_format_earlier_exception, reversed(failure.chain[-3:])),
     ]
     return "\n".join(f"  {line[:_MORE]}" for line in selected)
+
+
+def _select_last_lines(lines: Sequence[str]) -> Sequence[str]:
+    """Return the last five lines, the first replaced by that of an exception whose message has many lines."""
+    tracebacks = [index for index, line in enumerate(lines) if line.startswith(_TRACEBACK)]
+    omitted = lines[tracebacks[-1] + 1 : -5] if tracebacks else ()
+    exception = next((line for line in omitted if not line[0].isspace()), None)
+    return lines[-5:] if exception is None else [exception, *lines[-4:]]
 
 
 def _format_earlier_exception(raised: RaisedException) -> str:

@@ -75,6 +75,27 @@ def test_a_failed_installation_is_the_cause_and_has_no_other_attempt():
     assert told.message.startswith("worker-0 failed: packages cannot be installed: no match for x")
 
 
+TRACEBACK = 'Traceback (most recent call last):\n  File "/app/s3.py", line 9, in download\n    read()'
+
+
+@pytest.mark.parametrize(
+    ("output", "shown"),
+    [
+        (
+            f"{TRACEBACK}\nNotFound: no bucket\n\nContext:\n   uri\n   a\n   b\n   c",
+            "NotFound: no bucket|   uri|   a|   b|   c",
+        ),
+        (f"{TRACEBACK}\nNotFound: no bucket", f"{TRACEBACK}|NotFound: no bucket".replace("\n", "|")),
+        ("1\n2\n3\n4\n5\n6", "2|3|4|5|6"),
+    ],
+    ids=["long exception", "short exception", "no exception"],
+)
+def test_end_of_the_output_contains_the_line_of_the_exception(output, shown):
+    told = verdict(job(FAILED), build_ended_pod("worker-0", 1, container_message=output))
+    lines = [line.removeprefix("  ") for line in told.message.splitlines() if line.startswith("  ")]
+    assert "|".join(lines) == shown
+
+
 def test_error_is_the_cause_despite_an_earlier_sigterm():
     stopped = build_ended_pod("worker-0", 143, finished=1)
     told = verdict(job(FAILED), stopped, error_files=[error_file("j-master-0")])
