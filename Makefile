@@ -70,7 +70,7 @@ lock: $(READY)  ## resolve the dependencies again, for all supported Python vers
 	$(BIN)/uv pip compile setup.py --extra backend --extra otel --extra elastic --extra dev --universal --python-version 3.10 \
 		--upgrade --generate-hashes --no-emit-index-url --custom-compile-command "make lock" \
 		--output-file requirements.lock
-	for tool in kubeflow-sdk jax; do \
+	for tool in kubeflow-sdk jax initializers; do \
 		$(BIN)/uv pip compile tests/cluster/tools/$$tool/requirements.in --universal --python-version 3.10 \
 			--upgrade --generate-hashes --no-emit-index-url --custom-compile-command "make lock" \
 			--output-file tests/cluster/tools/$$tool/requirements.lock || exit 1; \

@@ -5,19 +5,32 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import workflows
-from rig import backend, environments, images, trainer
+from rig import backend, environments, images, initializers, trainer
 from rig.api import pods
 from rig.backend import Backend
+from rig.namespaces import GATEWAY
 from rig.process import wait_until
-from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller, error_of, list_owned
+from rig.propeller import (
+    IMAGE,
+    NAMESPACE,
+    PropellerOptions,
+    RealExecution,
+    RealPropeller,
+    error_of,
+    list_owned,
+)
 from rig.real_cluster import RealCluster
+from rig.stores import S3, add_volume
+from wheels import build_wheel, create_environment
 
 from backend_plugin import client
+from flytekitplugins.kfpytorch import PyTorch, TrainJob, Worker
 
 pytestmark = pytest.mark.timeout(600)
 TRAINJOBS = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{NAMESPACE}/trainjobs"
@@ -60,6 +73,56 @@ def test_torch_nodes_have_the_ranks_of_master_and_worker(
     assert propeller.outputs(execution) == {"o0": "rank 0 of 2: 3"}
     (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
     assert job["spec"]["trainer"]["numNodes"] == 2
+
+
+@pytest.fixture(scope="module")
+def image(cluster: RealCluster) -> str:
+    """The name of an image with pip."""
+    python, programs = images.python(), create_environment(cluster.shared / "environment") / "bin"
+    environment = {**python.environment, "PATH": f"{programs}:{python.environment['PATH']}"}
+    image = replace(python, names=["pip:1"], environment=environment)
+    archive = images.archive(image, cluster.folder / "pip.tar")
+    for node in cluster.nodes:
+        node.imported([archive])
+    return "pip:1"
+
+
+@pytest.fixture
+def wheel(shared: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A wheel that the task installs."""
+    folder = shared / request.node.name
+    folder.mkdir()
+    wheel = build_wheel(folder, "tiny_one", "1.2")
+    packages = TrainJob(packages=[f"tiny_one @ file://{wheel}"])
+    config = PyTorch(worker=Worker(replicas=1), train_job=packages)
+    monkeypatch.setattr(workflows.version_of_package, "_task_config", config)
+    return wheel
+
+
+def test_each_node_installs_the_packages_of_the_task(
+    propeller: RealPropeller, image: str, wheel: Path
+) -> None:
+    execution = propeller.start(workflows.installs, image)
+    found = propeller.wait(execution, 240)
+    assert found["status"]["phase"] == 3, error_of(found)
+    assert propeller.outputs(execution) == {"o0": "1.2"}
+
+
+def test_absent_package_fails_the_task(propeller: RealPropeller, image: str, wheel: Path) -> None:
+    wheel.unlink()
+    execution = propeller.start(workflows.installs, image)
+    error = error_of(propeller.wait(execution, 240))
+    assert "packages cannot be installed: ERROR" in str(error)
+
+
+def test_packages_of_a_runtime_are_those_of_its_image(cluster: RealCluster, propeller: RealPropeller) -> None:
+    cluster.admin.apply(trainer.build_runtime("ClusterTrainingRuntime", "tests", IMAGE))
+    state = str(cluster.shared / "trainjobs/state")
+    found = client.get_runtime_packages("tests", namespace=NAMESPACE, server=state)
+    assert found.python.startswith("3.")
+    assert "torch" in {each.name for each in found.packages}
+    left = [each["metadata"]["name"] for each in cluster.admin.items(TRAINJOBS)]
+    assert [each for each in left if each.startswith("packages-")] == []
 
 
 def test_elastic_agents_on_two_nodes_reduce(propeller: RealPropeller) -> None:
@@ -244,6 +307,55 @@ def test_failed_mpi_rank_ends_the_job_with_its_cause(propeller: RealPropeller) -
     found = propeller.wait(execution, 240)
     assert found["status"]["phase"] == 5
     assert "ValueError: the learning rate is negative" in str(error_of(found))
+
+
+@pytest.fixture(scope="module")
+def data(
+    cluster: RealCluster, propeller: RealPropeller, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Nodes with the images of Trainer's initializers, and a data set and a model in an S3 store."""
+    initializers.load_images(cluster)
+    with S3(tmp_path_factory.mktemp("data"), cluster.place) as store:
+        store.write("numbers/numbers.txt", b"1 2 3 4 5 6 7")
+        store.write("factor/factor.txt", b"3")
+        cluster.admin.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": "store", "namespace": NAMESPACE},
+                "stringData": dict(store.for_initializers(GATEWAY)),
+            }
+        )
+        yield
+
+
+def test_nodes_train_with_the_data_that_initializers_have_loaded(
+    cluster: RealCluster, propeller: RealPropeller, shared: Path, data: None
+) -> None:
+    add_volume(cluster.admin, "data", shared / "data")
+    execution = propeller.start(workflows.reads_loaded_data)
+    found = propeller.wait(execution, 240)
+    assert found["status"]["phase"] == 3, error_of(found)
+    assert propeller.outputs(execution) == {"o0": 84}
+    ended = list_owned(cluster.admin, pods(NAMESPACE), execution)
+    nodes = {
+        each["spec"]["nodeName"]
+        for each in ended
+        if each["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] == "node"
+    }
+    assert nodes == {"node-1", "node-2"}
+
+
+def test_data_that_cannot_be_loaded_fails_the_task_without_a_retry(
+    cluster: RealCluster, propeller: RealPropeller, shared: Path, data: None
+) -> None:
+    add_volume(cluster.admin, "absent-data", shared / "absent-data")
+    execution = propeller.start(workflows.loads_absent_data)
+    found = propeller.wait(execution, 240)
+    assert found["status"]["phase"] == 5
+    assert "dataset-initializer-0 failed: exit code 1 (invalid-config)" in str(error_of(found))
+    assert "NoSuchBucket" in str(error_of(found))
+    assert propeller.attempts(execution) == 1
 
 
 def wait_for_size(file: Path, size: int) -> None:

@@ -3,12 +3,11 @@
 Logs are not tested here, because simulated pods have none.
 """
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from rig.fake_nodes import BY_HAND
 from rig.process import wait_until
 from rig.trainer import TrainerCluster
 
-from backend_plugin import client
+from backend_plugin import async_client, client
 
 NAMESPACE = "trainjobs-sdk"
 JOBS = 20
@@ -138,28 +137,36 @@ def test_server_lists_the_same_runtimes_as_the_sdk(served: Backend, trained: dic
     }
 
 
-def test_trainer_accepts_the_job_that_lists_packages(
-    plane: ControlPlane, served: Backend, trained: dict[str, Any]
+@pytest.mark.parametrize("runtime", ["torch-distributed", "jax-distributed"])
+def test_job_that_lists_packages_runs_until_the_client_leaves(
+    plane: ControlPlane, served: Backend, trained: dict[str, Any], runtime: str
 ) -> None:
     def list_found() -> list[dict[str, Any]]:
         found = plane.admin.items(pods(SDK_NAMESPACE))
         return [each for each in found if each["metadata"]["name"].startswith("packages-")]
 
-    with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(
-            client.get_runtime_packages,
-            "torch-distributed",
-            namespace=SDK_NAMESPACE,
-            timeout=timedelta(seconds=20),
-            server=str(served.state),
+    def list_events() -> str:
+        found = plane.admin.items(f"/api/v1/namespaces/{SDK_NAMESPACE}/events")
+        return str([each["message"] for each in found if "packages-" in each["involvedObject"]["name"]])
+
+    async def leave() -> list[dict[str, Any]]:
+        call = asyncio.create_task(
+            async_client.get_runtime_packages(runtime, namespace=SDK_NAMESPACE, server=str(served.state))
         )
-        wait_until(lambda: call.done() or list_found() != [], 30, lambda: "no pod")
+        # A simulated pod runs forever.
+        await asyncio.to_thread(wait_until, lambda: call.done() or list_found() != [], 30, list_events)
         found = list_found()
-        # A simulated pod runs forever. Either the call or the deadline of the job ends it first.
-        with pytest.raises(client.RequestFailed, match="20 s"):
-            call.result()
-    (pod,) = found
+        assert not call.done(), call.exception()
+        call.cancel()
+        await asyncio.wait([call])
+        return found
+
+    (pod,) = asyncio.run(leave())
     (container,) = pod["spec"]["containers"]
     assert (container["name"], container["command"][0]) == ("node", "sh")
-    assert container["image"] == trained["runtimes"]["torch-distributed"][-1]
-    assert [each["metadata"]["name"] for each in plane.admin.items(TRAINJOBS)] == [trained["job"]]
+    assert container["image"] == trained["runtimes"][runtime][-1]
+    wait_until(lambda: list_jobs(plane) == [trained["job"]] and list_found() == [], 30, list_events)
+
+
+def list_jobs(plane: ControlPlane) -> list[str]:
+    return [each["metadata"]["name"] for each in plane.admin.items(TRAINJOBS)]

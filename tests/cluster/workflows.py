@@ -18,7 +18,7 @@ from kubernetes.client import (
     V1Toleration,
 )
 
-from flytekitplugins.kfpytorch import Elastic, PyTorch, TrainJob, Worker
+from flytekitplugins.kfpytorch import Dataset, Elastic, Model, PyTorch, TrainJob, Worker
 
 SMALL = Resources(cpu="100m", mem="400Mi")
 
@@ -31,6 +31,19 @@ def rank_of(value: int) -> str:
 @workflow
 def succeeds(value: int) -> str:
     return rank_of(value=value)
+
+
+@task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL)
+def version_of_package() -> str:
+    """Return the version of a package that a test adds to the task config."""
+    import tiny_one
+
+    return str(tiny_one.VERSION)
+
+
+@workflow
+def installs() -> str:
+    return version_of_package()
 
 
 @task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL, retries=2)
@@ -357,3 +370,44 @@ def jax_processes_by_node(value: int, packages: str) -> int:
 @workflow
 def reduces_with_jax_by_node(value: int, packages: str) -> int:
     return jax_processes_by_node(value=value, packages=packages)
+
+
+@task(
+    task_config=PyTorch(
+        worker=Worker(replicas=1),
+        train_job=TrainJob(
+            dataset=Dataset(uri="s3://flyte/numbers", secret="store"),
+            model=Model(uri="s3://flyte/factor", secret="store"),
+            storage="1Gi",
+        ),
+    ),
+    pod_template=spread("data"),
+    requests=SMALL,
+)
+def loaded_data() -> int:
+    """Return the sum of the numbers of the data set, times the factor of the model; every rank reads both."""
+    numbers = Path(os.environ["FLYTE_KFPYTORCH_DATASET"], "numbers.txt").read_text().split()
+    factor = Path(os.environ["FLYTE_KFPYTORCH_MODEL"], "factor.txt").read_text()
+    return int(factor) * sum(map(int, numbers))
+
+
+@workflow
+def reads_loaded_data() -> int:
+    return loaded_data()
+
+
+@task(
+    task_config=PyTorch(
+        worker=Worker(replicas=0),
+        train_job=TrainJob(dataset=Dataset(uri="s3://absent/numbers", secret="store"), storage="1Gi"),
+    ),
+    requests=SMALL,
+    retries=2,
+)
+def absent_data() -> None:
+    """A task whose data set is in a bucket that does not exist."""
+
+
+@workflow
+def loads_absent_data() -> None:
+    absent_data()

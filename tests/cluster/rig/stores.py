@@ -129,11 +129,26 @@ class S3:
             "FLYTE_AWS_SECRET_ACCESS_KEY": _SECRET,
         }
 
+    def for_initializers(self, address: str) -> Mapping[str, str]:
+        """Return the variables with which Trainer's initializers find the server at this address."""
+        return {
+            "ENDPOINT": f"http://{address}:{self._port}",
+            "ACCESS_KEY_ID": _KEY,
+            "SECRET_ACCESS_KEY": _SECRET,
+            "REGION": _REGION,
+        }
+
+    def write(self, path: str, content: bytes) -> None:
+        """Create an object."""
+        self._open().pipe_file(f"{_BUCKET}/{path}", content)
+
     def read(self, path: str) -> bytes:
         """Return the content of an object."""
-        files = fsspec.filesystem("s3", key=_KEY, secret=_SECRET, endpoint_url=self.endpoint)
-        content: bytes = files.cat_file(f"{_BUCKET}/{path}")
+        content: bytes = self._open().cat_file(f"{_BUCKET}/{path}")
         return content
+
+    def _open(self) -> Any:
+        return fsspec.filesystem("s3", key=_KEY, secret=_SECRET, endpoint_url=self.endpoint)
 
     def _is_ready(self) -> bool:
         try:
@@ -158,7 +173,7 @@ def add_volume(api: Api, name: str, folder: Path) -> None:
     marks a claim as lost if a test binds it to a volume that the controller manager has not read yet.
     """
     spec = {
-        "accessModes": ["ReadWriteMany"],
+        "accessModes": ["ReadWriteOnce", "ReadWriteMany"],
         "capacity": {"storage": "1Gi"},
         "hostPath": {"path": str(folder), "type": "DirectoryOrCreate"},
     }

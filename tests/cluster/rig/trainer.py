@@ -112,10 +112,14 @@ def build_runtime(kind: str, name: str, image: str, **pod_annotations: str) -> M
     }
 
 
+def find_sources() -> Path:
+    """Return the folder with the sources of Trainer."""
+    return module_directory(_TRAINER.program, _TRAINER.module)
+
+
 def list_runtimes() -> Sequence[Path]:
     """Return the files of the ClusterTrainingRuntimes of Trainer, without those of torchtune."""
-    module = module_directory(_TRAINER.program, _TRAINER.module)
-    found = (module / "manifests/base/runtimes").glob("*.yaml")
+    found = (find_sources() / "manifests/base/runtimes").glob("*.yaml")
     return sorted(each for each in found if each.name != "kustomization.yaml")
 
 
