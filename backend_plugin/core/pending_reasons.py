@@ -157,6 +157,8 @@ def find_pod_reason(pod: Pod, exit_codes: Mapping[int, Cause]) -> PendingReason 
     )
 
 
+_CLAIM: Final = re.compile("unbound immediate PersistentVolumeClaims|persistentvolumeclaim ")
+_CLAIM_REMEDY: Final = "its volume claims have the reason: see `kubectl describe persistentvolumeclaims`"
 _PREPARED: Final = "placed; the image, the volumes and the network are being prepared"
 
 
@@ -186,6 +188,7 @@ def _build_unbound_reason(pod: Pod) -> PendingReason:
         vague=parsed.vague,
         follows=parsed.follows,
         short=parsed.short,
+        remedy=_CLAIM_REMEDY if _CLAIM.search(condition.message) else "",
         raw=condition.message if parsed.text != condition.message.strip() else "",
     )
 

@@ -29,6 +29,15 @@ def test_replicas_with_the_same_pending_reason_share_a_line():
     ]
 
 
+@pytest.mark.parametrize(
+    "reason", ["pod has unbound immediate PersistentVolumeClaims", 'persistentvolumeclaim "data" not found']
+)
+def test_pod_without_a_volume_has_a_remedy_for_the_claim(reason):
+    message = f"0/1 nodes are available: {reason}. preemption: 0/1 nodes are available."
+    told = verdict(job(), unplaced("master-0", message))
+    assert "kubectl describe persistentvolumeclaims" in told.message
+
+
 def test_yunikorn_placeholder_pods_wait_for_the_gang():
     place = unplaced("x", "0/1 nodes are available: 1 Insufficient cpu.")
     place["metadata"] = {"name": "tg-j-worker-abc"}
