@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 
 from flytekitplugins.kfpytorch.worker import replica
 
-DIRECTORY: Final = "FLYTE_KFPYTORCH_MPI_DIRECTORY"
+DIRECTORY: Final = "_KFPYTORCH_MPI_DIRECTORY"
 """The variable with the directory of the node."""
 NODE_FILE: Final = "node.json"
 PROCESS_FILE: Final = "process.json"
