@@ -130,15 +130,15 @@ async def _run_server(configuration: Configuration) -> None:
         def on_started(port: int) -> None:
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             scheme, roots = ("grpcs://", str(settings.tls.certificate)) if settings.tls else ("", "")
-            reached = server_file.ServerInfo(
+            info = server_file.ServerInfo(
                 endpoint=f"{scheme}{host}:{port}",
                 token="" if settings.token_file else token,
                 token_file=str(settings.token_file or ""),
                 pid=os.getpid(),
                 roots=roots,
             )
-            _LOG.info("listening at %s", reached.endpoint)
-            clusters.publish_server(stack, settings, reached)
+            _LOG.info("listening at %s", info.endpoint)
+            clusters.publish_server(stack, settings, info)
 
         stack.callback(asyncio.create_task(gc_tuning.tune_collector(parts.cache.ready)).cancel)
         stack.callback(asyncio.create_task(allocator.trim_regularly()).cancel)

@@ -124,8 +124,8 @@ def list_file_terminations(
     files: Iterable[ErrorFile], pods: Iterable[Pod], exit_codes: Mapping[int, Cause]
 ) -> list[ReplicaTermination]:
     """Return the terminations that the error files of workers report."""
-    going = {name: pod.deleted for pod in pods if pod.deleted for name in (pod.replica, pod.name)}
-    return [_build_file_termination(each, going.get(each.worker), exit_codes) for each in files]
+    deletion_times = {name: pod.deleted for pod in pods if pod.deleted for name in (pod.replica, pod.name)}
+    return [_build_file_termination(each, deletion_times.get(each.worker), exit_codes) for each in files]
 
 
 def _build_file_termination(

@@ -63,28 +63,28 @@ class DoctorRequest:
     """The connector to test, with the caller's credentials."""
 
 
-async def collect_facts(options: KubernetesOptions, wish: DoctorRequest) -> Facts:
+async def collect_facts(options: KubernetesOptions, request: DoctorRequest) -> Facts:
     """Return all observable facts. Errors of the cluster are recorded in the facts and not raised."""
     facts = Facts(
-        namespace=wish.run.namespace,
-        flyte_namespace=wish.flyte_namespace,
-        settings=wish.settings,
-        release=wish.release,
+        namespace=request.run.namespace,
+        flyte_namespace=request.flyte_namespace,
+        settings=request.settings,
+        release=request.release,
     )
     try:
         async with AsyncExitStack() as undo:
             connection = Connection(credentials.select_credentials(options))
             undo.push_async_callback(connection.close)
             await connection.open()
-            found = await _collect_from_api(connection, options, wish, facts)
+            found = await _collect_from_api(connection, options, request, facts)
     except credentials.CredentialsUnusable as unusable:
         # The messages of this error end with a remedy, and the text before it may contain a semicolon.
-        said, _, remedy = str(unusable).rpartition("; ")
-        return replace(facts, unreachable=said, unreachable_remedy=remedy)
+        reason, _, remedy = str(unusable).rpartition("; ")
+        return replace(facts, unreachable=reason, unreachable_remedy=remedy)
     except (ApiError, BackendError) as trouble:
         return replace(facts, unreachable=str(trouble))
     return await external_probes.probe_external(
-        found, wish.output_prefixes, wish.connector, read_only=wish.read_only
+        found, request.output_prefixes, request.connector, read_only=request.read_only
     )
 
 

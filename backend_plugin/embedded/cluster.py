@@ -28,7 +28,14 @@ from backend_plugin.embedded.pods import PodController
 from backend_plugin.embedded.scheduler import Scheduler
 from backend_plugin.embedded.state_lock import USABLE, StateUnusable
 from backend_plugin.embedded.store import Conflict, ObjectChange, Store, system_clock
-from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest, ObjectName, Outdated, Sink
+from backend_plugin.shell.cluster import (
+    ClusterUnavailable,
+    LogLine,
+    LogRequest,
+    ObjectName,
+    Sink,
+    VersionConflict,
+)
 
 _EXPIRY: Final = 60.0
 """Seconds between two deletions of expired events."""
@@ -133,7 +140,7 @@ class EmbeddedCluster:
             try:
                 self._store.update(new)
             except Conflict as conflict:
-                raise Outdated(str(conflict)) from conflict
+                raise VersionConflict(str(conflict)) from conflict
 
     async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:  # noqa: ARG002
         """Delete a job and all objects that it owns; see `Cluster.delete`."""

@@ -47,9 +47,9 @@ from backend_plugin.shell.cluster import (
     LogRequest,
     Misconfigured,
     ObjectName,
-    Outdated,
     Record,
     Sink,
+    VersionConflict,
 )
 from backend_plugin.shell.together import cancel_and_wait
 from backend_plugin.shell.watch_status import WatchStatus
@@ -164,7 +164,7 @@ class KubernetesCluster:
             await self._api.send(question)
         except ApiError as answer:
             if question.conflicts and answer.is_outdated:
-                raise Outdated(str(answer)) from answer
+                raise VersionConflict(str(answer)) from answer
             # A uid is immutable, so this is a different job.
             if answer.error_class.delete is RequestOutcome.ABSENT or "metadata.uid" in answer.fields:
                 return

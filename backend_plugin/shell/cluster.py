@@ -25,7 +25,7 @@ class NotDurable(ClusterUnavailable):
     """The cluster cannot store the change, for example on a full disk; a restart would forget it."""
 
 
-class Outdated(ClusterUnavailable):
+class VersionConflict(ClusterUnavailable):
     """The object has changed since it was read; read it again."""
 
 
@@ -118,7 +118,7 @@ class Cluster(Protocol):
         It may be delayed without limit if no caller awaits it.
 
         Raises:
-            Outdated: If the patch contains a `resourceVersion`, and the job has another one.
+            VersionConflict: If the patch contains a `resourceVersion`, and the job has another one.
         """
 
     async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:

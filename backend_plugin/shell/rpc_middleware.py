@@ -96,8 +96,8 @@ class RpcMiddleware(Handler):
         async def answer(data: bytes, context: Any) -> Any:
             await self._check_peer(context)
             size = len(data)
-            if full := self._find_exceeded_limit(size):
-                await self._abort_exhausted(name, context, full)
+            if exceeded_limit := self._find_exceeded_limit(size):
+                await self._abort_exhausted(name, context, exceeded_limit)
             self.running += 1
             self.held_bytes += size
             began = time.perf_counter()

@@ -9,7 +9,7 @@ from typing import Final
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict_annotation import ANNOTATION, read
-from backend_plugin.shell.cluster import Cluster, ObjectName, Outdated
+from backend_plugin.shell.cluster import Cluster, ObjectName, VersionConflict
 from backend_plugin.shell.metrics import Metrics
 
 _TRIES: Final = 5
@@ -30,7 +30,7 @@ class VerdictStore:
             True if the job has the verdict of this patch.
 
         Raises:
-            Outdated: If other clients changed the job between each read and its patch.
+            VersionConflict: If other clients changed the job between each read and its patch.
         """
         verdict = _get_verdict(patch)
         for _ in range(_TRIES):
@@ -44,10 +44,10 @@ class VerdictStore:
             metadata = {**get_mapping(patch, "metadata"), "resourceVersion": version}
             try:
                 await self.cluster.patch(name, {**patch, "metadata": metadata}, awaited=awaited)
-            except Outdated:
+            except VersionConflict:
                 continue
             return self._count(verdict)
-        raise Outdated(f"job {name.name} was changed {_TRIES} times while its verdict was stored")
+        raise VersionConflict(f"job {name.name} was changed {_TRIES} times while its verdict was stored")
 
     def _count(self, verdict: str) -> bool:
         if (kept := read(verdict)) is not None:

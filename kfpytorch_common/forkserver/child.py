@@ -172,8 +172,8 @@ def _call_target(target: str, start: ChildStart) -> int:
 def _print_error(error: BaseException) -> None:
     """Print an exception, or its stack and type if a method of its class raises."""
     stack = vars(BaseException)["__traceback__"].__get__(error)
-    printed = catch(lambda: traceback.print_exception(type(error), error, stack), BaseException)
-    if isinstance(printed, Caught):
+    outcome = catch(lambda: traceback.print_exception(type(error), error, stack), BaseException)
+    if isinstance(outcome, Caught):
         traceback.print_tb(stack)
         print(type.__dict__["__qualname__"].__get__(type(error)), file=sys.stderr)  # noqa: T201
 

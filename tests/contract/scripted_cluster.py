@@ -20,8 +20,8 @@ from backend_plugin.shell.cluster import (
     LogLine,
     LogRequest,
     ObjectName,
-    Outdated,
     Sink,
+    VersionConflict,
 )
 
 
@@ -161,7 +161,7 @@ class ScriptedCluster:
         if stored is not None:
             patched: Any = merge_patch(stored, patch)
             if patched["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"]:
-                raise Outdated("the object has been modified")
+                raise VersionConflict("the object has been modified")
             self.apply(patched)
 
     async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:

@@ -115,13 +115,13 @@ def _parse_message(message: str) -> SchedulerMessage | None:
     # The first part belongs to no pod set; a later pod set counts those before it.
     parts = ["", *_POD_SET.split(message)]
     for pod_set, text in zip(parts[::2], parts[1::2], strict=True):
-        beyond, unused = list(_NEVER.finditer(text)), _UNUSED.findall(text)
+        exceeded, unused = list(_NEVER.finditer(text)), _UNUSED.findall(text)
         # All resources of a pod set use the same flavor, so a flavor that can never provide one of them is
         # unusable.
-        full = {each[2] for each in beyond}
-        unused_flavors = [(resource, more) for resource, flavor, more in unused if flavor not in full]
-        if beyond and not unused_flavors:
-            return SchedulerMessage(text=_format_exceeded_quota(beyond[0]), never=True)
+        unusable = {each[2] for each in exceeded}
+        unused_flavors = [(resource, more) for resource, flavor, more in unused if flavor not in unusable]
+        if exceeded and not unused_flavors:
+            return SchedulerMessage(text=_format_exceeded_quota(exceeded[0]), never=True)
         shortages |= _select_smallest_shortages(pod_set, unused_flavors)
     if shortages:
         return SchedulerMessage(shortages=tuple(shortage for _, shortage in sorted(shortages.items())))

@@ -112,10 +112,10 @@ def _build_pod_spec(
         for container in get_mappings(spec, "containers")
     ]
     policy = NEVER if role.restart_policy == EXIT_CODE else role.restart_policy
-    made: dict[str, object] = {**spec, "containers": containers, "restartPolicy": policy}
+    result: dict[str, object] = {**spec, "containers": containers, "restartPolicy": policy}
     if role.name == WORKER and job.find_role(MASTER) is not None:
-        made["initContainers"] = [*get_mappings(spec, "initContainers"), _build_init_container(job)]
-    return made  # type: ignore[return-value]
+        result["initContainers"] = [*get_mappings(spec, "initContainers"), _build_init_container(job)]
+    return result  # type: ignore[return-value]
 
 
 def _build_init_container(job: JobSpec) -> Manifest:
