@@ -1,6 +1,7 @@
 """The agent of one node of an MPI job: mpirun in the launcher, and sshd in the other nodes."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -25,14 +26,24 @@ if TYPE_CHECKING:
 PORT: Final = 2222
 _LONGEST_JOIN: Final = 900.0
 """Seconds for which the launcher waits for the other nodes: images may be pulled first."""
+_LONGEST_NAME: Final = 60.0
+"""Seconds for which the launcher waits for its own name in the DNS."""
 _LONGEST_END: Final = 10.0
-"""Seconds for which a node waits for the end of mpirun after the end of its ranks."""
+"""Seconds for which a node waits for the end of mpirun after a failure of its ranks."""
 _REPORT_SECONDS: Final = 10.0
-"""Seconds for which the launcher waits so that the node of the failed rank can report its failure first."""
+"""Seconds for which a node whose ranks were stopped waits, so that the node with the cause ends first."""
 _TICK: Final = 0.2
 _SIGNALED: Final = re.compile(r"process rank (\d{1,9}) with PID .{0,400} exited on signal (\d{1,3})")
 _FIRST_FAILURE: Final = re.compile(r"Process name: \[\[\d+,\d+\],(\d+)\]\s+Exit code:\s+(\d+)")
-_MOST_LINES: Final = 20
+_MOST_LINES: Final = 40
+_RANK: Final = f"""\
+import json, os, sys
+with open(os.path.join(os.environ[{mpi_rank.DIRECTORY!r}], {mpi_rank.NODE_FILE!r})) as file:
+    sys.path[:] = json.load(file)["path"]
+from {mpi_rank.__name__} import main
+main()
+"""
+"""The program of a rank. It has the module path of its node, which may have its own directory of packages."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,7 @@ def _write_node(node: MpiNode, streams: Sequence[int]) -> None:
         "places": node.places,
         "env": dict(os.environ),
         "cwd": str(Path.cwd()),
+        "path": sys.path,
         "argv": sys.argv,
     }
     (Path(node.directory) / mpi_rank.NODE_FILE).write_text(json.dumps(said))
@@ -87,10 +99,9 @@ def _write_node(node: MpiNode, streams: Sequence[int]) -> None:
 def _run_launcher(node: MpiNode) -> list[Failure]:
     """Run mpirun until it ends, and return the failures of this node."""
     options = _build_host_options(node)
-    rank = f"import sys; sys.path[:] = {sys.path!r}; from {mpi_rank.__name__} import main; main()"
     command = [
         *("mpirun", "--allow-run-as-root", "--bind-to", "none", *options, "-np", str(node.total)),
-        *build_interpreter_command(rank),
+        *build_interpreter_command(_RANK),
     ]
     env = {**os.environ, mpi_rank.DIRECTORY: node.directory}
     lines: list[str] = []
@@ -99,7 +110,8 @@ def _run_launcher(node: MpiNode) -> list[Failure]:
         try:
             for line in process.stderr:
                 sys.stderr.write(line)
-                lines = [*lines, line.rstrip()][-_MOST_LINES:]
+                if line.strip(" -\n"):
+                    lines = [*lines, line.rstrip()][-_MOST_LINES:]
             code = process.wait()
         except _Stopped:
             process.terminate()
@@ -125,11 +137,26 @@ def _build_host_options(node: MpiNode) -> Sequence[str]:
 
 
 def _wait_for_nodes(hosts: Sequence[str]) -> None:
+    """Wait until the other nodes accept connections, and the name of this one, the first, has its address."""
     deadline = time.monotonic() + _LONGEST_JOIN
-    own = socket.gethostname()
-    for host in hosts:
-        while host.partition(".")[0] != own and time.monotonic() < deadline and not _is_open(host):
+    own, *others = hosts
+    for host in others:
+        while time.monotonic() < deadline and not _is_open(host):
             time.sleep(_TICK)
+    # mpirun would connect to itself if it did not recognize its own name.
+    deadline = time.monotonic() + _LONGEST_NAME
+    while time.monotonic() < deadline and not _is_this_machine(own):
+        time.sleep(_TICK)
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        for family, kind, _, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind) as trial:
+                trial.bind(address)
+    except OSError:
+        return False
+    return True
 
 
 def _is_open(host: str) -> bool:
@@ -157,14 +184,18 @@ def _run_node(node: MpiNode) -> list[Failure]:
         try:
             while process.poll() is None and not _have_ended(node):
                 time.sleep(_TICK)
-            deadline = time.monotonic() + _LONGEST_END
+            # The end of this node would end the ranks of the others, which may still run after a success.
+            deadline = time.monotonic() + _LONGEST_END if _find_rank_failures(node) else math.inf
             while process.poll() is None and _is_served(node) and time.monotonic() < deadline:
                 time.sleep(_TICK)
         finally:
             process.terminate()
     if not any(Path(place["directory"], mpi_rank.PROCESS_FILE).exists() for place in node.places):
         return [_build_failure("SshdEnded", f"sshd ended with exit code {process.returncode}")]
-    return _find_rank_failures(node)
+    failures = _find_rank_failures(node)
+    if failures and all(each.stopped for each in failures):
+        time.sleep(_REPORT_SECONDS)
+    return failures
 
 
 def _find_sshd() -> str:
@@ -224,11 +255,12 @@ def _read_process(place: Mapping[str, Any]) -> Mapping[str, int] | None:
 
 
 def _is_running(pid: int) -> bool:
+    """True if the process exists; its parent may never wait for the daemon of mpirun after its end."""
     try:
-        os.kill(pid, 0)
+        status = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return False
-    return True
+    return status.rpartition(b")")[2].split()[:1] not in ([b"Z"], [b"X"])
 
 
 def _find_launcher_failures(node: MpiNode, code: int, lines: Sequence[str]) -> list[Failure]:
@@ -239,9 +271,10 @@ def _find_launcher_failures(node: MpiNode, code: int, lines: Sequence[str]) -> l
     if all(each.stopped for each in failures):
         if node.hostfile:  # The end of the launcher ends the job, and the other nodes with it.
             time.sleep(_REPORT_SECONDS)
-        first = _FIRST_FAILURE.search("\n".join(lines))
-        said = f"rank {first[1]} failed on another node, with exit code {first[2]}" if first else lines[-1:]
-        failures.append(_build_failure("MpirunFailed", str(said or "no message"), exit_code=code))
+        said = "\n".join(lines)
+        if first := _FIRST_FAILURE.search(said):
+            said = f"rank {first[1]} failed on another node, with exit code {first[2]}"
+        failures.append(_build_failure("MpirunFailed", said or "no message", exit_code=code))
     return failures
 
 

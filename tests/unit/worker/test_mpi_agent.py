@@ -1,0 +1,145 @@
+"""Tests of the agents of an MPI job, with scripts in place of mpirun and sshd."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from flytekitplugins.kfpytorch.worker import failure_file, mpi_agent, mpi_rank
+
+if TYPE_CHECKING:
+    from kfpytorch_common.causes import Failure
+
+_WAIT = "exec sleep 60"
+Install = Callable[[str, str], None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Return a function that puts a shell script on the PATH."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+
+    def write(name: str, script: str) -> None:
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o700)
+
+    return write
+
+
+def build_node(folder: Path, *, is_launcher: bool, ranks: int = 1) -> mpi_agent.MpiNode:
+    places = [{"directory": str(folder / str(rank))} for rank in range(ranks)]
+    for place in places:
+        Path(place["directory"]).mkdir(parents=True)
+    return mpi_agent.MpiNode(
+        directory=str(folder), places=places, total=ranks, hostfile="", is_launcher=is_launcher
+    )
+
+
+def test_rank_imports_the_modules_of_its_own_node(tmp_path: Path, install: Install) -> None:
+    modules = tmp_path / "modules"
+    package = modules.joinpath(*mpi_rank.__name__.split(".")[:-1])
+    package.mkdir(parents=True)
+    for folder in (package, *package.parents[:2]):
+        (folder / "__init__.py").touch()
+    (package / "mpi_rank.py").write_text(f"def main(): open({str(tmp_path / 'done')!r}, 'w').close()")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / mpi_rank.NODE_FILE).write_text(json.dumps({"path": [str(modules), *sys.path]}))
+    # Without site, no import hook of an editable installation precedes the module path.
+    install(
+        "mpirun",
+        f'while [ "$1" != -np ]; do shift; done; shift 3; export {mpi_rank.DIRECTORY}={other}\n'
+        f'exec {sys.executable} -S "$@"',
+    )
+    assert mpi_agent._run_launcher(build_node(tmp_path / "node", is_launcher=True)) == []
+    assert (tmp_path / "done").exists()
+
+
+def test_message_of_mpirun_is_its_text_without_rules(tmp_path: Path, install: Install) -> None:
+    rule = "-" * 74
+    install("mpirun", f"printf '%s\\n' {rule} 'There are not enough slots' '' {rule} >&2; exit 3")
+    (failure,) = mpi_agent._run_launcher(build_node(tmp_path / "node", is_launcher=True))
+    assert (failure.exception, failure.message) == ("MpirunFailed", "There are not enough slots")
+    assert failure.exit_code == 3
+
+
+@pytest.fixture
+def node(tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch) -> mpi_agent.MpiNode:
+    """A node with an sshd that only waits."""
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    (keys / "id_rsa").write_text("private")
+    (keys / "id_rsa.pub").write_text("ssh public")
+    monkeypatch.setattr(mpi_agent, "MPI_SSH_DIRECTORY", str(keys))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    install("sshd", _WAIT)
+    return build_node(tmp_path / "node", is_launcher=False)
+
+
+def end_rank(node: mpi_agent.MpiNode, parent: int | None = None) -> Path:
+    """Write the file of a rank that has ended; so has its parent by default."""
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    directory = Path(node.places[0]["directory"])
+    process = {"rank": 2, "pid": ended.pid, "parent": parent or ended.pid}
+    (directory / mpi_rank.PROCESS_FILE).write_text(json.dumps(process))
+    return directory
+
+
+def test_node_serves_mpirun_until_all_ranks_of_the_job_have_ended(
+    node: mpi_agent.MpiNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mpi_agent, "_LONGEST_END", 0.0)
+    daemon = subprocess.Popen(["sleep", "60"])
+    directory = end_rank(node, daemon.pid)
+    failure_file.write_exit(directory, failure_file.WorkerIdentity("here", 2, 0))
+    found: list[list[Failure]] = []
+    agent = threading.Thread(target=lambda: found.append(mpi_agent._run_node(node)), daemon=True)
+    agent.start()
+    try:
+        agent.join(1.0)
+        assert agent.is_alive()
+    finally:
+        daemon.send_signal(signal.SIGKILL)
+    agent.join(10.0)  # The daemon is not waited for, so that its process id still exists.
+    daemon.wait()
+    assert found == [[]]
+
+
+def test_node_with_stopped_ranks_lets_the_cause_be_reported_first(
+    node: mpi_agent.MpiNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mpi_agent, "_REPORT_SECONDS", 1.0)
+    end_rank(node)
+    began = time.monotonic()
+    (failure,) = mpi_agent._run_node(node)
+    assert (failure.rank, failure.stopped) == (2, True)
+    assert time.monotonic() - began >= 1.0
+
+
+def test_launcher_waits_until_its_name_has_its_own_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Any] = [OSError("no such name"), "192.0.2.1", "127.0.0.1"]
+
+    def resolve(host: str, *_: object, **__: object) -> list[Any]:
+        assert host == "launcher"
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (answer, 0))]
+
+    monkeypatch.setattr(mpi_agent, "_TICK", 0.0)
+    monkeypatch.setattr(mpi_agent, "_is_open", lambda host: host == "node")
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    mpi_agent._wait_for_nodes(["launcher", "node"])
+    assert answers == []
