@@ -33,8 +33,11 @@ _LONGEST_END: Final = 10.0
 _REPORT_SECONDS: Final = 10.0
 """Seconds for which a node whose ranks were stopped waits, so that the node with the cause ends first."""
 _TICK: Final = 0.2
-_SIGNALED: Final = re.compile(r"process rank (\d{1,9}) with PID .{0,400} exited on signal (\d{1,3})")
-_FIRST_FAILURE: Final = re.compile(r"Process name: \[\[\d+,\d+\],(\d+)\]\s+Exit code:\s+(\d+)")
+# Open MPI 5 breaks lines between words.
+_SIGNALED: Final = re.compile(
+    r"process\s+rank\s+(\d{1,9})\s+with\s+PID\s[^()]{0,400}?\sexited\s+on\s+signal\s+(\d{1,3})"
+)
+_FIRST_FAILURE: Final = re.compile(r"Process name: \[\S{1,300},(\d{1,9})\]\s+Exit code:\s+(\d{1,3})")
 _MOST_LINES: Final = 40
 _RANK: Final = f"""\
 import json, os, sys
@@ -104,6 +107,9 @@ def _run_launcher(node: MpiNode) -> list[Failure]:
         *build_interpreter_command(_RANK),
     ]
     env = {**os.environ, mpi_rank.DIRECTORY: node.directory}
+    if not node.hostfile and sys.platform == "linux":
+        # Open MPI 5 does not read this variable, and it does not accept this interface.
+        env["OMPI_MCA_oob_tcp_if_include"] = "lo"
     lines: list[str] = []
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, errors="replace") as process:
         assert process.stderr is not None  # noqa: S101 - it is a pipe.
@@ -122,8 +128,7 @@ def _run_launcher(node: MpiNode) -> list[Failure]:
 
 def _build_host_options(node: MpiNode) -> Sequence[str]:
     if not node.hostfile:
-        only = ("--mca", "oob_tcp_if_include", "lo") if sys.platform == "linux" else ()
-        return ("--oversubscribe", "--mca", "btl", "self,vader", *only)
+        return ("--oversubscribe", "--mca", "btl", "self,vader")
     _wait_for_nodes(
         [line.split()[0] for line in Path(node.hostfile).read_text().splitlines() if line.strip()]
     )
@@ -133,7 +138,9 @@ def _build_host_options(node: MpiNode) -> Sequence[str]:
         "-o LogLevel=ERROR -o IdentitiesOnly=yes"
     )
     # The directories of the keys differ, so the launcher connects to all nodes itself.
-    return ("--mca", "plm_rsh_args", ssh, "--mca", "plm_rsh_no_tree_spawn", "1")
+    options = ("--mca", "plm_rsh_args", ssh, "--mca", "plm_rsh_no_tree_spawn", "1")
+    # Open MPI 5 does not read the variable with the file that Trainer sets.
+    return ("--hostfile", node.hostfile, *options)
 
 
 def _wait_for_nodes(hosts: Sequence[str]) -> None:

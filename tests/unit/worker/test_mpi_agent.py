@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,16 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         (programs / name).chmod(0o700)
 
     return write
+
+
+@pytest.fixture
+def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory with the keys of a job."""
+    folder = tmp_path / "keys"
+    folder.mkdir()
+    (folder / "id_rsa").write_text("private")
+    (folder / "id_rsa.pub").write_text("ssh public")
+    monkeypatch.setattr(mpi_agent, "MPI_SSH_DIRECTORY", str(folder))
 
 
 def build_node(folder: Path, *, is_launcher: bool, ranks: int = 1) -> mpi_agent.MpiNode:
@@ -74,14 +85,50 @@ def test_message_of_mpirun_is_its_text_without_rules(tmp_path: Path, install: In
     assert failure.exit_code == 3
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mpirun noticed that process rank 1 with PID 0 on node j-node-0-0 exited on signal 9 (Killed).",
+        "prterun noticed that process rank 1 with PID 9596 on node vm exited on\nsignal 9 (Killed).",
+    ],
+)
+def test_signal_of_a_rank_on_another_node_is_its_exit_code(
+    tmp_path: Path, install: Install, text: str
+) -> None:
+    install("mpirun", f"echo '{text}' >&2; exit 137")
+    (failure,) = mpi_agent._run_launcher(build_node(tmp_path / "node", is_launcher=True))
+    assert (failure.rank, failure.exit_code) == (1, -9)
+
+
+@pytest.mark.parametrize("name", ["[[18740,1],1]", "[prterun-vm-9667@1,1]"])
+def test_exit_code_of_a_rank_on_another_node_is_in_the_message(
+    tmp_path: Path, install: Install, name: str
+) -> None:
+    install("mpirun", f"printf '  Process name: %s\\n  Exit code:    3\\n' '{name}' >&2; exit 3")
+    (failure,) = mpi_agent._run_launcher(build_node(tmp_path / "node", is_launcher=True))
+    assert failure.message == "rank 1 failed on another node, with exit code 3"
+
+
+@pytest.mark.usefixtures("keys")
+@pytest.mark.parametrize("hostfile", ["", "hosts"])
+def test_hosts_and_interface_are_given_in_the_form_that_open_mpi_5_reads(
+    tmp_path: Path, install: Install, hostfile: str
+) -> None:
+    file = str(tmp_path / hostfile) if hostfile else ""
+    if file:
+        Path(file).write_text("127.0.0.1 slots=1\n")
+    install("mpirun", f'echo "$OMPI_MCA_oob_tcp_if_include" "$@" > {tmp_path}/said')
+    node = replace(build_node(tmp_path / "node", is_launcher=True), hostfile=file)
+    assert mpi_agent._run_launcher(node) == []
+    said = (tmp_path / "said").read_text()
+    assert "oob_tcp_if_include" not in said
+    assert (f"--hostfile {file}" in said) is bool(file)
+    assert said.startswith("lo ") is (not file and sys.platform == "linux")
+
+
 @pytest.fixture
-def node(tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch) -> mpi_agent.MpiNode:
+def node(tmp_path: Path, install: Install, keys: None, monkeypatch: pytest.MonkeyPatch) -> mpi_agent.MpiNode:
     """A node with an sshd that only waits."""
-    keys = tmp_path / "keys"
-    keys.mkdir()
-    (keys / "id_rsa").write_text("private")
-    (keys / "id_rsa.pub").write_text("ssh public")
-    monkeypatch.setattr(mpi_agent, "MPI_SSH_DIRECTORY", str(keys))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     install("sshd", _WAIT)
     return build_node(tmp_path / "node", is_launcher=False)
