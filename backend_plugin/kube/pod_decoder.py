@@ -77,6 +77,7 @@ def _decode_object(pod: wire.Pod) -> WatchedObject:
 def _decode_pod(pod: wire.Pod, meta: wire.ObjectMeta) -> Pod:
     spec, status, labels, name = pod.spec, pod.status, meta.labels, decode_text(meta.name)
     dialect = table.find_pod_dialect(labels)
+    role = _decode_role(labels.get(dialect.labels.role, b""))
     # Iterating over a copy of the repeated field takes half the time.
     by_type = {each.type: each for each in map(_decode_condition, status.conditions[:]) if each is not None}
     disrupted, inits = by_type.get("DisruptionTarget"), status.init_container_statuses
@@ -85,8 +86,10 @@ def _decode_pod(pod: wire.Pod, meta: wire.ObjectMeta) -> Pod:
         uid=decode_text(meta.uid),
         job_name=_decode_interned(labels.get(dialect.labels.job_name, b"") or labels.get(PLACE_OF, b"")),
         owners=_decode_owner_uids(meta.owner_references[:]),
-        role=_decode_role(labels.get(dialect.labels.role, b"")),
-        index=_decode_index(labels.get(dialect.labels.index, b"")),
+        role=dialect.labels.aliases.get(role, role),
+        index=_decode_index(
+            labels.get(dialect.labels.index, b""), labels.get(dialect.labels.first_index, b"")
+        ),
         attempt=_decode_index(labels.get(dialect.labels.attempt, b"")),
         trainer=dialect.container,
         place=_decode_interned(labels.get(PLACE, b"")),
@@ -214,8 +217,8 @@ def _decode_role(said: bytes) -> str:
 
 
 @lru_cache(maxsize=8_192)
-def _decode_index(said: bytes) -> int:
-    return max(0, get_int({"index": decode_text(said)}, "index") or 0)
+def _decode_index(said: bytes, first: bytes = b"") -> int:
+    return max(0, sum(get_int({"index": decode_text(each)}, "index") or 0 for each in (said, first)))
 
 
 def _decode_message(said: bytes) -> str:

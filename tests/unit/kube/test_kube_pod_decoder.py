@@ -72,6 +72,15 @@ LABELS = an_object(
         "training.kubeflow.org/replica-index": st.sampled_from(["0", "7", "-1", "x", ""]),
     }
 )
+TRAIN_JOB_LABELS = an_object(
+    **{
+        "jobset.sigs.k8s.io/jobset-name": WORDS,
+        "jobset.sigs.k8s.io/replicatedjob-name": st.sampled_from(["node", "launcher", "dataset-initializer"]),
+        "batch.kubernetes.io/job-completion-index": st.sampled_from(["0", "7", "-1", "x", ""]),
+        "jobset.sigs.k8s.io/restart-attempt": st.sampled_from(["0", "2", "-1"]),
+        "kfpytorch.flyte.org/first-index": st.sampled_from(["1", "-1", "x"]),
+    }
+)
 META = st.fixed_dictionaries(
     {"name": st.sampled_from(["p", "f1-n0-0-master-0"])},
     optional={
@@ -81,7 +90,7 @@ META = st.fixed_dictionaries(
         "creationTimestamp": MOMENTS,
         "deletionTimestamp": MOMENTS,
         "deletionGracePeriodSeconds": st.sampled_from([0, 30, -1, 2**31, 2**62]),
-        "labels": LABELS,
+        "labels": st.one_of(LABELS, TRAIN_JOB_LABELS),
         "annotations": st.just({"a": "b"}),
         "managedFields": st.just([{"manager": "m"}]),
         "ownerReferences": st.lists(an_object(uid=WORDS, kind=WORDS, name=WORDS), max_size=2),
@@ -103,6 +112,7 @@ PODS = st.fixed_dictionaries(
         ),
     },
 )
+OF_JOBSET = {"jobset.sigs.k8s.io/jobset-name": "j"}
 BOTH = {"waiting": {"reason": "x"}, "terminated": {"exitCode": 0, "startedAt": None}}
 PARSER = PodDecoder()
 VERSION = {"resourceVersion": "7"}
@@ -124,6 +134,10 @@ def decode_list(manifest):
 @given(PODS)
 @example({"metadata": {"name": "p"}, "status": {"containerStatuses": [{"state": BOTH, "lastState": {}}]}})
 @example({"metadata": {"name": "p", "deletionTimestamp": "1970-01-01T00:00:00Z"}})
+@example(
+    {"metadata": {"name": "p", "labels": {**OF_JOBSET, "jobset.sigs.k8s.io/replicatedjob-name": "launcher"}}}
+)
+@example({"metadata": {"name": "p", "labels": {**OF_JOBSET, "kfpytorch.flyte.org/first-index": "1"}}})
 def test_decoded_pod_equals_that_of_the_core(manifest):
     plain = in_json(manifest)
     meta = plain["metadata"]
