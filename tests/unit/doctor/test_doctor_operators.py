@@ -75,7 +75,15 @@ def test_role_pods_have_the_labels_and_the_port_of_the_operator(custom, counts) 
         assert [each["name"] for each in role.pod["spec"]["initContainers"]] == ["init-pytorch"]
 
 
-@pytest.mark.parametrize(("custom", "count", "needed"), [(REPLICAS, 4, 4), (ELASTIC, 4, 2)])
+OF_MPI = {**REPLICAS, "kfpytorch": {"trainJob": {"framework": "mpi"}}}
+DATA = {"dataset": {"uri": "s3://data/digits"}, "storage": {"size": "1Gi"}}
+WITH_DATA = {**REPLICAS, "kfpytorch": {"trainJob": DATA}}
+
+
+@pytest.mark.parametrize(
+    ("custom", "count", "needed"),
+    [(REPLICAS, 4, 4), (ELASTIC, 4, 2), (OF_MPI, 4, 4), (WITH_DATA, 4, 4)],
+)
 def test_train_job_pods_are_built_from_its_runtime(custom, count, needed) -> None:
     planned = plan(a_template(custom), a_run(), read({"kfpytorch": {"dialect": "trainjob"}}))
     (role,) = role_pods.build_role_pods(planned, "mine")

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.dialects.trainjob import options
+from backend_plugin.core.dialects.trainjob.resource import ROLE
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.facts import RolePods
@@ -47,11 +48,9 @@ def build_role_pods(job: Manifest, prerequisites: Sequence[Manifest]) -> Sequenc
 def _find_template(job: Manifest, prerequisites: Sequence[Manifest]) -> Manifest:
     """Return the pod template in the runtime of the job; for a named runtime only the parts in the job."""
     for runtime in prerequisites:
-        (replicated,) = _list_replicated_jobs(runtime)
-        return get_mapping(replicated, "template", "spec", "template")
+        return _find_pod_template(runtime)
     (patch,) = get_mappings(get_mapping(job, "spec"), "runtimePatches")
-    (replicated,) = _list_replicated_jobs({"spec": get_mapping(patch, "trainingRuntimeSpec")})
-    template = get_mapping(replicated, "template", "spec", "template")
+    template = _find_pod_template({"spec": get_mapping(patch, "trainingRuntimeSpec")})
     trainer = get_mapping(job, "spec", "trainer")
     container: Manifest = {
         "name": _DIALECT.container,
@@ -127,6 +126,12 @@ def _with_limits(pod: Manifest, limits: TrialLimits) -> Manifest:
 
 def _without_agent_restarts(variable: Manifest) -> Manifest:
     return {**variable, "value": "0"} if variable.get("name") == _AGENT_RESTARTS else variable
+
+
+def _find_pod_template(runtime: Manifest) -> Manifest:
+    """Return the pod template of the nodes; an equal launcher and initializers may be beside them."""
+    (nodes,) = (each for each in _list_replicated_jobs(runtime) if get_text(each, "name") == ROLE)
+    return get_mapping(nodes, "template", "spec", "template")
 
 
 def _list_replicated_jobs(runtime: Manifest) -> Sequence[Manifest]:
