@@ -42,11 +42,12 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
     """Return the TrainJob.
 
     Raises:
-        InvalidTask: If the manifest is larger than the cluster accepts, or if a named runtime or the
-            initializers do not permit a field of the pods.
+        InvalidTask: If the manifest is larger than the cluster accepts, or if a named runtime, the
+            initializers or MPI do not permit a field of the pods.
     """
     metadata, pod = draft.metadata, placement.build_pod_template(job, draft)
-    if problems := [*initializers.check_pod(job, get_mapping(pod, "spec"))]:
+    spec = get_mapping(pod, "spec")
+    if problems := [*initializers.check_pod(job, spec), *mpi.check_pod(job, spec)]:
         raise InvalidTask(*problems)
     name = get_text(metadata, "name")
     annotations = {

@@ -4,11 +4,26 @@ Trainer creates the keys of sshd and the file with the nodes. All nodes have the
 starts mpirun in the launcher, which is the first node, and sshd in the others.
 """
 
-from backend_plugin.core.dialects.trainjob.resource import FIRST_INDEX, LAUNCHER
+from collections.abc import Iterator
+from typing import Final
+
+from backend_plugin.core.dialects.trainjob.resource import CONTAINER, FIRST_INDEX, LAUNCHER, find_trainer
+from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import ReplicaGroup, TrainingJob
-from backend_plugin.core.reading import get_mapping
+from backend_plugin.core.protojson import build_problem
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
-from kfpytorch_common.frameworks import MPI, MPI_SSH_DIRECTORY
+from kfpytorch_common.frameworks import MPI, MPI_HOSTFILE_VARIABLE, MPI_SSH_DIRECTORY
+
+_VOLUMES: Final = frozenset({"mpi-ssh-auth", "mpi-hostfile"})
+"""The volumes that Trainer adds to the nodes."""
+_DIRECTORIES: Final = frozenset({MPI_SSH_DIRECTORY, "/etc/mpi"})
+"""The directories in which Trainer mounts them."""
+_VARIABLES: Final = frozenset({
+    MPI_HOSTFILE_VARIABLE,
+    *("OMPI_MCA_plm_rsh_args", "OMPI_MCA_orte_keep_fqdn_hostnames", "OMPI_MCA_orte_set_default_slots"),
+})  # fmt: skip
+"""The variables that Trainer sets in the launcher; a node with the first one would start mpirun, too."""
 
 
 def build_policy(job: TrainingJob, group: ReplicaGroup) -> Manifest:
@@ -37,3 +52,21 @@ def split_launcher(job: TrainingJob, nodes: Manifest) -> list[Manifest]:
     others = {**pod, "metadata": {**get_mapping(pod, "metadata"), "labels": labels}}
     # Only the launcher is Trainer's trainer, whose fields replace those of the pod.
     return [{**nodes, "name": LAUNCHER}, {**nodes, "template": {"spec": {**spec, "template": others}}}]
+
+
+def check_pod(job: TrainingJob, spec: Manifest) -> Iterator[Problem]:
+    """Yield each volume, mount and variable of a node that Trainer adds to the nodes of an MPI job."""
+    if job.framework != MPI:
+        return
+    trainer, path = find_trainer(spec), f"pod.spec.containers[{CONTAINER}]"
+    remedy = "use another one in the pod template"
+    for index, volume in enumerate(get_mappings(spec, "volumes")):
+        if (name := get_text(volume, "name")) in _VOLUMES:
+            yield build_problem(f"pod.spec.volumes[{index}].name", name, "is a volume of MPI jobs", remedy)
+    for mount in get_mappings(trainer, "volumeMounts"):
+        if (directory := get_text(mount, "mountPath").rstrip("/")) in _DIRECTORIES:
+            yield build_problem(f"{path}.volumeMounts", directory, "is a directory of MPI jobs", remedy)
+    for each in get_mappings(trainer, "env"):
+        if (name := get_text(each, "name")) in _VARIABLES:
+            message = "is a variable that the launcher of an MPI job gets"
+            yield build_problem(f"{path}.env", name, message, "leave it out")

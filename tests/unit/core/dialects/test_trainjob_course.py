@@ -66,7 +66,12 @@ def test_event_shows_a_restart_while_no_pod_exists(reason: str, restarts: bool) 
 
 @pytest.mark.parametrize(
     ("kind", "name", "restarts"),
-    [("Pod", "j-node-0-1-aaaaa", True), ("Pod", "j-node-0-0-aaaaa", False), ("TrainJob", "j", False)],
+    [
+        ("Pod", "j-node-0-1-aaaaa", True),
+        ("Pod", "j-launcher-0-0-aaaaa", True),
+        ("Pod", "j-node-0-0-aaaaa", False),
+        ("TrainJob", "j", False),
+    ],
 )
 def test_start_of_another_pod_shows_that_the_job_has_run(kind: str, name: str, restarts: bool) -> None:
     event = {"reason": "Started", "involvedObject": {"kind": kind, "name": name}}

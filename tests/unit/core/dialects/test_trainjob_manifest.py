@@ -319,6 +319,29 @@ def test_mpi_job_has_a_launcher_as_its_first_node() -> None:
     assert (env["WORLD_SIZE"], "RANK" in env) == ("32", False)
 
 
+OWN_VOLUMES = {"volumes": [{"name": "mpi-hostfile", "emptyDir": {}}, {"name": "v", "emptyDir": {}}]}
+OWN_MOUNTS = [{"name": "v", "mountPath": path} for path in ("/v", "/etc/mpi", "/etc/kfpytorch/ssh/")]
+OWN_VARIABLES = [
+    {"name": "OMPI_MCA_btl_tcp_if_include", "value": "eth0"},
+    {"name": "OMPI_MCA_orte_default_hostfile", "value": "/hosts"},
+]
+
+
+def test_volume_mount_and_variable_that_trainer_adds_to_mpi_nodes_are_rejected() -> None:
+    container = {"name": "primary", "volumeMounts": OWN_MOUNTS, "env": OWN_VARIABLES}
+    template = {"podTemplate": {"spec": {**OWN_VOLUMES, "containers": [container]}}}
+    roles = {"master": template, "worker": template}
+    with pytest.raises(InvalidTask) as rejected:
+        plan_train_job({**REPLICAS, "kfpytorch": {**roles, "trainJob": {"framework": "mpi"}}})
+    assert [(problem.field, problem.value) for problem in rejected.value.problems] == [
+        ("pod.spec.volumes[0].name", '"mpi-hostfile"'),
+        ("pod.spec.containers[node].volumeMounts", '"/etc/mpi"'),
+        ("pod.spec.containers[node].volumeMounts", '"/etc/kfpytorch/ssh"'),
+        ("pod.spec.containers[node].env", '"OMPI_MCA_orte_default_hostfile"'),
+    ]
+    assert plan_train_job({**REPLICAS, "kfpytorch": roles}).dialect == "TrainJob"
+
+
 @pytest.mark.parametrize(
     ("custom", "options", "field"),
     [
