@@ -169,7 +169,7 @@ def _with_plan(wish: DoctorRequest, facts: Facts, found: Capabilities) -> Facts:
         with gathered_problems() as problems:
             said = custom.decode(wish.template, wish.run, problems)
             kind = select_dialect(settings.kfpytorch, said, found)
-            task = replace(task, dialect=kind.dialect, dialect_reasons=kind.reasons)
+            task = replace(task, dialect=kind.dialect, dialect_reasons=kind.reasons, framework=said.framework)
         chosen = pipeline.select_gang(settings, said, kind.dialect, found)
         misfits = chosen.problems
         if misfits or kind.problems:  # The other checks assume that the cluster supports the settings.

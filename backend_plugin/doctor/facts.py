@@ -12,6 +12,7 @@ from backend_plugin.core.errors import Problem
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
+from kfpytorch_common.frameworks import TORCH
 
 _JOBS: Final = " and ".join(f"{name}s" for name in table.DIALECTS)
 _GROUPS: Final = " and ".join(dict.fromkeys(each.resource.group for each in table.DIALECTS.values()))
@@ -125,6 +126,8 @@ class PlannedTask:
     """The dialect of the job; the default dialect if the task cannot be read."""
     dialect_reasons: Sequence[str] = ()
     """The reasons for the dialect, as sentences; empty if the cluster leaves no choice."""
+    framework: str = TORCH
+    """The framework of its processes."""
     job: Manifest | None = None
     """None if the task cannot be planned."""
     prerequisites: Sequence[Manifest] = ()

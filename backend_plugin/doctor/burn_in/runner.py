@@ -37,6 +37,7 @@ from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import PolicyRule
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, ObjectName
 from backend_plugin.shell.job_creator import create_job
+from kfpytorch_common.frameworks import TORCH
 
 _NEEDED: Final = (
     PolicyRule(resource=PODS, verbs=("list",)),
@@ -70,6 +71,9 @@ async def run_burn_in(options: KubernetesOptions, facts: Facts, limits: BurnInLi
     if facts.unreachable or task.job is None:
         why = facts.unreachable or "the task cannot be planned"
         return [results.build_not_run(why, "correct the problems in the other findings")]
+    if task.framework != TORCH:
+        why = f"its program uses {TORCH}, and the framework of the task is {task.framework}"
+        return [results.build_not_run(why, f"select a task of {TORCH}")]
     connection = Connection(credentials.select_credentials(options))
     try:
         await connection.open()

@@ -297,3 +297,9 @@ def test_missing_permission_on_runtimes_prevents_each_creation(server, tmp_path,
     (found,), said = burned_in(server, tmp_path, task=ON_TRAINER)
     assert found.sentence == f"no burn-in was run: the account of this command lacks permissions: {forbidden}"
     assert (said, server.bodies) == ([], [])
+
+
+def test_task_of_another_framework_has_no_burn_in(server, tmp_path):
+    (found,), _ = burned_in(server, tmp_path, task=PlannedTask(job=PLANNED, framework="mpi"))
+    assert (found.level, jobs(server)) == (Severity.UNKNOWN, [])
+    assert "the framework of the task is mpi" in found.sentence

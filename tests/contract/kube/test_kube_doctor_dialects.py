@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from builders import a_run
+from builders import a_run, a_template
 from kube_server import kubeconfig, served
 
 from backend_plugin.core.settings import read
@@ -27,10 +27,10 @@ def server():
         yield server
 
 
-def collect(server, folder, **settings):
+def collect(server, folder, template=None, **settings):
     options = KubernetesOptions(kubeconfig=kubeconfig(server, folder / "config"), patience=1.0)
     wish = fact_collector.DoctorRequest(
-        template=sample_task.build_template(),
+        template=template or sample_task.build_template(),
         run=a_run(namespace="ns"),
         named=False,
         settings=read({"kfpytorch": settings}),
@@ -83,6 +83,16 @@ def test_train_job_and_runtime_are_created_in_dry_runs_only(server, tmp_path):
     assert made == [("TrainJob", name), ("TrainingRuntime", name), ("TrainJob", "kfpytorch-doctor")]
     assert facts.job_reply.stored["kind"] == "TrainJob"
     assert server.do(lambda objects: [key for key in objects.now if "trainer" in key[0]]) == []
+
+
+def test_mpi_task_is_planned_with_its_framework_and_its_nodes(server, tmp_path):
+    server.groups.update(TRAINER)
+    said = {"workerReplicas": {"replicas": 1}, "kfpytorch": {"trainJob": {"framework": "mpi"}}}
+    facts = collect(server, tmp_path, a_template({"masterReplicas": {"replicas": 1}, **said}))
+    assert (facts.task.framework, [(each.name, each.count) for each in facts.task.roles]) == (
+        "mpi",
+        [("node", 2)],
+    )
 
 
 def test_operator_without_an_available_pod_is_not_used(server, tmp_path):
