@@ -121,17 +121,21 @@ def _find_pod_removal(event: Event) -> ReplicaTermination | None:
 
 
 def list_file_terminations(
-    files: Iterable[ErrorFile], pods: Iterable[Pod], exit_codes: Mapping[int, Cause]
+    files: Iterable[ErrorFile], pods: Sequence[Pod], exit_codes: Mapping[int, Cause]
 ) -> list[ReplicaTermination]:
     """Return the terminations that the error files of workers report."""
     deletion_times = {name: pod.deleted for pod in pods if pod.deleted for name in (pod.replica, pod.name)}
-    return [_build_file_termination(each, deletion_times.get(each.worker), exit_codes) for each in files]
+    replicas = {pod.name: pod.replica for pod in pods}
+    keys = ((each, replicas.get(each.worker), deletion_times.get(each.worker)) for each in files)
+    return [_build_file_termination(*each, exit_codes) for each in keys]
 
 
 def _build_file_termination(
-    file: ErrorFile, deleted: datetime | None, exit_codes: Mapping[int, Cause]
+    file: ErrorFile, replica: str | None, deleted: datetime | None, exit_codes: Mapping[int, Cause]
 ) -> ReplicaTermination:
     failure = error_parser.parse_failure(file)
+    # The name of a pod of an MPI job does not contain the index of its node.
+    failure = replace(failure, replica=replica or failure.replica)
     cause = _classify_error_file(file, failure, exit_codes)
     return ReplicaTermination(
         failure=failure,

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from train_job_objects import (
     BEGAN,
+    at,
     build_condition,
     build_ended,
     build_job,
@@ -14,7 +15,7 @@ from train_job_objects import (
     observe,
 )
 
-from backend_plugin.core import job_conditions
+from backend_plugin.core import job_conditions, root_cause
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.observed import Observed
 
@@ -203,3 +204,26 @@ def test_observed_state_without_a_job_is_unchanged() -> None:
     observed = observe(None, build_running(0), build_ended(0, 1, suffix="first"))
     assert DIALECTS["TrainJob"].interpret(observed) is observed
     assert list_pods(observed) == ["j-node-0-0-aaaaa", "j-node-0-0-first"]
+
+
+def as_launcher(pod: Any) -> Any:
+    pod["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "launcher"
+    pod["metadata"]["name"] = pod["metadata"]["name"].replace("node", "launcher")
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("pod", "node"), [("j-launcher-0-0-aaaaa", "node-0"), ("j-node-0-0-aaaaa", "node-1")]
+)
+def test_error_file_with_the_name_of_an_mpi_pod_is_that_of_its_node(pod: str, node: str) -> None:
+    other = build_ended(0, 1)
+    other["metadata"]["labels"]["kfpytorch.flyte.org/first-index"] = "1"
+    error = {"worker": pod, "message": "ValueError: no", "timestamp": at(80)}
+    observed = observe(
+        build_job(build_condition("Failed", 92)),
+        as_launcher(build_ended(0, 1)),
+        other,
+        error_files=[{"path": "error.pb", "document": {"error": error}}],
+    )
+    (death,) = root_cause.list_file_terminations(observed.error_files, observed.pods, {})
+    assert (death.failure.replica, death.summary) == (node, "ValueError: no")
