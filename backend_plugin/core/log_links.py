@@ -41,6 +41,7 @@ class LogLinkTarget(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str = ""
     """``worker-0 (rank 1)``; empty for the job as a whole."""
     pod_name: str = ""
+    """The first part of the name of its pod, until the pod is known."""
     pod: Pod | None = None
 
     @property
@@ -67,7 +68,8 @@ def _get_finish_time(place: LogLinkTarget) -> datetime:
 
 
 _OF_POD: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
-    "podname": lambda place: place.pod_name,
+    # The names of the pods of a TrainJob end with five more characters.
+    "podname": lambda place: place.pod.name if place.pod else place.pod_name,
     "poduid": lambda place: place.pod.uid if place.pod else "",
     "containerid": _get_container_id,
     "hostname": lambda place: place.pod.hostname if place.pod else "",

@@ -17,7 +17,9 @@ from train_job_objects import (
 
 from backend_plugin.core import job_conditions, root_cause
 from backend_plugin.core.dialects.table import DIALECTS
+from backend_plugin.core.log_links import LinkContext, build_links
 from backend_plugin.core.observed import Observed
+from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
 COMPLETE = build_condition("Complete", reason="AllJobsCompleted")
 SCALES = {"nodes": 3, "min_nodes": 2}
@@ -227,3 +229,10 @@ def test_error_file_with_the_name_of_an_mpi_pod_is_that_of_its_node(pod: str, no
     )
     (death,) = root_cause.list_file_terminations(observed.error_files, observed.pods, {})
     assert (death.failure.replica, death.summary) == (node, "ValueError: no")
+
+
+def test_log_link_of_a_node_has_the_name_of_its_pod() -> None:
+    logs = LogLinkSettings(templates=(LogTemplate(name="L", template_uris=("{{ .podName }}",)),))
+    observed = observe(build_job(), as_launcher(build_running(0)))
+    links = build_links(observed.job, observed.pods, logs, LinkContext(now=BEGAN))
+    assert [each.uri for each in links] == ["j-launcher-0-0-aaaaa", "j-node-0-1"]
