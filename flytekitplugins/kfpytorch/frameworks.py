@@ -45,8 +45,7 @@ def check_elastic(config: "Elastic", sound: Set[str]) -> Iterator[ConfigProblem]
         yield ConfigProblem("nproc_per_node", config.nproc_per_node, remedy)
     if "nnodes" in sound:
         yield from _check_nodes(config, framework)
-        if not config.is_standalone():
-            yield from check_launcher(config.train_job, "nnodes", config.nnodes, config.min_max_nodes()[1])
+        yield from check_launcher(config.train_job, "nnodes", config.nnodes, config.min_max_nodes()[1])
 
 
 def check_launcher(
@@ -74,7 +73,7 @@ def _check_nodes(config: "Elastic", framework: str) -> Iterator[ConfigProblem]:
     if low < high:
         remedy = f"is a range, and only torch has elastic jobs, not {framework}; write the number"
         yield ConfigProblem("nnodes", config.nnodes, remedy)
-    elif config.is_standalone():
+    elif config.is_standalone() and framework != MPI:
         remedy = (
             f"is an ordinary pod, which is not a TrainJob of {framework}; write nnodes='1', or more nodes"
         )

@@ -35,6 +35,12 @@ def test_torch_launcher_setting_is_rejected_for_jax(said: dict[str, Any]) -> Non
     assert Elastic(**{"nnodes": 2, **said}, train_job=TrainJob()).train_job == TrainJob(framework="torch")
 
 
+@pytest.mark.parametrize("nodes", ["1", 1])
+def test_remedy_for_an_mpi_job_with_one_node_is_valid(nodes: Any) -> None:
+    (remedy,) = find_problems(nnodes=nodes, train_job=TrainJob(framework="mpi")).values()
+    assert remedy.endswith("use at least 2 nodes")
+
+
 @pytest.mark.parametrize("nodes", ["1", 2])
 def test_jax_runs_a_fixed_number_of_processes_on_each_node(nodes: Any) -> None:
     assert Elastic(nnodes=nodes, nproc_per_node=4, train_job=JAX).min_max_nodes() == (int(nodes),) * 2
