@@ -35,7 +35,7 @@ _REPORT_SECONDS: Final = 10.0
 _TICK: Final = 0.2
 # Open MPI 5 breaks lines between words.
 _SIGNALED: Final = re.compile(
-    r"process\s+rank\s+(\d{1,9})\s+with\s+PID\s[^()]{0,400}?\sexited\s+on\s+signal\s+(\d{1,3})"
+    r"process\s+rank\s+(\d{1,9})\s+with\s+PID\s+\d{1,9}\s+on\s+node\s+\S{1,300}\s+exited\s+on\s+signal\s+(\d{1,3})"
 )
 _FIRST_FAILURE: Final = re.compile(r"Process name: \[\S{1,300},(\d{1,9})\]\s+Exit code:\s+(\d{1,3})")
 _MOST_LINES: Final = 40
