@@ -17,6 +17,10 @@ _OF_TORCH: Final = ("start_method", "monitor_interval", "max_restarts", "rdzv_co
 _UNSUPPORTED: Final = ("flux", "intelmpi", "intel-mpi", "intel mpi", "mpich")
 
 
+class FrameworkNotInstalled(ImportError):
+    """The framework of a task is not installed."""
+
+
 def read_framework(value: object) -> object:
     """Read the name of a framework."""
     if isinstance(value, str) and value.lower() in _UNSUPPORTED:

@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 from gangs.scene import Scene, staged
 from gangs.scheduler_clusters import PLATFORMS, Grounds
-from rig import backend, fake_nodes, helm, operator, real_cluster, scheduling, trainer
+from rig import backend, debian, fake_nodes, helm, operator, real_cluster, scheduling, trainer
 from rig.backend import Backend
 from rig.caller import Caller
 from rig.control_plane import ControlPlane, Options
@@ -163,6 +163,15 @@ def cluster(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         not_run(why)
     with RealCluster(tmp_path_factory.mktemp("nodes"), names=[IMAGE, *helm.IMAGES]) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def mpi_packages() -> Path:
+    """The folder with the unpacked packages of Open MPI."""
+    try:
+        return debian.packages(debian.MPI)
+    except debian.NoPackages as error:
+        not_run(str(error))
 
 
 @pytest.fixture(scope="session")

@@ -259,4 +259,4 @@ def test_unsupported_real_nodes_are_reported_as_not_run() -> None:
         ["setpriv", "--bounding-set=-sys_admin", *asked], capture_output=True, text=True, check=False
     )
     assert ended.returncode == NOT_RUN, ended.stdout
-    assert "NOT RUN: real nodes want namespaces, and root may make none here" in ended.stdout
+    assert "NOT RUN: real nodes need namespaces, and root may make none here" in ended.stdout

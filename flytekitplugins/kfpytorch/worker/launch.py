@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.extend import IgnoreOutputs
 
-from flytekitplugins.kfpytorch.frameworks import get_framework
+from flytekitplugins.kfpytorch.frameworks import FrameworkNotInstalled, get_framework
 from flytekitplugins.kfpytorch.worker import (
     TORCH_IMPORT_ERROR_MESSAGE,
     jax_processes,
@@ -116,10 +116,6 @@ def _run_processes(task: Any, inputs: dict[str, Any], ranks: int, *, replicas_by
         )
 
 
-class FrameworkNotInstalled(ImportError):
-    """The framework of a task is not installed."""
-
-
 class TorchNotInstalled(FrameworkNotInstalled):
     """torch is not installed."""
 
@@ -131,7 +127,7 @@ class JaxNotInstalled(FrameworkNotInstalled):
 @contextlib.contextmanager
 def _report_start_errors(task: Any) -> Iterator[None]:
     """Report an error that prevents the run from starting in two lines."""
-    from flytekitplugins.kfpytorch.worker import mpi_run, outcome, payloads
+    from flytekitplugins.kfpytorch.worker import outcome, payloads
 
     try:
         yield
@@ -143,7 +139,6 @@ def _report_start_errors(task: Any) -> Iterator[None]:
         ForkServerGone,
         local_data.DataNotLoaded,
         FrameworkNotInstalled,
-        mpi_run.MpiNotInstalled,
     ) as error:
         raise outcome.build_start_error(task, error) from None
 
@@ -246,10 +241,10 @@ _NOT_INSTALLED: Final = {
 
 
 def _require_framework(task: Any) -> None:
-    from flytekitplugins.kfpytorch.worker import mpi_run
-
     framework = get_framework(task.task_config)
     if framework == MPI:
+        from flytekitplugins.kfpytorch.worker import mpi_run
+
         mpi_run.require_open_mpi()
     elif importlib.util.find_spec(framework) is None:
         error, message = _NOT_INSTALLED[framework]

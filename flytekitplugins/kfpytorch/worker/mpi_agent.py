@@ -87,7 +87,7 @@ def _raise_stopped(*_: object) -> None:
 
 
 def _write_node(node: MpiNode, streams: Sequence[int]) -> None:
-    said = {
+    values = {
         "agent": os.getpid(),
         "streams": list(streams),
         "places": node.places,
@@ -96,7 +96,7 @@ def _write_node(node: MpiNode, streams: Sequence[int]) -> None:
         "path": sys.path,
         "argv": sys.argv,
     }
-    (Path(node.directory) / mpi_rank.NODE_FILE).write_text(json.dumps(said))
+    (Path(node.directory) / mpi_rank.NODE_FILE).write_text(json.dumps(values))
 
 
 def _run_launcher(node: MpiNode) -> list[Failure]:
@@ -221,7 +221,7 @@ def _write_sshd_config(directory: Path) -> Path:
         Path("/run/sshd").mkdir(parents=True, exist_ok=True)
     names = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "OPAL_PREFIX")
     env = {name: os.environ[name] for name in names if name in os.environ}
-    shown = " ".join(
+    variables = " ".join(
         f'"{name}={value}"' for name, value in {**env, mpi_rank.DIRECTORY: str(directory)}.items()
     )
     config = directory / "sshd_config"
@@ -235,7 +235,7 @@ def _write_sshd_config(directory: Path) -> Path:
             "PermitRootLogin prohibit-password",
         ),
         *("StrictModes no", "UsePAM no", "PidFile none", "LogLevel ERROR"),
-        f"SetEnv {shown}",
+        f"SetEnv {variables}",
     )
     config.write_text("".join(f"{line}\n" for line in lines))
     return config
@@ -278,10 +278,10 @@ def _find_launcher_failures(node: MpiNode, code: int, lines: Sequence[str]) -> l
     if all(each.stopped for each in failures):
         if node.hostfile:  # The end of the launcher ends the job, and the other nodes with it.
             time.sleep(_REPORT_SECONDS)
-        said = "\n".join(lines)
-        if first := _FIRST_FAILURE.search(said):
-            said = f"rank {first[1]} failed on another node, with exit code {first[2]}"
-        failures.append(_build_failure("MpirunFailed", said or "no message", exit_code=code))
+        message = "\n".join(lines)
+        if first := _FIRST_FAILURE.search(message):
+            message = f"rank {first[1]} failed on another node, with exit code {first[2]}"
+        failures.append(_build_failure("MpirunFailed", message or "no message", exit_code=code))
     return failures
 
 
@@ -306,9 +306,12 @@ def _list_ends(node: MpiNode, name: str) -> list[Failure]:
     return [each for each in found if each is not None]
 
 
-def _build_failure(exception: str, message: str, *, exit_code: int = 1, **said: Any) -> Failure:
+def _build_failure(
+    exception: str, message: str, *, exit_code: int = 1, rank: int | None = None, **position: Any
+) -> Failure:
     return Failure(
-        **{"rank": None, **said},
+        **position,
+        rank=rank,
         replica="mpirun",
         exit_code=exit_code,
         time_ns=time.time_ns(),

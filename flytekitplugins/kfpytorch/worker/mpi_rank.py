@@ -1,4 +1,4 @@
-"""One rank of an MPI job, which mpirun starts on this node.
+"""Run one rank of an MPI job, which mpirun has started on this node.
 
 The agent of the node has its own file with the streams and the environment of the ranks. A rank opens the
 streams through `/proc`, so that its output is that of the node on which it runs.
@@ -25,19 +25,19 @@ def main() -> NoReturn:
     """Run the function in the environment of the node, and end with its exit code."""
     directory = Path(os.environ[DIRECTORY])
     node = json.loads((directory / NODE_FILE).read_bytes())
-    given = {name: value for name, value in os.environ.items() if name.startswith(_OF_MPI)}
-    local = int(given["OMPI_COMM_WORLD_LOCAL_RANK"])
+    of_mpi = {name: value for name, value in os.environ.items() if name.startswith(_OF_MPI)}
+    local = int(of_mpi["OMPI_COMM_WORLD_LOCAL_RANK"])
     os.environ.clear()
-    os.environ.update({**node["env"], **given, **_build_ranks(given)})
+    os.environ.update({**node["env"], **of_mpi, **_build_ranks(of_mpi)})
     os.chdir(node["cwd"])
     sys.argv[:] = node["argv"]
     events = _open_streams(node, local)
     place = replica.WorkerContext(**node["places"][local])
     folder = Path(place.directory)
     folder.mkdir(exist_ok=True)
-    said = {"rank": int(given["OMPI_COMM_WORLD_RANK"]), "pid": os.getpid(), "parent": os.getppid()}
+    process = {"rank": int(of_mpi["OMPI_COMM_WORLD_RANK"]), "pid": os.getpid(), "parent": os.getppid()}
     part = folder / f"{PROCESS_FILE}.part"
-    part.write_text(json.dumps(said))
+    part.write_text(json.dumps(process))
     part.replace(folder / PROCESS_FILE)
     code = replica.run_worker(place, None, events)
     for stream in (sys.stdout, sys.stderr):
@@ -48,14 +48,14 @@ def main() -> NoReturn:
     sys.exit(0)
 
 
-def _build_ranks(given: Mapping[str, str]) -> dict[str, str]:
+def _build_ranks(of_mpi: Mapping[str, str]) -> dict[str, str]:
     names = {
         "RANK": "RANK",
         "WORLD_SIZE": "SIZE",
         "LOCAL_RANK": "LOCAL_RANK",
         "LOCAL_WORLD_SIZE": "LOCAL_SIZE",
     }
-    return {name: given[f"OMPI_COMM_WORLD_{key}"] for name, key in names.items()}
+    return {name: of_mpi[f"OMPI_COMM_WORLD_{key}"] for name, key in names.items()}
 
 
 def _open_streams(node: Mapping[str, Any], local: int) -> int:

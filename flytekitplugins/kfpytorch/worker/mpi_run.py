@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from typing import Any, Final
 
+from flytekitplugins.kfpytorch.frameworks import FrameworkNotInstalled
 from flytekitplugins.kfpytorch.worker import local_run, outcome, runtime_info
 from flytekitplugins.kfpytorch.worker.launch_settings import ProcessSpec
 from flytekitplugins.kfpytorch.worker.topology import Topology
@@ -19,7 +20,7 @@ _INSTALL: Final = (
 )
 
 
-class MpiNotInstalled(ImportError):
+class MpiNotInstalled(FrameworkNotInstalled):
     """This machine has no mpirun of Open MPI."""
 
 
@@ -32,10 +33,10 @@ def require_open_mpi() -> None:
     program = shutil.which("mpirun")
     if program is None:
         raise MpiNotInstalled(f"there is no mpirun on the PATH; {_INSTALL}")
-    shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
-    if "Open MPI" not in shown:
-        found = shown.partition("\n")[0] or "no version"
-        raise MpiNotInstalled(f"{program} is not that of Open MPI ({found}); {_INSTALL}")
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    if "Open MPI" not in version:
+        first_line = version.partition("\n")[0] or "no version"
+        raise MpiNotInstalled(f"{program} is not that of Open MPI ({first_line}); {_INSTALL}")
 
 
 def run_here(task: Any, inputs: dict[str, Any], fitted: Topology) -> Any:
@@ -46,6 +47,8 @@ def run_here(task: Any, inputs: dict[str, Any], fitted: Topology) -> Any:
         )
         local_run.print_note(run, fitted)
         env = local_run.build_env(fitted, 0)
+        # With a file of nodes from the environment, mpirun would start ranks on other machines.
+        env.pop(MPI_HOSTFILE_VARIABLE, None)
         agent = _build_agent(run, fitted.ranks, fitted.ranks, env)
         ended = local_run.supervise(run, client, [agent], outcome.collect_nodes)
         return local_run.return_or_raise(run, ended, fitted.ranks)

@@ -63,7 +63,7 @@ def packages(names: Sequence[str] = PACKAGES) -> Path:
     if home.exists():
         return home
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
-        raise NoPackages("containerd and runc come from Debian's packages, and there is no apt-get here")
+        raise NoPackages("the tests need packages of Debian, and this machine has no apt-get")
     home.parent.mkdir(parents=True, exist_ok=True)
     # Unpack into a temporary folder and rename it, so that an interrupted or concurrent call leaves no
     # partial result.
@@ -102,7 +102,7 @@ def _download(folder: Path, names: Sequence[str]) -> None:
     _apt(folder, "update")
     tried = _apt(folder, *download)
     if tried.returncode != 0:
-        raise NoPackages(f"apt-get cannot fetch what runs containers: {tried.stderr.strip()}")
+        raise NoPackages(f"apt-get cannot download the packages: {tried.stderr.strip()}")
 
 
 def _apt(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

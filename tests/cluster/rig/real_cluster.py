@@ -44,15 +44,15 @@ _WAITER: Final = f"""
 def missing() -> str:
     """Return the reason why this machine cannot run real nodes, or an empty string."""
     if os.geteuid() != 0:
-        return "real nodes are made of namespaces, mounts and cgroups: they want root"
+        return "real nodes are made of namespaces, mounts and cgroups, and need root"
     programs = [each for each in _PROGRAMS if shutil.which(each) is None]
     if programs:
-        return f"real nodes want {', '.join(programs)} on the PATH (iproute2, util-linux)"
+        return f"real nodes need {', '.join(programs)} on the PATH (iproute2, util-linux)"
     controllers = [
         each for each in leftovers.CONTROLLERS if not (leftovers.CGROUPS / each / "tasks").exists()
     ]
     if controllers:
-        return f"real nodes want these controllers of cgroup v1, as yet: {', '.join(controllers)}"
+        return f"real nodes need these controllers of cgroup v1, as yet: {', '.join(controllers)}"
     tried = subprocess.run(
         ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "ip", "link", "set", "lo", "up"],
         capture_output=True,
@@ -61,7 +61,7 @@ def missing() -> str:
         check=False,
     )
     if tried.returncode != 0:
-        return f"real nodes want namespaces, and root may make none here: {tried.stderr.strip()}"
+        return f"real nodes need namespaces, and root may make none here: {tried.stderr.strip()}"
     try:
         debian.packages()
         debian.packages(debian.MPI)
