@@ -33,22 +33,6 @@ def propeller(
         yield propeller
 
 
-def test_job_is_created_and_its_phases_are_reported(propeller: RealPropeller) -> None:
-    execution = propeller.start(workflows.says_nothing, annotations={RUN: "6s"})
-    assert propeller.wait(execution)["status"]["phase"] == 3
-    phases = [each.phase for each in propeller.recorder.tasks(execution.name)]
-    assert phases[-2:] == ["RUNNING", "SUCCEEDED"]
-
-
-def test_abort_deletes_the_job_and_its_pods(plane: ControlPlane, propeller: RealPropeller) -> None:
-    execution = propeller.start(workflows.says_nothing)
-    propeller.until_shown(execution, "RUNNING")
-    assert len(list_owned(plane.admin, pods(NAMESPACE), execution)) == 2
-    propeller.abort(execution)
-    is_gone(plane, propeller, execution)
-    assert propeller.recorder.workflow(execution.name)[-1] == "ABORTED"
-
-
 def test_job_is_deleted_with_its_execution_without_an_abort(
     plane: ControlPlane, propeller: RealPropeller
 ) -> None:

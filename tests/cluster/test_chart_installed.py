@@ -173,7 +173,7 @@ def status_of(call: Any) -> grpc.StatusCode:
 def test_calls_without_credentials_are_rejected(installed: Installed, tmp_path: Path) -> None:
     """The nodes do not enforce NetworkPolicies, so the caller reaches the port and meets the other layers.
 
-    `test_default_network_policy_admits_flyte_prometheus_and_the_release` compares the rendered policy.
+    The golden file of `test_chart_templates` contains the rendered policy.
     """
     invented = job_ref.encode(
         JobRef(

@@ -14,42 +14,14 @@ from rig.api import Manifest
 from rig.helm import CHARTS, Helm, fetch_flyte_chart
 
 CONFIGS = {"flyte-binary": "flyte-flyte-binary-config", "flyte-core": "flyte-propeller-config"}
-CONNECTOR = {
-    "plugins.connector-service.supportedtasktypes": ["pytorch"],
-    "plugins.connector-service.defaultconnector.endpoint": (
-        "dns:///kfpytorch-backend.kfpytorch.svc.cluster.local:8000"
-    ),
-    "plugins.connector-service.defaultconnector.insecure": True,
-    "plugins.connector-service.defaultconnector.defaulttimeout": "60s",
-    "plugins.connector-service.defaultconnector.defaultserviceconfig": (
-        '{"loadBalancingConfig": [{"round_robin": {}}], '
-        '"methodConfig": [{"name": [{}], "waitForReady": true, '
-        '"retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.5s", "maxBackoff": "3s", '
-        '"backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"]}}]}'
-    ),
-    "plugins.connector-service.webapi.caching.resyncinterval": "10s",
-    "plugins.connector-service.webapi.caching.workers": 20,
-    "plugins.connector-service.webapi.caching.maxsystemfailures": 100,
-    "plugins.connector-service.webapi.readratelimiter.qps": 50,
-    "plugins.connector-service.webapi.readratelimiter.burst": 200,
-    "plugins.connector-service.webapi.writeratelimiter.qps": 20,
-    "plugins.connector-service.webapi.writeratelimiter.burst": 100,
-    "tasks.task-plugins.default-for-task-types.pytorch": "connector-service",
-}
 ENABLED = "tasks.task-plugins.enabled-plugins"
 OF_THE_CHARTS = ["container", "sidecar", "k8s-array", "connector-service", "echo"]
-STOCK = {ENABLED: [*OF_THE_CHARTS, "pytorch"], "tasks.task-plugins.default-for-task-types.pytorch": "pytorch"}
-QUEUES = {
-    "propeller.max-workflow-retries": 30,
-    "propeller.queue.queue.base-delay": "5s",
-    "propeller.queue.queue.max-delay": "120s",
-}
-IN_FORCE = {
-    ("flyte-binary", "values-flyte-binary.yaml"): {**CONNECTOR, **QUEUES},
-    ("flyte-core", "values-flyte-core.yaml"): {**CONNECTOR, "propeller.workflow-reeval-duration": "10s"},
-    ("flyte-binary", "values-flyte-binary-stock.yaml"): STOCK,
-    ("flyte-core", "values-flyte-core-stock.yaml"): STOCK,
-}
+OVERLAYS = [
+    ("flyte-binary", "values-flyte-binary.yaml"),
+    ("flyte-core", "values-flyte-core.yaml"),
+    ("flyte-binary", "values-flyte-binary-stock.yaml"),
+    ("flyte-core", "values-flyte-core-stock.yaml"),
+]
 # The values in guides for Flyte's own plugin.
 GUIDES = {
     "configuration": {
@@ -97,13 +69,13 @@ class Flyte:
         return merged
 
 
-def flat(said: Any, path: str = "") -> dict[str, Any]:
+def flat(values: Any, path: str = "") -> dict[str, Any]:
     """Return a mapping from dotted keys to values. A list is one value: propeller does not merge lists."""
-    if not isinstance(said, Mapping) or (not said and path):
-        return {path: said}
+    if not isinstance(values, Mapping) or (not values and path):
+        return {path: values}
     return {
         name: value
-        for key, part in said.items()
+        for key, part in values.items()
         for name, value in flat(part, f"{path}.{str(key).lower()}".lstrip(".")).items()
     }
 
@@ -113,13 +85,23 @@ def flyte(programs: None, tmp_path: Path) -> Flyte:
     return Flyte(Helm(tmp_path), tmp_path)
 
 
-@pytest.mark.parametrize(("chart", "overlay"), IN_FORCE)
-def test_overlay_changes_only_the_intended_keys(chart: str, overlay: str, flyte: Flyte) -> None:
+def read_propeller_settings(overlay: Path) -> dict[str, Any]:
+    """Return the keys and values that a values file sets in the configuration of propeller."""
+    values = yaml.safe_load(overlay.read_text())
+    sections = [
+        values.get("enabled_plugins", {}),
+        values.get("configuration", {}).get("inline", {}),
+        *values.get("configmap", {}).values(),
+    ]
+    return {key: value for section in sections if section for key, value in flat(section).items()}
+
+
+@pytest.mark.parametrize(("chart", "overlay"), OVERLAYS)
+def test_overlay_changes_only_its_own_keys(chart: str, overlay: str, flyte: Flyte) -> None:
     before = flyte.propeller(chart)
     after = flyte.propeller(chart, CHARTS / overlay)
-    assert {key: value for key, value in after.items() if before.get(key) != value} == IN_FORCE[
-        chart, overlay
-    ]
+    changed = {key: value for key, value in after.items() if before.get(key) != value}
+    assert changed == read_propeller_settings(CHARTS / overlay)
     assert {*before} <= {*after}
 
 
@@ -148,9 +130,10 @@ def test_our_connector_replaces_the_default_connector_of_flyte(flyte: Flyte, tmp
     own = tmp_path / "own.yaml"
     own.write_text(yaml.safe_dump({"flyteconnector": {"enabled": True}}))
     key = "plugins.connector-service.defaultconnector.endpoint"
+    endpoint = "dns:///kfpytorch-backend.kfpytorch.svc.cluster.local:8000"
     for chart in CONFIGS:
         assert flyte.propeller(chart, own)[key] == "k8s://flyteconnector.flyte:8000"
-        assert flyte.propeller(chart, own, CHARTS / f"values-{chart}.yaml")[key] == CONNECTOR[key]
+        assert flyte.propeller(chart, own, CHARTS / f"values-{chart}.yaml")[key] == endpoint
 
 
 def rules(objects: Sequence[Manifest]) -> Sequence[Any]:

@@ -35,9 +35,7 @@ CONTAINERS = st.fixed_dictionaries(
     {"name": NAMES, "image": st.sampled_from([*["image:1"] * 20, ""])},
     optional={
         "args": st.lists(st.sampled_from(["train", "--epochs=3", "x" * 200_000]), max_size=2),
-        "env": st.lists(
-            st.fixed_dictionaries({"name": ENVIRONMENTS, "value": st.text(max_size=3)}), max_size=2
-        ),
+        "env": st.lists(ENTRIES, max_size=2),
         "ports": st.lists(
             st.fixed_dictionaries(
                 {"containerPort": st.sampled_from([8080, 29500, 23456, 0])},

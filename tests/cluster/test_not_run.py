@@ -1,0 +1,18 @@
+"""Tests that this machine cannot run are reported as not run, and not as passed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import NOT_RUN
+
+TEST = Path(__file__).with_name("test_backend_trains.py")
+
+
+def test_unsupported_real_nodes_are_reported_as_not_run() -> None:
+    command = [sys.executable, "-m", "pytest", "-qmcluster", f"{TEST}::test_recoverable_error_is_retried"]
+    ended = subprocess.run(
+        ["setpriv", "--bounding-set=-sys_admin", *command], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == NOT_RUN, ended.stdout
+    assert "NOT RUN: real nodes need namespaces, and root may make none here" in ended.stdout
