@@ -35,8 +35,6 @@ class Break:
     """A part of the expected remedy."""
     how: str = ""
     """A suffix that distinguishes this row from others with the same check."""
-    also: tuple[str, ...] = ()
-    """Other checks that also report a finding for this problem."""
     there: Callable[[str], Sequence[Manifest]] = lambda _: ()
     """Return the objects to create in a namespace, with their status if they have one."""
     pod: Mapping[str, Any] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from rig import backend, operator
+from rig import operator
 from rig.api import Manifest, path_of
 from rig.control_plane import ControlPlane
 from rig.process import wait_until
@@ -103,15 +103,6 @@ def ahead(on: "BreakCase") -> contextlib.AbstractContextManager[Mapping[str, Any
     return _behind(on, change)
 
 
-@contextlib.contextmanager
-def ending(on: "BreakCase") -> Iterator[Mapping[str, Any]]:
-    """Yield the name of a namespace that stays in the phase Terminating."""
-    name = f"ending-{on.namespace}"
-    on.plane.namespace(name)
-    on.plane.admin.delete(f"/api/v1/namespaces/{name}")
-    yield {"namespace": name}
-
-
 # ---- the operator
 
 
@@ -129,20 +120,8 @@ def _without_object(plane: ControlPlane, path: str) -> Iterator[None]:
             plane.admin.patch(f"{path}/status", {"status": before["status"]})
 
 
-def without_object(manifest: Manifest) -> Around:
-    path = f"{path_of(manifest)}/{manifest['metadata']['name']}"
-    return lambda on: _without_object(on.plane, path)
-
-
 def without_hook(on: "BreakCase") -> contextlib.AbstractContextManager[None]:
     return _without_object(on.plane, f"/apis/{_ADMISSION}/{_HOOK}")
-
-
-@contextlib.contextmanager
-def without_operator_and_hook(on: "BreakCase") -> Iterator[None]:
-    """Remove the operator and its webhook, but keep its CRDs."""
-    with without_object(healthy.OPERATOR)(on), without_hook(on):
-        yield
 
 
 def without_account(on: "BreakCase") -> contextlib.AbstractContextManager[None]:
@@ -262,16 +241,6 @@ def secured(on: "BreakCase") -> Iterator[None]:
     yield
 
 
-def permitted(namespace: str, account: str) -> Sequence[Manifest]:
-    """Return a ClusterRole with the rights of the tests' own server, and its binding to a service account."""
-    group = "rbac.authorization.k8s.io"
-    name = f"{namespace}-{account}-backend"
-    role = build_manifest(f"{group}/v1", "ClusterRole", name, rules=[dict(rule) for rule in backend.RULES])
-    whom = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
-    what = {"apiGroup": group, "kind": "ClusterRole", "name": name}
-    return [role, build_manifest(f"{group}/v1", "ClusterRoleBinding", name, roleRef=what, subjects=[whom])]
-
-
 # ---- nodes
 
 
@@ -289,33 +258,3 @@ def nodes(spec: Mapping[str, Any]) -> Around:
                 on.plane.admin.patch(f"/api/v1/nodes/{name}", {"spec": dict.fromkeys(spec)})
 
     return around
-
-
-def nodes_have(
-    devices: Mapping[str, str],
-    allocatable: Mapping[str, str] | None = None,
-    labels: Mapping[str, Any] | None = None,
-) -> Around:
-    """Give every node exactly these devices and labels, and restore the nodes on exit."""
-
-    @contextlib.contextmanager
-    def around(on: "BreakCase") -> Iterator[None]:
-        usual = {"cpu": "32", "memory": "256Gi", "pods": "110"}
-        for name in healthy.NODES:
-            healthy.status(on.plane, name, {**usual, **devices}, {**usual, **devices, **(allocatable or {})})
-            on.plane.admin.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": dict(labels or {})}})
-        try:
-            yield
-        finally:
-            for name in healthy.NODES:
-                back = {"metadata": {"labels": healthy.LABELS}}
-                on.plane.admin.patch(f"/api/v1/nodes/{name}", back)
-                healthy.node(on.plane, name)
-
-    return around
-
-
-def claim(namespace: str, mode: str, phase: str) -> Manifest:
-    spec = {"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}}
-    status = {"phase": phase}
-    return build_manifest("v1", "PersistentVolumeClaim", "data", namespace, spec=spec, status=status)
