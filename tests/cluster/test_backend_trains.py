@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import workflows
 from rig import backend
-from rig.api import jobs, pods
+from rig.api import pods
 from rig.backend import Backend
 from rig.process import wait_until
 from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller, error_of, list_owned
@@ -62,23 +62,6 @@ def test_recoverable_error_is_retried(propeller: RealPropeller) -> None:
     assert propeller.wait(execution, 240)["status"]["phase"] == 3
     assert propeller.outputs(execution) == {"o0": 2}
     assert propeller.attempts(execution) == 2
-
-
-def test_abort_deletes_the_job_and_pods(cluster: RealCluster, propeller: RealPropeller) -> None:
-    execution = propeller.start(workflows.sleeps)
-    propeller.until_shown(execution, "RUNNING", 240)
-    propeller.abort(execution)
-    wait_until(
-        lambda: propeller.find_execution(execution) is None,
-        60,
-        lambda: str(propeller.find_execution(execution)),
-    )
-    for path in (jobs(NAMESPACE), pods(NAMESPACE)):
-        wait_until(
-            lambda path=path: not list_owned(cluster.admin, path, execution),
-            60,
-            lambda path=path: f"{path} are left",
-        )
 
 
 def test_short_node_disconnection_costs_no_attempt(cluster: RealCluster, propeller: RealPropeller) -> None:

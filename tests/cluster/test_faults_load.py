@@ -24,7 +24,6 @@ from rig.seed import SEED
 
 from backend_plugin.core import names
 
-CREATES, KILLS = 1_000, 6
 TASKS, OPERATIONS = 3_000, 10_000
 AT_ONCE = 24
 BAD, WORSE = 0.03, 0.95
@@ -73,49 +72,6 @@ ENDINGS = (
     End(phase="RETRYABLE_FAILED", weight=2, code=137, reason="OOMKilled"),
     End(phase="FAILED", weight=2, code=1, reason="Error"),
 )
-
-
-def insisted(caller: Caller, attempt: CallerAttempt) -> None:
-    """Create the same attempt until the call succeeds, as propeller does."""
-    while True:
-        try:
-            caller.create(attempt)
-        except grpc.RpcError as error:
-            if code_of(error) not in PASSING:
-                raise
-        else:
-            return
-
-
-def uids(plane: ControlPlane, namespace: str) -> dict[str, str]:
-    """Return the uids of all jobs by name."""
-    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in plane.admin.items(jobs(namespace))}
-
-
-def test_server_killed_while_it_creates_jobs_loses_no_job(
-    bare: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    namespace, random = "faults-killed", Random(SEED)
-    bare.namespace(namespace)
-    with Backend(bare, tmp_path) as served, Caller(served.endpoint, tmp_path, namespace) as caller:
-        attempts = [caller.attempt(execution=f"f{number}") for number in range(CREATES)]
-        after = sorted(random.sample(range(CREATES // 20, CREATES * 19 // 20), KILLS))
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            made = [pool.submit(insisted, caller, attempt) for attempt in attempts]
-            for count in after:
-                wait_until(lambda count=count: sum(map(_is_done, made)) >= count, 120, served.process.tail)
-                served.process.kill()
-                served.start()
-            for each in made:
-                each.result()
-        there = uids(bare, namespace)
-        assert there == {attempt.job: attempt.uid for attempt in attempts}
-        assert {caller.get(attempt).phase for attempt in attempts} == {"QUEUED"}
-        bare.admin.request("DELETE", jobs(namespace))
-
-
-def _is_done(future: object) -> bool:
-    return future.done()
 
 
 class LoadTasks:

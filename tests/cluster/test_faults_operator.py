@@ -3,13 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 from rig import operator
 from rig.api import jobs, pods
-from rig.backend import Backend
 from rig.caller import Caller, CallerAttempt, Shape, code_of
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
@@ -68,31 +66,6 @@ def test_create_with_a_hanging_operator_is_retryable(
     until_told(caller, attempt, "SUCCEEDED")
     (job,) = plane.admin.items(jobs(NAMESPACE), labelSelector=f"execution-id={attempt.execution}")
     assert job["metadata"]["uid"] == attempt.uid
-
-
-def test_job_without_an_operator_fails_after_the_no_status_timeout(
-    bare: ControlPlane, tmp_path: Path
-) -> None:
-    """The cluster never had an operator or its webhook."""
-    bare.namespace(NAMESPACE)
-    settings = tmp_path / "settings.yaml"
-    settings.write_text('plugins: {k8s: {kfpytorch: {timeouts: {no-status-timeout: "3s"}}}}')
-    with (
-        Backend(bare, tmp_path, "--settings", str(settings)) as served,
-        Caller(served.endpoint, tmp_path, NAMESPACE) as caller,
-    ):
-        attempt = caller.create()
-        assert caller.get(attempt).phase == "QUEUED"
-        until_told(caller, attempt, "RETRYABLE_FAILED")
-        said = caller.get(attempt).message
-        assert said.startswith("no operator has handled the job for 3 s: is the training-operator running?")
-        # The job is suspended, so that an operator that starts later does not run it.
-        path = jobs(NAMESPACE, attempt.job)
-        wait_until(lambda: _is_suspended(bare.admin.get(path)), 30, lambda: str(bare.admin.get(path)))
-
-
-def _is_suspended(job: Any) -> bool:
-    return bool(job["spec"]["runPolicy"].get("suspend"))
 
 
 def test_two_operators_create_each_pod_once(plane: ControlPlane, caller: Caller, tmp_path: Path) -> None:

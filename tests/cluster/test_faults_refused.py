@@ -5,14 +5,14 @@ rejected, too. Only a full quota is retried, because it can have room again.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
-from rig import backend, operator
+from rig import operator
 from rig.api import path_of, pods
-from rig.backend import RULES, Backend
+from rig.backend import Backend
 from rig.caller import Caller, Said, code_of
 from rig.control_plane import ControlPlane
 from rig.process import wait_until
@@ -177,25 +177,6 @@ def test_terminating_namespace_error_contains_a_remedy(
             f'namespaces "{name}" not found; create the namespace, as Flyte does for each project and domain'
             in until_unavailable(caller)
         )
-
-
-def without_creating() -> Sequence[Any]:
-    verbs = [verb for verb in RULES[0]["verbs"] if verb != "create"]
-    return ({**RULES[0], "verbs": verbs}, *RULES[1:])
-
-
-def test_missing_right_is_reported_with_its_rule(plane: ControlPlane, caller: Caller) -> None:
-    backend.permit(plane, without_creating())
-    try:
-        said = until_unavailable(caller)
-    finally:
-        backend.permit(plane)
-    assert 'User "backend" cannot create resource "pytorchjobs"' in said
-    assert (
-        "add to the ClusterRole: {apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [create]}"
-        in said
-    )
-    wait_until(lambda: bool(caller.create().job), 30, lambda: "the restored binding has no effect")
 
 
 def test_missing_crds_are_reported_and_discovered_later(bare: ControlPlane, tmp_path: Path) -> None:

@@ -225,9 +225,8 @@ def test_failed_initializer_ends_the_job_without_a_restart(plane: ControlPlane, 
     )
 
 
-def add_runtimes(plane: ControlPlane) -> None:
-    """Create a runtime `plain`, and one that also has the initializer of a data set, `loading`."""
-    plane.admin.apply(build_runtime("ClusterTrainingRuntime", "plain", "image:1"))
+def add_runtime(plane: ControlPlane) -> None:
+    """Create a runtime with the initializer of a data set."""
     runtime = build_runtime("ClusterTrainingRuntime", "loading", "image:1")
     jobs = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     name = "dataset-initializer"
@@ -246,23 +245,11 @@ def add_runtimes(plane: ControlPlane) -> None:
     plane.admin.apply(runtime)
 
 
-def create_on_runtime(caller: Caller, name: str) -> CallerAttempt:
-    """Create a job on a runtime of the cluster, with a data set."""
-    options = {"runtime": name, "dataset": {"uri": "s3://data/digits"}}
-    custom = {"kfpytorch": {"version": 1, "trainJob": options}}
-    return caller.create(shape=Shape(annotations={BY_HAND: "yes"}, custom=custom))
-
-
-def test_named_runtime_without_the_initializer_is_rejected(plane: ControlPlane, caller: Caller) -> None:
-    add_runtimes(plane)
-    message = wait_for(caller, create_on_runtime(caller, "plain"), "FAILED")
-    assert 'custom.kfpytorch.trainJob.runtime="plain": has no job dataset-initializer' in message
-    assert message.endswith("write one of loading")
-
-
 def test_named_runtime_loads_the_data_before_its_node(plane: ControlPlane, caller: Caller) -> None:
-    add_runtimes(plane)
-    attempt = create_on_runtime(caller, "loading")
+    add_runtime(plane)
+    options = {"runtime": "loading", "dataset": {"uri": "s3://data/digits"}}
+    custom = {"kfpytorch": {"version": 1, "trainJob": options}}
+    attempt = caller.create(shape=Shape(annotations={BY_HAND: "yes"}, custom=custom))
     name = "dataset-initializer-0"
     wait_for_pods(plane, attempt, name)
     pod = list_pods(plane, attempt)[name]

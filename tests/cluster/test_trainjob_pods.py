@@ -144,18 +144,6 @@ def test_job_succeeds_and_its_objects_are_deleted(
     )
 
 
-def test_failure_message_contains_the_exit_code_of_the_failed_node(
-    plane: ControlPlane, caller: Caller
-) -> None:
-    attempt = start(plane, caller, Shape(workers=1), nodes=2)
-    run_all(plane, caller, attempt)
-    set_status(plane, list_pods(plane, attempt)[1], build_ended_status(3))
-    said = wait_for_phase(caller, attempt, ENDS)
-    assert said.phase == "FAILED"
-    assert "node-1" in said.message
-    assert "exit code 3" in said.message
-
-
 def test_disruptions_up_to_the_limit_cost_no_attempt(plane: ControlPlane, caller: Caller) -> None:
     attempt = start(plane, caller, Shape(workers=1), nodes=2)
     for _ in range(MOST_DISRUPTIONS):
@@ -282,10 +270,3 @@ def test_named_runtime_is_patched_by_the_job(plane: ControlPlane, caller: Caller
     assert find(plane, "trainingruntimes", attempt) is None
     caller.succeeded(attempt)
     assert wait_for_phase(caller, attempt, ENDS).phase == "SUCCEEDED"
-
-
-def test_missing_runtime_is_named_in_the_rejection(caller: Caller) -> None:
-    options = {"kfpytorch": {"version": 1, "trainJob": {"runtime": "absent"}}}
-    said = caller.get(caller.create(shape=Shape(custom=options)))
-    assert said.phase == "FAILED"
-    assert "absent" in said.message
