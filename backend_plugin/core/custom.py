@@ -5,9 +5,9 @@ It reads both layouts of the `custom` field: version 0 is flyteidl's ``plugins.p
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import msgspec
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from flyteidl.plugins import pytorch_pb2 as version_0
 from flyteidl.plugins.kubeflow import pytorch_pb2 as version_1
@@ -45,8 +45,7 @@ _OF_REPLICAS: Final = {*_OF_VERSION_0, *_OF_VERSION_1, "elasticConfig", "elastic
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ParsedCustom:
+class _ParsedCustom(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a custom, independent of its layout."""
 
     groups: tuple[ReplicaGroup, ...]
@@ -161,7 +160,9 @@ def _build_replica_groups(said: _ParsedCustom, extended: extension.Extension) ->
     """Return the groups that have replicas, with the placement of their role."""
     groups = said.groups
     if said.elastic:
-        groups = tuple(replace(group, processes=said.elastic.nproc_per_node) for group in said.groups[1:])
+        groups = tuple(
+            msgspec.structs.replace(group, processes=said.elastic.nproc_per_node) for group in said.groups[1:]
+        )
     return tuple(
         replica_specs.with_retries(
             replica_specs.with_placement(group, extended.placements.get(group.role)),

@@ -1,8 +1,10 @@
 """The selection of the dialect of a job, from the settings, the task and the APIs of the cluster."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
+
+import msgspec
 
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.base import Dialect
@@ -16,8 +18,7 @@ _PATH: Final = "kfpytorch.dialect"
 _BY_SETTING: Final = {each.name.lower(): each for each in table.DIALECTS.values()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DialectSelection:
+class DialectSelection(msgspec.Struct, frozen=True, kw_only=True):
     """The dialect of a job, with the reasons as sentences."""
 
     dialect: Dialect

@@ -1,9 +1,9 @@
 """Reader for the key `kfpytorch` of a task's custom, which extends flyteidl."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 from google.protobuf.message import Message
 
 from backend_plugin.core import data_sources, protojson
@@ -34,12 +34,11 @@ _TOPOLOGY_MODES: Final = ("exclusive", "required", "preferred")
 _POSITIVE: Final = ("min_member", "queue_timeout_seconds", "pending_timeout_seconds")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extension:
+class Extension(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the key; every part is optional."""
 
-    placements: Mapping[ReplicaRole, Placement] = field(default_factory=dict)
-    retries: Mapping[ReplicaRole, int] = field(default_factory=dict)
+    placements: Mapping[ReplicaRole, Placement] = msgspec.field(default_factory=dict)
+    retries: Mapping[ReplicaRole, int] = msgspec.field(default_factory=dict)
     """The number of restarts of each replica of a role, if the author set one."""
     gang: GangOptions | None = None
     train_job: TrainJobOptions | None = None

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.frameworks import TORCH
 
@@ -65,19 +67,17 @@ class ReplicaRole(enum.Enum):
     """All replicas of a job whose dialect has no master."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
+class Resources(msgspec.Struct, frozen=True, kw_only=True):
     """The resource requests and limits of one replica, by Kubernetes' names; quantities as written."""
 
-    requests: Mapping[str, str] = field(default_factory=dict)
-    limits: Mapping[str, str] = field(default_factory=dict)
+    requests: Mapping[str, str] = msgspec.field(default_factory=dict)
+    limits: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Node constraints and the pod template of one role, in addition to the task's pod."""
 
-    node_selector: Mapping[str, str] = field(default_factory=dict)
+    node_selector: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Merged into the task's selector; these values take precedence."""
     tolerations: tuple[Manifest, ...] = ()
     """Added to the task's tolerations."""
@@ -87,8 +87,7 @@ class Placement:
     """Replaces the task's priority class."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaGroup:
+class ReplicaGroup(msgspec.Struct, frozen=True, kw_only=True):
     """The replicas of one role, which all have the same settings."""
 
     role: ReplicaRole
@@ -101,13 +100,12 @@ class ReplicaGroup:
     """Replaces the task's image."""
     resources: Resources | None = None
     """Replaces all of the task's resources; None keeps them."""
-    placement: Placement = field(default_factory=Placement)
+    placement: Placement = msgspec.field(default_factory=Placement)
     num_retries: int | None = None
     """The number of restarts of each replica that the author permits; None if the author set none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElasticPolicy:
+class ElasticPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The rendezvous settings for torch's elastic agents, which run one per replica."""
 
     min_replicas: int
@@ -116,8 +114,7 @@ class ElasticPolicy:
     max_restarts: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRunPolicy:
+class JobRunPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's run policy for a job."""
 
     clean_pod_policy: str = "None"
@@ -127,8 +124,7 @@ class JobRunPolicy:
     backoff_limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GangOptions:
+class GangOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The author's gang options; None leaves a value to the platform's settings."""
 
     scheduler: str | None = None
@@ -139,29 +135,26 @@ class GangOptions:
     pending_timeout_seconds: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodFailureRule:
+class PodFailureRule(msgspec.Struct, frozen=True, kw_only=True):
     """A rule for failed pods of a TrainJob, with exit codes or pod conditions."""
 
     action: str
     exit_codes: tuple[int, ...] = ()
     """Exit codes of the training container, in increasing order."""
     operator: str = "In"
-    pod_conditions: Mapping[str, str] = field(default_factory=dict)
+    pod_conditions: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataSource:
+class DataSource(msgspec.Struct, frozen=True, kw_only=True):
     """A data set or a model that an initializer loads before the nodes start."""
 
     uri: str
     secret: str | None = None
     """The Secret whose keys become variables of the initializer."""
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataStorage:
+class DataStorage(msgspec.Struct, frozen=True, kw_only=True):
     """The volume of initializers and nodes: an existing claim, or a new one of a size."""
 
     size: str | None = None
@@ -169,8 +162,7 @@ class DataStorage:
     claim: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topology:
+class Topology(msgspec.Struct, frozen=True, kw_only=True):
     """The placement of all nodes of a TrainJob in one domain, such as a rack."""
 
     level: str
@@ -187,8 +179,7 @@ EXCLUSIVE: Final = "exclusive"
 """The mode of a `Topology` in which no other job runs in the domain."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainJobOptions:
+class TrainJobOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options that apply only to a TrainJob."""
 
     runtime: str | None = None
@@ -200,7 +191,7 @@ class TrainJobOptions:
     succeeded_indexes: str | None = None
     """The nodes whose success ends the job, such as ``0,2-4``; None for all nodes."""
     pod_failure_rules: tuple[PodFailureRule, ...] = ()
-    sources: Mapping[str, DataSource] = field(default_factory=dict)
+    sources: Mapping[str, DataSource] = msgspec.field(default_factory=dict)
     """The data set and the model, under the keys of `kfpytorch_common.data_sources.PATHS`."""
     storage: DataStorage | None = None
     """Not None if there are sources and no runtime."""
@@ -212,8 +203,7 @@ TRAIN_JOB: Final = "TrainJob"
 """The name of the dialect that `TrainJobOptions` selects."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingJob:
+class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     """A distributed training, independent of the dialect."""
 
     run: Attempt
@@ -222,7 +212,7 @@ class TrainingJob:
     nproc_per_node: int | None = None
     """The number of processes that each replica's agent starts; None leaves it to the replica."""
     elastic: ElasticPolicy | None = None
-    run_policy: JobRunPolicy = field(default_factory=JobRunPolicy)
+    run_policy: JobRunPolicy = msgspec.field(default_factory=JobRunPolicy)
     gang: GangOptions | None = None
     train_job: TrainJobOptions | None = None
 
@@ -252,8 +242,7 @@ class TrainingJob:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deadlines:
+class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
     """Time limits that the operators do not implement, in seconds; None if the author set no limit."""
 
     active_seconds: int | None = None
@@ -276,8 +265,7 @@ class JobRef:
     """The reason why no job was created; None if one was."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobDraft:
+class JobDraft(msgspec.Struct, frozen=True, kw_only=True):
     """A job before its dialect writes it as one manifest."""
 
     dialect: str = ""
@@ -287,17 +275,17 @@ class JobDraft:
     """The pod template of each role: ``{"metadata": ..., "spec": ...}``."""
     ttl_seconds: int | None = None
     """The time to live of the job after its end, in seconds; None if it is not deleted."""
-    scheduling_policy: Manifest = field(default_factory=dict)
+    scheduling_policy: Manifest = msgspec.field(default_factory=dict)
     """The fields of the operator's scheduling policy, for pod groups that the operator creates."""
-    jobset_annotations: Mapping[str, str] = field(default_factory=dict)
+    jobset_annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The annotations of a JobSet with further pods than those of the gang."""
     suspended: bool = False
     """True if a queue starts the job."""
     max_disruptions: int | None = None
     """The number of restarts of all replicas after disruptions; None if the operator limits it."""
-    initializer_images: Mapping[str, str] = field(default_factory=dict)
+    initializer_images: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The images of initializers by the key of their source."""
-    initializer_requests: Mapping[str, str] = field(default_factory=dict)
+    initializer_requests: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The resource requests of an initializer."""
 
 
@@ -306,8 +294,7 @@ def build_no_companions(_: str) -> tuple[Manifest, ...]:
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The manifests for one attempt, with warnings and reasons."""
 
     dialect: str

@@ -1,12 +1,12 @@
 """Conversion and validation of flyteidl's replica specs, run policy and elastic config."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from flyteidl.core.tasks_pb2 import Resources as WireResources
 from flyteidl.plugins import common_pb2
 from flyteidl.plugins.kubeflow import common_pb2 as kubeflow_pb2
+from msgspec import structs
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import (
@@ -89,12 +89,12 @@ def read_run_policy(message: Any, problems: list[Problem]) -> JobRunPolicy:
 
 def with_placement(group: ReplicaGroup, placement: Placement | None) -> ReplicaGroup:
     """Return the group with the placement, if it is not None."""
-    return group if placement is None else replace(group, placement=placement)
+    return group if placement is None else structs.replace(group, placement=placement)
 
 
 def with_retries(group: ReplicaGroup, retries: int | None) -> ReplicaGroup:
     """Return the group with the number of restarts, if it is not None."""
-    return group if retries is None else replace(group, num_retries=retries)
+    return group if retries is None else structs.replace(group, num_retries=retries)
 
 
 def check_replica_count(replicas: int, path: str) -> Iterator[Problem]:

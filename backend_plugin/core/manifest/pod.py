@@ -1,7 +1,6 @@
 """The pod templates of a job: the order of the steps that build them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -27,8 +26,7 @@ from backend_plugin.core.settings import PodSecurityMode, Settings
 from backend_plugin.core.values import Manifest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodRequest:
+class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The input for the pods of a task, for all roles."""
 
     template: TaskTemplate
@@ -40,8 +38,7 @@ class PodRequest:
     """Every known core/v1 PodTemplate, of all namespaces."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PodContext:
+class _PodContext(msgspec.Struct, frozen=True, kw_only=True):
     """The values from which the pods of all roles are built."""
 
     request: PodRequest

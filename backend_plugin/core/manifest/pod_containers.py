@@ -1,8 +1,9 @@
 """The containers of a pod: the resources, environment and security context that each one gets."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from backend_plugin.core.job import ReplicaGroup
 from backend_plugin.core.manifest import pod_base, pod_env, pod_resources
@@ -13,8 +14,7 @@ from backend_plugin.core.settings import Settings
 KINDS: Final = ("initContainers", "containers")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceResolver:
+class ResourceResolver(msgspec.Struct, frozen=True, kw_only=True):
     """The sources that determine the resources of containers."""
 
     draft: PodDraft

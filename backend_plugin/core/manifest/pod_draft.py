@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 from flyteidl.core.tasks_pb2 import Resources, TaskTemplate
 
 from backend_plugin.core import schema_check
@@ -30,8 +30,7 @@ MOST_CONTAINERS: Final = 128
 FIRST_PROPELLER: Final = "1.16.7"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodDraft:
+class PodDraft(msgspec.Struct, frozen=True, kw_only=True):
     """A pod before or after FlytePropeller added the platform's part."""
 
     spec: Mapping[str, Any]
@@ -41,8 +40,8 @@ class PodDraft:
     """The path of the spec in the task template."""
     is_decorated: bool
     """True if FlytePropeller rendered it, so that the platform's part must not be added again."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def get_container_path(self, kind: str, index: int) -> str:
         """Return the path of a container in the task template."""

@@ -6,12 +6,12 @@ Each function returns the rules that a value breaks; an empty list means a valid
 import re
 from typing import Final
 
-_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
-_DNS_1035: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"
-_QUALIFIED: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_LABEL_VALUE: Final = f"({_QUALIFIED})?"
-_PORT_NAME: Final = "(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*"
+_LABEL: Final = re.compile("[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN: Final = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
+_DNS_1035: Final = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
+_QUALIFIED: Final = re.compile("([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_LABEL_VALUE: Final = re.compile(f"({_QUALIFIED.pattern})?")
+_PORT_NAME: Final = re.compile("(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
 
 LABEL_LENGTH: Final = 63
 SUBDOMAIN_LENGTH: Final = 253
@@ -57,8 +57,11 @@ def check_port_name(value: str) -> list[str]:
     return _check_pattern(value, _PORT_NAME, _PORT_NAME_LENGTH)
 
 
-def _check_pattern(value: str, pattern: str, most: int) -> list[str]:
+def _check_pattern(value: str, pattern: re.Pattern[str], most: int) -> list[str]:
+    if len(value) <= most and pattern.fullmatch(value):  # Then it is ASCII, so each character is one byte.
+        return []
     too_long = [f"must be no more than {most} characters"] if len(value.encode()) > most else []
     # A longer value is rejected for its length.
-    matches = len(value) > _LOOKED_AT or re.fullmatch(pattern, value)
-    return [*too_long, *([] if matches else [f"must match the regular expression '{pattern}'"])]
+    matches = len(value) > _LOOKED_AT or pattern.fullmatch(value)
+    rule = f"must match the regular expression '{pattern.pattern}'"
+    return [*too_long, *([] if matches else [rule])]

@@ -1,7 +1,8 @@
 """Gang scheduling: the selection of a scheduler for a job, and the fields and objects that it requires."""
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec import structs
 
 from backend_plugin.core.errors import collect_problems
 from backend_plugin.core.job import JobDraft, TrainingJob, build_no_companions
@@ -53,7 +54,7 @@ def add_gang(
 
 def _with_annotations(draft: JobDraft, annotations: Manifest) -> JobDraft:
     metadata = draft.metadata
-    return replace(
+    return structs.replace(
         draft,
         metadata={**metadata, "annotations": {**get_mapping(metadata, "annotations"), **annotations}},
     )

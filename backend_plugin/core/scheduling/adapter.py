@@ -2,8 +2,10 @@
 
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import structs
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import JobDraft
@@ -177,7 +179,7 @@ class SchedulerAdapter:
 def with_scheduling(draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter) -> JobDraft:
     """Return the job with the marks of the scheduler; `check_conflicts` has found no problem."""
     marks = adapter.marks(gang)
-    return replace(
+    return structs.replace(
         draft,
         metadata=_with_entries(draft.metadata, "labels", marks.job_labels),
         pods={

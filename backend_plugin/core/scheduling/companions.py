@@ -1,7 +1,6 @@
 """The companion objects of a job, stored in an annotation of it so that any server can create them again."""
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -24,8 +23,7 @@ class _CompanionJson(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     spec: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompanionBuilder:
+class CompanionBuilder(msgspec.Struct, frozen=True, kw_only=True):
     """The companion objects of a job as a function of the uid of the job."""
 
     dialect: str

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import JobDraft, TrainingJob
 from backend_plugin.core.protojson import build_problem
@@ -11,8 +13,9 @@ from backend_plugin.core.scheduling.adapter import SchedulerAdapter
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang_settings import NONE, PATH, GangSettings
 from backend_plugin.core.scheduling.operator_gangs import BACKEND, OPERATOR
-from backend_plugin.core.scheduling.registry import ADAPTERS
+from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
 
+_KEYS: Final = tuple(key for each in list_schedulers().values() for key in each.keys)
 _PARTS: Final = ("labels", "annotations")
 _MESSAGE: Final = (
     "selects {name}, but no gang is made: the replicas may start one by one, and jobs may block each other"
@@ -25,12 +28,12 @@ def find_warnings(
     """Yield a problem for each gang scheduler that pods of a job without a gang select."""
     if chosen.adapter is not None or capabilities.operator_scheduler or not _needs_gang(job):
         return
-    for name, adapters in ADAPTERS.items():
-        adapter = next(iter(adapters.values()))
-        if not adapter.admits and (mark := next(_iter_scheduling_fields(draft, adapter), None)) is not None:
-            field, value = mark
+    fields = _list_scheduling_fields(draft)
+    for name, adapter in list_schedulers().items() if fields else ():
+        selecting = (each for each in fields if not adapter.admits and each.selects(adapter))
+        if (field := next(selecting, None)) is not None:
             message = _MESSAGE.format(name=name)
-            yield build_problem(field, value, message, _describe_setting(name))
+            yield build_problem(field.path, field.value, message, _describe_setting(name))
 
 
 def _needs_gang(job: TrainingJob) -> bool:
@@ -39,18 +42,34 @@ def _needs_gang(job: TrainingJob) -> bool:
     return not declined and sum(group.replicas for group in job.groups) > 1
 
 
-def _iter_scheduling_fields(draft: JobDraft, adapter: SchedulerAdapter) -> Iterator[tuple[str, str]]:
-    """Yield the path and the value of each field by which a pod selects a scheduler; values may be empty."""
+class _SchedulingField(msgspec.Struct, frozen=True, kw_only=True):
+    """A field of a pod that may select a scheduler."""
+
+    path: str
+    key: str = ""
+    """The key of a label or an annotation; empty for the scheduler name."""
+    value: str
+
+    def selects(self, adapter: SchedulerAdapter) -> bool:
+        """True if the field selects the scheduler of the adapter."""
+        return self.key.startswith(adapter.keys) if self.key else self.value == adapter.scheduler_name
+
+
+def _list_scheduling_fields(draft: JobDraft) -> list[_SchedulingField]:
+    """Return the scheduler names of the pods, and their labels and annotations of gang schedulers."""
+    fields = []
     for role, template in draft.pods.items():
         path = f"{role.value.lower()} pod"
-        name = get_text(template, "spec", "schedulerName")
-        if name and name == adapter.scheduler_name:
-            yield f"{path}.schedulerName", name
+        if name := get_text(template, "spec", "schedulerName"):
+            fields.append(_SchedulingField(path=f"{path}.schedulerName", value=name))
         for part in _PARTS:
             values = get_mapping(template, "metadata", part)
-            for key in values:
-                if key.startswith(adapter.keys):
-                    yield f"{path}.{part}.{key}", get_text(values, key)
+            fields += [
+                _SchedulingField(path=f"{path}.{part}.{key}", key=key, value=get_text(values, key))
+                for key in values
+                if key.startswith(_KEYS)
+            ]
+    return fields
 
 
 def _describe_setting(name: str) -> str:

@@ -1,10 +1,12 @@
 """Selection of a gang scheduler for a job, from the settings, the author's options and the capabilities."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from difflib import get_close_matches
 from typing import Final
+
+import msgspec
 
 from backend_plugin.core import job as vocabulary
 from backend_plugin.core.errors import Problem
@@ -29,8 +31,7 @@ _DEFAULT_QUEUE: Final = "default"
 """Kueue puts a job without a queue name into the LocalQueue of this name, if the namespace has it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """The gang scheduler of a job, or none."""
 
     gang: GangSettings
@@ -41,8 +42,7 @@ class Selection:
     """The reasons why the job cannot have a gang scheduler."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _EffectiveSettings:
+class _EffectiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that apply to a job, with their path in the file and the reason why they apply."""
 
     gang: GangSettings

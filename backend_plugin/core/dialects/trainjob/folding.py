@@ -1,8 +1,9 @@
 """The nodes of a TrainJob, which are all equal: the master, which is the first node, and the workers."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec import structs
 
 from backend_plugin.core.dialects.trainjob.resource import find_trainer
 from backend_plugin.core.errors import InvalidTask, Problem
@@ -31,7 +32,7 @@ def fold(job: TrainingJob, pods: Sequence[Manifest]) -> tuple[TrainingJob, Seque
     if problems:
         raise InvalidTask(*problems)
     restarts = {group.restart_policy for group in job.groups} - {"Never"}
-    nodes = replace(
+    nodes = structs.replace(
         first,
         role=ReplicaRole.NODE,
         replicas=sum(group.replicas for group in job.groups),
@@ -40,7 +41,7 @@ def fold(job: TrainingJob, pods: Sequence[Manifest]) -> tuple[TrainingJob, Seque
             (each.num_retries for each in job.groups if each.num_retries is not None), default=None
         ),
     )
-    return replace(job, groups=(nodes,)), pods[:1]
+    return structs.replace(job, groups=(nodes,)), pods[:1]
 
 
 def _compare(one: Manifest, other: Manifest, role: ReplicaRole, other_role: ReplicaRole) -> Iterator[Problem]:

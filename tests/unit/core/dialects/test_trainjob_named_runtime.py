@@ -1,6 +1,5 @@
 """Tests of a TrainJob on a runtime of the cluster: its trainer, its patch, and rejected fields."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -121,7 +120,7 @@ def test_sidecar_is_rejected_with_a_named_runtime() -> None:
     job = decoded(REPLICAS)
     pod = {"spec": {"containers": [{"name": "node"}, {"name": "side"}]}}
     with pytest.raises(InvalidTask) as caught:
-        named_runtime.build_spec(replace(job, groups=job.groups[:1]), pod, "j", {})
+        named_runtime.build_spec(structs.replace(job, groups=job.groups[:1]), pod, "j", {})
     (problem,) = caught.value.problems
     assert (problem.field, problem.value) == ("pod.spec.containers", '"side"')
 

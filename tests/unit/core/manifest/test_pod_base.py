@@ -1,11 +1,11 @@
 """Tests for the selection of a PodTemplate and for the fields that a pod takes from it."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
+from msgspec import structs
 from pods import (
     METADATA,
     WORKER,
@@ -59,7 +59,7 @@ def test_pod_template_without_a_container_is_rejected(spec: Any) -> None:
 
 def fields_warned_of(*known: Any, name: str = "named") -> list[str]:
     task = request(container({"metadata": {"podTemplateName": name}}), {"default-pod-template-name": "base"})
-    return [each.field for each in find_warnings(replace(task, pod_templates=known), [WORKER])]
+    return [each.field for each in find_warnings(structs.replace(task, pod_templates=known), [WORKER])]
 
 
 def test_unknown_fields_of_a_pod_template_are_warned_about() -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 from pods import (
     DEFAULT_RESOURCES,
     FOR_TRAINING,
@@ -154,7 +155,7 @@ def test_single_process_replica_gets_one_thread_per_cpu(
     cpu: str, processes: int, threads: dict[str, str]
 ) -> None:
     template = container(resources={"limits": [{"name": "CPU", "value": cpu}]})
-    given = training_env(template, group=replace(WORKER, processes=processes))
+    given = training_env(template, group=structs.replace(WORKER, processes=processes))
     assert given == {"NCCL_DEBUG": "WARN", **threads}
 
 
@@ -217,7 +218,7 @@ def test_resources_of_task_and_role_are_resolved(row: tuple[Any, ...]) -> None:
         for part, amounts in (("requests", requests), ("limits", limits))
     }
     role = None if role_requests is None else Resources(requests=role_requests, limits=role_limits)
-    made = pod(container(resources=said), PLATFORM, group=replace(WORKER, resources=role))
+    made = pod(container(resources=said), PLATFORM, group=structs.replace(WORKER, resources=role))
     assert made["spec"]["containers"][0]["resources"] == dict(
         zip(("requests", "limits"), expected, strict=True)
     )
@@ -233,7 +234,7 @@ def test_default_resources_of_the_platform_apply_last() -> None:
 )
 def test_gpu_resource_has_the_name_of_the_platform(role: Resources | None) -> None:
     template = container(resources={"requests": [] if role else [GPU]})
-    made = pod(template, {"gpu-resource-name": "amd.com/gpu"}, group=replace(WORKER, resources=role))
+    made = pod(template, {"gpu-resource-name": "amd.com/gpu"}, group=structs.replace(WORKER, resources=role))
     expected = {part: {**amounts, "amd.com/gpu": "1"} for part, amounts in DEFAULT_RESOURCES.items()}
     assert made["spec"]["containers"][0]["resources"] == expected
 
@@ -249,7 +250,7 @@ def test_role_has_an_image_and_a_placement() -> None:
         priority_class_name="high",
         pod_template=template,
     )
-    made = pod(container(), group=replace(WORKER, image="worker:v2", placement=place))
+    made = pod(container(), group=structs.replace(WORKER, image="worker:v2", placement=place))
     assert made == {
         "metadata": {**METADATA, "labels": {"a": "b"}},
         "spec": {
@@ -326,7 +327,9 @@ def test_shared_memory_is_mounted_as_a_volume(said: dict[str, str], written: str
 
 
 def test_each_role_has_its_own_pod_without_shared_objects() -> None:
-    one, other = build_pod_templates(request(container()), [MASTER, replace(WORKER, image="worker:v2")])
+    one, other = build_pod_templates(
+        request(container()), [MASTER, structs.replace(WORKER, image="worker:v2")]
+    )
     assert one == {"metadata": METADATA, "spec": SPEC}
     assert other == {
         "metadata": METADATA,

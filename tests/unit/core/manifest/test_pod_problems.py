@@ -1,11 +1,11 @@
 """Tests for the problems of invalid tasks and their field paths."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
+from msgspec import structs
 from pods import MASTER, WORKER, container, pod, pod_template, refused, rendered, request
 
 from backend_plugin.core.errors import InvalidTask
@@ -244,7 +244,7 @@ def test_gpus_above_the_platform_limit_are_rejected_unlike_other_resources() -> 
 
 def test_problems_of_a_role_name_the_role() -> None:
     place = Placement(pod_template={"spec": {"containers": 3.0}})
-    group = replace(MASTER, resources=Resources(requests={"cpu": "x"}), placement=place)
+    group = structs.replace(MASTER, resources=Resources(requests={"cpu": "x"}), placement=place)
     assert refused(container(), group=group) == [
         ("custom.kfpytorch.master.podTemplate.spec.containers", "3", "is not a list"),
         ("custom.masterReplicas.resources.requests.cpu", '"x"', NO_QUANTITY),
@@ -252,14 +252,14 @@ def test_problems_of_a_role_name_the_role() -> None:
 
 
 def test_negative_resources_of_a_role_are_rejected() -> None:
-    group = replace(WORKER, resources=Resources(limits={"cpu": "-1"}))
+    group = structs.replace(WORKER, resources=Resources(limits={"cpu": "-1"}))
     ((field, value, _),) = refused(container(), group=group)
     assert (field, value) == ("custom.workerReplicas.resources.limits.cpu", '"-1"')
 
 
 def test_unknown_pod_field_in_a_role_template_is_reported() -> None:
     spec = {"hostNetwrk": True, "containers": [{"name": "primary", "imag": "x"}]}
-    group = replace(WORKER, placement=Placement(pod_template={"spec": spec}))
+    group = structs.replace(WORKER, placement=Placement(pod_template={"spec": spec}))
     assert refused(container(), group=group) == [
         (f"custom.kfpytorch.worker.podTemplate.spec.{name}", "...", "is not a field of a pod")
         for name in ("hostNetwrk", "containers[0].imag")
@@ -270,7 +270,7 @@ def test_role_template_that_adds_a_container_is_rejected() -> None:
     side = {"name": "side", "image": "x", "restartPolicy": "Always"}
     pattern = {"name": "primary", "image": "x"}
     spec = {"containers": [pattern, {"name": "logs", "image": "x"}], "initContainers": [side]}
-    group = replace(WORKER, placement=Placement(pod_template={"spec": spec}))
+    group = structs.replace(WORKER, placement=Placement(pod_template={"spec": spec}))
     path = "custom.kfpytorch.worker.podTemplate.spec"
     why = "is not a container of the task, and a template of a role adds none"
     assert refused(container(), group=group) == [
@@ -278,7 +278,7 @@ def test_role_template_that_adds_a_container_is_rejected() -> None:
         (f"{path}.initContainers", '"side"', why),
     ]
     own = {"containers": [{"name": "primary", "image": "x"}, {"name": "logs", "image": "x"}]}
-    alike = replace(WORKER, placement=Placement(pod_template={"spec": own}))
+    alike = structs.replace(WORKER, placement=Placement(pod_template={"spec": own}))
     (made,) = build_pod_templates(request(rendered(own)), [alike])
     assert [each["name"] for each in made["spec"]["containers"]] == ["pytorch", "logs"]
 
@@ -304,7 +304,7 @@ def test_pod_with_a_copilot_from_propeller_is_accepted() -> None:
     assert [problem[0] for problem in refused(template)] == ["k8sPod.dataConfig"]
 
 
-EIGHT = replace(WORKER, processes=8)
+EIGHT = structs.replace(WORKER, processes=8)
 FOUR = {"limits": {"nvidia.com/gpu": "4"}}
 LACKING = ("custom.elasticConfig.nprocPerNode", "8", "is more than the 4 GPUs of a node")
 
@@ -325,7 +325,7 @@ def test_ranks_without_a_gpu_are_rejected_if_the_pod_requests_gpus(
     template: Any, more: dict[str, Any]
 ) -> None:
     base = pod_template(containers=[{"name": "primary", "image": "x", "resources": more.get("known", {})}])
-    group = replace(EIGHT, resources=more.get("group"))
+    group = structs.replace(EIGHT, resources=more.get("group"))
     assert refused(template, more.get("section", {}), base, group=group) == [LACKING]
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 from pods import (
     FOR_TRAINING,
     MASTER,
@@ -91,7 +92,7 @@ def test_role_resources_are_merged_into_the_training_container_only() -> None:
             {"name": "proxy", "image": "i", "resources": own, "restartPolicy": "Always"},
         ],
     }
-    made = pod(rendered(spec), group=replace(WORKER, resources=GPUS))
+    made = pod(rendered(spec), group=structs.replace(WORKER, resources=GPUS))
     more = {part: {**amounts, "nvidia.com/gpu": "8"} for part, amounts in own.items()}
     assert resources(made) == {"pytorch": more, "logs": own}
     assert resources(made, "initContainers") == {"init": more, "proxy": own}
@@ -155,7 +156,7 @@ def test_role_resources_add_tolerations_and_affinity() -> None:
         {"containers": [{"name": "primary"}], "tolerations": own},
         extendedResources={"gpuAccelerator": {"device": "a100"}},
     )
-    spec = pod(template, section, base, group=replace(WORKER, resources=GPUS))["spec"]
+    spec = pod(template, section, base, group=structs.replace(WORKER, resources=GPUS))["spec"]
     assert spec["tolerations"] == [
         own[0],
         {"key": "gpu", "operator": "Exists"},
@@ -201,7 +202,7 @@ def test_platform_requirement_is_added_to_the_affinity_of_a_pod_template(terms: 
 def test_role_template_cannot_bypass_a_platform_requirement() -> None:
     place = Placement(pod_template={"spec": {"affinity": affinity(TERM), "hostname": "x"}})
     section = {"non-interruptible-node-selector-requirement": REQUIREMENT}
-    group = replace(WORKER, placement=place)
+    group = structs.replace(WORKER, placement=place)
     spec = {"containers": [{"name": "primary"}], "affinity": affinity(BARE)}
     for template in (rendered(spec), container()):
         made = pod(template, section, group=group)["spec"]
@@ -210,7 +211,7 @@ def test_role_template_cannot_bypass_a_platform_requirement() -> None:
 
 def test_roles_with_equal_resources_have_equal_pods() -> None:
     template = rendered({"containers": [{"name": "primary"}]})
-    roles = [MASTER, replace(WORKER, image="worker:v2"), replace(WORKER, resources=GPUS)]
+    roles = [MASTER, structs.replace(WORKER, image="worker:v2"), structs.replace(WORKER, resources=GPUS)]
     images = [
         (pod["spec"]["containers"][0]["image"], pod["spec"]["containers"][0]["resources"])
         for pod in build_pod_templates(request(template), roles)

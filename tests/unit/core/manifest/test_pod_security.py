@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 from pods import RUN, WORKER, pod, pod_template, refused, rendered, request
 
 from backend_plugin.core import settings
@@ -139,7 +140,7 @@ def test_annotations_that_disable_confinement_are_rejected() -> None:
 
 
 def test_pod_template_of_a_role_is_checked_like_the_task() -> None:
-    group = replace(WORKER, placement=Placement(pod_template={"spec": {"hostPID": True}}))
+    group = structs.replace(WORKER, placement=Placement(pod_template={"spec": {"hostPID": True}}))
     assert fields(rendered(in_container()), group=group) == [
         ("custom.kfpytorch.worker.podTemplate.spec.hostPID", "true")
     ]
