@@ -77,9 +77,34 @@ def test_example_prints_the_expected_output(
     ran = run_example(pyflyte, example[0], words, ranks=8)
     missing = [shown for shown in SHOWN[example] if not re.search(shown, ran.out + ran.err, re.MULTILINE)]
     assert missing == [], ran.out + ran.err
-    if example[0] in EQUAL_LOSSES:
-        alone = run_example(pyflyte, example[0], words, ranks=1)
-        assert read_result(alone) == pytest.approx(read_result(ran), abs=1e-4)
+    if example[0] == "06_torch_dist":
+        check_output_of_each_rank(ran, pyflyte.home)
+    if example[0] == "08_parallelism":
+        ddp, *others = read_result(ran)
+        assert others == pytest.approx([ddp] * 3, abs=1e-4)
+
+
+def check_output_of_each_rank(ran: Ran, home: Path) -> None:
+    """Check that the command shows rank 0, and that the log of each rank is as in the published guide."""
+    assert set(re.findall(r"^\[r(\d)\]", ran.out + ran.err, re.MULTILINE)) == {"0"}
+    (logs,) = home.glob("logs/*")
+    assert str(logs) in ran.err.splitlines()[-1]
+    for rank in range(6):
+        assert (logs / f"rank{rank}.log").read_text().splitlines() == [
+            "PyTorch Distributed Environment",
+            "Using device: cpu",
+            "WORLD_SIZE: 6",
+            f"RANK: {rank}",
+            f"LOCAL_RANK: {rank % 2}",
+        ]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", EQUAL_LOSSES)
+def test_result_does_not_depend_on_the_number_of_ranks(pyflyte: Pyflyte, name: str) -> None:
+    (words,) = (words for (example, _), words in commands().items() if example == name)
+    alone, several = (run_example(pyflyte, name, words, ranks) for ranks in (1, 8))
+    assert read_result(alone) == pytest.approx(read_result(several), abs=1e-4)
 
 
 def run_example(pyflyte: Pyflyte, name: str, words: list[str], ranks: int) -> Ran:
@@ -92,20 +117,7 @@ def run_example(pyflyte: Pyflyte, name: str, words: list[str], ranks: int) -> Ra
 
 def read_result(ran: Ran) -> list[float]:
     """Return the numbers of the printed result, such as those of `Outcome(loss=0.25, samples=640)`."""
-    return [*map(float, re.findall(r"\d+(?:\.\d+)?", ran.out.splitlines()[-1]))]
-
-
-def test_each_rank_has_the_environment_of_the_guide(pyflyte: Pyflyte) -> None:
-    run_example(pyflyte, "06_torch_dist", ["get_torch_dist"], ranks=8)
-    for rank in range(6):
-        (log,) = pyflyte.home.glob(f"logs/*/rank{rank}.log")
-        assert log.read_text().splitlines() == [
-            "PyTorch Distributed Environment",
-            "Using device: cpu",
-            "WORLD_SIZE: 6",
-            f"RANK: {rank}",
-            f"LOCAL_RANK: {rank % 2}",
-        ]
+    return [*map(float, re.findall(r"(?<![\w.])\d+(?:\.\d+)?", ran.out.splitlines()[-1]))]
 
 
 def test_snippets_of_the_published_guide_are_unchanged() -> None:

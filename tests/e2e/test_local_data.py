@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from flytekit import task
 
-from e2e.conftest import Pyflyte
 from flytekitplugins.kfpytorch import PyTorch, TrainJob, Worker
 
 HUB = """
@@ -16,30 +15,6 @@ from pathlib import Path
 
 def snapshot_download(*, repo_id, local_dir, **_):
     Path(local_dir, "names.txt").write_text(repo_id)
-"""
-SCRIPT = """
-import os
-import sys
-from pathlib import Path
-
-from flytekit import task
-
-from flytekitplugins.kfpytorch import PyTorch, TrainJob, Worker
-
-
-@task(
-    task_config=PyTorch(
-        worker=Worker(replicas=1), train_job=TrainJob(dataset="hf://owner/name", storage="1Gi")
-    )
-)
-def train() -> str:
-    import torch.distributed as dist
-
-    dist.init_process_group()
-    found = [None, None]
-    dist.all_gather_object(found, Path(os.environ["FLYTE_KFPYTORCH_DATASET"], "names.txt").read_text())
-    dist.destroy_process_group()
-    return " ".join(found)
 """
 
 
@@ -56,17 +31,24 @@ def build_task(uri: str, name: str) -> object:
     return task(read, task_config=PyTorch(worker=Worker(replicas=0), train_job=options))
 
 
-def test_each_rank_reads_the_data_set(pyflyte: Pyflyte, tmp_path: Path) -> None:
+@pytest.mark.torch
+def test_each_rank_reads_the_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "huggingface_hub.py").write_text(HUB)
-    (tmp_path / "script.py").write_text(SCRIPT)
-    ran = pyflyte.run(
-        tmp_path / "script.py",
-        "train",
-        PYTHONPATH=str(tmp_path),
-        XDG_CACHE_HOME=str(tmp_path / "cache"),
-    )
-    assert ran.code == 0, ran.err
-    assert "owner/name owner/name" in ran.out
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLYTE_KFPYTORCH_LOCAL", "replicas")
+    options = TrainJob(dataset="hf://owner/name", storage="1Gi")
+
+    @task(task_config=PyTorch(worker=Worker(replicas=1), train_job=options))
+    def train() -> str:
+        import torch.distributed as dist
+
+        dist.init_process_group()
+        found = [None, None]
+        dist.all_gather_object(found, read_names())
+        return " ".join(map(str, found))
+
+    assert train() == "owner/name owner/name"
 
 
 def test_user_directory_replaces_the_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,51 +165,55 @@ def test_task_call_during_import_does_not_start_ranks_recursively(
     assert "runs_at_import could not be imported in this rank" in capfd.readouterr().err
 
 
+def run_script(path: Path, text: str) -> "subprocess.CompletedProcess[str]":
+    path.write_text(HEADER + textwrap.dedent(text))
+    return subprocess.run([sys.executable, path], check=False, capture_output=True, text=True, timeout=100)
+
+
 def test_guarded_main_module_is_imported_in_the_ranks(tmp_path: Path) -> None:
-    script = tmp_path / "guarded.py"
-    script.write_text(
-        HEADER
-        + textwrap.dedent(
-            """
-            from dataclasses import dataclass
+    ran = run_script(
+        tmp_path / "guarded.py",
+        """
+        from dataclasses import dataclass
 
-            torch.manual_seed(5)
+        torch.manual_seed(5)
 
-            @dataclass
-            class Settings:
-                rate: float
+        @dataclass
+        class Settings:
+            rate: float
 
-            @task(task_config=PAIR)
-            def train(settings: Settings) -> str:
-                return f"{torch.initial_seed()} {isinstance(settings, Settings)}"
+        @task(task_config=PAIR)
+        def train(settings: Settings) -> str:
+            return f"{torch.initial_seed()} {isinstance(settings, Settings)}"
 
-            if __name__ == "__main__":
-                print(train(settings=Settings(rate=1.0)))
-            """
-        )
+        if __name__ == "__main__":
+            print(train(settings=Settings(rate=1.0)))
+        """,
     )
-    ran = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True, timeout=100)
     assert ran.stdout.splitlines() == ["5 True"], ran.stderr
 
 
-def test_unguarded_main_module_warns_about_calls_skipped_in_ranks(tmp_path: Path) -> None:
+def test_unguarded_main_module_is_not_imported_and_its_skipped_calls_are_reported(tmp_path: Path) -> None:
+    """Its function is pickled by value, with the values that it uses."""
     script = tmp_path / "unguarded.py"
-    script.write_text(
-        HEADER
-        + textwrap.dedent(
-            """
-            torch.set_default_dtype(torch.float64)
+    ran = run_script(
+        script,
+        """
+        print("main runs")
+        LIMIT = 5
+        torch.set_default_dtype(torch.float64)
 
-            @task(task_config=PAIR)
-            def train() -> str:
-                return str(torch.zeros(1).dtype)
+        def read_limit() -> int:
+            return LIMIT
 
-            print(train())
-            """
-        )
+        @task(task_config=PAIR)
+        def train() -> str:
+            return f"{torch.zeros(1).dtype} {read_limit()}"
+
+        print(train())
+        """,
     )
     line = script.read_text().splitlines().index("torch.set_default_dtype(torch.float64)") + 1
-    ran = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True, timeout=100)
-    assert ran.stdout.splitlines() == ["torch.float32"], ran.stderr
+    assert ran.stdout.splitlines() == ["main runs", "torch.float32 5"], ran.stderr
     [warning] = [each for each in ran.stderr.splitlines() if "warning" in each]
     assert f"torch.set_default_dtype (line {line})" in warning

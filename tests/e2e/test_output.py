@@ -1,17 +1,52 @@
 """The output of ranks arrives completely, as whole lines with the rank."""
 
+import os
 import re
+import subprocess
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from flytekit import task
 
-from e2e.conftest import Pyflyte
+from flytekitplugins.kfpytorch import Elastic
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
-CHATTY = Path(__file__).parent / "scripts" / "chatty.py"
 RANKS = 4
+
+
+@task(task_config=Elastic(nnodes=2, nproc_per_node=RANKS // 2))
+def flood(lines: int) -> None:
+    rank = os.environ["RANK"]
+    for start in range(0, lines, 1000):
+        block = "".join(f"rank {rank} line {number} end\n" for number in range(start, start + 1000))
+        # One write ends within a line, and the next write contains the rest.
+        sys.stdout.write(block[:-7])
+        sys.stdout.flush()
+        sys.stdout.write(block[-7:])
+
+
+@task(task_config=Elastic(nnodes=1, nproc_per_node=RANKS))
+def halves() -> None:
+    rank = os.environ["RANK"]
+    for number in range(20):
+        for piece in (f"rank {rank} ", f"half {number} ", "end\n"):
+            os.write(1, piece.encode())
+            time.sleep(0.002)
+        os.write(2, f"rank {rank} error {number} end\n".encode())
+    subprocess.run(["echo", f"rank {rank} child end"], check=True)
+    os.write(1, f"rank {rank} no line end".encode())
+
+
+@pytest.fixture(autouse=True)
+def logs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return the directory for logs, and show the output of all ranks."""
+    monkeypatch.setenv("FLYTE_KFPYTORCH_LOG_DIR", str(tmp_path))
+    monkeypatch.setenv("FLYTE_KFPYTORCH_VERBOSE", "1")
+    return tmp_path
 
 
 def ranks_of(text: str, pattern: str) -> Counter[int]:
@@ -21,53 +56,29 @@ def ranks_of(text: str, pattern: str) -> Counter[int]:
     )
 
 
-def logs(pyflyte: Pyflyte) -> dict[int, str]:
-    (run,) = (pyflyte.home / "logs").iterdir()
-    return {
-        rank: (run / f"rank{rank}.log").read_text()
-        for rank in range(RANKS)
-        if (run / f"rank{rank}.log").exists()
-    }
-
-
 @pytest.mark.parametrize("lines", [20_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
-def test_output_lines_are_whole_and_complete_under_load(pyflyte: Pyflyte, lines: int) -> None:
-    ran = pyflyte.run(CHATTY, "flood", "--lines", str(lines), timeout=110, FLYTE_KFPYTORCH_VERBOSE="1")
+def test_output_lines_are_whole_and_complete_under_load(
+    logs: Path, capfd: pytest.CaptureFixture[str], lines: int
+) -> None:
+    flood(lines=lines)
 
-    assert ran.code == 0, ran.err
-    assert ranks_of(ran.out, r"line \d+") == dict.fromkeys(range(RANKS), lines)
-    written = logs(pyflyte)
+    assert ranks_of(capfd.readouterr().out, r"line \d+") == dict.fromkeys(range(RANKS), lines)
+    (run,) = logs.iterdir()
     # A failed comparison of the texts would build a diff of them, which needs gigabytes.
     wrong = [
         rank
         for rank in range(RANKS)
-        if written.get(rank) != "".join(f"rank {rank} line {number} end\n" for number in range(lines))
+        if (run / f"rank{rank}.log").read_text()
+        != "".join(f"rank {rank} line {number} end\n" for number in range(lines))
     ]
     assert wrong == []
 
 
-def test_partial_lines_of_ranks_become_whole_lines(pyflyte: Pyflyte) -> None:
-    ran = pyflyte.run(CHATTY, "halves", FLYTE_KFPYTORCH_VERBOSE="1")
+def test_partial_lines_of_ranks_become_whole_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    halves()
 
-    assert ran.code == 0, ran.err
-    assert ranks_of(ran.out, r"half \d+") == dict.fromkeys(range(RANKS), 20)
-    assert ranks_of(ran.err, r"error \d+") == dict.fromkeys(range(RANKS), 20)
-    assert ranks_of(ran.out, "child") == dict.fromkeys(range(RANKS), 1)
-    assert {f"[r{rank}] rank {rank} no line end" for rank in range(RANKS)} <= set(ran.out.splitlines())
-
-
-def test_default_output_shows_rank_0_and_logs_contain_all_ranks(pyflyte: Pyflyte) -> None:
-    ran = pyflyte.run(CHATTY, "halves")
-
-    assert set(ranks_of(ran.out + ran.err, r"(?:half|error) \d+")) == {0}
-    assert [log.count(" half ") for log in logs(pyflyte).values()] == [20] * RANKS
-    assert str(next((pyflyte.home / "logs").iterdir())) in ran.err.splitlines()[-1]
-
-
-def test_output_of_a_killed_rank_is_kept(pyflyte: Pyflyte) -> None:
-    ran = pyflyte.run(CHATTY, "last_words")
-
-    assert ran.code == 1
-    assert {rank: log for rank, log in logs(pyflyte).items() if rank < 2} == {
-        rank: f"rank {rank} last words\n" for rank in range(2)
-    }
+    out, err = capfd.readouterr()
+    assert ranks_of(out, r"half \d+") == dict.fromkeys(range(RANKS), 20)
+    assert ranks_of(err, r"error \d+") == dict.fromkeys(range(RANKS), 20)
+    assert ranks_of(out, "child") == dict.fromkeys(range(RANKS), 1)
+    assert {f"[r{rank}] rank {rank} no line end" for rank in range(RANKS)} <= set(out.splitlines())

@@ -19,7 +19,6 @@ from kfpytorch_common.forkserver import client
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 
-FORKS, INTERPRETERS = "forks", "interpreters"
 METHODS = ["spawn", pytest.param("fork", marks=pytest.mark.soak)]
 
 
@@ -36,25 +35,22 @@ def read_state(server: client.ForkServer, directory: Path) -> dict[str, Any]:
     return state
 
 
-def read_states(directory: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the states of two processes of each kind."""
-    found = {}
-    for kind, preload in ((FORKS, (*prestart.PRELOAD, "tests.e2e.scripts.frozen")), (INTERPRETERS, ())):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("FLYTE_KFPYTORCH_FORK", "0" if kind == INTERPRETERS else "1")
-            server = client.start_fresh_server(preload)
-            try:
-                found[kind] = [read_state(server, directory) for _ in range(2)]
-            finally:
-                server.stop()
-    return found
+def read_states(directory: Path, count: int, *, forks: bool) -> list[dict[str, Any]]:
+    """Return the states of new forks or of new interpreters."""
+    preload = (*prestart.PRELOAD, "tests.e2e.scripts.frozen") if forks else ()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLYTE_KFPYTORCH_FORK", str(int(forks)))
+        server = client.start_fresh_server(preload)
+        try:
+            return [read_state(server, directory) for _ in range(count)]
+        finally:
+            server.stop()
 
 
 def test_forked_ranks_have_the_same_state_as_fresh_interpreters(tmp_path: Path) -> None:
-    states = read_states(tmp_path)
-    for first, second in states.values():
-        assert [name for name in rank_state.INDEPENDENT if first[name] == second[name]] == []
-    (fork, _), (interpreter, _) = states[FORKS], states[INTERPRETERS]
+    fork, other = read_states(tmp_path, 2, forks=True)
+    assert [name for name in rank_state.INDEPENDENT if fork[name] == other[name]] == []
+    (interpreter,) = read_states(tmp_path, 1, forks=False)
     assert {name: fork[name] for name in rank_state.EQUAL} == {
         name: interpreter[name] for name in rank_state.EQUAL
     }

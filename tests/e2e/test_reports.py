@@ -38,6 +38,16 @@ def test_notebook_report_contains_the_line_of_the_cell(tmp_path: Path) -> None:
     assert shown[1:3] == ["  ValueError: no data", '    ❱ raise ValueError("no data")']
 
 
+@pytest.mark.soak
+def test_failure_report_is_equal_with_fresh_interpreters(pyflyte: Pyflyte) -> None:
+    """As on macOS, where ranks are no forks."""
+    ran = pyflyte.run(FAILURES / "exception.py", "train", FLYTE_KFPYTORCH_FORK="0")
+    assert ran.code == 1
+    assert "failed on rank 1 (" in ran.report[0]
+    assert "exception.py:17 in read_batch" in " ".join(ran.report[:3])
+    assert pyflyte.left() == ([], [])
+
+
 HOSTILE = """
 from flytekit import task
 from flytekitplugins.kfpytorch import Elastic

@@ -26,19 +26,6 @@ def train() -> str:
 """
 
 
-def test_exit_of_rank_0_without_a_result_is_a_failure(pyflyte: Pyflyte) -> None:
-    ran = pyflyte.run(ROUGH, "leaves_at_once")
-    assert ran.code == 1
-    assert ran.report[0].startswith("✗ rough.leaves_at_once failed on rank 0")
-    assert ran.report[1] == "  NoResult: it ended with exit code 0 before the function returned"
-
-
-def test_open_files_are_flushed_when_a_rank_exits(pyflyte: Pyflyte, tmp_path: Path) -> None:
-    ran = pyflyte.run(ROUGH, "leaves_a_file_open", "--path", str(tmp_path / "of-rank-"))
-    assert ran.code == 0, ran.err
-    assert [(tmp_path / f"of-rank-{rank}").read_text() for rank in range(2)] == ["all of it"] * 2
-
-
 def test_lost_fork_server_is_reported_and_leaves_no_process(pyflyte: Pyflyte) -> None:
     ran = pyflyte.run(ROUGH, "kills_its_parent")
     assert ran.code == 1

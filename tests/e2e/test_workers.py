@@ -307,23 +307,29 @@ def test_errors_keep_their_kind_and_time(start_method: str, recoverable: bool) -
     assert began <= caught.value.timestamp <= time.time()
 
 
-def test_function_of_the_main_module_is_pickled_by_value(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import os\n"
-        "from flytekit import task\n"
-        "from flytekitplugins.kfpytorch import Elastic\n"
-        "print('main runs')\n"
-        "LIMIT = 5\n"
-        "def helper() -> int:\n    return LIMIT + int(os.environ['WORLD_SIZE'])\n"
-        "@task(task_config=Elastic(nproc_per_node=2))\n"
-        "def run() -> int:\n    return helper()\n"
-        "print(run())\n"  # A main guard is not necessary, because workers do not run the main module again.
-    )
+def test_exit_of_rank_0_without_a_result_is_a_failure() -> None:
+    @task(task_config=Elastic(nproc_per_node=2))
+    def leave_at_once() -> int:
+        if os.environ["RANK"] == "0":
+            os._exit(0)
+        return 1
 
-    ran = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True, timeout=60)
+    cause = r"failed on rank 0 (.*\n)*.*NoResult: it ended with exit code 0 before the function returned"
+    with pytest.raises(FlyteUserRuntimeException, match=cause):
+        leave_at_once()
 
-    assert ran.stdout.splitlines() == ["main runs", "7"], ran.stderr
+
+OPEN = []
+
+
+def test_open_files_are_flushed_when_a_rank_exits(tmp_path: Path) -> None:
+    @task(task_config=Elastic(nproc_per_node=2))
+    def leave_a_file_open() -> None:
+        OPEN.append((tmp_path / os.environ["RANK"]).open("w"))
+        OPEN[0].write("all of it")
+
+    leave_a_file_open()
+    assert [(tmp_path / rank).read_text() for rank in ("0", "1")] == ["all of it"] * 2
 
 
 def test_launch_does_not_change_the_context_of_the_caller() -> None:

@@ -12,6 +12,6 @@ from flytekitplugins.kfpytorch import Elastic
 def train() -> None:
     dist.init_process_group("gloo")
     if dist.get_rank() == 2:
-        print("loading 200 GB", flush=True)
+        print("loading 200 GB")
         os.kill(os.getpid(), signal.SIGKILL)
     dist.barrier()

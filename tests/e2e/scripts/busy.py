@@ -4,14 +4,15 @@ import os
 import time
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
 from flytekit import task
 
 from flytekitplugins.kfpytorch import Elastic, Master, PyTorch, Worker
 
 
 def work() -> None:
+    import torch
+    import torch.distributed as dist
+
     (Path(os.environ["PIDS"]) / f"{os.environ['RANK']}.part").write_text(str(os.getpid()))
     (Path(os.environ["PIDS"]) / f"{os.environ['RANK']}.part").rename(
         Path(os.environ["PIDS"]) / os.environ["RANK"]

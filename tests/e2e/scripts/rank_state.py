@@ -90,7 +90,7 @@ INDEPENDENT: dict[str, Callable[[], Any]] = {
     "temporary names": tempfile.mktemp,
     "authentication key": lambda: bytes(multiprocessing.current_process().authkey).hex(),
 }
-"""Values that always differ between two interpreters."""
+"""Values that differ between two interpreters, so that they must differ between two forks."""
 
 EQUAL: dict[str, Callable[[], Any]] = {
     "torch threads": lambda: [_torch().get_num_threads(), _torch().get_num_interop_threads()],

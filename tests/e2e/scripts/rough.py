@@ -11,14 +11,6 @@ from flytekit.types.file import FlyteFile
 from flytekitplugins.kfpytorch import Elastic
 
 TWO = Elastic(nproc_per_node=2)
-OPEN = []
-
-
-@task(task_config=TWO)
-def leaves_at_once() -> int:
-    if os.environ["RANK"] == "0":
-        os._exit(0)
-    return 1
 
 
 @task(task_config=TWO)
@@ -26,13 +18,6 @@ def takes_another_rank() -> None:
     if os.environ["RANK"] == "1":
         os.environ["RANK"] = "0"
         raise ValueError("I was rank 1")
-
-
-@task(task_config=TWO)
-def leaves_a_file_open(path: str) -> None:
-    file = Path(path + os.environ["RANK"]).open("w")  # noqa: SIM115 - what is tested.
-    OPEN.append(file)
-    file.write("all of it")
 
 
 @task(task_config=TWO)
