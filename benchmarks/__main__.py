@@ -44,14 +44,13 @@ FIGURES: Final = MappingProxyType(
     }
 )
 
-PAGE: Final = """# Measured
+PAGE: Final = """# Measurements
 
-Written by `{command}` on {date}; do not edit. The sides of a row ran in turn, in fresh processes,
-{repeat} times each after one run that does not count (imports at least {imports} times; upstream's plugin in
-fewer rounds where it takes long). For the steps of DDP both sides were up at once and took
-{turns} turns of half a second each. Times are medians, with the least and
-the greatest in brackets. Ratios and differences are taken within each round; then their median. Every rank
-has one thread (`OMP_NUM_THREADS=1`).
+Output of `{command}` on {date}. The two sides of a row run alternately, in new processes, {repeat} times
+each after a warm-up run (imports at least {imports} times; the published plugin fewer times where it is
+slow). For the DDP steps both sides run at the same time and take {turns} turns of half a second each. Times
+are medians, with the minimum and the maximum in brackets. Ratios and differences are computed for each round;
+the table has their median. Each rank has one thread (`OMP_NUM_THREADS=1`).
 
 {machine}
 

@@ -22,7 +22,7 @@ LIST: Final = Target(text="≤ 5 s", high=5)
 CHANGE: Final = Target(text="≤ 0.10 ms", high=0.1)
 _CLIENTS: Final = {"bare": "a bare client (aiohttp)", "official": "the official client (kubernetes.aio)"}
 _HOW: Final = {
-    "apart": "the API server on processors of its own",
+    "apart": "the API server on other processors",
     "shared": "all on the same processors",
 }
 
@@ -30,9 +30,9 @@ _HOW: Final = {
 def measure(repeat: int) -> list[Row]:
     """Measure the creation of jobs, then the cost of ten thousand jobs."""
     if shutil.which("go") is None:
-        return [Row.alone("before a real API server", "not measured: its programs are built with Go")]
-    print(f"  jobs made before a real API server, {TURNS * repeat} turns", flush=True)
-    created = _said("create_rate.py", TURNS * repeat)
+        return [Row.alone("with a real API server", "not measured: its programs are built with Go")]
+    print(f"  jobs created in a real API server, {TURNS * repeat} turns", flush=True)
+    created = _run_script("create_rate.py", TURNS * repeat)
     return [
         *(row for how in _HOW for row in _created(how, created[how])),
         *(row for kind, memory in MEMORY.items() for row in _measure_scale(kind, memory)),
@@ -43,7 +43,7 @@ def _measure_scale(kind: str, memory: Target) -> Iterator[Row]:
     """Measure the cost of ten thousand jobs of one kind."""
     many = f"{JOBS:,} {kind}s of 4 pods"
     print(f"  a real API server with {many}", flush=True)
-    said = _said("cluster_scale.py", JOBS, kind)
+    said = _run_script("cluster_scale.py", JOBS, kind)
     visible, (idle, *full) = said["visible"], said["resident"]
     last = visible[int(len(visible) * 0.99)]
     yield from (
@@ -54,32 +54,34 @@ def _measure_scale(kind: str, memory: Target) -> Iterator[Row]:
             last,
         ),
         Row(
-            what=f"memory with {many}, the same server and one that found them",
+            what=f"memory with {many}, of the server that created them and of a new one",
             ours=", ".join(f"{each:.0f} MiB" for each in full),
-            against="with none",
+            against="without jobs",
             theirs=f"{idle:.0f} MiB",
             compared=f"{max(full) - idle:+.0f} MiB",
             target=memory.text,
             is_reached=memory.is_reached(max(full) - idle),
         ),
         Row.alone(
-            f"reads of the API server by {said['polls']:,} GetTask of {kind}s",
+            f"requests to the API server for {said['polls']:,} GetTask of {kind}s",
             str(said["reads"]),
             READS,
             said["reads"],
         ),
-        Row.alone(f"until a server is ready, {many}", f"{said['ready']:.1f} s", READY, said["ready"]),
+        Row.alone(
+            f"start of a server until it is ready, {many}", f"{said['ready']:.1f} s", READY, said["ready"]
+        ),
         Row.alone(
             f"processor time for listing {many}",
             f"{said['list_processor']:.1f} s",
             LIST,
             said["list_processor"],
         ),
-        *(_change(kind, how, said[f"watched {how}"]) for how in ("in numbers", "alone")),
+        *(_change(kind, how, said[f"watched {how}"]) for how in ("in bursts", "one at a time")),
     )
 
 
-def _said(script: str, number: int, *kind: str) -> Any:
+def _run_script(script: str, number: int, *kind: str) -> Any:
     """Return the output of a script that receives this number, and the kind of jobs."""
     command = Command(program="python", arguments=(str(SCRIPTS / script), str(number), *kind))
     path = {"PYTHONPATH": os.pathsep.join((str(SCRIPTS), str(RIG)))}
@@ -94,7 +96,7 @@ def _created(how: str, rates: dict[str, list[float]]) -> Iterator[Row]:
         is_target = (how, side) == ("shared", "official")
         ratios = Spread.of(one / other for one, other in zip(ours, theirs, strict=True))
         yield Row(
-            what=f"jobs made, 16 at a time, {_HOW[how]}",
+            what=f"jobs created, 16 at a time, {_HOW[how]}",
             ours=Spread.of(ours).text(**each),
             against=f"the same POSTs by {client}",
             theirs=Spread.of(theirs).text(**each),
@@ -104,11 +106,11 @@ def _created(how: str, rates: dict[str, list[float]]) -> Iterator[Row]:
             is_reached=CREATED.is_reached(ratios.median) if is_target else None,
         )
     spent = Spread.of(rates["processor"]).text(pattern="{:.1f}", unit=" ms")
-    yield Row.alone(f"processor time of our server for one of them, {_HOW[how]}", spent)
+    yield Row.alone(f"processor time of our server per job, {_HOW[how]}", spent)
 
 
 def _change(kind: str, how: str, said: dict[str, float]) -> Row:
     """Return a row for the processor time of a pod change in the whole server."""
     spent = said["milliseconds"]
-    what = f"processor time for a change of a pod of a {kind}, {how} ({said['rate']:,.0f} a second)"
+    what = f"processor time per change of a pod of a {kind}, {how} ({said['rate']:,.0f} a second)"
     return Row.alone(what, f"{spent:.3f} ms", CHANGE, spent)

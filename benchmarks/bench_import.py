@@ -39,7 +39,7 @@ def measure(repeat: int) -> list[Row]:
             what="import of the plugin", ours=took["ours"], against=upstream.NAME, theirs=took[upstream.NAME]
         ).difference(),
         Row(
-            what=f"which of {' and '.join(HEAVY)} that loads",
+            what=f"which of {' and '.join(HEAVY)} the import loads",
             ours=_listed(loaded),
             against=upstream.NAME,
             theirs=_listed(loaded_by_theirs),

@@ -28,9 +28,9 @@ def measure(repeat: int) -> list[Row]:
             READY,
             ready.median,
         ),
-        Row.alone("its memory while it has nothing to do", idle.text(**_MEMORY), IDLE, idle.median),
+        Row.alone("its memory while idle", idle.text(**_MEMORY), IDLE, idle.median),
         Row.alone(
-            "memory of kfpytorch serve before a Kubernetes cluster while it has nothing to do",
+            "memory of kfpytorch serve with a Kubernetes cluster while idle",
             outside.text(**_MEMORY),
             IDLE_OUTSIDE,
             outside.median,
@@ -38,7 +38,7 @@ def measure(repeat: int) -> list[Row]:
         Row(
             what="from CreateTask to the first line of the user's function",
             ours=embedded.text(unit=" s"),
-            against="the same command by itself",
+            against="the same command, started directly",
             theirs=alone.text(unit=" s"),
             compared=ratio.text(pattern="{:.2f}"),
             target=FIRST_LINE.text,

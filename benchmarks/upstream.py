@@ -15,7 +15,7 @@ from typing import Final
 
 from benchmarks.measure import HERE
 
-NAME: Final = "upstream's plugin"
+NAME: Final = "the published plugin"
 _ROOT: Final = Path(__file__).parents[1]
 _LOCK: Final = _ROOT / "requirements.lock"
 PINNED: Final = _ROOT / "tests" / "conformance" / "upstream.txt"

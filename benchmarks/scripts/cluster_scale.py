@@ -121,7 +121,7 @@ class Scale:
         numbers = range(1, min(CHANGES, self.total))
         alone = [partial(self.change, writer, f"f{number:07}") for number in numbers]
         moves = asyncio.to_thread(self.copies[RUNNING].move_masters, numbers)
-        for name, change in (("alone", at_once(alone)), ("in numbers", moves)):
+        for name, change in (("one at a time", at_once(alone)), ("in bursts", moves)):
             before, began = processor(process), time.perf_counter()
             await change
             seconds = time.perf_counter() - began
