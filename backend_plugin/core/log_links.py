@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
 from functools import lru_cache
-from itertools import islice
 from typing import Final, TypeAlias
 
 import msgspec
@@ -38,10 +37,10 @@ class LogLinkTarget(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     job: Job
     about: LinkContext
-    name: str = ""
-    """``worker-0 (rank 1)``; empty for the job as a whole."""
+    name: str
+    """``worker-0 (rank 1)``, or ``(all replicas)`` for the job as a whole."""
     pod_name: str = ""
-    """The first part of the name of its pod, until the pod is known."""
+    """The name of its pod, or the first part of it until the pod is known."""
     pod: Pod | None = None
 
     @property
@@ -68,8 +67,7 @@ def _get_finish_time(place: LogLinkTarget) -> datetime:
 
 
 _OF_POD: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
-    # The names of the pods of a TrainJob end with five more characters.
-    "podname": lambda place: place.pod.name if place.pod else place.pod_name,
+    "podname": lambda place: place.pod_name,
     "poduid": lambda place: place.pod.uid if place.pod else "",
     "containerid": _get_container_id,
     "hostname": lambda place: place.pod.hostname if place.pod else "",
@@ -139,10 +137,6 @@ def _get_variable(name: str) -> Piece:
     return lambda _: "{{ ." + name + " }}"
 
 
-def _fill_template(pieces: tuple[tuple[str, Piece], ...], after: str, place: LogLinkTarget) -> str:
-    return "".join([before + value(place) for before, value in pieces]) + after
-
-
 @lru_cache(maxsize=16)
 def _build_builtin_templates(
     enabled: tuple[bool, bool, bool], uris: tuple[str, str, str]
@@ -185,24 +179,25 @@ def build_links(
     known = select_templates(logs, context.task_config)
     if not known or job is None:
         return ()
-    by_replica = {(pod.role, pod.index): pod for pod in pods}
     of_job: list[LogLink] = []
     of_replicas: list[LogLink] = []
-    places = _list_targets(job, by_replica, context)
-    whole_job = LogLinkTarget(job=job, about=context)
+    replicas = _list_replicas(job, pods, context)
+    whole_job = LogLinkTarget(job=job, about=context, name="(all replicas)")
     for template in known:
         label = template.display_name or template.name
         for uri in (*template.template_uris, *template.dynamic_template_uris):
             pieces, after, is_of_pod = _parse_template(uri)
-            if is_of_pod:
-                of_replicas += [
-                    _build_link(template, f"{label} {place.name}", _fill_template(pieces, after, place))
-                    for place in places
-                ]
-            else:
-                of_job.append(
-                    _build_link(template, f"{label} (all replicas)", _fill_template(pieces, after, whole_job))
+            links, targets = (of_replicas, replicas) if is_of_pod else (of_job, [whole_job])
+            links += [
+                LogLink(
+                    name=f"{label} {place.name}",
+                    uri="".join([before + value(place) for before, value in pieces]) + after,
+                    message_format=template.message_format,
+                    show_while_pending=template.show_while_pending,
+                    hide_once_finished=template.hide_once_finished,
                 )
+                for place in targets
+            ]
     return (*of_job, *of_replicas)
 
 
@@ -210,39 +205,34 @@ def build_links(
 _MOST_PLACES: Final = 512
 
 
-def _list_targets(
-    job: Job, by_replica: Mapping[tuple[str, int], Pod], context: LinkContext
-) -> list[LogLinkTarget]:
-    replicas = ((group.role, index) for group in job.groups for index in range(group.replicas))
-    masters = next((group.replicas for group in job.groups if group.role == "master"), 0)
+def _list_replicas(job: Job, pods: Iterable[Pod], context: LinkContext) -> list[LogLinkTarget]:
+    by_replica = {(pod.role, pod.index): pod for pod in pods}
     build_pod_name = table.get_dialect(job.dialect).build_pod_name
-    return [
-        LogLinkTarget(
-            job=job,
-            about=context,
-            name=format_replica_name(job, role, index, masters),
-            pod_name=build_pod_name(job.name, role, index),
-            pod=by_replica.get((role, index)),
-        )
-        for role, index in islice(replicas, _MOST_PLACES)
-    ]
+    listed: list[LogLinkTarget] = []
+    before = 0
+    for group in job.groups:
+        role = group.role
+        for index in range(min(group.replicas, _MOST_PLACES - len(listed))):
+            pod = by_replica.get((role, index))
+            listed.append(
+                LogLinkTarget(
+                    job=job,
+                    about=context,
+                    name=_format_replica_name(job, role, index, before + index),
+                    # The names of the pods of a TrainJob end with five more characters.
+                    pod_name=build_pod_name(job.name, role, index) if pod is None else pod.name,
+                    pod=pod,
+                )
+            )
+        before += group.replicas
+    return listed
 
 
-def format_replica_name(job: Job, role: str, index: int, masters: int) -> str:
+def _format_replica_name(job: Job, role: str, index: int, position: int) -> str:
     """Return ``worker-0 (ranks 8-15)``, or ``worker-0`` if a rendezvous assigns the ranks."""
-    if job.elastic or job.nproc_per_node is None or job.nproc_per_node < 1:
+    processes = job.nproc_per_node
+    if job.elastic or processes is None or processes < 1:
         return f"{role}-{index}"
-    first = (index + (masters if role == "worker" else 0)) * job.nproc_per_node
-    last = first + job.nproc_per_node - 1
+    first, last = position * processes, (position + 1) * processes - 1
     ranks = f"rank {first}" if first == last else f"ranks {first}-{last}"
     return f"{role}-{index} ({ranks})"
-
-
-def _build_link(template: LogTemplate, name: str, uri: str) -> LogLink:
-    return LogLink(
-        name=name,
-        uri=uri,
-        message_format=template.message_format,
-        show_while_pending=template.show_while_pending,
-        hide_once_finished=template.hide_once_finished,
-    )
