@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from backend_plugin.core import error_parser
 from backend_plugin.core.job_status import JobState, JobStatus
 from backend_plugin.core.pending import JobWarning, PendingReason, PendingStage
 from backend_plugin.core.pending_reasons import is_blocking
@@ -72,7 +71,7 @@ def shorten_message(message: str) -> str:
 
 def join_lines(*parts: str) -> str:
     """Join the non-empty parts, one per line."""
-    return "\n".join(part for part in parts if part)
+    return "\n".join([part for part in parts if part])
 
 
 def format_duration(limit: timedelta) -> str:
@@ -219,10 +218,9 @@ def _format_earlier_exception(raised: RaisedException) -> str:
 
 def format_replicas(replicas: Sequence[str]) -> str:
     """Return ``worker-0, worker-1, worker-2, worker-3 and 6 more``."""
-    names = sorted(replicas, key=error_parser.get_replica_sort_key)
-    if len(names) <= _NAMED:
-        return ", ".join(names)
-    return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
+    if len(replicas) <= _NAMED:
+        return ", ".join(replicas)
+    return f"{', '.join(replicas[:_NAMED])} and {len(replicas) - _NAMED} more"
 
 
 def format_pending(wait: PendingReason) -> str:
@@ -248,21 +246,21 @@ def _is_job_wide(wait: PendingReason) -> bool:
     return wait.of_gang or not wait.replicas
 
 
-def format_progress(status: JobStatus, phase: str, notes: Sequence[JobWarning]) -> str:
+def format_progress(status: JobStatus, notes: Sequence[JobWarning], *, queued: bool) -> str:
     """Return the message for a job that has not ended, with pending reasons, warnings and a remedy."""
     begun = f"{status.ready} of {status.total} replicas ready"
     if status.state is JobState.SUSPENDED:
         begun = "suspended by a queue or a user"
-    elif not status.waits and phase == "QUEUED":
+    elif not status.waits and queued:
         begun = "created; no further status yet"
     elif status.state is JobState.RESTARTING and status.condition is not None and status.condition.message:
         begun = f"{begun}; {status.condition.message}"
     reasons = [wait_of for each in status.waits[:6] if (wait_of := format_pending(each))]
-    what_helps = select_remedy(status.waits[0]) if status.waits and is_blocking(status.waits[0]) else ""
     aloud = [note.text for note in notes]
     if not reasons:
         return join_lines(begun, *aloud)
     first = status.waits[0]
+    what_helps = select_remedy(first) if is_blocking(first) else ""
     is_news = first.raw not in first.text and _is_job_wide(first)
     raw = f"message of its scheduler: {first.raw}" if is_news else ""
     return join_lines(f"{reasons[0]} ({begun})", *reasons[1:], *aloud, what_helps, raw)

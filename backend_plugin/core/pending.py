@@ -70,7 +70,7 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The reason that Kubernetes or the scheduler reports, such as ``Unschedulable``."""
     text: str
     replicas: tuple[str, ...] = ()
-    """The replicas that wait; empty if the job waits as a whole."""
+    """The replicas that wait, in order; empty if the job waits as a whole."""
     since: datetime | None = None
     shortages: tuple[ResourceShortage, ...] = ()
     queue: str = ""

@@ -33,7 +33,9 @@ def check_timeouts(
 
 
 def _can_continue(status: JobStatus) -> bool:
-    """True if the job trains and can continue without the replicas that it waits for."""
+    """True if the job waits for nothing, or trains and can continue without what it waits for."""
+    if not status.waits and status.state is not JobState.SUSPENDED:
+        return True
     return status.has_run and status.ready > 0 and status.job is not None and status.job.scales
 
 

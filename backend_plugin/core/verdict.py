@@ -51,8 +51,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     info: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "reason", printable.escape(self.reason))
-        msgspec.structs.force_setattr(self, "message", printable.escape(self.message))
+        if not (self.reason.isprintable() and self.message.isprintable()):
+            msgspec.structs.force_setattr(self, "reason", printable.escape(self.reason))
+            msgspec.structs.force_setattr(self, "message", printable.escape(self.message))
 
 
 def is_retryable(cause: Cause) -> bool:

@@ -35,23 +35,23 @@ def judge_status(status: JobStatus, judging: JudgingSettings, deadlines: Deadlin
             Phase.RUNNING, "CollectingOutputs", "the job has ended; its remaining state is being read"
         )
     match status.state:
+        case (
+            JobState.RUNNING
+            | JobState.RESTARTING
+            | JobState.UNSEEN
+            | JobState.CREATED
+            | JobState.SUSPENDED
+            | JobState.ADMITTED
+        ):
+            return timeouts.check_timeouts(status, judging, deadlines, now) or _judge_active_job(
+                status, judging, now
+            )
         case JobState.SUCCEEDED:
             return _judge_success(status, judging, now)
         case JobState.FAILED:
             return _judge_failure(status, now)
         case JobState.DELETED | JobState.GONE:
             return _judge_missing_job(status)
-        case (
-            JobState.UNSEEN
-            | JobState.CREATED
-            | JobState.SUSPENDED
-            | JobState.ADMITTED
-            | JobState.RUNNING
-            | JobState.RESTARTING
-        ):
-            return timeouts.check_timeouts(status, judging, deadlines, now) or _judge_active_job(
-                status, judging, now
-            )
         case _:
             assert_never(status.state)
 
@@ -199,10 +199,11 @@ def _judge_active_job(status: JobStatus, judging: JudgingSettings, now: datetime
     wait = statuses.find_first_reason(status)
     lasting = list_reportable_warnings(status, judging, now)
     reason = wait.reason if wait is not None and wait.reason and phase is not Phase.RUNNING else ""
+    message = messages.format_progress(status, lasting, queued=phase is Phase.QUEUED)
     return Verdict(
         phase=phase,
         reason=reason or messages.STATES[status.state],
-        message=messages.shorten_message(messages.format_progress(status, phase.value, lasting)),
+        message=messages.shorten_message(message),
         cause=wait.cause if wait is not None and pending_reasons.is_blocking(wait) else None,
     )
 
