@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
 
 from msgspec import structs
 
@@ -13,17 +12,6 @@ from backend_plugin.core.job_status import JobState, JobStatus
 from backend_plugin.core.observed import Condition, Event, Job, JobLimit, Observed, Pod
 from backend_plugin.core.terminations import ReplicaTermination
 from kfpytorch_common.causes import Cause
-
-CONDITIONS: Final[Mapping[JobState, str]] = {
-    JobState.CREATED: job_conditions.CREATED,
-    JobState.ADMITTED: job_conditions.CREATED,
-    JobState.SUSPENDED: job_conditions.SUSPENDED,
-    JobState.RESTARTING: job_conditions.RESTARTING,
-    JobState.RUNNING: job_conditions.RUNNING,
-    JobState.SUCCEEDED: job_conditions.SUCCEEDED,
-    JobState.FAILED: job_conditions.FAILED,
-}
-"""The type of the condition that corresponds to a state."""
 
 
 def index_conditions(job: Job) -> Mapping[str, Condition]:
@@ -42,12 +30,10 @@ def find_final_condition(observed: Observed) -> Condition | None:
 
 
 def build_final_status(
-    observed: Observed, state: JobState, pods: tuple[Pod, ...], exit_codes: Mapping[int, Cause]
+    observed: Observed, state: JobState, condition: Condition | None, exit_codes: Mapping[int, Cause]
 ) -> JobStatus:
-    """Return the status of a job in a final state."""
-    job = observed.job
-    by_type = index_conditions(job) if job else {}
-    condition = by_type.get(CONDITIONS.get(state, "")) if job else find_final_condition(observed)
+    """Return the status of a job in a final state, which `condition` reports."""
+    job, pods = observed.job, replica_pods.list_replica_pods(observed)
     ended = (job.completed if job else None) or (condition.since if condition else None)
     certain, unsettled = root_cause.split_error_files(_select_error_files(observed, state, pods, ended), pods)
     # If the job has done its work, later terminations of pods do not matter.
@@ -64,12 +50,10 @@ def build_final_status(
         job=job,
         pods=pods,
         total=job.replicas if job else len(pods),
-        ready=sum(replica_pods.is_ready(pod) for pod in pods),
+        ready=replica_pods.count_ready(pods),
         condition=condition,
         has_run=True,
-        replaced=tuple(
-            pod.replica for pod in pods if job is not None and replica_pods.is_replacement(pod, job)
-        ),
+        replaced=replica_pods.list_replaced(pods, job) if job else (),
         death=root_cause.with_early_exits(
             root_cause.select_root_cause(ends, ended), pods, job.replicas if job else len(pods)
         ),

@@ -1,29 +1,35 @@
 """Job warnings about missing schedulers and pod groups, which no Kubernetes object reports."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from backend_plugin.core import job_conditions
-from backend_plugin.core.observed import Job, Observed, Pod
+from backend_plugin.core.observed import Job, Observed, Pod, PodGroup
 from backend_plugin.core.pending import JobWarning
-from backend_plugin.core.scheduling import gang_annotation
 from backend_plugin.core.scheduling.gang_annotation import GangSummary
 from backend_plugin.core.scheduling.registry import WORDS, is_controller_managed
 
 
-def list_warnings(observed: Observed, pods: Sequence[Pod]) -> tuple[JobWarning, ...]:
+def list_warnings(
+    observed: Observed, job: Job, pods: Sequence[Pod], gang: GangSummary
+) -> tuple[JobWarning, ...]:
     """Return the warnings of a job that has not ended; `pods` are its replicas."""
-    job = observed.job
-    gang = gang_annotation.read_gang_summary(job.annotations) if job is not None else gang_annotation.NOBODY
-    reported = [note for words in WORDS for note in words.notes(observed)]
-    return (
-        *reported,
-        *_check_foreign_groups(observed),
-        *_check_scheduler(observed, pods, gang),
-        *_check_group_creation(observed, job, gang),
-        *_without_host(job, pods),
-        *_without_places(observed, pods, gang),
+    derived = (
+        _check_scheduler(observed, pods, gang),
+        _check_group_creation(observed, job, gang),
+        _check_host(job, pods),
+        _check_places(observed, job, pods, gang),
     )
+    return (*_list_reported(observed), *[note for note in derived if note is not None])
+
+
+def _list_reported(observed: Observed) -> list[JobWarning]:
+    """Return the warnings that events and pod groups show."""
+    if not observed.events and not observed.pod_groups:
+        return []
+    of_schedulers = [note for words in WORDS for note in words.notes(observed)]
+    foreign = [_build_foreign_group_warning(group) for group in observed.pod_groups if group.foreign]
+    return of_schedulers + foreign
 
 
 def list_event_warnings(observed: Observed) -> list[JobWarning]:
@@ -40,62 +46,61 @@ _GANG: Final = 2
 """The smallest number of replicas that can block each other."""
 
 
-def _without_places(observed: Observed, pods: Sequence[Pod], gang: GangSummary) -> Iterator[JobWarning]:
-    """Yield a warning if the job has a queue but no gang scheduler, and not all of its pods have nodes."""
-    job = observed.job
+def _check_places(observed: Observed, job: Job, pods: Sequence[Pod], gang: GangSummary) -> JobWarning | None:
+    """Return a warning if the job has a queue but no gang scheduler, and not all of its pods have nodes."""
     is_alone = bool(gang.queue) and not (gang.scheduler_name or gang.by_operator)
-    if job is None or not is_alone or {group.kind for group in observed.pod_groups} != {"Workload"}:
-        return
+    if not is_alone or {group.kind for group in observed.pod_groups} != {"Workload"}:
+        return None
     has_run = any(condition.type == job_conditions.RUNNING for condition in job.conditions)
-    if not has_run and max(_GANG, sum(pod.is_bound for pod in pods) + 1) <= job.replicas:
-        yield JobWarning(text=IN_PART)
+    if has_run or max(_GANG, sum(pod.is_bound for pod in pods) + 1) > job.replicas:
+        return None
+    return JobWarning(text=IN_PART)
 
 
 _HOST: Final = "worker-0"
 """The rendezvous host of an elastic job without a master."""
 
 
-def _without_host(job: Job | None, pods: Sequence[Pod]) -> Iterator[JobWarning]:
-    """Yield a warning if workers of an elastic job have nodes, but their rendezvous host does not."""
-    if job is None or not job.elastic or any(pod.role == "master" for pod in pods):
-        return
+def _check_host(job: Job, pods: Sequence[Pod]) -> JobWarning | None:
+    """Return a warning if workers of an elastic job have nodes, but their rendezvous host does not."""
+    if not job.elastic or any(pod.role == "master" for pod in pods):
+        return None
     hosts = [pod for pod in pods if pod.replica == _HOST and pod.deleted is None]
-    if any(not pod.is_bound and pod.phase == "Pending" for pod in hosts) and any(
-        pod.is_bound for pod in pods
-    ):
-        yield JobWarning(
-            text=f"{_HOST} hosts the rendezvous and has no node: the workers that have nodes wait for it; set"
-            " min_member of the gang to the largest number of nodes to start all workers together",
-        )
+    waits = any(not pod.is_bound and pod.phase == "Pending" for pod in hosts)
+    if not waits or not any(pod.is_bound for pod in pods):
+        return None
+    return JobWarning(
+        text=f"{_HOST} hosts the rendezvous and has no node: the workers that have nodes wait for it; set"
+        " min_member of the gang to the largest number of nodes to start all workers together",
+    )
 
 
-def _check_foreign_groups(observed: Observed) -> Iterator[JobWarning]:
-    for group in observed.pod_groups:
-        if group.foreign:
-            yield JobWarning(
-                text=f"a {group.kind} {group.name} existed before the job and does not belong to it, so the"
-                " job can have no group; delete the existing one, or start another attempt",
-            )
+def _build_foreign_group_warning(group: PodGroup) -> JobWarning:
+    return JobWarning(
+        text=f"a {group.kind} {group.name} existed before the job and does not belong to it, so the"
+        " job can have no group; delete the existing one, or start another attempt",
+    )
 
 
-def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary) -> Iterator[JobWarning]:
-    """Yield a warning if no scheduler has set a condition or event on the pending pods.
+def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary) -> JobWarning | None:
+    """Return a warning if no scheduler has set a condition or event on the pending pods.
 
     Placeholder pods show that a scheduler runs, as does a status or an event of the pod group.
     """
     waiting = [pod for pod in pods if pod.phase == "Pending" and not pod.is_bound and pod.deleted is None]
     if not waiting:
-        return
+        return None
     heard = {event.name for event in observed.events if event.kind == "Pod"}
     silent = [pod for pod in waiting if pod.scheduled is None and pod.name not in heard]
     spoken = len(silent) < len(waiting) or any(not pod.role for pod in observed.pods)
-    if silent and not spoken and not _has_scheduler_status(observed):
-        name = f"is there a scheduler called {gang.scheduler_name}" if gang.scheduler_name else ""
-        yield JobWarning(
-            text="no scheduler has reported anything about its pods: "
-            f"{name or 'is there one with the schedulerName of these pods'}, and does it run?",
-            since=max((pod.created for pod in silent if pod.created is not None), default=None),
-        )
+    if spoken or _has_scheduler_status(observed):
+        return None
+    name = f"is there a scheduler called {gang.scheduler_name}" if gang.scheduler_name else ""
+    return JobWarning(
+        text="no scheduler has reported anything about its pods: "
+        f"{name or 'is there one with the schedulerName of these pods'}, and does it run?",
+        since=max((pod.created for pod in silent if pod.created is not None), default=None),
+    )
 
 
 def _has_scheduler_status(observed: Observed) -> bool:
@@ -107,16 +112,14 @@ def _has_scheduler_status(observed: Observed) -> bool:
     return has_event or any(group.phase or group.conditions or group.limits for group in written)
 
 
-def _check_group_creation(observed: Observed, job: Job | None, gang: GangSummary) -> Iterator[JobWarning]:
-    """Yield a warning if the operator has created neither pods nor a pod group, which it only logs."""
-    if job is None or not gang.by_operator or job.started is not None or observed.pods:
-        return
-    if observed.pod_groups or any(
-        each.true and each.type == job_conditions.SUSPENDED for each in job.conditions
-    ):
-        return
+def _check_group_creation(observed: Observed, job: Job, gang: GangSummary) -> JobWarning | None:
+    """Return a warning if the operator has created neither pods nor a pod group, which it only logs."""
+    if not gang.by_operator or job.started is not None or observed.pods or observed.pod_groups:
+        return None
+    if any(each.true and each.type == job_conditions.SUSPENDED for each in job.conditions):
+        return None
     queue = f"; is there a queue {gang.queue}, and is it open?" if gang.queue else ""
-    yield JobWarning(
+    return JobWarning(
         text=f"its operator has created neither a PodGroup nor pods; only its log contains the reason{queue}",
         since=job.created,
     )

@@ -1,7 +1,7 @@
 """Recognition of the pending reasons of a job, from its pod groups, pods and events."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -108,8 +108,11 @@ def list_replica_reasons(
     observed: Observed, pods: Iterable[Pod], exit_codes: Mapping[int, Cause]
 ) -> list[PendingReason]:
     """Return the pending reason of each replica, with details from events."""
-    reasons = ((pod, find_pod_reason(pod, exit_codes)) for pod in pods)
-    return [_with_event_details(pod, wait, observed.events) for pod, wait in reasons if wait is not None]
+    return [
+        _with_event_details(pod, wait, observed.events)
+        for pod in pods
+        if (wait := find_pod_reason(pod, exit_codes)) is not None
+    ]
 
 
 def _with_event_details(pod: Pod, wait: PendingReason, events: Iterable[Event]) -> PendingReason:
@@ -296,32 +299,33 @@ def _find_bound_time(pod: Pod) -> datetime | None:
     return max(known) if known else None
 
 
-def with_report_times(waits: Iterable[PendingReason], events: Sequence[Event]) -> Iterator[PendingReason]:
-    """Yield the reasons with the time at which the scheduler last reported their resource shortages.
+def with_report_times(waits: list[PendingReason], events: Sequence[Event]) -> list[PendingReason]:
+    """Return the reasons with the time at which the scheduler last reported their resource shortages.
 
     The time comes from events, because the condition of a pod keeps the time of the first report. A repeated
     event is not used: it has the text of the first report and the time of the last. Replicas with the same
     shortages get the same time, so that one line reports them.
     """
     latest: dict[tuple[ResourceShortage, ...], datetime] = {}
-    dated = list(waits)
-    for wait in dated:
+    for wait in waits if events else ():
         is_derived = any(shortage.counts_own for shortage in wait.shortages)
         alike = [event for event in events if is_derived and event.message == wait.raw]
         for at in (event.message_at for event in alike if event.message_at is not None):
             latest[wait.shortages] = max(at, latest.get(wait.shortages, at))
-    for wait in dated:
-        yield structs.replace(wait, observed_at=latest[wait.shortages]) if wait.shortages in latest else wait
+    if not latest:
+        return waits
+    return [
+        structs.replace(wait, observed_at=latest[wait.shortages]) if wait.shortages in latest else wait
+        for wait in waits
+    ]
 
 
 def merge_reasons(waits: Iterable[PendingReason]) -> list[PendingReason]:
     """Merge equal pending reasons, with all replicas and the earliest start time, and sort them by stage."""
-    alike: dict[tuple[PendingStage, Cause, str, str], PendingReason] = {}
+    alike: dict[tuple[PendingStage, Cause, str, str], list[PendingReason]] = {}
     for wait in waits:
-        key = (wait.stage, wait.cause, wait.reason, wait.text)
-        other = alike.get(key)
-        alike[key] = wait if other is None else _merge_pair(other, wait)
-    return sorted(alike.values(), key=_get_sort_key)
+        alike.setdefault((wait.stage, wait.cause, wait.reason, wait.text), []).append(wait)
+    return sorted(map(_merge_equal, alike.values()), key=_get_sort_key)
 
 
 def _get_sort_key(wait: PendingReason) -> tuple[int, bool, bool, bool, int, str, str]:
@@ -334,10 +338,12 @@ def is_blocking(wait: PendingReason) -> bool:
     return bool(wait.reason) and wait.cause is not Cause.SYSTEM_ERROR
 
 
-def _merge_pair(one: PendingReason, other: PendingReason) -> PendingReason:
-    known = [each for each in (one.since, other.since) if each is not None]
-    since = min(known) if known else None
-    return structs.replace(one, replicas=(*one.replicas, *other.replicas), since=since)
+def _merge_equal(waits: Sequence[PendingReason]) -> PendingReason:
+    if len(waits) == 1:
+        return waits[0]
+    replicas = [replica for wait in waits for replica in wait.replicas]
+    since = min([wait.since for wait in waits if wait.since is not None], default=None)
+    return structs.replace(waits[0], replicas=tuple(replicas), since=since)
 
 
 def has_lasted_longer(wait: PendingReason, limit: timedelta, now: datetime) -> bool:

@@ -31,6 +31,8 @@ def format_sentence(wait: PendingReason, gang: GangSummary, placed: Mapping[str,
 
 def _format_replica_request(wait: PendingReason, gang: GangSummary) -> str:
     """Return the request of one replica for the resources of which the nodes have too little."""
+    if not wait.short:
+        return ""
     role = wait.replicas[0].rpartition("-")[0] if wait.replicas else ""
     amounts = [(gang.compute_amount({role: 1}, resource), resource) for resource in wait.short]
     texts = [f"{amount.text} {resource}" for amount, resource in amounts if amount is not None]

@@ -1,7 +1,8 @@
 """Conversion of the observed state of a job to a `JobStatus`. `verdict_rules` derives the verdict from it."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from msgspec import structs
 
@@ -15,7 +16,6 @@ from backend_plugin.core import (
     shortage_message,
 )
 from backend_plugin.core.final_status import (
-    CONDITIONS,
     build_final_status,
     find_final_condition,
     index_conditions,
@@ -24,28 +24,40 @@ from backend_plugin.core.job_status import JobState, JobStatus
 from backend_plugin.core.observed import Condition, Job, Observed, Pod
 from backend_plugin.core.pending import PendingReason
 from backend_plugin.core.scheduling import gang_annotation
+from backend_plugin.core.scheduling.gang_annotation import GangSummary
 from kfpytorch_common.causes import Cause
 
 
 def compute_status(observed: Observed, exit_codes: Mapping[int, Cause]) -> JobStatus:
     """Return the status of a job, which depends only on the arguments and not on the time."""
     job = observed.job
-    pods = replica_pods.list_replica_pods(observed)
     if job is None:
-        return build_final_status(observed, _compute_missing_job_state(observed), pods, exit_codes)
+        end = find_final_condition(observed)
+        return build_final_status(observed, _compute_missing_job_state(observed, end), end, exit_codes)
     by_type = index_conditions(job)
     state = _compute_state(job, by_type, observed)
     if state.is_finished:
-        return build_final_status(observed, state, pods, exit_codes)
-    return _build_active_status(observed, by_type, state, pods, exit_codes)
+        return build_final_status(observed, state, by_type.get(_CONDITIONS.get(state, "")), exit_codes)
+    return _build_active_status(observed, job, state, by_type, exit_codes)
 
 
-def _compute_missing_job_state(observed: Observed) -> JobState:
+_CONDITIONS: Final[Mapping[JobState, str]] = {
+    JobState.CREATED: job_conditions.CREATED,
+    JobState.ADMITTED: job_conditions.CREATED,
+    JobState.SUSPENDED: job_conditions.SUSPENDED,
+    JobState.RESTARTING: job_conditions.RESTARTING,
+    JobState.RUNNING: job_conditions.RUNNING,
+    JobState.SUCCEEDED: job_conditions.SUCCEEDED,
+    JobState.FAILED: job_conditions.FAILED,
+}
+"""The type of the condition that corresponds to a state."""
+
+
+def _compute_missing_job_state(observed: Observed, end: Condition | None) -> JobState:
     """Return the state of a job that does not exist, from the operator's event about its end.
 
     Events outlive the job by an hour, and its time to live may be zero.
     """
-    end = find_final_condition(observed)
     if end is None:
         return JobState.GONE
     done = end.type == job_conditions.SUCCEEDED and observed.outputs is not False
@@ -63,22 +75,21 @@ def _compute_state(job: Job, by_type: Mapping[str, Condition], observed: Observe
     # An elastic job may have both conditions if one replica succeeded and one failed. Outputs show a success.
     if job_conditions.SUCCEEDED in true and (job_conditions.FAILED not in true or observed.outputs):
         return JobState.SUCCEEDED
-    for kind, state in _BY_CONDITION:
-        if kind in true and (state is JobState.FAILED or not job.deleting):
-            return state
+    if job_conditions.FAILED in true:
+        return JobState.FAILED
     if job.deleting:
         return JobState.DELETED
+    for kind, state in _BY_CONDITION:
+        if kind in true:
+            return state
     if not by_type and job.started is None:
         return JobState.UNSEEN
     return JobState.CREATED if job.started is None else JobState.ADMITTED
 
 
-_BY_CONDITION = (
-    (job_conditions.FAILED, JobState.FAILED),
-    (
-        job_conditions.SUSPENDED,
-        JobState.SUSPENDED,
-    ),  # The operator leaves Restarting as it is when it suspends.
+_BY_CONDITION: Final = (
+    # The operator leaves Restarting as it is when it suspends.
+    (job_conditions.SUSPENDED, JobState.SUSPENDED),
     (job_conditions.RESTARTING, JobState.RESTARTING),
     (job_conditions.RUNNING, JobState.RUNNING),
 )
@@ -86,49 +97,45 @@ _BY_CONDITION = (
 
 def _build_active_status(
     observed: Observed,
-    by_type: Mapping[str, Condition],
+    job: Job,
     state: JobState,
-    pods: tuple[Pod, ...],
+    by_type: Mapping[str, Condition],
     exit_codes: Mapping[int, Cause],
 ) -> JobStatus:
-    job = observed.job
-    assert job is not None, "only called where there is one"  # noqa: S101 - for the type checker.
-    has_run = bool(by_type.keys() & job_conditions.STARTS)
+    pods = replica_pods.list_replica_pods(observed)
+    total, gang = job.replicas, gang_annotation.read_gang_summary(job.annotations)
+    has_run = not job_conditions.STARTS.isdisjoint(by_type)
     suspended = job_conditions.SUSPENDED in by_type
-    present = ready = 0
-    yet_to_run = False
-    replaced = []
-    for pod in pods:
-        present += pod.deleted is None
-        ready += replica_pods.is_ready(pod)
-        if replica_pods.is_replacement(pod, job):
-            replaced.append(pod.replica)
-        elif pod.phase in ("Pending", "") and not suspended and replica_pods.has_never_run(pod, job):
-            yet_to_run = True
-    missing = job.started is not None and present < job.replicas
+    replaced = replica_pods.list_replaced(pods, job)
+    missing = job.started is not None and len([pod for pod in pods if pod.deleted is None]) < total
+    needs_all = job.started is not None and not (suspended or job.scales or missing or replaced)
     return JobStatus(
         state=state,
         job=job,
         pods=pods,
         initializers=observed.initializers,
-        total=job.replicas,
-        ready=ready,
-        condition=by_type.get(CONDITIONS.get(state, "")),
+        total=total,
+        ready=replica_pods.count_ready(pods),
+        condition=by_type.get(_CONDITIONS.get(state, "")),
         has_run=has_run,
         has_been_suspended=suspended,
         admitted_once=suspended and not has_run and admission.is_first_admission(job, pods),
         has_been_held=replica_pods.has_been_held(observed, pods),
         missing=missing,
-        replaced=tuple(replaced),
-        enough=not yet_to_run or job.scales or missing or bool(replaced),
-        waits=_list_pending_reasons(observed, pods, state, exit_codes),
-        notes=job_warnings.list_warnings(observed, pods),
+        replaced=replaced,
+        enough=not (needs_all and any(map(replica_pods.has_never_run, pods))),
+        waits=_list_pending_reasons(observed, pods, state, exit_codes, gang),
+        notes=job_warnings.list_warnings(observed, job, pods, gang),
         outputs=observed.outputs,
     )
 
 
 def _list_pending_reasons(
-    observed: Observed, pods: tuple[Pod, ...], state: JobState, exit_codes: Mapping[int, Cause]
+    observed: Observed,
+    pods: tuple[Pod, ...],
+    state: JobState,
+    exit_codes: Mapping[int, Cause],
+    gang: GangSummary,
 ) -> tuple[PendingReason, ...]:
     of_pods = pending_reasons.list_replica_reasons(observed, pods, exit_codes)
     if not of_pods and state in (JobState.RUNNING, JobState.RESTARTING):
@@ -146,14 +153,16 @@ def _list_pending_reasons(
     if any(wait.of_gang for wait in of_pods):
         # A message about missing members may precede their creation. A shortage applies to the whole gang.
         of_pods = [wait for wait in of_pods if not wait.follows]
-    gang = (
-        gang_annotation.read_gang_summary(observed.job.annotations)
-        if observed.job is not None
-        else gang_annotation.NOBODY
-    )
-    placed = Counter(pod.role for pod in pods if pod.is_bound and pod.phase not in ("Succeeded", "Failed"))
     dated = pending_reasons.with_report_times([*of_job, *of_pods], observed.events)
-    formatted = (
-        structs.replace(wait, text=shortage_message.format_sentence(wait, gang, placed)) for wait in dated
-    )
-    return tuple(pending_reasons.merge_reasons(formatted))
+    placed = _count_placed(pods) if any(wait.shortages for wait in dated) else {}
+    return tuple(pending_reasons.merge_reasons([_with_sentence(wait, gang, placed) for wait in dated]))
+
+
+def _count_placed(pods: Iterable[Pod]) -> Mapping[str, int]:
+    """Return the number of replicas by role that hold the resources of a node."""
+    return Counter(pod.role for pod in pods if pod.is_bound and pod.phase not in ("Succeeded", "Failed"))
+
+
+def _with_sentence(wait: PendingReason, gang: GangSummary, placed: Mapping[str, int]) -> PendingReason:
+    text = shortage_message.format_sentence(wait, gang, placed)
+    return wait if text == wait.text else structs.replace(wait, text=text)

@@ -47,6 +47,7 @@ class StatusParser:
     group: Callable[[PodGroup], PendingReason | None] = ignore_group
     events: Callable[[Observed], Iterable[PendingReason]] = ignore_events
     notes: Callable[[Observed], Iterable[JobWarning]] = ignore_warnings
+    """Yield the warnings that events or pod groups show."""
     places: re.Pattern[str] | None = None
     """A pattern for the names of its placeholder pods."""
     queued: Callable[[PodGroup], bool] = ignore_queue
