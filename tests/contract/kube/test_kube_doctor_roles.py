@@ -21,7 +21,6 @@ FORBIDDEN = {
     "list nodes",
     "list deployments",
     "list resourcequotas",
-    "list limitranges",
     "get namespaces",
 }
 
@@ -31,7 +30,7 @@ def server():
     with served() as server:
         server.groups.setdefault("apps", {})["deployments"] = "v1"
         server.groups.setdefault("", {}).update(
-            dict.fromkeys(("nodes", "namespaces", "resourcequotas", "limitranges"), "v1")
+            dict.fromkeys(("nodes", "namespaces", "resourcequotas"), "v1")
         )
         yield server
 
