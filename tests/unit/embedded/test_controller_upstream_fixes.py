@@ -1,7 +1,6 @@
 """The default mode compared with the operator: one test for each deviation."""
 
 import dataclasses
-from typing import Any
 
 from operated_jobs import (
     NOW,
@@ -10,7 +9,6 @@ from operated_jobs import (
     a_pod,
     after,
     conditions,
-    created_pods,
     list_actions,
     replicas,
     run_controller,
@@ -130,32 +128,6 @@ def test_terminating_surplus_pod_does_not_fail_the_job() -> None:
     assert conditions(run_controller({**job, "status": None}, *pods)) == ["Created=True"]
 
 
-def test_pod_from_before_a_suspension_is_ignored_by_the_resumed_job() -> None:
-    resumed = [a_condition("Created"), a_condition("Suspended", "False", "Resumed")]
-    job = a_job(worker={}, status={"conditions": resumed, "startTime": stamp(10)})
-    old = a_pod("worker-0", "Running", deleted=35)
-    steps = [run_controller(job, old, now=after(20), upstream=mode) for mode in MODES]
-    assert [step.status and conditions(step)[-1] for step in steps] == ["Suspended=False", "Failed=True"]
-    # This pod was deleted after the job was resumed.
-    new = {**old, "metadata": {**old["metadata"], "creationTimestamp": stamp(12)}}
-    assert conditions(run_controller(job, new, now=after(20)))[-1] == "Failed=True"
-
-
-def test_empty_rdzv_conf_is_ignored() -> None:
-    job = a_job(worker={}, elasticPolicy={"rdzvConf": []})
-    ours, theirs = (run_controller(job, upstream=mode) for mode in MODES)
-    variables = created_pods(ours)["job-worker-0"]["spec"]["containers"][0]["env"]
-    assert "PET_RDZV_CONF" not in {each["name"] for each in variables}
-    assert (theirs.status, theirs.actions) == (None, ())
-
-
-def test_standalone_variable_is_a_number_for_torchrun() -> None:
-    job = a_job(worker={}, elasticPolicy={"standalone": True})
-    pods = [created_pods(run_controller(job, upstream=mode))["job-worker-0"] for mode in MODES]
-    said = [pod["spec"]["containers"][0]["env"][-1] for pod in pods]
-    assert said == [{"name": "PET_STANDALONE", "value": "1"}, {"name": "PET_STANDALONE", "value": ""}]
-
-
 def test_unchanged_condition_is_not_written_again() -> None:
     restarting = {"conditions": [a_condition("Created"), a_condition("Restarting")], "startTime": stamp()}
     job = a_job(master=ON_FAILURE, worker=ON_FAILURE, status=restarting)
@@ -168,18 +140,6 @@ def test_unchanged_condition_is_not_written_again() -> None:
         for mode in MODES
     ]
     assert times == [[stamp(), stamp()], [stamp(), stamp(9)]]
-
-
-def test_each_role_has_a_selector_in_the_status() -> None:
-    job = a_job(master={}, worker={}, status=STARTED)
-    pods = [a_pod("master-0", "Succeeded"), a_pod("worker-0", "Running")]
-    statuses: list[Any] = [
-        (run_controller(job, *pods, upstream=mode).status or {})["replicaStatuses"] for mode in MODES
-    ]
-    assert [{role for role, each in status.items() if "selector" in each} for status in statuses] == [
-        {"Master", "Worker"},
-        {"Master"},
-    ]
 
 
 def test_role_order_of_the_operator_determines_the_terminal_condition() -> None:

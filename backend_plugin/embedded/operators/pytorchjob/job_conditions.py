@@ -18,9 +18,6 @@ def update_conditions(attempt: ReconcilePass) -> None:
     """Set the conditions, times and selectors of the status from its replica counts."""
     if "startTime" not in attempt.status.times:
         attempt.status.set_start_time()
-    if attempt.deviations.selectors_are_whole:
-        for role in attempt.job.roles:
-            _set_selector(attempt, role)
     has_master = attempt.job.find_role(MASTER) is not None
     for role in attempt.job.roles:
         _set_selector(attempt, role)

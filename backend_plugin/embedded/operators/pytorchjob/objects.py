@@ -15,7 +15,6 @@ from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     JobSpec,
     OperatorReplicaSpec,
 )
-from backend_plugin.embedded.operators.pytorchjob.upstream_fixes import UpstreamFixes
 
 OPERATOR: Final = "pytorchjob-controller"
 LABELS: Final = DIALECT.labels
@@ -42,7 +41,7 @@ def format_selector(job: JobSpec, role: OperatorReplicaSpec) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
-def build_pod(job: JobSpec, role: OperatorReplicaSpec, index: int, deviations: UpstreamFixes) -> Manifest:
+def build_pod(job: JobSpec, role: OperatorReplicaSpec, index: int) -> Manifest:
     """Return the pod of a replica.
 
     Raises:
@@ -67,7 +66,7 @@ def build_pod(job: JobSpec, role: OperatorReplicaSpec, index: int, deviations: U
             **copied,
             "ownerReferences": [_build_owner_reference(job)],
         },
-        "spec": _build_pod_spec(job, role, index, deviations),
+        "spec": _build_pod_spec(job, role, index),
     }
 
 
@@ -102,11 +101,9 @@ def _build_owner_reference(job: JobSpec) -> Manifest:
     }
 
 
-def _build_pod_spec(
-    job: JobSpec, role: OperatorReplicaSpec, index: int, deviations: UpstreamFixes
-) -> Manifest:
+def _build_pod_spec(job: JobSpec, role: OperatorReplicaSpec, index: int) -> Manifest:
     spec = get_mapping(role.template, "spec")
-    variables = replica_env.build_variables(job, role, index, deviations)
+    variables = replica_env.build_variables(job, role, index)
     containers = [
         {**container, "env": [*get_mappings(container, "env"), *variables]}
         for container in get_mappings(spec, "containers")

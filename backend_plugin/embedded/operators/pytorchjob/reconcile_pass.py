@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text_map, get_time
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text_map
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import get_name, get_phase, is_terminating
 from backend_plugin.embedded.operators.actions import (
@@ -15,7 +15,7 @@ from backend_plugin.embedded.operators.actions import (
 )
 from backend_plugin.embedded.operators.pytorchjob import events, objects
 from backend_plugin.embedded.operators.pytorchjob.job_spec import CONTAINER, JobSpec, OperatorReplicaSpec
-from backend_plugin.embedded.operators.pytorchjob.status import SUSPENDED, StatusBuilder
+from backend_plugin.embedded.operators.pytorchjob.status import StatusBuilder
 from backend_plugin.embedded.operators.pytorchjob.upstream_fixes import UpstreamFixes
 
 # The operator's value for a training container without an exit code.
@@ -68,16 +68,6 @@ class ReconcilePass:
     def list_services(self, role: OperatorReplicaSpec) -> list[Manifest]:
         """Return the services with the label of that role."""
         return _select_role_objects(self.services, role)
-
-    def is_deleted_by_suspension(self, pod: Manifest) -> bool:
-        """True if a suspension deleted this pod and the job was resumed after that."""
-        if not self.deviations.suspension_is_no_failure or not is_terminating(pod):
-            return False
-        resumed = any(
-            each.get("type") == SUSPENDED and each.get("status") == "False" for each in self.status.conditions
-        )
-        created, began = get_time(_get_metadata(pod), "creationTimestamp"), self.status.get_time("startTime")
-        return resumed and created is not None and began is not None and created < began
 
 
 def is_active(pod: Manifest) -> bool:

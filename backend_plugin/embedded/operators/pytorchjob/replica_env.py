@@ -12,7 +12,6 @@ from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     JobSpec,
     OperatorReplicaSpec,
 )
-from backend_plugin.embedded.operators.pytorchjob.upstream_fixes import UpstreamFixes
 
 _BACKEND: Final = "c10d"
 
@@ -21,9 +20,7 @@ class ReplicaNotBuildable(Exception):
     """Raised where the operator fails with an error or a panic and retries without success."""
 
 
-def build_variables(
-    job: JobSpec, role: OperatorReplicaSpec, index: int, deviations: UpstreamFixes
-) -> list[Manifest]:
+def build_variables(job: JobSpec, role: OperatorReplicaSpec, index: int) -> list[Manifest]:
     """Return the variables for the containers of one replica, in the operator's order."""
     variables: dict[str, str] = {"PYTHONUNBUFFERED": "1"}
     pairs = [*variables.items(), *_build_master_variables(job, role, index)]
@@ -32,7 +29,7 @@ def build_variables(
     if job.elastic is None:
         pairs.append(("PET_NNODES", str(job.replicas)))
     else:
-        pairs += _build_elastic_variables(job, job.elastic, deviations)
+        pairs += _build_elastic_variables(job, job.elastic)
     return [{"name": name, "value": value} for name, value in pairs]
 
 
@@ -60,9 +57,7 @@ def _count_processes(job: JobSpec) -> int:
     return int(text) if digits.isascii() and digits.isdigit() else 1
 
 
-def _build_elastic_variables(
-    job: JobSpec, policy: Manifest, deviations: UpstreamFixes
-) -> list[tuple[str, str]]:
+def _build_elastic_variables(job: JobSpec, policy: Manifest) -> list[tuple[str, str]]:
     pairs = [
         ("PET_RDZV_ENDPOINT", _format_endpoint(job, policy)),
         ("PET_RDZV_BACKEND", str(policy.get("rdzvBackend", _BACKEND))),
@@ -74,9 +69,9 @@ def _build_elastic_variables(
         "PET_RDZV_ID": "rdzvId",
     }
     pairs += [(name, str(policy[field])) for name, field in optional.items() if field in policy]
-    pairs += _build_rdzv_variables(policy, deviations)
+    pairs += _build_rdzv_variables(policy)
     if policy.get("standalone") is True:
-        pairs.append(("PET_STANDALONE", "1" if deviations.standalone_is_a_number else ""))
+        pairs.append(("PET_STANDALONE", ""))
     return pairs
 
 
@@ -91,17 +86,15 @@ def _format_endpoint(job: JobSpec, policy: Manifest) -> str:
     return f"{host}:{port}"
 
 
-def _build_rdzv_variables(policy: Manifest, deviations: UpstreamFixes) -> list[tuple[str, str]]:
+def _build_rdzv_variables(policy: Manifest) -> list[tuple[str, str]]:
     if "rdzvConf" not in policy:
         return []
     pairs = [
         f"{get_text(each, 'key')}={get_text(each, 'value')}" for each in get_mappings(policy, "rdzvConf")
     ]
-    if pairs:
-        return [("PET_RDZV_CONF", ",".join(pairs))]
-    if deviations.rdzv_conf_may_be_empty:
-        return []
-    raise ReplicaNotBuildable("slice bounds out of range [:-1]")
+    if not pairs:
+        raise ReplicaNotBuildable("slice bounds out of range [:-1]")
+    return [("PET_RDZV_CONF", ",".join(pairs))]
 
 
 def _get_port(role: OperatorReplicaSpec) -> int:

@@ -68,7 +68,7 @@ def _create_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, at: int) -> N
     if get_text(role.template, "spec", "restartPolicy"):
         message = "Restart policy in pod template will be overwritten by restart policy in replica spec"
         attempt.record_event(events.WARNING, "SetPodTemplateRestartPolicy", message)
-    attempt.actions.append(CreatePod(objects.build_pod(attempt.job, role, at, attempt.deviations)))
+    attempt.actions.append(CreatePod(objects.build_pod(attempt.job, role, at)))
 
 
 def _reconcile_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, at: int, pod: Manifest) -> None:
@@ -76,8 +76,6 @@ def _reconcile_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, at: int, p
         attempt.delete_pod(pod)
         if attempt.deviations.only_wanted_pods:
             return
-    if attempt.is_deleted_by_suspension(pod):
-        return
     for code in under_way.list_exit_codes(pod):
         message = f"Pod: {attempt.job.namespace}.{get_name(pod)} exited with code {code}"
         attempt.record_event(events.NORMAL, "ExitedWithCode", message)

@@ -32,17 +32,8 @@ class UpstreamFixes:
     only_wanted_pods: bool = True
     """Pods are not created only to be deleted. The operator fills the gaps below superfluous pods, creates
     one pod for zero replicas, and counts superfluous pods as failed."""
-    suspension_is_no_failure: bool = True
-    """Pods that a suspension deleted do not count for the resumed job. The operator counts them, so that a
-    job which is resumed too early fails or succeeds."""
-    rdzv_conf_may_be_empty: bool = True
-    """An empty `rdzvConf` has no effect. The operator panics in each pass."""
-    standalone_is_a_number: bool = True
-    """`PET_STANDALONE` is 1. The operator sets an empty value, with which torchrun fails."""
     conditions_stand: bool = True
     """An unchanged condition keeps its timestamps."""
-    selectors_are_whole: bool = True
-    """Each role has a `selector`. The operator omits it for roles after a Master that succeeded."""
 
 
 DEFAULT: Final = UpstreamFixes()
@@ -54,9 +45,5 @@ UPSTREAM: Final = UpstreamFixes(
     ends_are_seen=False,
     one_end=False,
     only_wanted_pods=False,
-    suspension_is_no_failure=False,
-    rdzv_conf_may_be_empty=False,
-    standalone_is_a_number=False,
     conditions_stand=False,
-    selectors_are_whole=False,
 )
