@@ -138,14 +138,15 @@ def read_node_constraints(spec: Manifest) -> NodeConstraints:
 def _read_terms(required: Manifest) -> Sequence[NodeSelectorTerm]:
     return tuple(
         NodeSelectorTerm(
-            labels=_read_requirements(each, "matchExpressions"),
-            fields=_read_requirements(each, "matchFields"),
+            labels=read_requirements(each, "matchExpressions"),
+            fields=read_requirements(each, "matchFields"),
         )
         for each in get_mappings(required, "nodeSelectorTerms")
     )
 
 
-def _read_requirements(term: Manifest, key: str) -> Sequence[Requirement]:
+def read_requirements(term: Manifest, key: str) -> Sequence[Requirement]:
+    """Read the expressions of a node selector term or a label selector."""
     return tuple(
         Requirement(
             key=get_text(each, "key"), operator=get_text(each, "operator"), values=_read_strings(each)

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
-from backend_plugin.core.values import Manifest
+from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
-from backend_plugin.doctor.label_selectors import is_match
+from backend_plugin.embedded.node_affinity import read_requirements
 
 _INGRESS: Final = "Ingress"
 _EGRESS: Final = "Egress"
@@ -20,6 +20,16 @@ _ALLOW: Final = (
     "| kubectl apply -f -"
 )
 _PEERS: Final = "[{podSelector: {matchLabels: {app.kubernetes.io/managed-by: flytekitplugins-kfpytorch}}}]"
+
+
+def is_match(selector: JsonValue, labels: Mapping[str, str]) -> bool:
+    """True if a label selector matches; an empty one matches everything, a missing one nothing."""
+    if not isinstance(selector, Mapping):
+        return False
+    said = get_text_map(selector, "matchLabels")
+    if any(labels.get(key) != value for key, value in said.items()):
+        return False
+    return all(each.is_match(labels) for each in read_requirements(selector, "matchExpressions"))
 
 
 def _get_labels(role: RolePods) -> Mapping[str, str]:

@@ -8,8 +8,8 @@ from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.job import Plan
 from backend_plugin.doctor import role_pods
 from backend_plugin.doctor.checks import network
+from backend_plugin.doctor.checks.network import is_match
 from backend_plugin.doctor.facts import Facts, PlannedTask, RolePods, Subject
-from backend_plugin.doctor.label_selectors import is_match
 from backend_plugin.doctor.operators.table import get_operator
 
 OURS = {"app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch"}
