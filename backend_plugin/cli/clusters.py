@@ -11,12 +11,11 @@ from typing import Final
 
 from backend_plugin.cli.cluster_options import is_pattern
 from backend_plugin.cli.serve_settings import Configuration
-from backend_plugin.core.errors import BackendError
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.kube.options import KubernetesOptions
-from backend_plugin.shell import bounded_read, server_file
+from backend_plugin.shell import server_file
 from backend_plugin.shell.capabilities_cache import CapabilitySource
 from backend_plugin.shell.cluster import Cluster, Inventory
 from backend_plugin.shell.job_service import NodeOperations
@@ -142,21 +141,8 @@ def build_kubernetes_options(settings: ServerSettings) -> KubernetesOptions:
     )
 
 
-class UnusableTemplates(BackendError):
-    """The PodTemplates are neither in a directory nor in a readable regular file of limited size."""
-
-
 def build_embedded_options(settings: EmbeddedSettings) -> EmbeddedOptions:
-    """Return the options of an embedded cluster.
-
-    Raises:
-        UnusableTemplates: If its PodTemplates cannot be read.
-    """
-    if settings.pod_templates is not None and not settings.pod_templates.is_dir():
-        try:
-            bounded_read.read_file(settings.pod_templates)
-        except OSError as error:
-            raise UnusableTemplates(f"{settings.pod_templates}: {error.strerror}") from error
+    """Return the options of an embedded cluster."""
     has = {"cpu": settings.cpus, "memory": settings.memory}
     capacity = {name: amount.text for name, amount in has.items() if amount is not None}
     return EmbeddedOptions(

@@ -77,9 +77,7 @@ def _iter_problems(effective: EffectiveSettings) -> Iterator[Problem]:
         ),
         (
             "embedded.pod-templates",
-            lambda: pod_templates.read_templates(
-                clusters.build_embedded_options(settings.embedded).pod_templates
-            ),
+            lambda: pod_templates.read_templates(settings.embedded.pod_templates),
         ),
         ("kubernetes.kubeconfig", lambda: clusters.require_credentials(settings)),
     ):

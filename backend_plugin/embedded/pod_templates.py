@@ -7,7 +7,7 @@ from typing import Final
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.reading import get_mappings
 from backend_plugin.core.values import Manifest
-from backend_plugin.shell import yaml_loader
+from backend_plugin.shell import bounded_read, yaml_loader
 
 _KIND: Final = "PodTemplate"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -25,8 +25,6 @@ def read_templates(place: Path | None) -> Sequence[Manifest]:
     """
     if place is None:
         return ()
-    if not place.exists():
-        raise UnreadableTemplates(f"{place}: there is no such file or directory")
     files = (
         sorted(each for each in place.iterdir() if each.suffix in _SUFFIXES) if place.is_dir() else [place]
     )
@@ -47,6 +45,8 @@ def _read_documents(file: Path) -> Iterable[object]:
     import yaml  # Import only if templates are used, because it is slow.
 
     try:
-        return [each for each in yaml_loader.load_documents(file.read_bytes()) if each]
-    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
+        return [each for each in yaml_loader.load_documents(bounded_read.read_file(file)) if each]
+    except OSError as error:
+        raise UnreadableTemplates(f"{file}: {error.strerror}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UnreadableTemplates(f"{file}: {error}") from error

@@ -55,7 +55,5 @@ def test_unreadable_template_file_is_named(tmp_path, name, content, said):
 
 
 def test_missing_template_path_is_named(tmp_path):
-    with pytest.raises(
-        pod_templates.UnreadableTemplates, match="nowhere: there is no such file or directory"
-    ):
+    with pytest.raises(pod_templates.UnreadableTemplates, match="nowhere: No such file or directory"):
         pod_templates.read_templates(tmp_path / "nowhere")
