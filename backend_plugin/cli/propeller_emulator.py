@@ -1,7 +1,7 @@
 """Calls a connector as FlytePropeller does: CreateTask, then GetTask until the task ends."""
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,9 +15,7 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from flyteidl.service import agent_pb2_grpc
 from typing_extensions import assert_never
 
-from backend_plugin.cli import sample_attempt
-
-NODE: Final = "n0"
+from backend_plugin.cli.sample_attempt import Place, with_filled_arguments
 
 _CALL_SECONDS: Final = 10.0
 # FlytePropeller's minimum is five seconds, which is too slow for a demo.
@@ -37,11 +35,14 @@ class TaskNode:
     execution: str
 
     @property
+    def _place(self) -> Place:
+        task = self.template.id
+        return Place(project=task.project, domain=task.domain, execution=self.execution)
+
+    @property
     def data_directory(self) -> Path:
         """Return the directory of this Flyte node in the store."""
-        task = self.template.id
-        execution = f"{task.project}-{task.domain}-{self.execution}"
-        return self.store / "metadata" / "propeller" / execution / NODE / "data"
+        return self.store / self._place.data_directory
 
     def get_output_directory(self, attempt: int) -> Path:
         """Return the output directory of an attempt."""
@@ -54,48 +55,13 @@ class TaskNode:
 
     def build_request(self, attempt: int) -> agent_pb2.CreateTaskRequest:
         """Return the create request of an attempt."""
+        variables = self._place.build_variables(self.store.as_uri(), attempt)
         return agent_pb2.CreateTaskRequest(
-            template=sample_attempt.with_filled_arguments(self.template, self._build_variables(attempt)),
+            template=with_filled_arguments(self.template, variables),
             inputs=self.inputs,
-            output_prefix=self.get_output_directory(attempt).as_uri(),
-            task_execution_metadata=self._build_metadata(attempt),
+            output_prefix=variables["outputprefix"],
+            task_execution_metadata=self._place.build_metadata(self.template, attempt),
         )
-
-    def _build_variables(self, attempt: int) -> Mapping[str, str]:
-        raw, before = (
-            (self.store / "raw" / f"{self.execution}-{NODE}-{number}").as_uri()
-            for number in (attempt, attempt - 1)
-        )
-        return {
-            "input": (self.data_directory / "inputs.pb").as_uri(),
-            "inputprefix": self.data_directory.as_uri(),
-            "outputprefix": self.get_output_directory(attempt).as_uri(),
-            "rawoutputdataprefix": raw,
-            "checkpointoutputprefix": f"{raw}/_flytecheckpoints",
-            "prevcheckpointprefix": f"{before}/_flytecheckpoints" if attempt else '""',
-            "perretryuniquekey": f"{self.execution}-{NODE}-{attempt}",
-        }
-
-    def _build_metadata(self, attempt: int) -> agent_pb2.TaskExecutionMetadata:
-        task = self.template.id
-        metadata = agent_pb2.TaskExecutionMetadata(
-            namespace=f"{task.project}-{task.domain}",
-            k8s_service_account="default",
-            labels={
-                "domain": task.domain,
-                "execution-id": self.execution,
-                "interruptible": "false",
-                "node-id": NODE,
-                "project": task.project,
-            },
-        )
-        metadata.task_execution_id.task_id.CopyFrom(task)
-        metadata.task_execution_id.retry_attempt = attempt
-        node = metadata.task_execution_id.node_execution_id
-        node.node_id = NODE
-        node.execution_id.project, node.execution_id.domain = task.project, task.domain
-        node.execution_id.name = self.execution
-        return metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

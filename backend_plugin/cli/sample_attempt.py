@@ -9,26 +9,28 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
+from flyteidl.admin.agent_pb2 import TaskExecutionMetadata
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
+from backend_plugin import task_request
 from backend_plugin.cli.command_errors import Misused
 from backend_plugin.core.job import Attempt
 
-_EXECUTION: Final = "example"
 _NODE: Final = "n0"
-_RAW: Final = f"s3://bucket/raw/{_EXECUTION}-{_NODE}-0"
+_STORE: Final = "s3://bucket"
 _PLACEHOLDER: Final = re.compile(r"\{\{\s*[.$](?P<name>[\w.]+)\s*\}\}")
 _INPUTS: Final = "inputs."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The project, domain and namespace of the example attempt."""
+    """The project, domain, namespace and execution of an attempt."""
 
     project: str = "project"
     domain: str = "development"
     namespace: str = ""
     """Empty: Flyte's default, ``PROJECT-DOMAIN``."""
+    execution: str = "example"
 
     @property
     def full_namespace(self) -> str:
@@ -36,31 +38,51 @@ class Place:
         return self.namespace or f"{self.project}-{self.domain}"
 
     @property
-    def output_prefix(self) -> str:
-        """The URL below which the attempt writes its outputs."""
-        folder = f"{self.project}-{self.domain}-{_EXECUTION}/{_NODE}/data/0"
-        return f"s3://bucket/metadata/propeller/{folder}"
+    def data_directory(self) -> str:
+        """The directory of the inputs and outputs of the Flyte node, relative to a store."""
+        return f"metadata/propeller/{self.project}-{self.domain}-{self.execution}/{_NODE}/data"
+
+    def build_variables(self, store: str, attempt: int = 0) -> Mapping[str, str]:
+        """Return the values of FlytePropeller's variables for a store, by their names in lower case."""
+        raw, before = (f"{store}/raw/{self.execution}-{_NODE}-{number}" for number in (attempt, attempt - 1))
+        folder = f"{store}/{self.data_directory}"
+        return {
+            "input": f"{folder}/inputs.pb",
+            "inputprefix": folder,
+            "outputprefix": f"{folder}/{attempt}",
+            "rawoutputdataprefix": raw,
+            "checkpointoutputprefix": f"{raw}/_flytecheckpoints",
+            # FlytePropeller writes two quotes if there is no earlier checkpoint.
+            "prevcheckpointprefix": f"{before}/_flytecheckpoints" if attempt else '""',
+            "perretryuniquekey": f"{self.execution}-{_NODE}-{attempt}",
+            "namespace": self.full_namespace,
+            "tasktemplatepath": f"{folder}/task.pb",
+        }
+
+    def build_metadata(self, template: TaskTemplate, attempt: int = 0) -> TaskExecutionMetadata:
+        """Return the metadata that FlytePropeller sends with a task."""
+        metadata = TaskExecutionMetadata(
+            namespace=self.full_namespace,
+            k8s_service_account="default",
+            labels={
+                "domain": self.domain,
+                "execution-id": self.execution,
+                "interruptible": str(template.metadata.interruptible).lower(),
+                "node-id": _NODE,
+                "project": self.project,
+            },
+        )
+        metadata.task_execution_id.task_id.CopyFrom(template.id)
+        metadata.task_execution_id.retry_attempt = attempt
+        node = metadata.task_execution_id.node_execution_id
+        node.node_id = _NODE
+        node.execution_id.project, node.execution_id.domain = self.project, self.domain
+        node.execution_id.name = self.execution
+        return metadata
 
 
 EXAMPLE: Final = Place()
 """The place of an attempt if the user names none."""
-
-
-def _build_placeholders(place: Place) -> Mapping[str, str]:
-    """Return the values of FlytePropeller's variables, by their names in lower case."""
-    prefix = place.output_prefix
-    folder = prefix.rpartition("/")[0]
-    return {
-        "input": f"{folder}/inputs.pb",
-        "inputprefix": folder,
-        "outputprefix": prefix,
-        "rawoutputdataprefix": _RAW,
-        "checkpointoutputprefix": f"{_RAW}/_flytecheckpoints",
-        "prevcheckpointprefix": '""',  # FlytePropeller writes two quotes if there is no earlier checkpoint.
-        "perretryuniquekey": f"{_EXECUTION}-{_NODE}-0",
-        "namespace": place.full_namespace,
-        "tasktemplatepath": f"{folder}/task.pb",
-    }
 
 
 def build_attempt(
@@ -71,35 +93,10 @@ def build_attempt(
     Raises:
         InvalidInput: If the arguments refer to an input without a value.
     """
-    known = {
-        **_build_placeholders(place),
-        **{f"{_INPUTS}{name}".lower(): value for name, value in inputs.items()},
-    }
-    rendered = with_filled_arguments(template, known)
-    task = template.id
-    labels = {
-        "domain": place.domain,
-        "execution-id": _EXECUTION,
-        "interruptible": str(template.metadata.interruptible).lower(),
-        "node-id": _NODE,
-        "project": place.project,
-    }
-    run = Attempt(
-        output_prefix=place.output_prefix,
-        project=place.project,
-        domain=place.domain,
-        execution=_EXECUTION,
-        node_id=_NODE,
-        attempt=0,
-        task_project=task.project,
-        task_domain=task.domain,
-        task_name=task.name,
-        task_version=task.version,
-        namespace=place.full_namespace,
-        labels=labels,
-        service_account="default",
-    )
-    return rendered, run
+    variables = place.build_variables(_STORE)
+    known = {**variables, **{f"{_INPUTS}{name}".lower(): value for name, value in inputs.items()}}
+    attempt = task_request.read_attempt(place.build_metadata(template), variables["outputprefix"])
+    return with_filled_arguments(template, known), attempt
 
 
 def with_filled_arguments(template: TaskTemplate, known: Mapping[str, str]) -> TaskTemplate:
