@@ -22,27 +22,8 @@ _TASK_RESOURCES: Final = (
     ("configmap", "task_resource_defaults", "task_resources"),
 )
 _EPHEMERAL_STORAGE: Final = "ephemeral-storage"
-_OUR_CHART: Final = "kfpytorch-backend"
-# Selects the ConfigMap by label, because its name depends on the release.
-_SETTINGS_OF: Final = (
-    "kubectl get configmap --all-namespaces --selector app.kubernetes.io/name=NAME "
-    "--output 'jsonpath={.items[*].data.settings\\.yaml}' > settings.yaml"
-)
 SERVER_SECTION: Final = "server"
 """The key of the server's own settings beside those of the platform."""
-OUR_VALUES: Final = frozenset(
-    {
-        "gang",
-        "podTemplates",
-        "platform",
-        "namespaces",
-        "outputPrefixes",
-        "networkPolicy",
-        "doctor",
-        "topologySpreadKeys",
-    }
-)
-"""Keys of this project's chart values that are neither values of Flyte's charts nor settings."""
 
 
 def read_settings(file: str | None) -> platform.Settings:
@@ -77,7 +58,6 @@ def get_plugin_section(document: Any, file: str) -> Mapping[str, Any]:
 
     The section is the mapping itself, or is at a path of Flyte's configuration or charts.
     """
-    _require_no_chart_values(document, file)
     resources = next((each for path in _TASK_RESOURCES if (each := _get_nested(document, path))), None)
     if isinstance(document, Mapping):
         document = {key: value for key, value in document.items() if key != "task_resources"}
@@ -99,21 +79,6 @@ def _find_section(section: Any, file: str) -> Mapping[str, Any]:
     if not isinstance(section, Mapping):
         raise InvalidInput(f"settings {file}: is not a mapping; write Flyte's plugins.k8s section")
     return section
-
-
-def _require_no_chart_values(document: Any, file: str) -> None:
-    """Reject values of this project's chart; the ConfigMap of a release contains the resulting settings.
-
-    Raises:
-        InvalidInput: If the mapping contains keys of these values.
-    """
-    keys = [key for key in document if key in OUR_VALUES] if isinstance(document, Mapping) else []
-    if keys:
-        name = str(document.get("nameOverride") or _OUR_CHART)[:63].rstrip("-")
-        raise InvalidInput(
-            f"settings {file}: contains values of the chart {_OUR_CHART} ({', '.join(keys)}), not settings; "
-            f"print the settings of a release from its ConfigMap:\n  {_SETTINGS_OF.replace('NAME', name)}"
-        )
 
 
 def _with_task_resources(section: Mapping[str, Any], resources: Any) -> Mapping[str, Any]:

@@ -8,7 +8,6 @@ import yaml
 
 from backend_plugin.cli import input_files, serve_settings
 from backend_plugin.cli.command_errors import InvalidInput
-from backend_plugin.core import settings
 from backend_plugin.core.errors import InvalidSettings
 
 CHART = Path(__file__).parents[3] / "charts/kfpytorch-backend"
@@ -44,45 +43,6 @@ def test_section_is_found_in_each_layout_of_flyte_config(tmp_path: Path, said: o
 def test_chart_values_without_the_section_mean_default_settings(tmp_path: Path, said: object) -> None:
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(said))
     assert input_files.read_settings(str(tmp_path / "s.yaml")) == input_files.read_settings(None)
-
-
-@pytest.mark.parametrize(
-    ("said", "keys", "name"),
-    [
-        ({"gang": {"scheduler": "kueue"}}, "gang", "kfpytorch-backend"),
-        ({"platform": {}, "server": {"port": 1}, "image": {}}, "platform", "kfpytorch-backend"),
-        ({"nameOverride": "training", "namespaces": ["a"]}, "namespaces", "training"),
-    ],
-)
-def test_values_of_our_chart_are_rejected_as_settings(
-    tmp_path: Path, said: object, keys: str, name: str
-) -> None:
-    file = tmp_path / "s.yaml"
-    file.write_text(yaml.safe_dump(said))
-    for read in (input_files.read_settings, lambda file: serve_settings.read_configuration(file, {})):
-        with pytest.raises(InvalidInput) as refused:
-            read(str(file))
-        assert str(refused.value) == (
-            f"settings {file}: contains values of the chart kfpytorch-backend ({keys}), not settings; "
-            "print the settings of a release from its ConfigMap:\n  kubectl get configmap --all-namespaces "
-            f"--selector app.kubernetes.io/name={name} "
-            "--output 'jsonpath={.items[*].data.settings\\.yaml}' > settings.yaml"
-        )
-
-
-def test_keys_that_identify_chart_values_are_no_settings() -> None:
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
-    assert values.keys() >= input_files.OUR_VALUES
-    for key in input_files.OUR_VALUES:
-        with pytest.raises(InvalidSettings):
-            settings.read({key: values[key]})
-
-
-def test_settings_location_of_a_release_matches_the_chart() -> None:
-    helpers = (CHART / "templates/_helpers.tpl").read_text()
-    label = 'app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-"'
-    assert label in helpers
-    assert "\n  settings.yaml: |\n" in (CHART / "templates/configmap.yaml").read_text()
 
 
 def test_flyte_log_settings_are_read_beside_the_section(tmp_path: Path) -> None:
