@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -186,6 +187,7 @@ class ServedJobs:
     endpoint: str
     cluster: TalkingCluster
     nodes: FewNodes
+    front: RpcMiddleware
     _loop: asyncio.AbstractEventLoop = field(repr=False)
 
     def do(self, change: Callable[[], T]) -> T:
@@ -196,9 +198,26 @@ class ServedJobs:
 
         return asyncio.run_coroutine_threadsafe(done(), self._loop).result(10)
 
+    def wait_for_stream(self) -> None:
+        """Wait until a client reads a stream."""
+        deadline = time.monotonic() + 20
+        while not self.front.streaming:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
     def apply(self, *manifests: Any) -> None:
         for manifest in manifests:
             self.do(lambda manifest=manifest: self.cluster.apply(manifest))
+
+
+async def _stop(server: grpc.aio.Server, following: asyncio.Task[None]) -> None:
+    await server.stop(0)
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    # Cancelled calls end one iteration later, and need the loop until then.
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    if rest:
+        await asyncio.wait(rest, timeout=5)
 
 
 @contextmanager
@@ -214,7 +233,7 @@ def serving_jobs(
     thread.start()
     cluster = TalkingCluster()
 
-    async def started() -> tuple[grpc.aio.Server, int, asyncio.Task[None]]:
+    async def started() -> tuple[grpc.aio.Server, RpcMiddleware, int, asyncio.Task[None]]:
         cache = Cache(lambda: NOW)
         judge = Judge(settings=settings.read({}), now=lambda: NOW)
         handlers = job_service.build_handlers(
@@ -228,10 +247,9 @@ def serving_jobs(
             RuntimeService(cluster=cluster, inventory=cluster, cache=cache, judge=judge),
             job_service.NodeService(cache=cache, nodes=nodes) if nodes else None,
         )
+        front = RpcMiddleware(handlers, 100, Token.from_secret(token) if token else None, streams=streams)
         server = grpc.aio.server()
-        server.add_generic_rpc_handlers(
-            (RpcMiddleware(handlers, 100, Token.from_secret(token) if token else None, streams=streams),)
-        )
+        server.add_generic_rpc_handlers((front,))
         port = (
             server.add_secure_port("127.0.0.1:0", credentials)
             if credentials
@@ -240,22 +258,13 @@ def serving_jobs(
         await server.start()
         following = asyncio.create_task(cluster.watch(cache))
         await cache.ready.wait()
-        return server, port, following
+        return server, front, port, following
 
-    async def stopped(server: grpc.aio.Server, following: asyncio.Task[None]) -> None:
-        await server.stop(0)
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-        # Cancelled calls end one iteration later, and need the loop until then.
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
-        if rest:
-            await asyncio.wait(rest, timeout=5)
-
-    server, port, following = asyncio.run_coroutine_threadsafe(started(), loop).result(10)
+    server, front, port, following = asyncio.run_coroutine_threadsafe(started(), loop).result(10)
     try:
-        yield ServedJobs(f"127.0.0.1:{port}", cluster, nodes or FewNodes(), loop)
+        yield ServedJobs(f"127.0.0.1:{port}", cluster, nodes or FewNodes(), front, loop)
     finally:
-        asyncio.run_coroutine_threadsafe(stopped(server, following), loop).result(10)
+        asyncio.run_coroutine_threadsafe(_stop(server, following), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

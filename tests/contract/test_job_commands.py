@@ -108,14 +108,6 @@ def test_describe_as_json_has_every_field_with_null_for_missing_values(served: S
     assert [each["name"] for each in records("jobs")] == ["f2-n0-0-bbb", "f1-n0-0-aaa"]
 
 
-def test_unknown_job_error_suggests_the_nearest_name(served: ServedJobs) -> None:
-    told = typed("describe", "f1-n0-0-aab")
-    assert (told.exit_code, told.stderr) == (
-        1,
-        "Error: there is no job f1-n0-0-aab; did you mean f1-n0-0-aaa?\n",
-    )
-
-
 def test_empty_job_list_prints_no_table(served: ServedJobs) -> None:
     told = typed("jobs", "-n", "elsewhere")
     assert (told.exit_code, told.stdout, told.stderr) == (0, "", "there are no jobs\n")
@@ -149,8 +141,7 @@ def test_jobs_watch_ends_quietly_on_ctrl_c(served: ServedJobs) -> None:
 
 def test_wait_returns_when_the_job_has_succeeded(served: ServedJobs) -> None:
     waiting = command("wait", "f1", "--timeout", "25s", served=served)
-    with pytest.raises(subprocess.TimeoutExpired):
-        waiting.wait(2)
+    served.wait_for_stream()
     served.do(lambda: served.cluster.status("f1-n0-0-aaa", status("Created", "Running", "Succeeded")))
     assert (waiting.communicate(), waiting.returncode) == (("f1-n0-0-aaa has ended: SUCCEEDED\n", ""), 0)
 
@@ -172,8 +163,7 @@ def test_wait_exits_with_4_after_the_timeout(served: ServedJobs) -> None:
 
 def test_deletion_of_the_job_ends_the_wait_with_an_error(served: ServedJobs) -> None:
     waiting = command("wait", "f1", served=served)
-    with pytest.raises(subprocess.TimeoutExpired):
-        waiting.wait(2)
+    served.wait_for_stream()
     served.apply(a_job("f1-n0-0-aaa", metadata={"uid": "another"}))
     output, errors = waiting.communicate()
     assert (waiting.returncode, output, "deleted" in errors) == (1, "", True), errors
@@ -268,18 +258,6 @@ def test_cancel_prints_the_result(served: ServedJobs) -> None:
     assert printed("cancel", "f2") == "f2-n0-0-bbb has ended already: FAILED\n"
     assert records("describe", "f1")["verdict"]["message"].endswith("`kfpytorch cancel`: no use")
     assert records("cancel", "f2")["already_finished"] is True
-
-
-def test_cancel_as_json_contains_the_phase_after_it(served: ServedJobs) -> None:
-    done = records("cancel", "f1", "--reason", "no use")
-    assert (done["phase_before"], done["already_finished"]) == ("RUNNING", False)
-    assert (done["job"]["verdict"]["phase"], done["job"]["verdict"]["reason"]) == ("FAILED", "Cancelled")
-    assert [each["role"] for each in done["job"]["replicas"]] == ["master", "worker"]
-    (event,) = [each for each in records("describe", "f1")["events"] if each["kind"] == "PyTorchJob"]
-    assert (event["reason"], event["message"]) == (
-        "Cancelled",
-        "cancelled by a user, with `kfpytorch cancel`: no use",
-    )
 
 
 def test_jobs_as_json_contains_the_replicas_of_each_job(served: ServedJobs) -> None:

@@ -45,34 +45,33 @@ def test_existing_jobs_are_logged_in_one_line_and_changes_in_one_each(
 
 
 @pytest.mark.parametrize(
-    ("error", "counted", "result"),
+    ("error", "counted", "code"),
     [
-        (ClusterUnavailable("the API server cannot be reached"), "ClusterUnavailable", "unavailable"),
-        (Misconfigured('User "us" cannot create resource "pytorchjobs"'), "Misconfigured", "unavailable"),
+        (ClusterUnavailable("the API server cannot be reached"), "ClusterUnavailable", "UNAVAILABLE"),
+        (Misconfigured('User "us" cannot create resource "pytorchjobs"'), "Misconfigured", "UNAVAILABLE"),
         (
             RequestRejected(403, "Forbidden", "j is forbidden: exceeded quota: q"),
             "Forbidden",
-            "resource_exhausted",
+            "RESOURCE_EXHAUSTED",
         ),
-        (RequestRejected(422, "Invalid", "spec: Required value"), "Invalid", "rejected"),
     ],
-    ids=["away", "no binding", "quota", "invalid"],
+    ids=["away", "no binding", "quota"],
 )
-async def test_failed_create_is_logged_with_its_execution_and_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception, counted: str, result: str
+async def test_transient_create_error_is_retryable_logged_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception, counted: str, code: str
 ) -> None:
     caplog.set_level(logging.WARNING, logger="backend_plugin.shell.connector_service")
 
     async with ready_server(tmp_path) as served:
         served.cluster.refusal = error
-        if result == "rejected":
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
             await served.create(execution="f7")
-        else:
-            with pytest.raises(grpc.aio.AioRpcError):
-                await served.create(execution="f7")
+        assert refused.value.code().name == code
         metrics = served.orders.metrics
         assert read_counts(metrics.cluster_errors) == {("create_job", counted): 1}
-        assert read_counts(metrics.creates) == {(result,): 1}
+        assert read_counts(metrics.creates) == {(code.lower(),): 1}
+        served.cluster.refusal = None
+        assert await served.phase(await served.create(execution="f7")) == "QUEUED"
     (line,) = [each for each in caplog.records if each.name == "backend_plugin.shell.connector_service"]
     assert (line.levelname, vars(line)["execution"]) == ("WARNING", "f7")
     assert str(error) in line.getMessage()

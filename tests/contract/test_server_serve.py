@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +67,21 @@ def health(endpoint: str) -> int:
         return answer.status
 
 
+def fail(*said: str) -> str:
+    """Return the message of a server that does not start."""
+    command = [str(KFPYTORCH), "serve", "--port", "0", *said]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, env=ENVIRON, timeout=60)
+    assert (ended.returncode, bool(ended.stdout)) == (1, "--check" in said)
+    assert "Traceback" not in ended.stderr
+    return ended.stderr
+
+
 def test_server_file_token_gives_access_and_a_second_server_is_rejected(tmp_path: Path) -> None:
     state = tmp_path / "state"
     with serve(state, "--code-dir", str(tmp_path)) as (process, here, _):
         assert here["pid"] == process.pid
         assert here["endpoint"].startswith("127.0.0.1:")
+        assert len(here["token"]) > 40
         assert stat.S_IMODE((state / "server.json").stat().st_mode) == 0o600
         assert stat.S_IMODE(state.stat().st_mode) == 0o700
         assert listed(here["endpoint"], here["token"]) == ["pytorch", "pytorch"]
@@ -80,34 +91,20 @@ def test_server_file_token_gives_access_and_a_second_server_is_rejected(tmp_path
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
         assert health(here["endpoint"]) == health_pb2.HealthCheckResponse.SERVING
 
-        said = [str(KFPYTORCH), "serve", "--state-dir", str(state), "--port", "0"]
-        second = subprocess.run(said, check=False, capture_output=True, text=True, env=ENVIRON)
-        assert (second.returncode, second.stdout) == (1, "")
-        assert f"is in use by process {process.pid}" in second.stderr
+        assert f"is in use by process {process.pid}" in fail("--state-dir", str(state))
         port = here["endpoint"].rpartition(":")[2]
-        said = [str(KFPYTORCH), "serve", "--state-dir", str(tmp_path / "other"), "--port", port]
-        third = subprocess.run(said, check=False, capture_output=True, text=True, env=ENVIRON)
-        assert (third.returncode, third.stdout) == (1, "")
-        assert f"cannot listen on 127.0.0.1:{port}" in third.stderr
-        assert not (tmp_path / "other/server.json").exists()
+        other = tmp_path / "other"
+        assert f"cannot listen on 127.0.0.1:{port}" in fail("--state-dir", str(other), "--port", port)
+        assert not (other / "server.json").exists()
 
+    with serve(state, "--metrics-port", "0") as (process, after_kill, lines):
+        assert after_kill["token"] != here["token"]
+        assert listed(after_kill["endpoint"], after_kill["token"]) == ["pytorch", "pytorch"]
+        assert "metrics at http://127.0.0.1:" in "".join(lines)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
         assert not (state / "server.json").exists()
-
-
-def test_server_starts_with_a_new_token_after_a_killed_one(tmp_path: Path) -> None:
-    tokens = []
-    for how in ((), ("--metrics-port", "0")):
-        with serve(tmp_path / "state", *how) as (process, here, lines):
-            assert listed(here["endpoint"], here["token"]) == ["pytorch", "pytorch"]
-            tokens.append(here["token"])
-            if how:
-                assert "metrics at http://127.0.0.1:" in "".join(lines)
-            process.kill()
-            process.wait()
-    assert tokens[0] != tokens[1]
-    assert len(tokens[0]) > 40
+    assert CliRunner().invoke(kfpytorch, ["health", "--server", str(state)]).exit_code == 1
 
 
 def test_commands_use_a_replaced_token(tmp_path: Path) -> None:
@@ -131,76 +128,83 @@ def jobs(state: Path, *more: str) -> Result:
     return CliRunner().invoke(kfpytorch, said, env={"KFPYTORCH_STATE_DIR": str(state)})
 
 
-def test_local_commands_connect_to_a_server_with_tls(tmp_path: Path) -> None:
-    Authority().issue("server", tmp_path / "tls.crt", tmp_path / "tls.key")
-    tls = ("--tls-certificate", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"))
-    with serve(tmp_path / "state", *tls) as (_, here, _lines):
-        assert here["endpoint"].startswith("grpcs://127.0.0.1:")
-        for named in ((), ("--server", here["endpoint"])):
-            done = jobs(tmp_path / "state", *named)
-            assert (done.exit_code, done.stderr) == (0, "")
+@dataclass
+class TlsServer:
+    """A server with TLS that several tests share."""
+
+    process: "subprocess.Popen[str]"
+    endpoint: str
+    token: str
+    state: Path
+    certificate: Path
+    ca: Path
 
 
-def test_health_command_uses_the_name_in_the_server_certificate(tmp_path: Path) -> None:
-    Authority().issue("server", tmp_path / "tls.crt", tmp_path / "tls.key")
-    tls = ("--tls-certificate", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"))
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, ca = folder / "tls.crt", folder / "ca.crt"
+    authority = Authority()
+    authority.issue("server", certificate, folder / "tls.key")
+    ca.write_bytes(authority.pem)
+    flags = ("--tls-certificate", str(certificate), "--tls-key", str(folder / "tls.key"))
+    with serve(folder / "state", *flags) as (process, here, _):
+        yield TlsServer(process, here["endpoint"], here["token"], folder / "state", certificate, ca)
 
+
+def test_local_commands_connect_to_a_server_with_tls(tls: TlsServer) -> None:
+    assert tls.endpoint.startswith("grpcs://127.0.0.1:")
+    for named in ((), ("--server", tls.endpoint)):
+        done = jobs(tls.state, *named)
+        assert (done.exit_code, done.stderr) == (0, "")
+
+
+def test_health_command_uses_the_name_in_the_server_certificate(tls: TlsServer) -> None:
     def run_health(*flags: str) -> tuple[int, str]:
-        done = CliRunner().invoke(kfpytorch, ["health", "--server", str(tmp_path / "state"), *flags])
+        done = CliRunner().invoke(kfpytorch, ["health", "--server", str(tls.state), *flags])
         return done.exit_code, done.stdout
 
-    with serve(tmp_path / "state", *tls) as (process, _, _lines):
-        well = (0, "SERVING\n")
-        assert [
-            run_health(),
-            run_health("--service", "liveness"),
-            run_health("--tls-server-name", "server.test"),
-        ] == [well] * 3
-        assert run_health("--tls-server-name", "another.example") == (1, "")
-        assert run_health("--service", "nonsense") == (1, "")
-        process.send_signal(signal.SIGSTOP)
-        try:
-            assert run_health() == (1, "")
-        finally:
-            process.send_signal(signal.SIGCONT)
-    assert run_health() == (1, "")
+    well = (0, "SERVING\n")
+    assert [
+        run_health(),
+        run_health("--service", "liveness"),
+        run_health("--tls-server-name", "server.test"),
+    ] == [well] * 3
+    assert run_health("--tls-server-name", "another.example") == (1, "")
+    assert run_health("--service", "nonsense") == (1, "")
+    tls.process.send_signal(signal.SIGSTOP)
+    try:
+        assert run_health() == (1, "")
+    finally:
+        tls.process.send_signal(signal.SIGCONT)
 
 
 def test_doctor_accepts_the_certificate_of_a_connector_as_its_ca(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tls: TlsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificate = tmp_path / "tls.crt"
-    Authority().issue("server", certificate, tmp_path / "tls.key")
-    tls = ("--tls-certificate", str(certificate), "--tls-key", str(tmp_path / "tls.key"))
     monkeypatch.setenv("KFPYTORCH_STATE_DIR", str(tmp_path / "nobodys"))
-    with serve(tmp_path / "state", *tls) as (_, here, _lines):
 
-        def run_health(known: str) -> ProbeResult:
-            server = Server(address=here["endpoint"], ca=known)
-            tried = asyncio.run(external_probes.probe_external(Facts(namespace="any"), (), server))
-            assert tried.connector is not None
-            return tried.connector
+    def probe(known: str) -> ProbeResult:
+        server = Server(address=tls.endpoint, ca=known)
+        tried = asyncio.run(external_probes.probe_external(Facts(namespace="any"), (), server))
+        assert tried.connector is not None
+        return tried.connector
 
-        monkeypatch.setenv("KFPYTORCH_TOKEN", here["token"])
-        stranger = run_health("")
-        assert "from a CA that is not trusted here" in stranger.trouble
-        assert f"kfpytorch doctor --connector {here['endpoint']}" in stranger.remedy
-        assert run_health(str(certificate)).trouble == ""
-        monkeypatch.delenv("KFPYTORCH_TOKEN")
-        assert "rejects the token" in run_health(str(certificate)).trouble
+    monkeypatch.setenv("KFPYTORCH_TOKEN", tls.token)
+    stranger = probe("")
+    assert "from a CA that is not trusted here" in stranger.trouble
+    assert f"kfpytorch doctor --connector {tls.endpoint}" in stranger.remedy
+    assert probe(str(tls.certificate)).trouble == ""
+    monkeypatch.delenv("KFPYTORCH_TOKEN")
+    assert "rejects the token" in probe(str(tls.certificate)).trouble
 
 
-def test_reflection_works_over_tls_with_a_generic_client(tmp_path: Path) -> None:
-    authority = Authority()
-    authority.issue("server", tmp_path / "tls.crt", tmp_path / "tls.key")
-    (tmp_path / "ca.crt").write_bytes(authority.pem)
-    tls = ("--tls-certificate", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"))
-    with serve(tmp_path / "state", *tls) as (_, here, _lines):
-        endpoint = here["endpoint"].removeprefix("grpcs://")
-        command = [sys.executable, "-I", str(FOREIGN), endpoint, here["token"]]
-        seen = subprocess.run([*command, str(tmp_path / "ca.crt")], check=True, stdout=subprocess.PIPE)
-        assert json.loads(seen.stdout)["health"] == {"status": "SERVING"}
-        assert "flyteidl.service.AsyncAgentService" in json.loads(seen.stdout)["services"]
+def test_reflection_works_over_tls_with_a_generic_client(tls: TlsServer) -> None:
+    endpoint = tls.endpoint.removeprefix("grpcs://")
+    command = [sys.executable, "-I", str(FOREIGN), endpoint, tls.token, str(tls.ca)]
+    seen = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    assert seen["health"] == {"status": "SERVING"}
+    assert "flyteidl.service.AsyncAgentService" in seen["services"]
 
 
 def test_server_without_authentication_requires_no_token(tmp_path: Path) -> None:
@@ -210,37 +214,25 @@ def test_server_without_authentication_requires_no_token(tmp_path: Path) -> None
 
 
 def test_missing_token_file_is_reported(tmp_path: Path) -> None:
-    said = [str(KFPYTORCH), "serve", "--state-dir", str(tmp_path), "--token-file", str(tmp_path / "none")]
-    done = subprocess.run(said, check=False, capture_output=True, text=True, env=ENVIRON)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert str(tmp_path / "none") in done.stderr
+    missing = str(tmp_path / "none")
+    assert missing in fail("--state-dir", str(tmp_path), "--token-file", missing)
 
 
 @pytest.mark.parametrize(
     ("there", "said"),
     [
         (
-            "objects.sqlite/",
+            "objects.sqlite",
             "state/objects.sqlite: Is a directory; check that this user may write",
         ),
-        ("lock/", "state: Is a directory; check that this user may write there"),
-        ("server.json/", "state/server.json: cannot be written (Is a directory), so commands would not find"),
+        ("lock", "state: Is a directory; check that this user may write there"),
+        ("server.json", "state/server.json: cannot be written (Is a directory), so commands would not find"),
     ],
 )
 def test_unusable_state_directory_is_reported_in_one_sentence(tmp_path: Path, there: str, said: str) -> None:
-    path = tmp_path / "state" / there
-    path.parent.mkdir()
-    if there.endswith("/"):
-        path.mkdir()
-    else:
-        path.touch()
+    (tmp_path / "state" / there).mkdir(parents=True)
     (tmp_path / "state" / MARKER).touch()
-    command = [str(KFPYTORCH), "serve", "--state-dir", str(tmp_path / "state"), "--port", "0"]
-    told = subprocess.run(command, check=False, capture_output=True, text=True, env=ENVIRON, timeout=60)
-    assert told.returncode == 1
-    assert said in told.stderr
-    assert "Traceback" not in told.stderr
+    assert said in fail("--state-dir", str(tmp_path / "state"))
 
 
 def test_directory_with_foreign_files_is_rejected_and_unchanged(tmp_path: Path) -> None:
@@ -248,15 +240,9 @@ def test_directory_with_foreign_files_is_rejected_and_unchanged(tmp_path: Path) 
     data.parent.mkdir(parents=True)
     data.write_text("years of work")
     tmp_path.chmod(0o755)
-    command = [str(KFPYTORCH), "serve", "--state-dir", str(tmp_path), "--port", "0"]
     for check in ([], ["--check"]):
-        done = subprocess.run(
-            [*command, *check], check=False, capture_output=True, text=True, env=ENVIRON, timeout=60
-        )
-        assert (done.returncode, "Traceback" in done.stderr) == (1, False)
-        assert (
-            "contains files that do not belong to an embedded cluster, such as 'pods'; name a new"
-            in done.stderr
+        assert "contains files that do not belong to an embedded cluster, such as 'pods'; name a new" in fail(
+            "--state-dir", str(tmp_path), *check
         )
     assert (data.read_text(), tmp_path.stat().st_mode & 0o777) == ("years of work", 0o755)
     assert [path.name for path in tmp_path.iterdir()] == ["pods"]

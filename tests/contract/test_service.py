@@ -10,6 +10,7 @@ import pytest
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from scripted_cluster import ScriptedCluster, ago
+from server_metrics import read_counts
 from serving import NAMESPACE, Served, get_now, metadata, serving, template, wait_until
 from stories import is_phase, name_of, pod, ready_server, run_story, status, terminated
 
@@ -88,7 +89,7 @@ async def test_task_outside_the_allowlists_is_rejected(tmp_path: Path, change: A
         assert served.cluster.calls == []
 
 
-async def test_permanent_rejection_of_the_cluster_is_quoted(tmp_path: Path) -> None:
+async def test_permanent_rejection_of_the_cluster_is_quoted_and_counted(tmp_path: Path) -> None:
     async with ready_server(tmp_path) as served:
         served.cluster.refusal = RequestRejected(
             422, "Invalid", 'PyTorchJob "x" is invalid: spec: Required value'
@@ -99,28 +100,7 @@ async def test_permanent_rejection_of_the_cluster_is_quoted(tmp_path: Path) -> N
             "FAILED",
             "the cluster refuses the job (Invalid)",
         )
-
-
-@pytest.mark.parametrize(
-    ("trouble", "code"),
-    [
-        ({"away": True}, grpc.StatusCode.UNAVAILABLE),
-        (
-            {"refusal": RequestRejected(403, "Forbidden", 'jobs "x" is forbidden: exceeded quota: q')},
-            grpc.StatusCode.RESOURCE_EXHAUSTED,
-        ),
-    ],
-)
-async def test_transient_create_error_is_retryable(
-    tmp_path: Path, trouble: Any, code: grpc.StatusCode
-) -> None:
-    async with ready_server(tmp_path) as served:
-        vars(served.cluster).update(trouble)
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await served.create()
-        assert refused.value.code() is code
-        vars(served.cluster).update(away=False, refusal=None)
-        assert await served.phase(await served.create()) == "QUEUED"
+        assert read_counts(served.orders.metrics.creates) == {("rejected",): 1}
 
 
 async def test_get_sends_no_request_to_the_cluster(tmp_path: Path) -> None:
@@ -219,17 +199,6 @@ async def test_deadline_ends_a_running_job_without_status_calls(tmp_path: Path) 
         clock[0] += timedelta(minutes=11)
         await wait_until(lambda: "patch" in served.cluster.calls)
         assert entry.told is Phase.FAILED
-
-
-async def test_delete_is_acknowledged_while_the_cluster_is_unavailable_and_done_later(tmp_path: Path) -> None:
-    async with ready_server(tmp_path) as served:
-        meta = await served.create()
-        served.cluster.away = True
-        await served.delete(meta)
-        await served.delete(meta)
-        assert served.cluster.objects
-        served.cluster.away = False
-        await wait_until(lambda: not served.cluster.objects)
 
 
 async def test_job_missing_from_a_relist_is_confirmed_before_it_is_reported_as_deleted(

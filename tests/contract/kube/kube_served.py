@@ -28,7 +28,12 @@ class Serving:
 
     endpoint: str
     token: str
-    pid: int
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
 
 @contextmanager
@@ -55,7 +60,7 @@ def serve(
                 assert it.poll() is None, log.read_text()
                 time.sleep(0.05)
             here = json.loads((state / "server.json").read_text())
-            yield Serving(endpoint=here["endpoint"], token=here.get("token", ""), pid=it.pid)
+            yield Serving(endpoint=here["endpoint"], token=here.get("token", ""), process=it, log=log)
         finally:
             it.kill()
 

@@ -1,7 +1,8 @@
 """Tests each row of the table of API errors with calls of a cluster."""
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from backend_plugin.kube.api_errors import TABLE, parse_error_response
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, Misconfigured, ObjectName
 
 RBAC = 'pytorchjobs is forbidden: User "us" cannot create resource "pytorchjobs" in API group "kubeflow.org"'
+RBAC_ROW = "403: a role or binding is missing"
 DENIED = 'admission webhook "v.example.com" denied the request: User "a" cannot create resource "x"'
 POLICY = (
     f'pytorchjobs.kubeflow.org "{NAME}" is forbidden: '
@@ -108,7 +110,7 @@ EXAMPLES = (
         for code, message in ((403, DENIED), (400, DENIED), (403, POLICY), (422, POLICY))
     ),
     Example("403: exceeded quota", 403, "Forbidden", "x is forbidden: exceeded quota: q", expected=PERMANENT),
-    Example("403: a role or binding is missing", 403, "Forbidden", RBAC, expected=MISSING, requests=None),
+    Example(RBAC_ROW, 403, "Forbidden", RBAC, expected=MISSING, requests=None),
     *(
         Example(
             "403 otherwise, as in a namespace that is being deleted",
@@ -152,26 +154,29 @@ async def test_response_is_handled_as_its_row_specifies(
     name = ObjectName(namespace="ns", name=NAME)
 
     async with opened(options(server, tmp_path, patience=0.5)) as cluster:
-        calls = (
-            ("POST", lambda: cluster.create(job())),
-            ("GET", lambda: cluster.get(name)),
-            ("DELETE", lambda: cluster.delete(name)),
-        )
-        found = [await result(server, example, method, call) for method, call in calls]
-    assert tuple(result for result, _ in found) == example.expected
-    for _, times in found[: 3 if example.row != "403: a role or binding is missing" else 2]:
-        assert times == example.requests if example.requests else times > 1
+        calls = {
+            "POST": cluster.create(job()),
+            "GET": cluster.get(name),
+            "DELETE": cluster.delete(name),
+        }
+        said = {"body": example.body} if example.body is not None else {"status": example.status}
+        server.faults[:] = [
+            Fault(method, "pytorchjobs", times=1_000, code=example.code, **said) for method in calls
+        ]
+        server.asked.clear()
+        found = await asyncio.gather(*map(result, calls.values()))
+    assert tuple(found) == example.expected
+    for method in ("POST", "GET") if example.row == RBAC_ROW else calls:
+        requests = sum(each.startswith(method) for each in server.asked)
+        assert requests == example.requests if example.requests else requests > 1
 
 
-async def result(server: KubeServer, example: Example, method: str, call: Any) -> tuple[Any, int]:
-    said = {"body": example.body} if example.body is not None else {"status": example.status}
-    server.faults[:] = [Fault(method, "pytorchjobs", times=1_000, code=example.code, **said)]
-    before = len(server.asked)
+async def result(call: Awaitable[Any]) -> Any:
+    """Return the result of a call, or the type of its error."""
     try:
-        outcome: Any = await call()
+        return await call
     except (AlreadyExists, RequestRejected, ClusterUnavailable) as error:
-        outcome = type(error)
-    return outcome, len(server.asked) - before
+        return type(error)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: f"{each.code} {each.message[:30]}")
@@ -180,5 +185,5 @@ def test_first_matching_row_applies(example: Example) -> None:
     answer = parse_error_response(example.code, {}, body)
     assert (answer.error_class.answer, answer.error_class.repeated) == (
         example.row,
-        example.requests is None and example.row != "403: a role or binding is missing",
+        example.requests is None and example.row != RBAC_ROW,
     )

@@ -73,12 +73,6 @@ class Scraped:
         return seen == 1 and self.value("background_operations", operation="clean_up") == 0
 
 
-@pytest.fixture
-def server() -> Iterator[KubeServer]:
-    with served() as server:
-        yield server
-
-
 @contextmanager
 def scraped(server: KubeServer, folder: Path) -> Iterator[Scraped]:
     folder.mkdir(exist_ok=True)
@@ -87,6 +81,24 @@ def scraped(server: KubeServer, folder: Path) -> Iterator[Scraped]:
         port = free.getsockname()[1]
     with serve(server, folder, ["--metrics-port", str(port)], KFPYTORCH_METRICS_HOST="127.0.0.1") as it:
         yield Scraped(port, it.endpoint)
+
+
+@dataclass
+class World:
+    """An API server, and two servers that read it."""
+
+    api: KubeServer
+    one: Scraped
+    two: Scraped
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with served() as api:
+        api.do(apply(JOBS, job()))
+        folder = tmp_path_factory.mktemp("servers")
+        with scraped(api, folder / "a") as one, scraped(api, folder / "b") as two:
+            yield World(api, one, two)
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
@@ -107,13 +119,9 @@ def verdict(server: KubeServer) -> str:
     return str(annotations.get(ANNOTATION, ""))
 
 
-def test_each_metric_of_the_documentation_and_the_chart_is_exported(
-    server: KubeServer, tmp_path: Path
-) -> None:
-    server.do(apply(JOBS, job()))
-    with scraped(server, tmp_path) as it:
-        wait_until(lambda: it.value("jobs", phase="QUEUED", task_namespace="ns", queue="") == 1)
-        text = it.text()
+def test_each_metric_of_the_documentation_and_the_chart_is_exported(world: World) -> None:
+    wait_until(lambda: world.one.value("jobs", phase="QUEUED", task_namespace="ns", queue="") == 1)
+    text = world.one.text()
     types = dict(re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE))
     assert {name for name in types if name.startswith("kfpytorch_")} == {
         get_exported_name(metric) for metric in list_metrics()
@@ -134,64 +142,61 @@ def test_each_metric_of_the_documentation_and_the_chart_is_exported(
     assert used - exported == set()
 
 
-def test_metrics_contain_versions_and_the_age_of_the_watches(server: KubeServer, tmp_path: Path) -> None:
-    server.do(apply(JOBS, job()))
-    with scraped(server, tmp_path) as it:
-        assert it.value("build_info", version=read_version(), python=platform.python_version()) == 1
-        server.mute = True
-        # Without data the age grows; every scrape computes it.
-        wait_until(lambda: it.value("watch_age_seconds", kind="pods") > 1)
-        before = it.value("watch_age_seconds", kind="pods")
-        server.mute = False
-        server.do(apply(PODS, pod()))
-        wait_until(lambda: it.value("watch_age_seconds", kind="pods") < before)
-        ages = {
-            dict(labels)["kind"] for name, labels in it.samples() if name == "kfpytorch_watch_age_seconds"
-        }
-        assert {"pods", "pytorchjobs.kubeflow.org"} <= ages
+def test_metrics_contain_versions_and_the_age_of_the_watches(world: World) -> None:
+    it, api = world.one, world.api
+    assert it.value("build_info", version=read_version(), python=platform.python_version()) == 1
+    api.mute = True
+    # Without data the age grows; every scrape computes it.
+    wait_until(lambda: it.value("watch_age_seconds", kind="pods") > 1)
+    before = it.value("watch_age_seconds", kind="pods")
+    api.mute = False
+    api.do(apply(PODS, pod()))
+    wait_until(lambda: it.value("watch_age_seconds", kind="pods") < before)
+    ages = {dict(labels)["kind"] for name, labels in it.samples() if name == "kfpytorch_watch_age_seconds"}
+    assert {"pods", "pytorchjobs.kubeflow.org"} <= ages
 
 
-def test_failure_is_counted_once_by_two_servers(server: KubeServer, tmp_path: Path) -> None:
+def test_failure_is_counted_once_by_two_servers(world: World) -> None:
     """Both read the job before one of them can store its verdict."""
-    server.do(apply(JOBS, job()))
-    with scraped(server, tmp_path / "a") as one, scraped(server, tmp_path / "b") as two:
-        server.faults.append(Fault("PATCH", path=f"/pytorchjobs/{NAME}", code=503, times=10**6))
-        server.do(apply(JOBS, job(status=FAILED)))
-        for each in (one, two):
-            wait_until(lambda each=each: each.value("background_operations", operation="clean_up") == 1)
-        wait_until(lambda: all(asked_for(server, method) >= 2 for method in ("GET", "PATCH")))
-        server.faults.clear()
-        for each in (one, two):
-            wait_until(each.has_stored_all)
-        assert one.failures() + two.failures() == 1
-        assert verdict(server)
+    api, one, two = world.api, world.one, world.two
+    api.faults.append(Fault("PATCH", path=f"/pytorchjobs/{NAME}", code=503, times=10**6))
+    api.do(apply(JOBS, job(status=FAILED)))
+    for each in (one, two):
+        wait_until(lambda each=each: each.value("background_operations", operation="clean_up") == 1)
+    wait_until(lambda: all(asked_for(api, method) >= 2 for method in ("GET", "PATCH")))
+    api.faults.clear()
+    for each in (one, two):
+        wait_until(each.has_stored_all)
+    assert one.failures() + two.failures() == 1
+    assert verdict(api)
 
 
-def test_server_that_created_a_job_measures_its_wait(server: KubeServer, tmp_path: Path) -> None:
+def test_server_that_created_a_job_measures_its_wait(world: World) -> None:
+    api, one, two = world.api, world.one, world.two
     namespace = metadata().namespace
-    server.objects.namespaces[namespace] = "Active"
-    with scraped(server, tmp_path / "a") as one, scraped(server, tmp_path / "b") as two:
-        request = admin.CreateTaskRequest(
-            template=template(workers=0, custom={"masterReplicas": {"replicas": 1}}),
-            output_prefix="s3://bucket/f1/n0/0",
-            task_execution_metadata=metadata(),
+    api.do(lambda objects: objects.namespaces.update({namespace: "Active"}))
+    api.do(lambda objects: objects.remove((*JOBS, "ns", NAME)))  # A waiting job of another test.
+    request = admin.CreateTaskRequest(
+        template=template(workers=0, custom={"masterReplicas": {"replicas": 1}}),
+        output_prefix="s3://bucket/f1/n0/0",
+        task_execution_metadata=metadata(),
+    )
+    with grpc.insecure_channel(one.endpoint) as channel:
+        stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
+        meta = stub.CreateTask(request, timeout=20).resource_meta
+    key = (*JOBS, namespace, job_ref.decode(meta).name)
+    for each in (one, two):
+        wait_until(lambda each=each: each.value("oldest_waiting_job_seconds") > 0)
+    assert one.value("job_wait_duration_seconds_count") == 0
+    created = {"type": "Created", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    running = {**created, "type": "Running"}
+    status = {"startTime": "2026-01-01T00:00:00Z", "conditions": [created, running]}
+    api.do(lambda objects: objects.apply(key, {**objects.get(key), "status": status}))
+    for each in (one, two):
+        wait_until(
+            lambda each=each: each.value("jobs", phase="RUNNING", task_namespace=namespace, queue="") == 1
         )
-        with grpc.insecure_channel(one.endpoint) as channel:
-            stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
-            meta = stub.CreateTask(request, timeout=20).resource_meta
-        key = (*JOBS, namespace, job_ref.decode(meta).name)
-        for each in (one, two):
-            wait_until(lambda each=each: each.value("oldest_waiting_job_seconds") > 0)
-        assert one.value("job_wait_duration_seconds_count") == 0
-        created = {"type": "Created", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-        running = {**created, "type": "Running"}
-        status = {"startTime": "2026-01-01T00:00:00Z", "conditions": [created, running]}
-        server.do(lambda objects: objects.apply(key, {**objects.get(key), "status": status}))
-        for each in (one, two):
-            wait_until(
-                lambda each=each: each.value("jobs", phase="RUNNING", task_namespace=namespace, queue="") == 1
-            )
-        for name in ("job_wait_duration_seconds", "job_start_duration_seconds"):
-            assert [each.value(f"{name}_count") for each in (one, two)] == [1, 0]
-            assert 0 < one.value(f"{name}_sum") < 3600
-        assert one.value("oldest_waiting_job_seconds") == 0
+    for name in ("job_wait_duration_seconds", "job_start_duration_seconds"):
+        assert [each.value(f"{name}_count") for each in (one, two)] == [1, 0]
+        assert 0 < one.value(f"{name}_sum") < 3600
+    wait_until(lambda: one.value("oldest_waiting_job_seconds") == 0)

@@ -12,8 +12,10 @@ from typing import Any
 
 import psutil
 import pytest
+from click.testing import CliRunner, Result
 from propeller import Execution, Propeller
 
+from backend_plugin.cli.commands import kfpytorch
 from e2e.embedded import people_tasks
 from e2e.propeller_flow.server_process import KFPYTORCH, TOKEN, RoadServer
 
@@ -28,7 +30,7 @@ STARTING = re.compile(r"(?<=\n  INITIALIZING).*?(?=\n  RUNNING)", re.DOTALL)
 @pytest.fixture(scope="module")
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoadServer]:
     """Yield a server; the parameter is the dialect of its jobs."""
-    settings = {"kfpytorch": {"dialect": getattr(request, "param", "pytorchjob")}}
+    settings = {"kfpytorch": {"dialect": request.param}}
     folder = tmp_path_factory.mktemp("people")
     served = RoadServer(folder, "--cpus", "8", "--memory", "64Gi", settings=settings).start()
     yield served
@@ -56,14 +58,15 @@ def wait_until(true: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     return found
 
 
+def run(served: RoadServer, *arguments: str) -> Result:
+    environment = {"COLUMNS": None, "FORCE_COLOR": None, "KFPYTORCH_STATE_DIR": str(served.state)}
+    return CliRunner().invoke(kfpytorch, arguments, env=environment)
+
+
 def typed(served: RoadServer, *arguments: str) -> str:
-    return subprocess.run(
-        [KFPYTORCH, *arguments], env=environment(served), check=True, capture_output=True, text=True
-    ).stdout
-
-
-def environment(served: RoadServer) -> dict[str, str]:
-    return {**plainly(), "KFPYTORCH_STATE_DIR": str(served.state)}
+    result = run(served, *arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 def plainly() -> dict[str, str]:
@@ -86,7 +89,10 @@ def test_job_is_listed_logged_and_cancelled_without_another_attempt(
 ) -> None:
     name = execution.asked.execution
     following = subprocess.Popen(
-        [KFPYTORCH, "logs", "--follow", name], env=environment(served), stdout=subprocess.PIPE, text=True
+        [KFPYTORCH, "logs", "--follow", name],
+        env={**plainly(), "KFPYTORCH_STATE_DIR": str(served.state)},
+        stdout=subprocess.PIPE,
+        text=True,
     )
     wait_until(lambda: job(served, execution)["verdict"]["phase"] == "RUNNING")
     seen = job(served, execution)
@@ -118,6 +124,7 @@ def test_job_is_listed_logged_and_cancelled_without_another_attempt(
     )
 
 
+@pytest.mark.parametrize("served", ["pytorchjob"], indirect=True)
 def test_nodes_fail_command_causes_a_retryable_node_lost_failure(
     served: RoadServer, execution: Execution
 ) -> None:
@@ -137,12 +144,11 @@ def test_nodes_fail_command_causes_a_retryable_node_lost_failure(
     assert told["state"] == "ready"
 
 
+@pytest.mark.parametrize("served", ["pytorchjob"], indirect=True)
 def test_command_for_a_killed_server_reports_that_it_stopped(served: RoadServer) -> None:
     served.kill()
-    done = subprocess.run(
-        [KFPYTORCH, "jobs"], env=environment(served), check=False, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout) == (1, "")
+    done = run(served, "jobs")
+    assert (done.exit_code, done.stdout) == (1, "")
     assert "has stopped: there is no process" in done.stderr
     served.start()
     assert typed(served, "jobs", "--active") == ""

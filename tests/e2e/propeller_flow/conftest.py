@@ -1,6 +1,7 @@
 """Servers, each with a FlytePropeller."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,13 +47,13 @@ def started(folder: Path, execution: Execution) -> list[str]:
     return sorted(".".join(note.name.split(".")[2:4]) for note in notes)
 
 
-@pytest.fixture(scope="module")
-def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Road]]:
+@contextmanager
+def open_roads(factory: pytest.TempPathFactory) -> Iterator[Callable[..., Road]]:
     """Yield a function that starts a server. No process may remain at the end."""
     roads: list[Road] = []
 
     def start_road(*options: str, settings: Mapping[str, object] | None = None) -> Road:
-        served = RoadServer(tmp_path_factory.mktemp("road"), *ROOM, *options, settings=settings).start()
+        served = RoadServer(factory.mktemp("road"), *ROOM, *options, settings=settings).start()
         wire = served.wire()
         roads.append(Road(served, wire, Propeller(wire, served.store)))
         return roads[-1]
@@ -65,6 +66,13 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Ro
 
 
 @pytest.fixture(scope="module")
-def road(serve: Callable[..., Road]) -> Road:
-    """Return a server that most tests share."""
-    return serve()
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Road]]:
+    with open_roads(tmp_path_factory) as start_road:
+        yield start_road
+
+
+@pytest.fixture(scope="session")
+def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+    """Yield a server that most tests share."""
+    with open_roads(tmp_path_factory) as start_road:
+        yield start_road()

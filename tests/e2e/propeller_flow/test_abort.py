@@ -25,10 +25,9 @@ def road(serve: Callable[..., Road]) -> Road:
         ("QUEUED", tasks.waits, "image:1"),
         ("WAITING_FOR_RESOURCES", tasks.asks_for_too_much, "image:1"),
         ("INITIALIZING", tasks.waits, "nobody/knows:2"),
-        ("RUNNING", tasks.waits, "image:1"),
     ],
 )
-def test_abort_takes_effect_immediately_in_each_phase(
+def test_abort_takes_effect_immediately_before_the_task_runs(
     road: Road, tmp_path: Path, phase: str, task: Any, image: str
 ) -> None:
     inputs = {} if task is tasks.asks_for_too_much else {"folder": str(tmp_path)}
@@ -52,7 +51,7 @@ def test_delete_after_success_keeps_the_outputs(road: Road) -> None:
     assert (execution.asked.output(0) / "outputs.pb").exists()
 
 
-def test_aborted_attempt_is_deleted_after_a_repeated_create(road: Road, tmp_path: Path) -> None:
+def test_running_attempt_is_deleted_after_a_repeated_create(road: Road, tmp_path: Path) -> None:
     """Send CreateTask twice, as FlytePropeller may do, before the abort sends one DeleteTask."""
     execution = road.start(tasks.waits, folder=str(tmp_path))
     execution.wait_until("RUNNING")
@@ -61,5 +60,6 @@ def test_aborted_attempt_is_deleted_after_a_repeated_create(road: Road, tmp_path
 
     assert again == execution.attempts[0].meta
     assert wait_for_outcome(execution).phase == "ABORTED"
+    assert execution.calls == ["CreateTask 0", "DeleteTask 0"]
     assert road.nothing_runs(execution)
     assert len(started(tmp_path, execution)) <= 2

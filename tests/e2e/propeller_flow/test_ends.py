@@ -74,20 +74,16 @@ def test_failed_tasks_report_the_cause(road: Road) -> None:
 
 
 @pytest.mark.torch
-def test_ranks_rendezvous_and_reduce_on_the_loopback_interface(road: Road) -> None:
-    executions = [road.start(each, value=10) for each in (tasks.elastic_sum, tasks.replica_sum)]
+def test_ranks_meet_on_the_loopback_interface_and_restart_together(road: Road, tmp_path: Path) -> None:
+    replicas = road.start(tasks.replica_sum, value=10)
+    restarts = road.start(tasks.elastic_second_wind, folder=str(tmp_path))
 
-    for outcome in map(wait_for_outcome, executions):
-        assert outcome.phase == "SUCCEEDED", outcome
-        assert outcome.outputs == {"o0": 21, "o1": {"world": 2, "listens": 1, "open": 0}}
-        assert len(outcome.attempts) == 1
+    counts = {"world": 2, "listens": 1, "open": 0}
+    outcome = wait_for_outcome(replicas)
+    assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 21, "o1": counts})
+    assert len(outcome.attempts) == 1
 
-
-@pytest.mark.torch
-def test_elastic_processes_restart_together(road: Road, tmp_path: Path) -> None:
-    execution = road.start(tasks.elastic_second_wind, folder=str(tmp_path))
-    outcome = wait_for_outcome(execution)
-
-    assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 1})
-    assert started(tmp_path, execution) == ["0.0", "0.0", "0.1", "0.1"]
+    outcome = wait_for_outcome(restarts)
+    assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 1, "o1": counts})
+    assert started(tmp_path, restarts) == ["0.0", "0.0", "0.1", "0.1"]
     assert len(outcome.attempts) == 1

@@ -23,12 +23,11 @@ def trainer(serve: Callable[..., Road]) -> Road:
 
 @pytest.mark.torch
 def test_ranks_of_two_nodes_reduce(trainer: Road) -> None:
-    executions = [trainer.start(each, value=10) for each in (tasks.elastic_sum, tasks.replica_sum)]
+    outcome = trainer.run(tasks.elastic_sum, value=10)
 
-    for outcome in map(wait_for_outcome, executions):
-        assert outcome.phase == "SUCCEEDED", outcome
-        assert outcome.outputs == {"o0": 21, "o1": {"world": 2, "listens": 1, "open": 0}}
-        assert len(outcome.attempts) == 1
+    assert outcome.phase == "SUCCEEDED", outcome
+    assert outcome.outputs == {"o0": 21, "o1": {"world": 2, "listens": 1, "open": 0}}
+    assert len(outcome.attempts) == 1
 
 
 def test_jax_processes_on_two_nodes_have_consecutive_numbers(trainer: Road) -> None:
