@@ -44,6 +44,7 @@ _EXITED: Final = (
 )
 _REPLICA: Final = re.compile(r"(?:.*-)?((?:master|worker)-\d{1,9})")
 _NODE: Final = re.compile(r".*-node-0-(\d{1,9})-[a-z0-9]{5}")
+_LAUNCHER: Final = re.compile(r".*-launcher-0-0-[a-z0-9]{5}")
 _NAME: Final = re.compile(r"[\w.-]{1,253}", re.ASCII)
 _CAUSES: Final = {cause.value: cause for cause in Cause}
 
@@ -200,10 +201,15 @@ def format_headline(file: ErrorFile, failure: Failure) -> str:
     return f"killed by {failure.signal}" if failure.signal else f"exit code {failure.exit_code} ({file.code})"
 
 
-def parse_replica_name(pod: str) -> str:
-    """Return ``worker-0`` for the pod ``job-worker-0``, other names unchanged, "" for an invalid name."""
+def parse_replica_name(pod: str, *, launcher: bool = False) -> str:
+    """Return ``worker-0`` for the pod ``job-worker-0``, other names unchanged, "" for an invalid name.
+
+    With a `launcher` the index in the name of another node is one less than that of the node.
+    """
+    if launcher and _LAUNCHER.fullmatch(pod) is not None:
+        return "node-0"
     if (node := _NODE.fullmatch(pod)) is not None:
-        return f"node-{node[1]}"
+        return f"node-{int(node[1]) + launcher}"
     match = _REPLICA.fullmatch(pod)
     return match[1] if match else pod if _NAME.fullmatch(pod) else ""
 

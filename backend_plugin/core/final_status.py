@@ -5,7 +5,7 @@ from datetime import datetime
 
 from msgspec import structs
 
-from backend_plugin.core import job_conditions, replica_pods, root_cause, terminations
+from backend_plugin.core import event_terminations, job_conditions, replica_pods, root_cause, terminations
 from backend_plugin.core.dialects import table
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.job_status import JobState, JobStatus
@@ -90,7 +90,10 @@ def _list_terminations(
         for each in terminations.list_pod_terminations(told_in_full, exit_codes)
         if not _is_cleanup_termination(each, job, condition)
     ]
-    ends += root_cause.list_event_terminations(observed.events, pods, ended, exit_codes)
+    launcher = job is not None and job.launcher
+    ends += event_terminations.list_event_terminations(
+        observed.events, pods, ended, exit_codes, launcher=launcher
+    )
     return _list_failure_terminations(observed, pods, ends, exit_codes)
 
 

@@ -50,6 +50,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     elastic: bool = False
     scales: bool = False
     """True if it can run with fewer replicas than its spec has."""
+    launcher: bool = False
+    """True if the first node runs mpirun, and the pod names of the other nodes start at index 0."""
     nproc_per_node: int | None = None
     clean_pod_policy: str = ""
     active_deadline: timedelta | None = None

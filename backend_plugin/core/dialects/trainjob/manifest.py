@@ -33,6 +33,7 @@ from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.job import JobDraft, ReplicaGroup, TrainingJob
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
+from kfpytorch_common.frameworks import MPI
 
 _DEFAULT_RESTARTS: Final = 6
 """The restarts of a job whose restart policy has no limit: the default limit of a Kubernetes Job."""
@@ -197,6 +198,7 @@ def _build_options(job: TrainingJob, draft: JobDraft) -> JobOptions:
         min_nodes=job.elastic.min_replicas if job.elastic else None,
         max_restarts=0 if _get_runtime(job) else _count_restarts(job, job.groups[0]),
         named_runtime=bool(_get_runtime(job)),
+        launcher=job.framework == MPI and not _get_runtime(job),
         max_disruptions=draft.max_disruptions,
         ttl_seconds=draft.ttl_seconds,
         succeeded_indexes=job.train_job.succeeded_indexes if job.train_job is not None else None,

@@ -23,6 +23,8 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """True if the author names the runtime, so that its restarts are unknown."""
     succeeded_indexes: str | None = None
     """The nodes whose success ends the job; None for all nodes."""
+    launcher: bool = False
+    """True if its first node is a Job of its own, which runs mpirun."""
     ttl_seconds: int | None = None
     """The time after its end at which the server deletes the job, in seconds; None for never."""
 

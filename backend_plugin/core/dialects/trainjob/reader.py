@@ -79,6 +79,7 @@ def read_job(manifest: Manifest) -> Job:
         ),
         elastic=said.min_nodes is not None,
         scales=said.min_nodes is not None and said.min_nodes < count,
+        launcher=said.launcher,
         nproc_per_node=get_int(trainer, "numProcPerNode"),
         # Trainer deletes no pod after the end.
         clean_pod_policy="None",

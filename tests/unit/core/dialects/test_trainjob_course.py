@@ -15,10 +15,11 @@ from train_job_objects import (
     observe,
 )
 
-from backend_plugin.core import job_conditions, root_cause
+from backend_plugin.core import event_terminations, job_conditions, root_cause
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.log_links import LinkContext, build_links
-from backend_plugin.core.observed import Observed
+from backend_plugin.core.observed import Event, Observed
+from backend_plugin.core.reading import parse_time
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
 COMPLETE = build_condition("Complete", reason="AllJobsCompleted")
@@ -236,3 +237,12 @@ def test_log_link_of_a_node_has_the_name_of_its_pod() -> None:
     observed = observe(build_job(), as_launcher(build_running(0)))
     links = build_links(observed.job, observed.pods, logs, LinkContext(now=BEGAN))
     assert [each.uri for each in links] == ["j-launcher-0-0-aaaaa", "j-node-0-1"]
+
+
+@pytest.mark.parametrize(
+    ("pod", "node"), [("j-launcher-0-0-gone1", "node-0"), ("j-node-0-0-gone1", "node-1")]
+)
+def test_event_about_a_removed_mpi_pod_is_that_of_its_node(pod: str, node: str) -> None:
+    event = Event(reason="Preempted", kind="Pod", name=pod, at=parse_time(at(80)))
+    (death,) = event_terminations.list_event_terminations([event], (), None, {}, launcher=True)
+    assert death.failure.replica == node

@@ -6,6 +6,7 @@ import pytest
 from train_job_objects import ELASTIC, REPLICAS, get_train_job_options, plan_train_job
 
 from backend_plugin.core import names
+from backend_plugin.core.dialects import table
 from backend_plugin.core.errors import InvalidTask
 
 INDEX = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
@@ -317,6 +318,7 @@ def test_mpi_job_has_a_launcher_as_its_first_node() -> None:
         == f"{planned.job['metadata']['name']}-launcher-0-0.{planned.job['metadata']['name']}"
     )
     assert (env["WORLD_SIZE"], "RANK" in env) == ("32", False)
+    assert table.read_job(planned.job).launcher
 
 
 OWN_VOLUMES = {"volumes": [{"name": "mpi-hostfile", "emptyDir": {}}, {"name": "v", "emptyDir": {}}]}

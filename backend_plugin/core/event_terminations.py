@@ -1,0 +1,123 @@
+"""Terminations of pods that only events report."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from signal import SIGTERM
+from typing import Final
+
+from backend_plugin.core import error_parser, terminations
+from backend_plugin.core.observed import Event, Pod
+from backend_plugin.core.terminations import ReplicaTermination
+from kfpytorch_common.causes import Cause
+
+# The longest time between an event and the end of the job that it caused. Peers notice a lost Kubernetes node
+# late, and a container that is restarted in place has a backoff.
+_RECENT: Final[Mapping[str, timedelta]] = {
+    "ExitedWithCode": timedelta(minutes=1),
+    "Preempted": timedelta(minutes=1),
+    "Evicted": timedelta(minutes=1),
+    "": timedelta(minutes=10),
+}
+
+
+def list_event_terminations(
+    events: Iterable[Event],
+    pods: Iterable[Pod],
+    ended: datetime | None,
+    exit_codes: Mapping[int, Cause],
+    *,
+    launcher: bool = False,
+) -> list[ReplicaTermination]:
+    """Return the last termination of each pod whose end only events report.
+
+    The pod is gone, or its last observed state does not contain the termination. `launcher`: see `Job`.
+    """
+    known = {pod.name: pod for pod in pods}
+    last: dict[str, ReplicaTermination] = {}
+    for event in events:
+        death = _find_event_termination(event, exit_codes, launcher=launcher)
+        if death is None or not (
+            _is_recent(event, ended) and _is_new_termination(event, known.get(death.pod))
+        ):
+            continue
+        other = last.get(death.pod)
+        if other is None or _is_earlier(other, death):
+            last[death.pod] = death
+    return list(last.values())
+
+
+def _is_earlier(one: ReplicaTermination, other: ReplicaTermination) -> bool:
+    return (other.failure.time_ns, other.summary) > (one.failure.time_ns, one.summary)
+
+
+def _is_new_termination(event: Event, pod: Pod | None) -> bool:
+    """True if the event reports a termination that the last observed state of the pod does not contain."""
+    if pod is None:
+        return True
+    if event.reason != "ExitedWithCode" or not terminations.is_pod_alive(pod):
+        return False
+    began = (pod.primary.running_since if pod.primary else None) or pod.started or pod.created
+    # The event may report the previous run of a restarted container.
+    again = pod.primary is not None and pod.primary.restarts > 0
+    return not again and began is not None and event.at is not None and event.at > began
+
+
+def _is_recent(event: Event, ended: datetime | None) -> bool:
+    if event.at is None or ended is None:
+        return True
+    return ended - event.at <= _RECENT.get(event.reason, _RECENT[""])
+
+
+def _find_event_termination(
+    event: Event, exit_codes: Mapping[int, Cause], *, launcher: bool
+) -> ReplicaTermination | None:
+    if event.kind == "Pod":
+        return _find_pod_removal(event, launcher=launcher)
+    pod, code = error_parser.parse_exit_event(event.message)
+    if not code:
+        return None
+    # The operator writes 0xbeef if it has not found an exit code.
+    cause = Cause.SYSTEM_ERROR if code == 0xBEEF else None
+    cause = (
+        cause
+        or terminations.CONTAINER_REASONS.get(event.reason)
+        or terminations.classify_exit_code(code, exit_codes)
+    )
+    stopped = terminations.decode_signal(code) == SIGTERM
+    failure = replace(
+        terminations.build_exit_code_failure(error_parser.parse_replica_name(pod), code, event.at),
+        stopped=stopped,
+    )
+    name = failure.signal
+    text = f"killed by {name} (exit code {code})" if name else f"exit code {code}"
+    what = f"{event.reason}, " if event.reason in terminations.CONTAINER_REASONS else ""
+    return ReplicaTermination(
+        failure=failure, cause=cause, summary=f"{what}{text}", pod=pod, at=event.at, ordered=True
+    )
+
+
+_TAKEN: Final[Mapping[str, Cause]] = {
+    "Preempted": Cause.PREEMPTED,
+    "Evicted": Cause.SYSTEM_ERROR,
+    "TaintManagerEviction": Cause.NODE_LOST,
+    "NodeNotReady": Cause.NODE_LOST,
+}
+"""Causes by the event reason of a scheduler, a kubelet or a node controller that removes a pod."""
+
+
+def _find_pod_removal(event: Event, *, launcher: bool) -> ReplicaTermination | None:
+    cause = _TAKEN.get(event.reason)
+    if cause is None or event.message.startswith("Cancelling deletion"):
+        return None
+    return ReplicaTermination(
+        failure=terminations.build_exit_code_failure(
+            error_parser.parse_replica_name(event.name, launcher=launcher), 0, event.at
+        ),
+        cause=cause,
+        summary=f"{event.reason}: {event.message}" if event.message else event.reason,
+        pod=event.name,
+        at=event.at,
+        ordered=True,
+        explained=True,
+    )
