@@ -202,22 +202,6 @@ def test_failure_is_classified_with_a_cause(ended: Failure, cause: Cause) -> Non
 
 
 @pytest.mark.parametrize(
-    ("ended", "sentence"),
-    [
-        (raised_by_torch("OutOfMemoryError", "CUDA out of memory."), "lower the batch size, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
-        (failure(exit_code=-9), "killed from outside, usually for lack of memory: request more, or load less per rank"),
-        (failure(exit_code=-7), "shared memory may be full: @task(shared_memory=True) gives a pod more"),
-        (failure(exit_code=-11), "a crash in native code, called from the line above; its last output is in the log"),
-        (failure("ValueError", "wrong"), ""),
-        (failure(exit_code=3), ""),
-    ],
-    ids=["gpu memory", "SIGKILL", "SIGBUS", "SIGSEGV", "user", "exit code"],
-)  # fmt: skip
-def test_remedy_is_returned_for_known_failures(ended: Failure, sentence: str) -> None:
-    assert get_remedy(ended) == sentence
-
-
-@pytest.mark.parametrize(
     ("code", "name"), [(0, ""), (1, ""), (137, ""), (-9, "SIGKILL"), (-11, "SIGSEGV"), (-200, "signal 200")]
 )
 def test_signal_has_its_name(code: int, name: str) -> None:
@@ -268,6 +252,7 @@ def spawned(name: str) -> Failure:
 
 
 WITHIN = {
+    "a bus error": (failure(exit_code=-7), Cause.USER_ERROR, SHARED),
     "a loader's worker is killed": (failure("RuntimeError", loader("Killed")), Cause.OOM_HOST, KILLED),
     "a loader's worker crashes": (failure("RuntimeError", loader("Segmentation fault")), Cause.USER_ERROR, CRASHED),
     "a loader's worker lacks shared memory": (failure("RuntimeError", loader("Bus error")), Cause.USER_ERROR, SHARED),

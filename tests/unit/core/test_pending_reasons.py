@@ -18,17 +18,6 @@ def group(*conditions, kind="PodGroup", phase="", api="", **status):
     }
 
 
-def test_replicas_with_the_same_pending_reason_share_a_line():
-    message = "0/1 nodes are available: 1 Insufficient cpu."
-    workers = [unplaced(f"worker-{index}", message) for index in range(11)]
-    told = verdict(job(workers=11), *workers, unplaced("master-0", ""))
-    assert told.message.splitlines()[:2] == [
-        "worker-0, worker-1, worker-2, worker-3 and 7 more waiting for a node: no node of 1 fits: 1 lack cpu"
-        " (0 of 12 replicas ready)",
-        "master-0 waiting for a node: no node has been found",
-    ]
-
-
 @pytest.mark.parametrize(
     "reason", ["pod has unbound immediate PersistentVolumeClaims", 'persistentvolumeclaim "data" not found']
 )
@@ -36,20 +25,6 @@ def test_pod_without_a_volume_has_a_remedy_for_the_claim(reason):
     message = f"0/1 nodes are available: {reason}. preemption: 0/1 nodes are available."
     told = verdict(job(), unplaced("master-0", message))
     assert "kubectl describe persistentvolumeclaims" in told.message
-
-
-def test_yunikorn_placeholder_pods_wait_for_the_gang():
-    place = unplaced("x", "0/1 nodes are available: 1 Insufficient cpu.")
-    place["metadata"] = {"name": "tg-j-worker-abc"}
-    placed = {
-        "metadata": {"name": "tg-j-worker-def"},
-        "spec": {"nodeName": "n"},
-        "status": {"phase": "Running"},
-    }
-    members = [pod(name, "Pending", node="") for name in ("master-0", "worker-0")]
-    told = verdict(job(), *members, place, placed, now=10)
-    assert told.phase.value == "WAITING_FOR_RESOURCES"
-    assert told.message.startswith("waiting for 1 of 2 places: no node of 1 fits: 1 lack cpu")
 
 
 def test_restarting_container_is_in_the_details_of_a_running_job():
@@ -117,8 +92,3 @@ def test_pod_group_with_all_members_placed_is_no_pending_reason():
         "master-0, worker-0 starting, ContainerCreating: placed; the image, the volumes and the network are"
         " being prepared (0 of 2 replicas ready)"
     ]
-
-
-def test_enqueued_pod_group_is_no_pending_reason():
-    told = verdict(job(started=None), pod_groups=[group(phase="Inqueue")])
-    assert (short(told), "waits" in told.info) == (("WAITING_FOR_RESOURCES", "AwaitingOperator", None), False)

@@ -5,7 +5,7 @@ from builders import a_run
 
 from backend_plugin.core import names, rejection
 from backend_plugin.core.dialects.table import DIALECTS
-from backend_plugin.core.errors import InvalidTask, Problem, RequestRejected
+from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.values import Manifest
 from backend_plugin.core.verdict import Phase
 
@@ -30,10 +30,6 @@ def test_rejection_is_a_permanent_failure() -> None:
         Phase.FAILED,
         "the cluster refuses the job (Invalid): spec: Required value",
     )
-
-
-def test_rejection_without_a_reason_is_quoted_without_one() -> None:
-    assert rejection.format_cluster_rejection("", "denied") == "the cluster refuses the job: denied"
 
 
 @pytest.mark.parametrize(
@@ -93,11 +89,6 @@ def test_only_a_job_of_the_same_attempt_is_adopted() -> None:
 
 def test_reference_without_an_output_prefix_matches_no_job() -> None:
     assert not names.has_output_prefix(marked(names.compute_identity(a_run(output_prefix="")), ""), "")
-
-
-def test_cluster_rejection_has_the_message_of_the_api_server() -> None:
-    refused = RequestRejected(422, "Invalid", "spec: Required value")
-    assert (str(refused), refused.code, refused.reason) == ("spec: Required value", 422, "Invalid")
 
 
 def test_a_field_that_a_definition_lacks_may_need_a_newer_operator() -> None:

@@ -85,15 +85,6 @@ def test_elastic_config_is_encoded_without_loss(config: Elastic) -> None:
     assert read(job) == summarize_policy(config.run_policy)
 
 
-def test_images_are_resolved_by_the_caller() -> None:
-    config = PyTorch(Master(image="a"), Worker(image="b", replicas=1))
-    written = encode_pytorch(config, lambda image: f"registry/{image}")
-    assert written["masterReplicas"]["image"], written["workerReplicas"]["image"] == (
-        "registry/a",
-        "registry/b",
-    )
-
-
 def test_encoding_does_not_change_the_config() -> None:
     config = PyTorch(Master(num_retries=2), Worker(replicas=2), {"backoff_limit": None})
     encode_pytorch(config)

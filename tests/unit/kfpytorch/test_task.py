@@ -138,13 +138,6 @@ def test_pod_that_conflicts_with_shared_memory_is_rejected_at_definition() -> No
         defined(Elastic(), pod_template=PodTemplate(pod_spec=two))
 
 
-def test_template_can_be_used_for_two_tasks_and_is_unchanged() -> None:
-    template = PodTemplate(pod_spec=V1PodSpec(containers=[V1Container(name="primary")]))
-    first, second = (defined(Elastic(), pod_template=template) for _ in range(2))
-    assert first.pod_template == second.pod_template
-    assert template == PodTemplate(pod_spec=V1PodSpec(containers=[V1Container(name="primary")]))
-
-
 def test_assigned_pod_template_is_kept() -> None:
     made = defined(Elastic())
     template = made.pod_template = PodTemplate(primary_container_name="mine")
@@ -202,14 +195,6 @@ def test_override_is_checked_like_a_config() -> None:
     node = Workflow(name="w").add_entity(defined(PyTorch(num_workers=1)), steps=1)
     with pytest.raises(ConfigError, match="how many workers"):
         node.with_overrides(task_config=PyTorch())
-
-
-def test_pod_spec_may_be_a_dict(made_here: Any) -> None:
-    spec = {"containers": [{"name": "primary"}], "nodeSelector": {"pool": "gpu"}}
-    made = made_here(
-        PyTorch(num_workers=1, increase_shared_mem=False), pod_template=PodTemplate(pod_spec=spec)
-    )
-    assert template_of(made, made).k8s_pod.pod_spec["nodeSelector"] == {"pool": "gpu"}
 
 
 def test_role_images_are_resolved_like_that_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:

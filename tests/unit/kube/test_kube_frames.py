@@ -20,11 +20,3 @@ def test_frames_do_not_depend_on_the_split_of_the_stream(said, rest, data):
         found += [(frame, frames.cut) for frame in frames.feed(stream[begin:end])]
     assert found == [(b"", len(each)) if len(each) > 10 else (each, 0) for each in said]
     assert bool(frames.remainder) == bool(rest)
-
-
-def test_frame_that_is_too_long_is_skipped_and_the_next_is_whole():
-    frames, told = FrameSplitter(4), []
-    for piece in (b"\0\0\0\x06abc", b"de", b"f\0\0\0\x04wh", b"ol"):
-        told += [(frame, frames.cut) for frame in frames.feed(piece)]
-        told.append(frames.remainder)
-    assert told == [(b"", 6), 3, 1, 2, (b"whol", 0), 0]

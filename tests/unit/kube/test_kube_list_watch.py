@@ -84,17 +84,11 @@ def test_failed_page_is_requested_again_and_earlier_pages_kept():
     assert course.decide_next_step(0) == ListStep(limit=2, rest="more")
 
 
-def test_retry_delay_of_the_server_is_respected():
+@pytest.mark.parametrize(("delay", "pause"), [(30, 30), (86_400, 60)])
+def test_retry_delay_of_the_server_is_respected_up_to_a_minute(delay, pause):
     course = listed(a_course())
-    course.on_failure(at_least=30)
-    assert course.decide_next_step(0) == PauseStep(seconds=30)
-
-
-def test_retry_delay_of_the_server_is_limited_to_a_minute():
-    course = a_course()
-    listed(course)
-    course.on_failure(at_least=86_400)
-    assert course.decide_next_step(0) == PauseStep(seconds=60)
+    course.on_failure(at_least=delay)
+    assert course.decide_next_step(0) == PauseStep(seconds=pause)
 
 
 def test_received_change_resets_the_pause():
@@ -153,12 +147,3 @@ def test_each_error_is_followed_by_a_pause(happens):
             assert 0 < step.seconds <= 75
             step = course.decide_next_step(0)
         assert isinstance(step, ListStep) or (isinstance(step, WatchStep) and step.version in ("5", "6"))
-
-
-@pytest.mark.parametrize("chance", [NEVER, ALWAYS])
-def test_pauses_have_a_minimum(chance):
-    course = listed(a_course(chance))
-    course.on_failure()
-    step = course.decide_next_step(0)
-    assert isinstance(step, PauseStep)
-    assert step.seconds >= 0.25

@@ -46,11 +46,6 @@ def test_result_keeps_its_decks_and_metadata(tmp_path: Path) -> None:
     assert [(deck.name, deck.html) for deck in arrived.decks] == [("curves", "<svg/>")]
 
 
-def test_returned_function_keeps_its_file_name(tmp_path: Path) -> None:
-    arrived = handed_over(lambda: None, tmp_path)
-    assert arrived.__code__.co_filename == __file__
-
-
 @given(
     st.recursive(
         st.none() | st.integers() | st.text() | st.binary(),

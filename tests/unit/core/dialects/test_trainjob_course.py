@@ -85,20 +85,6 @@ def test_start_of_another_pod_shows_that_the_job_has_run(kind: str, name: str, r
     assert found == ([job_conditions.RESTARTING] if restarts else [])
 
 
-def test_trainer_condition_is_mapped_to_the_general_name() -> None:
-    said = [
-        build_condition("Suspended", 1),
-        build_condition("Failed", 3, reason="FailedJobs"),
-        build_condition("Other", 4),
-    ]
-    assert derive(build_job(*said)) == [
-        (job_conditions.SUSPENDED, "", 1),
-        (job_conditions.FAILED, "FailedJobs", 3),
-        ("Other", "", 4),
-    ]
-    assert derive(build_job(COMPLETE)) == [(job_conditions.SUCCEEDED, "AllJobsCompleted", 100)]
-
-
 # ---- pods
 
 

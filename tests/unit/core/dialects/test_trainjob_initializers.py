@@ -55,26 +55,6 @@ def list_problems(options: Any, **said: Any) -> list[tuple[str, str]]:
     ]
 
 
-def test_nodes_are_created_after_the_initializers() -> None:
-    planned = plan_with_data(BOTH)
-    dataset, model, node = get_jobset(planned)["replicatedJobs"]
-    assert (dataset["name"], model["name"]) == ("dataset-initializer", "model-initializer")
-    assert "dependsOn" not in dataset
-    assert "dependsOn" not in model
-    assert node["dependsOn"] == [
-        {"name": "dataset-initializer", "status": "Complete"},
-        {"name": "model-initializer", "status": "Complete"},
-    ]
-    assert planned.job["spec"]["initializer"] == {
-        "dataset": {
-            "storageUri": "s3://data/digits",
-            "env": [{"name": "REGION", "value": "eu"}],
-            "secretRef": {"name": "s3"},
-        },
-        "model": {"storageUri": "hf://owner/model"},
-    }
-
-
 def test_job_name_leaves_room_for_the_pod_names_of_initializers() -> None:
     name = "f" + 40 * "x"
     for options, longest in ((BOTH, 33), ({"runtime": "r"}, 44)):
@@ -84,19 +64,6 @@ def test_job_name_leaves_room_for_the_pod_names_of_initializers() -> None:
         pod = f"{job}-dataset-initializer-0-0-abcde"
         assert (len(pod) <= 63) == (options is BOTH)
         assert parse_job_name(pod) == job
-
-
-def test_node_mounts_the_files_without_hiding_its_workspace() -> None:
-    planned = plan_with_data(BOTH)
-    dataset, node = get_pod(planned, 0)["containers"][0], get_pod(planned, 2)["containers"][0]
-    assert dataset["volumeMounts"] == [{"name": "initializer", "mountPath": "/workspace"}]
-    assert [each for each in node["volumeMounts"] if each["name"] == "initializer"] == [
-        {"name": "initializer", "mountPath": "/workspace/dataset", "subPath": "dataset"},
-        {"name": "initializer", "mountPath": "/workspace/model", "subPath": "model"},
-    ]
-    env = {each["name"]: each.get("value") for each in node["env"]}
-    assert env["FLYTE_KFPYTORCH_DATASET"] == "/workspace/dataset"
-    assert env["FLYTE_KFPYTORCH_MODEL"] == "/workspace/model"
 
 
 @pytest.mark.parametrize(("workers", "mode"), [(0, "ReadWriteOnce"), (2, "ReadWriteMany")])
@@ -112,14 +79,6 @@ def test_jobset_owns_the_volume(workers: int, mode: str) -> None:
         "resources": {"requests": {"storage": "50Gi"}},
         "storageClassName": "fast",
     }
-
-
-def test_existing_claim_is_mounted_in_all_pods() -> None:
-    planned = plan_with_data({"dataset": DATASET, "storage": {"claim": "shared"}})
-    assert "volumeClaimPolicies" not in get_jobset(planned)
-    volume = {"name": "initializer", "persistentVolumeClaim": {"claimName": "shared"}}
-    assert get_pod(planned, 0)["volumes"] == [volume]
-    assert volume in get_pod(planned, 1)["volumes"]
 
 
 def test_initializer_images_are_set_by_the_platform() -> None:
@@ -140,25 +99,6 @@ def test_initializer_has_the_service_account_of_the_nodes_but_not_their_gang() -
     assert template["metadata"]["labels"].items() >= {
         ("kfpytorch.flyte.org/job", runtime["kfpytorch.flyte.org/job"])
     }
-
-
-def test_failed_initializer_fails_the_job_without_a_restart() -> None:
-    first, second = get_jobset(plan_with_data(BOTH))["failurePolicy"]["rules"]
-    assert first["action"] == "FailJobSet"
-    assert first["targetReplicatedJobs"] == ["dataset-initializer", "model-initializer"]
-    assert first["onJobFailureReasons"] == ["BackoffLimitExceeded"]
-    assert second["name"] == "disruption"
-
-
-def test_named_runtime_gets_the_sources_and_the_labels_of_our_pods() -> None:
-    planned = plan_with_data({"runtime": "mine", "dataset": {"uri": "cache://tables/digits"}})
-    assert planned.prerequisites == ()
-    spec = planned.job["spec"]
-    assert spec["initializer"] == {"dataset": {"storageUri": "cache://tables/digits"}}
-    initializer, node = spec["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
-    assert (initializer["name"], node["name"]) == ("dataset-initializer", "node")
-    metadata = initializer["template"]["spec"]["template"]["metadata"]
-    assert "kfpytorch.flyte.org/job" in metadata["labels"]
 
 
 @pytest.mark.parametrize(
@@ -199,12 +139,6 @@ def test_named_runtime_gets_the_sources_and_the_labels_of_our_pods() -> None:
 )
 def test_invalid_source_or_storage_is_rejected(options: Any, expected: Any) -> None:
     assert list_problems(options) == expected
-
-
-def test_long_uri_is_rejected() -> None:
-    uri = "s3://data/" + 2048 * "a"
-    ((field, _),) = list_problems({"dataset": {"uri": uri}, "storage": SIZE})
-    assert field == "dataset.uri"
 
 
 @pytest.mark.parametrize(
@@ -263,18 +197,6 @@ def judge_at(seconds: float, job: Any, *pods: Any, deadlines: Any = None, **more
     return judge(observe(job, *pods), rules, now)
 
 
-def test_running_initializer_is_reported_and_is_not_a_replica() -> None:
-    loading = as_initializer(build_running(0))
-    observed = observe(build_data_job(), loading)
-    assert observed.pods == ()
-    assert [each.replica for each in observed.initializers] == ["dataset-initializer-0"]
-    verdict = judge_at(20, build_data_job(), loading)
-    assert (verdict.phase, verdict.reason) == (Phase.INITIALIZING, "Initializing")
-    assert "the dataset is being loaded" in verdict.message
-    assert verdict.info["replicas"] == 2
-    assert verdict.info["ready"] == 0
-
-
 def test_initializer_is_found_by_its_name() -> None:
     job = observe(build_data_job()).job
     assert job is not None
@@ -297,16 +219,6 @@ def test_initializer_without_a_node_waits_for_resources() -> None:
     ]
     verdict = judge_at(20, build_data_job(), pod)
     assert (verdict.phase, verdict.cause) == (Phase.WAITING_FOR_RESOURCES, Cause.UNSCHEDULABLE)
-
-
-def test_phase_does_not_go_back_when_the_nodes_wait() -> None:
-    done = as_initializer(build_ended(0))
-    node = build_pod(0, node="")
-    node["status"]["conditions"] = [
-        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
-    ]
-    verdict = judge_at(120, build_data_job(), done, node)
-    assert (verdict.phase, verdict.cause) == (Phase.INITIALIZING, Cause.UNSCHEDULABLE)
 
 
 @pytest.mark.parametrize(("seconds", "over"), [(90 + 50, False), (90 + 70, True)])

@@ -28,28 +28,6 @@ def get_environment(custom: Any, **said: Any) -> dict[str, Any]:
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
 
 
-def test_job_has_its_own_runtime() -> None:
-    planned = plan_train_job(REPLICAS)
-    (runtime,) = planned.prerequisites
-    assert planned.manifests == (runtime, planned.job)
-    name = planned.job["metadata"]["name"]
-    assert (runtime["kind"], runtime["metadata"]["name"]) == ("TrainingRuntime", name)
-    resources = {"cpu": "1", "memory": "1Gi"}
-    assert planned.job["spec"] == {
-        "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": name},
-        "trainer": {
-            "numNodes": 3,
-            "numProcPerNode": 1,
-            "resourcesPerNode": {"requests": resources, "limits": resources},
-        },
-    }
-    assert runtime["spec"]["mlPolicy"] == {"numNodes": 3}
-    assert runtime["metadata"]["labels"] == {
-        **planned.job["metadata"]["labels"],
-        "trainer.kubeflow.org/framework": "torch",
-    }
-
-
 def test_nodes_are_one_replicated_job_without_deadline_or_time_to_live() -> None:
     policy = {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 30}
     jobset = get_jobset({**REPLICAS, "runPolicy": policy})
@@ -142,44 +120,6 @@ def test_lost_node_restarts_all_nodes_unless_the_job_is_elastic(custom: Any, act
     ]
 
 
-def test_ranks_have_the_environment_of_a_pytorchjob() -> None:
-    name = plan_train_job(REPLICAS).job["metadata"]["name"]
-    found = get_environment(REPLICAS)
-    master = f"{name}-node-0-0.{name}"
-    expected = {
-        "MASTER_ADDR": master,
-        "PET_MASTER_ADDR": master,
-        "MASTER_PORT": "29500",
-        "PET_MASTER_PORT": "29500",
-        "WORLD_SIZE": "3",
-        "RANK": INDEX,
-        "PET_NODE_RANK": INDEX,
-        "PET_NNODES": "3",
-        "PET_NPROC_PER_NODE": "auto",
-        "PYTHONUNBUFFERED": "1",
-    }
-    assert {key: found.get(key) for key in expected} == expected
-    assert not [key for key in found if key.startswith("PET_RDZV")]
-
-
-def test_elastic_job_has_the_maximum_of_nodes_and_its_agents_the_range() -> None:
-    planned = plan_train_job(ELASTIC)
-    name = planned.job["metadata"]["name"]
-    assert planned.job["spec"]["trainer"]["numNodes"] == 4
-    assert planned.job["spec"]["trainer"]["numProcPerNode"] == 8
-    assert get_train_job_options(planned.job) == {"minNodes": 2, "maxDisruptions": 10}
-    found = get_environment(ELASTIC)
-    assert {key: value for key, value in found.items() if key.startswith("PET_")} == {
-        "PET_RDZV_ENDPOINT": f"{name}-node-0-0.{name}:29500",
-        "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ID": name,
-        "PET_NNODES": "2:4",
-        "PET_NPROC_PER_NODE": "8",
-        "PET_MAX_RESTARTS": "3",
-    }
-    assert {"RANK", "MASTER_ADDR", "WORLD_SIZE"}.isdisjoint(found)
-
-
 @pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "MASTER_ADDR", "PET_NNODES", "PET_RDZV_ID"])
 def test_variable_that_each_node_gets_is_rejected_in_a_task(name: str) -> None:
     container = {"image": "image:1", "env": [{"key": name, "value": "1"}, {"key": "A", "value": "1"}]}
@@ -209,13 +149,6 @@ def test_longest_pod_name_of_a_job_is_valid() -> None:
     run = {"id": {"resourceType": "TASK", "name": "n" * 100}}
     name = plan_train_job(REPLICAS, **run).job["metadata"]["name"]
     assert len(f"{name}-node-0-99999-x1y2z") <= 63
-
-
-def test_job_with_a_queue_is_created_suspended() -> None:
-    gang = {"scheduler": "kueue", "queue": "team"}
-    job = plan_train_job(REPLICAS, ours={"gang": gang}).job
-    assert job["spec"]["suspend"] is True
-    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
 
 
 def test_pod_groups_expected_from_the_operator_are_created_by_this_server() -> None:

@@ -49,19 +49,6 @@ def test_job_references_the_runtime_that_the_author_names(options: Any, kind: st
     assert get_train_job_options(planned.job) == {"maxDisruptions": 10, "namedRuntime": True}
 
 
-def test_trainer_has_the_command_the_resources_and_the_environment() -> None:
-    trainer = plan_job()["spec"]["trainer"]
-    resources = {"cpu": "1", "memory": "1Gi"}
-    assert (trainer["numNodes"], trainer["numProcPerNode"]) == (3, 1)
-    assert (trainer["image"], trainer["args"]) == ("image:1", ["pyflyte-execute"])
-    assert trainer["resourcesPerNode"] == {"requests": resources, "limits": resources}
-    found = {each["name"] for each in trainer["env"]}
-    assert {"FLYTE_INTERNAL_EXECUTION_ID", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"} <= found
-    # Trainer sets these itself, and rejects them in a job.
-    reserved = {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
-    assert not reserved & found
-
-
 def test_patch_has_the_labels_and_the_placement_of_the_pods() -> None:
     mounts = [{"name": "data", "mountPath": "/data"}]
     spec = {

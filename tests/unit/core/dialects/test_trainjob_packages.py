@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from train_job_objects import REPLICAS, build_ended, build_job, observe, plan_train_job
+from train_job_objects import REPLICAS, plan_train_job
 from wheels import build_wheel, create_environment
 
 from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.package_installation import PROGRAM, find_failure, with_packages
-from backend_plugin.core.terminations import classify_exit_code, find_pod_termination
+from backend_plugin.core.terminations import classify_exit_code
 from kfpytorch_common.causes import Cause
 
 SHOWN = "import tiny_one, sys; print(tiny_one.VERSION, tiny_one.__file__, *sys.argv[1:])"
@@ -121,13 +121,3 @@ def test_pip_options_are_rejected_as_packages(package: str) -> None:
     with pytest.raises(InvalidTask) as caught:
         get_trainer(["a", package])
     assert [each.field for each in caught.value.problems] == ["custom.kfpytorch.trainJob.packages[1]"]
-
-
-def test_the_error_of_pip_is_the_summary_of_the_pod() -> None:
-    message = "kfpytorch: packages cannot be installed: ERROR: no"
-    ended = build_ended(0, code=78)
-    ended["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = f"Collecting a\n{message}"
-    (pod,) = observe(build_job(nodes=1), ended).pods
-    found = find_pod_termination(pod, {})
-    assert found is not None
-    assert (found.summary, found.cause) == ("packages cannot be installed: ERROR: no", Cause.INVALID_CONFIG)

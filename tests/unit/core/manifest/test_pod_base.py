@@ -100,18 +100,6 @@ def test_default_scheduler_set_by_the_api_server_is_ignored(stored: str, meant: 
     assert made["spec"].get("schedulerName") == meant
 
 
-def test_platform_requirement_is_added_to_each_alternative_of_the_template() -> None:
-    def affinity(*terms: Any) -> Any:
-        selector = {"nodeSelectorTerms": [{"matchExpressions": [*term]} for term in terms]}
-        return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
-
-    z, y = ({"key": key, "operator": "Exists"} for key in "zy")
-    base = pod_template("named", affinity=affinity([z], [y]))
-    section = {"non-interruptible-node-selector-requirement": REQUIREMENT}
-    made = pod(container(NAMED), section, base)
-    assert made["spec"]["affinity"] == affinity([z, REQUIREMENT], [y, REQUIREMENT])
-
-
 def test_sidecar_with_only_a_storage_limit_requests_no_storage() -> None:
     template = ParseDict(
         {

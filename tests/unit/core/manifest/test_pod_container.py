@@ -36,12 +36,6 @@ def node_affinity(*terms: Any) -> Any:
     return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}}}
 
 
-def test_container_fields_of_the_task_are_kept() -> None:
-    template = container(command=["sh"], env=[{"key": "A", "value": "b"}])
-    env = [{"name": "A", "value": "b"}, *OF_RUN, *FOR_TRAINING, *TRUTHFUL]
-    assert pod(template)["spec"]["containers"] == [{**TRAINER, "command": ["sh"], "env": env}]
-
-
 # One row per setting: the settings section, and its changes to the pod spec of an ordinary and of an
 # interruptible attempt.
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
@@ -324,18 +318,6 @@ def test_shared_memory_is_mounted_as_a_volume(said: dict[str, str], written: str
         "containers": [{**TRAINER, "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}],
         "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": written}}],
     }
-
-
-def test_each_role_has_its_own_pod_without_shared_objects() -> None:
-    one, other = build_pod_templates(
-        request(container()), [MASTER, structs.replace(WORKER, image="worker:v2")]
-    )
-    assert one == {"metadata": METADATA, "spec": SPEC}
-    assert other == {
-        "metadata": METADATA,
-        "spec": {**SPEC, "containers": [{**TRAINER, "image": "worker:v2"}]},
-    }
-    assert one["metadata"] is not other["metadata"]
 
 
 def test_identical_roles_share_no_objects() -> None:

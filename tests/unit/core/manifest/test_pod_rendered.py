@@ -7,7 +7,6 @@ import pytest
 from msgspec import structs
 from pods import (
     FOR_TRAINING,
-    MASTER,
     METADATA,
     OF_RUN,
     RUN,
@@ -18,11 +17,9 @@ from pods import (
     pod,
     pod_template,
     rendered,
-    request,
 )
 
 from backend_plugin.core.job import Placement, Resources
-from backend_plugin.core.manifest.pod import build_pod_templates
 
 GPUS = Resources(limits={"nvidia.com/gpu": "8"})
 EVERYTHING = {
@@ -207,17 +204,6 @@ def test_role_template_cannot_bypass_a_platform_requirement() -> None:
     for template in (rendered(spec), container()):
         made = pod(template, section, group=group)["spec"]
         assert (made["affinity"], made["hostname"]) == (affinity(BOTH), "x")
-
-
-def test_roles_with_equal_resources_have_equal_pods() -> None:
-    template = rendered({"containers": [{"name": "primary"}]})
-    roles = [MASTER, structs.replace(WORKER, image="worker:v2"), structs.replace(WORKER, resources=GPUS)]
-    images = [
-        (pod["spec"]["containers"][0]["image"], pod["spec"]["containers"][0]["resources"])
-        for pod in build_pod_templates(request(template), roles)
-    ]
-    eight = {part: {"nvidia.com/gpu": "8"} for part in ("limits", "requests")}
-    assert images == [("trainer:v1", {}), ("worker:v2", {}), ("trainer:v1", eight)]
 
 
 def test_pod_metadata_is_merged_and_the_last_layer_wins() -> None:

@@ -189,33 +189,6 @@ def test_job_may_wait_for_queue_admission_before_gang_scheduling(
     assert "kueue.x-k8s.io/priority-class" not in job["metadata"]["labels"]
 
 
-def test_reason_for_queue_admission_is_reported() -> None:
-    assert planned(AUTO, has(*GROUPS, **KUEUE)).reasons[-1] == (
-        "The job waits in queue default first: kueue has a queue of this name in the namespace."
-    )
-    off = {**KUEUE, "suspends_jobs": False}
-    denied = (
-        "Not after queue default: Kueue does not manage PyTorchJobs on this cluster, which is its "
-        "default since 0.19."
-    )
-    assert planned(AUTO, has(*GROUPS, **off)).reasons[-1] == denied
-    assert planned(AUTO, has("kueue.x-k8s.io", **off)).reasons[-1] == denied
-    assert (
-        planned(AUTO, has("kueue.x-k8s.io", admission_scheduler="yunikorn", **KUEUE))
-        .reasons[-1]
-        .startswith("Not after queue default, because the gang is for yunikorn: it has its own queues")
-    )
-
-
-def test_single_replica_waits_for_queue_admission_without_a_gang() -> None:
-    ganging = {"scheduler": "coscheduling", "pod-groups-by": "backend", "local-queue": "a"}
-    one = a_template({"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 0}})
-    (job,) = plan(one, a_run(), settings.read({"kfpytorch": {"gang": ganging}})).manifests
-    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "a"  # type: ignore[index,call-overload]
-    pods: Any = job["spec"]["pytorchReplicaSpecs"]  # type: ignore[index,call-overload]
-    assert "schedulerName" not in pods["Master"]["template"]["spec"]
-
-
 @pytest.mark.parametrize(
     ("ganging", "found", "place"),
     [
