@@ -49,11 +49,6 @@ def test_output_is_kept_and_only_the_last_line_end_is_added(chunks: list[bytes])
 
 
 @given(cut())
-def test_only_whole_lines_are_returned(chunks: list[bytes]) -> None:
-    assert [out for out in collected(LineBuffer(), chunks) if out and not out.endswith(b"\n")] == []
-
-
-@given(cut())
 def test_line_is_returned_as_soon_as_it_is_whole(chunks: list[bytes]) -> None:
     lines, fed, given_out = LineBuffer(), b"", b""
     for chunk in chunks:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flytekitplugins.kfpytorch.worker.topology import Machine, NoGpu, Topology, count_processes, fit
+from flytekitplugins.kfpytorch.worker.topology import Machine, NoGpu, count_processes, fit
 
 GIB = 1 << 30
 SIZES = st.integers(1, 40)
@@ -83,71 +83,35 @@ def test_each_rank_of_a_node_has_its_own_device_if_there_are_enough(
 
 
 @pytest.mark.parametrize(
-    ("asked", "machine", "most", "expected"),
+    ("requested", "machine", "most", "expected"),
     [
-        (
-            (2, 2),
-            Machine(processors=2, memory=8 * GIB),
-            None,
-            Topology(nodes=2, nproc_per_node=2),
-        ),
-        (
-            (4, 8),
-            Machine(processors=2, memory=8 * GIB),
-            None,
-            Topology(
-                nodes=4,
-                nproc_per_node=2,
-                note="32 ranks scaled down to 8: this machine has 2 processor(s) and 8.0 GiB of free memory; "
-                "FLYTE_KFPYTORCH_LOCAL=32 runs them all",
-            ),
-        ),
-        (
-            (2, 4),
-            Machine(processors=64, memory=GIB, gpus=("4", "5")),
-            None,
-            Topology(
-                nodes=2,
-                nproc_per_node=1,
-                devices=("4", "5"),
-                note="8 ranks scaled down to 2: this machine has 2 GPU(s); FLYTE_KFPYTORCH_LOCAL=8 runs them all",  # noqa: E501
-            ),
-        ),
-        (
-            (2, 1),
-            Machine(processors=64, memory=GIB, gpus=("0", "1", "2", "3")),
-            None,
-            Topology(nodes=2, nproc_per_node=1, devices=("0,1", "2,3")),
-        ),
-        (
-            (2, 3),
-            Machine(processors=64, memory=GIB, gpus=("0", "1")),
-            6,
-            Topology(nodes=2, nproc_per_node=3, devices=("0,1", "1,0")),
-        ),
-        (
-            (100, 1),
-            Machine(processors=2, memory=8 * GIB),
-            3,
-            Topology(nodes=3, nproc_per_node=1),
-        ),
-        (
-            (2, 4),
-            Machine(processors=2, memory=8 * GIB),
-            3,
-            Topology(
-                nodes=2,
-                nproc_per_node=1,
-                note="FLYTE_KFPYTORCH_LOCAL=3 does not divide evenly among the nodes: 2 ranks run",
-            ),
-        ),
+        ((2, 2), Machine(processors=2, memory=8 * GIB), None, (2, 2, ())),
+        ((4, 8), Machine(processors=2, memory=8 * GIB), None, (4, 2, ())),
+        ((2, 4), Machine(processors=64, memory=GIB, gpus=("4", "5")), None, (2, 1, ("4", "5"))),
+        ((2, 1), Machine(processors=64, memory=GIB, gpus=tuple("0123")), None, (2, 1, ("0,1", "2,3"))),
+        ((2, 3), Machine(processors=64, memory=GIB, gpus=("0", "1")), 6, (2, 3, ("0,1", "1,0"))),
+        ((100, 1), Machine(processors=2, memory=8 * GIB), 3, (3, 1, ())),
+        ((2, 4), Machine(processors=2, memory=8 * GIB), 3, (2, 1, ())),
     ],
     ids=["fits", "processors", "gpus", "gpus to spare", "gpus shared", "chosen", "chosen unevenly"],
 )
 def test_topology_is_computed_for_a_job(
-    asked: tuple[int, int], machine: Machine, most: int | None, expected: Topology
+    requested: tuple[int, int],
+    machine: Machine,
+    most: int | None,
+    expected: tuple[int, int, tuple[str, ...]],
 ) -> None:
-    assert fit(*asked, machine, most) == expected
+    fitted = fit(*requested, machine, most)
+    assert (fitted.nodes, fitted.nproc_per_node, fitted.devices) == expected
+
+
+def test_note_has_the_numbers_of_ranks_and_the_reason() -> None:
+    machine = Machine(processors=2, memory=8 * GIB)
+    for numbers, note in (
+        (("32 ", " 8:", "2 processor", "8.0 GiB", "FLYTE_KFPYTORCH_LOCAL=32"), fit(4, 8, machine, None).note),
+        (("FLYTE_KFPYTORCH_LOCAL=3 ", "2 ranks"), fit(2, 4, machine, 3).note),
+    ):
+        assert [each for each in numbers if each not in note] == []
 
 
 @pytest.mark.parametrize(

@@ -28,22 +28,14 @@ def get_environment(custom: Any, **said: Any) -> dict[str, Any]:
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
 
 
-def test_nodes_are_one_replicated_job_without_deadline_or_time_to_live() -> None:
-    policy = {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 30}
-    jobset = get_jobset({**REPLICAS, "runPolicy": policy})
-    (node,) = jobset.pop("replicatedJobs")
-    assert jobset.keys() == {"failurePolicy", "network"}
-    assert jobset["network"] == {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
-    assert node["name"] == "node"
-    assert node["template"]["metadata"]["labels"] == {
-        "trainer.kubeflow.org/trainjob-ancestor-step": "trainer"
+def test_job_has_no_deadline_of_the_cluster_and_its_time_to_live_is_an_option() -> None:
+    custom = {**REPLICAS, "runPolicy": {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 30}}
+    jobset = get_jobset(custom)
+    assert jobset.keys() == {"failurePolicy", "network", "replicatedJobs"}
+    assert jobset["replicatedJobs"][0]["template"]["spec"].keys() == {
+        *("backoffLimit", "podFailurePolicy", "template")
     }
-    spec = node["template"]["spec"]
-    assert spec.keys() == {"backoffLimit", "podFailurePolicy", "template"}
-    assert (spec["backoffLimit"], spec["template"]["spec"]["restartPolicy"]) == (0, "Never")
-    assert [each["name"] for each in spec["template"]["spec"]["containers"]] == ["node"]
-    planned = plan_train_job({**REPLICAS, "runPolicy": policy})
-    assert get_train_job_options(planned.job) == {"maxDisruptions": 10, "ttlSeconds": 30}
+    assert get_train_job_options(plan_train_job(custom).job) == {"maxDisruptions": 10, "ttlSeconds": 30}
 
 
 @pytest.mark.parametrize(
