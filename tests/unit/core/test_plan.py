@@ -48,16 +48,6 @@ def test_planning_does_not_change_its_inputs() -> None:
     assert template == untouched
 
 
-def test_problems_of_all_stages_are_reported_together() -> None:
-    template = a_template({"workerReplicas": {"replicas": -1}}, container={"image": ""})
-    with pytest.raises(InvalidTask) as caught:
-        plan(template, a_run(), settings.read({}))
-    assert {problem.field for problem in caught.value.problems} >= {
-        "custom.workerReplicas.replicas",
-        "container.image",
-    }
-
-
 def test_problems_are_collected_in_order() -> None:
     one, two = (Problem(field=field, value="", message="", remedy="") for field in "ab")
 

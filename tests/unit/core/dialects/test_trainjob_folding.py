@@ -29,13 +29,6 @@ def test_different_image_is_rejected_with_both_values() -> None:
     }
 
 
-def test_different_resources_are_rejected_with_both_values() -> None:
-    found = get_differences(masterReplicas={"replicas": 1, "resources": GPU})
-    assert found.keys() == {"resources"}
-    master, _, worker = found["resources"].partition(" and ")
-    assert ("nvidia.com/gpu" in master, "nvidia.com/gpu" in worker) == (True, False)
-
-
 @pytest.mark.parametrize(
     ("placement", "field", "value"),
     [
@@ -55,14 +48,6 @@ def test_different_resources_are_rejected_with_both_values() -> None:
 )
 def test_different_placement_is_rejected_with_both_values(placement: Any, field: str, value: str) -> None:
     assert get_differences(kfpytorch={"worker": placement}) == {field: value}
-
-
-def test_all_differences_are_reported_together() -> None:
-    found = get_differences(
-        workerReplicas={"replicas": 2, "image": "other:1", "resources": GPU},
-        kfpytorch={"worker": {"nodeSelector": {"pool": "a"}}},
-    )
-    assert {"image", "resources", "nodeSelector"} <= found.keys()
 
 
 def test_master_or_workers_alone_are_nodes() -> None:
