@@ -51,10 +51,10 @@ class Flyte:
 
     def objects(self, chart: str, files: Sequence[Path]) -> Sequence[Manifest]:
         flags = [word for each in files for word in ("--values", each)]
-        said = self._helm.run(
+        rendered = self._helm.run(
             "template", "flyte", fetch_flyte_chart(chart, self._folder), "--namespace", "flyte", *flags
         )
-        return [each for each in yaml.safe_load_all(said) if each]
+        return [each for each in yaml.safe_load_all(rendered) if each]
 
     def propeller(self, chart: str, *files: Path) -> Mapping[str, Any]:
         """Return the effective configuration of propeller, merged in file order, with lower-case keys."""
@@ -161,7 +161,7 @@ def test_chart_notes_contain_the_endpoint_of_the_installed_service(programs: Non
         "service": {"port": 443},
         "tls": {"existingSecret": "our-tls"},
     }
-    said = yaml.safe_load(re.split(r"^---.*\n", Helm(tmp_path).notes(values), flags=re.MULTILINE)[1])
-    connector = said["configuration"]["inline"]["plugins"]["connector-service"]["defaultConnector"]
+    rendered = yaml.safe_load(re.split(r"^---.*\n", Helm(tmp_path).notes(values), flags=re.MULTILINE)[1])
+    connector = rendered["configuration"]["inline"]["plugins"]["connector-service"]["defaultConnector"]
     assert connector["endpoint"] == "dns:///connector.kfpytorch.svc.corp.example:443"
     assert connector["insecure"] is False

@@ -55,15 +55,15 @@ def format_findings(found: Sequence[Finding]) -> str:
 
 
 def test_healthy_cluster_has_no_findings(cluster_in_order: ControlPlane) -> None:
-    found = doctor_runs.findings(cluster_in_order.kubeconfig(), doctor_runs.wish(NAMESPACE))
+    found = doctor_runs.findings(cluster_in_order.kubeconfig(), doctor_runs.build_request(NAMESPACE))
     assert not found, format_findings(found)
 
 
 def test_s3_store_is_checked_with_a_test_object(cluster_in_order: ControlPlane, tmp_path: Path) -> None:
     on = BreakCase(plane=cluster_in_order, namespace=NAMESPACE, folder=tmp_path)
-    with external_services.s3()(on) as asked:
+    with external_services.s3()(on) as options:
         found = doctor_runs.findings(
-            cluster_in_order.kubeconfig(), doctor_runs.wish(NAMESPACE, **(asked or {}))
+            cluster_in_order.kubeconfig(), doctor_runs.build_request(NAMESPACE, **(options or {}))
         )
         assert not found, format_findings(found)
         log = (tmp_path / "s3/access.log").read_text()
@@ -80,10 +80,10 @@ def test_broken_cluster_has_the_expected_finding(
     cluster_in_order.namespace(namespace)
     seen: list[Sequence[Finding]] = []
     on = BreakCase(plane=cluster_in_order, namespace=namespace, folder=tmp_path)
-    with row.broken(on) as (kubeconfig, wish):
+    with row.broken(on) as (kubeconfig, request):
 
         def is_found() -> bool:
-            seen[:] = [doctor_runs.findings(kubeconfig, wish)]
+            seen[:] = [doctor_runs.findings(kubeconfig, request)]
             return {each.id for each in seen[0]} == {row.finds}
 
         # Changes in the API server take effect with a short delay.
@@ -99,7 +99,7 @@ def permitted(
     seen: list[Sequence[Finding]] = []
 
     def is_in_force() -> bool:
-        seen[:] = [doctor_runs.findings(plane.kubeconfig(BACKEND), doctor_runs.wish(NAMESPACE))]
+        seen[:] = [doctor_runs.findings(plane.kubeconfig(BACKEND), doctor_runs.build_request(NAMESPACE))]
         remedies = "".join(each.remedy for each in seen[0])
         return all(each in remedies for each in missing) and present not in remedies
 
@@ -127,9 +127,15 @@ def test_render_with_server_dry_run_prints_the_admitted_job(
     cluster_in_order: ControlPlane, tmp_path: Path
 ) -> None:
     file = tmp_path / "task.pb"
-    file.write_bytes(doctor_runs.wish(NAMESPACE).template.SerializeToString())
-    asked = ["--dry-run=server", "--namespace", NAMESPACE, "--kubeconfig", str(cluster_in_order.kubeconfig())]
-    done = CliRunner().invoke(kfpytorch, ["render", str(file), *asked, "-o", "json"])
+    file.write_bytes(doctor_runs.build_request(NAMESPACE).template.SerializeToString())
+    arguments = [
+        "--dry-run=server",
+        "--namespace",
+        NAMESPACE,
+        "--kubeconfig",
+        str(cluster_in_order.kubeconfig()),
+    ]
+    done = CliRunner().invoke(kfpytorch, ["render", str(file), *arguments, "-o", "json"])
     assert done.exit_code == 0, done.output
     (job,) = json.loads(done.stdout)
     assert (job["kind"], job["metadata"]["namespace"]) == ("PyTorchJob", NAMESPACE)
@@ -141,26 +147,32 @@ def test_render_with_server_dry_run_reports_the_api_error(
     cluster_in_order: ControlPlane, tmp_path: Path
 ) -> None:
     file = tmp_path / "task.pb"
-    file.write_bytes(doctor_runs.wish(NAMESPACE).template.SerializeToString())
-    asked = ["--dry-run=server", "--namespace", "nowhere", "--kubeconfig", str(cluster_in_order.kubeconfig())]
-    done = CliRunner().invoke(kfpytorch, ["render", str(file), *asked])
+    file.write_bytes(doctor_runs.build_request(NAMESPACE).template.SerializeToString())
+    arguments = [
+        "--dry-run=server",
+        "--namespace",
+        "nowhere",
+        "--kubeconfig",
+        str(cluster_in_order.kubeconfig()),
+    ]
+    done = CliRunner().invoke(kfpytorch, ["render", str(file), *arguments])
     assert done.exit_code == 1
     assert 'is refused by the cluster (NotFound): namespaces "nowhere" not found' in done.stderr
 
 
 def test_exit_code_follows_the_most_severe_finding(cluster_in_order: ControlPlane) -> None:
-    asked = ["doctor", "--kubeconfig", str(cluster_in_order.kubeconfig()), "--namespace"]
-    well = CliRunner().invoke(kfpytorch, [*asked, NAMESPACE])
-    assert well.exit_code == 0, well.output
-    assert well.stdout.splitlines()[-1].endswith(f" of {len(CHECKS)} checks made: no problems found"), (
-        well.output
-    )
-    ill = CliRunner().invoke(kfpytorch, [*asked, "nowhere", "-o", "json"])
-    said = json.loads(ill.stdout)
-    assert (ill.exit_code, said["exit_code"]) == (1, 1)
-    assert [each["id"] for each in said["findings"]] == ["namespace-missing"]
-    assert said["about"]["operator"] == "kubeflow/training-operator 1.9.3"
-    assert said["about"]["flyte"] == "flyte/flyte-binary 1.16.8"
+    arguments = ["doctor", "--kubeconfig", str(cluster_in_order.kubeconfig()), "--namespace"]
+    healthy_run = CliRunner().invoke(kfpytorch, [*arguments, NAMESPACE])
+    assert healthy_run.exit_code == 0, healthy_run.output
+    assert healthy_run.stdout.splitlines()[-1].endswith(
+        f" of {len(CHECKS)} checks made: no problems found"
+    ), healthy_run.output
+    failed_run = CliRunner().invoke(kfpytorch, [*arguments, "nowhere", "-o", "json"])
+    report = json.loads(failed_run.stdout)
+    assert (failed_run.exit_code, report["exit_code"]) == (1, 1)
+    assert [each["id"] for each in report["findings"]] == ["namespace-missing"]
+    assert report["about"]["operator"] == "kubeflow/training-operator 1.9.3"
+    assert report["about"]["flyte"] == "flyte/flyte-binary 1.16.8"
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: f"{task[0].stem}-{task[1]}")
@@ -168,9 +180,9 @@ def test_tasks_have_no_findings_unless_a_replica_is_too_large(
     cluster_in_order: ControlPlane, task: tuple[Path, str]
 ) -> None:
     path, name = task
-    asked = [str(path), name, "--image", "example.org/image:1", "--namespace", NAMESPACE]
+    arguments = [str(path), name, "--image", "example.org/image:1", "--namespace", NAMESPACE]
     kubeconfig = str(cluster_in_order.kubeconfig())
-    done = CliRunner().invoke(kfpytorch, ["doctor", *asked, "--kubeconfig", kubeconfig, "-o", "json"])
+    done = CliRunner().invoke(kfpytorch, ["doctor", *arguments, "--kubeconfig", kubeconfig, "-o", "json"])
     ids = [each["id"] for each in json.loads(done.stdout)["findings"]]
     assert ids == (["replica-too-large"] * 2 if name == "greedy" else []), done.stdout
 

@@ -41,14 +41,14 @@ class Break:
     """The pod spec in the platform's PodTemplate."""
     platform: Mapping[str, Any] = field(default_factory=dict)
     """Flyte's plugin settings."""
-    asks: Mapping[str, Any] = field(default_factory=dict)
-    """Further arguments of `looking.wish`."""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of `build_request`."""
     around: Callable[[BreakCase], contextlib.AbstractContextManager[Mapping[str, Any] | None]] = lambda _: (
         contextlib.nullcontext()
     )
     """A context manager for further changes.
 
-    It can yield more arguments for `looking.wish`, and a `kubeconfig` that replaces the default.
+    It can yield more arguments for `build_request`, and a `kubeconfig` that replaces the default.
     """
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Break:
         with contextlib.ExitStack() as undo:
             for manifest in [*self.there(on.namespace), *templates]:
                 undo.enter_context(cluster_changes.with_object(on.plane, manifest))
-            said = {**self.asks, **(undo.enter_context(self.around(on)) or {})}
-            kubeconfig = said.pop("kubeconfig", None) or on.plane.kubeconfig()
-            namespace = said.pop("namespace", on.namespace)
-            yield kubeconfig, doctor_runs.wish(namespace, platform=platform, **said)
+            fields = {**self.request, **(undo.enter_context(self.around(on)) or {})}
+            kubeconfig = fields.pop("kubeconfig", None) or on.plane.kubeconfig()
+            namespace = fields.pop("namespace", on.namespace)
+            yield kubeconfig, doctor_runs.build_request(namespace, platform=platform, **fields)

@@ -37,9 +37,9 @@ _VOLCANO: Final = [
 ]
 
 
-def gang(**said: str) -> Mapping[str, Any]:
+def gang(**fields: str) -> Mapping[str, Any]:
     """Return plugin settings with these gang options."""
-    return {"kfpytorch": {"gang": {key.replace("_", "-"): value for key, value in said.items()}}}
+    return {"kfpytorch": {"gang": {key.replace("_", "-"): value for key, value in fields.items()}}}
 
 
 def scheduler(*args: str) -> Manifest:
@@ -81,7 +81,7 @@ BREAKS: Final = (
     Break(
         finds="namespace-missing",
         remedy="kubectl create namespace nowhere",
-        asks={"namespace": "nowhere"},
+        request={"namespace": "nowhere"},
     ),
     # ---- the operator
     Break(
@@ -132,7 +132,7 @@ BREAKS: Final = (
             cluster_queue(cpu="8", memory="100Gi"),
         ],
         platform=_KUEUES,
-        asks={
+        request={
             "custom": {
                 "workerReplicas": {"replicas": 1},
                 "kfpytorch": {"gang": {"priorityClassName": "urgent"}},
@@ -152,7 +152,7 @@ BREAKS: Final = (
     Break(
         finds="task-rejected",
         remedy="write",
-        asks={
+        request={
             "custom": {
                 "workerReplicas": {"replicas": 2},
                 "elasticConfig": {"minReplicas": 3, "maxReplicas": 2},
@@ -188,7 +188,7 @@ BREAKS: Final = (
         finds="quota-too-small",
         remedy='{"spec":{"hard":{"requests.cpu":"10"}}}',
         there=lambda namespace: [quota(namespace, **{"requests.cpu": "4"})],
-        asks=workers(4, cpu="2"),
+        request=workers(4, cpu="2"),
     ),
     # ---- nodes
     Break(
@@ -211,7 +211,7 @@ BREAKS: Final = (
     Break(
         finds="pod-security",
         remedy="default-pod-security-context",
-        asks={"custom": {"workerReplicas": {"replicas": 2}}},
+        request={"custom": {"workerReplicas": {"replicas": 2}}},
         around=cluster_changes.secured,
     ),
     Break(
@@ -266,7 +266,7 @@ BREAKS: Final = (
     Break(
         finds="connector-unreachable",
         remedy="kubectl get services,pods -A -l app.kubernetes.io/name=kfpytorch-backend",
-        asks={"connector": Server(address="127.0.0.1:1")},
+        request={"connector": Server(address="127.0.0.1:1")},
     ),
     Break(
         finds="connector-rbac",

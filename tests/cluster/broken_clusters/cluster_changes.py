@@ -34,7 +34,7 @@ def with_object(plane: ControlPlane, manifest: Manifest) -> Iterator[None]:
     if manifest["kind"] == "CustomResourceDefinition":
         _with_kind(plane, manifest)
     else:
-        plane.admin.apply({key: said for key, said in manifest.items() if key != "status"})
+        plane.admin.apply({key: value for key, value in manifest.items() if key != "status"})
     if status is not None:
         plane.admin.patch(f"{path}/status", {"status": status})
     try:
@@ -62,7 +62,7 @@ def _with_kind(plane: ControlPlane, manifest: Manifest) -> None:
 
 def _put_back(plane: ControlPlane, path: str, before: Manifest) -> None:
     now = plane.admin.get(path) or before
-    metadata = {key: said for key, said in before["metadata"].items() if key not in _OWN}
+    metadata = {key: value for key, value in before["metadata"].items() if key not in _OWN}
     metadata["resourceVersion"] = now["metadata"]["resourceVersion"]
     answer = plane.admin.request("PUT", path, {**before, "metadata": metadata})
     assert answer.is_success, answer.text
@@ -95,7 +95,7 @@ def _without_object(plane: ControlPlane, path: str) -> Iterator[None]:
     try:
         yield
     finally:
-        metadata = {key: said for key, said in before["metadata"].items() if key not in _OWN}
+        metadata = {key: value for key, value in before["metadata"].items() if key not in _OWN}
         plane.admin.apply({**before, "metadata": metadata})
         if "status" in before:
             plane.admin.patch(f"{path}/status", {"status": before["status"]})
@@ -125,8 +125,8 @@ def asleep(on: "BreakCase") -> contextlib.AbstractContextManager[Mapping[str, An
     job["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
     body = json.dumps({"kind": "PyTorchJobList", "items": [job]}).encode()
 
-    def answer(asked: ProxiedRequest) -> ProxyFault | None:
-        is_list = asked.method == "GET" and asked.path.endswith("/pytorchjobs")
+    def answer(request: ProxiedRequest) -> ProxyFault | None:
+        is_list = request.method == "GET" and request.path.endswith("/pytorchjobs")
         return ProxyFault(code=200, body=body) if is_list else None
 
     def change(proxy: Proxy) -> None:

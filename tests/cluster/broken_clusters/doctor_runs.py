@@ -14,11 +14,11 @@ from backend_plugin.doctor.fact_collector import DoctorRequest
 from backend_plugin.kube.options import KubernetesOptions
 
 
-def wish(
+def build_request(
     namespace: str,
     custom: Mapping[str, Any] | None = None,
     platform: Mapping[str, Any] | None = None,
-    **said: Any,
+    **fields: Any,
 ) -> DoctorRequest:
     """Return the doctor's input for a task, or without a task if neither `custom` nor `template` is given.
 
@@ -26,21 +26,21 @@ def wish(
         namespace: The namespace of the job.
         custom: The `custom` field of the task template.
         platform: Flyte's plugin settings.
-        said: Further fields of `DoctorRequest`; `template` has fields of the task template.
+        fields: Further fields of `DoctorRequest`; `template` has fields of the task template.
     """
-    of_task = said.pop("template", {})
+    of_task = fields.pop("template", {})
     is_any = custom is None and not of_task
-    told = custom or {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 1}}
+    replicas = custom or {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 1}}
     return DoctorRequest(
-        template=sample_task.build_template() if is_any else a_template(told, **of_task),
+        template=sample_task.build_template() if is_any else a_template(replicas, **of_task),
         run=a_run(namespace=namespace, service_account="default"),
         named=not is_any,
         settings=settings.read(platform or {}),
-        **said,
+        **fields,
     )
 
 
-def findings(kubeconfig: Path, wanted: DoctorRequest) -> Sequence[Finding]:
+def findings(kubeconfig: Path, request: DoctorRequest) -> Sequence[Finding]:
     """Run the doctor and return its findings."""
     options = KubernetesOptions(kubeconfig=str(kubeconfig))
-    return run_checks.list_findings(asyncio.run(fact_collector.collect_facts(options, wanted)))
+    return run_checks.list_findings(asyncio.run(fact_collector.collect_facts(options, request)))

@@ -27,9 +27,9 @@ def s3(bucket: str = "flyte", **environment: str) -> Around:
 
 
 @contextlib.contextmanager
-def _environment(said: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in said}
-    os.environ.update(said)
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:

@@ -63,23 +63,23 @@ def make(plane: ControlPlane) -> None:
         node(plane, name)
 
 
-def configuration(said: Mapping[str, Any]) -> Manifest:
+def configuration(settings: Mapping[str, Any]) -> Manifest:
     """Return the ConfigMap of Flyte, as its chart writes it."""
     return build_manifest(
-        "v1", "ConfigMap", "flyte-config", FLYTE, data={"000-core.yaml": yaml.safe_dump(dict(said))}
+        "v1", "ConfigMap", "flyte-config", FLYTE, data={"000-core.yaml": yaml.safe_dump(dict(settings))}
     )
 
 
 def changed(*path: str, to: Any) -> Manifest:
     """Return the configuration of Flyte with another value at `path`, or without it if `to` is None."""
-    said: Any = copy.deepcopy(dict(PROPELLER))
-    part = said
+    settings: Any = copy.deepcopy(dict(PROPELLER))
+    part = settings
     for key in path[:-1]:
         part = part[key]
     part[path[-1]] = to
     if to is None:
         del part[path[-1]]
-    return configuration(said)
+    return configuration(settings)
 
 
 def deployed(plane: ControlPlane, manifest: Manifest, ready: int = 1) -> None:
@@ -111,5 +111,9 @@ def status(
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "is ready"}
     # A merge patch keeps keys that it does not name.
     gone = dict.fromkeys((GPU, "nvidia.com/mig-1g.10gb"))
-    said = {"capacity": {**gone, **capacity}, "allocatable": {**gone, **allocatable}, "conditions": [ready]}
-    plane.admin.patch(f"/api/v1/nodes/{name}/status", {"status": said})
+    node_status = {
+        "capacity": {**gone, **capacity},
+        "allocatable": {**gone, **allocatable},
+        "conditions": [ready],
+    }
+    plane.admin.patch(f"/api/v1/nodes/{name}/status", {"status": node_status})

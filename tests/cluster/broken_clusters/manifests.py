@@ -6,15 +6,15 @@ from typing import Any
 Manifest = dict[str, Any]
 
 
-def build_manifest(api_version: str, kind: str, name: str, namespace: str = "", **said: Any) -> Manifest:
+def build_manifest(api_version: str, kind: str, name: str, namespace: str = "", **fields: Any) -> Manifest:
     """Return an object; `labels`, `annotations` and `finalizers` become part of its metadata."""
-    metadata = {key: said.pop(key) for key in ("labels", "annotations", "finalizers") if key in said}
+    metadata = {key: fields.pop(key) for key in ("labels", "annotations", "finalizers") if key in fields}
     where = {"namespace": namespace} if namespace else {}
     return {
         "apiVersion": api_version,
         "kind": kind,
         "metadata": {"name": name, **where, **metadata},
-        **said,
+        **fields,
     }
 
 
@@ -52,8 +52,8 @@ def kind(group: str, version: str, name: str, plural: str, scope: str = "Cluster
 
 
 def policy(name: str, namespace: str, **spec: Any) -> Manifest:
-    said = {"podSelector": {}, **spec}
-    return build_manifest("networking.k8s.io/v1", "NetworkPolicy", name, namespace, spec=said)
+    fields = {"podSelector": {}, **spec}
+    return build_manifest("networking.k8s.io/v1", "NetworkPolicy", name, namespace, spec=fields)
 
 
 def quota(namespace: str, **hard: str) -> Manifest:
@@ -82,14 +82,14 @@ def gang_template(
 
 
 def endpoints(service: str, namespace: str, *, ready: bool = True, **labels: str) -> Manifest:
-    said = {"kubernetes.io/service-name": service, **labels}
+    fields = {"kubernetes.io/service-name": service, **labels}
     one = {"addresses": ["10.1.0.7"], "conditions": {"ready": ready}}
     return build_manifest(
         "discovery.k8s.io/v1",
         "EndpointSlice",
         f"{service}-1",
         namespace,
-        labels=said,
+        labels=fields,
         addressType="IPv4",
         endpoints=[one],
         ports=[{"name": "all", "port": 53}],

@@ -34,7 +34,7 @@ HELD = {"kind": "Workload", "spec": {"queueName": "ml"}, "status": {"conditions"
 
 
 @pytest.mark.parametrize(
-    ("generation", "pods", "told"),
+    ("generation", "pods", "expected"),
     [
         (2, (running("master-0"), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable")),
         (4, (running("master-0"), unplaced("worker-0", LACKING)), ("INITIALIZING", "Unschedulable")),
@@ -42,10 +42,10 @@ HELD = {"kind": "Workload", "spec": {"queueName": "ml"}, "status": {"conditions"
     ],
     ids=["first admission", "second admission", "a pod was lost"],
 )
-def test_job_resumed_by_a_queue_waits_for_nodes_until_all_pods_were_placed(generation, pods, told):
+def test_job_resumed_by_a_queue_waits_for_nodes_until_all_pods_were_placed(generation, pods, expected):
     resumed = job(condition("Suspended", "False", reason="PyTorchJobResumed"), started=1)
     resumed["metadata"]["generation"] = generation
-    assert short(verdict(resumed, *pods, now=150))[:2] == told
+    assert short(verdict(resumed, *pods, now=150))[:2] == expected
 
 
 def rules(**judging) -> JudgingContext:
@@ -72,9 +72,9 @@ PATIENCE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("job", "pods", "more", "rules", "now", "told"), PATIENCE.values(), ids=PATIENCE)
-def test_timeout_changes_the_verdict(job, pods, more, rules, now, told):
-    assert short(verdict(job, *pods, rules=rules, now=now, **more)) == told
+@pytest.mark.parametrize(("job", "pods", "more", "rules", "now", "expected"), PATIENCE.values(), ids=PATIENCE)
+def test_timeout_changes_the_verdict(job, pods, more, rules, now, expected):
+    assert short(verdict(job, *pods, rules=rules, now=now, **more)) == expected
 
 
 @pytest.mark.parametrize("cause", Cause)
@@ -90,10 +90,10 @@ def test_unknown_cause_or_state_raises_an_assertion_error():
 
 
 def test_exit_code_setting_determines_the_cause():
-    told = verdict(
+    found = verdict(
         job(FAILED), build_ended_pod("worker-0", 17), rules=rules(exit_codes={17: Cause.NODE_LOST})
     )
-    assert short(told) == ("RETRYABLE_FAILED", "ExitCode", "node-lost")
+    assert short(found) == ("RETRYABLE_FAILED", "ExitCode", "node-lost")
 
 
 @pytest.mark.parametrize(("code", "means"), [("17", 17), ("-9", 137)])
@@ -104,10 +104,10 @@ def test_exit_code_in_a_torch_agent_report_has_the_usual_meaning(code, means):
         f"  rank      : 1 (local_rank: 1)\n  exitcode  : {code} (pid: 7)\n  error_file: <N/A>\n  traceback : x"
     )
     seen = (job(FAILED), build_ended_pod("worker-0", 1))
-    told = verdict(
+    found = verdict(
         *seen, error_files=[error_file(said=said)], rules=rules(exit_codes={means: Cause.INVALID_CONFIG})
     )
-    assert short(told)[2] == "invalid-config"
+    assert short(found)[2] == "invalid-config"
     assert short(verdict(*seen, error_files=[error_file(said=said)]))[2] != "invalid-config"
 
 

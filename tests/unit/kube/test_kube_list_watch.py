@@ -133,14 +133,14 @@ def test_each_error_is_followed_by_a_pause(happens):
     """Check that a pause follows each error, and that a watch starts at a received version."""
     course = a_course(ALWAYS)
     for what in happens:
-        said = {
+        arguments = {
             "on_page": ("t",),
             "on_list_end": ("5", 0.0),
             "on_progress": ("6",),
             "on_watch_end": (0.0,),
             "on_permanent_error": (60.0,),
         }
-        getattr(course, what)(*said.get(what, ()))
+        getattr(course, what)(*arguments.get(what, ()))
         step = course.decide_next_step(0)
         if what in ("on_watch_end", "on_expired", "on_failure", "on_permanent_error"):
             assert isinstance(step, PauseStep)
