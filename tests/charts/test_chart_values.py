@@ -118,11 +118,6 @@ def test_chart_version_matches_the_package() -> None:
     assert chart_files.read("Chart.yaml")["version"].replace("-", ".").replace("dev.", "dev") == said
 
 
-@pytest.mark.parametrize("name", ["image.repository", "namespaces", "gang.scheduler"])
-def test_description_parser_finds_nested_keys(name: str) -> None:
-    assert chart_files.descriptions()[name]
-
-
 def test_chart_rules_match_the_table_of_the_page() -> None:
     page = (ROOT / "docs/how-to/run-the-connector.md").read_text()
     rows = re.findall(r"^\| (core|`[a-z.].*?) \| (`[a-z/`, ]+) \| ([a-z, ]+)", page, re.MULTILINE)

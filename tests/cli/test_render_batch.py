@@ -115,12 +115,6 @@ def test_random_bytes_get_a_response_with_problems(line: bytes) -> None:
     assert set(json.loads(reply_to_line(render_requests.render_manifests, line))) == {"id", "problems"}
 
 
-def test_line_above_the_parser_depth_is_reported_as_invalid_json() -> None:
-    assert json.loads(reply_to_line(render_requests.render_manifests, b"[" * 100_000))["problems"][0][
-        "message"
-    ].startswith("is not JSON")
-
-
 def test_optional_fields_may_be_null() -> None:
     keys = ("metadata", "output_prefix", "settings", "pod_templates")
     assert answer({**REQUEST, **dict.fromkeys(keys)}) == answer({"id": "a", "template": TEMPLATE})

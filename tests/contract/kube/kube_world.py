@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,14 @@ def apply(place: tuple[str, str], manifest: Any) -> Callable[[Any], Any]:
 
 def remove(place: tuple[str, str], name: str) -> Callable[[Any], Any]:
     return lambda objects: objects.remove((*place, "ns", name))
+
+
+def ago(seconds: float) -> str:
+    return (datetime.now(timezone.utc) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def list_objects(server: KubeServer, plural: str) -> list[Any]:
+    return [each for key, each in server.do(lambda objects: [*objects.now.items()]) if key[1] == plural]
 
 
 class Heard:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kube_server import Fault, KubeServer, served
-from kube_world import opened, options
+from kube_world import list_objects, opened, options
 from serving import NAMESPACE, Served, serving, wait_until
 
 from backend_plugin.core.scheduling.capabilities import Capabilities
@@ -206,10 +206,6 @@ async def ready_server(server: KubeServer, folder: Path, said: Any = AUTO) -> As
     ):
         await wait_until(here.cache.ready.is_set)
         yield here
-
-
-def list_objects(server: KubeServer, plural: str) -> list[Any]:
-    return [each for key, each in server.do(lambda objects: [*objects.now.items()]) if key[1] == plural]
 
 
 async def test_job_gets_the_detected_scheduler_and_the_reason_is_logged_once(server, tmp_path, caplog):

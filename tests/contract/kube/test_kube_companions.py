@@ -4,12 +4,11 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 from kube_server import Fault, KubeServer, served
-from kube_world import opened, options
+from kube_world import list_objects, opened, options
 from serving import NAMESPACE, Served, serving, wait_until
 
 GROUPS = ("scheduling.x-k8s.io", "podgroups")
@@ -38,10 +37,6 @@ def run_stories(server: KubeServer, folder: Path, *stories: Story) -> None:
                 await story(here)
 
     asyncio.run(run())
-
-
-def list_objects(server: KubeServer, plural: str) -> list[Any]:
-    return [each for key, each in server.do(lambda objects: [*objects.now.items()]) if key[1] == plural]
 
 
 def creations(server: KubeServer) -> list[str]:

@@ -3,31 +3,25 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kube_server import Fault, KubeServer, served
-from kube_world import event, job, opened, options
+from kube_world import EVENTS, IDENTITY, JOBS, PODS, ago, apply, event, job, list_objects, opened, options
 from serving import NAMESPACE, Served, serving, wait_until
 
 from backend_plugin.core.job_events import JobEventReason
 from backend_plugin.core.observed import Job
 from backend_plugin.core.verdict import Phase
+from backend_plugin.shell import reconciler
 from backend_plugin.shell.cached_job import CachedJob
 
-JOBS, PODS, EVENTS = ("kubeflow.org", "pytorchjobs"), ("", "pods"), ("", "events")
-IDENTITY = "kfpytorch.flyte.org/job"
 LABEL = "training.kubeflow.org/"
 Story = Callable[..., Awaitable[None]]
 NOTHING_SET: Any = {}
 GROUPS = ("scheduling.x-k8s.io", "podgroups")
 GROUPS_OF_OURS = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "backend"}}}
-
-
-def ago(seconds: float) -> str:
-    return (datetime.now(timezone.utc) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @pytest.fixture
@@ -54,12 +48,8 @@ def run_servers(
     asyncio.run(run())
 
 
-def list_objects(server: KubeServer, place: tuple[str, str]) -> list[Any]:
-    return [each for key, each in server.do(lambda objects: [*objects.now.items()]) if key[:2] == place]
-
-
 def reasons(server: KubeServer) -> list[str]:
-    return [each["reason"] for each in list_objects(server, EVENTS)]
+    return [each["reason"] for each in list_objects(server, "events")]
 
 
 def list_reasons(entry: CachedJob) -> list[str]:
@@ -70,24 +60,18 @@ def posts(server: KubeServer) -> int:
     return sum(asked.startswith("POST") and asked.endswith("/events") for asked in server.asked)
 
 
-def store_object(server: KubeServer, place: tuple[str, str], manifest: Any) -> None:
-    key = (*place, NAMESPACE, manifest["metadata"]["name"])
-    server.do(lambda objects: objects.apply(key, manifest))
-
-
 class Playing:
     """Simulates the operator, the scheduler and the nodes for the only job."""
 
     def __init__(self, server: KubeServer) -> None:
         self._server = server
-        (self.job,) = list_objects(server, JOBS)
+        (self.job,) = list_objects(server, "pytorchjobs")
         self.name = self.job["metadata"]["name"]
 
     def runs(self) -> None:
         running = {"type": "Running", "status": "True", "lastTransitionTime": ago(30)}
-        store_object(
-            self._server, JOBS, {**self.job, "status": {"startTime": ago(60), "conditions": [running]}}
-        )
+        status = {"startTime": ago(60), "conditions": [running]}
+        self._server.do(apply(JOBS, {**self.job, "status": status}))
         for replica in ("master-0", "worker-0"):
             self.pod(replica, created=90)
 
@@ -110,7 +94,7 @@ class Playing:
         }
         spec = {"containers": [{"name": "pytorch"}], **({"nodeName": "n"} if placed else {})}
         status = {"phase": "Running"} if placed else {"phase": "Pending", "conditions": [looked]}
-        store_object(self._server, PODS, {"metadata": metadata, "spec": spec, "status": status})
+        self._server.do(apply(PODS, {"metadata": metadata, "spec": spec, "status": status}))
 
     def loses(self) -> None:
         """Replace a worker by one that does not fit any node."""
@@ -137,7 +121,7 @@ def test_event_is_written_once_by_several_servers(server, tmp_path):
     async def story(one: Served, other: Served) -> None:
         play, meta = await turned(server, one)
         await wait_until(lambda: reasons(server) == ["WaitingForResources"])
-        (event,) = list_objects(server, EVENTS)
+        (event,) = list_objects(server, "events")
         said = (await one.get(meta)).message.partition("\n")[0]
         assert (event["message"], event["type"]) == (said, "Warning")
         assert said.startswith("worker-0 waiting for a node: no node of 4 fits")
@@ -217,7 +201,7 @@ def test_earlier_wait_event_is_kept_among_many_other_events(server, tmp_path):
         await wait_until(lambda: all("WaitingForResources" in list_reasons(entry) for entry in here.cache))
         for number in range(60):
             said = event(f"Other{number}", name=f"{play.name}-master-0")
-            store_object(server, EVENTS, {**said, "metadata": {**said["metadata"], "namespace": NAMESPACE}})
+            server.do(apply(EVENTS, {**said, "metadata": {**said["metadata"], "namespace": NAMESPACE}}))
         await wait_until(lambda: all(len(entry.events) > 50 for entry in here.cache))
         play.pod("worker-0", created=10)
         await wait_until(lambda: "Resumed" in reasons(server))
@@ -267,7 +251,7 @@ async def test_existing_event_is_not_changed(server, tmp_path):
         await cluster.record_event(event("Turned", message="first"))
         await cluster.record_event(event("Turned", message="second"))
         await cluster.record_event({**event("Turned"), "metadata": {"name": "e", "namespace": "../ns"}})
-    assert [each["message"] for each in list_objects(server, EVENTS)] == ["first"]
+    assert [each["message"] for each in list_objects(server, "events")] == ["first"]
     assert posts(server) == 2
 
 
@@ -290,24 +274,26 @@ async def test_job_creation_does_not_wait_for_hanging_event_requests(server, tmp
 # ---- a job that runs is checked rarely, apart from some changes
 
 
-async def trains_among_many(server: KubeServer, here: Served) -> tuple[Playing, CachedJob]:
-    """Create a job that was checked recently and is checked twice a minute."""
+@pytest.fixture
+def rare_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prevent periodic checks of jobs during the test."""
+    monkeypatch.setattr(reconciler, "_PAUSE", 60.0)
+
+
+async def create_running_job(server: KubeServer, here: Served) -> tuple[Playing, CachedJob]:
     meta = await here.create()
     play = Playing(server)
     play.runs()
     await wait_until(lambda: phase_is(here, meta, "RUNNING"))
     (entry,) = here.cache
     await wait_until(lambda: entry.told is Phase.RUNNING)
-    for number in range(600):
-        here.cache.put_record(NAMESPACE, Job(name=f"other-{number}", namespace=NAMESPACE))
-    # The pass over few jobs ends; the pass over many jobs starts with the first one.
-    await asyncio.sleep(2.5)
     return play, entry
 
 
+@pytest.mark.usefixtures("rare_checks")
 def test_job_missing_from_a_list_is_confirmed_immediately_while_its_pods_run(server, tmp_path):
     async def story(here: Served) -> None:
-        _, entry = await trains_among_many(server, here)
+        _, entry = await create_running_job(server, here)
         others = [(NAMESPACE, each.job) for each in here.cache if each is not entry and each.job is not None]
         here.cache.replace_records(Job, others)
         assert entry.unconfirmed
@@ -316,25 +302,27 @@ def test_job_missing_from_a_list_is_confirmed_immediately_while_its_pods_run(ser
     run_servers(server, tmp_path, story)
 
 
+@pytest.mark.usefixtures("rare_checks")
 def test_late_wait_event_of_another_server_is_answered_immediately_while_pods_run(server, tmp_path):
     async def story(here: Served) -> None:
-        play, entry = await trains_among_many(server, here)
+        play, entry = await create_running_job(server, here)
         play.pod("worker-0", created=90)
         await wait_until(lambda: entry.undisturbed != ())
-        said = event("WaitingForResources", kind="PyTorchJob", name=play.name, lastTimestamp=ago(1))
-        store_object(server, EVENTS, {**said, "metadata": {**said["metadata"], "namespace": NAMESPACE}})
+        said = event("WaitingForResources", kind="PyTorchJob", name=play.name, lastTimestamp=ago(0))
+        server.do(apply(EVENTS, {**said, "metadata": {**said["metadata"], "namespace": NAMESPACE}}))
         await wait_until(lambda: "Resumed" in reasons(server), seconds=10)
 
     run_servers(server, tmp_path, story)
 
 
+@pytest.mark.usefixtures("rare_checks")
 def test_pod_group_is_recreated_immediately_while_pods_run(server, tmp_path):
     server.groups[GROUPS[0]] = {GROUPS[1]: "v1alpha1"}
 
     async def story(here: Served) -> None:
-        play, entry = await trains_among_many(server, here)
+        play, entry = await create_running_job(server, here)
         assert len(entry.pod_groups) == 1
         server.do(lambda objects: objects.remove((*GROUPS, NAMESPACE, play.name)))
-        await wait_until(lambda: len(list_objects(server, GROUPS)) == 1, seconds=10)
+        await wait_until(lambda: len(list_objects(server, GROUPS[1])) == 1, seconds=10)
 
     run_servers(server, tmp_path, story, settings=GROUPS_OF_OURS)

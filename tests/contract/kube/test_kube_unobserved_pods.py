@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kube_server import Fault, KubeServer, served
-from kube_world import IDENTITY, JOBS, PODS, event, opened, options
+from kube_world import EVENTS, IDENTITY, JOBS, PODS, ago, apply, event, opened, options
 from serving import NAMESPACE, Served, serving, wait_until
 
 from backend_plugin.core import verdict_annotation
@@ -36,15 +35,6 @@ async def ready_server(server: KubeServer, folder: Path) -> AsyncIterator[Served
             yield there
 
 
-def ago(seconds: float) -> str:
-    return (datetime.now(timezone.utc) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def store_object(server: KubeServer, place: tuple[str, str], manifest: Any) -> None:
-    key = (*place, NAMESPACE, manifest["metadata"]["name"])
-    server.do(lambda objects: objects.apply(key, manifest))
-
-
 def the_job(server: KubeServer, name: str) -> Any:
     return server.do(lambda objects: objects.now[(*JOBS, NAMESPACE, name)])
 
@@ -62,14 +52,14 @@ def pod(server: KubeServer, name: str, replica: str, phase: str, state: Any) -> 
     }
     status = {"phase": phase, "containerStatuses": [{"name": "pytorch", "state": state}]}
     spec = {"nodeName": "n", "containers": [{"name": "pytorch"}]}
-    store_object(server, PODS, {"metadata": metadata, "spec": spec, "status": status})
+    server.do(apply(PODS, {"metadata": metadata, "spec": spec, "status": status}))
 
 
 def becomes(server: KubeServer, name: str, kind: str, since: float) -> None:
     """Set a condition of the job as the operator does."""
     said = {"type": kind, "status": "True", "reason": f"PyTorchJob{kind}", "lastTransitionTime": ago(since)}
     status = {"startTime": ago(60), "conditions": [said]}
-    store_object(server, JOBS, {**the_job(server, name), "status": status})
+    server.do(apply(JOBS, {**the_job(server, name), "status": status}))
 
 
 async def running(server: KubeServer, here: Served) -> tuple[bytes, str]:
@@ -141,7 +131,7 @@ async def test_exit_code_event_of_the_operator_does_not_replace_the_pod_list(ser
             "ExitedWithCode", "PyTorchJob", name, message=f"Pod: ns.{name}-worker-0 exited with code 1"
         )
         metadata = {**seen["metadata"], "namespace": NAMESPACE}
-        store_object(server, ("", "events"), {**seen, "metadata": metadata, "lastTimestamp": ago(7)})
+        server.do(apply(EVENTS, {**seen, "metadata": metadata, "lastTimestamp": ago(7)}))
         await wait_until(lambda: all(entry.events for entry in here.cache))
         fails(server, name)
         assert await wait_for_end(here, meta) == ["FAILED"]
