@@ -158,8 +158,8 @@ groups = st.builds(
         Resources,
         requests=st.dictionaries(st.sampled_from(["cpu", "gpu"]), st.sampled_from(["1", "2", "4", "x"])),
     ),
-    placement=st.builds(
-        Placement, pod_template=st.none() | objects(spec=specs).filter(lambda it: isinstance(it, dict))
+    placement=(st.none() | objects(spec=specs).filter(lambda it: isinstance(it, dict))).map(
+        lambda template: Placement(pod_template=template)
     ),
 )
 bases = maybe_junk(objects(metadata=objects(labels=st.dictionaries(texts, texts)), spec=specs))
