@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -35,6 +34,8 @@ _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 2.0
 _PAGE: Final = 60.0
 """The timeout in seconds for a page of a list."""
+_PASSES_TO_READ: Final = 3
+"""The passes of the event loop after which a TLS transport that continues has read its socket."""
 _SUCCESS: Final = range(200, 300)
 # Errors of the connection to the API server.
 _LOST: Final = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
@@ -52,12 +53,20 @@ class ResponseStream:
         self.media_type: Final = response.content_type
         self.pieces: Final[AsyncIterator[bytes]] = response.content.iter_any()
 
-    @property
-    def connection(self) -> socket.socket | None:
-        """Return the socket of the response, or None if the body is complete."""
+    async def pause(self, seconds: float) -> None:
+        """Leave further data in the socket for this time; what arrives meanwhile becomes one piece."""
         connection = self._response.connection
-        transport = connection.transport if connection is not None else None
-        return transport.get_extra_info("socket") if transport is not None else None
+        if connection is None or connection.transport is None:  # The body is complete.
+            return
+        transport = connection.transport
+        if hasattr(transport, "set_read_buffer_limits"):
+            # By default, a paused TLS transport still receives each packet, up to 256 KiB.
+            transport.set_read_buffer_limits(1)
+        transport.pause_reading()
+        await asyncio.sleep(seconds)
+        transport.resume_reading()
+        for _ in range(_PASSES_TO_READ):
+            await asyncio.sleep(0)
 
 
 class _ConcurrencyLimit:

@@ -43,8 +43,8 @@ _JOBS: Final = frozenset(map(str, JOBS.values()))
 _OPERATORS: Final = " or ".join(f"the {each.operator}" for each in DIALECTS.values())
 _AT_ONCE: Final = 100
 """The number of objects that are parsed without yielding to the event loop, which takes about 3 ms."""
-_WATCH_PAUSE_SECONDS: Final = 0.02
-"""The delay between two reads of a watch: changes that are parsed together cost less."""
+_WATCH_PAUSE_SECONDS: Final = 0.05
+"""The delay between two reads of a watch: changes that are received and parsed together cost less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +224,9 @@ class Reflector:
                     log.warning("%s: an object of %d bytes is skipped", self._place, size)
                 else:
                     self._apply_event(parser.decode_event(part))
-            await asyncio.sleep(_WATCH_PAUSE_SECONDS)
+            self._receive()
+            self._report_recovery()
+            await stream.pause(_WATCH_PAUSE_SECONDS)
         if parts.remainder:
             raise MalformedResponse(f"the connection ended within a watch event of {self._place}")
 
@@ -236,8 +238,6 @@ class Reflector:
         elif change.type == "DELETED":
             self._place.part.apply_deletion(seen)
         self._course.on_progress(seen.version)
-        self._receive()
-        self._report_recovery()
 
     # ---- errors
 
