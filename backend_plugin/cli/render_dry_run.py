@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from flyteidl.core.tasks_pb2 import TaskTemplate
+from msgspec import structs
 
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.job import Attempt, Plan
@@ -46,20 +46,22 @@ def build_plan(
         known = from_files[0] or templates, capabilities if from_files[1] == NOTHING else from_files[1]
         return plan(template, run, settings, *known)
 
-    places = dry_run.PlanTarget(
-        namespace=run.namespace,
-        templates=plugin.pod_template_namespace,
-        has_gangs=not plugin.gang.is_unconfigured,
+    planned, replies = asyncio.run(
+        dry_run.run_dry_runs(
+            options,
+            tuple(dict.fromkeys((run.namespace, plugin.pod_template_namespace))),
+            plan_task,
+            examines_gangs=not plugin.gang.is_unconfigured,
+        )
     )
-    planned, tried = asyncio.run(dry_run.run_dry_runs(options, places, plan_task))
-    refused = [_build_problem(each.sent, each.reply) for each in tried if each.reply.stored is None]
+    tried = zip(planned.manifests, replies, strict=True)
+    refused = [_build_problem(sent, reply) for sent, reply in tried if reply.stored is None]
     if refused:
         raise InvalidTask(*refused)
-    stored = (each.reply.stored for each in tried)
-    results = [_without_server_fields(each) for each in stored if each is not None]
+    results = [_without_server_fields(each.stored or {}) for each in replies]
     first = len(planned.prerequisites)
     prerequisites, job, companions = results[:first], results[first], results[first + 1 :]
-    return replace(
+    return structs.replace(
         planned, prerequisites=tuple(prerequisites), job=job, companions=lambda _: tuple(companions)
     )
 

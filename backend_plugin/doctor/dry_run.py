@@ -1,7 +1,6 @@
 """Dry runs of planned manifests, with the PodTemplates and the gang capabilities of the cluster."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.dialects.table import get_dialect
@@ -21,31 +20,20 @@ from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import Permissions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DryRunResult:
-    """A manifest and the reply of the API server."""
-
-    sent: Manifest
-    reply: DryRunReply
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanTarget:
-    """The namespaces for which a task is planned."""
-
-    namespace: str
-    templates: str
-    """The fallback namespace for PodTemplates."""
-    has_gangs: bool
-    """True if the plan depends on the cluster's capabilities for gangs."""
-
-
 async def run_dry_runs(
     options: KubernetesOptions,
-    places: PlanTarget,
+    namespaces: Sequence[str],
     planned: Callable[[Sequence[Manifest], Capabilities], Plan],
-) -> tuple[Plan, Sequence[DryRunResult]]:
-    """Return the plan for the cluster's PodTemplates and capabilities, and a dry run of each manifest.
+    *,
+    examines_gangs: bool,
+) -> tuple[Plan, Sequence[DryRunReply]]:
+    """Return the plan for the cluster's PodTemplates and capabilities, and the reply to each manifest.
+
+    Args:
+        options: The options of the cluster.
+        namespaces: The namespace of the job, and others with PodTemplates.
+        planned: Plans the task for PodTemplates and capabilities.
+        examines_gangs: True if the plan depends on the capabilities for gangs.
 
     Raises:
         BackendError: If a request fails or is forbidden, and the errors that `planned` raises.
@@ -55,22 +43,17 @@ async def run_dry_runs(
         await connection.open()
         api = ApiClient(connection, options.patience)
         asking = ClusterReader(api, {})
-        namespaces = tuple(dict.fromkeys((places.namespace, places.templates)))
         look = Query(subject=Subject.TEMPLATES, resource=POD_TEMPLATES, namespaces=namespaces)
         templates = [{**each, "kind": "PodTemplate"} for each in await asking.read_objects(look) or ()]
         looking = CapabilityDiscovery(api, Permissions(), options)
-        found = await looking.fetch_capabilities(places.namespace, examines_gangs=places.has_gangs)
-        plan = planned(templates, found)
-        return plan, [await _run_dry_run(asking, plan, each) for each in plan.manifests]
+        plan = planned(
+            templates, await looking.fetch_capabilities(namespaces[0], examines_gangs=examines_gangs)
+        )
+        dialect = get_dialect(plan.dialect)
+        replies = [(each, await asking.dry_run_create(get_resource(each), each)) for each in plan.manifests]
+        return plan, [ignore_missing_prerequisite(reply, dialect, each) for each, reply in replies]
     finally:
         await connection.close()
-
-
-async def _run_dry_run(asking: ClusterReader, plan: Plan, manifest: Manifest) -> DryRunResult:
-    reply = await asking.dry_run_create(get_resource(manifest), manifest)
-    return DryRunResult(
-        sent=manifest, reply=ignore_missing_prerequisite(reply, get_dialect(plan.dialect), manifest)
-    )
 
 
 def ignore_missing_prerequisite(reply: DryRunReply, dialect: Dialect, manifest: Manifest) -> DryRunReply:
