@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import rich_click as click
 from google.protobuf.message import Message
 
-from backend_plugin.cli import command_errors, json_lines
+from backend_plugin.cli import command_errors, json_lines, tables
 
 if TYPE_CHECKING:
     from backend_plugin.connection import Server
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+MessageType = TypeVar("MessageType", bound=Message)
 
 _SERVER: Final = click.option(
     "--server",
@@ -160,6 +161,22 @@ def print_json_line(value: Any) -> None:
     """Print one value as JSON on one line, and flush stdout."""
     sys.stdout.buffer.write(json_lines.encode_json(value) + b"\n")
     sys.stdout.buffer.flush()
+
+
+def print_messages(
+    messages: Sequence[MessageType],
+    form: str,
+    header: Sequence[str],
+    format_row: Callable[[MessageType], Sequence[str]],
+    empty: str,
+) -> None:
+    """Print messages as JSON or as a table; `empty` goes to stderr instead of an empty table."""
+    if form == "json":
+        json_lines.print_json([encode_message(each) for each in messages])
+    elif messages:
+        click.echo("\n".join(tables.format_table(header, [format_row(each) for each in messages])))
+    else:
+        click.echo(empty, err=True)
 
 
 def encode_message(message: Message) -> Mapping[str, Any]:

@@ -1,16 +1,12 @@
 """``kfpytorch jobs``: lists the jobs of a server, or watches them."""
 
-from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, job_table, json_lines, tables
-
-if TYPE_CHECKING:
-    from kfpytorch_idl.v1 import job_service_pb2 as wire
+from backend_plugin.cli import asking, job_table
 
 _HELP: Final = """Print the jobs of a server with their state, the newest first.
 
@@ -48,17 +44,11 @@ def command(**options: Any) -> None:
                 foreign=options["foreign"],
                 **job_table.build_list_options(options),
             )
-            _print_jobs(jobs, options["output"])
-
-
-def _print_jobs(jobs: Sequence["wire.Job"], form: str) -> None:
-    if form == "json":
-        json_lines.print_json([asking.encode_message(job) for job in jobs])
-        return
-    if not jobs:
-        click.echo("there are no jobs", err=True)
-        return
-    now = datetime.now(timezone.utc)
-    click.echo(
-        "\n".join(tables.format_table(job_table.HEADER, [job_table.format_row(job, now) for job in jobs]))
-    )
+            now = datetime.now(timezone.utc)
+            asking.print_messages(
+                jobs,
+                options["output"],
+                job_table.HEADER,
+                lambda job: job_table.format_row(job, now),
+                "there are no jobs",
+            )

@@ -1,12 +1,11 @@
 """``kfpytorch nodes``: lists the nodes of an embedded cluster, or fails, drains or restores one."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
 from backend_plugin import client
-from backend_plugin.cli import asking, json_lines, tables
+from backend_plugin.cli import asking
 
 if TYPE_CHECKING:
     from kfpytorch_idl.v1 import job_service_pb2 as wire
@@ -40,14 +39,7 @@ def command(**options: Any) -> None:
             nodes = [_CHANGES[options["change"]](options["node"], server=server)]
         else:
             nodes = client.list_nodes(server=server)
-        _print_nodes(nodes, options["output"])
-
-
-def _print_nodes(nodes: Sequence["wire.Node"], form: str) -> None:
-    if form == "json":
-        json_lines.print_json([asking.encode_message(node) for node in nodes])
-        return
-    click.echo("\n".join(tables.format_table(_HEADER, [_format_row(node) for node in nodes])))
+        asking.print_messages(nodes, options["output"], _HEADER, _format_row, "there are no nodes")
 
 
 def _format_row(node: "wire.Node") -> tuple[str, ...]:

@@ -35,15 +35,6 @@ _STDOUT: Final = 1
 _STDERR: Final = 2
 
 
-def load_template(path: Path, task: str | None, *, image: str | None) -> TaskTemplate:
-    """Return the task of that name in the file; its serialization is reproducible.
-
-    Raises:
-        InvalidInput: If the file cannot be imported, or has no such task.
-    """
-    return load_task(path, task, image=image).template
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedTask:
     """A task of a file, with conversions of its inputs and outputs."""
@@ -85,7 +76,7 @@ def load_task(path: Path, task: str | None, *, image: str | None) -> LoadedTask:
     """Return the task of that name in the file.
 
     The name is that of the task, in full or its last parts, or that of its variable. The output of the import
-    goes to stderr.
+    goes to stderr. The serialization is reproducible.
 
     Raises:
         InvalidInput: If the file cannot be imported, or has no such task.

@@ -1,6 +1,6 @@
 """``kfpytorch runtimes``: lists the runtimes of Kubeflow Trainer, or the packages of one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
@@ -40,20 +40,12 @@ def command(**values: Any) -> None:
     options = job_table.get_request_options(values)
     with asking.exit_on_error():
         if values["action"] == _LIST:
-            _print_runtimes(client.list_runtimes(job_runtimes=values["job_runtimes"], **options), values)
+            found = client.list_runtimes(job_runtimes=values["job_runtimes"], **options)
+            asking.print_messages(found, values["output"], _HEADER, _format_row, "there are no runtimes")
         else:
             _print_packages(
                 client.get_runtime_packages(values["runtime"], timeout=values["timeout"], **options), values
             )
-
-
-def _print_runtimes(runtimes: Sequence["wire.Runtime"], options: Mapping[str, Any]) -> None:
-    if options["output"] == "json":
-        json_lines.print_json([asking.encode_message(each) for each in runtimes])
-    elif runtimes:
-        click.echo("\n".join(tables.format_table(_HEADER, [_format_row(each) for each in runtimes])))
-    else:
-        click.echo("there are no runtimes", err=True)
 
 
 def _format_row(runtime: "wire.Runtime") -> tuple[str, ...]:

@@ -46,7 +46,7 @@ def load_template(file: str, task: str | None, *, image: str | None) -> TaskTemp
     if path.suffix == ".py":
         from backend_plugin.cli import python_file
 
-        return python_file.load_template(path, task, image=image)
+        return python_file.load_task(path, task, image=image).template
     return select_task(_read_tasks(_read_content(file), path), task, file)()
 
 

@@ -44,7 +44,7 @@ REQUESTS = sorted(path.parent.name for path in HERE.glob("*/request.json"))
 def plan_example(name: str) -> Mapping[str, Any]:
     module, _, task = name.partition(".")
     path = next(each for each in EXAMPLES if each.stem == module)
-    template = python_file.load_template(path, task, image="example.org/image:1")
+    template = python_file.load_task(path, task, image="example.org/image:1").template
     template, run = sample_attempt.build_attempt(template, {})
     return {"manifests": plan(template, run, settings.read({})).manifests}
 

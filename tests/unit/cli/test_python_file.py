@@ -50,25 +50,25 @@ def file(name: str, text: str) -> Path:
 
 def refusal(path: Path, task: str | None = None) -> str:
     with pytest.raises(InvalidInput) as refused:
-        python_file.load_template(path, task, image="i:1")
+        python_file.load_task(path, task, image="i:1")
     return str(refused.value)
 
 
 def test_output_of_a_task_file_is_redirected_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    python_file.load_template(file("printing.py", TASKS), "printing.train", image="i:1")
+    python_file.load_task(file("printing.py", TASKS), "printing.train", image="i:1")
     out, err = capfd.readouterr()
     assert (out, sorted(err.split("\n"))) == ("", ["", "said by its child", "said by the file"])
 
 
 def test_task_is_found_by_its_variable_name() -> None:
-    template = python_file.load_template(file("mapped.py", TASKS), "each", image="i:1")
+    template = python_file.load_task(file("mapped.py", TASKS), "each", image="i:1").template
     assert (template.type, "pyflyte-map-execute" in str(template)) == ("pytorch", True)
 
 
 def test_image_spec_is_replaced_and_not_built() -> None:
     spec = "from flytekit import ImageSpec\nSPEC = ImageSpec('built', packages=['nothing'])\n"
     path = file("specified.py", spec + TASKS.replace("task(task", "task(container_image=SPEC, task"))
-    template = python_file.load_template(path, "train", image="i:1")
+    template = python_file.load_task(path, "train", image="i:1").template
     (container,) = template.k8s_pod.pod_spec["containers"]
     assert container["image"].rpartition("/")[2].startswith("built:")
 
@@ -78,7 +78,7 @@ def test_module_of_a_package_is_imported_with_its_package() -> None:
     file("package/sizes.py", "WORKERS = 3")
     path = file("package/tasks.py", TASKS.replace("replicas=1", "replicas=WORKERS"))
     path.write_text("from .sizes import WORKERS\n" + path.read_text())
-    template = python_file.load_template(path, "train", image="i:1")
+    template = python_file.load_task(path, "train", image="i:1").template
     assert template.id.name == "package.tasks.train"
     assert template.custom["workerReplicas"]["replicas"] == 3
 
@@ -86,7 +86,7 @@ def test_module_of_a_package_is_imported_with_its_package() -> None:
 def test_modules_in_the_working_directory_can_be_imported() -> None:
     file("at_the_top.py", "")
     path = file("scripts/below.py", "import at_the_top\n" + TASKS)
-    assert python_file.load_template(path, "train", image="i:1").id.name == "below.train"
+    assert python_file.load_task(path, "train", image="i:1").template.id.name == "below.train"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_image_without_a_tag_is_explained() -> None:
     with pytest.raises(
         InvalidInput, match="--image i: is not the name of an image; write it with its tag: i:1"
     ):
-        python_file.load_template(file("untagged.py", TASKS), "train", image="i")
+        python_file.load_task(file("untagged.py", TASKS), "train", image="i")
 
 
 def test_task_that_flytekit_cannot_serialize_is_explained() -> None:
