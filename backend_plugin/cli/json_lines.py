@@ -1,7 +1,6 @@
 """JSON lines of the batch commands: one reply per request line."""
 
 import codecs
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -47,7 +46,7 @@ def build_error(field: str, value: object, message: str, remedy: str) -> Invalid
 def _build_reply(answer: Answer, line: bytes) -> Mapping[str, Any]:
     request = catch(lambda: _decode_request(line))
     reply = request if isinstance(request, Caught) else catch(lambda: answer(request))
-    request_id = _find_id(line) if isinstance(request, Caught) else request.get("id")
+    request_id = None if isinstance(request, Caught) else request.get("id")
     if isinstance(reply, Caught):
         return {"id": request_id, "problems": _convert_error(reply.error)}
     return {"id": request_id, **reply}
@@ -63,15 +62,6 @@ def _convert_error(error: BaseException) -> Sequence[Problem]:
         text = f"{type(error).__name__}: {error}"
         message = (text, "is an internal error of kfpytorch", "report it with this line")
     return build_error("", *message).problems
-
-
-def _find_id(line: bytes) -> Any:
-    """Return the id of a line that is almost JSON, so that the client can match the reply, or None."""
-    try:
-        request = json.loads(line)
-        return msgspec.json.decode(encode_json(request["id"]))
-    except (LookupError, TypeError, ValueError, RecursionError):
-        return None
 
 
 def _decode_request(line: bytes) -> Mapping[str, Any]:

@@ -10,10 +10,13 @@ from typing import Any, Final
 from backend_plugin import connection
 from backend_plugin.connection import Server
 from backend_plugin.core.names import TASK_TYPE
-from backend_plugin.doctor import connectivity
 from backend_plugin.doctor.facts import Facts, ProbeResult
+from backend_plugin.shell import tls_diagnosis
 from backend_plugin.shell.output_prefixes import STORES
+from backend_plugin.shell.tls_diagnosis import Diagnosis, Endpoint, TlsFailure
 
+_PODS: Final = "kubectl get services,pods -A -l app.kubernetes.io/name=kfpytorch-backend"
+_DOCTOR: Final = "kfpytorch doctor --connector"
 _SECONDS: Final = 20.0
 _CALL: Final = 10.0
 _AMAZONS: Final = frozenset({"s3", "s3a"})
@@ -133,7 +136,7 @@ def _probe_connector(server: Server) -> ProbeResult:
             )
             answer = ask(ListAgentsRequest(), timeout=_CALL, metadata=metadata)
     except connection.RequestFailed as error:
-        known = None if isinstance(error, connection.TokenRejected) else connectivity.find_problem(found)
+        known = None if isinstance(error, connection.TokenRejected) else find_connection_problem(found)
         return known or ProbeResult(what=address, trouble=f"does not answer: {error}", remedy=remedy)
     types = {each.name for agent in answer.agents for each in agent.supported_task_categories}
     if TASK_TYPE not in types:
@@ -142,3 +145,46 @@ def _probe_connector(server: Server) -> ProbeResult:
             what=address, trouble=f"serves no tasks of type {TASK_TYPE}; its types are {names}", remedy=remedy
         )
     return ProbeResult(what=address)
+
+
+def find_connection_problem(server: Server) -> ProbeResult | None:
+    """Return the problem of a connection, or None if it cannot be determined."""
+    address = str(server.address)
+    if "/" in address.removeprefix(tls_diagnosis.TLS):
+        return None
+    end = tls_diagnosis.parse_endpoint(
+        address, ca=server.ca, cert=server.cert, key=server.key, server_name=server.tls_server_name
+    )
+    if end is None:
+        return ProbeResult(what=address, trouble="has no port", remedy=f"{_DOCTOR} {address}:8000")
+    diagnosis = tls_diagnosis.diagnose(end)
+    if diagnosis is None:
+        return None
+    trouble = tls_diagnosis.describe(end, diagnosis)
+    return ProbeResult(what=address, trouble=trouble, remedy=_build_connection_remedy(end, diagnosis))
+
+
+def _build_connection_remedy(end: Endpoint, diagnosis: Diagnosis) -> str:
+    usable = next((each for each in diagnosis.names if "*" not in each), "NAME")
+    forward = f"kubectl port-forward -n NAMESPACE service/NAME {end.port}"
+    take = "kubectl get secret NAME -n NAMESPACE -o 'jsonpath={.data.ca\\.crt}' | base64 -d > ca.crt"
+    show = f"openssl s_client -connect {end} </dev/null | openssl x509 -noout -dates"
+    with_tls = f"{_DOCTOR} {tls_diagnosis.TLS}{end}"
+    return {
+        TlsFailure.UNKNOWN_HOST: f"{_PODS}  # then from outside of the cluster: {forward}",
+        TlsFailure.TIMEOUT: f"{_PODS}; kubectl get networkpolicies -A",
+        TlsFailure.NOT_LISTENING: _PODS,
+        TlsFailure.NEEDS_TLS: f"{with_tls}  # and for Flyte insecure: false",
+        TlsFailure.NO_TLS: f"{_DOCTOR} {end}  # and for Flyte insecure: true; or give the server "
+        "tls.certificate and tls.key",
+        TlsFailure.UNUSABLE_FILE: "name PEM files with --ca, --cert and --key; the key has to belong to the "
+        "certificate",
+        TlsFailure.UNTRUSTED: f"{with_tls} --ca ca.crt  # ca.crt from the server's Secret: {take}",
+        TlsFailure.WRONG_NAME: f"{_DOCTOR} {tls_diagnosis.TLS}{usable}:{end.port}  # or issue one for "
+        f"{end.server_name or end.host}, too",
+        TlsFailure.EXPIRED: f"{show}  # issue another",
+        TlsFailure.CLIENT_CERTIFICATE: "name one of the authority in the server's tls.client-ca, with --cert "
+        "and --key"
+        if diagnosis.file
+        else f"{with_tls} --cert tls.crt --key tls.key  # and --ca for its authority",
+    }[diagnosis.failure]

@@ -138,18 +138,11 @@ def test_id_is_returned_unchanged(id_: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "id_"),
-    [
-        (b'{"id": 7, "template": {"custom": NaN}}', 7),
-        (b'{"id": [1], "template": "\\ud800"}', [1]),
-        (b'{"id": "\\ud800"}', None),
-        (b"[7]", None),
-        (b"NaN", None),
-    ],
+    "line", [b'{"id": 7, "template": {"custom": NaN}}', b'{"id": "\\ud800"}', b"[7]", b"NaN"]
 )
-def test_response_to_almost_valid_json_has_its_id(line: bytes, id_: Any) -> None:
+def test_response_to_invalid_json_has_no_id(line: bytes) -> None:
     said = json.loads(reply_to_line(render_requests.render_manifests, line))
-    assert (said["id"], [each["field"] for each in said["problems"]]) == (id_, [""])
+    assert (said["id"], [each["field"] for each in said["problems"]]) == (None, [""])
 
 
 def test_request_nested_too_deeply_is_rejected() -> None:

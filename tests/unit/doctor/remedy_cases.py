@@ -11,7 +11,7 @@ from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings.loader import read
-from backend_plugin.doctor import connectivity, external_probes
+from backend_plugin.doctor import external_probes
 from backend_plugin.doctor.facts import (
     DryRunReply,
     Facts,
@@ -242,7 +242,7 @@ CASES: Mapping[str, Facts] = {
     "connector-service": facts(flyte(endpoint=ENDPOINT)),
     "connector-down": facts({**flyte(endpoint=ENDPOINT), Subject.SERVICES: [SERVICE]}),
     "connector-unreachable": facts(
-        connector=connectivity.find_problem(Server(address="localhost")) or ProbeResult(what="")
+        connector=external_probes.find_connection_problem(Server(address="localhost")) or ProbeResult(what="")
     ),
     "connector-rbac": facts(lacking=[MissingPermissions(namespace="flyte", name="c", rules=[RULE])]),
 }
