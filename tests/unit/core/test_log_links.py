@@ -79,6 +79,27 @@ def test_job_links_precede_replica_links_with_unique_names():
     )
 
 
+def test_cloudwatch_and_stackdriver_links_are_built():
+    logs = LogLinkSettings(
+        cloudwatch_enabled=True,
+        cloudwatch_region="eu",
+        cloudwatch_log_group="g",
+        stackdriver_enabled=True,
+        gcp_project="p",
+        stackdriver_logresourcename="r",
+    )
+    names = [
+        (link.name, link.message_format)
+        for link in build_links(read_job(job()), [read_pod(POD)], logs, LinkContext(now=BEGAN))
+    ]
+    assert names == [
+        ("Cloudwatch Logs master-0", "UNKNOWN"),
+        ("Cloudwatch Logs worker-0", "UNKNOWN"),
+        ("Stackdriver Logs master-0", "JSON"),
+        ("Stackdriver Logs worker-0", "JSON"),
+    ]
+
+
 def test_task_selects_dynamic_links():
     logs = LogLinkSettings(
         dynamic_log_links={

@@ -32,6 +32,10 @@ def test_rejection_is_a_permanent_failure() -> None:
     )
 
 
+def test_rejection_without_a_reason_is_quoted_without_one() -> None:
+    assert rejection.format_cluster_rejection("", "denied") == "the cluster refuses the job: denied"
+
+
 @pytest.mark.parametrize(
     ("message", "remedy"),
     [
