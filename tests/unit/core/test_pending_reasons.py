@@ -18,6 +18,17 @@ def group(*conditions, kind="PodGroup", phase="", api="", **status):
     }
 
 
+def test_replicas_with_the_same_pending_reason_share_a_line():
+    message = "0/1 nodes are available: 1 Insufficient cpu."
+    workers = [unplaced(f"worker-{index}", message) for index in range(11)]
+    told = verdict(job(workers=11), *workers, unplaced("master-0", ""))
+    assert told.message.splitlines()[:2] == [
+        "worker-0, worker-1, worker-2, worker-3 and 7 more waiting for a node: no node of 1 fits: 1 lack cpu"
+        " (0 of 12 replicas ready)",
+        "master-0 waiting for a node: no node has been found",
+    ]
+
+
 @pytest.mark.parametrize(
     "reason", ["pod has unbound immediate PersistentVolumeClaims", 'persistentvolumeclaim "data" not found']
 )
