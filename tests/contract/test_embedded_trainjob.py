@@ -136,17 +136,11 @@ def test_exit_code_of_a_node_fails_the_attempt(tmp_path: Path) -> None:
     assert pods == [("node-1", 0)]
 
 
-RESTARTED = {"workerReplicas": {"replicas": 1, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}}
-
-
-@pytest.mark.parametrize(
-    "custom",
-    [{**RESTARTED, "runPolicy": {"backoffLimit": 1}}, {"kfpytorch": {"trainJob": {"maxRestarts": 1}}}],
-    ids=["backoff limit", "max restarts"],
-)
-def test_failure_restarts_all_nodes_up_to_the_limit(tmp_path: Path, custom: Any) -> None:
+def test_failure_restarts_all_nodes_up_to_the_limit(tmp_path: Path) -> None:
     async def run(jobs: Jobs) -> Any:
-        reference = await jobs.create("echo $RANK; test $RANK = 0 || exit 3; exec sleep 600", **custom)
+        options = {"trainJob": {"maxRestarts": 1}}
+        command = "test $RANK = 0 || exit 3; exec sleep 600"
+        reference = await jobs.create(command, kfpytorch=options)
         restarted = await jobs.wait_for_pods(lambda pods: len(pods) == 2 and all(pod.attempt for pod in pods))
         await jobs.wait_for_phase(reference, "FAILED")
         return [pod.replica for pod in restarted], [(pod.replica, pod.attempt) for pod in jobs.pods]
