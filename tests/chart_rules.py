@@ -77,6 +77,7 @@ doctor:
     resources:
       - nodes
       - resourcequotas
+      - limitranges
       - serviceaccounts
       - persistentvolumeclaims
       - podtemplates
@@ -99,6 +100,9 @@ doctor:
     verbs: [list]
   - apiGroups: [networking.k8s.io]
     resources: [networkpolicies]
+    verbs: [list]
+  - apiGroups: [scheduling.k8s.io]
+    resources: [priorityclasses]
     verbs: [list]
 {doctor_jobs}
 {doctor_prerequisites}

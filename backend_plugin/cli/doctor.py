@@ -16,6 +16,7 @@ from backend_plugin.cli import (
     cluster_options,
     command_errors,
     json_lines,
+    release,
     sample_attempt,
     serve_settings,
     tables,
@@ -130,6 +131,7 @@ def _build_request(options: Mapping[str, Any]) -> tuple["KubernetesOptions", "Do
         flyte_namespace=options["flyte_namespace"],
         output_prefixes=options["output_prefixes"] or concrete,
         read_only=options["read_only"],
+        release=release.read_version(),
         connector=_connector(options, server),
     )
     return clusters.build_kubernetes_options(server), wish

@@ -4,9 +4,9 @@ import platform
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any, Final
 
+from backend_plugin.cli import release
 from backend_plugin.cli.clusters import OpenedCluster, list_named_namespaces
 from backend_plugin.core.errors import BackendError
 from backend_plugin.shell import (
@@ -157,7 +157,7 @@ def _create_node_service(
 
 def _set_gauges(metrics: Metrics, here: OpenedCluster, cache: Cache, orders: BackgroundOperations) -> None:
     """Set the sources of the gauges, which are read during a scrape."""
-    build: Mapping[Labels, float] = {(_read_version(), platform.python_version()): 1.0}
+    build: Mapping[Labels, float] = {(release.read_version(), platform.python_version()): 1.0}
     metrics.build.compute = lambda: build
     metrics.jobs.compute = lambda: job_metrics.count_jobs(cache)
     metrics.oldest_waiting.compute = lambda: {(): job_metrics.compute_oldest_wait(cache, here.now())}
@@ -169,14 +169,6 @@ def _set_gauges(metrics: Metrics, here: OpenedCluster, cache: Cache, orders: Bac
         metrics.watches.compute = here.sight.count_watches
         metrics.watch_age.compute = here.sight.ages
         here.sight.trouble = lambda error: metrics.cluster_errors.add("watch", error)
-
-
-def _read_version() -> str:
-    """Return the version of the package; empty in a source checkout without an installation."""
-    try:
-        return metadata.version("flytekitplugins-kfpytorch")
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def _read_key_ring(settings: ServerSettings) -> KeyRing:

@@ -28,7 +28,7 @@ from backend_plugin.doctor.dry_run import ignore_missing_prerequisite
 from backend_plugin.doctor.facts import DryRunReply, Facts, PlannedTask, ReadFailure, Subject
 from backend_plugin.doctor.operators.table import get_operator
 from backend_plugin.doctor.queries import Query
-from backend_plugin.kube import credentials
+from backend_plugin.kube import clock, credentials
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
 from backend_plugin.kube.api_resources import JOBS, PODS
@@ -57,6 +57,8 @@ class DoctorRequest:
     output_prefixes: Sequence[str] = ()
     read_only: bool = False
     """True if the test must not write to the output prefixes."""
+    release: str = ""
+    """The release of this program."""
     connector: Server | None = None
     """The connector to test, with the caller's credentials."""
 
@@ -67,6 +69,7 @@ async def collect_facts(options: KubernetesOptions, request: DoctorRequest) -> F
         namespace=request.run.namespace,
         flyte_namespace=request.flyte_namespace,
         settings=request.settings,
+        release=request.release,
     )
     try:
         async with AsyncExitStack() as undo:
@@ -95,6 +98,7 @@ async def _collect_from_api(
     facts = replace(
         facts,
         version=get_text(version, "gitVersion"),
+        ahead=connection.clock.get_current_time() - clock.get_local_time(),
         now=connection.clock.get_current_time(),
         seen={Subject.GROUPS: groups},
     )

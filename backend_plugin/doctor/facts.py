@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Final
 
 from backend_plugin.core.dialects import table
@@ -29,11 +29,13 @@ class Subject(enum.Enum):
     JOBS = _JOBS
     NODES = "nodes"
     QUOTAS = "ResourceQuotas"
+    LIMIT_RANGES = "LimitRanges"
     POLICIES = "NetworkPolicies"
     ACCOUNTS = "ServiceAccounts"
     SECRETS = "Secrets, their names only"
     CONFIG_MAPS = "ConfigMaps, their names only"
     CLAIMS = "PersistentVolumeClaims"
+    PRIORITIES = "PriorityClasses"
     TEMPLATES = "PodTemplates"
     FLYTE_CONFIG = "ConfigMaps of Flyte's namespace"
     SCHEDULER_CONFIG = "ConfigMaps of schedulers"
@@ -167,6 +169,8 @@ class Facts:
     """The remedy, if one is known."""
     version: str = ""
     """The version of the API server: ``v1.34.7``."""
+    ahead: timedelta = timedelta(0)
+    """The offset of the cluster's clock; positive if it is ahead of the local clock."""
     now: datetime = datetime(1970, 1, 1, tzinfo=timezone.utc)
     """The time of the cluster's clock."""
     seen: Mapping[Subject, Sequence[Manifest]] = field(default_factory=dict)
@@ -179,6 +183,8 @@ class Facts:
     """The replies to dry runs of pods, by replica role."""
     lacking: Sequence[MissingPermissions] = ()
     """The ServiceAccounts of connectors that lack permissions."""
+    release: str = ""
+    """The release of this program; empty if it is not known."""
     stores: Sequence[ProbeResult] = ()
     connector: ProbeResult | None = None
     """None if no connector was specified."""

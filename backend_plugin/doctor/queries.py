@@ -49,6 +49,7 @@ def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Q
         *(Query(subject=Subject.JOBS, resource=each, most=_FEW) for each in JOBS.values()),
         Query(subject=Subject.NODES, resource=_build_core_resource("nodes")),
         Query(subject=Subject.QUOTAS, resource=_build_core_resource("resourcequotas"), namespaces=here),
+        Query(subject=Subject.LIMIT_RANGES, resource=_build_core_resource("limitranges"), namespaces=here),
         Query(
             subject=Subject.POLICIES,
             resource=ApiResource(group="networking.k8s.io", version="v1", plural="networkpolicies"),
@@ -64,6 +65,10 @@ def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Q
         Query(subject=Subject.CONFIG_MAPS, resource=CONFIG_MAPS, namespaces=here, names_only=True),
         Query(
             subject=Subject.CLAIMS, resource=_build_core_resource("persistentvolumeclaims"), namespaces=here
+        ),
+        Query(
+            subject=Subject.PRIORITIES,
+            resource=ApiResource(group="scheduling.k8s.io", version="v1", plural="priorityclasses"),
         ),
         Query(
             subject=Subject.TEMPLATES,

@@ -1,10 +1,18 @@
 """Checks of the API server and of the job's namespace."""
 
+import re
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Final
 
-from backend_plugin.doctor.check import CheckList, Violation
+from backend_plugin.core.reading import get_text
+from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
+
+_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
+_OLDEST: Final = (1, 27)
+"""The first version in which `fieldValidation=Strict`, which rejects unknown fields, is stable."""
+_APART: Final = timedelta(seconds=30)
 
 CHECKS: Final = CheckList()
 
@@ -20,6 +28,28 @@ def _check_api_unreachable(facts: Facts) -> Iterator[Violation]:
         )
 
 
+@CHECKS.add(level=Severity.WARNING)
+def _check_api_version(facts: Facts) -> Iterator[Violation]:
+    """The API server is 1.27 or newer."""
+    found = _VERSION.match(facts.version)
+    if found and (int(found[1]), int(found[2])) < _OLDEST:
+        yield Violation(
+            sentence=f"the API server is {facts.version}, which does not validate strictly; 1.27 does",
+            remedy="upgrade the control plane to 1.27 or newer",
+        )
+
+
+@CHECKS.add(level=Severity.WARNING)
+def _check_clock_skew(facts: Facts) -> Iterator[Violation]:
+    """The clock of the cluster and the local clock differ by at most 30 s."""
+    if abs(facts.ahead) > _APART:
+        way = "ahead of" if facts.ahead > timedelta(0) else "behind"
+        yield Violation(
+            sentence=f"the cluster's clock is {abs(facts.ahead).total_seconds():.0f} s {way} the local clock",
+            remedy="timedatectl set-ntp true  # on the machine whose clock is wrong",
+        )
+
+
 @CHECKS.add(Subject.NAMESPACE)
 def _check_namespace_missing(facts: Facts) -> Iterator[Violation]:
     """The namespace exists."""
@@ -28,3 +58,14 @@ def _check_namespace_missing(facts: Facts) -> Iterator[Violation]:
             sentence=f"there is no namespace {facts.namespace}",
             remedy=f"kubectl create namespace {facts.namespace}  # or name Flyte's project-domain",
         )
+
+
+@CHECKS.add(Subject.NAMESPACE)
+def _check_namespace_terminating(facts: Facts) -> Iterator[Violation]:
+    """The namespace is not being deleted."""
+    for each in facts.get_objects(Subject.NAMESPACE):
+        if get_text(each, "metadata", "deletionTimestamp"):
+            yield Violation(
+                sentence=f"the namespace {facts.namespace} is being deleted, and accepts no new objects",
+                remedy=f"kubectl get namespace {facts.namespace} -o jsonpath='{{.status.conditions}}'",
+            )

@@ -116,6 +116,18 @@ def _check_flyte_connector(facts: Facts) -> Iterator[Violation]:
 
 
 @CHECKS.add(*_CONFIGURED, level=Severity.WARNING)
+def _check_flyte_timeouts(facts: Facts) -> Iterator[Violation]:
+    """Flyte uses the configured timeouts."""
+    for path, config in _iter_connectors(facts):
+        for method in get_mapping(config, "timeouts"):
+            yield Violation(
+                sentence=f"Flyte ignores {path}.timeouts.{method}: keys are read in lower case, but "
+                f"method names are not",
+                remedy="write defaultTimeout: 60s  # or the longest of the timeouts, instead of timeouts",
+            )
+
+
+@CHECKS.add(*_CONFIGURED, level=Severity.WARNING)
 def _check_flyte_names(facts: Facts) -> Iterator[Violation]:
     """Flyte finds connectors by their configured names."""
     for path, _ in _iter_connectors(facts):
@@ -229,6 +241,20 @@ def _check_flyte_outdated(facts: Facts) -> Iterator[Violation]:
                 f"which fills in the arguments of all tasks: {deployments.format_kubectl_name(each)}",
                 remedy=f"helm upgrade {_format_chart(each)} --repo https://flyteorg.github.io/flyte "
                 f"-n {deployments.get_namespace(each)} --version v1.16.8 --reuse-values",
+            )
+
+
+@CHECKS.add(Subject.DEPLOYMENTS, level=Severity.UNKNOWN)
+def _check_flyte_version(facts: Facts) -> Iterator[Violation]:
+    """The image or a label of Flyte contains its version."""
+    for each in deployments.list_propellers(facts):
+        if deployments.find_flyte_version(each) is None:
+            yield Violation(
+                sentence="the version of Flyte is unknown; the image of "
+                f"{deployments.format_kubectl_name(each)} is "
+                f"{deployments.find_propeller_image(each)}; a connector needs 1.16.7 or newer",
+                remedy=f"kubectl label {deployments.format_kubectl_name(each)} --overwrite "
+                "app.kubernetes.io/version=1.16.8  # if this is the version",
             )
 
 

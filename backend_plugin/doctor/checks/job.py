@@ -9,13 +9,15 @@ from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.checks import flyte
 from backend_plugin.doctor.facts import DryRunReply, Facts, Subject
 
-_HOOK: Final = "failed calling webhook"
 _ELSEWHERE: Final = {
-    _HOOK: Subject.JOB_TRIAL,
+    "failed calling webhook": Subject.JOB_TRIAL,
     "violates PodSecurity": Subject.POD_TRIALS,
+    "being terminated": Subject.NAMESPACE,
     'namespaces "': Subject.NAMESPACE,
     "looking up service account": Subject.ACCOUNTS,
+    "no PriorityClass with name": Subject.PRIORITIES,
     "exceeded quota": Subject.QUOTAS,
+    "usage per Container is": Subject.LIMIT_RANGES,
 }
 """Parts of rejection messages that another check explains, if it could observe this subject."""
 _DEFAULT: Final = "default-scheduler"
@@ -90,19 +92,6 @@ def _check_job_rejected(facts: Facts) -> Iterator[Violation]:
             remedy="change what the message names in the task, its PodTemplate or the settings; the command "
             "render prints the job",
         )
-
-
-@CHECKS.add(Subject.INVALID_TRIAL)
-def _check_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
-    """The webhooks for new jobs respond."""
-    for reply in (facts.job_reply, facts.invalid_reply, *facts.pod_replies.values()):
-        if _HOOK in reply.message:
-            yield Violation(
-                sentence=f"a webhook does not answer: {reply.message}",
-                remedy="kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations; "
-                "kubectl get endpoints -A",
-            )
-            return
 
 
 @CHECKS.add(Subject.POD_TRIALS)

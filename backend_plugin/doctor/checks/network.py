@@ -1,4 +1,4 @@
-"""Checks whether replicas reach each other: NetworkPolicies and DNS."""
+"""Checks whether replicas reach each other: NetworkPolicies, host names and DNS."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -13,6 +13,9 @@ from backend_plugin.embedded.node_affinity import read_requirements
 _INGRESS: Final = "Ingress"
 _EGRESS: Final = "Egress"
 _DNS_PORT: Final = 53
+_LONGEST_HOSTNAME: Final = 64
+"""The maximum on Linux; a pod with a longer host name never starts."""
+_DOMAIN: Final = "svc.cluster.local"
 _ALLOW: Final = (
     "echo '{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: kfpytorch-PURPOSE, "
     "namespace: NAMESPACE}, "
@@ -196,3 +199,17 @@ def _check_dns_not_ready(facts: Facts) -> Iterator[Violation]:
             sentence="the cluster's DNS has no ready endpoint, and replicas find each other by name",
             remedy="kubectl get pods -n kube-system -l k8s-app=kube-dns",
         )
+
+
+@CHECKS.add(Subject.ROLES)
+def _check_hostname_length(facts: Facts) -> Iterator[Violation]:
+    """The host names of pods are not too long for Linux."""
+    for role in facts.task.roles:
+        name, spec = deployments.get_name(role.pod), get_mapping(role.pod, "spec")
+        hostname = f"{name}.{get_text(spec, 'subdomain')}.{facts.namespace}.{_DOMAIN}".replace("..", ".")
+        if spec.get("setHostnameAsFQDN") is True and len(hostname) > _LONGEST_HOSTNAME:
+            yield Violation(
+                sentence=f"the fully qualified host name of a {role.name} has {len(hostname)} characters, "
+                f"and the limit is {_LONGEST_HOSTNAME}: the pod would never start",
+                remedy="leave setHostnameAsFQDN out of the PodTemplate",
+            )

@@ -169,6 +169,18 @@ def _get_list(value: object) -> list[object]:
     return list(value) if isinstance(value, list | tuple) else []
 
 
+@CHECKS.add(Subject.PRIORITIES, Subject.ROLES)
+def _check_priority_class_missing(facts: Facts) -> Iterator[Violation]:
+    """The PriorityClasses of the job's pods exist."""
+    existing = set(map(deployments.get_name, facts.get_objects(Subject.PRIORITIES)))
+    named = {get_text(role.pod, "spec", "priorityClassName") for role in facts.task.roles}
+    for name in sorted(named - existing - {""}):
+        yield Violation(
+            sentence=f"there is no PriorityClass {name}, so the cluster rejects pods with this name",
+            remedy=f"kubectl create priorityclass {name} --value=1000",
+        )
+
+
 @CHECKS.add(Subject.JOB_PRIORITIES, Subject.ROLES)
 def _check_workload_priority_class_missing(facts: Facts) -> Iterator[Violation]:
     """The WorkloadPriorityClass of the job exists."""

@@ -1,10 +1,10 @@
-"""Checks of ResourceQuotas against all pods of the job."""
+"""Checks of ResourceQuotas and LimitRanges against all pods of the job."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from backend_plugin.core.quantity import InvalidQuantity, Quantity, add_quantities, parse
-from backend_plugin.core.reading import get_mapping
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
 from backend_plugin.doctor.check import CheckList, Severity, Violation
@@ -90,3 +90,43 @@ def _format_raise_command(quota: Manifest, name: str, amount: Quantity) -> str:
     patch = f'{{"spec":{{"hard":{{"{name}":"{amount.text}"}}}}}}'
     where = f"{deployments.get_name(quota)} -n {deployments.get_namespace(quota)}"
     return f"kubectl patch resourcequota {where} -p '{patch}'"
+
+
+@CHECKS.add(Subject.LIMIT_RANGES, Subject.ROLES)
+def _check_limit_range(facts: Facts) -> Iterator[Violation]:
+    """The LimitRanges of the namespace allow each container."""
+    for ranges in facts.get_objects(Subject.LIMIT_RANGES):
+        for limit in get_mappings(ranges, "spec", "limits"):
+            if get_text(limit, "type") == "Container":
+                yield from _check_containers(limit, ranges, facts)
+
+
+def _check_containers(limit: Manifest, ranges: Manifest, facts: Facts) -> Iterator[Violation]:
+    most, least = _parse_amounts(get_mapping(limit, "max")), _parse_amounts(get_mapping(limit, "min"))
+    for role in facts.task.roles:
+        for container in get_mappings(role.pod, "spec", "containers"):
+            resources = get_mapping(container, "resources")
+            requested, bound = (
+                _parse_amounts(get_mapping(resources, "requests")),
+                _parse_amounts(get_mapping(resources, "limits")),
+            )
+            larger = {**requested, **bound}
+            wrong = [
+                *(
+                    f"{amount.text} {name}, and the maximum is {most[name].text}"
+                    for name, amount in larger.items()
+                    if name in most and amount > most[name]
+                ),
+                *(
+                    f"{amount.text} {name}, and the minimum is {least[name].text}"
+                    for name, amount in requested.items()
+                    if name in least and amount < least[name]
+                ),
+            ]
+            for each in wrong:
+                yield Violation(
+                    sentence=f"the LimitRange {deployments.get_name(ranges)} rejects the container "
+                    f"{get_text(container, 'name')} of a {role.name}: it requests {each}",
+                    remedy=f"kubectl edit limitrange {deployments.get_name(ranges)} -n "
+                    f"{deployments.get_namespace(ranges)}  # or change Resources in the task",
+                )

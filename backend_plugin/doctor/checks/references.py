@@ -80,6 +80,22 @@ def _check_volume_claim_missing(facts: Facts) -> Iterator[Violation]:
     yield from _report_missing(facts, "PersistentVolumeClaim", Subject.CLAIMS)
 
 
+@CHECKS.add(Subject.CLAIMS, Subject.ROLES)
+def _check_volume_unbound(facts: Facts) -> Iterator[Violation]:
+    """The PersistentVolumeClaims that pods name have their volumes."""
+    wanted = {
+        each
+        for role in facts.task.roles
+        for each in _iter_references(get_mapping(role.pod, "spec"), "PersistentVolumeClaim")
+    }
+    for each in facts.get_objects(Subject.CLAIMS):
+        if deployments.get_name(each) in wanted and get_text(each, "status", "phase") == "Lost":
+            yield Violation(
+                sentence=f"the PersistentVolumeClaim {deployments.get_name(each)} has lost its volume",
+                remedy=f"kubectl describe pvc {deployments.get_name(each)} -n {facts.namespace}",
+            )
+
+
 @CHECKS.add(Subject.CLAIMS, Subject.ROLES, level=Severity.WARNING)
 def _check_volume_shared(facts: Facts) -> Iterator[Violation]:
     """Several nodes can mount the volumes that several replicas mount."""

@@ -1,11 +1,13 @@
-"""Checks of PodSecurity, ServiceAccounts and image pull Secrets."""
+"""Checks of PodSecurity, ServiceAccounts, image pull Secrets and images."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from backend_plugin.core.reading import get_mappings, get_text
+from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
-from backend_plugin.doctor.check import CheckList, Violation
+from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
 
 _VIOLATES: Final = "violates PodSecurity"
@@ -15,6 +17,11 @@ _CONTEXTS: Final = (
     "capabilities: {drop: [ALL]}}}}"
 )
 _ENFORCE: Final = "pod-security.kubernetes.io/enforce"
+_IMAGE: Final = re.compile(
+    r"(?=.{1,600}\Z)(?:(?P<host>[A-Za-z0-9.-]+(?::\d+)?)/)?[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+    r"(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?"
+    r"(?:@[A-Za-z][A-Za-z0-9]*:[0-9a-fA-F]{32,})?"
+)
 
 CHECKS: Final = CheckList()
 
@@ -80,3 +87,39 @@ def _list_pull_secrets(facts: Facts, role: RolePods, account: str) -> Sequence[s
     of_pod = get_mappings(role.pod, "spec", "imagePullSecrets")
     secrets = of_pod or [secret for each in of_account for secret in get_mappings(each, "imagePullSecrets")]
     return [get_text(each, "name") for each in secrets if get_text(each, "name")]
+
+
+def _iter_containers(role: RolePods) -> Iterator[Manifest]:
+    for part in ("initContainers", "containers"):
+        yield from get_mappings(role.pod, "spec", part)
+
+
+@CHECKS.add(Subject.ROLES)
+def _check_image_reference_invalid(facts: Facts) -> Iterator[Violation]:
+    """Image references are valid."""
+    roles = {
+        get_text(each, "image"): role.name for role in facts.task.roles for each in _iter_containers(role)
+    }
+    for image, role in roles.items():
+        if not _IMAGE.fullmatch(image):
+            yield Violation(
+                sentence=f"the image {image!r} of a {role} is not a reference that a node could pull: "
+                f"InvalidImageName",
+                remedy="write it as host/path/name:tag, all but the tag in lower case, without blanks and https://",
+            )
+
+
+@CHECKS.add(Subject.ROLES, level=Severity.NOTE)
+def _check_image_tag_missing(facts: Facts) -> Iterator[Violation]:
+    """Image references have a version."""
+    roles = {
+        get_text(each, "image"): role.name for role in facts.task.roles for each in _iter_containers(role)
+    }
+    for image, role in roles.items():
+        last = image.rpartition("/")[2]
+        if _IMAGE.fullmatch(image) and (":" not in last or last.endswith(":latest")) and "@" not in last:
+            yield Violation(
+                sentence=f"the image {image} of a {role} has no version: replicas that start "
+                f"later may run another",
+                remedy=f"write its tag: {image.removesuffix(':latest')}:VERSION",
+            )

@@ -7,7 +7,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
+import msgspec
+
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.scheduling.gang_settings import AUTO
 from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
 from backend_plugin.core.values import JsonValue, Manifest
@@ -24,6 +26,7 @@ _WRITTEN: Final = frozenset(
     {"name", "image", "imagePullPolicy", "resources", "terminationMessagePath", "terminationMessagePolicy"}
 )
 """Container fields that every template contains, because they are required or defaulted."""
+_NAME: Final = "yunikorn.apache.org/task-group-name"
 _GROUPS: Final = "yunikorn.apache.org/task-groups"
 _SCHEDULERS: Final = tuple(list_schedulers().values())
 _FIXED: Final = tuple(key for each in _SCHEDULERS for key in each.gang_keys)
@@ -177,10 +180,43 @@ def _check_template_placeholder(facts: Facts) -> Iterator[Violation]:
 
 def _find_ineffective_reason(key: str, marks: Mapping[str, str]) -> str:
     """Return why a label or annotation has no effect; empty if it may have one."""
-    if not marks[key]:
+    value = marks[key]
+    if not value:
         return "it is empty"
+    if key == _GROUPS:
+        return _find_group_error(value)
+    if key == _NAME:
+        known = _list_group_names(marks.get(_GROUPS, ""))
+        return "" if value in known else f"{_GROUPS} has no group of that name"
     if key in _FIXED:
         return "the pods of all tasks would be in one group"
     if key in _COUNTS and not any(marks.get(each) for each in _FIXED):
         return "it sets the size of a group without a name"
     return f"{_OF_JOBS[key]} reads it from jobs, and not from their pods" if key in _OF_JOBS else ""
+
+
+def _find_group_error(text: str) -> str:
+    try:
+        decoded = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        return f"it is not JSON: {error}"
+    groups = get_mappings({"groups": decoded}, "groups")
+    if not groups or not isinstance(decoded, list) or len(groups) != len(decoded):
+        return "it is not a list of groups"
+    for each in groups:
+        if (
+            not get_text(each, "name")
+            or (get_int(each, "minMember") or 0) < 1
+            or not get_mapping(each, "minResource")
+        ):
+            return "each group needs a name, a minMember above zero and its minResource"
+    return ""
+
+
+def _list_group_names(text: str) -> set[str]:
+    try:
+        return {
+            get_text(each, "name") for each in get_mappings({"groups": msgspec.json.decode(text)}, "groups")
+        }
+    except msgspec.DecodeError:
+        return set()

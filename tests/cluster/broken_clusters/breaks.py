@@ -18,6 +18,7 @@ from broken_clusters.manifests import (
     endpoints,
     gang_template,
     kind,
+    limit_range,
     policy,
     quota,
 )
@@ -78,12 +79,19 @@ def connector() -> Manifest:
 BREAKS: Final = (
     # ---- the API server
     Break(finds="api-unreachable", remedy="kubectl version", around=cluster_changes.nobody),
+    Break(finds="api-version", remedy="1.27 or newer", around=cluster_changes.version("v1.24.17")),
+    Break(finds="clock-skew", remedy="timedatectl set-ntp true", around=cluster_changes.ahead),
     Break(
         finds="namespace-missing",
         remedy="kubectl create namespace nowhere",
         request={"namespace": "nowhere"},
     ),
     # ---- the operator
+    Break(
+        finds="operator-crd-outdated",
+        remedy="kubectl apply --server-side -k",
+        around=cluster_changes.old_kind,
+    ),
     Break(
         finds="operator-down",
         remedy="kubectl logs deployment/training-operator -n kubeflow",
@@ -121,6 +129,11 @@ BREAKS: Final = (
             cluster_queue(cpu="8"),
         ],
         platform=_KUEUES,
+    ),
+    Break(
+        finds="priority-class-missing",
+        remedy="kubectl create priorityclass urgent",
+        pod={"priorityClassName": "urgent"},
     ),
     Break(
         finds="workload-priority-class-missing",
@@ -189,6 +202,12 @@ BREAKS: Final = (
         remedy='{"spec":{"hard":{"requests.cpu":"10"}}}',
         there=lambda namespace: [quota(namespace, **{"requests.cpu": "4"})],
         request=workers(4, cpu="2"),
+    ),
+    Break(
+        finds="limit-range",
+        remedy="kubectl edit limitrange most",
+        there=lambda namespace: [limit_range(namespace, max={"cpu": "1500m"})],
+        asks=workers(1, cpu="2"),
     ),
     # ---- nodes
     Break(

@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from rig import operator
@@ -84,6 +85,24 @@ def _behind(on: "BreakCase", change: Callable[[Proxy], None]) -> Iterator[Mappin
         yield {"kubeconfig": on.plane.kubeconfig(server=proxy.url)}
 
 
+def version(said: str) -> Around:
+    def answer(asked: ProxiedRequest) -> ProxyFault | None:
+        body = json.dumps({"gitVersion": said}).encode()
+        return ProxyFault(code=200, body=body) if asked.path == "/version" else None
+
+    def change(proxy: Proxy) -> None:
+        proxy.choose = answer
+
+    return lambda on: _behind(on, change)
+
+
+def ahead(on: "BreakCase") -> contextlib.AbstractContextManager[Mapping[str, Any]]:
+    def change(proxy: Proxy) -> None:
+        proxy.skew = timedelta(minutes=3)
+
+    return _behind(on, change)
+
+
 # ---- the operator
 
 
@@ -113,6 +132,22 @@ def without_account(on: "BreakCase") -> contextlib.AbstractContextManager[None]:
 def without_kind(on: "BreakCase") -> Iterator[None]:
     on.plane.admin.delete(_CRD)
     wait_until(lambda: on.plane.admin.get(_CRD) is None, 30, lambda: "the kind is left")
+    try:
+        yield
+    finally:
+        on.plane.crds(operator.crds())
+
+
+@contextlib.contextmanager
+def old_kind(on: "BreakCase") -> Iterator[None]:
+    """Replace the CRD with an old version that has no `spec.runPolicy.suspend`."""
+    crd = on.plane.admin.get(_CRD)
+    assert crd is not None
+    (at,) = (number for number, each in enumerate(crd["spec"]["versions"]) if each["name"] == "v1")
+    del crd["spec"]["versions"][at]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][
+        "runPolicy"
+    ]["properties"]["suspend"]
+    on.plane.admin._decode(on.plane.admin.request("PUT", _CRD, crd))
     try:
         yield
     finally:

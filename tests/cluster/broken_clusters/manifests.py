@@ -61,6 +61,11 @@ def quota(namespace: str, **hard: str) -> Manifest:
     return build_manifest("v1", "ResourceQuota", "team", namespace, spec={"hard": hard}, status=status)
 
 
+def limit_range(namespace: str, **limits: Any) -> Manifest:
+    spec = {"limits": [{"type": "Container", **limits}]}
+    return build_manifest("v1", "LimitRange", "most", namespace, spec=spec)
+
+
 def pod_template(namespace: str, spec: Mapping[str, Any]) -> Manifest:
     container = {"name": "default", "image": "nothing:1"}
     return build_manifest(

@@ -21,6 +21,7 @@ FORBIDDEN = {
     "list nodes",
     "list deployments",
     "list resourcequotas",
+    "list limitranges",
     "get namespaces",
 }
 
@@ -30,7 +31,7 @@ def server():
     with served() as server:
         server.groups.setdefault("apps", {})["deployments"] = "v1"
         server.groups.setdefault("", {}).update(
-            dict.fromkeys(("nodes", "namespaces", "resourcequotas"), "v1")
+            dict.fromkeys(("nodes", "namespaces", "resourcequotas", "limitranges"), "v1")
         )
         yield server
 

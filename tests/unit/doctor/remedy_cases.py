@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from backend_plugin.connection import Server
@@ -54,6 +54,10 @@ def role(count: int = 1, requests: Mapping[str, str] | None = None, **spec: Any)
     return PlannedTask(roles=[RolePods(name="worker", count=count, needed=count, pod=pod)])
 
 
+def container(**said: Any) -> PlannedTask:
+    return role(containers=[{"name": "pytorch", "image": "example.org/a:1", **said}])
+
+
 def volume(**source: Any) -> dict[str, Any]:
     return {"volumes": [{"name": "v", **source}]}
 
@@ -99,6 +103,7 @@ TRAINER = deployment("kubeflow-trainer-controller-manager", "trainer-controller-
 TEMPLATED = read({"default-pod-template-name": "t"})
 ENDPOINT = "dns:///kfpytorch-backend.flyte.svc.cluster.local:8000"
 SERVICE = build_object("kfpytorch-backend", "flyte", spec={"ports": [{"port": 8000}]})
+CONNECTOR = deployment("c", "kfpytorch-backend:1", labels={"app.kubernetes.io/version": "0.9.0"})
 LATE = {"metadata": {"name": "j", "creationTimestamp": "2026-01-01T00:00:00Z"}}
 RULE = Permission(group="kubeflow.org", resource="pytorchjobs", verbs=("create", "get"), namespace=NS)
 SINGLE = build_object("data", spec={"accessModes": ["ReadWriteOnce"]}, status={"phase": "Bound"})
@@ -107,13 +112,22 @@ NODES, DEPLOYMENTS, POLICIES = Subject.NODES, Subject.DEPLOYMENTS, Subject.POLIC
 
 CASES: Mapping[str, Facts] = {
     "api-unreachable": facts(unreachable="refused"),
+    "api-version": facts(version="v1.24.1"),
+    "clock-skew": facts(ahead=timedelta(minutes=2)),
     "namespace-missing": facts(),
+    "namespace-terminating": facts(
+        {Subject.NAMESPACE: [build_object(NS, "", metadata={"deletionTimestamp": "t"})]}
+    ),
     "operator-crd-missing": facts(),
+    "operator-crd-outdated": facts({Subject.JOB_SCHEMA: [{"spec": {"versions": [{"name": "v1"}]}}]}),
     "operator-missing": facts(),
     "operator-down": facts({DEPLOYMENTS: [operator(ready=0)]}),
     "operator-duplicate": facts({DEPLOYMENTS: [operator(), operator(name="second")]}),
+    "operator-outdated": facts({DEPLOYMENTS: [operator(tag="v1.5.0")]}),
     "operator-wrong-scope": facts({DEPLOYMENTS: [operator("--namespace=ml")]}),
+    "operator-scheme": facts({DEPLOYMENTS: [operator("--enable-scheme=tfjob")]}),
     "operator-not-reconciling": facts({Subject.JOBS: [LATE]}, now=datetime(2026, 1, 2, tzinfo=timezone.utc)),
+    "webhook-unreachable": facts(invalid_reply=DryRunReply(message="failed calling webhook")),
     "webhook-missing": facts({DEPLOYMENTS: [operator()]}, invalid_reply=DryRunReply(stored={})),
     "trainer-crd-missing": facts(task=TRAIN_JOB),
     "trainer-crd-outdated": facts(
@@ -122,6 +136,9 @@ CASES: Mapping[str, Facts] = {
     ),
     "trainer-missing": facts(task=TRAIN_JOB),
     "trainer-down": facts({DEPLOYMENTS: [deployment("jobset", "jobset:v0.12.0", ready=0)]}, task=TRAIN_JOB),
+    "trainer-webhook-unreachable": facts(
+        job_reply=DryRunReply(message="failed calling webhook"), task=TRAIN_JOB
+    ),
     "trainer-webhook-missing": facts(
         {DEPLOYMENTS: [deployment("jobset", "jobset:v0.12.0"), TRAINER]},
         invalid_reply=DryRunReply(stored={}),
@@ -157,6 +174,7 @@ CASES: Mapping[str, Facts] = {
         gang=KUEUE,
         task=role(requests={"cpu": "1"}),
     ),
+    "priority-class-missing": facts(task=role(priorityClassName="urgent")),
     "workload-priority-class-missing": facts(
         task=PlannedTask(job={"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "urgent"}}}),
         gang=KUEUE,
@@ -167,7 +185,6 @@ CASES: Mapping[str, Facts] = {
         {Subject.FLYTE_CONFIG: [{"plugins": {"k8s": {"default-pod-template-name": "t"}}}]}
     ),
     "job-rejected": facts(job_reply=DryRunReply(reason="Invalid", message="spec is wrong")),
-    "webhook-unreachable": facts(invalid_reply=DryRunReply(message="failed calling webhook")),
     "pod-rejected": facts(pod_replies={"worker": DryRunReply(reason="Invalid", message="spec is wrong")}),
     "job-changed": facts(task=PlannedTask(job={"spec": {"a": 1}}), job_reply=DryRunReply(stored={})),
     "pod-changed": facts(task=role(), pod_replies={"worker": DryRunReply(stored={})}),
@@ -203,6 +220,14 @@ CASES: Mapping[str, Facts] = {
         },
         task=role(requests={"cpu": "2"}),
     ),
+    "limit-range": facts(
+        {
+            Subject.LIMIT_RANGES: [
+                build_object("most", spec={"limits": [{"type": "Container", "max": {"cpu": "1"}}]})
+            ]
+        },
+        task=role(requests={"cpu": "2"}),
+    ),
     "no-ready-node": facts({NODES: [{**node(), "spec": {"unschedulable": True}}]}),
     "node-selector": facts({NODES: [node()]}, task=role(nodeSelector={"pool": "a"})),
     "node-taints": facts(
@@ -221,19 +246,27 @@ CASES: Mapping[str, Facts] = {
     ),
     "network-dns": facts({POLICIES: [policy("Egress", egress=[{"ports": [{"port": 23456}]}])]}, task=PAIR),
     "dns-not-ready": facts(),
+    "hostname-length": facts(task=role(setHostnameAsFQDN=True, subdomain="s" * 60)),
     "pod-security": facts(pod_replies={"worker": DryRunReply(message='violates PodSecurity "restricted"')}),
     "service-account-missing": facts(
         {Subject.NAMESPACE: [build_object(NS)]}, task=role(serviceAccountName="team")
     ),
     "pull-secret-missing": facts(task=role(imagePullSecrets=[{"name": "pull"}])),
+    "image-reference-invalid": facts(task=container(image="An Image")),
+    "image-tag-missing": facts(task=container(image="example.org/a")),
     "config-map-missing": facts(task=role(**volume(configMap={"name": "c"}))),
     "secret-missing": facts(task=role(**volume(secret={"secretName": "c"}))),
     "volume-claim-missing": facts(task=role(**CLAIMING)),
+    "volume-unbound": facts(
+        {Subject.CLAIMS: [build_object("data", status={"phase": "Lost"})]}, task=role(**CLAIMING)
+    ),
     "volume-shared": facts({Subject.CLAIMS: [SINGLE]}, task=role(2, **CLAIMING)),
     "output-store": asyncio.run(external_probes.probe_external(facts(), ["/no/directory"], None)),
     "flyte-outdated": facts({DEPLOYMENTS: [deployment("f", "flyte-binary:v1.16.0")]}),
+    "flyte-version": facts({DEPLOYMENTS: [deployment("f", "flyte-binary:latest")]}),
     "flyte-route": facts({Subject.FLYTE_CONFIG: [{"tasks": {"task-plugins": {"enabled-plugins": ["a"]}}}]}),
     "flyte-connector": facts(flyte()),
+    "flyte-timeouts": facts(flyte(timeouts={"GetTask": "1s"})),
     "flyte-names": facts(
         {Subject.FLYTE_CONFIG: [{"plugins": {"connector-service": {"connectors": {"My": {}}}}}]}
     ),
@@ -245,4 +278,5 @@ CASES: Mapping[str, Facts] = {
         connector=external_probes.find_connection_problem(Server(address="localhost")) or ProbeResult(what="")
     ),
     "connector-rbac": facts(lacking=[MissingPermissions(namespace="flyte", name="c", rules=[RULE])]),
+    "connector-version-mismatch": facts({DEPLOYMENTS: [CONNECTOR]}, release="1.0.0"),
 }

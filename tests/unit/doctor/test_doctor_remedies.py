@@ -24,11 +24,11 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 LABEL = re.compile(r"[a-z0-9./-]+=[A-Za-z0-9._-]*")
 TYPES = {
     *("namespace", "node", "nodes", "pods", "services", "service", "deployment", "deployments", "endpoints"),
-    *("pvc", "clusterqueue", "podtemplate", "resourcequota", "limitranges"),
+    *("pvc", "clusterqueue", "podtemplate", "resourcequota", "limitrange", "limitranges"),
     *("validatingwebhookconfigurations", "mutatingwebhookconfigurations", "localqueue.kueue.x-k8s.io"),
     *("clusterqueue.kueue.x-k8s.io", "queue.scheduling.volcano.sh"),
 }
-CREATED = frozenset(("namespace", "serviceaccount", "configmap", "secret"))
+CREATED = frozenset(("namespace", "priorityclass", "serviceaccount", "configmap", "secret"))
 SUBJECTS: Mapping[tuple[str, str], Subject | None] = {
     ("v1", "Namespace"): Subject.NAMESPACE,
     ("v1", "ServiceAccount"): Subject.ACCOUNTS,
@@ -37,6 +37,7 @@ SUBJECTS: Mapping[tuple[str, str], Subject | None] = {
     ("v1", "PersistentVolumeClaim"): Subject.CLAIMS,
     ("v1", "PodTemplate"): Subject.TEMPLATES,
     ("v1", "ResourceQuota"): Subject.QUOTAS,
+    ("scheduling.k8s.io/v1", "PriorityClass"): Subject.PRIORITIES,
     ("networking.k8s.io/v1", "NetworkPolicy"): Subject.POLICIES,
     ("kueue.x-k8s.io/v1beta1", "LocalQueue"): Subject.QUEUES,
     ("kueue.x-k8s.io/v1beta1", "WorkloadPriorityClass"): Subject.JOB_PRIORITIES,
@@ -48,6 +49,7 @@ PLURALS = {
     "serviceaccount": Subject.ACCOUNTS,
     "configmap": Subject.CONFIG_MAPS,
     "secret": Subject.SECRETS,
+    "priorityclass": Subject.PRIORITIES,
     "podtemplate": Subject.TEMPLATES,
     "resourcequota": Subject.QUOTAS,
     "node": Subject.NODES,
@@ -146,6 +148,7 @@ PROGRAMS: Mapping[str, Callable[[Sequence[str]], None]] = {
     "kfpytorch": check_doctor,
     "helm": lambda words: None if words[0] in ("install", "upgrade") else pytest.fail(str(words)),
     "grep": lambda words: None,
+    "timedatectl": lambda words: None,
 }
 
 
@@ -269,7 +272,9 @@ def write_flyte(facts: Facts, written: Mapping[str, Any]) -> Facts:
 
 
 def write_connector(facts: Facts, written: Mapping[str, Any]) -> Facts:
-    return write_flyte(facts, {"plugins": {"connector-service": {"defaultConnector": written}}})
+    # "instead of timeouts", as the remedy states.
+    entry = {"timeouts": None, **written}
+    return write_flyte(facts, {"plugins": {"connector-service": {"defaultConnector": entry}}})
 
 
 def write_tolerations(facts: Facts, written: Mapping[str, Any]) -> Facts:
@@ -284,7 +289,7 @@ WRITTEN: Mapping[str, Callable[[Facts, Mapping[str, Any]], Facts]] = {
     **dict.fromkeys(("gang-crd-missing", "gang-unused", "scheduler-missing"), write_gang),
     **dict.fromkeys(("pod-groups-not-created", "template-gang"), write_gang),
     **dict.fromkeys(("flyte-route", "flyte-connector"), write_flyte),
-    **dict.fromkeys(("flyte-retries", "flyte-timeout"), write_connector),
+    **dict.fromkeys(("flyte-retries", "flyte-timeout", "flyte-timeouts"), write_connector),
     "node-taints": write_tolerations,
 }
 JUDGED_BY_THE_CLUSTER = {"pod-security"}

@@ -170,6 +170,18 @@ def test_scheduler_name_without_a_gang_is_found(
     ("metadata", "why"),
     [
         ({"annotations": {f"{YUNIKORN}task-group-name": ""}}, "it is empty"),
+        ({"annotations": {f"{YUNIKORN}task-groups": "[{"}}, "it is not JSON: "),
+        ({"annotations": {f"{YUNIKORN}task-groups": '{"name": "worker"}'}}, "it is not a list of groups"),
+        ({"annotations": {f"{YUNIKORN}task-groups": "[1]"}}, "it is not a list of groups"),
+        ({"annotations": {f"{YUNIKORN}task-groups": "[]"}}, "it is not a list of groups"),
+        *(
+            (
+                {"annotations": {f"{YUNIKORN}task-groups": json.dumps([{**GROUP, **wrong}])}},
+                "each group needs",
+            )
+            for wrong in ({"name": ""}, {"minMember": 0}, {"minMember": None}, {"minResource": {}})
+        ),
+        ({"annotations": {f"{YUNIKORN}task-group-name": "worker"}}, "has no group of that name"),
         ({"labels": {"scheduling.x-k8s.io/pod-group": "g"}}, "the pods of all tasks would be in one group"),
         (
             {"annotations": {"scheduling.k8s.io/group-name": "g"}},

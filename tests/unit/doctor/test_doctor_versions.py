@@ -72,19 +72,26 @@ def test_webhook_of_flyte_core_is_not_a_second_propeller() -> None:
     assert len([*FLYTE["flyte-outdated"].judge(facts)]) == 1
 
 
+def test_image_without_a_version_in_the_finding_is_that_of_flyte() -> None:
+    seen = {Subject.DEPLOYMENTS: [runs("flyte-binary:latest", "", "cloud-sql-proxy:2.8.0")]}
+    (said,) = FLYTE["flyte-version"].judge(Facts(namespace="n", seen=seen))
+    assert "the image of deployment/d -n n is flyte-binary:latest" in said.sentence
+
+
 @pytest.mark.parametrize(
     ("image", "ids", "told"),
     [
         ("flyte-binary-release:v1.16.7", [], "n/d 1.16.7"),
         ("flytepropeller:v2.0.0", [], "n/d 2.0.0"),
         ("flytepropeller:v1.16.6", ["flyte-outdated"], "n/d 1.16.6"),
-        ("flytepropeller:nightly", [], "n/d (unknown version)"),
+        ("flytepropeller:nightly", ["flyte-version"], "n/d (unknown version)"),
         ("flyteconnector:v1.0.0", [], "none found"),
     ],
 )
 def test_flyte_version_is_compared_with_the_required_version(image: str, ids: list[str], told: str) -> None:
     facts = Facts(namespace="n", seen={Subject.DEPLOYMENTS: [runs(image)]})
-    assert ["flyte-outdated" for _ in FLYTE["flyte-outdated"].judge(facts)] == ids
+    judged = ("flyte-outdated", "flyte-version")
+    assert [name for name in judged for _ in FLYTE[name].judge(facts)] == ids
     assert summary.build_lines(facts)["flyte"] == told
 
 

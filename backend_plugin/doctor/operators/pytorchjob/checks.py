@@ -5,7 +5,7 @@ from datetime import datetime, timezone
 from typing import Final
 
 from backend_plugin.core.dialects.table import DIALECTS
-from backend_plugin.core.reading import get_mappings, get_text, get_time
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_time
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import CheckList, Severity, Violation
@@ -15,10 +15,14 @@ _DIALECT: Final = DIALECTS["PyTorchJob"]
 _KIND: Final = _DIALECT.name
 _OPERATOR: Final = _DIALECT.operator
 _INSTALL: Final = _DIALECT.installation
+_OLDEST: Final = (1, 7)
+_FIELDS: Final = ("suspend", "schedulingPolicy", "ttlSecondsAfterFinished")
+"""Fields of a run policy that the connector writes; the newest exists since 1.7."""
 _ASLEEP_AFTER: Final = 120.0
 """Seconds without a status; a running operator needs one or two."""
 _NEVER: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _USUAL: Final = "deployment/training-operator -n kubeflow"
+_HOOK: Final = "failed calling webhook"
 
 CHECKS: Final = CheckList()
 
@@ -41,6 +45,33 @@ def _check_operator_crd_missing(facts: Facts) -> Iterator[Violation]:
     """The cluster has PyTorchJobs."""
     if not any(get_text(each, "kind") == _KIND for each in facts.get_objects(Subject.JOB_KINDS)):
         yield Violation(sentence="the cluster has no PyTorchJobs of kubeflow.org/v1", remedy=_INSTALL)
+
+
+@CHECKS.add(Subject.JOB_SCHEMA)
+def _check_operator_crd_outdated(facts: Facts) -> Iterator[Violation]:
+    """The kind PyTorchJob has the required fields."""
+    for schema in facts.get_objects(Subject.JOB_SCHEMA):
+        if get_text(schema, "spec", "names", "kind") not in ("", _KIND):
+            continue
+        for each in get_mappings(schema, "spec", "versions"):
+            if get_text(each, "name") != _DIALECT.resource.version:
+                continue
+            policy = get_mapping(
+                each,
+                "schema",
+                "openAPIV3Schema",
+                "properties",
+                "spec",
+                "properties",
+                "runPolicy",
+                "properties",
+            )
+            lacking = [field for field in _FIELDS if field not in policy]
+            if lacking:
+                yield Violation(
+                    sentence=f"the kind PyTorchJob has no spec.runPolicy.{lacking[0]}: it is older than 1.7",
+                    remedy=_INSTALL,
+                )
 
 
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.JOBS)
@@ -79,6 +110,19 @@ def _check_operator_duplicate(facts: Facts) -> Iterator[Violation]:
         )
 
 
+@CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
+def _check_operator_outdated(facts: Facts) -> Iterator[Violation]:
+    """The training-operator is 1.7 or newer."""
+    for each in _list_operators(facts):
+        version = deployments.find_version(each)
+        if version is not None and version < _OLDEST:
+            yield Violation(
+                sentence=f"the training-operator is {version[0]}.{version[1]}, and suspended jobs need "
+                "1.7 or newer",
+                remedy=_INSTALL,
+            )
+
+
 @CHECKS.add(Subject.DEPLOYMENTS)
 def _check_operator_wrong_scope(facts: Facts) -> Iterator[Violation]:
     """The training-operator watches the namespace."""
@@ -90,6 +134,20 @@ def _check_operator_wrong_scope(facts: Facts) -> Iterator[Violation]:
             remedy=f"kubectl edit {deployments.format_kubectl_name(_list_operators(facts)[0])}"
             f"  # remove --namespace={there} from the args",
         )
+
+
+@CHECKS.add(Subject.DEPLOYMENTS)
+def _check_operator_scheme(facts: Facts) -> Iterator[Violation]:
+    """The training-operator reconciles PyTorchJobs."""
+    for each in _list_operators(facts):
+        schemes = deployments.list_flag_values(each, "enable-scheme")
+        if schemes and "pytorchjob" not in (said.lower() for said in schemes):
+            yield Violation(
+                sentence=f"the training-operator reconciles only {', '.join(schemes)}: "
+                f"{deployments.format_kubectl_name(each)}",
+                remedy=f"kubectl edit {deployments.format_kubectl_name(each)}  # add "
+                "--enable-scheme=pytorchjob to the args",
+            )
 
 
 @CHECKS.add(Subject.JOBS)
@@ -121,6 +179,19 @@ def _get_creation_time(job: Manifest) -> datetime:
 
 def _has_status(job: Manifest) -> bool:
     return bool(get_mappings(job, "status", "conditions"))
+
+
+@CHECKS.add(Subject.INVALID_TRIAL)
+def _check_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
+    """The webhooks for new jobs respond."""
+    for reply in (facts.job_reply, facts.invalid_reply, *facts.pod_replies.values()):
+        if _HOOK in reply.message:
+            yield Violation(
+                sentence=f"a webhook does not answer: {reply.message}",
+                remedy="kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations; "
+                "kubectl get endpoints -n kubeflow training-operator",
+            )
+            return
 
 
 @CHECKS.add(Subject.INVALID_TRIAL, level=Severity.WARNING)

@@ -26,6 +26,7 @@ _PROGRAMS: Final = {
     "JobSet": ("jobset-controller-manager", "jobset"),
 }
 """The name of the Deployment, and a part of the name of its image."""
+_HOOK: Final = "failed calling webhook"
 
 CHECKS: Final = CheckList()
 
@@ -108,6 +109,19 @@ def _check_trainer_down(facts: Facts) -> Iterator[Violation]:
                 sentence=f"{program} has no ready pod: {name}",
                 remedy=f"kubectl describe {name}; kubectl logs {name}",
             )
+
+
+@CHECKS.add(Subject.INVALID_TRIAL)
+def _check_trainer_webhook_unreachable(facts: Facts) -> Iterator[Violation]:
+    """The webhooks for new TrainJobs respond."""
+    for reply in (facts.job_reply, facts.invalid_reply, *facts.pod_replies.values()):
+        if _HOOK in reply.message:
+            yield Violation(
+                sentence=f"a webhook does not answer: {reply.message}",
+                remedy="kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations; "
+                "kubectl get endpoints -n kubeflow-system",
+            )
+            return
 
 
 @CHECKS.add(Subject.INVALID_TRIAL, level=Severity.WARNING)
