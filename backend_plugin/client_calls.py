@@ -206,7 +206,7 @@ class JobWait:
         self._last = change.job
 
     def get_result(self) -> wire.Job:
-        """Return the ended job, after the last change.
+        """Return the job as it was in the last change; call it after the watch has ended.
 
         Raises:
             RequestFailed: If there was no change.

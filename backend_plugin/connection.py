@@ -139,7 +139,7 @@ def _create_channel(server: Server, library: Any) -> Any:
 
 
 def is_address(text: str) -> bool:
-    """True if the text can be the address of a server: a host and port, a state directory, or gRPC's own."""
+    """True if the text is a host and port, a path, or an address in a form of gRPC, such as ``unix:///``."""
     return (
         Path(text).is_dir()
         or "/" in text.removeprefix(tls_diagnosis.TLS)
@@ -200,7 +200,7 @@ def _with_tls(server: Server) -> Server:
 
 
 def _with_local(server: Server, running: server_file.ServerInfo) -> Server:
-    """Return the server of this machine with the credentials in its file; those of the caller win."""
+    """Return the server that runs on this machine; its file has the credentials that the caller omits."""
     token = _parse_token(server.token, "--token") or running.token
     if not token and running.token_file:
         text = _read_file(running.token_file, f"the token of {running.endpoint}").decode(errors="replace")

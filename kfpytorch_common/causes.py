@@ -213,7 +213,7 @@ _ENDED: Final = re.compile(
 
 
 def _get_evidence(failure: Failure) -> str:
-    """Return the text that shows the cause: the exception, or the end in the last output."""
+    """Return the text that shows the cause: the exception, or the message of C++ or torchrun about the end."""
     if failure.exception:
         return f"{failure.exception} {failure.message}"
     return "\n".join(_ENDED.findall(failure.message))
@@ -257,7 +257,7 @@ def _find_inner_signal(failure: Failure) -> str:
 
 
 def is_unexplained(failure: Failure) -> bool:
-    """True if the failure reports the loss of a process that it had started without a cause."""
+    """True if the failed process reports only that a process which it had started ended, but not why."""
     return _LOST_PROCESS.search(_get_evidence(failure)) is not None and not _find_inner_signal(failure)
 
 

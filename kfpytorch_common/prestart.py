@@ -69,7 +69,7 @@ class ScriptImports(NamedTuple):
     """Imports of a script, derived from its text."""
 
     compiler: bool = False
-    """True if the script, or a module next to it that it imports, wraps a model for several ranks."""
+    """True if the script, or an imported module next to it, uses `DistributedDataParallel` or a similar class."""
     torch_at_top: bool = False
     """True if loading the script imports torch."""
 

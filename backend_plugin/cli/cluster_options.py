@@ -60,7 +60,7 @@ def place_options(namespace_default: str) -> Callable[[Command], Command]:
 
 
 def read_place(options: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the given values of `place_options`."""
+    """Return the values of ``--project``, ``--domain`` and ``--namespace`` that the user has set."""
     return {key: options[key] for key in ("project", "domain", "namespace") if options[key]}
 
 

@@ -15,7 +15,7 @@ from backend_plugin.core.errors import BackendError, InvalidSettings, InvalidTas
 
 _REFUSED: Final = 1
 _MISUSED: Final = 2
-"""The exit code for an invalid command line, as of click."""
+"""The exit code for an invalid command line, the same as that of click."""
 
 
 class InvalidInput(Exception):

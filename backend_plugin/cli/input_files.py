@@ -92,7 +92,7 @@ def _with_task_resources(section: Mapping[str, Any], resources: Any) -> Mapping[
 
 
 def _with_storage_renamed(amounts: Any) -> Any:
-    """Return amounts with Kubernetes' name for Flyte's ``ephemeralStorage``, which is matched in any case."""
+    """Rename Flyte's resource ``ephemeralStorage``, in upper or lower case, to that of Kubernetes."""
     if not isinstance(amounts, Mapping):
         return amounts
     return {

@@ -17,12 +17,12 @@ _FAILED: Final = 1
 
 
 def get_request_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of every request."""
+    """Return the arguments that all requests to the server share: the namespace and the server."""
     return {"namespace": options["namespace"], "server": asking.read_server(options, options["server"])}
 
 
 def build_list_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a query for several jobs; only JSON contains replicas and events."""
+    """Return the arguments of a request for several jobs; for JSON output it includes replicas and events."""
     return {**get_request_options(options), "details": options["output"] == "json"}
 
 

@@ -53,7 +53,7 @@ def _build_reply(answer: Answer, line: bytes) -> Mapping[str, Any]:
 
 
 def _convert_error(error: BaseException) -> Sequence[Problem]:
-    """Return the problems of a request; a defect of this program must not affect other lines."""
+    """Convert the error of one request to problems; an unexpected error must not end the batch."""
     if isinstance(error, InvalidTask | InvalidSettings):
         return error.problems
     if isinstance(error, RecursionError):

@@ -116,7 +116,7 @@ class PropellerEmulator:
         self._said = {"metadata": metadata, "timeout": _CALL_SECONDS}
 
     def run_node(self, node: TaskNode) -> Generator[ReportedPhase | End, None, None]:
-        """Yield the phases of all attempts of a Flyte node, and finally its end.
+        """Yield the phases of all attempts of a Flyte node, and finally its result.
 
         If the caller closes the iterator early, the running attempt is deleted.
         """
@@ -214,7 +214,7 @@ def _decode_phase(attempt: int, resource: Any) -> ReportedPhase:
 
 
 def _find_end(node: TaskNode, reported: ReportedPhase) -> End | None:
-    """Return the end of an attempt for a phase, or None if the attempt continues."""
+    """Return the result of an attempt in this phase, or None if the attempt continues."""
     message = f"failed to run the job: {reported.message}"
     match reported.phase:
         case "SUCCEEDED":
@@ -230,7 +230,7 @@ def _find_end(node: TaskNode, reported: ReportedPhase) -> End | None:
 
 
 def _read_output_files(node: TaskNode, output: Path) -> End:
-    """Return the end according to the output files; they are read only if the task declares outputs."""
+    """Return the result that the output files show; they are read only if the task declares outputs."""
     if not node.template.interface.outputs.variables:
         return NodeSucceeded()
     if (output / "error.pb").exists():

@@ -51,9 +51,10 @@ _OPERATIONS: Final = (
     *("delete_job", "fetch_job", "read_outputs", "record_event"),
 )
 SETTLE_SECONDS: Final = 3.0
-"""Seconds that background operations have when the server stops; the next server resumes the rest.
+"""Seconds to wait for background operations when the server stops.
 
-Deletions have the rest of the drain if that is longer, because they are not recorded anywhere else.
+The next server resumes the unfinished ones, except deletions, which are not stored. So the server waits for
+deletions as long as the drain lasts, if that is longer.
 """
 
 

@@ -29,7 +29,10 @@ _COLOURS: Final[Mapping[str, str]] = {
 
 
 class Columns:
-    """Aligned rows. Columns can become wider but not narrower; the last one ends at the terminal's edge."""
+    """A formatter for the rows of a table that is printed row by row.
+
+    A wide cell widens its column for all later rows. The last column is cut at the edge of the terminal.
+    """
 
     def __init__(self, header: Sequence[str]) -> None:
         self._header = header

@@ -102,7 +102,7 @@ def _decode_json(data: bytes, path: Path) -> TaskTemplate | None:
 
 
 def _decode_protobuf(data: bytes) -> TaskTemplate | None:
-    """Decode a task spec or a template; only the right type results in a task type."""
+    """Decode a task spec or a task template; None if neither decoding yields a template with a type."""
     for read in (_decode_task_spec, TaskTemplate.FromString):
         try:
             template: TaskTemplate = read(data)

@@ -24,7 +24,7 @@ _TOLD: Final = timedelta(hours=1)
 CANCELLED: Final = "Cancelled"
 """The reason of the verdict on a job that a user has cancelled."""
 STOP_PATIENCE: Final = timedelta(minutes=2)
-"""The time in which the end of its pods must have ended a cancelled job."""
+"""The time in which a cancelled job must have ended because all of its pods ended."""
 LINGER: Final = timedelta(seconds=30)
 """The time that pods may still run after their job has succeeded.
 
@@ -44,7 +44,7 @@ class CleanupActions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     groups: tuple[PodGroup, ...] = ()
     """Pod groups to deactivate before the job is suspended, because their queue would resume it."""
     ends: bool = False
-    """True if the job must be ended with `Dialect.end_spec`, because it has not ended although it must."""
+    """True if the job must be ended with `Dialect.end_spec`, because its operator would continue it."""
     delete: bool = False
     """True if the job must be deleted: it never ran, or its time to live is over."""
 
@@ -213,13 +213,13 @@ def _select_leftover_pods(
 
 
 def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
-    """True if a job can be ended by the end of its pods, so that these are not deleted."""
+    """True if a job can be ended without deleting its pods, so that users can still read their logs."""
     removes_all = "All" in (job.annotations.get(CLEAN_POD_POLICY), job.clean_pod_policy)
     return job.started is not None and not removes_all and bool(_select_running_pods(job, pods))
 
 
 def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
-    """True if a cancelled job has the policy of `_build_stop_spec`, and its pods may still end in time."""
+    """True if a job was cancelled with `build_stop_spec` less than `STOP_PATIENCE` ago."""
     recorded = read(job.annotations.get(ANNOTATION, ""))
     if verdict.reason != CANCELLED or recorded is None or now - recorded.at > STOP_PATIENCE:
         return False
@@ -247,7 +247,7 @@ def is_finished(observed: Observed) -> bool:
 def is_running_undisturbed(observed: Observed) -> bool:
     """True if all replicas of a job run, without an end, a deletion, a disruption or a stored verdict.
 
-    Changes to such a job, as of a pod's readiness, do not require a cleanup.
+    Changes that keep this state, such as a change of a pod's readiness, do not require a cleanup.
     """
     job = observed.job
     if job is None or is_finished(observed) or ANNOTATION in job.annotations:
@@ -257,12 +257,12 @@ def is_running_undisturbed(observed: Observed) -> bool:
 
 
 def is_still_undisturbed(job: Job, before: Sequence[Pod], pods: Sequence[Pod]) -> bool:
-    """True if a job for which `is_running_undisturbed` was True still runs so; checks only the changed pods.
+    """True if `is_running_undisturbed` was True for a job and would still be; checks only the changed pods.
 
     Args:
         job: The job.
-        before: The pods at that check.
-        pods: The pods now.
+        before: The pods for which `is_running_undisturbed` was True.
+        pods: The present pods.
 
     Returns:
         False also if the pods cannot be compared; the caller must then call `is_running_undisturbed`.

@@ -46,7 +46,7 @@ _OF_REPLICAS: Final = {*_OF_VERSION_0, *_OF_VERSION_1, "elasticConfig", "elastic
 
 
 class _ParsedCustom(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a custom, independent of its layout."""
+    """The content of the field `custom` of a task template, independent of its layout version."""
 
     groups: tuple[ReplicaGroup, ...]
     """The master first. Includes groups without replicas and the master of an elastic job."""
@@ -61,10 +61,11 @@ def decode(template: TaskTemplate, run: Attempt, problems: list[Problem]) -> Tra
     Args:
         template: Any template; it is not changed.
         run: The attempt that the job is for.
-        problems: The list to add problems to. With any problem, use the result only to find more of them.
+        problems: The list to which problems are added. If any is added, the result is incomplete: use it
+            only to search for further problems.
 
     Raises:
-        InvalidTask: If the custom is larger than the limit.
+        InvalidTask: If the field `custom` is larger than the limit.
     """
     if too_large := task_sizes.check_size("custom", template.custom.ByteSize(), task_sizes.CUSTOM_BYTES):
         raise InvalidTask(*too_large)
@@ -100,7 +101,7 @@ _Layout = Callable[[Manifest, list[Problem]], _ParsedCustom]
 
 
 def _select_layout_reader(template: TaskTemplate, custom: Manifest, problems: list[Problem]) -> _Layout:
-    """Return the reader for the layout of the custom; add problems for a wrong type, version or key."""
+    """Return the reader for the layout of `custom`; add problems for a wrong type, version or key."""
     if template.type != TASK_TYPE:
         remedy = f"let Flyte run it without this backend, which runs only tasks of type {TASK_TYPE}"
         problems.append(_field_problem("type", template.type, "is not a task type of this backend", remedy))

@@ -24,12 +24,12 @@ ANNOTATION: Final = "kfpytorch.flyte.org/run-start"
 
 
 def get_limit(seconds: int | None, default: timedelta) -> timedelta:
-    """Return the limit of a task in seconds, or else that of the platform."""
+    """Return the limit that the task sets, in `seconds`, or else the platform's `default`."""
     return default if seconds is None else timedelta(seconds=max(0, seconds))
 
 
 def get_admission_time(job: Job) -> datetime | None:
-    """Return the time from which the operator could create the pods, which is after a queue."""
+    """Return the time since which the operator may create pods: the last resumption, or else the creation."""
     resumed = [each.since for each in job.conditions if each.type == SUSPENDED and not each.true]
     return max((each for each in (job.created, *resumed) if each is not None), default=None)
 
@@ -65,14 +65,14 @@ def _get_deadline(job: Job | None, judging: JudgingSettings, deadlines: Deadline
 
 
 def _find_run_start(status: JobStatus) -> datetime | None:
-    """Return the time at which the run of a job began, from the record and from its present pods."""
+    """Return the earlier of the start in the job's annotation and the first start of its present pods."""
     recorded = _get_recorded_start(status.job) if status.job is not None else None
     began = (recorded, statuses.find_run_start(status))
     return min((each for each in began if each is not None), default=None)
 
 
 def _get_recorded_start(job: Job) -> datetime | None:
-    """Return the recorded start of the run; None for a record from before a suspension."""
+    """Return the start in the job's annotation; None if the job was suspended and resumed after that."""
     recorded, admitted = get_time(job.annotations, ANNOTATION), get_admission_time(job)
     return None if recorded is None or (admitted is not None and recorded < admitted) else recorded
 

@@ -14,7 +14,7 @@ class ErrorFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     path: str
     worker: str = ""
-    """The name of the pod that wrote it; empty if the pod did not have its name in the environment."""
+    """The name of the pod that wrote the file; empty if its environment did not contain the name."""
     code: str = ""
     message: str = ""
     recoverable: bool = False

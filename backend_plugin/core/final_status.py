@@ -98,7 +98,10 @@ def _list_terminations(
 
 
 def _has_ending_pod(pods: Sequence[Pod], job: Job | None, condition: Condition | None) -> bool:
-    """True if one of these pods must have ended the job, although the operator deletes all of them."""
+    """True if the failure of one of these pods ended the job, and the operator deletes all pods.
+
+    No replica is missing, and no limit ended the job, so the pod with the failure is one of these.
+    """
     if job is None or condition is None or job.clean_pod_policy != "All":
         return False
     return len(pods) >= job.replicas and _find_limit(job, condition) is None
@@ -120,8 +123,8 @@ def _list_failure_terminations(
 ) -> list[ReplicaTermination]:
     """Return the terminations that may have ended the job.
 
-    Failures before a restart of the worker count only if all others are stops, and the backoff limit ended
-    the job.
+    A failure after which its replica was restarted is included only if the backoff limit ended the job, and
+    all later terminations are those of replicas that were stopped.
     """
     over = [each for each in observed.error_files if root_cause.has_writer_restarted(each, pods)]
     since = [each for each in observed.error_files if each not in over]

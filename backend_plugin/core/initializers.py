@@ -26,7 +26,7 @@ def find_end(pods: Iterable[Pod]) -> datetime | None:
 
 
 def list_reasons(pods: Iterable[Pod], exit_codes: Mapping[int, Cause]) -> Iterator[PendingReason]:
-    """Yield the reason for which the replicas wait for each initializer that has not ended."""
+    """Yield a pending reason for each initializer that has not ended, because the replicas wait for it."""
     for pod in pods:
         if (wait := pending_reasons.find_pod_reason(pod, exit_codes)) is not None:
             yield wait

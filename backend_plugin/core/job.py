@@ -50,7 +50,7 @@ class Attempt:
     """The FlyteWorkflow of the execution; None if it could not be read."""
 
     preemptible: bool = False
-    """The field of Flyte's request; FlytePropeller does not set it yet."""
+    """The field `preemptible` of Flyte's create request; FlytePropeller does not set it yet."""
 
     @property
     def is_interruptible(self) -> bool:
@@ -194,7 +194,7 @@ class TrainJobOptions(msgspec.Struct, frozen=True, kw_only=True):
     sources: Mapping[str, DataSource] = msgspec.field(default_factory=dict)
     """The data set and the model, under the keys of `kfpytorch_common.data_sources.PATHS`."""
     storage: DataStorage | None = None
-    """Not None if there are sources and no runtime."""
+    """The volume for the data set and the model; None if there are neither, or if `runtime` provides it."""
     framework: str = TORCH
     topology: Topology | None = None
 
@@ -278,7 +278,7 @@ class JobDraft(msgspec.Struct, frozen=True, kw_only=True):
     scheduling_policy: Manifest = msgspec.field(default_factory=dict)
     """The fields of the operator's scheduling policy, for pod groups that the operator creates."""
     jobset_annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The annotations of a JobSet with further pods than those of the gang."""
+    """The annotations of a JobSet that also has pods outside the gang, such as initializers."""
     suspended: bool = False
     """True if a queue starts the job."""
     max_disruptions: int | None = None

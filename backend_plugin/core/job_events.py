@@ -39,7 +39,7 @@ _REASONS: Final = frozenset(way.value for way in JobEventReason)
 
 
 class JobEventDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The current direction of a job that has run, with the event to write."""
+    """The decision that a job which has run waits again or runs again, with the event to write."""
 
     way: JobEventReason
     event: Manifest | None = None
@@ -47,7 +47,7 @@ class JobEventDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def can_need_event(job: Job, pods: Sequence[Pod], events: Iterable[Event]) -> bool:
-    """True if `of` may return a turn with an event; a cheap check that excludes most jobs."""
+    """True if `decide_event` may return an event; a cheap check that excludes most jobs."""
     if job.deleting or job.end_condition is not None or not job.uid:
         return False
     conditions = {condition.type: condition.true for condition in job.conditions}
@@ -63,7 +63,7 @@ def can_need_event(job: Job, pods: Sequence[Pod], events: Iterable[Event]) -> bo
 def decide_event(
     status: JobStatus, events: Iterable[Event], verdict: Verdict, judging: JudgingSettings, now: datetime
 ) -> JobEventDecision | None:
-    """Return the current direction of a job; None if it has not run, has ended, or its state is unclear."""
+    """Return whether a job waits again or runs again; None if it has not run, has ended, or it is unclear."""
     job = status.job
     if job is None or verdict.phase is not Phase.RUNNING or not status.has_run:
         return None

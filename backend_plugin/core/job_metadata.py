@@ -25,7 +25,7 @@ class JobMetadataFields(MetadataFields, total=False):
 
 
 class JobMetadata(TypedDict):
-    """The fields of a `Job` that its metadata contains."""
+    """The fields of a `Job` that are read from the metadata of its manifest."""
 
     name: str
     namespace: str

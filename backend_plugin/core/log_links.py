@@ -114,10 +114,11 @@ Piece: TypeAlias = Callable[[LogLinkTarget], str]
 
 @lru_cache(maxsize=64)
 def _parse_template(template: str) -> tuple[tuple[tuple[str, Piece], ...], str, bool]:
-    """Parse a template.
+    """Parse the URI template of a log link.
 
     Returns:
-        Pairs of text and variable, the text after the last variable, and whether it needs a replica.
+        Pairs of a text and the function for the value of the variable after it, the text after the last
+        variable, and True if a variable has a different value for each replica.
     """
     pieces = _VARIABLE.split(template)
     filled = tuple(
@@ -127,7 +128,7 @@ def _parse_template(template: str) -> tuple[tuple[tuple[str, Piece], ...], str, 
 
 
 def _get_variable(name: str) -> Piece:
-    """Return the function for the value of a variable; an unknown one stays unchanged, as in Flyte."""
+    """Return the function that computes a variable; as in Flyte, an unknown variable stays in the text."""
     known = VARIABLES.get(name.lower())
     if known is not None:
         return known

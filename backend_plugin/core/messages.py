@@ -200,7 +200,10 @@ def _format_details(death: ReplicaTermination) -> str:
 
 
 def _select_last_lines(lines: Sequence[str]) -> Sequence[str]:
-    """Return the last five lines, the first replaced by that of an exception whose message has many lines."""
+    """Return the last five lines.
+
+    If they lack the line with the class of the last exception, that line replaces the first of them.
+    """
     tracebacks = [index for index, line in enumerate(lines) if line.startswith(_TRACEBACK)]
     omitted = lines[tracebacks[-1] + 1 : -5] if tracebacks else ()
     exception = next((line for line in omitted if not line[0].isspace()), None)

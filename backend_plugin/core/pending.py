@@ -90,7 +90,7 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     vague: bool = False
     """True if an event may contain the precise reason; see `SchedulerMessage`."""
     remedy: str = ""
-    """A remedy that replaces the one for the cause; may be empty."""
+    """A remedy that replaces the usual one for `cause`; empty if the usual one applies."""
     raw: str = ""
     """The original message, if `text` differs from it."""
 

@@ -40,13 +40,13 @@ def format_cluster_rejection(reason: str, message: str) -> str:
 
 
 def add_remedy(message: str) -> str:
-    """Return the message of the cluster, with a remedy if there is one for it."""
+    """Return an error message of the API server, followed by a remedy if `_REMEDIES` has one for it."""
     remedy = next((f"; {text}" for words, text in _REMEDIES.items() if re.search(words, message)), "")
     return f"{message}{remedy}"
 
 
 def add_upgrade(message: str, dialect: Dialect) -> str:
-    """Return the message of the cluster, with a remedy if a definition of the dialect lacks a field."""
+    """Return an error message of the API server; about an unknown field, with the command for a newer CRD."""
     if "strict decoding error" not in message:
         return message
     return (
@@ -61,7 +61,7 @@ _REMEDIES: Final = {
     ),
     'namespaces "[^"]{0,253}" not found': "create the namespace, as Flyte does for each project and domain",
 }
-"""Remedies by patterns of Kubernetes' messages."""
+"""Remedies by patterns of the API server's error messages."""
 
 
 def is_transient(code: int, message: str) -> bool:

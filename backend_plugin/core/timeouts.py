@@ -105,7 +105,7 @@ def _check_start(status: JobStatus, judging: JudgingSettings, now: datetime) -> 
 
 
 def _check_scheduling(status: JobStatus, deadlines: Deadlines, now: datetime) -> Verdict | None:
-    """Return the failure for a replica that no queue holds and that was not bound to a node in time."""
+    """Return the failure of an admitted job if a replica was not bound to a Kubernetes node in time."""
     limit = get_limit(deadlines.pending_seconds, timedelta(0))
     if not limit or any(wait.stage is PendingStage.HELD for wait in status.waits):
         return None

@@ -73,11 +73,11 @@ class _ConcurrencyLimit:
     """A concurrency limit that a group of requests shares."""
 
     def __init__(self, at_a_time: int, *, is_long: bool = False) -> None:
-        """Create a lane.
+        """Create the limit.
 
         Args:
             at_a_time: The number of slots.
-            is_long: The wait for a slot does not count towards the timeout of a request.
+            is_long: True if the wait for a slot does not count towards the timeout of a request.
         """
         self.is_long = is_long
         self.slots = asyncio.Semaphore(at_a_time)
@@ -129,7 +129,7 @@ class ApiClient:
         await self.fetch_decoded(question, lambda _: None)
 
     async def fetch_object(self, question: ApiRequest) -> Manifest:
-        """Return the object in the response; a truncated body is retried. Raises as `ask` does."""
+        """Return the object in the response; retry after a truncated body. Raises as `send` does."""
         return await self.fetch_decoded(question, json_decoder.decode_object)
 
     async def fetch_decoded(self, question: ApiRequest, read: Callable[[bytes], T]) -> T:

@@ -39,7 +39,7 @@ class Allowlist:
         return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
 
     def find_rejection_reason(self, namespace: str, prefix: str) -> str | None:
-        """Return the reason why jobs there may not be queried, as a sentence; None if they may be."""
+        """Return why jobs in this namespace with this output prefix may not be queried; None if they may."""
         if not self.is_served(namespace):
             return f"this connector does not serve namespace {namespace!r}"
         return self.prefixes.find_rejection_reason(prefix)

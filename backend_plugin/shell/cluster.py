@@ -45,7 +45,7 @@ class ObjectName:
 
 
 def build_job_name(job: Job) -> ObjectName:
-    """Return the name of a job, which does not match a later job of the same name."""
+    """Return the name of a job with its uid, so that no later job of the same name matches."""
     return ObjectName(namespace=job.namespace, name=job.name, uid=job.uid or None, dialect=job.dialect)
 
 
@@ -163,7 +163,7 @@ class Cluster(Protocol):
         """
 
     async def watch(self, sink: Sink) -> None:
-        """Send all objects with one `replace` for each kind, then every change, until cancelled."""
+        """Send all objects with one `replace_records` per kind, then every change, until cancelled."""
 
     def read_log(self, pod: ObjectName, request: LogRequest) -> AsyncIterator[LogLine]:
         """Yield the log lines of a container; yields none if the pod does not exist."""

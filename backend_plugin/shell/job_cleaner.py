@@ -81,7 +81,7 @@ class JobCleaner:
 
 
 def _name_pod(entry: CachedJob, pod: Pod) -> ObjectName:
-    """Return the name of a pod, with the uid, which protects a new pod of the same name."""
+    """Return the name of a pod with its uid, so that no later pod of the same name matches."""
     return ObjectName(namespace=entry.namespace, name=pod.name, uid=pod.uid or None)
 
 

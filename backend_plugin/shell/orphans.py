@@ -135,7 +135,7 @@ class OrphanFinder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanSchedule:
-    """The intervals of the periodic work."""
+    """The intervals at which an `OrphanCollector` scans for orphans and sets owners."""
 
     look: timedelta
     """Interval of the scans for orphans; 0 disables them."""
@@ -149,7 +149,7 @@ class ScanSchedule:
 
 
 class OrphanCollector:
-    """The periodic work on orphans of one server; `run` performs it."""
+    """Deletes orphans and sets missing owners periodically, while `run` is active."""
 
     def __init__(self, orphanage: OrphanFinder, metrics: Metrics, rhythm: ScanSchedule) -> None:
         self._orphanage = orphanage

@@ -214,7 +214,7 @@ class Reconciler:
             self.enqueue(entry)
 
     def _is_running_undisturbed(self, entry: CachedJob) -> bool:
-        """True if all replicas run and no work is required; most changes are of such jobs."""
+        """True if all replicas run and the change requires no work, as for most changes."""
         # A job with a waiting event needs a resume event, even if the waiting event arrived late.
         if entry.told is not Phase.RUNNING or entry.unconfirmed or entry.turned is JobEventReason.WAITS:
             return False
@@ -228,7 +228,7 @@ class Reconciler:
         return True
 
     def _is_new(self, entry: CachedJob) -> bool:
-        """True if nothing has happened to a new job; the next resync is soon enough for it."""
+        """True if the job has no conditions, pods or events yet, so that the next resync can handle it."""
         job = entry.job
         return (
             job is not None
@@ -238,7 +238,7 @@ class Reconciler:
         )
 
     def _is_steady(self, entry: CachedJob) -> bool:
-        """True if the job ran without required work, and the time until which that holds has not passed."""
+        """True if the last pass required no work, the job has not changed, and its verdict is still valid."""
         if entry.steady is None:
             return False
         job, until = entry.steady

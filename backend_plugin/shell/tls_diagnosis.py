@@ -77,7 +77,7 @@ class Diagnosis:
 
     failure: TlsFailure
     detail: str = ""
-    """The text of the operating system or OpenSSL."""
+    """The error text of the operating system or of OpenSSL."""
     file: str = ""
     names: tuple[str, ...] = ()
     """The names in the server's certificate."""

@@ -176,7 +176,7 @@ class TrainJob(ConfigPart):
 
 
 def check_succeeded_nodes(train_job: TrainJob | None, nodes: int | None) -> Iterator[ConfigProblem]:
-    """Yield a problem if the success policy is not for a job of `nodes`; None if the job is elastic."""
+    """Yield a problem if a job of `nodes` nodes cannot have the success policy; None for an elastic job."""
     policy = train_job.success_policy if train_job is not None else None
     if policy is not None and nodes is None:
         remedy = "names nodes, and rank 0 of Elastic may be on any node; use PyTorch, or leave it out"

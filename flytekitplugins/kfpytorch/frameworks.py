@@ -34,7 +34,7 @@ def get_framework(config: "PyTorch | Elastic") -> str:
 
 
 def check_elastic(config: "Elastic", sound: Set[str]) -> Iterator[ConfigProblem]:
-    """Yield the valid settings of an `Elastic` config that its framework does not have."""
+    """Yield a problem for each valid setting of an `Elastic` config that its framework does not support."""
     framework = get_framework(config)
     if framework == TORCH:
         return
@@ -55,7 +55,7 @@ def check_elastic(config: "Elastic", sound: Set[str]) -> Iterator[ConfigProblem]
 def check_launcher(
     train_job: "TrainJob | None", field: str, value: object, nodes: int
 ) -> Iterator[ConfigProblem]:
-    """Yield a problem if an MPI job has only a launcher, or a runtime that is not its own."""
+    """Yield a problem for each setting that an MPI job cannot have, such as one node or a topology."""
     if train_job is None or train_job.framework != MPI:
         return
     if nodes < 2:

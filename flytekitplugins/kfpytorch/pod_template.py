@@ -35,7 +35,7 @@ def require_buildable(template: PodTemplate | None, *, shared_memory: bool) -> N
 
 
 def find_problems(template: PodTemplate | None, *, shared_memory: bool) -> Iterator[str]:
-    """Yield a sentence for each reason why `build` cannot build `template`; see `check`."""
+    """Yield a sentence for each reason why `build` cannot build `template`."""
     spec = None if template is None else template.pod_spec
     if template is None or spec is None:
         return
@@ -92,7 +92,8 @@ def build(template: PodTemplate | None, *, shared_memory: bool) -> PodTemplate |
         template and shared memory.
 
     Raises:
-        ValueError: If the template cannot be built; see `check`. A dict is checked field by field.
+        ValueError: If the template cannot be built; see `require_buildable`. A dict is checked field by
+            field.
     """
     if template is not None and isinstance(template.pod_spec, Mapping):
         models = import_models()
@@ -142,7 +143,7 @@ def _get_primary_container(spec: Any, name: str, models: Models) -> Any:
 
 
 def _get_models(spec: object) -> Models:
-    """Return the package of models that `spec` belongs to, for the objects that are added to it."""
+    """Return the package that defines the class of `spec`, so that added objects have classes of it too."""
     package = sys.modules.get(type(spec).__module__.rpartition(".")[0])
     return package if hasattr(package, "V1VolumeMount") else import_models()
 

@@ -119,7 +119,7 @@ class Client:
         return Client(own_end)
 
     def keep_scratch(self, path: str) -> None:
-        """Keep a directory that was registered with `scratch`."""
+        """Do not remove a directory that was registered with `add_scratch`."""
         self._scratch.remove(path)
         self._send({"op": "keep", "path": path})
 

@@ -122,13 +122,13 @@ class Dialect:
     is_suspended: Callable[[Manifest], bool]
     """True if the spec of a job suspends it."""
     end_spec: Manifest
-    """The change of the spec that ends a job with pods, which the operator then deletes."""
+    """The change of the spec that ends a job that has pods; the operator then deletes the pods."""
     suspend_spec: Manifest
     """The change of the spec that suspends a job without pods."""
     build_stop_spec: Callable[[Job], Manifest | None]
-    """Return the change of the spec with which the end of its pods ends a job; None if there is none.
+    """Return the change of the spec after which the job ends when its pods have ended; None if not possible.
 
-    The operator then deletes no pod. The `Job` has the clean pod policy ``None`` after the change.
+    The operator then restarts and deletes no pod: `Job.clean_pod_policy` is ``None`` after the change.
     """
     find_limit: Callable[[str], JobLimit | None]
     """Return the limit that ended a job, from the message of its condition; None if no limit did."""
@@ -138,11 +138,14 @@ class Dialect:
     The second parameter contains all roles of the job.
     """
     check_container: Callable[[Mapping[str, Any], str], Iterable[Problem]]
-    """Return the problems of the training container at a path."""
+    """Return the problems of a training container; the second parameter is its path in the task template."""
     build_pod_name: Callable[[str, str, int], str]
     """Return the name of a pod, or its first part, from the names of the job and the role, and the index."""
     read_without_pods: Callable[[Manifest], Job] | None = None
-    """Read a job with the conditions that otherwise its pods show; None if its operator reports them all."""
+    """Read a job whose pods are unknown: derive the missing conditions from its status alone.
+
+    None if the operator reports all conditions.
+    """
     fold: Callable[[TrainingJob, Sequence[Manifest]], tuple[TrainingJob, Sequence[Manifest]]] = keep_roles
     """Return the job with the roles of the dialect, and their pod templates.
 

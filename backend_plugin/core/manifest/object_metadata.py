@@ -12,7 +12,7 @@ from backend_plugin.core.values import JsonValue, Manifest
 def build_job_metadata(
     template: TaskTemplate, run: Attempt, deadlines: Deadlines, pod: Manifest, *, longest_name: int
 ) -> Manifest:
-    """Return the name, labels, annotations and owner of the job around `pod`.
+    """Return the name, labels, annotations and owner of a job with the pod template `pod`.
 
     A job has the labels and annotations of its pods, so that queues and cost reports see them. Those of the
     task template override them, and those of the execution override both.

@@ -70,7 +70,10 @@ def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> 
 
 
 def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
-    """Yield what has no effect in the PodTemplate, and what is not admitted where the platform only warns."""
+    """Yield a problem for each field without an effect, and for each that Pod Security would not admit.
+
+    Fields of the second kind are included only if the platform warns of them and does not reject them.
+    """
     yield from pod_base.find_warnings(
         request.template.metadata.pod_template_name,
         request.settings,
@@ -167,7 +170,7 @@ def _finalize_spec(
 
 
 def _build_pod(context: _PodContext, group: ReplicaGroup, problems: list[Problem]) -> dict[str, Any]:
-    """Return the pod of a group before `pod_containers.finished`."""
+    """Return the pod of a group; `pod_containers.finalize_spec` has not been applied to it."""
     settings, draft = context.request.settings, context.draft
     extra = pod_placement.read_role_template(group, problems)
     path = f"custom.kfpytorch.{group.role.value.lower()}.podTemplate"
@@ -222,7 +225,7 @@ def _with_platform_fields(
 def _with_role_fields(
     context: _PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return a spec that FlytePropeller rendered, completed for the role's resources and pod template."""
+    """Return a spec that FlytePropeller rendered, with the role's pod template and tolerations added."""
     request, before = context.request, context.draft.spec
     settings, accelerator = request.settings, request.template.extended_resources.gpu_accelerator
     new = pod_resources.get_container_resource_names(spec) - pod_resources.get_container_resource_names(

@@ -130,7 +130,7 @@ def get_template_resources(
 ) -> ResourceRequirements:
     """Return the resources that the template specifies for a container.
 
-    The pattern ``primary`` applies only to a container that trains.
+    The template's container ``primary`` applies only to a container that trains.
     """
     default, primary = _PATTERNS[kind]
     for pattern in (name, primary, default) if trains else (name, default):
@@ -141,7 +141,10 @@ def get_template_resources(
 
 
 def get_inherited_resources(base: Mapping[str, Any], name: str, settings: Settings) -> ResourceRequirements:
-    """Return the resources that FlytePropeller copies from ``primary`` to a container without a namesake."""
+    """Return the resources that FlytePropeller copies from the template's container ``primary``.
+
+    It copies them to a container with `name` if the template has no container of that name.
+    """
     containers = {each.get("name"): each for each in base.get("spec", {}).get("containers", ())}
     return (
         NO_CLAIM
@@ -151,7 +154,7 @@ def get_inherited_resources(base: Mapping[str, Any], name: str, settings: Settin
 
 
 def stack_templates(above: Mapping[str, Any], below: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return two templates as one, for the resources of their containers."""
+    """Return one template with the containers of both, those of `above` first, to look up their resources."""
     specs = [each.get("spec", {}) for each in (above, below)]
     return {"spec": {kind: [item for spec in specs for item in spec.get(kind, ())] for kind in _PATTERNS}}
 
@@ -176,7 +179,10 @@ def merge_template(base: Mapping[str, Any], spec: Mapping[str, Any], primary: st
 def _merge_container(
     below: Iterable[Mapping[str, Any]], own: Mapping[str, Any], patterns: tuple[str, str], *, trains: bool
 ) -> Mapping[str, Any]:
-    """Return a container merged onto its patterns: the default, then that of the primary or its namesake."""
+    """Return a container merged onto the template's containers ``default`` and, second, a specific one.
+
+    The specific one is ``primary`` for the container that trains, and otherwise that of the same name.
+    """
     default, primary = patterns
     by_name = {each.get("name"): each for each in below}
     pattern = primary if trains else own["name"]

@@ -31,7 +31,7 @@ FIRST_PROPELLER: Final = "1.16.7"
 
 
 class PodDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod before or after FlytePropeller added the platform's part."""
+    """The pod of a task template, with or without the fields that FlytePropeller adds for the platform."""
 
     spec: Mapping[str, Any]
     primary: str
@@ -39,7 +39,7 @@ class PodDraft(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """The path of the spec in the task template."""
     is_decorated: bool
-    """True if FlytePropeller rendered it, so that the platform's part must not be added again."""
+    """True if FlytePropeller has added the platform's fields, so that they must not be added again."""
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
@@ -49,7 +49,7 @@ class PodDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(template: TaskTemplate, settings: Settings) -> tuple[PodDraft | None, list[Problem]]:
-    """Return the draft and its problems; None as draft if the target is unusable."""
+    """Return the draft and its problems; the draft is None if the task has neither a container nor a pod."""
     target = template.WhichOneof("target")
     if target == "container":
         return _build_container_draft(template, settings)

@@ -92,7 +92,7 @@ def with_role_placement(spec: Mapping[str, Any], group: ReplicaGroup) -> Mapping
 
 
 def read_role_template(group: ReplicaGroup, problems: list[Problem]) -> Mapping[str, Any]:
-    """Return the pod template of the role, which lies below the task's pod; empty without one."""
+    """Return the pod template of the role, whose values the task's pod overrides; empty without one."""
     pod_template = group.placement.pod_template
     if pod_template is None:
         return {}

@@ -33,13 +33,13 @@ class ResourceRequirements(msgspec.Struct, frozen=True, kw_only=True):
         return sorted({*self.requests, *self.limits})
 
     def with_defaults(self, other: "ResourceRequirements") -> "ResourceRequirements":
-        """Return this claim, completed by the resources of the other that this one does not specify."""
+        """Return these requirements, with the values of `other` for resources that they do not specify."""
         return ResourceRequirements(
             requests={**other.requests, **self.requests}, limits={**other.limits, **self.limits}
         )
 
     def to_manifest(self) -> dict[str, dict[str, str]]:
-        """Return the claim in the form of a container's ``resources``."""
+        """Return the requirements as the field ``resources`` of a container."""
         parts = {"limits": self.limits, "requests": self.requests}
         return {
             part: {name: amounts[name].text for name in amounts} for part, amounts in parts.items() if amounts
@@ -50,7 +50,7 @@ NO_CLAIM: Final = ResourceRequirements()
 
 
 def read_container_resources(container: Mapping[str, Any], settings: Settings) -> ResourceRequirements:
-    """Return the claim of a container that has passed the schema check."""
+    """Return the requirements of a container that has passed the schema check."""
     resources = container.get("resources", {})
     return ResourceRequirements(
         requests=_parse_amounts(resources.get("requests", {}), ("gpu",), settings),
@@ -61,7 +61,7 @@ def read_container_resources(container: Mapping[str, Any], settings: Settings) -
 def read_role_resources(
     group: ReplicaGroup, settings: Settings, problems: list[Problem]
 ) -> ResourceRequirements:
-    """Return the claim of a role, which replaces that of the task.
+    """Return the requirements of a role, which replace those of the task.
 
     A request without a limit is also the limit, and a limit without a request is also the request.
     """
@@ -82,7 +82,10 @@ def read_role_resources(
 def compute_trainer_resources(
     own: ResourceRequirements, group: ResourceRequirements, template: ResourceRequirements, settings: Settings
 ) -> ResourceRequirements:
-    """Return the claim of a primary or init container, from role, container, PodTemplate and defaults."""
+    """Return the final requirements of a primary or init container.
+
+    The order of precedence is: role, container, PodTemplate, defaults of the platform.
+    """
     claim = group.with_defaults(own).with_defaults(template)
     names = [*_ALWAYS, *({_STORAGE, settings.gpu_resource_name} & {*claim.names})]
     defaults = {"cpu": settings.default_cpus, "memory": settings.default_memory}
@@ -97,7 +100,7 @@ def compute_trainer_resources(
 def compute_sidecar_resources(
     own: ResourceRequirements, template: ResourceRequirements, settings: Settings
 ) -> ResourceRequirements:
-    """Return the claim of any other container, from itself and the PodTemplate, up to the limits."""
+    """Return the final requirements of any other container, which the platform's limits reduce."""
     claim = own.with_defaults(template)
     # Only these resources are reduced. Fewer devices would be worse than none, and Flyte does not limit other
     # resources.
@@ -116,7 +119,7 @@ def compute_sidecar_resources(
 
 
 def subtract_primary(own: ResourceRequirements, primary: ResourceRequirements) -> ResourceRequirements:
-    """Return a sidecar's claim as FlytePropeller rendered it, without the part inherited from `primary`."""
+    """Return the requirements of a rendered sidecar without those that it inherited from `primary`."""
     inherited = {
         name
         for name in primary.names
@@ -132,7 +135,7 @@ def subtract_primary(own: ResourceRequirements, primary: ResourceRequirements) -
 
 
 def normalize_resources(claim: ResourceRequirements) -> ResourceRequirements:
-    """Return the claim as the API server accepts it: no zero limits, and equal values for devices."""
+    """Return the requirements as the API server accepts them: no zero limits, equal values for devices."""
     limits = {
         name: amount
         for name, amount in claim.limits.items()
@@ -197,7 +200,7 @@ def _problem(path: str, name: str, amount: Quantity, message: str, remedy: str) 
 def _complete_resources(
     claim: ResourceRequirements, names: list[str], settings: Settings, defaults: Mapping[str, Quantity]
 ) -> ResourceRequirements:
-    """Return the claim for `names` with the missing requests and limits, up to the platform's limits."""
+    """Return the requirements with missing requests and limits for `names`, up to the platform's limits."""
     requests, limits = {}, {}
     for name in names:
         limit, most = claim.limits.get(name), settings.kfpytorch.task_resources.limits.get(name)

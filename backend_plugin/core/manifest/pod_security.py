@@ -96,7 +96,7 @@ _BY_CONTAINER_KEY: Final = _index_by_key(OF_CONTAINERS)
 
 
 class PodPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a pod, and its path in the task template."""
+    """The fields of a pod that one source wrote, such as the task, and their path in the task template."""
 
     path: str
     spec: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -110,7 +110,7 @@ _Finding: TypeAlias = tuple[tuple[str, Any], str, str]
 def check_baseline(
     sources: Sequence[PodPart], platform: Mapping[str, Any], run: Attempt, settings: Settings
 ) -> Iterator[Problem]:
-    """Yield each field of the author's parts that is not admitted.
+    """Yield each field that an author wrote, in one of `sources`, and that the level "baseline" rejects.
 
     The values that the platform itself configures are exempt: those of its PodTemplate (`platform`) and those
     of the settings.

@@ -20,7 +20,7 @@ QUEUE: Final = "queue"
 TIMEOUT: Final = "schedule-timeout"
 MIN_MEMBER: Final = "min_member"
 SCHEDULER_NAME: Final = "scheduler-name"
-"""The gang options that a scheduler may support."""
+"""The four gang options, besides the scheduler itself, that a scheduler may support."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class SchedulingFields:
     scheduling_policy: Manifest = field(default_factory=dict)
     """The fields of the operator's scheduling policy, for pod groups that the operator creates."""
     jobset_annotations: Mapping[str, str] = field(default_factory=dict)
-    """The annotations of a JobSet of which only the pods of one replicated job are members of the gang."""
+    """The annotations of a JobSet that also has pods outside the gang, such as initializers."""
     suspended: bool = False
     """True if a queue starts the job."""
     scheduler_name: str = ""
@@ -42,7 +42,7 @@ class SchedulingFields:
     pod_annotations: Callable[[GangRole], Mapping[str, str]] = lambda _: {}
     """Return the annotations of the pods of a role."""
     other_words: Mapping[str, str] = field(default_factory=dict)
-    """Pod labels or annotations that we do not write; if present, they must have these values."""
+    """Pod labels or annotations that this server does not write; if present, they must have these values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class Detection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectionRule:
-    """A rule that detects whether a cluster uses the scheduler, with this creator of pod groups."""
+    """A rule that detects whether a cluster uses the scheduler of the `SchedulerAdapter` with this rule."""
 
     rank: DetectionRank
     sees: Callable[[Capabilities, str], Detection | None]
@@ -111,11 +111,14 @@ def accept_any_cluster(_: Capabilities) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerAdapter:
-    """A gang scheduler with one creator of pod groups."""
+    """The adapter for a gang scheduler whose pod groups are created by the operator, or by this server.
+
+    A scheduler for which both are possible has two adapters.
+    """
 
     marks: Callable[[GangSpec], SchedulingFields]
     title: str
-    """The name of the scheduler in messages."""
+    """The name of the scheduler for messages."""
     companion: Companion | None = None
     """The only object that is created and deleted for a job of this scheduler."""
     scheduler_name: str = ""
@@ -134,7 +137,7 @@ class SchedulerAdapter:
     denied: Callable[[Capabilities], str] = accept_any_cluster
     """Return the reason why a cluster cannot use the scheduler, as a clause; empty if it can."""
     program: str = ""
-    """A part of the names of its images; empty if its images do not identify it."""
+    """A substring of the names of its images; empty if its images do not identify it."""
     oldest: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     """The oldest version that fully supports a kind of job, by the name of the dialect; any if absent."""
     groups: SchedulerResource | None = None
@@ -148,7 +151,7 @@ class SchedulerAdapter:
     takes_singles: bool = False
     """True if the adapter also applies to a job with one replica."""
     of_singles: "SchedulerAdapter | None" = None
-    """The adapter for a job with one replica instead of this one; None if there is none."""
+    """The adapter that replaces this one for a job with one replica; None if there is none."""
     needs_queue: bool = False
     by_operator: bool = False
     """True if the operator creates the pod groups."""
@@ -177,7 +180,7 @@ class SchedulerAdapter:
 
 
 def with_scheduling(draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter) -> JobDraft:
-    """Return the job with the marks of the scheduler; `check_conflicts` has found no problem."""
+    """Return the job with the fields of its scheduler; `check_conflicts` must have found no problem."""
     marks = adapter.marks(gang)
     return structs.replace(
         draft,
@@ -192,7 +195,7 @@ def with_scheduling(draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter) 
 
 
 def check_conflicts(draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter) -> Iterator[Problem]:
-    """Yield a problem for each value of a pod or the task that differs from the mark of the scheduler."""
+    """Yield a problem for each value of a pod or the job that differs from what the scheduler needs."""
     marks = adapter.marks(gang)
     yield from _check_values(get_mapping(draft.metadata, "labels"), marks.job_labels, "metadata.labels")
     for member in gang.members:

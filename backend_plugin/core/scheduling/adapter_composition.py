@@ -17,7 +17,7 @@ _PARTS: Final = ("labels", "annotations")
 
 
 def combine_adapters(places: SchedulerAdapter, admits: SchedulerAdapter) -> SchedulerAdapter:
-    """Return an adapter that places pods as `places` does, for a job that `admits` admits."""
+    """Return the adapter for a job that a queue of `admits` starts and whose pods `places` schedules."""
 
     def build_admission_fields(gang: GangSpec) -> SchedulingFields:
         # The pods have one priority for both, and a WorkloadPriorityClass of that name need not exist.
@@ -68,9 +68,9 @@ def _get_conflict_reason(mine: SchedulerAdapter, other: SchedulerAdapter) -> str
 
 
 def _find_scheduler_keys(draft: JobDraft, other: SchedulerAdapter) -> Iterator[tuple[str, str, str]]:
-    """Yield the first path, the key and the value of each label or annotation for the scheduler.
+    """Yield path, key and value of each label or annotation of the scheduler `other`, except empty values.
 
-    Empty values are ignored.
+    For an equal value in several places, yield only the first path.
     """
     first_paths: dict[tuple[str, str], str] = {}
     for path, metadata in _iter_metadata(draft):

@@ -24,7 +24,7 @@ _SECOND: Final = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangSettings:
-    """The gang settings of a platform, or of one part of it."""
+    """The gang settings of a platform, or of one namespace, project or scheduler that has its own."""
 
     scheduler: str = NONE
     pod_groups_by: str = ""
@@ -39,9 +39,9 @@ class GangSettings:
     schedule_timeout: timedelta = timedelta(0)
     """The time for which placed pods wait for the others; zero for the scheduler's default."""
     by_namespace: "Mapping[str, GangSettings]" = field(default_factory=dict)
-    """Settings that replace these for the jobs of a namespace; they have no parts themselves."""
+    """Settings that replace these for the jobs of a namespace; they contain no further `by_namespace`."""
     by_project: "Mapping[str, GangSettings]" = field(default_factory=dict)
-    """Settings for the jobs of a project and domain (``flytesnacks/production``); they take precedence."""
+    """Settings for the jobs of a project and domain (``flytesnacks/production``); they override all others."""
     allowed_schedulers: "Mapping[str, GangSettings]" = field(default_factory=dict)
     """Settings for jobs whose author names the scheduler."""
 
@@ -61,7 +61,7 @@ class GangSettings:
 
     @property
     def parts(self) -> "Iterator[tuple[str, GangSettings]]":
-        """Yield the path and the settings of each part that replaces these."""
+        """Yield path and settings of each namespace, project and scheduler that has its own settings."""
         for name in PARTS:
             for key, part in getattr(self, name).items():
                 yield f"{PATH}.{name.replace('_', '-')}.{key}", part
@@ -92,14 +92,15 @@ class GangSettings:
 
     @property
     def is_unconfigured(self) -> bool:
-        """True if no part configures a gang scheduler, so that no cluster needs to be examined."""
+        """True if no job can have a gang scheduler, so that the cluster need not be examined."""
         return self.scheduler == NONE and all(part.is_unconfigured for _, part in self.parts)
 
 
 def read(section: Mapping[str, Any]) -> GangSettings:
     """Return the settings from the fields of the section.
 
-    A part that names a scheduler is complete; any other part inherits the fields of the section.
+    The settings of a namespace or project replace the others as a whole if they name a scheduler. Otherwise
+    they inherit the fields that they do not set.
     """
     common = {key: value for key, value in section.items() if key not in PARTS}
 

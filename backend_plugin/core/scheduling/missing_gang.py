@@ -25,7 +25,7 @@ _MESSAGE: Final = (
 def find_warnings(
     job: TrainingJob, draft: JobDraft, chosen: GangSettings, capabilities: Capabilities
 ) -> Iterator[Problem]:
-    """Yield a problem for each gang scheduler that pods of a job without a gang select."""
+    """Yield a problem for each gang scheduler that the pods of a job name although the job has no gang."""
     if chosen.adapter is not None or capabilities.operator_scheduler or not _needs_gang(job):
         return
     fields = _list_scheduling_fields(draft)

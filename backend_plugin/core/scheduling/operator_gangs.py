@@ -9,7 +9,7 @@ from backend_plugin.core.scheduling.capabilities import Capabilities
 FLAG: Final = "--gang-scheduler-name"
 BACKEND: Final = "backend"
 OPERATOR: Final = "operator"
-"""The creators: the operator or this server creates the pod group of a job."""
+"""The two possible creators of a job's pod group: the operator and this server."""
 
 
 def detect_without_operator(group: str) -> Callable[[Capabilities, str], Detection | None]:

@@ -26,7 +26,7 @@ ADAPTERS: Final[Table] = {
 
 
 def list_schedulers() -> Mapping[str, SchedulerAdapter]:
-    """Return one adapter of each scheduler, for the facts that do not depend on it."""
+    """Return one adapter of each scheduler, for properties that are the same in all of its adapters."""
     return {name: next(iter(adapters.values())) for name, adapters in ADAPTERS.items()}
 
 

@@ -187,7 +187,7 @@ def read(section: Mapping[str, Any], environment: Mapping[str, str] | None = Non
 
 
 def _convert_gang(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields, and those of the sections by name."""
+    """Return the section ``gang`` and the sections within it by field names instead of keys."""
     return {
         key: {name: convert_to_fields(part) for name, part in value.items()}
         if isinstance(value, Mapping)

@@ -90,7 +90,7 @@ POD_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "volumes": "name",
     },
 }
-"""The key fields of list entries. The entries of a list must have different keys."""
+"""For each type and each of its list fields: the fields by which two entries of the list must differ."""
 
 POD_DEFAULTS: Final[Mapping[str, Mapping[str, str | bool]]] = {
     "ContainerPort": {"protocol": "TCP"},

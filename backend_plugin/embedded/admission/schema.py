@@ -51,7 +51,7 @@ class ResourceSchema:
     required: Mapping[str, str]
     """The required fields of each type."""
     keys: Mapping[str, Mapping[str, str]]
-    """The key fields of list entries. The entries of a list must have different keys."""
+    """For each type and each of its list fields: the fields by which two entries of the list must differ."""
     defaults: Mapping[str, Mapping[str, str | bool]]
     """The default values of optional fields."""
     newer: Mapping[str, frozenset[str]]

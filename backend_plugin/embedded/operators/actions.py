@@ -65,7 +65,7 @@ Action: TypeAlias = CreatePod | DeletePod | ReleasePod | CreateService | DeleteS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileResult:
-    """The result of one pass.
+    """The result of one reconcile pass.
 
     The actions are executed in order. If one is rejected, the remaining actions, the events and the status
     are discarded, because the operator ends its pass there. The pass is repeated after a backoff.

@@ -37,9 +37,9 @@ class OperatorEmulation:
     reconcile: Callable[[JobSnapshot], ReconcileResult]
     """Return the actions, events and status that follow from the stored objects."""
     build_action_event: Callable[[JobSnapshot, Action, str | None], Manifest | None]
-    """Return the event for an executed action, or for a rejected one, from the message of the rejection.
+    """Return the event that the operator reports about an action; None if it reports none.
 
-    None if the operator reports no event.
+    The third parameter is the message of the rejection; None if the action was executed.
     """
     prerequisite: PrerequisiteEmulation | None = None
     """The admission of prerequisites; None if its jobs have none."""

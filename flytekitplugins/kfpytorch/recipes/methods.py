@@ -19,12 +19,12 @@ Reward: TypeAlias = Callable[..., Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class _Method:
-    """A trainer of TRL."""
+    """A trainer class of TRL and the columns of its datasets."""
 
     trainer: str
-    """The name of the trainer and of its config, without their suffixes."""
+    """The common part of two class names of TRL: ``SFT`` for ``SFTTrainer`` and ``SFTConfig``."""
     columns: tuple[tuple[str, ...], ...]
-    """The sets of columns that a dataset may have."""
+    """Alternative sets of columns; a dataset needs all columns of one set."""
 
 
 _SFT: Final = _Method("SFT", (("messages",), ("prompt", "completion"), ("text",)))
@@ -157,7 +157,7 @@ def _import_trl() -> Any:
 
 
 def _check_columns(method: _Method, dataset: "Samples", training: Training) -> Iterator[ConfigProblem]:
-    """Yield a problem if the dataset has not all columns of one of the sets."""
+    """Yield a problem unless the dataset has all columns of one of the method's alternative sets."""
     columns = _read_columns(dataset)
     sets = [*method.columns]
     if text := training.options.get("dataset_text_field"):

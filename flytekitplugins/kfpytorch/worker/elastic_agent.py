@@ -67,7 +67,7 @@ class AgentSpec:
     settings: str
     """The file with the `launch_settings.ElasticLaunchConfig`."""
     places: list[dict[str, Any]]
-    """A `replica.Place` for each local rank."""
+    """The fields of a `replica.WorkerContext` for each local rank."""
     env: Mapping[str, str]
     """The environment of the agent and its workers, without the variables of a rank."""
 

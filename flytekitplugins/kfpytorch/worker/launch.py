@@ -95,7 +95,7 @@ def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> A
 
 
 def _run_processes(task: Any, inputs: dict[str, Any], ranks: int, *, replicas_by_default: bool) -> Any:
-    """Run a task whose processes torch's launcher does not start: those of this pod, or all locally."""
+    """Run a task without torch's launcher: the processes of this pod, or all processes in a local run."""
     from flytekitplugins.kfpytorch.worker import local_run, mpi_run
 
     is_mpi = get_framework(task.task_config) == MPI
@@ -170,7 +170,7 @@ _reported: set[str] = set()
 
 
 def _report_world_of_one(task: "PyTorchFunctionTask") -> None:
-    """Print once that a task with several replicas runs as one, unless the user or a launcher set that."""
+    """Print once that a task with several replicas runs as a single rank, unless this was requested."""
     ranks = 1 + (task.task_config.workers() or 0)
     is_set = os.environ.get(topology.OVERRIDE, "").strip() or "RANK" in os.environ
     if ranks == 1 or is_set or task.name in _reported:

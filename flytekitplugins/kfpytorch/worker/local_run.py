@@ -86,7 +86,7 @@ class LocalRun:
 
 
 def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
-    """Run a task locally whose processes find each other by their environment, one for each node."""
+    """Run a task locally with one process per node; the processes find each other by their variables."""
     with open_run(task, inputs, "spawn") as (run, client), runtime_info.reserve_port() as port:
         run.console.print_line(
             f"{task.name}: {_format_count(fitted.ranks, 'replica')}{format_devices(task, fitted)}"
@@ -136,7 +136,7 @@ def run_nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
 
 
 def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
-    """Run the processes of this pod, which find each other by their environment.
+    """Run the processes of this pod, which get the address of the first process as variables.
 
     Raises:
         NotInCluster: The environment does not contain the number of this node.

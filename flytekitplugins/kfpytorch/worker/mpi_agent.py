@@ -55,7 +55,7 @@ class MpiNode:
 
     directory: str
     places: list[dict[str, Any]]
-    """A `replica.WorkerContext` for each rank of the node."""
+    """The fields of a `replica.WorkerContext` for each rank of the node."""
     total: int
     """The number of ranks of the job."""
     hostfile: str

@@ -55,10 +55,12 @@ def encode_payload(payload: Payload, task: str) -> bytes:
 
 
 def encode_parcel(payload: Payload, task: Any) -> bytes:
-    """Return the content of the file for the workers: a reference to the task, and the data without one.
+    """Return the content of the file that the workers read.
+
+    It contains a reference to the task, if workers can import it, and the pickled payload.
 
     Raises:
-        NotPicklable: As for `packed`.
+        NotPicklable: If the payload cannot be pickled; see `encode_payload`.
     """
     from flytekitplugins.kfpytorch.worker import pickling
 

@@ -19,14 +19,14 @@ class _Rank:
     number: int
     directory: Path
     known: int = 0
-    """The size of its stack file before the current request."""
+    """The size of the rank's stack file before the current request."""
 
     def has_ended(self) -> bool:
         names = (failure_file.FILE_NAME, failure_file.ENDED_FILE_NAME)
         return any((self.directory / name).exists() for name in names)
 
     def read_new_stack(self) -> str:
-        """Return the stack that it wrote since the request."""
+        """Return the stack that the rank has written since the request."""
         with contextlib.suppress(OSError), (self.directory / failure_file.STACK_FILE_NAME).open("rb") as file:
             file.seek(self.known)
             return file.read().decode(errors="replace")
@@ -34,7 +34,7 @@ class _Rank:
 
 
 class RankPositions:
-    """The ranks of a run, and the socket for requests for their positions."""
+    """The ranks of a run, and the socket at which `kfpytorch stacks` requests their lines of code."""
 
     def __init__(self, directory: Path | None) -> None:
         self._ranks: dict[int, _Rank] = {}
@@ -79,7 +79,7 @@ class RankPositions:
         return all(rank.has_ended() or rank.read_new_stack().endswith(ends) for rank in self._ranks.values())
 
     def describe(self) -> list[str]:
-        """Return a line for each position: ``rank 1 at hang.py:10 in train``."""
+        """Return a line for each line of code at which ranks are: ``rank 1 at hang.py:10 in train``."""
         ranks = sorted(self._ranks.values(), key=lambda rank: rank.number)
         ended = [rank for rank in ranks if rank.has_ended()]
         silent = [rank for rank in ranks if rank not in ended and not rank.read_new_stack()]

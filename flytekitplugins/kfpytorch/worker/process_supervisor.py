@@ -38,7 +38,7 @@ class SigtermReceived(SystemExit):
 
 @dataclass
 class SupervisedProcess:
-    """A process of the group."""
+    """A process that a `ProcessSupervisor` has started, with its exit."""
 
     process: ProcessSpec
     child: int

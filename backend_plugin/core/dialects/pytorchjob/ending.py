@@ -15,7 +15,7 @@ SUSPEND: Final[Manifest] = {"runPolicy": {"suspend": True}}
 
 
 def build_stop_spec(job: Job) -> Manifest:
-    """Return the change with which the end of its pods ends a job. The operator then deletes no pod."""
+    """Return the change after which no pod is restarted or deleted, so that the job ends with its pods."""
     roles = {group.role.capitalize(): {"restartPolicy": "Never"} for group in job.groups}
     # With a backoff limit of 0, the operator would delete all pods after the first failure.
     return {"runPolicy": {"cleanPodPolicy": "None", "backoffLimit": None}, REPLICA_SPECS: roles}

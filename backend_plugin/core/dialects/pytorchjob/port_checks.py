@@ -10,7 +10,10 @@ from backend_plugin.core.protojson import build_problem
 
 
 def check_ports(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """Yield the ports that conflict in the service, for which the operator ignores their protocols."""
+    """Yield a problem for each port that occurs twice in the replica's service.
+
+    The operator makes every port of the container a TCP port of the service, so UDP and TCP conflict.
+    """
     path = f"{path}.ports"
     ports = [(each.get("name", ""), each.get("containerPort", 0)) for each in container.get("ports", ())]
     for name in _list_repeated([name for name, _ in ports if name]):

@@ -64,7 +64,7 @@ def interpret(observed: Observed) -> Observed:
 
 
 def _is_required(file: ErrorFile, indexes: str, end: Condition) -> bool:
-    """True if the worker of an error file must have succeeded for the end of the job."""
+    """True if an error file is relevant: the job failed, or its success policy requires the file's writer."""
     index = parse_replica_name(file.worker).rpartition("-")[2]
     return (
         end.type != job_conditions.SUCCEEDED or not index.isdecimal() or contains_index(indexes, int(index))
@@ -78,7 +78,7 @@ def _select_initializers(job: Job, pods: Sequence[Pod]) -> Sequence[Pod]:
 
 
 def build_stop_spec(job: Job) -> Manifest | None:
-    """Return no change if the end of its pods ends the job; None if it would be restarted then."""
+    """Return an empty change if the job ends with its pods; None if its nodes may be restarted instead."""
     said = _read_options(job)
     return None if said.max_restarts or said.named_runtime else {}
 
@@ -118,7 +118,7 @@ def _with_course(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Job
 
 
 def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
-    """Return the time at which all nodes had been created first; None if no pod shows that they were."""
+    """Return the time from which all nodes existed for the first time; None if the pods do not show it."""
     if any(pod.attempt for pod in nodes):
         # The first pods no longer exist. Any earlier time makes the present ones replacements.
         return job.created
@@ -135,7 +135,7 @@ def _derive_progress(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) ->
 
 
 def _has_run(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> bool:
-    """True if an event shows that nodes of the job have run which no longer exist."""
+    """True if an event shows that the job had nodes which have run and no longer exist."""
     present = {pod.name for pod in nodes}
     prefixes = tuple(build_pod_name(job.name, role, 0).removesuffix("0") for role in (ROLE, LAUNCHER))
     return any(
@@ -146,7 +146,7 @@ def _has_run(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> bool:
 
 
 def _derive_end(job: Job, nodes: Sequence[Pod]) -> Iterator[Condition]:
-    """Yield the condition of an end that Trainer does not see."""
+    """Yield a final condition that Trainer does not set: an elastic success, or too many disruptions."""
     limits = _read_options(job)
     ended = _find_surplus_end(nodes, limits.min_nodes or 1) if job.scales else None
     attempt = max((pod.attempt for pod in nodes), default=0)
@@ -167,7 +167,7 @@ def _derive_end(job: Job, nodes: Sequence[Pod]) -> Iterator[Condition]:
 
 
 def _is_over_limit(attempt: int, limits: options.JobOptions) -> bool:
-    """True if all nodes were restarted more often than failures and disruptions may restart them."""
+    """True if all nodes were restarted more often than the limits for failures and disruptions together."""
     if limits.max_disruptions is None or limits.named_runtime:
         return False
     return attempt > limits.max_restarts + limits.max_disruptions
@@ -189,10 +189,10 @@ def _find_creation(nodes: Iterable[Pod]) -> datetime | None:
 
 
 def _find_surplus_end(nodes: Sequence[Pod], least: int) -> datetime | None:
-    """Return the time at which the last node of the training has succeeded; None if one has not.
+    """Return the time at which the last node of an elastic training succeeded; None if one has not.
 
-    Nodes that had not started when the first one succeeded are not nodes of the training: they take the
-    resources that it frees, and find nothing to join.
+    Nodes that started after the first success do not belong to the training: they use the released
+    resources, but the training that they try to join is over.
     """
     done = [pod for pod in nodes if pod.phase == "Succeeded"]
     ends = [end for pod in done if (end := _find_end(pod)) is not None]

@@ -20,7 +20,8 @@ def fold(job: TrainingJob, pods: Sequence[Manifest]) -> tuple[TrainingJob, Seque
     """Return the job with one group of nodes, the master at index 0, and the pod template of the nodes.
 
     Raises:
-        InvalidTask: If the master and the workers differ; it contains each field with both values.
+        InvalidTask: If the pod templates of master and workers differ. The error lists each field that
+            differs, with both values.
     """
     first, *others = job.groups
     problems = [

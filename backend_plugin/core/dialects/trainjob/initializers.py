@@ -23,12 +23,12 @@ _OF_POD: Final = (
     *("serviceAccountName", "imagePullSecrets", "securityContext", "nodeSelector", "tolerations"),
     *("runtimeClassName", "dnsPolicy", "dnsConfig"),
 )
-"""The fields of the nodes that an initializer has too: it needs their identity and their volume."""
+"""The fields of a node's pod spec that an initializer copies, to have the same identity and placement."""
 _DISRUPTED: Final = [{"type": "DisruptionTarget", "status": "True"}]
 
 
 def build_field(job: TrainingJob) -> Manifest:
-    """Return the field `initializer` of the spec of a job; empty without sources."""
+    """Return the field `initializer` of a TrainJob's spec; empty without a data set and a model."""
     found = {kind: _build_source(source) for kind, source in job.sources.items()}
     return {"initializer": found} if found else {}
 
@@ -81,7 +81,7 @@ def build_jobs(job: TrainingJob, draft: JobDraft) -> list[Manifest]:
 
 
 def build_patches(job: TrainingJob, spec: Manifest) -> list[JsonValue]:
-    """Return the patches of the replicated jobs of a named runtime, by which our watches select the pods."""
+    """Return the patches that add the labels of our watches to the initializers of a named runtime."""
     account = {key: spec[key] for key in ("serviceAccountName",) if spec.get(key)}
     template: Manifest = {"metadata": _build_pod_metadata(job), "spec": account}
     return [
@@ -90,7 +90,7 @@ def build_patches(job: TrainingJob, spec: Manifest) -> list[JsonValue]:
 
 
 def _build_pod_metadata(job: TrainingJob) -> Manifest:
-    """Return the metadata of an initializer, without those of the gang, of which it is not a member."""
+    """Return the metadata of an initializer's pod: no gang labels, because it is not a member of the gang."""
     run = job.run
     labels = {**run.labels, **names.build_identity_labels(run.output_prefix)}
     return {"labels": labels, **({"annotations": run.annotations} if run.annotations else {})}
@@ -115,7 +115,7 @@ def _build_pod_spec(job: TrainingJob, draft: JobDraft, kind: str, spec: Manifest
 
 
 def add_volume(job: TrainingJob, spec: Manifest) -> Manifest:
-    """Return the pod spec of a node with the directories of the files mounted in its training container."""
+    """Return the pod spec of a node that mounts the loaded data set and model in its training container."""
     if not job.sources:
         return spec
     mounts = [{"name": VOLUME, "mountPath": PATHS[kind], "subPath": kind} for kind in job.sources]
@@ -132,14 +132,17 @@ def _get_storage(job: TrainingJob) -> DataStorage:
 
 
 def _build_volumes(job: TrainingJob, others: Sequence[Manifest]) -> Manifest:
-    """Return the volumes of a pod with the existing claim; JobSet adds the claim that it creates."""
+    """Return the field `volumes` of a pod with `others` and the claim that the author names.
+
+    JobSet adds the volume of a claim that it creates itself.
+    """
     claim = _get_storage(job).claim
     own: list[Manifest] = [{"name": VOLUME, "persistentVolumeClaim": {"claimName": claim}}] if claim else []
     return {"volumes": [*others, *own]} if others or own else {}
 
 
 def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
-    """Return the field of a JobSet with the claim that it creates and owns; empty if the claim exists."""
+    """Return `volumeClaimPolicies`, by which a JobSet creates a claim; empty if the author names one."""
     storage = _get_storage(job)
     if not job.sources or storage.claim:
         return {}
@@ -155,19 +158,19 @@ def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
 
 
 def build_annotations(job: TrainingJob, draft: JobDraft) -> Manifest:
-    """Return the field of a JobSet with the annotations for its gang scheduler; empty without sources."""
+    """Return `annotations` of a JobSet, for its gang scheduler; empty for a job without initializers."""
     found = draft.jobset_annotations if job.sources else {}
     return {"annotations": found} if found else {}
 
 
 def build_dependencies(job: TrainingJob) -> Manifest:
-    """Return the field of the replicated job of the nodes with the jobs that must have completed before."""
+    """Return `dependsOn`, by which the nodes start only after all initializers have completed."""
     needed: list[JsonValue] = [{"name": INITIALIZERS[kind], "status": "Complete"} for kind in job.sources]
     return {"dependsOn": needed} if needed else {}
 
 
 def check_pod(job: TrainingJob, spec: Manifest) -> Iterator[Problem]:
-    """Yield each volume and each mount of a node that the volume of the initializers needs."""
+    """Yield a problem for each volume or mount of a node that conflicts with the initializers' volume."""
     if not job.sources:
         return
     for index, volume in enumerate(get_mappings(spec, "volumes")):

@@ -206,7 +206,7 @@ def _build_options(job: TrainingJob, draft: JobDraft) -> JobOptions:
 
 
 def _count_restarts(job: TrainingJob, group: ReplicaGroup) -> int:
-    """Return the number of restarts of all nodes after failures."""
+    """Return how often all nodes may be restarted after failures: `maxRestarts` of the JobSet."""
     own = job.train_job.max_restarts if job.train_job is not None else None
     for limit in (own, group.num_retries, job.run_policy.backoff_limit):
         if limit is not None:

@@ -23,11 +23,14 @@ _VARIABLES: Final = frozenset({
     MPI_HOSTFILE_VARIABLE,
     *("OMPI_MCA_plm_rsh_args", "OMPI_MCA_orte_keep_fqdn_hostnames", "OMPI_MCA_orte_set_default_slots"),
 })  # fmt: skip
-"""The variables that Trainer sets in the launcher; a node with the first one would start mpirun, too."""
+"""The variables that Trainer sets in the launcher only.
+
+A node starts mpirun if the first variable is set, so no other node may have it.
+"""
 
 
 def build_policy(job: TrainingJob, group: ReplicaGroup) -> Manifest:
-    """Return the fields of a policy for MPI; empty for another framework."""
+    """Return the fields of the runtime's `mlPolicy` for MPI; empty for another framework."""
     if job.framework != MPI:
         return {}
     return {

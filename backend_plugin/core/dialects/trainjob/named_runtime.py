@@ -44,7 +44,8 @@ def build_spec(job: TrainingJob, pod: Manifest, name: str, annotations: Mapping[
     """Return the fields `trainer` and `runtimePatches` of the spec; `annotations` are those of the Job.
 
     Raises:
-        InvalidTask: If a patch cannot express the task; it contains each field that the runtime must set.
+        InvalidTask: If the task sets fields that a patch cannot change. The error lists each of these
+            fields, which only the named runtime can set.
     """
     (group,) = job.groups
     packages = job.train_job.packages if job.train_job is not None else ()

@@ -11,7 +11,7 @@ EXCLUSIVE_TOPOLOGY: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
 def build_job_annotations(job: TrainingJob, draft: JobDraft) -> Mapping[str, str]:
-    """Return the annotations of the Job of the nodes: JobSet gives it a domain without other such Jobs."""
+    """Return the annotation of the nodes' Job for which JobSet places it alone in a domain, if required."""
     mode, level = _get_mode(job, draft)
     return {EXCLUSIVE_TOPOLOGY: level} if mode == EXCLUSIVE else {}
 
@@ -31,6 +31,6 @@ def build_pod_template(job: TrainingJob, draft: JobDraft) -> Manifest:
 
 
 def _get_mode(job: TrainingJob, draft: JobDraft) -> tuple[str, str]:
-    """Return the mode and the level; both are empty without a topology."""
+    """Return the mode and the level of the job's `Topology`; both are empty if the job has none."""
     topology = job.train_job.topology if job.train_job is not None else None
     return ("", "") if topology is None else (topology.get_mode(queued=draft.suspended), topology.level)

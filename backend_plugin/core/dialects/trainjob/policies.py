@@ -11,11 +11,11 @@ from backend_plugin.core.values import JsonValue, Manifest
 _FAIL_JOB: Final = "FailJob"
 _BY_RULE: Final = ["PodFailurePolicy"]
 _DISRUPTED: Final = f" has condition {DISRUPTION} "
-"""A part of the message of a Job that a disruption has failed."""
+"""A text in the message of a Job that failed because of a disruption of a pod."""
 
 
 def build_failure_policy(job: TrainingJob, restarts: int) -> Manifest:
-    """Return the policy of the JobSet: only a restart after a disruption does not count as a restart."""
+    """Return the `failurePolicy` of the JobSet; restarts after disruptions do not count as `restarts`."""
     disruption: dict[str, JsonValue] = {
         "name": "disruption",
         "action": "RestartJobSetAndIgnoreMaxRestarts",

@@ -105,7 +105,7 @@ def read_without_pods(manifest: Manifest) -> Job:
 
 
 def _derive_creation(status: Manifest) -> tuple[Condition, ...]:
-    """Return the condition of a job whose JobSet exists, because Trainer then counts its Jobs."""
+    """Return the condition `Created` if the JobSet exists: Trainer fills `jobsStatus` only then."""
     return (Condition(type=job_conditions.CREATED, true=True),) if status.get("jobsStatus") else ()
 
 

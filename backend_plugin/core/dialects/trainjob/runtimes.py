@@ -119,7 +119,7 @@ def build_package_job(runtime: Runtime, wanted: PackageJob) -> Manifest:
 
 
 def _encode_deadline(wanted: PackageJob, prefix: str) -> str:
-    """Return the annotation by which any server ends the job after its time."""
+    """Return the task annotation with the deadline of the job, which every server enforces."""
     run = Attempt(
         output_prefix=prefix,
         project="",
@@ -137,9 +137,9 @@ def _encode_deadline(wanted: PackageJob, prefix: str) -> str:
 
 
 def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem]:
-    """Yield a problem if the runtime of a job is not one of `found`, or has no job for a part of the task.
+    """Yield a problem if the runtime of a job is not one of `found`, or lacks the nodes or an initializer.
 
-    Without any runtime of its kind, the server may not be permitted to list them.
+    Yield none if `found` has no runtime of this kind, because the server may not be permitted to list them.
     """
     reference = get_mapping(job, "spec", "runtimeRef")
     name, kind = get_text(reference, "name"), get_text(reference, "kind")
@@ -160,9 +160,9 @@ def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem
 
 
 def _find_missing_job(job: Manifest, runtime: Runtime) -> str:
-    """Return the job that a runtime lacks, and its purpose; empty if it has all jobs that a task needs.
+    """Return the replicated job that a runtime lacks, and its purpose; empty if it has all that a task needs.
 
-    Trainer would reject a job without an initializer for its container, because our patch adds the job.
+    Our patch names the replicated jobs of the initializers, and Trainer rejects a patch of a missing one.
     """
     if runtime.role != ROLE:
         return f"{ROLE} with a container {CONTAINER}, in which a task runs"

@@ -84,7 +84,7 @@ def _build_pod_group_spec(gang: GangSpec) -> Manifest:
 
 
 def _build_timeout_field(gang: GangSpec) -> Manifest:
-    """Return the time for which placed members wait for the others."""
+    """Return the field of the PodGroup that limits how long placed members wait for the others."""
     return {} if gang.timeout_seconds is None else {"scheduleTimeoutSeconds": gang.timeout_seconds}
 
 
@@ -124,7 +124,7 @@ _OTHERS: Final = (
         "not all members of its gang can be placed",
     ),
 )
-"""The messages for members of a gang if another member is unschedulable."""
+"""Patterns of messages for pods that wait only for other members of their gang, with the texts to show."""
 # Nodes rejected such a pod itself. The same message continues with the state of its gang.
 _REFUSED_BY_NODES: Final = re.compile(
     r"nodes are available: ?(?:\d{1,9} (?:Insufficient|node\(s\)|Too many pods)"
@@ -135,7 +135,7 @@ _GROUPLESS: Final = "PodGroup not found"
 
 
 def _iter_amounts(gap: str) -> Iterator[tuple[str, str, str]]:
-    """Yield name, value and power of ten of each amount that a Go struct was printed with."""
+    """Yield the name, value and power of ten of each amount in the `resource gap` of a message."""
     for before, after in pairwise(gap.split(":{{")):
         name, amount_of = before.rpartition(" ")[2], _AMOUNT.match(after)
         if name and amount_of:

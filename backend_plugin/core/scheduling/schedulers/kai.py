@@ -65,7 +65,7 @@ def _parse_message(message: str) -> SchedulerMessage | None:
 
 
 def _find_group_reason(group: PodGroup) -> PendingReason | None:
-    """Return the pending reason with the most severe numbers, of those that the pod group contains."""
+    """Return the worst reason that the pod group contains: first an impossible request, then a shortage."""
     limits = [
         (limit, _get_unsatisfiable_reason(limit), tuple(_iter_shortages(limit))) for limit in group.limits
     ]

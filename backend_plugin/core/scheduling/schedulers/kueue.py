@@ -102,7 +102,7 @@ _HOPELESS: Final[Mapping[str, str]] = {
         "waiting does not help: the task or its queue has to be corrected; or use another queue"
     ),
 }
-"""The remedy by condition reason, if the message contains no more; empty for the default remedy."""
+"""The remedy for each reason of a condition whose message has no details; empty for the default remedy."""
 _INACTIVATED: Final = (
     "it is not admitted again: an admin has to set spec.active of its Workload to true, or another attempt"
     " has to be started"
@@ -161,7 +161,7 @@ def _is_smaller(one: Quantity | None, other: Quantity | None) -> bool:
 
 
 def _select_remedy(message: str, evicted: str, namespace: str) -> str:
-    """Return the remedy if the queue itself admits no job, where waiting does not help; empty otherwise."""
+    """Return the remedy if the queue cannot admit the job in its present state; empty if it may later."""
     if _NOT_FOR_IT in message:
         return _SELECTOR
     if _UNCOVERED.search(message):

@@ -129,7 +129,7 @@ def _without_agent_restarts(variable: Manifest) -> Manifest:
 
 
 def _find_pod_template(runtime: Manifest) -> Manifest:
-    """Return the pod template of the nodes; an equal launcher and initializers may be beside them."""
+    """Return the pod template of the replicated job with the nodes, one of several in the runtime."""
     (nodes,) = (each for each in _list_replicated_jobs(runtime) if get_text(each, "name") == ROLE)
     return get_mapping(nodes, "template", "spec", "template")
 

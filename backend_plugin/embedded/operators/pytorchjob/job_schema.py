@@ -66,7 +66,7 @@ NEWER: Final[Mapping[str, frozenset[str]]] = {
     "PodSpec": frozenset({"hostnameOverride", "resources"}),
     "VolumeProjection": frozenset({"podCertificate"}),
 }
-"""Fields in `core.pod_schema` that the definition does not contain. They are dropped without an error."""
+"""Fields of `core.pod_schema` that the CRD does not contain. The API server drops them without an error."""
 
 SCHEMA: Final = ResourceSchema(
     parts=JOB_PARTS, required=REQUIRED, keys=POD_KEYS, defaults=DEFAULTS, newer=NEWER

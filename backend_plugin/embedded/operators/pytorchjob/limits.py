@@ -62,7 +62,7 @@ def _has_reached_backoff_limit(attempt: ReconcilePass) -> bool:
 
 
 def _count_role_restarts(attempt: ReconcilePass, role: OperatorReplicaSpec) -> int:
-    """Return the container restarts of running pods. With the deviation, recreated pods count too."""
+    """Return the container restarts of running pods; with `recreations_count`, recreated pods count too."""
     if role.restart_policy not in RESTARTING:
         return 0
     pods = attempt.list_pods(role)
