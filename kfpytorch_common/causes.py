@@ -213,7 +213,7 @@ _ENDED: Final = re.compile(
 
 
 def _get_evidence(failure: Failure) -> str:
-    """Return the text that shows the cause: the exception, or the message of C++ or torchrun about the end."""
+    """Return the text that shows the cause: the exception, or what C++ or torchrun printed at the end."""
     if failure.exception:
         return f"{failure.exception} {failure.message}"
     return "\n".join(_ENDED.findall(failure.message))

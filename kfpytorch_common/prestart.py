@@ -69,7 +69,7 @@ class ScriptImports(NamedTuple):
     """Imports of a script, derived from its text."""
 
     compiler: bool = False
-    """True if the script, or an imported module next to it, uses `DistributedDataParallel` or a similar class."""
+    """True if the script, or an imported module next to it, names a class like `DistributedDataParallel`."""
     torch_at_top: bool = False
     """True if loading the script imports torch."""
 

@@ -25,7 +25,7 @@ _CONFIG: Final = (
 _REPLACED: Final = "CANCELLED"
 """The status of calls that arrive after a server has sent GOAWAY and before its client has received it."""
 _OLDEST: Final = (1, 16, 7)
-"""Before 1.16.7 connectors receive pods with placeholders; before 1.16 their settings have another name."""
+"""The oldest supported version of Flyte: earlier ones send pods in which placeholders are not filled in."""
 _ENDPOINT: Final = re.compile(
     r"(?:dns:///|k8s://)?(?P<service>[a-z0-9-]{1,63})\.(?P<namespace>[a-z0-9-]{1,63})(?:\.svc(?:\.[a-z0-9.-]{1,253})?)?:(?P<port>\d{1,5})"
 )

@@ -77,7 +77,7 @@ def _build_pod_info(role: RolePods) -> PodInfo:
 def _find_exclusion(
     claim: PodInfo, nodes: Sequence[NodeInfo]
 ) -> tuple[_ExclusionReason, Sequence[NodeInfo]] | None:
-    """Return the first reason why a pod fits on no node, and the nodes that earlier reasons do not exclude."""
+    """Return the first reason why a pod fits on no node, and the nodes that no earlier reason excludes."""
     chosen = [each for each in nodes if claim.wishes.is_match(each.name, each.labels)]
     if not chosen:
         return _ExclusionReason.SELECTOR, nodes

@@ -57,7 +57,7 @@ class StatusBuilder:
 
     @classmethod
     def from_manifest(cls, stored: Manifest, now: datetime) -> "StatusBuilder":
-        """Return the stored status."""
+        """Return a builder that starts with the stored status of a job."""
         replicas = get_mapping(stored, "replicaStatuses")
         times = ("startTime", "completionTime", "lastReconcileTime")
         return cls(
