@@ -75,7 +75,7 @@ class _CompleteResource(Resource):  # type: ignore[misc]
 
 
 class ServerHost:
-    """Runs the parts of the server in flytekit's event loop, from the first call until that loop ends."""
+    """Runs the server's services in flytekit's event loop, from the first call until that loop ends."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration

@@ -20,7 +20,7 @@ def list_sockets() -> list[Path]:
 def request_positions(path: Path, timeout: float) -> str | None:
     """Return the positions of the ranks of a run, one per line; None if the run does not reply.
 
-    The timeout applies to each part of the reply, in seconds.
+    The timeout limits the seconds between two pieces of the reply.
     """
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(timeout)

@@ -31,7 +31,7 @@ _OUTPUTS: Final = "outputs.pb"
 
 
 def read_request(request: Mapping[str, Any]) -> Observed:
-    """Convert one line of a batch; invalid parts are ignored."""
+    """Convert one line of a batch to the state of a job; invalid values in the line are ignored."""
     files = request.get("error_files")
     documents = [_read_error_file(each) for each in files] if isinstance(files, list) else []
     return read_observed({**request, "error_files": [each for each in documents if each is not None]})

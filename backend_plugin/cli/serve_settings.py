@@ -31,7 +31,8 @@ def read_configuration(file: str | None, flags: Flags) -> Configuration:
 
     Raises:
         InvalidInput: If the file cannot be read, or is not a mapping.
-        InvalidSettings: If a setting is invalid; with every problem of both parts.
+        InvalidSettings: If a setting is invalid; with every problem of the server's and of the
+            platform's settings.
     """
     document = {} if file is None else _read_document(file)
     section = document.pop(input_files.SERVER_SECTION, None) or {}

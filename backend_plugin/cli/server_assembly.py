@@ -60,7 +60,7 @@ deletions as long as the drain lasts, if that is longer.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerParts:
-    """The parts of a server, without its port."""
+    """The services and background tasks of a server, without the gRPC server itself."""
 
     tasks: connector_service.ConnectorService
     jobs: job_service.JobService

@@ -20,7 +20,7 @@ from backend_plugin.core.verdict_annotation import ANNOTATION, encode, read
 from kfpytorch_common.causes import Cause
 
 # The time after which Flyte has received the verdict, even after an outage.
-_TOLD: Final = timedelta(hours=1)
+_DELIVERY_TIME: Final = timedelta(hours=1)
 CANCELLED: Final = "Cancelled"
 """The reason of the verdict on a job that a user has cancelled."""
 STOP_PATIENCE: Final = timedelta(minutes=2)
@@ -181,7 +181,7 @@ def _is_leftover_job(job: Job, now: datetime) -> bool:
     if get_dialect(job.dialect).ends_by_suspension:  # The pods of such a job are gone, even if it ran.
         return False
     recorded = read(job.annotations.get(ANNOTATION, ""))
-    return job.started is None and recorded is not None and now - recorded.at > _TOLD
+    return job.started is None and recorded is not None and now - recorded.at > _DELIVERY_TIME
 
 
 _ACTIVE: Final = frozenset({"Pending", "Running"})

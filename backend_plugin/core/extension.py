@@ -35,7 +35,7 @@ _POSITIVE: Final = ("min_member", "queue_timeout_seconds", "pending_timeout_seco
 
 
 class Extension(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the key; every part is optional."""
+    """The value of the key ``kfpytorch`` in a task's `custom`; every field is optional."""
 
     placements: Mapping[ReplicaRole, Placement] = msgspec.field(default_factory=dict)
     retries: Mapping[ReplicaRole, int] = msgspec.field(default_factory=dict)
@@ -45,7 +45,7 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode(said: JsonValue, problems: list[Problem]) -> Extension:
-    """Read the value of the key and add invalid values to `problems`."""
+    """Read the value of the key ``kfpytorch``, and add a problem to `problems` for each invalid value."""
     if said is None:
         return Extension()
     if not isinstance(said, Mapping):

@@ -33,7 +33,7 @@ class ResourceShortage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     held: Quantity | None = None
     """The quantity that the gang holds already."""
     counts_own: bool = False
-    """True if the scheduler counts what the gang's members hold as free."""
+    """True if the scheduler counts resources that members of the gang already hold as free."""
     counts_all: bool = False
     """True if the scheduler counts every replica, not only those that must be placed together."""
     last_role: str = ""
@@ -56,7 +56,7 @@ class SchedulerMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gang: bool = True
     """True if the message is about the whole gang, False if it is about one pod."""
     follows: bool = False
-    """True if it is only a consequence of what other members of the gang wait for."""
+    """True if the pod waits only because other members of its gang wait."""
     short: tuple[str, ...] = ()
     """The resources of which the nodes have too little for one pod."""
 

@@ -64,7 +64,7 @@ REFUSALS: Final[Sequence[tuple[str, Cause]]] = (
     ("is invalid", Cause.INVALID_CONFIG),
     ("is forbidden", Cause.INVALID_CONFIG),
 )
-"""Causes by parts of the API server's error message for the creation of a pod or a service."""
+"""Causes by a text in the API server's message about the failed creation of a pod or a service."""
 
 
 def list_creation_failures(observed: Observed, pods: Sequence[Pod]) -> list[PendingReason]:

@@ -88,7 +88,7 @@ def build_problem(path: str, value: object, message: str, remedy: str) -> Proble
 
 
 def parse_message(value: Manifest, message: Message, path: str, problems: list[Problem]) -> None:
-    """Read `value` into `message` and add a problem, with a path below `path`, for each invalid part."""
+    """Read `value` into `message` and add a problem, with a path below `path`, for each invalid field."""
     known, names = _describe_fields(message.DESCRIPTOR), set()
     for key, item in value.items():
         if (field := known.get(key)) is None or item is None:

@@ -74,7 +74,7 @@ def convert_value(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]
 
 
 def check_value(value: Any, kind: str, path: str) -> list[Problem]:
-    """Return a problem for each part of a value that does not have its type."""
+    """Return a problem for each field within `value` whose value has a wrong type."""
     return _convert(value, kind, path)[1]
 
 

@@ -9,7 +9,7 @@ CUSTOM_BYTES: Final = 256 * 2**10
 
 
 def check_size(field: str, size: int, limit: int) -> list[Problem]:
-    """Return a problem if the part is larger than `limit` bytes, otherwise an empty list."""
+    """Return a problem if the size of a field exceeds `limit`, both in bytes; otherwise an empty list."""
     if size <= limit:
         return []
     return [

@@ -146,7 +146,7 @@ def has_failed_by_itself(pod: Pod) -> bool:
 
 
 # The longest delay between a disruption and the condition that reports it; two components have two clocks.
-_TOLD: Final = timedelta(seconds=30)
+_REPORT_DELAY: Final = timedelta(seconds=30)
 
 
 def _is_disrupted_after_exit(pod: Pod, ended: ContainerTermination) -> bool:
@@ -154,7 +154,7 @@ def _is_disrupted_after_exit(pod: Pod, ended: ContainerTermination) -> bool:
     if pod.disrupted is None or pod.disrupted.since is None or ended.finished is None:
         return False
     by_itself = decode_signal(ended.exit_code or 0) not in (SIGKILL, SIGTERM)
-    return by_itself and pod.disrupted.since - ended.finished > _TOLD
+    return by_itself and pod.disrupted.since - ended.finished > _REPORT_DELAY
 
 
 def _find_termination_time(

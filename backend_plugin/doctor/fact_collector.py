@@ -234,7 +234,7 @@ def _with_documents(facts: Facts) -> Facts:
 
 
 def _parse_documents(said: Any) -> list[Manifest]:
-    """Return the parsed text if it can be a part of Flyte's configuration."""
+    """Return the YAML document in a value of a ConfigMap, if it looks like configuration of Flyte."""
     import yaml
 
     try:

@@ -34,7 +34,7 @@ class EventRetention:
     """The limits after which events are deleted."""
 
     age: timedelta = timedelta(hours=1)
-    """The default event lifetime of an API server."""
+    """The age after which an event is deleted; the default is that of an API server."""
     per_job: int = 500
     """The maximum number of events for one job and its pods; older ones are deleted."""
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 16
-_AGAIN = 1.0
+_RETRY_SECONDS = 1.0
 """Seconds before a failed read is retried, for example after too many open files."""
 
 
@@ -213,12 +213,12 @@ class Kubelet:
         pod.wake_followers()
 
     def _retry_later(self, pod: PodRecord, error: OSError) -> None:
-        """Stop reading from the shim of a pod, and retry after `_AGAIN` seconds."""
+        """Stop reading from the shim of a pod, and retry after `_RETRY_SECONDS` seconds."""
         _LOG.warning("cannot read %s now: %s", pod.directory.path, error)
         loop = asyncio.get_running_loop()
         if pod.shim is not None:
             loop.remove_reader(pod.shim.wake)
-            loop.call_later(_AGAIN, self._watch_shim, pod)
+            loop.call_later(_RETRY_SECONDS, self._watch_shim, pod)
 
     def _watch_shim(self, pod: PodRecord) -> None:
         if pod.shim is None:

@@ -23,7 +23,7 @@ from backend_plugin.embedded.store import Clock, Store
 from backend_plugin.shell.cluster import ClusterUnavailable
 
 _NOT_FOUND: Final = 404
-_AGAIN: Final = 1.0
+_RETRY_SECONDS: Final = 1.0
 """Seconds before a failed write to the store is retried."""
 
 
@@ -140,7 +140,7 @@ class NodeController:
             for pod in pods:
                 self._fail_pod(pod)
         except ClusterUnavailable:
-            self._arm_timer(name, pods, _AGAIN)
+            self._arm_timer(name, pods, _RETRY_SECONDS)
 
     def _fail_pod(self, pod: Manifest) -> None:
         if is_terminating(pod):

@@ -26,7 +26,7 @@ from backend_plugin.embedded.store import Clock, Store
 from backend_plugin.embedded.workqueue import KeyedTasks
 from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest
 
-_AGAIN: Final = 1.0
+_RETRY_SECONDS: Final = 1.0
 """Seconds before an operation is retried after an error, such as a full disk or too many processes."""
 
 
@@ -115,7 +115,7 @@ class PodController:
         self.delete(self._store.update(pod_transitions.mark_evicted(pod, self._clock())))
 
     def remove(self, pod: Manifest) -> None:
-        """Remove a pod object, and the files of the pod; only mark it if its operator must count it."""
+        """Remove a pod and its files; if its operator must still count it, keep the object as ended."""
         if is_tracked(pod):
             self._store.update(pod_transitions.mark_removed(pod, self._clock()))
             return
@@ -134,7 +134,7 @@ class PodController:
         known = [pod for pod in pods if has_started(pod) or self._can_start(pod)]
         failed = await self._kubelet.adopt_pods([pod_transitions.with_visible_gpus(pod) for pod in known])
         for uid in failed:
-            self._loop.call_later(_AGAIN, self.start, uid)
+            self._loop.call_later(_RETRY_SECONDS, self.start, uid)
         await asyncio.sleep(0)  # Store what the kubelet reports before any other change.
         for pod in pods:
             now = self._store.get_by_uid(get_uid(pod))
@@ -176,7 +176,7 @@ class PodController:
                 self._remove_terminated(uid)
                 del self._gone[uid]
         except ClusterUnavailable:
-            self._retry = self._loop.call_later(_AGAIN, self._retry_reports)
+            self._retry = self._loop.call_later(_RETRY_SECONDS, self._retry_reports)
 
     def _retry_reports(self) -> None:
         self._retry = None
@@ -211,7 +211,7 @@ class PodController:
             try:
                 await self._run_pod(uid)
             except ClusterUnavailable:
-                self._loop.call_later(_AGAIN, self.start, uid)
+                self._loop.call_later(_RETRY_SECONDS, self.start, uid)
 
     async def _run_pod(self, uid: str) -> None:
         pod = None if self._closed else self._store.get_by_uid(uid)
@@ -233,7 +233,7 @@ class PodController:
                     reason="FailedCreatePodSandBox", message=message, component=KUBELET, warning=True
                 ),
             )
-            self._loop.call_later(_AGAIN, self.start, uid)
+            self._loop.call_later(_RETRY_SECONDS, self.start, uid)
 
     def _request_termination(self, pod: Manifest) -> None:
         self._tasks.add(get_uid(pod), lambda: self._terminate_pod(get_uid(pod)))

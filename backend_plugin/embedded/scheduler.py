@@ -17,7 +17,7 @@ from backend_plugin.embedded.scheduling_cycle import (
 from backend_plugin.embedded.store import ObjectChange, Store
 from backend_plugin.shell.cluster import ClusterUnavailable
 
-_AGAIN: Final = 1.0
+_RETRY_SECONDS: Final = 1.0
 """Seconds before the next pass after a failed write to the store."""
 
 
@@ -75,7 +75,7 @@ class Scheduler:
                 self._decide(decision)
         except ClusterUnavailable:
             if self._armed is None:
-                self._armed = self._loop.call_later(_AGAIN, self._run_cycle)
+                self._armed = self._loop.call_later(_RETRY_SECONDS, self._run_cycle)
 
 
 def _has_resource_change(change: ObjectChange) -> bool:

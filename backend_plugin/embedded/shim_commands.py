@@ -10,7 +10,7 @@ from backend_plugin.embedded.pod_directory import PodDirectory
 from backend_plugin.embedded.shim import layout
 
 _LOG = logging.getLogger(__name__)
-_AGAIN: Final = 1.0
+_RETRY_SECONDS: Final = 1.0
 """Seconds before an order is sent again after an error, such as a full pipe or too many open files."""
 
 
@@ -67,7 +67,7 @@ class ShimCommands:
             try:
                 is_told = self._directory.send_command(word, value)
             except OSError:
-                self._again = asyncio.get_running_loop().call_later(_AGAIN, self._send_pending)
+                self._again = asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._send_pending)
                 return
             del self._untold[word]
             if not is_told and word in (layout.TERMINATE, layout.LOSE):

@@ -18,7 +18,7 @@ class _RecordKind(NamedTuple):
     read: Callable[[Manifest], Record]
 
 
-_TOLD: Final = {
+_RECORD_KINDS: Final = {
     **{name: _RecordKind(Job, each.read) for name, each in DIALECTS.items()},
     "Pod": _RecordKind(Pod, read_pod),
     "Event": _RecordKind(Event, read_event),
@@ -29,26 +29,26 @@ _TOLD: Final = {
 def deliver_all(store: Store, sink: Sink) -> None:
     """Deliver all objects with the label `IDENTITY` to `sink`."""
     found: dict[type[Record], list[tuple[str, Record]]] = {}
-    for kind, told in _TOLD.items():
+    for kind, record_kind in _RECORD_KINDS.items():
         ours = (each for each in store.list_objects(kind) if _is_ours(each))
-        listed = found.setdefault(told.record, [])
-        listed += [(get_key(each).namespace, told.read(each)) for each in ours]
+        listed = found.setdefault(record_kind.record, [])
+        listed += [(get_key(each).namespace, record_kind.read(each)) for each in ours]
     for record, records in found.items():
         sink.replace_records(record, records)
 
 
 def deliver_change(change: ObjectChange, sink: Sink) -> None:
     """Deliver a change of an object with the label `IDENTITY` to `sink`."""
-    told = _TOLD.get(change.key.kind)
-    if told is None or not _is_ours(change.manifest):
+    record_kind = _RECORD_KINDS.get(change.key.kind)
+    if record_kind is None or not _is_ours(change.manifest):
         return
     namespace, name = change.key.namespace, change.key.name
     if change.new is not None:
-        sink.put_record(namespace, told.read(change.new))
+        sink.put_record(namespace, record_kind.read(change.new))
     else:
         dialect = change.key.kind if change.key.kind in DIALECTS else ""
         sink.drop_record(
-            told.record,
+            record_kind.record,
             ObjectName(namespace=namespace, name=name, uid=get_uid(change.manifest), dialect=dialect),
         )
 

@@ -28,14 +28,14 @@ _NO_SUCH_PATH: Final = "404 page not found"
 
 
 class StatusCause(msgspec.Struct, frozen=True, kw_only=True):
-    """A cause in a `Status`."""
+    """A cause in the details of a Kubernetes `Status`."""
 
     reason: str = ""
     field: str = ""
 
 
 class StatusDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """The details of a `Status`."""
+    """The details of a Kubernetes `Status`."""
 
     name: str = ""
     kind: str = ""
@@ -103,7 +103,7 @@ class ApiError(BackendError):
 
     @property
     def error_class(self) -> ErrorClass:
-        """Return the row of the table that applies."""
+        """Return the first row of `TABLE` that matches this error."""
         return next(row for row in TABLE if row.matches(self))
 
     @property
@@ -217,7 +217,7 @@ TABLE: Final = (
     ),
     ErrorClass(answer="any other", matches=lambda _: True),
 )
-"""The first row that matches applies."""
+"""The classes of API errors; the first one that matches an error applies to it."""
 
 
 class _ErrorEvent(msgspec.Struct, frozen=True, kw_only=True):

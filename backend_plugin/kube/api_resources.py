@@ -78,7 +78,7 @@ EVENTS: Final = ApiResource(group="", version="v1", plural="events")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedKind:
-    """A resource that is listed and watched, or a part of its objects."""
+    """A kind of objects that are listed and watched; `query` may select some of them."""
 
     record: type[Record]
     resource: ApiResource

@@ -12,11 +12,11 @@ from typing import Final
 
 log: Final = logging.getLogger(__name__)
 
-_HALF: Final = timedelta(seconds=0.5)
+_ROUNDING_ERROR: Final = timedelta(seconds=0.5)
 """The mean error of a `Date` header, which has whole seconds."""
-_BORNE: Final = timedelta(seconds=2)
+_TOLERANCE: Final = timedelta(seconds=2)
 """The largest difference that rounding and network latency can cause. A smaller one is ignored."""
-_TOLD: Final = timedelta(seconds=30)
+_LOGGED_DIFFERENCE: Final = timedelta(seconds=30)
 """A larger difference is logged."""
 
 
@@ -50,9 +50,9 @@ class Clock:
             return
         if at.tzinfo is None:  # ``-0000`` states no time zone.
             return
-        ahead = at + _HALF - self._ours()
-        self._ahead = ahead if abs(ahead) > _BORNE else timedelta(0)
-        if abs(ahead) > _TOLD and not self._told:
+        ahead = at + _ROUNDING_ERROR - self._ours()
+        self._ahead = ahead if abs(ahead) > _TOLERANCE else timedelta(0)
+        if abs(ahead) > _LOGGED_DIFFERENCE and not self._told:
             self._told = True
             log.warning(
                 "the clock of the cluster is %.0f s %s the local clock; "
@@ -60,5 +60,5 @@ class Clock:
                 abs(ahead.total_seconds()),
                 "ahead of" if ahead > timedelta(0) else "behind",
             )
-        elif abs(ahead) <= _BORNE:
+        elif abs(ahead) <= _TOLERANCE:
             self._told = False

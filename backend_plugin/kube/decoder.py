@@ -56,17 +56,17 @@ class ListPage:
 
 
 class StreamSplitter(Protocol):
-    """Splits a stream into parts."""
+    """Splits the bytes of a watch stream into encoded events."""
 
     cut: int
-    """The number of bytes omitted from the part that was yielded last."""
+    """The number of bytes that were omitted from the event that was yielded last."""
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """Yield the parts that `piece` completes."""
+        """Yield the encoded events that the bytes `piece` complete."""
 
     @property
     def remainder(self) -> bytes | int:
-        """The incomplete part, or the number of bytes that it lacks."""
+        """The incomplete event at the end of the stream, or the number of bytes that it lacks."""
 
 
 class Decoder(Protocol):

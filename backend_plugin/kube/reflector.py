@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 
 _LONGEST: Final = 1 << 24
 """The maximum size of one object in bytes. etcd accepts a tenth of it."""
-_DOUBTED: Final = 2
+_RETRIED_REFUSALS: Final = 2
 """The number of 403 responses in a row that are retried soon. A starting API server has no rules for 1 s."""
-_DEAF: Final = 2
+_STALE_AFTER_TIMEOUTS: Final = 2
 """The number of watch timeouts in a row after which the watch is stale. One bookmark may be late."""
-_SPOKEN: Final = (Job, Pod)
+_WITH_BOOKMARKS: Final = (Job, Pod)
 """The kinds whose watches always receive bookmarks. Events have no bookmarks. For an unused kind, as some
 PodGroups are, API servers before 1.33 send no bookmark until the first change."""
 _JOBS: Final = frozenset(map(str, JOBS.values()))
@@ -206,7 +206,7 @@ class Reflector:
         began = loop.time()
         async with self._api.open_stream(self._build_request(query), self._options.silence) as stream:
             self._record_granted("watch")
-            if self._kind.record not in _SPOKEN:  # Without bookmarks, a quiet watch sends nothing else.
+            if self._kind.record not in _WITH_BOOKMARKS:  # A quiet watch then sends nothing else.
                 self._receive()
             if not self._is_stalled:
                 self._set_state(WatchState.SYNCED)
@@ -243,10 +243,10 @@ class Reflector:
 
     @property
     def _is_stalled(self) -> bool:
-        return self._silences >= _DEAF
+        return self._silences >= _STALE_AFTER_TIMEOUTS
 
     def _on_stall(self, silent: StreamStalled) -> None:
-        self._silences += self._kind.record in _SPOKEN
+        self._silences += self._kind.record in _WITH_BOOKMARKS
         if self._is_stalled:
             # Events may be lost on the way, as in a proxy that buffers them; a later list corrects that.
             self._report_failure(
@@ -284,7 +284,7 @@ class Reflector:
 
     def _on_forbidden(self, verb: str, answer: ApiError) -> None:
         self._refusals[verb] += 1
-        if self._refusals[verb] <= _DOUBTED:
+        if self._refusals[verb] <= _RETRIED_REFUSALS:
             self._report_failure(str(answer), answer.reason)
             self._course.on_failure()
             return

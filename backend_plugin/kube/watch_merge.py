@@ -10,7 +10,7 @@ from backend_plugin.shell.cluster import ObjectName, Record, Sink
 
 
 class MergedKind:
-    """The records of one kind, in one part for each reflector."""
+    """The records of one kind, divided into one `KindPart` for each reflector."""
 
     def __init__(self, sink: Sink, record: type[Record]) -> None:
         self.sink: Final = sink

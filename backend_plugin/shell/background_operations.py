@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 Order: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 Key: TypeAlias = tuple[object, ...]
-"""The operation as one word, then its target."""
+"""The kind of the operation, then the values that identify its target."""
 
 FIRST_PAUSE: Final = 0.2
 """Seconds before the first retry; doubled each time, up to `LONGEST_PAUSE`."""

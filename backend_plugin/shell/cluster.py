@@ -103,7 +103,7 @@ class Cluster(Protocol):
 
         Args:
             name: The job.
-            awaited: A caller waits for the job; otherwise the request may be delayed as in `patch`.
+            awaited: True if a caller waits for the result; otherwise the request may be delayed.
         """
 
     async def list_pods(self, job: ObjectName) -> Sequence[Pod] | None:
@@ -115,7 +115,7 @@ class Cluster(Protocol):
     async def patch(self, name: ObjectName, patch: Manifest, *, awaited: bool = False) -> None:
         """Apply a merge patch (RFC 7386) to a job; has no effect if it does not exist.
 
-        It may be delayed without limit if no caller awaits it.
+        Without `awaited`, the request may be delayed without limit.
 
         Raises:
             VersionConflict: If the patch contains a `resourceVersion`, and the job has another one.

@@ -35,7 +35,7 @@ class CreateRequest:
     template: TaskTemplate
     run: Attempt
     problems: Sequence[Problem]
-    """The parts that exceed their limit; they are left out."""
+    """A problem for each field that exceeds its size limit; these fields are left out."""
 
 
 @dataclass(frozen=True, slots=True)

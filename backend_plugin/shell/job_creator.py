@@ -141,7 +141,7 @@ class JobCreator:
 
 
 def with_upgrade(refused: RequestRejected, dialect: Dialect) -> RequestRejected:
-    """Return the rejection, with a remedy if a definition of the dialect is too old."""
+    """Return the rejection, with a remedy if it may be due to an old CRD of the dialect."""
     return RequestRejected(refused.code, refused.reason, rejection.add_upgrade(refused.message, dialect))
 
 

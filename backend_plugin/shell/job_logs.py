@@ -13,7 +13,7 @@ from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, ObjectNam
 from backend_plugin.shell.log_merge import LogMerge, ReplicaLine
 
 # Seconds between scans for new pods. A followed log may take longer to start than a line may take to arrive.
-_LOOK_AGAIN: Final = 0.5
+_RECHECK_SECONDS: Final = 0.5
 _PATIENCE: Final = 0.1
 
 
@@ -85,7 +85,7 @@ async def _add_sources(
                     known.add(key)
                     merge.add_source(pod.replica, _open_log(pod, entry.namespace, cluster, selection))
             if not over:
-                await asyncio.sleep(_LOOK_AGAIN)
+                await asyncio.sleep(_RECHECK_SECONDS)
     finally:
         merge.mark_complete()
 

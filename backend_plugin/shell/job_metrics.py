@@ -69,7 +69,7 @@ def _exists(entry: CachedJob) -> bool:
 
 
 def _get_phase(entry: CachedJob) -> Phase:
-    """Return the phase that was logged last; before that, the one that Flyte received or a guess."""
+    """Return the phase that was logged last, else that of the last response, else one from the conditions."""
     job, answer = entry.job, entry.answer
     if entry.told is not None:
         return entry.told

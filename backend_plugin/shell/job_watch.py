@@ -14,7 +14,7 @@ from kfpytorch_idl.v1 import job_service_pb2 as wire
 # Seconds between batches; changes within this time are merged, as users read no faster.
 _PAUSE: Final = 0.2
 # Seconds until a job is encoded again, because time alone can change its phase.
-_LOOK_AGAIN: Final = 5.0
+_RECHECK_SECONDS: Final = 5.0
 # Jobs that are judged without a break: a few milliseconds, by which a call from Flyte may be delayed.
 _AT_ONCE: Final = 20
 ENDS: Final = tuple(phase.value for phase in Phase if phase.is_terminal)
@@ -79,7 +79,7 @@ async def watch_one_job(entry: CachedJob, cache: Cache, encode: Tell) -> AsyncGe
     # A new job of the same name has a new entry.
     while cache.get(entry.key) is entry:
         if entry.version != version or clock() >= due:
-            version, due = entry.version, clock() + _LOOK_AGAIN
+            version, due = entry.version, clock() + _RECHECK_SECONDS
             job = encode(entry)
             if job != last:
                 yield wire.JobChange(job=job)
@@ -106,7 +106,7 @@ def _find_change(watched: JobWatch, key: Key, sent: dict[Key, wire.Job]) -> wire
 async def _mark_active_changed(changed: set[Key], sent: dict[Key, wire.Job]) -> None:
     """Periodically mark jobs that have not ended as changed, because time alone can change them."""
     while True:
-        await asyncio.sleep(_LOOK_AGAIN)
+        await asyncio.sleep(_RECHECK_SECONDS)
         changed |= {key for key, job in sent.items() if job.verdict.phase not in ENDS}
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Coroutine
 from typing import Any, Final
 
-_AGAIN: Final = 1.0
+_CANCEL_INTERVAL: Final = 1.0
 """Seconds that a task may take to clean up before it is cancelled again."""
 
 
@@ -30,4 +30,4 @@ async def cancel_and_wait(tasks: Collection["asyncio.Task[Any]"]) -> None:
     while left:
         for each in left:
             each.cancel()
-        _, left = await asyncio.wait(left, timeout=_AGAIN)
+        _, left = await asyncio.wait(left, timeout=_CANCEL_INTERVAL)

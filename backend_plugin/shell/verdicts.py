@@ -18,7 +18,7 @@ _TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class VerdictStore:
-    """The failure verdicts that one server stores."""
+    """Stores failure verdicts on jobs, and counts those that this server stored."""
 
     cluster: Cluster
     metrics: Metrics

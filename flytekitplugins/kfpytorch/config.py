@@ -46,7 +46,7 @@ class RunPolicy(ConfigPart):
     because Flyte's wire format (proto3) does not distinguish 0 from an unset field. The plugin logs a
     warning when a task is defined with 0.
 
-    `PyTorch` and `Elastic` report the invalid values of all their parts in one `ConfigError`.
+    An invalid value raises no error here, but in the `PyTorch` or `Elastic` that contains this object.
 
     Args:
         clean_pod_policy: Pods that the operator deletes at the end: a `CleanPodPolicy` or its name.
@@ -147,7 +147,7 @@ def _has_resources(*values: object) -> bool:
 class Worker(_Role):
     """The worker replicas of a `PyTorch` task. Each is a pod, or a process in a local run.
 
-    `PyTorch` reports the invalid values of all its parts in one `ConfigError`.
+    An invalid value raises no error here, but in the `PyTorch` that contains this object.
 
     Args:
         image: Image of the workers: a name, or an ``ImageSpec`` that is built at registration.
@@ -195,7 +195,7 @@ class Worker(_Role):
 class Master(_Role):
     """The first replica of a `PyTorch` task: rank 0, which returns the result. A job has exactly one.
 
-    `PyTorch` reports the invalid values of all its parts in one `ConfigError`.
+    An invalid value raises no error here, but in the `PyTorch` that contains this object.
 
     Args:
         image: Image of the master: a name, or an ``ImageSpec`` that is built at registration.

@@ -78,7 +78,7 @@ class CheckedNode(Node):  # type: ignore[misc]
     """A node of a workflow that checks its overrides against the config of its task."""
 
     def with_overrides(self, *args: Any, **kwargs: Any) -> Any:
-        """Override parts of the task for this node.
+        """Override settings of the task for this node of a workflow.
 
         Raises:
             ConfigError: If a value is invalid, or the node has more processes than GPUs. It lists all

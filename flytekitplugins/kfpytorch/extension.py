@@ -33,7 +33,7 @@ class Gang(ConfigPart):
     timeouts apply, ``scheduler`` may only be ``"none"``, and the other options have no effect. Only the
     kfpytorch backend reads this config; Flyte's own ignores it.
 
-    `PyTorch` and `Elastic` report the invalid values of all their parts in one `ConfigError`.
+    An invalid value raises no error here, but in the `PyTorch` or `Elastic` that contains this object.
 
     Args:
         scheduler: The gang scheduler: that of the platform or one of its alternatives. If the platform has
@@ -116,7 +116,7 @@ class TrainJob(ConfigPart):
     The kfpytorch backend runs a task with these options as a TrainJob. It rejects the task if the settings of
     the platform select another kind of job.
 
-    `PyTorch` and `Elastic` report the invalid values of all their parts in one `ConfigError`.
+    An invalid value raises no error here, but in the `PyTorch` or `Elastic` that contains this object.
 
     Args:
         runtime: The name of a training runtime of the cluster, which is patched for the task. Default: a

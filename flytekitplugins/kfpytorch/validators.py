@@ -108,7 +108,7 @@ def find_mapping(value: object) -> Mapping[Any, object] | None:
 
 
 def check_json_value(value: object, path: str = "") -> Iterator[ConfigProblem]:
-    """Yield a problem for each value in a part of a manifest that cannot be written as JSON."""
+    """Yield a problem for each value within `value` that cannot be written as JSON in a manifest."""
     mapping = find_mapping(value)
     if mapping is not None:
         for key, item in mapping.items():

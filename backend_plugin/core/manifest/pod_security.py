@@ -86,7 +86,7 @@ OF_CONTAINERS: Final = (
 
 
 def _index_by_key(rows: Sequence[_RestrictedField]) -> Mapping[str, Sequence[_RestrictedField]]:
-    """Return the rows by the first key of their path, because most parts of a pod have few of the keys."""
+    """Return the rows by the first key of their path, so that only keys that a pod contains are checked."""
     keys = dict.fromkeys(row.path.partition(".")[0].removesuffix("[]") for row in rows)
     return {key: [row for row in rows if row.path.startswith(key)] for key in keys}
 

@@ -33,7 +33,7 @@ class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """The `schedulerName` of its pods; empty if the adapter does not set it."""
     queue: str = ""
     by_operator: bool = False
-    """True if the operator creates the pod group; it does not report a failure to do so."""
+    """True if the operator creates the pod group; it reports no error if it cannot create it."""
     roles: tuple[_RoleSummary, ...] = ()
     """The roles, the master first, each with the number of replicas that must be placed."""
 

@@ -41,7 +41,7 @@ class GangSettings:
     by_namespace: "Mapping[str, GangSettings]" = field(default_factory=dict)
     """Settings that replace these for the jobs of a namespace; they contain no further `by_namespace`."""
     by_project: "Mapping[str, GangSettings]" = field(default_factory=dict)
-    """Settings for the jobs of a project and domain (``flytesnacks/production``); they override the others."""
+    """Settings for the jobs of a project and domain (``flytesnacks/production``); they take precedence."""
     allowed_schedulers: "Mapping[str, GangSettings]" = field(default_factory=dict)
     """Settings for jobs whose author names the scheduler."""
 

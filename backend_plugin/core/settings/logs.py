@@ -20,7 +20,7 @@ class LogTemplate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLinkSettings:
-    """The part of ``plugins.logs`` that Flyte's own plugins use."""
+    """The fields of ``plugins.logs`` that Flyte's own plugins use."""
 
     kubernetes_enabled: bool = False
     kubernetes_url: str = ""

@@ -85,7 +85,7 @@ def build_checked_parser(kind: Any, remedy: str) -> Parser:
 
 
 def build_pod_part_parser(kind: str) -> Parser:
-    """Return a parser for a part of a pod, which it returns in the form that Kubernetes writes."""
+    """Return a parser for a value of the type `kind` in `pod_schema`, such as a list of tolerations."""
 
     def read(value: Any) -> Any:
         plain = schema_check.normalize_json(value)

@@ -71,7 +71,7 @@ def _format_template_command(name: str, namespace: str) -> str:
 
 
 def _is_template_missing(facts: Facts, name: str, place: str) -> bool:
-    """True if the template has a name, but is neither in the namespace nor in `place`."""
+    """True if a PodTemplate is named, but exists neither in the task's namespace nor in namespace `place`."""
     there = {
         (
             get_text(each, "metadata", "namespace"),

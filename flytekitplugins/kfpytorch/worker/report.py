@@ -335,7 +335,7 @@ def _list_verbose_hint(after: FailureReport) -> list[str]:
 
 
 def list_positions(stopped: Sequence[Failure]) -> list[str]:
-    """Return a line for each place at which ranks were stopped: ``ranks 0, 1 at train.py:9 in train``.
+    """Return a line for each line of code at which ranks were stopped: ``ranks 0, 1 at train.py:9 in train``.
 
     A last line names the ranks that are in different collectives.
     """

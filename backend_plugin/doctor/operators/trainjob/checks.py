@@ -25,7 +25,7 @@ _PROGRAMS: Final = {
     "Kubeflow Trainer": ("kubeflow-trainer-controller-manager", "trainer-controller-manager"),
     "JobSet": ("jobset-controller-manager", "jobset"),
 }
-"""The name of the Deployment, and a part of the name of its image."""
+"""The names of each controller's Deployment and of its image."""
 _HOOK: Final = "failed calling webhook"
 
 CHECKS: Final = CheckList()

@@ -46,7 +46,7 @@ def build_role_pods(job: Manifest, prerequisites: Sequence[Manifest]) -> Sequenc
 
 
 def _find_template(job: Manifest, prerequisites: Sequence[Manifest]) -> Manifest:
-    """Return the pod template in the runtime of the job; for a named runtime only the parts in the job."""
+    """Return the pod template of the job's runtime; for a named one, only the fields that the job sets."""
     for runtime in prerequisites:
         return _find_pod_template(runtime)
     (patch,) = get_mappings(get_mapping(job, "spec"), "runtimePatches")

@@ -85,7 +85,7 @@ def _prune_job(manifest: Manifest, fields: Any) -> dict[str, Any]:
 
 
 def _check_spec(job: Manifest) -> list[FieldError]:
-    """Return the errors in the spec: types first, then list keys. The definition does not require a spec."""
+    """Return the errors in the spec: types first, then list keys. The CRD does not require a spec."""
     if "spec" not in job:
         return []
     spec = job["spec"]

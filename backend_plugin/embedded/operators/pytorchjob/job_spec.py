@@ -160,7 +160,7 @@ def _read_nproc_per_node(spec: Manifest) -> str | None:
 def _read_elastic_policy(spec: Manifest, roles: Sequence[OperatorReplicaSpec]) -> Manifest | None:
     """Return `elasticPolicy` with both bounds.
 
-    The default of a bound is the other one, else the number of workers.
+    A missing bound is set to the other bound; if both are missing, both are set to the number of workers.
     """
     policy = spec.get("elasticPolicy")
     if not isinstance(policy, dict):

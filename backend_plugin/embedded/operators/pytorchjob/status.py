@@ -83,7 +83,10 @@ class StatusBuilder:
         return self.has_condition(SUCCEEDED) or self.has_condition(FAILED)
 
     def set_condition(self, kind: str, message: str, *, word: str = "", holds: str = "True") -> None:
-        """Set a condition, unless the job has failed or it is set. `word` replaces the type in its reason."""
+        """Set a condition, unless the job has failed or the condition has this status and reason already.
+
+        `word` replaces the type in the reason.
+        """
         old = next((each for each in self.conditions if each.get("type") == kind), {})
         is_said = (old.get("status"), old.get("reason")) == (holds, format_reason(word or kind))
         if self.has_condition(FAILED) or is_said:
