@@ -48,7 +48,7 @@ class Shim:
         self._supervisor = Supervisor(launch, directory, _create_tree(launch), self)
 
     def listen(self, control: int, lifeline: int) -> None:
-        """Watch for commands, for the end of children, and for the end of the server by the lifeline."""
+        """Watch for commands, the end of children, and the end of the server, which closes `lifeline`."""
         told, tell = os.pipe()
         os.set_blocking(tell, False)
         signal.set_wakeup_fd(tell, warn_on_full_buffer=False)

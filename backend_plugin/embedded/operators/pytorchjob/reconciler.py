@@ -56,7 +56,7 @@ def reconcile(
 
 
 def with_created_condition(job: Manifest, now: datetime) -> Manifest:
-    """Return the job with the condition `Created`, as the operator caches it after its start."""
+    """Return the job with the condition `Created`, which the operator adds only to its cached copy."""
     status = StatusBuilder.from_manifest(get_mapping(job, "status"), now)
     status.set_condition(CREATED, f"PyTorchJob {get_text(job, 'metadata', 'name')} is created.")
     return {**job, "status": status.build_manifest()}
