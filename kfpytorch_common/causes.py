@@ -133,7 +133,7 @@ def find_wrapped_consequence(failure: Failure) -> RaisedException | None:
 
 
 def _has_any(phrases: Sequence[str], text: str) -> bool:
-    """True if a text contains one of these phrases in any case."""
+    """True if a text contains one of these phrases, in upper or lower case."""
     lowered = text.lower()
     return any(phrase in lowered for phrase in phrases)
 

@@ -23,14 +23,14 @@ class ForeignJob(BackendError):
 
 
 def read_job(dialect: Dialect, manifest: Manifest) -> Job:
-    """Read a foreign job, whose pods are not read."""
+    """Read the job of another client, without its pods."""
     return (dialect.read_without_pods or dialect.read)(manifest)
 
 
 def describe(job: Job) -> Verdict:
     """Return the phase of a foreign job in Flyte's terms, and the message of its condition.
 
-    Flyte does not receive it.
+    Flyte does not receive this verdict.
     """
     true = {each.type: each for each in job.conditions if each.true}
     for kind, phase in _PHASES.items():

@@ -49,7 +49,7 @@ def encode(run: Attempt, deadlines: Deadlines, task_config: Mapping[str, str]) -
 
 
 def read(annotations: Mapping[str, str], namespace: str) -> TaskAnnotation | None:
-    """Read the origin of a job from its annotations and namespace; None if it is missing or invalid."""
+    """Read the attempt, deadlines and config of a job's task; None if they are missing or invalid."""
     written = annotations.get(ANNOTATION, "")
     try:
         decoded = _DECODER.decode(written)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class AttemptIndex:
-    """An index of cache entries; entries without an origin are not in it."""
+    """An index of cache entries by Flyte node; entries whose attempt is unknown are not in it."""
 
     def __init__(self) -> None:
         self._entries: dict[Node, tuple[CachedJob, ...]] = {}
@@ -23,13 +23,13 @@ class AttemptIndex:
         return self._entries.get(attempts.get_flyte_node(run), ())
 
     def add(self, entry: "CachedJob") -> None:
-        """Add an entry; call this once, after its origin is known."""
+        """Add an entry; call this once, when the attempt of its job is known."""
         if entry.origin is not None:
             node = attempts.get_flyte_node(entry.origin.run)
             self._entries[node] = (*self._entries.get(node, ()), entry)
 
     def remove(self, entry: "CachedJob") -> None:
-        """Remove an entry; call this before its origin changes or the entry is dropped."""
+        """Remove an entry; call this before its attempt changes or the entry is dropped."""
         if entry.origin is None:
             return
         node = attempts.get_flyte_node(entry.origin.run)

@@ -181,7 +181,7 @@ class Inventory(Protocol):
     async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:
         """Return the jobs without our label, as the API server has them now; only those with `name` if given.
 
-        Their conditions are those that `core.foreign_jobs` needs.
+        Their conditions are read without their pods, as `core.foreign_jobs.read_job` does.
         """
 
     async def list_runtimes(self) -> Sequence[Runtime]:

@@ -6,7 +6,7 @@ from enum import Enum
 class RestartPolicy(Enum):
     """When the operator restarts a replica. The values are those of flyteidl's ``RestartPolicy``.
 
-    A config also accepts the name as text, in any case, and the names of Kubernetes:
+    A config also accepts the name as text, in upper or lower case, and the names of Kubernetes:
     ``"always"``, ``"FAILURE"``, ``"OnFailure"``, ``"never"``.
     """
 
@@ -21,7 +21,7 @@ class RestartPolicy(Enum):
 class CleanPodPolicy(Enum):
     """The pods that the operator deletes when the job ends. The values are those of flyteidl.
 
-    A config also accepts the name as text, in any case.
+    A config also accepts the name as text, in upper or lower case.
     """
 
     NONE = 0

@@ -141,7 +141,7 @@ def build_choice_reader(*known: str) -> Reader:
 
 
 def build_enum_reader(cls: type[E], aliases: Mapping[str, E]) -> Reader:
-    """Return a reader for a member of an enum, or its name in any case, with or without underscores.
+    """Return a reader for a member of an enum or its name, whose case and underscores do not matter.
 
     Args:
         cls: The enum.

@@ -34,7 +34,7 @@ class ReplicaLabels:
     job_name: str
     """The label with the name of the job."""
     role: str
-    """The label with the replica role, in any case."""
+    """The label with the replica role; upper and lower case are not distinguished."""
     index: str
     """The label with the index of the replica within its role."""
     attempt: str = ""

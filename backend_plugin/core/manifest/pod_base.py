@@ -196,7 +196,7 @@ def _merge_container(
 def merge_objects(
     below: Mapping[str, Any], above: Mapping[str, Any], *, is_map: bool = False
 ) -> dict[str, Any]:
-    """Return both merged: objects recursively, lists concatenated, and otherwise a non-empty `above` wins."""
+    """Merge two mappings: objects recursively, lists by concatenation; else a non-empty `above` wins."""
     merged = dict(below)
     for key, value in above.items():
         under = merged.get(key)

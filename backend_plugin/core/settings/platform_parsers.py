@@ -51,7 +51,7 @@ class _LogTemplate(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 def build_parser(kind: Any, remedy: str) -> Parser:
-    """Return a parser that validates a value with a msgspec type and returns plain dicts, lists and scalars."""
+    """Return a parser that validates a value with a msgspec type and returns plain JSON values."""
 
     def read(value: Any) -> Any:
         try:

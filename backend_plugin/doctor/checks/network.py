@@ -62,7 +62,7 @@ def _iter_rules(policies: Sequence[Manifest], direction: str) -> Iterator[Manife
 
 
 def _is_allowed(rule: Manifest, side: str, peer: RolePods, facts: Facts) -> bool:
-    """True if a rule allows this replica; its IP address is not known in advance."""
+    """True if a rule allows connections with every pod of the role `peer`, whatever IP addresses they get."""
     if not rule.get(side):
         return True
     return any(_is_peer(each, peer, facts) for each in get_mappings(rule, side))
