@@ -22,7 +22,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from server_metrics import get_exported_name, list_metrics
 from serving import metadata, template
 
-from backend_plugin.cli.release import read_version
 from backend_plugin.core import job_ref
 from backend_plugin.core.verdict_annotation import ANNOTATION
 
