@@ -4,7 +4,7 @@ import enum
 import re
 import signal
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -89,12 +89,15 @@ class Failure:
     @property
     def signal(self) -> str:
         """The name of the signal that ended the process, or an empty string."""
-        if self.exit_code >= 0:
-            return ""
-        try:
-            return signal.Signals(-self.exit_code).name
-        except ValueError:
-            return f"signal {-self.exit_code}"
+        return format_signal(-self.exit_code) if self.exit_code < 0 else ""
+
+
+def format_signal(number: int) -> str:
+    """Return the name of a signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 # Messages of a rank that lost its peer or waited for it too long (gloo, NCCL, TCPStore and c10d of
@@ -119,9 +122,11 @@ _PEER_EXCEPTIONS: Final = frozenset(
 
 def is_consequence(failure: Failure | RaisedException) -> bool:
     """True if a failure is only a consequence of a peer's failure, such as a lost connection."""
+    if not failure.from_torch:
+        return False
     name = failure.exception.rpartition(".")[2]
     # A DataLoader reraises in torch an exception that the user's code raised in a worker.
-    named = failure.from_torch and name in _PEER_EXCEPTIONS and "in DataLoader worker" not in failure.message
+    named = name in _PEER_EXCEPTIONS and "in DataLoader worker" not in failure.message
     return named and (
         _has_any(_CONSEQUENCE, failure.message) or _TIMED_OUT.search(failure.message) is not None
     )
@@ -245,6 +250,8 @@ _LOST_PROCESS: Final = re.compile(
 def _find_inner_signal(failure: Failure) -> str:
     """Return the signal that ended a process which the failed one had started, or an empty string."""
     evidence = _get_evidence(failure)
+    if not evidence:
+        return ""
     text = failure.traceback if _LOST_PROCESS.search(evidence) else evidence
     worker, process = (each.search(text) for each in _OWN_PROCESS)
     if worker is not None:
@@ -253,7 +260,7 @@ def _find_inner_signal(failure: Failure) -> str:
         return process["named"]
     causes = (each[:_ROOT_LENGTH] for each in text.split(_ROOT)[1:])
     number = next((found["number"] for each in causes if (found := _ROOT_SIGNAL.search(each))), None)
-    return "" if number is None else replace(failure, exit_code=-int(number)).signal
+    return "" if number is None else format_signal(int(number))
 
 
 def is_unexplained(failure: Failure) -> bool:
@@ -264,7 +271,7 @@ def is_unexplained(failure: Failure) -> bool:
 def classify(failure: Failure) -> Cause:
     """Return the cause of a failure; causes that only a cluster can observe are not guessed."""
     evidence = _get_evidence(failure)
-    for words, cause in _BY_WORDS:
+    for words, cause in _BY_WORDS if evidence else ():
         if words(evidence):
             return cause
     if "SIGKILL" in (failure.signal, _find_inner_signal(failure)):

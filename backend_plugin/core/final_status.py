@@ -35,7 +35,8 @@ def build_final_status(
     """Return the status of a job in a final state, which `condition` reports."""
     job, pods = observed.job, replica_pods.list_replica_pods(observed)
     ended = (job.completed if job else None) or (condition.since if condition else None)
-    certain, unsettled = root_cause.split_error_files(_select_error_files(observed, state, pods, ended), pods)
+    files = _select_error_files(observed, state, pods, ended)
+    certain, unsettled = root_cause.split_error_files(files, pods)
     # If the job has done its work, later terminations of pods do not matter.
     if state is JobState.SUCCEEDED or (state in (JobState.GONE, JobState.DELETED) and observed.outputs):
         ends = root_cause.list_file_terminations([*certain, *unsettled], pods, exit_codes)
@@ -68,7 +69,7 @@ def _select_error_files(
     observed: Observed, state: JobState, pods: tuple[Pod, ...], ended: datetime | None
 ) -> Sequence[ErrorFile]:
     job = observed.job
-    if state is not JobState.SUCCEEDED or job is None:
+    if state is not JobState.SUCCEEDED or job is None or not observed.error_files:
         return observed.error_files
     present = {name for pod in pods for name in (pod.name, pod.replica)}
     return [

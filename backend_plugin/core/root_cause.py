@@ -17,9 +17,11 @@ from kfpytorch_common.causes import Cause, Failure, classify, is_consequence
 
 
 def list_file_terminations(
-    files: Iterable[ErrorFile], pods: Sequence[Pod], exit_codes: Mapping[int, Cause]
+    files: Sequence[ErrorFile], pods: Sequence[Pod], exit_codes: Mapping[int, Cause]
 ) -> list[ReplicaTermination]:
     """Return the terminations that the error files of workers report."""
+    if not files:
+        return []
     deletion_times = {name: pod.deleted for pod in pods if pod.deleted for name in (pod.replica, pod.name)}
     replicas = {pod.name: pod.replica for pod in pods}
     keys = ((each, replicas.get(each.worker), deletion_times.get(each.worker)) for each in files)
@@ -70,7 +72,7 @@ def split_error_files(
 
     The error file of a worker that succeeded after a restart is in neither list.
     """
-    by_name = {name: pod for pod in pods for name in (pod.replica, pod.name)}
+    by_name = {name: pod for pod in pods for name in (pod.replica, pod.name)} if files else {}
     certain: list[ErrorFile] = []
     unsettled: list[ErrorFile] = []
     for file in files:

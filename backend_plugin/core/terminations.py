@@ -12,7 +12,7 @@ from msgspec import structs
 from backend_plugin.core.dialects.table import INITIALIZERS, OPERATOR_CONTAINERS
 from backend_plugin.core.observed import Container, ContainerTermination, Pod
 from backend_plugin.core.package_installation import find_failure
-from kfpytorch_common.causes import Cause, Failure, classify
+from kfpytorch_common.causes import Cause, Failure, classify, format_signal
 
 
 class ReplicaTermination(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -271,7 +271,8 @@ def _format_summary(pod: Pod, container: Container | None, ended: ContainerTermi
     code = ended.exit_code or 0
     if failure := find_failure(code, ended.message):
         return failure
-    name = build_exit_code_failure("", code, None).signal
+    number = decode_signal(code)
+    name = format_signal(number) if number else ""
     how = f"killed by {name} (exit code {code})" if name else f"exit code {ended.exit_code}"
     what = ended.reason if ended.reason not in ("", "Error", "Completed") else ""
     kind = "init container" if container.init else "container"
