@@ -2,6 +2,7 @@
 
 import enum
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -33,7 +34,10 @@ class JobState(enum.Enum):
     @property
     def is_finished(self) -> bool:
         """True if the job has ended or is being deleted."""
-        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.DELETED, JobState.GONE)
+        return self in _FINAL_STATES
+
+
+_FINAL_STATES: Final = (JobState.SUCCEEDED, JobState.FAILED, JobState.DELETED, JobState.GONE)
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -209,17 +209,20 @@ _MOST_PLACES: Final = 512
 def _list_replicas(job: Job, pods: Iterable[Pod], context: LinkContext) -> list[LogLinkTarget]:
     by_replica = {(pod.role, pod.index): pod for pod in pods}
     build_pod_name = table.get_dialect(job.dialect).build_pod_name
+    # A rendezvous assigns the ranks of an elastic job.
+    processes = 0 if job.elastic else job.nproc_per_node or 0
     listed: list[LogLinkTarget] = []
     before = 0
     for group in job.groups:
         role = group.role
         for index in range(min(group.replicas, _MOST_PLACES - len(listed))):
+            ranks = _format_ranks((before + index) * processes, processes) if processes > 0 else ""
             pod = by_replica.get((role, index))
             listed.append(
                 LogLinkTarget(
                     job=job,
                     about=context,
-                    name=_format_replica_name(job, role, index, before + index),
+                    name=f"{role}-{index}{ranks}",
                     # The names of the pods of a TrainJob end with five more characters.
                     pod_name=build_pod_name(job.name, role, index) if pod is None else pod.name,
                     pod=pod,
@@ -229,11 +232,5 @@ def _list_replicas(job: Job, pods: Iterable[Pod], context: LinkContext) -> list[
     return listed
 
 
-def _format_replica_name(job: Job, role: str, index: int, position: int) -> str:
-    """Return ``worker-0 (ranks 8-15)``, or ``worker-0`` if a rendezvous assigns the ranks."""
-    processes = job.nproc_per_node
-    if job.elastic or processes is None or processes < 1:
-        return f"{role}-{index}"
-    first, last = position * processes, (position + 1) * processes - 1
-    ranks = f"rank {first}" if first == last else f"ranks {first}-{last}"
-    return f"{role}-{index} ({ranks})"
+def _format_ranks(first: int, count: int) -> str:
+    return f" (rank {first})" if count == 1 else f" (ranks {first}-{first + count - 1})"

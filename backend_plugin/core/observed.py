@@ -177,8 +177,9 @@ def is_replica(pod: Pod, job: Job) -> bool:
     A job without a uid comes from a file, so its pods are not checked for ownership. Neither are pods that
     another object owns for the job: their label has the name of the job, which is unique for an attempt.
     """
-    is_owned = not (job.uid and job.owns_pods) or job.uid in pod.owners
-    return not pod.place and pod.job_name in ("", job.name) and is_owned
+    if pod.place or pod.job_name not in ("", job.name):
+        return False
+    return job.uid in pod.owners or not (job.uid and job.owns_pods)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):

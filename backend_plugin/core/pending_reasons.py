@@ -145,7 +145,7 @@ def find_pod_reason(pod: Pod, exit_codes: Mapping[int, Cause]) -> PendingReason 
         return None
     if pod.phase != "Running" and not pod.is_bound:
         return _build_unbound_reason(pod)
-    for container in (*pod.init_containers, *pod.containers):
+    for container in pod.init_containers + pod.containers:
         if container.waiting:
             return _build_container_reason(pod, container, exit_codes)
     if pod.phase == "Running":
