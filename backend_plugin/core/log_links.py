@@ -138,6 +138,13 @@ def _get_variable(name: str) -> Piece:
     return lambda _: "{{ ." + name + " }}"
 
 
+def _fill_template(pieces: Iterable[tuple[str, Piece]], after: str, target: LogLinkTarget) -> str:
+    text = ""
+    for before, value in pieces:
+        text += before + value(target)
+    return text + after
+
+
 @lru_cache(maxsize=16)
 def _build_builtin_templates(
     enabled: tuple[bool, bool, bool], uris: tuple[str, str, str]
@@ -183,21 +190,21 @@ def build_links(
     of_job: list[LogLink] = []
     of_replicas: list[LogLink] = []
     replicas = _list_replicas(job, pods, context)
-    whole_job = LogLinkTarget(job=job, about=context, name="(all replicas)")
+    whole_job = [LogLinkTarget(job=job, about=context, name="(all replicas)")]
     for template in known:
         label = template.display_name or template.name
         for uri in (*template.template_uris, *template.dynamic_template_uris):
             pieces, after, is_of_pod = _parse_template(uri)
-            links, targets = (of_replicas, replicas) if is_of_pod else (of_job, [whole_job])
+            links, targets = (of_replicas, replicas) if is_of_pod else (of_job, whole_job)
             links += [
                 LogLink(
-                    name=f"{label} {place.name}",
-                    uri="".join([before + value(place) for before, value in pieces]) + after,
+                    name=f"{label} {target.name}",
+                    uri=_fill_template(pieces, after, target),
                     message_format=template.message_format,
                     show_while_pending=template.show_while_pending,
                     hide_once_finished=template.hide_once_finished,
                 )
-                for place in targets
+                for target in targets
             ]
     return (*of_job, *of_replicas)
 

@@ -9,12 +9,12 @@ from backend_plugin.core.scheduling.gang_annotation import GangSummary
 
 def format_sentence(wait: PendingReason, gang: GangSummary, placed: Mapping[str, int]) -> str:
     """Return ``waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 2 jobs ahead``."""
-    queue = wait.queue or (gang.queue if wait.shortages else "")
-    where = f" in queue {queue}" if queue else " in the cluster" if wait.shortages else ""
     ahead = _format_queue_position(wait.ahead)
     if not wait.shortages:
-        text = f"{wait.text}{_format_replica_request(wait, gang)}"
-        return f"{f'queue {queue}: ' if queue else ''}{wait.again}{text}{ahead}"
+        holder = f"queue {wait.queue}: " if wait.queue else ""
+        return f"{holder}{wait.again}{wait.text}{_format_replica_request(wait, gang)}{ahead}"
+    queue = wait.queue or gang.queue
+    where = f" in queue {queue}" if queue else " in the cluster"
     at = f" at {wait.observed_at:%H:%M:%S} UTC" if wait.observed_at is not None else ""
     counted = [
         (_format_missing(shortage), ", ".join(_iter_numbers(shortage, gang, placed, at)))

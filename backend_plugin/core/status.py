@@ -106,7 +106,7 @@ def _build_active_status(
     total, gang = job.replicas, gang_annotation.read_gang_summary(job.annotations)
     has_run = not job_conditions.STARTS.isdisjoint(by_type)
     suspended = job_conditions.SUSPENDED in by_type
-    replaced = replica_pods.list_replaced(pods, job)
+    ready, replaced = replica_pods.count_ready(pods), replica_pods.list_replaced(pods, job)
     missing = job.started is not None and len([pod for pod in pods if pod.deleted is None]) < total
     needs_all = job.started is not None and not (suspended or job.scales or missing or replaced)
     return JobStatus(
@@ -115,7 +115,7 @@ def _build_active_status(
         pods=pods,
         initializers=observed.initializers,
         total=total,
-        ready=replica_pods.count_ready(pods),
+        ready=ready,
         condition=by_type.get(_CONDITIONS.get(state, "")),
         has_run=has_run,
         has_been_suspended=suspended,
@@ -123,7 +123,7 @@ def _build_active_status(
         has_been_held=replica_pods.has_been_held(observed, pods),
         missing=missing,
         replaced=replaced,
-        enough=not (needs_all and any(map(replica_pods.has_never_run, pods))),
+        enough=ready == len(pods) or not (needs_all and any(map(replica_pods.has_never_run, pods))),
         waits=_list_pending_reasons(observed, pods, state, exit_codes, gang),
         notes=job_warnings.list_warnings(observed, job, pods, gang),
         outputs=observed.outputs,
