@@ -153,7 +153,7 @@ async def test_response_is_handled_as_its_row_specifies(
 ) -> None:
     name = ObjectName(namespace="ns", name=NAME)
 
-    async with opened(options(server, tmp_path, patience=0.5)) as cluster:
+    async with opened(options(server, tmp_path, patience=1.0)) as cluster:
         calls = {
             "POST": cluster.create(job()),
             "GET": cluster.get(name),
