@@ -13,6 +13,7 @@ from backend_plugin.core.judging_context import JudgingContext
 from backend_plugin.core.messages import get_remedy
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import judge_with_expiry
+from backend_plugin.core.scheduling import registry
 from backend_plugin.core.settings.judging import JudgingSettings
 from kfpytorch_common.causes import Cause
 
@@ -244,6 +245,14 @@ def test_deactivated_workload_waits_for_an_admin_or_another_attempt(evicted, sai
         "it is not admitted again: an admin has to set spec.active of its Workload to true, or another attempt has to be started",
     ]
     assert (verdict(job, pod_groups=[out], now=70, rules=SOON).phase.value == "RETRYABLE_FAILED") is gone
+
+
+def test_deactivated_workload_has_no_queue_position_and_no_wait_after_its_end():
+    out = {**workload(FULL), "spec": INACTIVE_SPEC}
+    seen = read_observed({"job": gang(), "pod_groups": [out, workload(FULL)]})
+    assert [registry.has_queue_position(each) for each in seen.pod_groups] == [False, True]
+    over = group("kueue.x-k8s.io", condition("Finished"), kind="Workload", spec=INACTIVE_SPEC)
+    assert "waits" not in verdict(gang(started=None), pod_groups=[over]).info
 
 
 @pytest.mark.parametrize(

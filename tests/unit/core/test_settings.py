@@ -106,6 +106,10 @@ def test_pod_part_of_a_setting_is_normalized_like_kubernetes_does() -> None:
     assert settings.read(said).default_pod_security_context == {"runAsUser": 0}
 
 
+def test_settings_of_other_flyte_plugins_are_ignored() -> None:
+    assert settings.read({"co-pilot": {"image": "x"}, "inject-finalizer": True}) == Settings()
+
+
 def test_task_resources_of_the_platform_are_read() -> None:
     said = {"defaults": {"cpu": 2}, "limits": [{"gpu": "8"}, {"memory": "1Ti"}]}
     read = settings.read({"gpu-resource-name": "amd.com/gpu", "kfpytorch": {"task-resources": said}})

@@ -7,7 +7,7 @@ import pytest
 from builders import a_run, a_template
 
 from backend_plugin.core import rejection, settings
-from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem, Problems
+from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem, Problems, collect_problems
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.task_sizes import CUSTOM_BYTES
 
@@ -34,6 +34,18 @@ def test_problem_search_stops_at_the_limit() -> None:
     with pytest.raises(InvalidTask) as caught:
         problems += endless()
     assert len(caught.value.problems) == MOST_PROBLEMS == len(made) + 1
+
+
+def test_problems_of_several_stages_are_each_reported_once() -> None:
+    def stages() -> None:
+        with collect_problems() as problems:
+            problems.append(problem(1))
+            raise InvalidTask(problem(1), problem(2), *map(problem, range(100, 100 + MOST_PROBLEMS)))
+
+    with pytest.raises(InvalidTask) as caught:
+        stages()
+    assert [each.field for each in caught.value.problems][:3] == ["f1", "f2", "f100"]
+    assert len(caught.value.problems) == MOST_PROBLEMS
 
 
 def test_message_states_that_there_may_be_more_problems() -> None:
