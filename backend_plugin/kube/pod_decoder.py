@@ -62,16 +62,11 @@ class PodDecoder:
 
 def _decode_object(pod: wire.Pod) -> WatchedObject:
     meta = pod.metadata
-    # A bookmark contains only the version.
-    record = _decode_pod(pod, meta) if meta.name else None
-    name = record.name if record is not None else ""
-    return WatchedObject(
-        _decode_interned(meta.namespace),
-        name,
-        decode_text(meta.uid),
-        decode_text(meta.resource_version),
-        record,
-    )
+    version = decode_text(meta.resource_version)
+    if not meta.name:  # A bookmark contains only the version.
+        return WatchedObject("", "", "", version, None)
+    record = _decode_pod(pod, meta)
+    return WatchedObject(_decode_interned(meta.namespace), record.name, record.uid, version, record)
 
 
 def _decode_pod(pod: wire.Pod, meta: wire.ObjectMeta) -> Pod:
