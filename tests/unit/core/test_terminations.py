@@ -105,6 +105,25 @@ def test_error_is_the_cause_despite_an_earlier_sigterm():
 REPORT = "✗ train.main failed on rank 13 (node 1) after 3.1 s (oom-gpu)\n  OutOfMemoryError: CUDA out of memory\n  at train.py:7 in main"
 
 
+def test_failed_sidecar_container_is_named():
+    statuses = [
+        {"name": name, "state": {"terminated": {"exitCode": code}}}
+        for name, code in (("pytorch", 0), ("side", 2))
+    ]
+    told = verdict(job(FAILED), pod("worker-0", "Failed", containerStatuses=statuses))
+    assert told.message.startswith("worker-0 failed: exit code 2 in container side (user-error)")
+
+
+def test_error_location_skips_our_frames_also_outside_an_installed_package():
+    ours = 'File "/src/flytekitplugins/kfpytorch/worker/local_run.py", line 266, in _outcome\n    raise'
+    told = verdict(
+        job(FAILED),
+        build_ended_pod("worker-0", 1),
+        error_files=[error_file(said=f"{ours}\nReplicaFailed: {REPORT}")],
+    )
+    assert "local_run.py" not in told.message.splitlines()[0]
+
+
 def test_report_of_a_killed_rank_is_an_unexplained_termination():
     said = "✗ train.main failed on rank 1 (node 0) after 3.1 s (oom-host)\n  killed by SIGKILL (process 7)"
     told = verdict(
