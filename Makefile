@@ -49,7 +49,7 @@ docs: $(READY)  ## build the documentation as a site, build/site/index.html; a w
 conformance: $(READY)  ## compare the wire format with the published plugin, and run its tests; downloads it once
 	$(BIN)/pytest -m conformance tests/conformance
 
-soak: $(READY)  ## run the long tests: many kills, generated cases (after `make tools`); SHARE=1/3 runs a third
+soak: $(READY)  ## run the long tests: many kills, generated cases, storms (after `make tools`); SHARE=1/3 runs a third
 	$(BIN)/pytest $(AT_ONCE) -m "soak or hypothesis" --hypothesis-profile=soak --share=$(or $(SHARE),1/1)
 
 bench: $(READY)  ## measure the figures in README and docs

@@ -1,6 +1,7 @@
 """Clusters with one gang scheduler each, and the platform settings that select it.
 
-A cluster has four nodes with four GPUs each. If it has queues, one has all GPUs and one has half of them.
+By default, a cluster has four nodes with four GPUs each. If it has queues, one has all GPUs and one has half
+of them.
 """
 
 import contextlib
@@ -16,8 +17,6 @@ from rig.process import Process
 from gangs import installation
 
 GPU: Final = "nvidia.com/gpu"
-NODES: Final = 4
-NODE_GPUS: Final = 4
 NAMESPACE: Final = "gangs"
 LIMIT: Final = 8
 """The GPU limit of the smaller queue."""
@@ -26,6 +25,15 @@ GANGED: Final = f"--gang-scheduler-name={scheduling.COSCHEDULING}"
 """With this flag, the training operator creates a PodGroup for every job."""
 LOW, HIGH = "low", "high"
 _PRIORITIES: Final = {LOW: 1, HIGH: 1000}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """The nodes of a cluster."""
+
+    nodes: int = 4
+    gpus: int = 4
+    """GPUs per node."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,8 +141,9 @@ class Grounds:
     twelve.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, size: Size | None = None) -> None:
         self._folder = folder
+        self._size = size or Size()
         self._stack = contextlib.ExitStack()
         self._started: dict[str, Ground] = {}
 
@@ -148,21 +157,21 @@ class Grounds:
         if name not in self._started:
             self._stack.close()
             self._started.clear()
-            self._started[name] = self._stack.enter_context(started(name, self._folder / name))
+            self._started[name] = self._stack.enter_context(started(name, self._folder / name, self._size))
         return self._started[name]
 
 
 @contextlib.contextmanager
-def started(name: str, folder: Path) -> Iterator[Ground]:
+def started(name: str, folder: Path, size: Size) -> Iterator[Ground]:
     """Start the cluster with this name."""
     with ControlPlane(folder, Options(api_server=MUTATING)) as plane:
         process = operator.start(plane)
-        fake_nodes.start(plane, NODES, {GPU: str(NODE_GPUS)})
+        fake_nodes.start(plane, size.nodes, {GPU: str(size.gpus)})
         plane.namespace(NAMESPACE)
         backend.permit(plane)
         for priority, value in _PRIORITIES.items():
             plane.admin.apply(_priority(priority, value))
-        _STARTS[name](plane)
+        _STARTS[name](plane, size)
         yield Ground(plane=plane, operator=process)
 
 
@@ -175,11 +184,11 @@ def _priority(name: str, value: int) -> dict[str, Any]:
     }
 
 
-def _coscheduling(plane: ControlPlane) -> None:
+def _coscheduling(plane: ControlPlane, _: Size) -> None:
     scheduling.start(plane)
 
 
-def _yunikorn(plane: ControlPlane) -> None:
+def _yunikorn(plane: ControlPlane, _: Size) -> None:
     fifo = {"application.sort.policy": "fifo"}
     limit = {"max": {GPU: str(LIMIT)}}
     queues = [
@@ -189,10 +198,10 @@ def _yunikorn(plane: ControlPlane) -> None:
     yunikorn.start(plane, queues, "root.team")
 
 
-def _kueue(plane: ControlPlane) -> None:
+def _kueue(plane: ControlPlane, size: Size) -> None:
     scheduling.start(plane)
     kueue.start(plane)
-    for name, gpus in (("team", NODES * NODE_GPUS), ("smaller", LIMIT)):
+    for name, gpus in (("team", size.nodes * size.gpus), ("smaller", LIMIT)):
         preempts = {"preemption": {"withinClusterQueue": "LowerPriority"}}
         for manifest in kueue.quota(name, {**_ROOM, GPU: str(gpus)}, **preempts):
             plane.admin.apply(manifest)
@@ -201,7 +210,7 @@ def _kueue(plane: ControlPlane) -> None:
         plane.admin.apply(kueue.priority(name, value))
 
 
-_STARTS: Final[Mapping[str, Callable[[ControlPlane], None]]] = {
+_STARTS: Final[Mapping[str, Callable[[ControlPlane, Size], None]]] = {
     "coscheduling": _coscheduling,
     "kueue": _kueue,
     "yunikorn": _yunikorn,
