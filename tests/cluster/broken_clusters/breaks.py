@@ -207,7 +207,7 @@ BREAKS: Final = (
         finds="limit-range",
         remedy="kubectl edit limitrange most",
         there=lambda namespace: [limit_range(namespace, max={"cpu": "1500m"})],
-        asks=workers(1, cpu="2"),
+        request=workers(1, cpu="2"),
     ),
     # ---- nodes
     Break(
