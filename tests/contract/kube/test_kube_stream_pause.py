@@ -96,9 +96,17 @@ async def opened(tls, *, is_split=False):
     finally:
         server.done.set()
         await connection.close()
+        ports = {each.sockets[0].getsockname()[1] for each in (listening, proxy)}
         listening.close()
         proxy.close()
-        await asyncio.sleep(0.05)
+        while has_connection(ports):
+            await asyncio.sleep(0.01)
+
+
+def has_connection(ports):
+    """True if this process has an open connection to or from one of the ports."""
+    opened = psutil.Process().net_connections()
+    return any(end and end.port in ports for each in opened for end in (each.laddr, each.raddr))
 
 
 def count_unread(server):
@@ -121,7 +129,7 @@ async def read(stream, size, pause):
 
 async def test_data_stay_in_the_socket_during_a_pause(tls):
     async with opened(tls) as (server, stream):
-        pause = asyncio.create_task(stream.pause(1))
+        pause = asyncio.create_task(stream.pause(2))
         for _ in range(20):
             await asyncio.sleep(0.005)
             server.send(MESSAGE)
