@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
+from urllib.parse import quote
 
 from flyteidl.admin.agent_pb2 import TaskExecutionMetadata
 from flyteidl.core.tasks_pb2 import TaskTemplate
@@ -45,7 +46,7 @@ class Place:
     def build_variables(self, store: str, attempt: int = 0) -> Mapping[str, str]:
         """Return the values of FlytePropeller's variables for a store, by their names in lower case."""
         raw, before = (f"{store}/raw/{self.execution}-{_NODE}-{number}" for number in (attempt, attempt - 1))
-        folder = f"{store}/{self.data_directory}"
+        folder = f"{store}/{quote(self.data_directory)}"
         return {
             "input": f"{folder}/inputs.pb",
             "inputprefix": folder,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 from msgspec import structs
 
@@ -129,20 +130,23 @@ def _list_failure_terminations(
     """
     over = [each for each in observed.error_files if root_cause.has_writer_restarted(each, pods)]
     since = [each for each in observed.error_files if each not in over]
-    merged = root_cause.merge_terminations(ends, root_cause.list_file_terminations(since, pods, exit_codes))
+    job = observed.job
+    list_files = partial(
+        root_cause.list_file_terminations,
+        pods=pods,
+        exit_codes=exit_codes,
+        launcher=job is not None and job.launcher,
+    )
+    merged = root_cause.merge_terminations(ends, list_files(since))
     if not all(death.failure.stopped and death.ordered for death in merged):
         return merged
-    job = observed.job
     failed = index_conditions(job).get(job_conditions.FAILED) if job else None
     limit = _find_limit(job, failed) if job and failed else None
     if limit is JobLimit.DEADLINE:
         return merged
     restarts = terminations.list_restart_terminations(pods, exit_codes) if limit is JobLimit.BACKOFF else []
     return (
-        root_cause.merge_terminations(
-            restarts,
-            root_cause.list_file_terminations(root_cause.select_near_files(over, restarts), pods, exit_codes),
-        )
+        root_cause.merge_terminations(restarts, list_files(root_cause.select_near_files(over, restarts)))
         or merged
     )
 

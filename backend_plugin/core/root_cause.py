@@ -17,13 +17,20 @@ from kfpytorch_common.causes import Cause, Failure, classify, is_consequence
 
 
 def list_file_terminations(
-    files: Sequence[ErrorFile], pods: Sequence[Pod], exit_codes: Mapping[int, Cause]
+    files: Sequence[ErrorFile],
+    pods: Sequence[Pod],
+    exit_codes: Mapping[int, Cause],
+    *,
+    launcher: bool = False,
 ) -> list[ReplicaTermination]:
-    """Return the terminations that the error files of workers report."""
+    """Return the terminations that the error files of workers report; for `launcher` see `Job`."""
     if not files:
         return []
     deletion_times = {name: pod.deleted for pod in pods if pod.deleted for name in (pod.replica, pod.name)}
     replicas = {pod.name: pod.replica for pod in pods}
+    if launcher:  # The pods may be gone.
+        names = {file.worker: error_parser.parse_replica_name(file.worker, launcher=True) for file in files}
+        replicas = {**names, **replicas}
     keys = ((each, replicas.get(each.worker), deletion_times.get(each.worker)) for each in files)
     return [_build_file_termination(*each, exit_codes) for each in keys]
 

@@ -271,7 +271,7 @@ def _format_summary(pod: Pod, container: Container | None, ended: ContainerTermi
     code = ended.exit_code or 0
     if failure := find_failure(code, ended.message):
         return failure
-    number = decode_signal(code)
+    number = decode_signal(code) or -min(code, 0)
     name = format_signal(number) if number else ""
     how = f"killed by {name} (exit code {code})" if name else f"exit code {ended.exit_code}"
     what = ended.reason if ended.reason not in ("", "Error", "Completed") else ""

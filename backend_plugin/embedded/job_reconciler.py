@@ -1,5 +1,7 @@
 """The job reconciler: applies the actions that an operator returns for a job and its objects."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -25,6 +27,7 @@ from backend_plugin.embedded.operators.actions import (
     DeletePod,
     DeleteService,
     JobSnapshot,
+    ReconcileResult,
     ReleasePod,
 )
 from backend_plugin.embedded.operators.base import OperatorEmulation
@@ -41,6 +44,18 @@ _OWNED: Final = (
     *(each.prerequisite.kind for each in DIALECTS.values() if each.prerequisite is not None),
 )
 """The kinds that are deleted with the job that owns them, except pods."""
+AT_ONCE: Final = 50
+"""The maximum number of objects that one pass creates or deletes. Requests are served between two passes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RemainingActions:
+    """The remaining actions of a reconcile pass."""
+
+    seen: JobSnapshot
+    step: ReconcileResult
+    done: int
+    """The number of actions that were applied."""
 
 
 class JobReconciler:
@@ -60,6 +75,8 @@ class JobReconciler:
         self._recorder = recorder
         self._clock = clock
         self._work = WorkQueue(self._process_key, backoff, clock)
+        self._rests: dict[str, _RemainingActions] = {}
+        """The unfinished passes by job uid."""
         self._gone: dict[str, None] = {}
         """The uids of deleted jobs that may still own objects."""
         self._ports = PortAllocator(
@@ -75,7 +92,8 @@ class JobReconciler:
         self._gone.update(
             (owner, None) for owner in self._store.list_owners() if not self._store.get_by_uid(owner)
         )
-        self._collect_garbage()
+        while not self._collect_garbage():
+            pass
         for kind in OPERATORS:
             for job in self._store.list_objects(kind):
                 self._work.add(get_key(job))
@@ -94,6 +112,7 @@ class JobReconciler:
     def _on_job_change(self, change: ObjectChange) -> None:
         if change.new is None:
             self._gone[get_uid(change.manifest)] = None
+            self._rests.pop(get_uid(change.manifest), None)
         self._work.add(change.key)
 
     def _on_owned_change(self, owner: str) -> None:
@@ -103,29 +122,42 @@ class JobReconciler:
         elif not self._store.list_owned(owner, "Pod"):
             self._ports.release_port(owner)
 
-    def _collect_garbage(self) -> None:
-        """Delete the objects of deleted jobs."""
-        for owner in tuple(self._gone):
-            for kind in _OWNED:
-                for each in self._store.list_owned(owner, kind):
-                    self._store.remove(get_uid(each))
-            for pod in self._store.list_owned(owner, "Pod"):
-                if is_tracked(pod) or not is_terminating(pod):
-                    self._pods.delete(self._pods.release(pod))
-            self._on_owned_change(owner)
-            del self._gone[owner]
+    def _collect_garbage(self) -> bool:
+        """Delete up to `AT_ONCE` objects of deleted jobs. Return True if none is left."""
+        left = AT_ONCE
+        while self._gone and left > 0:
+            owner = next(iter(self._gone))
+            still = [each for kind in _OWNED for each in self._store.list_owned(owner, kind)]
+            pods = [
+                pod
+                for pod in self._store.list_owned(owner, "Pod")
+                if is_tracked(pod) or not is_terminating(pod)
+            ]
+            for each in still[:left]:
+                self._store.remove(get_uid(each))
+            left -= len(still)
+            for pod in pods[: max(0, left)]:
+                self._pods.delete(self._pods.release(pod))
+            left -= len(pods)
+            if left >= 0:
+                self._on_owned_change(owner)
+                del self._gone[owner]
+        return not self._gone
 
     def _process_key(self, key: Key) -> datetime | Retry | None:
         try:
-            self._collect_garbage()
+            if not self._collect_garbage():
+                return self._clock()
             job = self._store.get(key)
             return None if job is None else self._reconcile_job(job)
         except ClusterUnavailable:
             return FAILED
 
     def _reconcile_job(self, job: Manifest) -> datetime | Retry | None:
-        """Apply the actions of a pass until one is rejected, and then store its events and its status."""
         uid = get_uid(job)
+        rest = self._rests.pop(uid, None)
+        if rest is not None and rest.seen.job is job:
+            return self._apply_next_batch(rest)
         operator = _get_operator(job)
         needed = operator.prerequisite
         snapshot = JobSnapshot(
@@ -135,21 +167,48 @@ class JobReconciler:
             now=self._clock(),
             prerequisite=None if needed is None else self._store.get(needed.find(job)),
         )
-        step = operator.reconcile(snapshot)
+        return self._apply_next_batch(
+            _RemainingActions(seen=snapshot, step=operator.reconcile(snapshot), done=0)
+        )
+
+    def _apply_next_batch(self, rest: _RemainingActions) -> datetime | Retry | None:
+        """Apply the next `AT_ONCE` actions of a pass. Stop at the first rejected action."""
+        snapshot, step, until = rest.seen, rest.step, rest.done + AT_ONCE
         # Commit the deletion of a pod and its count in the status in one transaction.
         with self._store.transaction():
-            for action in step.actions:
-                try:
-                    self._apply_action(snapshot, action)
-                except (AlreadyExists, RequestRejected, OSError) as refusal:
-                    self._record_action(snapshot, action, str(refusal))
-                    return FAILED
-                self._record_action(snapshot, action, None)
+            actions = step.actions[rest.done : until]
+            done = self._apply_actions(snapshot, actions)
+            if len(done) < len(actions):
+                self._store_recreations(rest, done)
+                return FAILED
+            if until < len(step.actions):
+                if not self._store_recreations(rest, done):
+                    self._rests[get_uid(snapshot.job)] = _RemainingActions(
+                        seen=snapshot, step=step, done=until
+                    )
+                return self._clock()
             for event in step.events:
-                self._recorder.record(job, event)
+                self._recorder.record(snapshot.job, event)
             if step.status is not None:
-                self._store.update({**job, "status": step.status})
-        return step.wake_at
+                self._store.update({**snapshot.job, "status": step.status})
+            return step.wake_at
+
+    def _store_recreations(self, rest: _RemainingActions, done: Sequence[Action]) -> bool:
+        """Store the count of the pods that were recreated so far. Return True if the job changed."""
+        job = rest.seen.job
+        counted = _get_operator(job).with_recreations(rest.seen, rest.step, done)
+        return self._store.update(counted) is not job
+
+    def _apply_actions(self, snapshot: JobSnapshot, actions: Sequence[Action]) -> Sequence[Action]:
+        """Apply the actions until one is rejected, and return the applied ones."""
+        for at, action in enumerate(actions):
+            try:
+                self._apply_action(snapshot, action)
+            except (AlreadyExists, RequestRejected, OSError) as refusal:
+                self._record_action(snapshot, action, str(refusal))
+                return actions[:at]
+            self._record_action(snapshot, action, None)
+        return actions
 
     def _record_action(self, snapshot: JobSnapshot, action: Action, refusal: str | None) -> None:
         event = _get_operator(snapshot.job).build_action_event(snapshot, action, refusal)

@@ -57,6 +57,8 @@ class Kubelet:
         self._machine = HostInfo.from_host(options.pass_env)
         self._report = report
         self._pods: dict[str, PodRecord] = {}
+        self._swept: frozenset[str] = frozenset()
+        """Uids of pods with a dead shim, after their remaining processes were killed."""
         # Shims read this pipe until its end, which comes when this process ends.
         self._lifeline: tuple[int, ...] = () if options.durable else os.pipe()
 
@@ -84,6 +86,7 @@ class Kubelet:
             The uids of pods that cannot be taken over now, because of an OSError.
         """
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._kill_leftovers(pods)
         known, failed = set(map(get_uid, pods)), []
         for directory in PodDirectory.list_all(self._root):
             if directory.path.name not in known:
@@ -94,6 +97,7 @@ class Kubelet:
             with _log_os_errors(directory):
                 await self._adopt_pod(pod, directory)
                 failed.pop()
+        self._swept = frozenset()
         return failed
 
     async def _adopt_pod(self, pod: Manifest, directory: PodDirectory) -> None:
@@ -102,6 +106,18 @@ class Kubelet:
         elif directory.exists:  # The earlier server may have ended just after the node of the pod failed.
             self._pods[get_uid(pod)] = ended = self._create_record(pod, directory)
             self._kill_silently(ended)
+
+    def _kill_leftovers(self, pods: Sequence[Manifest]) -> None:
+        """Kill the remaining processes of all pods with a dead shim, in one scan of all processes."""
+        lost = {get_uid(pod) for pod in pods if has_started(pod) and not is_ended(pod)}
+        for directory in PodDirectory.list_all(self._root):
+            lost.discard(directory.path.name)
+            with _log_os_errors(directory):
+                if directory.is_lost:
+                    lost.add(directory.path.name)
+        if lost:
+            kill_leftovers(lost)
+        self._swept = frozenset(lost)
 
     async def terminate_pod(self, uid: str, grace: float) -> None:
         """End a pod within `grace` seconds. The listener receives its last status, then `gone`."""
@@ -190,6 +206,7 @@ class Kubelet:
                 file_limit.require_descriptors()
                 place = PodPaths(str(pod.directory.path), pod.directory.ensure_tmpdir())
                 pod.directory.write_launch(build_launch(pod.manifest, place, self._options, self._machine))
+                self._swept -= {pod.uid}
                 pod.shim = pod.directory.start_shim(lock, self._lifeline[0] if self._lifeline else -1)
         if pod.shim is None:
             self._on_shim_exit(pod)
@@ -252,7 +269,8 @@ class Kubelet:
 
     def _conclude_lost_pod(self, pod: PodRecord, state: PodState | None) -> PodState:
         """Kill the remaining processes of a pod without a shim, and write its final state."""
-        kill_leftovers([pod.uid])
+        if pod.uid not in self._swept:
+            kill_leftovers([pod.uid])
         lost = pod_status.build_lost_state(pod.manifest, state, time.time())
         # If the disk is full, the loss is still reported. The next server finds no shim and derives the same
         # state.
@@ -296,7 +314,7 @@ class Kubelet:
         if pod.shim is None:
             state = pod.directory.read_state()
             # A pod with a final state has no processes.
-            if state is None or not state.final:
+            if pod.uid not in self._swept and (state is None or not state.final):
                 kill_leftovers([pod.uid])
             pod.orders.close()
             pod.is_ended.set()

@@ -1,7 +1,7 @@
 """Rewrites the addresses and ports of a job's replicas for this machine. Pure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,13 @@ LOOPBACK: Final = "127.0.0.1"
 _PORTS: Final = ("MASTER_PORT", "PET_MASTER_PORT")
 # Protects a value that looks like an address. This character cannot occur in a variable or an argument.
 _SHIELD: Final = "\0"
+# Ports in torchrun options, within one word or in the next one. The length limits (a host name has at most
+# 253 characters) keep the match fast for very long words.
+_TOLD: Final = re.compile(
+    r"(--(?:rdzv[-_]endpoint[= ](?:\[[^\s=\]]{0,45}\]|[^\s:=\[]{0,255}):|master[-_]port[= ]))\d+"
+)
+_ENDPOINTS: Final = ("--rdzv-endpoint", "--rdzv_endpoint")
+_TOLD_NEXT: Final = (*_ENDPOINTS, "--master-port", "--master_port")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,17 @@ class PodAddresses:
     def rewrite_variable(self, name: str, value: str) -> str:
         """Return the value of a variable. The value of a master port is the job's reserved port."""
         return self.port if name in _PORTS and self.pattern and self.port else value
+
+    def rewrite_torchrun_options(self, words: Sequence[str]) -> Sequence[str]:
+        """Replace the ports in the torchrun options of a command by the job's reserved port."""
+        if not self.pattern or not self.port:
+            return words
+        rewritten = [_TOLD.sub(rf"\g<1>{self.port}", word) for word in words]
+        for at, flag in enumerate(words[:-1]):
+            host, colon, port = rewritten[at + 1].rpartition(":")
+            if flag in _TOLD_NEXT and bool(colon) == (flag in _ENDPOINTS) and port.isdecimal():
+                rewritten[at + 1] = host + colon + self.port
+        return rewritten
 
     def build_rendezvous_variables(self, environment: Mapping[str, str], endpoint: str) -> Mapping[str, str]:
         """Return the variables of an elastic job with its rendezvous settings; empty for other jobs.

@@ -190,4 +190,4 @@ def build_command(container: Manifest, environment: DeclaredEnvironment) -> Sequ
     for key in ("command", "args"):
         value = container.get(key)
         words += [str(each) for each in value] if isinstance(value, list | tuple) else []
-    return [environment.expand_argument(each) for each in words]
+    return environment.names.rewrite_torchrun_options([environment.expand_argument(each) for each in words])

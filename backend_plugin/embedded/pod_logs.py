@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,11 @@ _TAG: Final = TEXT_AT - 2
 _PART: Final = ord("P")
 _TIME: Final = TEXT_AT - len(" stdout F ")
 _NAME_PARTS: Final = 3
+_LINE: Final = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z std(out|err) [FP] ")
+"""A line as a shim writes it. Other lines come from a program, and are returned unchanged."""
 _LONGEST_SEGMENT: Final = 1 << 26
+_LONGEST_REST: Final = 1 << 20
+_MOST_PARTS: Final = 1 << 12
 
 
 class RunLog:
@@ -34,6 +39,7 @@ class RunLog:
         self._file: int | None = None
         self._rest = b""
         self._parts: list[bytes] = []
+        self._time = "1970-01-01T00:00:00.000000000Z"
 
     def skip_to(self, tail: int) -> None:
         """Continue at the last `tail` lines that exist now."""
@@ -74,12 +80,17 @@ class RunLog:
 
     def _parse_lines(self, data: bytes) -> Sequence[LogLine]:
         *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _LONGEST_REST:
+            lines, self._rest = [*lines, self._rest], b""
         parsed = []
         for line in lines:
-            self._parts.append(line[TEXT_AT:])
-            if not _is_part(line):
+            is_ours = _LINE.match(line) is not None
+            self._parts.append(line[TEXT_AT:] if is_ours else line)
+            if is_ours:
+                self._time = line[:_TIME].decode()
+            if not (is_ours and _is_part(line)) or len(self._parts) > _MOST_PARTS:
                 text = b"".join(self._parts).decode(errors="replace")
-                parsed.append(LogLine(time=line[:_TIME].decode(errors="replace"), text=text))
+                parsed.append(LogLine(time=self._time, text=text))
                 self._parts = []
         return parsed
 

@@ -1,7 +1,7 @@
 """The scheduling loop, which runs `scheduling_cycle` when resources may be free."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from backend_plugin.core.values import Manifest
@@ -17,6 +17,9 @@ from backend_plugin.embedded.scheduling_cycle import (
 from backend_plugin.embedded.store import ObjectChange, Store
 from backend_plugin.shell.cluster import ClusterUnavailable
 
+AT_ONCE: Final = 100
+"""The number of decisions in one batch. Requests are served between two batches."""
+
 _RETRY_SECONDS: Final = 1.0
 """Seconds before the next pass after a failed write to the store."""
 
@@ -30,6 +33,10 @@ class Scheduler:
         self._waiting: dict[str, PodInfo] = {}
         self._bound: dict[str, PodInfo] = {}
         self._loop = asyncio.get_running_loop()
+        self._decisions: Iterator[Binding | Unschedulable] | None = None
+        """The remaining decisions of the current pass; None if no pass is active."""
+        self._due = False
+        """True if resources may have become free since the pass began."""
         self._armed: asyncio.Handle | None = None
 
     def start(self) -> None:
@@ -41,6 +48,7 @@ class Scheduler:
     def on_change(self, change: ObjectChange) -> None:
         """Update the pods after a change in the store, and start a pass if necessary."""
         if change.key.kind == "Node":
+            self._decisions = None  # They may use a node that has failed.
             self._request_cycle()
         elif change.key.kind == "Pod" and _has_resource_change(change):
             uid = get_uid(change.manifest)
@@ -50,10 +58,14 @@ class Scheduler:
                 self._read_pod(uid, change.new)
             if freed is not None or uid in self._waiting:
                 self._request_cycle()
+            elif uid not in self._bound and self._decisions is not None:
+                # The pod was deleted before its decision. The pass still reserves resources for it.
+                self._due = True
 
     def close(self) -> None:
         """Stop scheduling."""
         self._waiting.clear()
+        self._decisions = None
         if self._armed is not None:
             self._armed.cancel()
 
@@ -63,19 +75,36 @@ class Scheduler:
             (self._bound if claim.node else self._waiting)[uid] = claim
 
     def _request_cycle(self) -> None:
+        self._due = True
+        self._schedule_cycle()
+
+    def _schedule_cycle(self) -> None:
         if self._armed is None:
             self._armed = self._loop.call_soon(self._run_cycle)
 
     def _run_cycle(self) -> None:
         self._armed = None
-        nodes = [read_node_info(each) for each in self._store.list_objects("Node")]
-        try:
+        if self._decisions is None:
+            self._due = False
+            nodes = [read_node_info(each) for each in self._store.list_objects("Node")]
             # Copy both, because binding a pod changes them during the pass.
-            for decision in schedule_pods(tuple(self._waiting.values()), tuple(self._bound.values()), nodes):
-                self._decide(decision)
+            self._decisions = schedule_pods(tuple(self._waiting.values()), tuple(self._bound.values()), nodes)
+        try:
+            for _ in range(AT_ONCE):
+                self._apply_next_decision()
         except ClusterUnavailable:
-            if self._armed is None:
-                self._armed = self._loop.call_later(_RETRY_SECONDS, self._run_cycle)
+            self._decisions = None
+            self._armed = self._loop.call_later(_RETRY_SECONDS, self._run_cycle)
+            return
+        if self._decisions is not None or (self._due and self._waiting):
+            self._schedule_cycle()
+
+    def _apply_next_decision(self) -> None:
+        decision = None if self._decisions is None else next(self._decisions, None)
+        if decision is None:
+            self._decisions = None
+        else:
+            self._decide(decision)
 
 
 def _has_resource_change(change: ObjectChange) -> bool:

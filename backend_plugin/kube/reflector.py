@@ -45,6 +45,8 @@ _AT_ONCE: Final = 100
 """The number of objects that are parsed without yielding to the event loop, which takes about 3 ms."""
 _WATCH_PAUSE_SECONDS: Final = 0.05
 """The delay between two reads of a watch: changes that are received and parsed together cost less."""
+_BACKLOG: Final = 2**16
+"""The size of a piece from which more data is likely to wait in the socket, so that there is no delay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +228,7 @@ class Reflector:
                     self._apply_event(parser.decode_event(part))
             self._receive()
             self._report_recovery()
-            await stream.pause(_WATCH_PAUSE_SECONDS)
+            await (asyncio.sleep(0) if len(piece) >= _BACKLOG else stream.pause(_WATCH_PAUSE_SECONDS))
         if parts.remainder:
             raise MalformedResponse(f"the connection ended within a watch event of {self._place}")
 

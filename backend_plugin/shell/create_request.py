@@ -22,7 +22,6 @@ MOST_FIELDS: Final = 4_000
 """Maximum number of fields in one message; a task has a few dozen."""
 
 _KIB: Final = 2**10
-_SMALLEST_LIMIT: Final = 16 * _KIB
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 _FIXED: Final = {_FIXED_64: 8, _FIXED_32: 4}
 _VARINT_BYTES: Final = 10
@@ -80,9 +79,8 @@ def parse_request(data: bytes) -> CreateRequest:
         DecodeError: If it is malformed.
     """
     problems: list[Problem] = []
-    is_small = len(data) <= _SMALLEST_LIMIT
     request = admin.CreateTaskRequest.FromString(
-        data if is_small else _trim_message(memoryview(data), _FieldSpec("", fields=_REQUEST), problems)
+        _trim_message(memoryview(data), _FieldSpec("", fields=_REQUEST), problems)
     )
     return CreateRequest(
         template=task_request.apply_overrides(request.template, request.task_execution_metadata),

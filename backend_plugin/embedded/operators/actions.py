@@ -1,7 +1,7 @@
 """The input and output types of one pass of the controller."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
@@ -63,18 +63,29 @@ class DeleteJob:
 Action: TypeAlias = CreatePod | DeletePod | ReleasePod | CreateService | DeleteService | DeleteJob
 
 
+@dataclass(frozen=True, slots=True)
+class Recreation:
+    """The recreation of a failed pod."""
+
+    role: str
+    restarts: int
+    """The number to add to the restarts that count towards `backoffLimit`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileResult:
     """The result of one reconcile pass.
 
     The actions are executed in order. If one is rejected, the remaining actions, the events and the status
-    are discarded, because the operator ends its pass there. The pass is repeated after a backoff.
-    `events.build_action_event` builds the event for an action.
+    are discarded, because the operator ends its pass there. Only the result of `counted` is stored, and the
+    pass is repeated after a backoff. `events.build_action_event` builds the event for an action.
     """
 
     status: Manifest | None = None
     """The complete new status of the job. None if it does not change."""
     actions: tuple[Action, ...] = ()
+    recreated: Mapping[str, Recreation] = field(default_factory=dict)
+    """The recreated pods among the deleted ones, by name. `status` counts all of them."""
     events: tuple[Manifest, ...] = ()
     """The core/v1 Events of the job, without names."""
     wake_at: datetime | None = None

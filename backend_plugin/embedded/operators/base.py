@@ -1,12 +1,20 @@
 """The interface of an operator: the functions by which the embedded cluster runs one kind of job."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import Key
 from backend_plugin.embedded.operators.actions import Action, JobSnapshot, ReconcileResult
+
+CountRecreations: TypeAlias = Callable[[JobSnapshot, ReconcileResult, Sequence[Action]], Manifest]
+
+
+def keep_job(seen: JobSnapshot, _: ReconcileResult, __: Sequence[Action]) -> Manifest:
+    """Return the job unchanged, for an operator that does not count recreated pods."""
+    return seen.job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +49,8 @@ class OperatorEmulation:
 
     The third parameter is the message of the rejection; None if the action was executed.
     """
+    with_recreations: CountRecreations = keep_job
+    """Return the job after an interrupted pass, with the recreated pods among the done actions counted."""
     prerequisite: PrerequisiteEmulation | None = None
     """The admission of prerequisites; None if its jobs have none."""
     host_suffix: str = ""

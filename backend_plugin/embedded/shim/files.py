@@ -8,13 +8,18 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 
 REPLACED = frozenset(
     {errno.ENOENT, errno.ELOOP, errno.EINVAL, errno.EFBIG, errno.EISDIR, errno.ENOTDIR, errno.ENXIO}
 )
 """The errors for a file that is missing, too large, or replaced by another kind of file."""
 
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OWNER_ONLY = 0o700
+_MOVED = ".kfpytorch-removed-"
+_DEEPEST = 50
+"""The maximum number of open directories."""
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
@@ -74,14 +79,93 @@ def replace_file(path: str, data: bytes) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a file, a link or a directory tree, as far as permissions allow. Links are not followed."""
+    """Remove a file, a link or a directory tree, as far as permissions can be changed.
+
+    Links are not followed, even if one replaces a directory during the removal.
+    """
+    parent, _, name = path.rstrip("/").rpartition("/")
+    above = parent or ("/" if path.startswith("/") else ".")
     try:
-        if not stat.S_ISDIR(os.lstat(path).st_mode):
-            os.unlink(path)  # noqa: PTH108 - a shim loads no pathlib.
-            return
-        os.chmod(path, _OWNER_ONLY)  # noqa: PTH101
-        for name in os.listdir(path):  # noqa: PTH208
-            remove_tree(f"{path}/{name}")
-        os.rmdir(path)  # noqa: PTH106
-    except OSError:  # It does not exist, or it contains a file of another user.
+        at = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if not _remove_file(name, at):
+            _remove_directory(name, at)
+    finally:
+        os.close(at)
+
+
+def _remove_file(name: str, at: int) -> bool:
+    """True if `name` is not a directory. It is removed if possible."""
+    try:
+        if stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+            return False
+        os.unlink(name, dir_fd=at)
+    except OSError:
+        pass
+    return True
+
+
+def _remove_directory(name: str, at: int) -> None:
+    try:
+        top = _open_directory(name, at)
+    except OSError:
+        return
+    try:
+        before: list[str] = []
+        # Repeat while directories were moved to the top. Files of other users remain.
+        while (left := sorted(os.listdir(top))) != before:  # noqa: PTH208
+            before = left
+            _clear_directory(top, top, 0)
+    finally:
+        os.close(top)
+    _rmdir(name, at)
+
+
+def _clear_directory(fd: int, top: int, depth: int) -> None:
+    """Remove the content of a directory. Move deeply nested directories to the top for the next pass."""
+    for name in os.listdir(fd):
+        if _remove_file(name, fd):
+            continue
+        try:
+            below = _open_directory(name, fd)
+        except OSError:
+            continue
+        try:
+            if depth < _DEEPEST:
+                _clear_directory(below, top, depth + 1)
+            else:
+                os.rename(name, f"{_MOVED}{os.urandom(8).hex()}", src_dir_fd=fd, dst_dir_fd=top)
+        except OSError:
+            continue
+        finally:
+            os.close(below)
+        _rmdir(name, fd)
+
+
+def _open_directory(name: str, at: int) -> int:
+    _unprotect(name, at)
+    return os.open(name, _DIRECTORY, dir_fd=at)
+
+
+def _unprotect(name: str, at: int) -> None:
+    """Give the owner access to a directory, which a program may have removed."""
+    if sys.platform != "linux":
+        os.chmod(name, _OWNER_ONLY, dir_fd=at, follow_symlinks=False)
+        return
+    fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    try:
+        if os.fstat(fd).st_mode & _OWNER_ONLY != _OWNER_ONLY:
+            os.chmod(f"/proc/self/fd/{fd}", _OWNER_ONLY)  # noqa: PTH101 - a descriptor follows no link.
+    except OSError:  # The directory of another user may be removable nevertheless.
+        return
+    finally:
+        os.close(fd)
+
+
+def _rmdir(name: str, at: int) -> None:
+    try:
+        os.rmdir(name, dir_fd=at)
+    except OSError:  # The directory contains a file that could not be removed.
         return

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from backend_plugin.core.observed import Pod
+from backend_plugin.embedded import job_reconciler
 from e2e.embedded.emulated import job, named, opened, role
 
 
@@ -73,7 +74,7 @@ def test_recreated_pod_is_counted_once_after_failed_store_writes(state, tmp_path
 
 
 async def test_each_recreated_pod_is_counted_across_a_server_restart(state):
-    many = 60
+    many = job_reconciler.AT_ONCE + 10
     made = set()
 
     async with opened(state, nodes=1) as (cluster, seen):

@@ -1,12 +1,16 @@
-"""Jobs with many replicas: their deletion during the creation of pods, and the limit."""
+"""Jobs with many replicas do not block other requests."""
+
+import asyncio
 
 import pytest
 
 from backend_plugin.core.errors import RequestRejected
+from backend_plugin.core.observed import Pod
+from backend_plugin.embedded import job_reconciler, scheduler
 from backend_plugin.embedded.operators.pytorchjob.webhook import MOST_REPLICAS
 from e2e.embedded.emulated import cpus, job, named, opened, role
 
-MANY = 100
+MANY = 4 * max(job_reconciler.AT_ONCE, scheduler.AT_ONCE)
 
 
 @pytest.fixture
@@ -19,10 +23,40 @@ def many(replicas=MANY):
     return job(Worker=role("exit 0", replicas, resources=cpus("64")))
 
 
+def changes(seen):
+    return sum(isinstance(each, Pod) for each in seen.told)
+
+
+async def test_pods_are_created_and_scheduled_in_batches(state):
+    async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
+        await cluster.create(many())
+        most = before = 0
+        while len(seen.events("FailedScheduling")) < MANY:
+            await asyncio.sleep(0)
+            now = changes(seen)
+            most, before = max(most, now - before), now
+        assert len(seen.pods) == MANY
+        # One iteration of the event loop may create some pods and schedule others.
+        assert most <= job_reconciler.AT_ONCE + scheduler.AT_ONCE
+
+
+async def test_pods_of_a_deleted_job_are_deleted_in_batches(state):
+    async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
+        await cluster.create(many())
+        await seen.wait_until(lambda: len(seen.events("FailedScheduling")) == MANY)
+        await cluster.delete(named())
+        most, before = 0, MANY
+        while seen.pods:
+            await asyncio.sleep(0)
+            most, before = max(most, before - len(seen.pods)), len(seen.pods)
+        assert most <= job_reconciler.AT_ONCE
+
+
 async def test_job_deleted_during_pod_creation_leaves_no_pod(state):
     async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
         await cluster.create(many())
         await seen.wait_until(lambda: seen.pods)
+        assert len(seen.pods) < MANY
         await cluster.delete(named())
         await seen.wait_until(lambda: not seen.pods)
         await cluster.create(many(1))

@@ -16,6 +16,9 @@ from operated_jobs import (
     stamp,
 )
 
+from backend_plugin.embedded.operators.actions import JobSnapshot
+from backend_plugin.embedded.operators.pytorchjob import with_recreations
+
 STARTED = {"conditions": [a_condition("Created"), a_condition("Running")], "startTime": stamp()}
 ON_FAILURE = {"restartPolicy": "OnFailure"}
 TOO_OFTEN = "Job job has failed because it has reached the specified backoff limit"
@@ -48,6 +51,21 @@ def test_pod_recreation_above_the_backoff_limit_ends_the_job() -> None:
         "DeletePod job-worker-0",
         "DeleteService job-worker-0",
     ]
+
+
+def test_recreations_before_a_failed_action_are_recorded() -> None:
+    pods = [a_pod(f"worker-{number}", "Failed", exit=1, restarts=number) for number in range(3)]
+    status = {**STARTED, "replicaStatuses": {"Worker": {"restarts": 4}}}
+    worker = {"replicas": 3, "restartPolicy": "OnFailure"}
+    job = a_job(worker=worker, status=status)
+    step = run_controller(job, *pods)
+    seen = JobSnapshot(job=job, pods=pods, services=[], now=NOW)
+    assert replicas(step)["Worker"]["restarts"] == 4 + 1 + 2 + 3
+    assert with_recreations(seen, step, step.actions[:2]) == {
+        **job,
+        "status": {**status, "replicaStatuses": {"Worker": {"restarts": 4 + 1 + 2}}},
+    }
+    assert with_recreations(seen, step, step.actions[:0]) is job
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,38 @@ def test_rendezvous_port_is_replaced_by_the_port_of_the_job(said):
     assert found["argv"] == ["127.0.0.1:40001", "127.0.0.1:8080"]
 
 
+@pytest.mark.parametrize(
+    ("said", "here"),
+    [
+        (["--rdzv-endpoint=j-worker-0:29500"], ["--rdzv-endpoint=127.0.0.1:40001"]),
+        (["--rdzv_endpoint", "$(MASTER_ADDR):29500"], ["--rdzv_endpoint", "127.0.0.1:40001"]),
+        (["--master-port=29500", "--nnodes=2"], ["--master-port=40001", "--nnodes=2"]),
+        (["--master_port", "29500"], ["--master_port", "40001"]),
+        (
+            ["sh", "-c", "torchrun --rdzv-endpoint=$MASTER_ADDR:29500 --master_port 29501 x.py --port=1"],
+            ["sh", "-c", "torchrun --rdzv-endpoint=$MASTER_ADDR:40001 --master_port 40001 x.py --port=1"],
+        ),
+        (["--rdzv-endpoint", "j-worker-0"], ["--rdzv-endpoint", "127.0.0.1"]),
+        (
+            ["--endpoint=j-worker-0:29500", "--port", "29500"],
+            ["--endpoint=127.0.0.1:29500", "--port", "29500"],
+        ),
+        (["train", "--master-port"], ["train", "--master-port"]),
+    ],
+)
+def test_port_passed_only_to_torchrun_is_replaced_by_the_port_of_the_job(said, here):
+    assert only(container(*said, env={"MASTER_ADDR": "j-master-0"}))["argv"] == here
+
+
+def test_endpoint_longer_than_a_host_name_is_not_rewritten():
+    word = f"--rdzv-endpoint={'h' * 300}:29500"
+    assert only(container(word, env={"MASTER_ADDR": "j-master-0"}))["argv"] == [word]
+
+
+def test_pod_without_a_job_keeps_its_ports():
+    assert only(container("--master_port", "1"), replica(port=""))["argv"] == ["--master_port", "1"]
+
+
 def test_job_name_is_not_used_as_a_pattern():
     pod = replica("j.x-worker-0")
     pod["metadata"]["labels"]["training.kubeflow.org/job-name"] = "j.x"

@@ -23,7 +23,7 @@ def test_request_is_parsed_without_its_unused_parts() -> None:
     request = a_request()
     template = request.template.SerializeToString(deterministic=True)
     request.inputs.literals["x"].scalar.primitive.integer = 1
-    request.template.interface.inputs.variables["x"].description = "x" * 16 * 2**10
+    request.template.interface.inputs.variables["x"].type.simple = 1
     read = create_request.parse_request(request.SerializeToString())
     assert read.template.SerializeToString(deterministic=True) == template
     assert (read.run.namespace, read.run.output_prefix, read.problems) == ("p-d", "s3://bucket/f1", [])

@@ -10,6 +10,7 @@ from backend_plugin.embedded.operators.pytorchjob.objects import INIT_CONTAINER
 from backend_plugin.embedded.operators.pytorchjob.reconciler import (
     reconcile,
     with_created_condition,
+    with_recreations,
 )
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "build_action_event",
     "reconcile",
     "with_created_condition",
+    "with_recreations",
 ]
 
 OPERATOR: Final = OperatorEmulation(
@@ -27,6 +29,7 @@ OPERATOR: Final = OperatorEmulation(
     admit_update=admit_job_update,
     reconcile=reconcile,
     build_action_event=build_action_event,
+    with_recreations=with_recreations,
     gate=INIT_CONTAINER,
     leader=MASTER.lower(),
 )

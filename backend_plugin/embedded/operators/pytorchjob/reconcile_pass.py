@@ -12,6 +12,7 @@ from backend_plugin.embedded.operators.actions import (
     DeletePod,
     DeleteService,
     JobSnapshot,
+    Recreation,
 )
 from backend_plugin.embedded.operators.pytorchjob import events, objects
 from backend_plugin.embedded.operators.pytorchjob.job_spec import CONTAINER, JobSpec, OperatorReplicaSpec
@@ -39,6 +40,7 @@ class ReconcilePass:
     deletions: set[DeletePod | DeleteService] = field(default_factory=set)
     """The deletions in `actions`."""
     actions: list[Action] = field(default_factory=list)
+    recreated: dict[str, Recreation] = field(default_factory=dict)
     events: list[Manifest] = field(default_factory=list)
 
     def record_event(self, kind: str, reason: str, message: str) -> None:

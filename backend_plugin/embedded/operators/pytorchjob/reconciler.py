@@ -8,7 +8,9 @@ from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import get_name, get_phase, is_terminating
 from backend_plugin.embedded.operators.actions import (
+    Action,
     DeleteJob,
+    DeletePod,
     JobSnapshot,
     ReconcileResult,
 )
@@ -26,6 +28,7 @@ from backend_plugin.embedded.operators.pytorchjob.status import (
     RUNNING,
     SUCCEEDED,
     SUSPENDED,
+    ReplicaStatus,
     StatusBuilder,
     format_reason,
 )
@@ -52,7 +55,20 @@ def reconcile(
         is_complete = False
     if is_complete:
         return _build_result(attempt)
-    return ReconcileResult(actions=tuple(attempt.actions))
+    return ReconcileResult(actions=tuple(attempt.actions), recreated=attempt.recreated)
+
+
+def with_recreations(snapshot: JobSnapshot, step: ReconcileResult, done: Sequence[Action]) -> Manifest:
+    """Return the job after an interrupted pass, with the recreations that are done counted."""
+    names = [action.name for action in done if isinstance(action, DeletePod)]
+    recreated = [step.recreated[each] for each in names if each in step.recreated]
+    if not recreated:
+        return snapshot.job
+    status = StatusBuilder.from_manifest(get_mapping(snapshot.job, "status"), snapshot.now)
+    for each in recreated:
+        status.replicas.setdefault(each.role, ReplicaStatus())
+        status.add_counts(each.role, restarts=each.restarts)
+    return {**snapshot.job, "status": status.build_manifest()}
 
 
 def with_created_condition(job: Manifest, now: datetime) -> Manifest:
@@ -176,6 +192,7 @@ def _build_result(attempt: ReconcilePass) -> ReconcileResult:
     return ReconcileResult(
         status=None if new.build_manifest() == old.build_manifest() else new.build_manifest(),
         actions=tuple(attempt.actions),
+        recreated=attempt.recreated,
         events=tuple(attempt.events),
         wake_at=limits.compute_wake_time(attempt),
     )

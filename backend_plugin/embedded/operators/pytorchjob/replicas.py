@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import get_name, get_phase, is_terminating
-from backend_plugin.embedded.operators.actions import CreatePod, CreateService
+from backend_plugin.embedded.operators.actions import CreatePod, CreateService, Recreation
 from backend_plugin.embedded.operators.pytorchjob import events, objects
 from backend_plugin.embedded.operators.pytorchjob import reconcile_pass as under_way
 from backend_plugin.embedded.operators.pytorchjob.job_spec import EXIT_CODE, OperatorReplicaSpec
@@ -88,7 +88,9 @@ def _reconcile_failed_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, pod
     job = attempt.job.name
     if is_recreated(role, pod):
         if attempt.delete_pod(pod) and attempt.deviations.recreations_count:
-            attempt.status.add_counts(role.name, restarts=1 + under_way.count_restarts(pod))
+            recreation = Recreation(role.name, 1 + under_way.count_restarts(pod))
+            attempt.recreated[get_name(pod)] = recreation
+            attempt.status.add_counts(role.name, restarts=recreation.restarts)
         message = f"job {job} is restarting because {role.name} replica(s) failed."
         attempt.record_event(events.WARNING, format_reason(RESTARTING), message)
         attempt.status.set_condition(RESTARTING, message)

@@ -225,10 +225,21 @@ def test_log_link_of_a_node_has_the_name_of_its_pod() -> None:
     assert [each.uri for each in links] == ["j-launcher-0-0-aaaaa", "j-node-0-1"]
 
 
-@pytest.mark.parametrize(
-    ("pod", "node"), [("j-launcher-0-0-gone1", "node-0"), ("j-node-0-0-gone1", "node-1")]
-)
+REMOVED = [("j-launcher-0-0-gone1", "node-0"), ("j-node-0-0-gone1", "node-1")]
+
+
+@pytest.mark.parametrize(("pod", "node"), REMOVED)
 def test_event_about_a_removed_mpi_pod_is_that_of_its_node(pod: str, node: str) -> None:
     event = Event(reason="Preempted", kind="Pod", name=pod, at=parse_time(at(80)))
     (death,) = event_terminations.list_event_terminations([event], (), None, {}, launcher=True)
+    assert death.failure.replica == node
+
+
+@pytest.mark.parametrize(
+    ("pod", "node"), [("j-launcher-0-0-gone1", "node-0"), ("j-node-0-0-gone1", "node-1")]
+)
+def test_error_file_of_a_removed_mpi_pod_is_that_of_its_node(pod: str, node: str) -> None:
+    error = {"worker": pod, "message": "ValueError: no", "timestamp": at(80)}
+    files = observe(None, error_files=[{"path": "error.pb", "document": {"error": error}}]).error_files
+    (death,) = root_cause.list_file_terminations(files, (), {}, launcher=True)
     assert death.failure.replica == node
