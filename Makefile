@@ -3,8 +3,10 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# One test process per CPU. The limit is four, because each process loads torch.
-AT_ONCE := --numprocesses logical --maxprocesses 4 --dist worksteal
+# One test process more than CPUs, because many tests wait for other processes. The limit is four, because
+# each process loads torch.
+AT_ONCE := --numprocesses $(shell cpus=$$(getconf _NPROCESSORS_ONLN); echo $$((cpus < 3 ? cpus + 1 : 4))) \
+	--dist worksteal
 # The tests of structure and documentation, which `make check` runs.
 CHECKS := $(addprefix tests/test_,$(addsuffix .py,architecture documentation documented_commands \
 	documented_blocks generated_pages site wording))
