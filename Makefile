@@ -52,7 +52,7 @@ conformance: $(READY)  ## compare the wire format with the published plugin, and
 	$(BIN)/pytest -m conformance tests/conformance
 
 soak: $(READY)  ## run the long tests: many kills, generated cases, storms (after `make tools`); SHARE=1/3 runs a third
-	$(BIN)/pytest $(AT_ONCE) -m "soak or hypothesis" --hypothesis-profile=soak --share=$(or $(SHARE),1/1)
+	$(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist worksteal -m "soak or hypothesis" --hypothesis-profile=soak --share=$(or $(SHARE),1/1)
 
 bench: $(READY)  ## measure the figures in README and docs
 	$(BIN)/python -m benchmarks
