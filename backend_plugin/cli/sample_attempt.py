@@ -45,7 +45,8 @@ class Place:
 
     def build_variables(self, store: str, attempt: int = 0) -> Mapping[str, str]:
         """Return the values of FlytePropeller's variables for a store, by their names in lower case."""
-        raw, before = (f"{store}/raw/{self.execution}-{_NODE}-{number}" for number in (attempt, attempt - 1))
+        name = quote(f"{self.execution}-{_NODE}")
+        raw, before = (f"{store}/raw/{name}-{number}" for number in (attempt, attempt - 1))
         folder = f"{store}/{quote(self.data_directory)}"
         return {
             "input": f"{folder}/inputs.pb",

@@ -228,7 +228,10 @@ class Reflector:
                     self._apply_event(parser.decode_event(part))
             self._receive()
             self._report_recovery()
-            await (asyncio.sleep(0) if len(piece) >= _BACKLOG else stream.pause(_WATCH_PAUSE_SECONDS))
+            if len(piece) < _BACKLOG:
+                await stream.pause(_WATCH_PAUSE_SECONDS)
+            else:
+                await asyncio.sleep(0)
         if parts.remainder:
             raise MalformedResponse(f"the connection ended within a watch event of {self._place}")
 
