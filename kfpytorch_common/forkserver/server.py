@@ -9,12 +9,13 @@ import contextlib
 import gc
 import importlib
 import os
+import select
 import selectors
 import shutil
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NoReturn
@@ -55,6 +56,7 @@ def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited
     server = _Server(control, parent, inherited, generators)
     try:
         server.run()
+        server.register_remaining_scratch()
     finally:
         server.close_clients()
         os._exit(0)
@@ -120,6 +122,17 @@ class _Server:
                     return
             self._report_exits()
 
+    def register_remaining_scratch(self) -> None:
+        """Read the directories to remove from requests that a killed caller sent and that were not handled."""
+        for client in self._clients:  # A request to connect appends to the list.
+            while select.select([client.sock], [], [], 0)[0]:
+                received = messages.receive(client.sock)
+                if received is None:
+                    break
+                message, fds = received
+                if message["op"] in {"connect", "scratch", "keep"}:
+                    self._requests(client, message, fds)[message["op"]]()
+
     def close_clients(self) -> None:
         for client in list(self._clients):
             self._disconnect(client)  # This may disconnect other clients.
@@ -135,7 +148,13 @@ class _Server:
         message, fds = received
         if message["op"] == "stop":
             return False
-        requests: dict[str, Callable[[], object]] = {
+        self._requests(client, message, fds)[message["op"]]()
+        return True
+
+    def _requests(
+        self, client: _Client, message: messages.Message, fds: list[int]
+    ) -> Mapping[str, Callable[[], object]]:
+        return {
             "start": lambda: self._start_child(client, message, fds),
             "kill": lambda: self._send_signal(os.killpg, client, message),
             "poke": lambda: self._signal_child(client, message),
@@ -145,8 +164,6 @@ class _Server:
             "scratch": lambda: client.scratch.append(message["path"]),
             "keep": lambda: client.scratch.remove(message["path"]),
         }
-        requests[message["op"]]()
-        return True
 
     def _add_client(self, client: _Client) -> None:
         self._clients.append(client)

@@ -95,7 +95,7 @@ class Pyflyte:
         shared = [path for pid in self.callers for path in Path("/dev/shm").glob(f"kfpytorch-{pid}-*")]
         return [path.name for path in [*self.temporary.glob("kfpytorch-*"), *shared]]
 
-    def left(self, patience: float = 3.0) -> tuple[list[int], list[str]]:
+    def left(self, patience: float = 10.0) -> tuple[list[int], list[str]]:
         """Wait up to `patience` seconds, and return the remaining processes and files."""
         deadline = time.monotonic() + patience
         while (self.processes() or self.files()) and time.monotonic() < deadline:

@@ -206,6 +206,16 @@ def caller(kind: str, scratch: str) -> None:
     time.sleep(LONG)
 
 
+def register_and_die(scratch: str, kept: str) -> None:
+    """Register directories through a second connection, and end, while the server still loads a module."""
+    os.environ["CALLER"] = str(os.getpid())
+    run = client.start_fresh_server(["slow_to_load"]).client.connect()
+    run.add_scratch(scratch)
+    run.add_scratch(kept)
+    run.keep_scratch(kept)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def polite_caller() -> None:
     """Fork a server while the process has exit handlers and a partial line in its buffer."""
     atexit.register(print, "goodbye of the caller")

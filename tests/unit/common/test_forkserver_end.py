@@ -145,6 +145,21 @@ def test_killed_caller_leaves_no_process_and_no_directory(
     assert eventually(lambda: not scratch.exists(), 2.0)
 
 
+def test_caller_killed_while_the_server_loads_leaves_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "slow_to_load.py").write_text(
+        'import os, time\nwhile os.getppid() == int(os.environ["CALLER"]): time.sleep(0.01)'
+    )
+    scratch, kept = tmp_path / "scratch", tmp_path / "kept"
+    for directory in (scratch, kept):
+        directory.mkdir()
+    command = f"import targets; targets.register_and_die({str(scratch)!r}, {str(kept)!r})"
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    died = subprocess.run([sys.executable, "-c", command], cwd=HERE, env=env, check=False)
+    assert died.returncode == -signal.SIGKILL
+    assert eventually(lambda: not scratch.exists(), 10.0)
+    assert kept.exists()
+
+
 def test_server_ignores_signals_of_the_terminal(caller: ForkCaller) -> None:
     caller.client.wait_until_handled()  # Wait until the server serves requests.
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):
