@@ -18,7 +18,7 @@ PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.10; do \
 	$$python -c 'import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null \
 	&& echo $$python && break; done)
 
-.PHONY: help demo test check docs conformance soak bench tools e2e generate lock clean
+.PHONY: help demo test check docs conformance soak gpu bench tools e2e generate lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -53,6 +53,10 @@ conformance: $(READY)  ## compare the wire format with the published plugin, and
 
 soak: $(READY)  ## run the long tests: many kills, generated cases, storms (after `make tools`); SHARE=1/3 runs a third
 	$(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist worksteal -m "soak or hypothesis" --hypothesis-profile=soak --share=$(or $(SHARE),1/1)
+
+gpu: $(READY)  ## run the tests that need an NVIDIA GPU, on a machine with one
+	$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available() and "torch finds no GPU")'
+	$(BIN)/pytest -m gpu tests/gpu
 
 bench: $(READY)  ## measure the figures in README and docs
 	$(BIN)/python -m benchmarks

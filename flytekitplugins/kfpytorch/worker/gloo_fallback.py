@@ -14,12 +14,13 @@ WARNING = "kfpytorch: this machine has no GPU: gloo replaces nccl (a cluster use
 def replace_nccl() -> Iterator[None]:
     """Create process groups with gloo instead of nccl while the context is active, without a GPU.
 
-    The rest of the user's code is not changed: moving a tensor to ``cuda`` still fails.
+    The rest of the user's code is not changed: moving a tensor to ``cuda`` still fails. GPUs are counted only
+    when a process group is created, because this makes CUDA read ``CUDA_VISIBLE_DEVICES``, which the user's
+    code may still set.
     """
-    import torch
     from torch import distributed
 
-    if torch.cuda.is_available() or not distributed.is_available():
+    if not distributed.is_available():
         yield
         return
     warn = _build_warn_once()
@@ -41,15 +42,18 @@ _TAKES_BACKEND = {"init_process_group": 0, "new_group": 2}
 def _with_gloo(function: Callable[..., Any], position: int, warn: Callable[[], None]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        import torch
+
         arguments = list(args)
-        if len(arguments) > position and _is_nccl(arguments[position]):
-            warn()
-            arguments[position] = _replace_backend(arguments[position])
-            kwargs.pop("device_id", None)
-        elif _is_nccl(kwargs.get("backend")):
-            warn()
-            kwargs["backend"] = _replace_backend(kwargs["backend"])
-            kwargs.pop("device_id", None)
+        given = arguments[position] if len(arguments) > position else kwargs.get("backend")
+        if not isinstance(given, str) or "nccl" not in given.lower() or torch.cuda.is_available():
+            return function(*args, **kwargs)
+        warn()
+        if len(arguments) > position:
+            arguments[position] = _replace_backend(given)
+        else:
+            kwargs["backend"] = _replace_backend(given)
+        kwargs.pop("device_id", None)
         return function(*arguments, **kwargs)
 
     return call
@@ -62,10 +66,6 @@ def _build_warn_once() -> Callable[[], None]:
             print(WARNING, file=sys.stderr)  # noqa: T201 - for the user at the terminal.
 
     return warn
-
-
-def _is_nccl(backend: object) -> bool:
-    return isinstance(backend, str) and "nccl" in backend.lower()
 
 
 def _replace_backend(backend: str) -> str:

@@ -1,0 +1,164 @@
+"""Local runs on a GPU: devices of the ranks, nccl, failures, and memory that is free afterwards."""
+
+import ast
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from backend_plugin.doctor.burn_in import program
+from e2e.conftest import Pyflyte, Ran
+from e2e.test_examples import ROOT, SHOWN, commands, read_result
+
+TASKS = Path(__file__).with_name("gpu_tasks.py")
+
+
+def call(pyflyte: Pyflyte, name: str, **env: str) -> Ran:
+    """Run a task, and require that it succeeds."""
+    ran = pyflyte.run(TASKS, name, timeout=200, **env)
+    assert ran.code == 0, ran.err
+    assert pyflyte.left() == ([], [])
+    return ran
+
+
+def value(ran: Ran) -> object:
+    """Return the printed result of a run."""
+    return ast.literal_eval(ran.out.splitlines()[-1])
+
+
+def list_gpu_processes() -> set[int]:
+    listed = subprocess.run(
+        ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {int(line) for line in listed.stdout.split()}
+
+
+def get_used_memory() -> int:
+    """Return the used memory of the first GPU in MiB."""
+    shown = subprocess.run(
+        ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return int(shown.stdout)
+
+
+def test_each_gpu_gets_a_rank_and_nccl_connects_them(pyflyte: Pyflyte) -> None:
+    ranks = torch.cuda.device_count()
+    ran = call(pyflyte, "one_per_gpu")
+    assert value(ran) == [str(ranks), "nccl", torch.cuda.get_device_name(0)]
+    assert f": 1 node x {ranks} on this machine (GPU " in ran.err
+    assert "gloo replaces nccl" not in ran.err
+
+
+def test_fork_of_the_caller_can_use_cuda(pyflyte: Pyflyte) -> None:
+    assert value(call(pyflyte, "forked")) == ["1", "nccl", torch.cuda.get_device_name(0)]
+
+
+def test_replicas_are_scaled_down_to_the_gpus(pyflyte: Pyflyte) -> None:
+    ranks = min(4, torch.cuda.device_count())
+    ran = call(pyflyte, "replicas")
+    assert value(ran) == [str(ranks), "nccl", torch.cuda.get_device_name(0)]
+    assert ranks == 4 or f"4 ranks scaled down to {ranks}: this machine has {ranks} GPU(s)" in ran.err
+
+
+def test_ranks_of_gloo_share_a_gpu(pyflyte: Pyflyte) -> None:
+    result = value(call(pyflyte, "shared", CUDA_VISIBLE_DEVICES="0"))
+    assert result == ["4", "gloo", torch.cuda.get_device_name(0)]
+
+
+def test_task_can_hide_the_gpu_from_itself(pyflyte: Pyflyte) -> None:
+    assert value(call(pyflyte, "hidden")) == ["False", "gloo"]
+
+
+def test_user_can_hide_the_gpu(pyflyte: Pyflyte) -> None:
+    ran = call(pyflyte, "hidden", CUDA_VISIBLE_DEVICES="")
+    assert value(ran) == ["False", "gloo"]
+    assert "(CPU, gloo)" in ran.err
+
+
+def test_workers_after_a_restart_can_use_cuda(pyflyte: Pyflyte) -> None:
+    assert value(call(pyflyte, "restarted")) == 1
+
+
+def test_data_loader_with_processes_and_pinned_memory(pyflyte: Pyflyte) -> None:
+    assert value(call(pyflyte, "loaded")) == sum(range(64))
+
+
+def test_tensor_on_a_gpu_is_returned_and_passed_to_the_next_task(pyflyte: Pyflyte) -> None:
+    assert value(call(pyflyte, "pass_weights")) == ["cuda", "6.0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("too_large", ["oom-gpu", "OutOfMemoryError", "gpu_tasks.py"]),
+        ("bad_index", ["device-side assert"]),
+    ],
+)
+def test_failure_on_a_gpu_is_reported(pyflyte: Pyflyte, name: str, shown: list[str]) -> None:
+    ran = pyflyte.run(TASKS, name, timeout=200)
+    assert ran.code == 1
+    report = "\n".join(ran.report)
+    assert [text for text in shown if text not in report] == [], ran.err
+    assert pyflyte.left() == ([], [])
+
+
+def test_two_ranks_of_nccl_on_one_gpu_fail_with_the_message_of_nccl(pyflyte: Pyflyte) -> None:
+    ran = pyflyte.run(TASKS, "two_on_one", CUDA_VISIBLE_DEVICES="0", FLYTE_KFPYTORCH_LOCAL="2", timeout=200)
+    assert ran.code == 1
+    assert "Duplicate GPU detected" in "\n".join(ran.report), ran.err
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT], ids=lambda each: each.name)
+def test_memory_is_free_after_the_caller_is_stopped(
+    pyflyte: Pyflyte, tmp_path: Path, signum: signal.Signals
+) -> None:
+    before = get_used_memory()
+    started = pyflyte.start(TASKS, "holds_memory", READY=str(tmp_path / "ready"))
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "ready").exists():
+        assert time.monotonic() < deadline, started.communicate(timeout=1)
+        time.sleep(0.05)
+    assert get_used_memory() >= before + 1024
+    started.send_signal(signum)
+    started.communicate(timeout=30)
+    assert pyflyte.left() == ([], [])
+    while get_used_memory() > before:
+        assert time.monotonic() < deadline, list_gpu_processes()
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("example", "words"), commands().items(), ids=map("-".join, commands()))
+def test_example_runs_on_the_gpu(pyflyte: Pyflyte, example: tuple[str, str], words: list[str]) -> None:
+    ran = pyflyte.run(ROOT / f"examples/{example[0]}.py", *words, timeout=280)
+    assert ran.code == 0, ran.err
+    if example[0] == "08_parallelism":
+        ddp, *others = read_result(ran)
+        assert others == pytest.approx([ddp] * 3, abs=1e-2)
+    if example[0] in {"07_images_ddp", "09_streaming", "10_fine_tune"}:
+        assert "gloo replaces nccl" not in ran.err
+        assert re.search(SHOWN[example][-1], ran.out, re.MULTILINE), ran.out
+
+
+def test_burn_in_measures_nccl() -> None:
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "RANK": "0", "WORLD_SIZE": "1"}
+    done = subprocess.run(
+        [sys.executable, program.__file__, "60"],
+        env={**os.environ, **address},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"backend": "nccl"' in done.stdout
+    assert torch.cuda.get_device_name(0) in done.stdout
