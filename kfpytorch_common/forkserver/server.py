@@ -123,7 +123,7 @@ class _Server:
             self._report_exits()
 
     def register_remaining_scratch(self) -> None:
-        """Read the directories to remove from requests that a killed caller sent and that were not handled."""
+        """Register directories from requests that a killed caller sent and that were not handled."""
         for client in self._clients:  # A request to connect appends to the list.
             while select.select([client.sock], [], [], 0)[0]:
                 received = messages.receive(client.sock)
