@@ -127,7 +127,8 @@ def test_memory_is_free_after_the_caller_is_stopped(
     started = pyflyte.start(TASKS, "holds_memory", READY=str(tmp_path / "ready"))
     deadline = time.monotonic() + 120
     while not (tmp_path / "ready").exists():
-        assert time.monotonic() < deadline, started.communicate(timeout=1)
+        assert started.poll() is None, started.communicate()
+        assert time.monotonic() < deadline
         time.sleep(0.05)
     assert get_used_memory() >= before + 1024
     started.send_signal(signum)
@@ -145,8 +146,8 @@ def test_example_runs_on_the_gpu(pyflyte: Pyflyte, example: tuple[str, str], wor
     if example[0] == "08_parallelism":
         ddp, *others = read_result(ran)
         assert others == pytest.approx([ddp] * 3, abs=1e-2)
-    if example[0] in {"07_images_ddp", "09_streaming", "10_fine_tune"}:
-        assert "gloo replaces nccl" not in ran.err
+    assert "gloo replaces nccl" not in ran.err
+    if example[0] in {"07_images_ddp", "09_streaming"}:
         assert re.search(SHOWN[example][-1], ran.out, re.MULTILINE), ran.out
 
 
