@@ -79,7 +79,9 @@ def fit(model: nn.Module, dataset: TensorDataset, *, rate: float, shards: int) -
     """
     device = next(model.parameters()).device
     sampler = DistributedSampler[tuple[Tensor, ...]](dataset, shards, dist.get_rank() % shards)
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+    # With tensor parallelism, only some parameters are distributed tensors. torch cannot update these at once
+    # with the others, as `foreach` does, which is the default on GPUs.
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, foreach=False)
     mean = 0.0
     loader = DataLoader(dataset, BATCH // shards, sampler=sampler, drop_last=True)
     for step, (characters, following) in enumerate(loader):

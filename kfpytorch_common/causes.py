@@ -325,6 +325,17 @@ MISMATCH: Final = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d{1,20}) v
 _SAME_COLLECTIVES: Final = (
     "all ranks must call the same collectives in the same order, with tensors of the same shape and type"
 )
+_NCCL_REMEDIES: Final = {
+    "No backend type associated with device type cpu": (
+        "nccl reduces only tensors on a GPU: move the tensor to the GPU of the rank, or call "
+        'init_process_group("cpu:gloo,cuda:nccl")'
+    ),
+    "Duplicate GPU detected": (
+        "nccl needs a GPU for each rank: call torch.cuda.set_device() with LOCAL_RANK first, or start fewer "
+        "ranks"
+    ),
+}
+"""Remedies for messages of torch and nccl about a wrong use of nccl."""
 _REFUSED: Final = "a memory allocation failed: request more memory, or load less per rank"
 _UNEXPLAINED: Final = (
     "a process that it had started ended without an error: it may have been killed for lack of memory, or "
@@ -343,4 +354,7 @@ def get_remedy(failure: Failure) -> str:
         return _UNEXPLAINED
     if failure.exception in ("EarlyExit", "CollectiveMismatch") or MISMATCH.search(_get_evidence(failure)):
         return _SAME_COLLECTIVES
+    for message, remedy in _NCCL_REMEDIES.items():
+        if message in failure.message:
+            return remedy
     return _CRASHES.get(failure.signal) or _CRASHES_WITHIN.get(_find_inner_signal(failure), "")

@@ -9,8 +9,9 @@ from e2e.conftest import pyflyte
 __all__ = ["pyflyte"]
 
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]
-if not importlib.util.find_spec("trl"):
-    collect_ignore_glob.append("test_gpu_recipes.py")
+for package, file in (("trl", "test_gpu_recipes.py"), ("jax", "test_gpu_jax.py")):
+    if not importlib.util.find_spec(package):
+        collect_ignore_glob.append(file)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,7 +12,7 @@ from flytekitplugins.kfpytorch import Elastic, Master, PyTorch, Worker
 
 def reduce_on_gpu(backend: str = "nccl") -> list[str]:
     """Return the sum of ones over all ranks, the backend, and the name of the GPU."""
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    torch.cuda.set_device(int(os.environ["RANK"]) % torch.cuda.device_count())
     dist.init_process_group(backend)
     tensor = torch.ones(1 << 20, device="cuda")
     dist.all_reduce(tensor)

@@ -290,3 +290,21 @@ def test_terminated_child_process_and_failed_allocation_have_own_causes(
 ) -> None:
     assert (classify(ended), get_remedy(ended)) == (cause, sentence)
     assert is_unexplained(ended) is (sentence == GONE)
+
+
+@pytest.mark.parametrize(
+    ("message", "phrase"),
+    [
+        ("No backend type associated with device type cpu", "move the tensor to the GPU"),
+        (
+            "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:93, invalid usage (run with "
+            "NCCL_DEBUG=WARN for details), NCCL version 2.28.9\nLast error:\nDuplicate GPU detected : rank 0 "
+            "and rank 1 both on CUDA device 60",
+            "torch.cuda.set_device()",
+        ),
+    ],
+)
+def test_wrong_use_of_nccl_has_a_remedy(message: str, phrase: str) -> None:
+    ended = failure("RuntimeError", message)
+    assert classify(ended) is Cause.USER_ERROR
+    assert phrase in get_remedy(ended)

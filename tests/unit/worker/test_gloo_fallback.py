@@ -14,7 +14,6 @@ from flytekitplugins.kfpytorch.worker import gloo_fallback
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU nothing stands in"),
     # torch's warning about a process group that is not destroyed.
     pytest.mark.filterwarnings("ignore::UserWarning:torch.distributed"),
 ]
