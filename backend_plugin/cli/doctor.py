@@ -176,7 +176,7 @@ async def _run_burn_in(
             runner.BurnInLimits(
                 seconds=max(1, round(limit.total_seconds())),
                 say=lambda line: click.echo(f"burn-in: {line}", err=True),
-                is_told=lambda: bool(signals),
+                is_interrupted=lambda: bool(signals),
             ),
         )
     )

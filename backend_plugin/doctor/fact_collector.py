@@ -100,7 +100,7 @@ async def _collect_from_api(
         version=get_text(version, "gitVersion"),
         ahead=connection.clock.get_current_time() - clock.get_local_time(),
         now=connection.clock.get_current_time(),
-        seen={Subject.GROUPS: groups},
+        objects={Subject.GROUPS: groups},
     )
     asking, looking = ClusterReader(api, preferred), CapabilityDiscovery(api, Permissions(), options)
     facts = await _with_job_kinds(api, facts)
@@ -127,22 +127,22 @@ async def _with_job_kinds(api: ApiClient, facts: Facts) -> Facts:
         except ApiError as answer:
             if not answer.is_not_served:
                 raise
-    return replace(facts, seen={**facts.seen, Subject.JOB_KINDS: found})
+    return replace(facts, objects={**facts.objects, Subject.JOB_KINDS: found})
 
 
 async def _with_query_results(asking: ClusterReader, facts: Facts, rows: Iterable[Query]) -> Facts:
     """Add the results of these requests, which run concurrently."""
     wanted = [*rows]
     answers = await asyncio.gather(*(asking.read_objects(each) for each in wanted), return_exceptions=True)
-    seen, unseen = dict[Subject, list[Manifest]](), dict[Subject, ReadFailure]()
+    objects, failures = dict[Subject, list[Manifest]](), dict[Subject, ReadFailure]()
     for look, answer in zip(wanted, answers, strict=True):
         if isinstance(answer, NotReadable):
-            unseen[look.subject] = replace(answer.unseen, title=look.title)
+            failures[look.subject] = replace(answer.unseen, title=look.title)
         elif isinstance(answer, BaseException):
             raise answer
         elif answer is not None:
-            seen[look.subject] = [*seen.get(look.subject, ()), *answer]
-    return replace(facts, seen={**facts.seen, **seen}, unseen={**facts.unseen, **unseen})
+            objects[look.subject] = [*objects.get(look.subject, ()), *answer]
+    return replace(facts, objects={**facts.objects, **objects}, unseen={**facts.unseen, **failures})
 
 
 async def _fetch_capabilities(looking: CapabilityDiscovery, wish: DoctorRequest) -> Capabilities:
@@ -167,15 +167,15 @@ def _with_plan(wish: DoctorRequest, facts: Facts, found: Capabilities) -> Facts:
     settings = wish.settings
     try:
         with gathered_problems() as problems:
-            said = custom.decode(wish.template, wish.run, problems)
-            kind = select_dialect(settings.kfpytorch, said, found)
-            task = replace(task, dialect=kind.dialect, dialect_reasons=kind.reasons, framework=said.framework)
-        chosen = pipeline.select_gang(settings, said, kind.dialect, found)
+            job = custom.decode(wish.template, wish.run, problems)
+            kind = select_dialect(settings.kfpytorch, job, found)
+            task = replace(task, dialect=kind.dialect, dialect_reasons=kind.reasons, framework=job.framework)
+        chosen = pipeline.select_gang(settings, job, kind.dialect, found)
         misfits = chosen.problems
         if misfits or kind.problems:  # The other checks assume that the cluster supports the settings.
             if not kind.problems:
                 settings = with_dialect(settings, kind.dialect)
-            found, chosen = NOTHING, pipeline.select_gang(settings, said, kind.dialect, NOTHING)
+            found, chosen = NOTHING, pipeline.select_gang(settings, job, kind.dialect, NOTHING)
         planned = pipeline.plan(wish.template, wish.run, settings, known, found)
     except InvalidTask as refusal:
         return replace(
@@ -222,23 +222,23 @@ def _build_scheduler_queries(facts: Facts) -> Sequence[Query]:
 
 def _with_documents(facts: Facts) -> Facts:
     """Replace the ConfigMaps of Flyte with the configuration documents that they contain as text."""
-    if Subject.FLYTE_CONFIG not in facts.seen:
+    if Subject.FLYTE_CONFIG not in facts.objects:
         return facts
     documents = [
         document
         for each in facts.get_objects(Subject.FLYTE_CONFIG)
-        for said in get_mapping(each, "data").values()
-        for document in _parse_documents(said)
+        for text in get_mapping(each, "data").values()
+        for document in _parse_documents(text)
     ]
-    return replace(facts, seen={**facts.seen, Subject.FLYTE_CONFIG: documents})
+    return replace(facts, objects={**facts.objects, Subject.FLYTE_CONFIG: documents})
 
 
-def _parse_documents(said: Any) -> list[Manifest]:
+def _parse_documents(text: Any) -> list[Manifest]:
     """Return the YAML document in a value of a ConfigMap, if it looks like configuration of Flyte."""
     import yaml
 
     try:
-        found = yaml.safe_load(said) if isinstance(said, str) else None
+        found = yaml.safe_load(text) if isinstance(text, str) else None
     except (yaml.YAMLError, ValueError, RecursionError):
         return []
     return [found] if isinstance(found, Mapping) and {"tasks", "plugins"} & set(found) else []

@@ -173,7 +173,7 @@ class Facts:
     """The offset of the cluster's clock; positive if it is ahead of the local clock."""
     now: datetime = datetime(1970, 1, 1, tzinfo=timezone.utc)
     """The time of the cluster's clock."""
-    seen: Mapping[Subject, Sequence[Manifest]] = field(default_factory=dict)
+    objects: Mapping[Subject, Sequence[Manifest]] = field(default_factory=dict)
     unseen: Mapping[Subject, ReadFailure] = field(default_factory=dict)
     """The subjects that could not be observed, each with the reason."""
     task: PlannedTask = field(default_factory=PlannedTask)
@@ -191,4 +191,4 @@ class Facts:
 
     def get_objects(self, subject: Subject) -> Sequence[Manifest]:
         """Return the objects of a subject; empty if the subject was not observed."""
-        return self.seen.get(subject, ())
+        return self.objects.get(subject, ())

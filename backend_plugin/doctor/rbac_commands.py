@@ -57,10 +57,10 @@ def _format_rules(rules: Iterable[Permission]) -> Sequence[str]:
     for rule in rules:
         verbs.setdefault((rule.group, rule.resource), {}).update(dict.fromkeys(rule.verbs))
     resources: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (group, plural), said in verbs.items():
-        resources.setdefault((group, tuple(said)), []).append(plural)
+    for (group, plural), names in verbs.items():
+        resources.setdefault((group, tuple(names)), []).append(plural)
     return [
         f"{{apiGroups: [{group or json.dumps('')}], resources: [{', '.join(plurals)}], "
-        f"verbs: [{', '.join(said)}]}}"
-        for (group, said), plurals in resources.items()
+        f"verbs: [{', '.join(names)}]}}"
+        for (group, names), plurals in resources.items()
     ]

@@ -32,12 +32,12 @@ def build_lines(facts: Facts) -> Mapping[str, str]:
 def _format_deployments(facts: Facts, found: Sequence[Manifest], version_of: _VersionOf) -> str:
     if Subject.DEPLOYMENTS in facts.unseen:
         return "could not be read"
-    told = []
+    descriptions = []
     for each in found:
         version = version_of(each)
-        said = ".".join(map(str, version)) if version else "(unknown version)"
-        told.append(f"{deployments.get_namespace(each)}/{deployments.get_name(each)} {said}")
-    return ", ".join(told) or "none found"
+        version_text = ".".join(map(str, version)) if version else "(unknown version)"
+        descriptions.append(f"{deployments.get_namespace(each)}/{deployments.get_name(each)} {version_text}")
+    return ", ".join(descriptions) or "none found"
 
 
 def _format_gang(facts: Facts) -> str:

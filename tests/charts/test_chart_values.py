@@ -167,7 +167,7 @@ def test_doctor_requires_chart_rules_and_pod_dry_runs_for_auto(scheduler: str, t
     facts = Facts(
         namespace="ns",
         settings=settings.read({"kfpytorch": {"gang": {"scheduler": scheduler}}}),
-        seen={Subject.GROUPS: [{"name": each.resource.group} for each in KINDS]},
+        objects={Subject.GROUPS: [{"name": each.resource.group} for each in KINDS]},
     )
     required = {
         (rule.resource.group, rule.plural, verb)

@@ -48,12 +48,14 @@ def build_trial(planned: JobManifests, program: str, seconds: int) -> JobManifes
 def _build_metadata(job: Manifest, seconds: int) -> Manifest:
     """Replace the deadlines of the task in the annotations, because a connector would apply them."""
     metadata = get_mapping(job, "metadata")
-    said = {key: value for key, value in _read_annotations(metadata).items() if key != CLEAN_POD_POLICY}
-    known = task_annotation.read(said, get_text(metadata, "namespace"))
+    annotations = {
+        key: value for key, value in _read_annotations(metadata).items() if key != CLEAN_POD_POLICY
+    }
+    known = task_annotation.read(annotations, get_text(metadata, "namespace"))
     if known is not None:
         deadlines = Deadlines(active_seconds=seconds + _AFTERWARDS)
-        said[task_annotation.ANNOTATION] = task_annotation.encode(known.run, deadlines, {})
-    return {**metadata, "annotations": said}
+        annotations[task_annotation.ANNOTATION] = task_annotation.encode(known.run, deadlines, {})
+    return {**metadata, "annotations": annotations}
 
 
 def _read_annotations(metadata: Manifest) -> Mapping[str, str]:

@@ -88,8 +88,8 @@ def main(patience: float) -> None:
     dist.all_gather_object(hosts, socket.gethostname())
     if dist.get_rank() == 0:
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-        said = {"ranks": len(hosts), "hosts": len({*hosts}), "backend": backend, "device": name}
-        sys.stdout.write(json.dumps({KEY: {**said, "torch": torch.__version__, "sizes": sizes}}) + "\n")
+        result = {"ranks": len(hosts), "hosts": len({*hosts}), "backend": backend, "device": name}
+        sys.stdout.write(json.dumps({KEY: {**result, "torch": torch.__version__, "sizes": sizes}}) + "\n")
         sys.stdout.flush()
     dist.barrier()  # All ranks wait until rank 0 has written the result.
     dist.destroy_process_group()

@@ -46,8 +46,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     sizes: list[SizeMeasurement]
 
 
-class _ReportLine(msgspec.Struct, frozen=True, rename={"said": "kfpytorch-burn-in"}):
-    said: Measurement
+class _ReportLine(msgspec.Struct, frozen=True, rename={"measurement": "kfpytorch-burn-in"}):
+    measurement: Measurement
 
 
 def find_measurement(lines: Iterable[str]) -> Measurement | None:
@@ -55,7 +55,7 @@ def find_measurement(lines: Iterable[str]) -> Measurement | None:
     for line in lines:
         if line.startswith(_KEY):
             try:
-                return _DECODER.decode(line).said
+                return _DECODER.decode(line).measurement
             except msgspec.DecodeError:
                 continue
     return None

@@ -58,7 +58,7 @@ class BurnInLimits:
     """Receives one line for each change."""
     pause: float = 2.0
     """Seconds between two polls."""
-    is_told: Callable[[], bool] = lambda: False
+    is_interrupted: Callable[[], bool] = lambda: False
     """True if the burn-in was requested to stop, even if the task was not cancelled."""
 
 
@@ -107,7 +107,7 @@ class _BurnInRunner:
         self._jobs = JOBS[self._dialect.name]
         self._beside = facts.task.beside
         self._limits = limits
-        self._said = ""
+        self._summary = ""
 
     async def run(self, trial: JobManifests) -> Sequence[Finding]:
         """Run the job, and return its finding and one for a failed deletion."""
@@ -178,7 +178,7 @@ class _BurnInRunner:
         logs: dict[str, Sequence[str]] = {}
         failed: dict[str, tuple[bool, str]] = {}
         while asyncio.get_running_loop().time() < end:
-            if self._limits.is_told():
+            if self._limits.is_interrupted():
                 raise asyncio.CancelledError
             observed = await self._fetch_observed(name)
             phase = pipeline.judge(observed, self._rules, self._clock.get_current_time())
@@ -197,13 +197,13 @@ class _BurnInRunner:
                 first = sorted(filter(logs.get, failed), key=lambda name: failed[name])[:1]
                 return _build_failure(phase, [line for name in first for line in logs[name]])
             await asyncio.sleep(self._limits.pause)
-        return results.build_timeout(f"{self._limits.seconds} s", self._said)
+        return results.build_timeout(f"{self._limits.seconds} s", self._summary)
 
     def _report_phase(self, phase: Verdict) -> None:
-        said = f"{phase.phase.value}: {phase.message.partition(chr(10))[0]}"
-        if said != self._said:
-            self._said = said
-            self._limits.say(said)
+        summary = f"{phase.phase.value}: {phase.message.partition(chr(10))[0]}"
+        if summary != self._summary:
+            self._summary = summary
+            self._limits.say(summary)
 
     # ---- observe
 
@@ -217,8 +217,8 @@ class _BurnInRunner:
                 raise ClusterUnavailable(f"the API server answers {answer}") from answer
             job = None
         pods, events = await self._fetch_pods(name), await self._fetch_events(name)
-        seen = read_observed({"job": job, "pods": pods, "events": events})
-        return structs.replace(seen, pod_groups=await self._fetch_pod_groups(name))
+        observed = read_observed({"job": job, "pods": pods, "events": events})
+        return structs.replace(observed, pod_groups=await self._fetch_pod_groups(name))
 
     async def _fetch_pods(self, name: str) -> Sequence[Manifest]:
         query = {"labelSelector": f"{self._dialect.labels.job_name}={name}"}

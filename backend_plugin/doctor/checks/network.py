@@ -29,8 +29,8 @@ def is_match(selector: JsonValue, labels: Mapping[str, str]) -> bool:
     """True if a label selector matches; an empty one matches everything, a missing one nothing."""
     if not isinstance(selector, Mapping):
         return False
-    said = get_text_map(selector, "matchLabels")
-    if any(labels.get(key) != value for key, value in said.items()):
+    required = get_text_map(selector, "matchLabels")
+    if any(labels.get(key) != value for key, value in required.items()):
         return False
     return all(each.is_match(labels) for each in read_requirements(selector, "matchExpressions"))
 

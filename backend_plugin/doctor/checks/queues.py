@@ -41,7 +41,7 @@ CHECKS: Final = CheckList()
 def check_queue_missing(facts: Facts) -> Iterator[Violation]:
     """The queue of the job exists."""
     name, queues = _find_queue_name(facts), _get_queues(facts)
-    if queues is not None and name and Subject.QUEUES in facts.seen and _find_queue(facts) is None:
+    if queues is not None and name and Subject.QUEUES in facts.objects and _find_queue(facts) is None:
         existing = ", ".join(sorted(map(deployments.get_name, facts.get_objects(Subject.QUEUES)))) or "none"
         known = sorted(map(deployments.get_name, facts.get_objects(Subject.PARENT_QUEUES)))
         written = queues.example.replace("PARENT", known[0] if known else "default")

@@ -87,7 +87,7 @@ def flyte(**connector: Any) -> dict[Subject, Any]:
 
 
 def facts(seen: Mapping[Subject, Any] | None = None, **said: Any) -> Facts:
-    return Facts(**{"namespace": NS, "seen": seen or {}, **said})
+    return Facts(**{"namespace": NS, "objects": seen or {}, **said})
 
 
 def queue(name: str, api_version: str, kind: str, **spec: Any) -> dict[str, Any]:

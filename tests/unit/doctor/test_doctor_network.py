@@ -27,7 +27,7 @@ def ids(*policies: dict[str, Any], labels: dict[str, str] | None = None) -> list
     namespace = {"metadata": {"name": "n", "labels": labels or {}}}
     facts = Facts(
         namespace="n",
-        seen={Subject.POLICIES: manifests, Subject.NAMESPACE: [namespace], Subject.DNS: [{}]},
+        objects={Subject.POLICIES: manifests, Subject.NAMESPACE: [namespace], Subject.DNS: [{}]},
         task=PlannedTask(roles=[role("master"), role("worker")]),
     )
     return sorted(
@@ -72,7 +72,7 @@ def test_traffic_forbidden_by_one_policy_may_be_allowed_by_another() -> None:
 def test_single_replica_job_has_no_network_findings() -> None:
     facts = Facts(
         namespace="n",
-        seen={Subject.POLICIES: [{"spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}}]},
+        objects={Subject.POLICIES: [{"spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}}]},
         task=PlannedTask(roles=[role("master")]),
     )
     assert [

@@ -41,7 +41,7 @@ def test_operator_deployment_is_recognized_by_its_name_or_image() -> None:
         "spec": {"template": {"spec": {"containers": [{"image": "h/training-operator:v1"}]}}},
     }
     facts = Facts(
-        namespace="n", seen={Subject.DEPLOYMENTS: [DEPLOYMENT, by_image, {"metadata": {"name": "b"}}]}
+        namespace="n", objects={Subject.DEPLOYMENTS: [DEPLOYMENT, by_image, {"metadata": {"name": "b"}}]}
     )
     assert table.list_operators(facts) == [DEPLOYMENT, by_image]
 
@@ -129,7 +129,7 @@ def has_fields(*fields):
 )
 def test_outdated_api_of_trainer_or_jobset_is_found_by_a_missing_field(schema, missing) -> None:
     (check,) = [each for each in table.CHECKS if each.id == "trainer-crd-outdated"]
-    facts = Facts(namespace="n", task=TRAIN_JOB, seen={Subject.JOB_SCHEMA: [schema]})
+    facts = Facts(namespace="n", task=TRAIN_JOB, objects={Subject.JOB_SCHEMA: [schema]})
     found = [*check.judge(facts)]
     assert [name for each in found for name in missing if name in each.sentence] == missing
     assert len(found) == len(missing)
@@ -144,9 +144,9 @@ def test_train_job_with_a_status_shows_that_trainer_runs_without_a_deployment() 
         "jobset": Facts(
             namespace="n",
             task=TRAIN_JOB,
-            seen={Subject.DEPLOYMENTS: [{"metadata": {"name": "jobset-controller-manager"}}]},
+            objects={Subject.DEPLOYMENTS: [{"metadata": {"name": "jobset-controller-manager"}}]},
         ),
-        "running": Facts(namespace="n", task=TRAIN_JOB, seen={Subject.JOBS: jobs}),
+        "running": Facts(namespace="n", task=TRAIN_JOB, objects={Subject.JOBS: jobs}),
     }
     found = {
         name: [each.sentence.split(",")[0] for each in check.judge(said)] for name, said in facts.items()
@@ -175,7 +175,7 @@ def test_kueue_version_that_drops_train_job_selectors_is_reported(tag, label, di
         "spec": {"template": {"spec": {"containers": [{"image": f"registry.k8s.io/kueue/kueue:{tag}"}]}}},
     }
     task = PlannedTask(dialect=DIALECTS[dialect], job={"metadata": {"labels": label}})
-    found = [*check.judge(Facts(namespace="n", task=task, seen={Subject.DEPLOYMENTS: [kueue]}))]
+    found = [*check.judge(Facts(namespace="n", task=task, objects={Subject.DEPLOYMENTS: [kueue]}))]
     assert len(found) == count
     assert all("0.16.2" in each.sentence and "0.17.0" in each.remedy for each in found)
 

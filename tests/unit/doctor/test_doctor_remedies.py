@@ -241,12 +241,13 @@ def changed(facts: Facts, words: Sequence[str]) -> Facts:
 
 
 def with_object(facts: Facts, subject: Subject, each: Mapping[str, Any]) -> Facts:
-    return replace(facts, seen={**facts.seen, subject: [*facts.get_objects(subject), each]})
+    return replace(facts, objects={**facts.objects, subject: [*facts.get_objects(subject), each]})
 
 
 def alter(facts: Facts, subject: Subject, change: Mapping[str, Any]) -> Facts:
     return replace(
-        facts, seen={**facts.seen, subject: [merge(each, change) for each in facts.get_objects(subject)]}
+        facts,
+        objects={**facts.objects, subject: [merge(each, change) for each in facts.get_objects(subject)]},
     )
 
 

@@ -110,13 +110,13 @@ ROLE = RolePods(name="worker", count=1, needed=1, pod={})
 WITH_SOMETHING: dict[str, dict[str, Any]] = {
     "output-store": {"stores": [ProbeResult(what="s3://a/")]},
     "connector-unreachable": {"connector": ProbeResult(what="h:1")},
-    "flyte-route": {"seen": {Subject.FLYTE_CONFIG: [{"tasks": {}}]}},
+    "flyte-route": {"objects": {Subject.FLYTE_CONFIG: [{"tasks": {}}]}},
     "node-taints": {"task": PlannedTask(roles=[ROLE])},
     "job-rejected": {"job_reply": DryRunReply(stored={})},
     "webhook-missing": {"invalid_reply": DryRunReply(reason="Invalid", message="two masters")},
     "pod-rejected": {"pod_replies": {"worker": DryRunReply(stored={})}},
     "connector-rbac": {
-        "seen": {
+        "objects": {
             Subject.DEPLOYMENTS: [{"metadata": {"labels": {"app.kubernetes.io/name": "kfpytorch-backend"}}}]
         }
     },

@@ -33,7 +33,9 @@ def run_check(
 ) -> list[Violation]:
     seen = {Subject.TEMPLATES: [template], Subject.DEPLOYMENTS: [*deployments]}
     platform = settings.read(said.pop("platform", {}))
-    facts = Facts(namespace="n", settings=platform, **{**said, "seen": {**seen, **said.get("seen", {})}})
+    facts = Facts(
+        namespace="n", settings=platform, **{**said, "objects": {**seen, **said.get("objects", {})}}
+    )
     return list(CHECKS[check].judge(facts))
 
 
@@ -85,7 +87,7 @@ def test_missing_template_named_in_settings_is_found(
     seen: dict[Subject, Any], platform: dict[str, Any], ids: list[str], is_made: bool
 ) -> None:
     made = {Subject.TEMPLATES: [a_template("gone")]} if is_made else {}
-    facts = Facts(namespace="n", settings=settings.read(platform), seen={**seen, **made})
+    facts = Facts(namespace="n", settings=settings.read(platform), objects={**seen, **made})
     checks = [check for check in job.CHECKS if check.id in ("template-missing", "flyte-template-missing")]
     told = [check.id for check in checks for _ in check.judge(facts)]
     assert told == ([] if is_made else ids)
@@ -100,7 +102,11 @@ def test_missing_template_named_in_settings_is_found(
         ("mine", {"task": PlannedTask(template="mine")}),
         (
             "theirs",
-            {"seen": {Subject.FLYTE_CONFIG: [{"plugins": {"k8s": {"default-pod-template-name": "theirs"}}}]}},
+            {
+                "objects": {
+                    Subject.FLYTE_CONFIG: [{"plugins": {"k8s": {"default-pod-template-name": "theirs"}}}]
+                }
+            },
         ),
     ],
 )

@@ -67,14 +67,14 @@ def test_flyte_version_is_read_from_its_own_tag_or_a_non_chart_label(
 def test_webhook_of_flyte_core_is_not_a_second_propeller() -> None:
     propeller = runs("flytepropeller:v1.16.6", args=("--config", "/etc/flyte/config/*.yaml"))
     webhook = runs("flytepropeller:v1.16.6", args=("webhook", "--config", "/etc/flyte/config/*.yaml"))
-    facts = Facts(namespace="n", seen={Subject.DEPLOYMENTS: [propeller, webhook]})
+    facts = Facts(namespace="n", objects={Subject.DEPLOYMENTS: [propeller, webhook]})
     assert deployments.list_propellers(facts) == [propeller]
     assert len([*FLYTE["flyte-outdated"].judge(facts)]) == 1
 
 
 def test_image_without_a_version_in_the_finding_is_that_of_flyte() -> None:
     seen = {Subject.DEPLOYMENTS: [runs("flyte-binary:latest", "", "cloud-sql-proxy:2.8.0")]}
-    (said,) = FLYTE["flyte-version"].judge(Facts(namespace="n", seen=seen))
+    (said,) = FLYTE["flyte-version"].judge(Facts(namespace="n", objects=seen))
     assert "the image of deployment/d -n n is flyte-binary:latest" in said.sentence
 
 
@@ -89,7 +89,7 @@ def test_image_without_a_version_in_the_finding_is_that_of_flyte() -> None:
     ],
 )
 def test_flyte_version_is_compared_with_the_required_version(image: str, ids: list[str], told: str) -> None:
-    facts = Facts(namespace="n", seen={Subject.DEPLOYMENTS: [runs(image)]})
+    facts = Facts(namespace="n", objects={Subject.DEPLOYMENTS: [runs(image)]})
     judged = ("flyte-outdated", "flyte-version")
     assert [name for name in judged for _ in FLYTE[name].judge(facts)] == ids
     assert summary.build_lines(facts)["flyte"] == told
@@ -106,5 +106,5 @@ def test_flyte_version_is_compared_with_the_required_version(image: str, ids: li
 def test_missing_webhook_is_reported_only_if_the_operator_may_exist(
     seen: dict[Subject, Any], unseen: dict[Subject, ReadFailure], is_found: bool
 ) -> None:
-    facts = Facts(namespace="n", seen=seen, unseen=unseen, invalid_reply=DryRunReply(stored={}))
+    facts = Facts(namespace="n", objects=seen, unseen=unseen, invalid_reply=DryRunReply(stored={}))
     assert bool([*OPERATOR["webhook-missing"].judge(facts)]) is is_found

@@ -127,7 +127,7 @@ def _check_operator_outdated(facts: Facts) -> Iterator[Violation]:
 def _check_operator_wrong_scope(facts: Facts) -> Iterator[Violation]:
     """The training-operator watches the namespace."""
     found = [set(deployments.list_flag_values(each, "namespace")) - {""} for each in _list_operators(facts)]
-    if found and all(said and facts.namespace not in said for said in found):
+    if found and all(namespaces and facts.namespace not in namespaces for namespaces in found):
         there = ", ".join(sorted(set().union(*found)))
         yield Violation(
             sentence=f"the training-operator watches only the namespace {there}, not {facts.namespace}",
@@ -141,7 +141,7 @@ def _check_operator_scheme(facts: Facts) -> Iterator[Violation]:
     """The training-operator reconciles PyTorchJobs."""
     for each in _list_operators(facts):
         schemes = deployments.list_flag_values(each, "enable-scheme")
-        if schemes and "pytorchjob" not in (said.lower() for said in schemes):
+        if schemes and "pytorchjob" not in (scheme.lower() for scheme in schemes):
             yield Violation(
                 sentence=f"the training-operator reconciles only {', '.join(schemes)}: "
                 f"{deployments.format_kubectl_name(each)}",

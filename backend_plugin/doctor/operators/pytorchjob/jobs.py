@@ -44,7 +44,7 @@ def build_trial(
     """Return a job with changed pod templates and with these limits, which is never retried."""
     job = planned.job
     spec, elastic = get_mapping(job, "spec"), get_mapping(job, "spec", "elasticPolicy")
-    roles, said = get_mapping(spec, _REPLICA_SPECS), get_mapping(spec, "runPolicy")
+    roles, run_policy = get_mapping(spec, _REPLICA_SPECS), get_mapping(spec, "runPolicy")
     changed: dict[str, JsonValue] = {
         _REPLICA_SPECS: {
             role: {
@@ -57,7 +57,7 @@ def build_trial(
         "runPolicy": {
             # With backoffLimit, the operator deletes all pods when the limit is exceeded, and ignores
             # cleanPodPolicy.
-            **{key: value for key, value in said.items() if key != "backoffLimit"},
+            **{key: value for key, value in run_policy.items() if key != "backoffLimit"},
             "cleanPodPolicy": "None",  # The logs of the pods are read afterwards.
             "ttlSecondsAfterFinished": limits.kept_seconds,
             "activeDeadlineSeconds": limits.active_seconds,

@@ -22,7 +22,7 @@ _AGENT_RESTARTS: Final = "PET_MAX_RESTARTS"
 
 def build_role_pods(job: Manifest, prerequisites: Sequence[Manifest]) -> Sequence[RolePods]:
     """Return the pods of the nodes, without the labels of their Job."""
-    read, said = _DIALECT.read(job), _read_options(job)
+    read, job_options = _DIALECT.read(job), _read_options(job)
     ((role, nodes),) = ((each.role, each.replicas) for each in read.groups)
     template = _find_template(job, prerequisites)
     metadata, labels = get_mapping(template, "metadata"), _DIALECT.labels
@@ -42,7 +42,7 @@ def build_role_pods(job: Manifest, prerequisites: Sequence[Manifest]) -> Sequenc
             "subdomain": read.name,
         },
     }
-    return [RolePods(name=role, count=nodes, needed=said.min_nodes or nodes, pod=pod)]
+    return [RolePods(name=role, count=nodes, needed=job_options.min_nodes or nodes, pod=pod)]
 
 
 def _find_template(job: Manifest, prerequisites: Sequence[Manifest]) -> Manifest:
@@ -76,11 +76,11 @@ def build_trial(
 
     A TrainJob itself has no deadline that keeps its pods, and no time to live. The connector deletes it.
     """
-    said = structs.replace(
+    job_options = structs.replace(
         _read_options(planned.job), max_restarts=0, max_disruptions=0, ttl_seconds=limits.kept_seconds
     )
     metadata = get_mapping(planned.job, "metadata")
-    annotations = {**get_mapping(metadata, "annotations"), options.ANNOTATION: options.encode(said)}
+    annotations = {**get_mapping(metadata, "annotations"), options.ANNOTATION: options.encode(job_options)}
     spec = get_mapping(planned.job, "spec")
     if not planned.prerequisites:  # The job itself has the command, and the runtime has the limits.
         (container,) = get_mappings(

@@ -153,7 +153,7 @@ def test_doctor_finds_deployment_api_and_queues_of_the_new_scheduler() -> None:
     facts = Facts(
         namespace="ns",
         gang=GangSettings(scheduler="seventh", queue="slow"),
-        seen={Subject.DEPLOYMENTS: [deployment], Subject.QUEUES: [{"metadata": {"name": "fast"}}]},
+        objects={Subject.DEPLOYMENTS: [deployment], Subject.QUEUES: [{"metadata": {"name": "fast"}}]},
     )
     assert gang.get_served_schedulers(facts) == {"default-scheduler": True, "seventh": True}
     checks = {each.id: each for each in (*gang.CHECKS, *queues.CHECKS)}
