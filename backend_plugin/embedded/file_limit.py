@@ -30,5 +30,5 @@ def require_descriptors() -> None:
     fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     os.close(fd)
     if limit != resource.RLIM_INFINITY and fd >= limit - _RESERVE:
-        said = f"{os.strerror(errno.EMFILE)}: the limit is {limit} (ulimit -n), and each pod needs one"
-        raise OSError(errno.EMFILE, said)
+        message = f"{os.strerror(errno.EMFILE)}: the limit is {limit} (ulimit -n), and each pod needs one"
+        raise OSError(errno.EMFILE, message)

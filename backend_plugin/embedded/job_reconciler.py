@@ -52,7 +52,7 @@ AT_ONCE: Final = 50
 class _RemainingActions:
     """The remaining actions of a reconcile pass."""
 
-    seen: JobSnapshot
+    snapshot: JobSnapshot
     step: ReconcileResult
     done: int
     """The number of actions that were applied."""
@@ -156,7 +156,7 @@ class JobReconciler:
     def _reconcile_job(self, job: Manifest) -> datetime | Retry | None:
         uid = get_uid(job)
         rest = self._rests.pop(uid, None)
-        if rest is not None and rest.seen.job is job:
+        if rest is not None and rest.snapshot.job is job:
             return self._apply_next_batch(rest)
         operator = _get_operator(job)
         needed = operator.prerequisite
@@ -168,12 +168,12 @@ class JobReconciler:
             prerequisite=None if needed is None else self._store.get(needed.find(job)),
         )
         return self._apply_next_batch(
-            _RemainingActions(seen=snapshot, step=operator.reconcile(snapshot), done=0)
+            _RemainingActions(snapshot=snapshot, step=operator.reconcile(snapshot), done=0)
         )
 
     def _apply_next_batch(self, rest: _RemainingActions) -> datetime | Retry | None:
         """Apply the next `AT_ONCE` actions of a pass. Stop at the first rejected action."""
-        snapshot, step, until = rest.seen, rest.step, rest.done + AT_ONCE
+        snapshot, step, until = rest.snapshot, rest.step, rest.done + AT_ONCE
         # Commit the deletion of a pod and its count in the status in one transaction.
         with self._store.transaction():
             actions = step.actions[rest.done : until]
@@ -184,7 +184,7 @@ class JobReconciler:
             if until < len(step.actions):
                 if not self._store_recreations(rest, done):
                     self._rests[get_uid(snapshot.job)] = _RemainingActions(
-                        seen=snapshot, step=step, done=until
+                        snapshot=snapshot, step=step, done=until
                     )
                 return self._clock()
             for event in step.events:
@@ -195,8 +195,8 @@ class JobReconciler:
 
     def _store_recreations(self, rest: _RemainingActions, done: Sequence[Action]) -> bool:
         """Store the count of the pods that were recreated so far. Return True if the job changed."""
-        job = rest.seen.job
-        counted = _get_operator(job).with_recreations(rest.seen, rest.step, done)
+        job = rest.snapshot.job
+        counted = _get_operator(job).with_recreations(rest.snapshot, rest.step, done)
         return self._store.update(counted) is not job
 
     def _apply_actions(self, snapshot: JobSnapshot, actions: Sequence[Action]) -> Sequence[Action]:

@@ -34,7 +34,7 @@ class PodAddresses:
 
     pattern: re.Pattern[str] | None
     port: str
-    said: frozenset[str]
+    ports: frozenset[str]
     """The ports at which replicas find each other, from the manifest. Other ports are not rewritten."""
     own: str
     """The host name of this pod."""
@@ -49,7 +49,7 @@ class PodAddresses:
         job = labels.get(dialect.labels.job_name, "")
         port = get_text_map(metadata, "annotations").get(PORT, "")
         pattern = _build_pattern(operator, job, get_text(metadata, "namespace")) if job else None
-        return cls(pattern=pattern, port=port, said=_list_ports(pod, dialect.port), own=get_hostname(pod))
+        return cls(pattern=pattern, port=port, ports=_list_ports(pod, dialect.port), own=get_hostname(pod))
 
     def rewrite(self, value: str) -> str:
         """Replace replica names by the loopback address, and job ports after them by the reserved port."""
@@ -88,7 +88,7 @@ class PodAddresses:
 
     def _replace_address(self, match: re.Match[str]) -> str:
         port = match["port"]
-        if port and self.port and port in self.said:
+        if port and self.port and port in self.ports:
             port = self.port
         return f"{LOOPBACK}:{port}" if port else LOOPBACK
 

@@ -145,7 +145,7 @@ def with_visible_gpus(pod: Manifest) -> Manifest:
     if GPU_INDICES not in get_mapping(pod, "metadata", "annotations"):
         return pod
     slices, spec = compute_gpu_slices(pod), get_mapping(pod, "spec")
-    seen = {
+    containers = {
         key: [
             _with_visible_devices(container, ",".join(map(str, slices[get_text(container, "name")])))
             for container in get_mappings(spec, key)
@@ -153,7 +153,7 @@ def with_visible_gpus(pod: Manifest) -> Manifest:
         for key in ("initContainers", "containers")
         if key in spec
     }
-    return with_section(pod, "spec", **seen)
+    return with_section(pod, "spec", **containers)
 
 
 def _with_visible_devices(container: Manifest, devices: str) -> Manifest:

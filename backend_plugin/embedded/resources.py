@@ -19,9 +19,9 @@ ONE: Final = 10**9
 def parse_amounts(quantities: Manifest) -> Amounts:
     """Parse the quantities of a mapping. Invalid quantities are skipped."""
     found: dict[str, int] = {}
-    for resource, said in quantities.items():
+    for resource, quantity in quantities.items():
         try:
-            found[resource] = parse(str(said)).nano
+            found[resource] = parse(str(quantity)).nano
         except InvalidQuantity:  # The doctor reads objects of any cluster.
             continue
     return found

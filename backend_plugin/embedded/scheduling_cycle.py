@@ -107,8 +107,8 @@ def read_pod_info(pod: Manifest) -> PodInfo:
     )
 
 
-def _parse_indices(said: str) -> Sequence[int]:
-    return tuple(int(each) for each in said.split(",") if each.isdigit())
+def _parse_indices(indices: str) -> Sequence[int]:
+    return tuple(int(each) for each in indices.split(",") if each.isdigit())
 
 
 def compute_gpu_slices(pod: Manifest) -> Mapping[str, Sequence[int]]:
@@ -150,8 +150,10 @@ def _decide_pod(claim: PodInfo, rooms: Sequence["_NodeState"]) -> Binding | Unsc
     refusals = [(room, room.find_rejection(claim)) for room in rooms]
     fitting = [room for room, refusal in refusals if refusal is None]
     if not fitting:
-        told = [refusal for _, refusal in refusals if refusal is not None]
-        return Unschedulable(uid=claim.uid, reason="Unschedulable", message=_format_message(claim, told))
+        rejections = [refusal for _, refusal in refusals if refusal is not None]
+        return Unschedulable(
+            uid=claim.uid, reason="Unschedulable", message=_format_message(claim, rejections)
+        )
     # `max` returns the first of several nodes with the same score.
     room = max(fitting, key=lambda room: room.compute_score(claim))
     given = room.list_free_gpus()[: claim.requests.get(GPU, 0) // ONE]
@@ -191,8 +193,8 @@ class _NodeState:
             return _NodeRejection(reasons=("node(s) were unschedulable",), hopeless=True)
         taint = claim.wishes.find_untolerated_taint(self.node.taints)
         if taint is not None:
-            said = f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
-            return _NodeRejection(reasons=(said,), hopeless=True)
+            reason = f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+            return _NodeRejection(reasons=(reason,), hopeless=True)
         if not claim.wishes.is_match(self.node.name, self.node.labels):
             return _NodeRejection(
                 reasons=("node(s) didn't match Pod's node affinity/selector",), hopeless=True

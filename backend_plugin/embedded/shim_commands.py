@@ -65,12 +65,12 @@ class ShimCommands:
         while self._untold:
             word, value = next(iter(self._untold.items()))
             try:
-                is_told = self._directory.send_command(word, value)
+                is_sent = self._directory.send_command(word, value)
             except OSError:
                 self._again = asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._send_pending)
                 return
             del self._untold[word]
-            if not is_told and word in (layout.TERMINATE, layout.LOSE):
+            if not is_sent and word in (layout.TERMINATE, layout.LOSE):
                 # The directory of the pod was removed, so the shim cannot receive orders.
                 with contextlib.suppress(OSError):  # `_check_shim` tries again after the grace period.
                     self._kill()

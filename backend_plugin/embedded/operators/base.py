@@ -12,9 +12,9 @@ from backend_plugin.embedded.operators.actions import Action, JobSnapshot, Recon
 CountRecreations: TypeAlias = Callable[[JobSnapshot, ReconcileResult, Sequence[Action]], Manifest]
 
 
-def keep_job(seen: JobSnapshot, _: ReconcileResult, __: Sequence[Action]) -> Manifest:
+def keep_job(snapshot: JobSnapshot, _: ReconcileResult, __: Sequence[Action]) -> Manifest:
     """Return the job unchanged, for an operator that does not count recreated pods."""
-    return seen.job
+    return snapshot.job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

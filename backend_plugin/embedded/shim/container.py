@@ -112,14 +112,14 @@ class ContainerRun:
         try:
             fd = files.open_regular(self.spec["termination"])
         except OSError:  # The program removed or replaced the file.
-            said = b""
+            message = b""
         else:
             size = os.fstat(fd).st_size
-            said = os.pread(fd, _MESSAGE_BYTES, max(0, size - _MESSAGE_BYTES))
+            message = os.pread(fd, _MESSAGE_BYTES, max(0, size - _MESSAGE_BYTES))
             os.close(fd)
-        if not said and code and self.spec["message_from_log"]:
+        if not message and code and self.spec["message_from_log"]:
             return self.log.read_last_lines()
-        return said.decode(errors="replace")
+        return message.decode(errors="replace")
 
 
 def decode_exit_code(status: int) -> int:

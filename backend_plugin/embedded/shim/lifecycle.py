@@ -157,8 +157,10 @@ class PodLifecycle:
         if at <= now:
             return True
         self._schedule_wake(at)
-        said = f"back-off {format_duration(each.back_off.delay)} restarting failed container={each.name}"
-        each.waiting = ("CrashLoopBackOff", f"{said} pod={self.name}")
+        description = (
+            f"back-off {format_duration(each.back_off.delay)} restarting failed container={each.name}"
+        )
+        each.waiting = ("CrashLoopBackOff", f"{description} pod={self.name}")
         return False
 
     def _set_blocked_reason(self, each: ContainerLifecycle, since: float, now: float) -> None:

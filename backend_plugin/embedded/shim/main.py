@@ -49,14 +49,14 @@ class Shim:
 
     def listen(self, control: int, lifeline: int) -> None:
         """Watch for commands, the end of children, and the end of the server, which closes `lifeline`."""
-        told, tell = os.pipe()
-        os.set_blocking(tell, False)
-        signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+        wakeup_in, wakeup_out = os.pipe()
+        os.set_blocking(wakeup_out, False)
+        signal.set_wakeup_fd(wakeup_out, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._on_stop_signal)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        self._add_reader(told, lambda: self._reap_children(told))
+        self._add_reader(wakeup_in, lambda: self._reap_children(wakeup_in))
         self._add_reader(control, lambda: self._process_commands(control))
         if lifeline >= 0:
             self._add_reader(lifeline, lambda: self._on_server_exit(lifeline))
@@ -88,8 +88,8 @@ class Shim:
             self._lines_at = None
             self._notify_server(layout.NEWS_LOG)
 
-    def _reap_children(self, told: int) -> None:
-        os.read(told, _CHUNK)
+    def _reap_children(self, wakeup_in: int) -> None:
+        os.read(wakeup_in, _CHUNK)
         self._supervisor.reap_children()
         if self._is_asked_to_stop:
             self._supervisor.stop_pod(self._launch["grace"])
@@ -151,9 +151,9 @@ class Shim:
 
     def _write_state(self) -> None:
         path = f"{self._directory}/{layout.STATE}"
-        said = json.dumps(self._supervisor.as_json())
+        state = json.dumps(self._supervisor.as_json())
         try:
-            files.replace_file(path, said.encode())
+            files.replace_file(path, state.encode())
         except FileNotFoundError:
             # The directory was removed, so the state cannot be reported.
             self._is_left = True

@@ -25,11 +25,11 @@ class PortableTree(ProcessTree):
     def __init__(self, uid: str) -> None:
         super().__init__([])
         self._uid = uid
-        self._seen: dict[psutil.Process, str] = {}
+        self._owners: dict[psutil.Process, str] = {}
 
     def map_members(self, mains: dict[int, str], names: list[str]) -> dict[int, str]:
         """Return the container of each live process by pid; see `ProcessTree.map_members`."""
-        owners = {each: owner for each, owner in self._seen.items() if _is_alive(each)}
+        owners = {each: owner for each, owner in self._owners.items() if _is_alive(each)}
         for child in psutil.Process(os.getpid()).children():
             owners[child] = mains.get(child.pid) or self.find_owner(child.pid, names)
         # A container without its first process is ending: its remaining processes must be found now.
@@ -39,7 +39,7 @@ class PortableTree(ProcessTree):
             }
         for parent, owner in list(owners.items()):
             owners |= dict.fromkeys(_list_descendants(parent), owner)
-        self._seen = owners
+        self._owners = owners
         self._known = {each.pid: owner for each, owner in owners.items()}
         return dict(self._known)
 

@@ -54,16 +54,16 @@ def start_program(program: Program, out: int, err: int) -> int:
     Raises:
         CannotStart: If the program could not be executed.
     """
-    told, tell = os.pipe()
+    error_in, error_out = os.pipe()
     shim = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _run_child(program, (out, err), tell, shim)
-    os.close(tell)
+        _run_child(program, (out, err), error_out, shim)
+    os.close(error_out)
     try:
-        trouble = os.read(told, 4096)
+        trouble = os.read(error_in, 4096)
     finally:
-        os.close(told)
+        os.close(error_in)
     if trouble:
         os.waitpid(pid, 0)
         raise CannotStart(_REFUSED % trouble.decode(errors="replace"))

@@ -19,7 +19,7 @@ def find_reached_limit(attempt: ReconcilePass) -> str:
     if _has_reached_backoff_limit(attempt):
         return f"Job {name} has failed because it has reached the specified backoff limit"
     deadline = _compute_deadline(attempt)
-    if deadline is not None and attempt.seen.now >= deadline:
+    if deadline is not None and attempt.snapshot.now >= deadline:
         return f"Job {name} has failed because it was active longer than specified deadline"
     return ""
 

@@ -28,7 +28,7 @@ _RETRYABLE: Final = 128
 class ReconcilePass:
     """The state of a pass. Only its lists and its status change."""
 
-    seen: JobSnapshot
+    snapshot: JobSnapshot
     job: JobSpec
     deviations: UpstreamFixes
     status: StatusBuilder
@@ -45,7 +45,7 @@ class ReconcilePass:
 
     def record_event(self, kind: str, reason: str, message: str) -> None:
         """Add an event of the job."""
-        self.events.append(events.build_event(self.seen, kind, reason, message))
+        self.events.append(events.build_event(self.snapshot, kind, reason, message))
 
     def delete_pod(self, pod: Manifest) -> bool:
         """Delete a pod. Return False if it is already being deleted."""
@@ -79,8 +79,8 @@ def is_active(pod: Manifest) -> bool:
 
 def get_replica_index(manifest: Manifest) -> int | None:
     """Return the replica index from the label, or None if it is not a number."""
-    said = get_text_map(_get_metadata(manifest), "labels").get(objects.LABELS.index, "")
-    return int(said) if said.isascii() and said.isdigit() else None
+    index = get_text_map(_get_metadata(manifest), "labels").get(objects.LABELS.index, "")
+    return int(index) if index.isascii() and index.isdigit() else None
 
 
 def list_exit_codes(pod: Manifest) -> list[int]:

@@ -84,7 +84,7 @@ def _build_pass(snapshot: JobSnapshot, job: JobSpec, deviations: UpstreamFixes) 
         stored = with_created_condition(stored, snapshot.now)
     services = select_job_objects(snapshot.services, job)
     return ReconcilePass(
-        seen=snapshot,
+        snapshot=snapshot,
         job=job,
         deviations=deviations,
         status=StatusBuilder.from_manifest(get_mapping(stored, "status"), snapshot.now),
@@ -104,7 +104,7 @@ def _run_stages(attempt: ReconcilePass) -> bool:
     if attempt.status.has_condition(SUSPENDED):
         _resume_job(attempt)
     for pod in attempt.pods:
-        attempt.events.extend(events.iter_faulty_pod_events(attempt.seen, pod))
+        attempt.events.extend(events.iter_faulty_pod_events(attempt.snapshot, pod))
     limit = limits.find_reached_limit(attempt)
     if limit:
         return _fail_job(attempt, limit)
@@ -140,7 +140,7 @@ def _delete_if_expired(attempt: ReconcilePass) -> bool:
     if attempt.deviations.completion_is_timed:
         attempt.status.ensure_completion_time()
     expiry = limits.compute_expiry(attempt)
-    if expiry is not None and attempt.seen.now >= expiry:
+    if expiry is not None and attempt.snapshot.now >= expiry:
         attempt.actions.append(DeleteJob())
         return False
     return expiry is not None
@@ -185,7 +185,7 @@ def _fail_job(attempt: ReconcilePass, limit: str) -> bool:
 
 
 def _build_result(attempt: ReconcilePass) -> ReconcileResult:
-    old = StatusBuilder.from_manifest(get_mapping(attempt.seen.job, "status"), attempt.seen.now)
+    old = StatusBuilder.from_manifest(get_mapping(attempt.snapshot.job, "status"), attempt.snapshot.now)
     new = attempt.status
     if attempt.deviations.conditions_stand:
         new.conditions = [_select_condition(each, old.conditions) for each in new.conditions]

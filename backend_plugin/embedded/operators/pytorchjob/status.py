@@ -41,8 +41,8 @@ class ReplicaStatus:
     def build_manifest(self) -> Manifest:
         """Return the counts as stored, without zeros."""
         counts = {name: getattr(self, name) for name in _COUNTS}
-        said = {name: count for name, count in counts.items() if count}
-        return {**said, **({"selector": self.selector} if self.selector else {})}
+        nonzero = {name: count for name, count in counts.items() if count}
+        return {**nonzero, **({"selector": self.selector} if self.selector else {})}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,8 +70,8 @@ class StatusBuilder:
     def build_manifest(self) -> Manifest:
         """Return the status as stored, without empty fields."""
         replicas = {name: self.replicas[name].build_manifest() for name in sorted(self.replicas)}
-        said: Manifest = {"conditions": self.conditions, "replicaStatuses": replicas}
-        return {**{name: value for name, value in said.items() if value}, **self.times}
+        status: Manifest = {"conditions": self.conditions, "replicaStatuses": replicas}
+        return {**{name: value for name, value in status.items() if value}, **self.times}
 
     def has_condition(self, kind: str) -> bool:
         """True if the condition of this type has the status ``True``."""
@@ -88,8 +88,8 @@ class StatusBuilder:
         `word` replaces the type in the reason.
         """
         old = next((each for each in self.conditions if each.get("type") == kind), {})
-        is_said = (old.get("status"), old.get("reason")) == (holds, format_reason(word or kind))
-        if self.has_condition(FAILED) or is_said:
+        is_current = (old.get("status"), old.get("reason")) == (holds, format_reason(word or kind))
+        if self.has_condition(FAILED) or is_current:
             return
         at = format_time(self.now)
         new = {

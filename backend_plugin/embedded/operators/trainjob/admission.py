@@ -136,8 +136,10 @@ def admit_runtime(manifest: Manifest) -> Manifest:
 def _admit(manifest: Manifest, kind: str, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the object without unknown fields and with defaults."""
     if (manifest.get("apiVersion"), manifest.get("kind")) != (RESOURCE.api_version, kind):
-        said = f"{manifest.get('apiVersion')}, Kind={manifest.get('kind')}"
-        raise build_bad_request(f"the object's type ({said}) is not {RESOURCE.api_version}, Kind={kind}")
+        given_type = f"{manifest.get('apiVersion')}, Kind={manifest.get('kind')}"
+        raise build_bad_request(
+            f"the object's type ({given_type}) is not {RESOURCE.api_version}, Kind={kind}"
+        )
     made: dict[str, Any] = {"apiVersion": RESOURCE.api_version, "kind": kind, "metadata": found}
     if manifest.get("spec") is not None:
         made["spec"] = SCHEMA.prune(manifest["spec"], f"{kind}Spec")

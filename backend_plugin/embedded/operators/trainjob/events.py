@@ -30,18 +30,18 @@ _COMPONENTS: Final = {JOB: "job-controller", JOBSET: "jobset", DIALECT.name: "tr
 
 
 def build_event(
-    seen: JobSnapshot, about: str, reason: str, message: str, *, warning: bool = False
+    snapshot: JobSnapshot, about: str, reason: str, message: str, *, warning: bool = False
 ) -> Manifest:
     """Return an event.
 
     Args:
-        seen: The input of the pass.
+        snapshot: The input of the pass.
         about: The kind of the object: the TrainJob, its JobSet or its Job.
         reason: The reason of the event.
         message: The message of the event.
         warning: True for the type ``Warning``.
     """
-    metadata, name = get_mapping(seen.job, "metadata"), get_name(seen.job)
+    metadata, name = get_mapping(snapshot.job, "metadata"), get_name(snapshot.job)
     return {
         "involvedObject": {
             "apiVersion": _VERSIONS[about],
@@ -58,17 +58,17 @@ def build_event(
     }
 
 
-def build_action_event(seen: JobSnapshot, action: Action, refusal: str | None = None) -> Manifest | None:
+def build_action_event(snapshot: JobSnapshot, action: Action, refusal: str | None = None) -> Manifest | None:
     """Return the event for an executed action, or for a rejected one if `refusal` has its message."""
     match action:
         case CreatePod(manifest) if refusal is None:
-            return build_event(seen, JOB, "SuccessfulCreate", f"Created pod: {get_name(manifest)}")
+            return build_event(snapshot, JOB, "SuccessfulCreate", f"Created pod: {get_name(manifest)}")
         case CreatePod():
-            return build_event(seen, JOB, "FailedCreate", f"Error creating: {refusal}", warning=True)
+            return build_event(snapshot, JOB, "FailedCreate", f"Error creating: {refusal}", warning=True)
         case DeletePod(name):
-            return build_event(seen, JOB, "SuccessfulDelete", f"Deleted pod: {name}")
+            return build_event(snapshot, JOB, "SuccessfulDelete", f"Deleted pod: {name}")
         case CreateService() if refusal is not None:
-            return build_event(seen, JOBSET, "HeadlessServiceCreationFailed", refusal, warning=True)
+            return build_event(snapshot, JOBSET, "HeadlessServiceCreationFailed", refusal, warning=True)
         case CreateService() | DeleteService() | DeleteJob() | ReleasePod():
             return None
         case _:

@@ -52,30 +52,30 @@ _BATCH: Final = timedelta(seconds=2)
 _LIMIT: Final = "Job has reached the specified backoff limit"
 
 
-def reconcile(seen: JobSnapshot) -> ReconcileResult:
+def reconcile(snapshot: JobSnapshot) -> ReconcileResult:
     """Return the actions, events and status that follow from the stored objects."""
-    if get_text(get_mapping(seen.job, "spec"), "managedBy") not in ("", OWN_MANAGER):
+    if get_text(get_mapping(snapshot.job, "spec"), "managedBy") not in ("", OWN_MANAGER):
         return ReconcileResult()
-    if seen.prerequisite is None:
+    if snapshot.prerequisite is None:
         missing = "TrainJob resources reconciliation failed: the runtime of the job does not exist"
-        event = build_event(seen, DIALECT.name, "TrainJobResourcesCreationFailed", missing, warning=True)
-        return ReconcileResult(events=() if _find_end(seen.job) else (event,))
-    job = read_spec(seen.job, seen.prerequisite)
+        event = build_event(snapshot, DIALECT.name, "TrainJobResourcesCreationFailed", missing, warning=True)
+        return ReconcileResult(events=() if _find_end(snapshot.job) else (event,))
+    job = read_spec(snapshot.job, snapshot.prerequisite)
     if job.nodes < 0:
         invalid = (
             f'job "{job.job_name}" creation failed with error: spec.parallelism: Invalid value: {job.nodes}'
         )
         return ReconcileResult(
-            events=(build_event(seen, JOBSET, "JobCreationFailed", invalid, warning=True),)
+            events=(build_event(snapshot, JOBSET, "JobCreationFailed", invalid, warning=True),)
         )
-    return _Pass.from_snapshot(seen, job).run()
+    return _Pass.from_snapshot(snapshot, job).run()
 
 
 @dataclass(slots=True, kw_only=True)
 class _Pass:
     """One reconcile pass over a TrainJob. `run` changes `state`, `end` and `events`."""
 
-    seen: JobSnapshot
+    snapshot: JobSnapshot
     job: TrainJobSpec
     state: JobSetState
     end: Manifest | None
@@ -88,22 +88,22 @@ class _Pass:
     wake_at: datetime | None = None
 
     @classmethod
-    def from_snapshot(cls, seen: JobSnapshot, job: TrainJobSpec) -> "_Pass":
-        state = JobSetState.from_status(get_mapping(seen.job, "status"))
-        current = [each for each in seen.pods if get_label(each, LABELS.attempt) == str(state.restarts)]
+    def from_snapshot(cls, snapshot: JobSnapshot, job: TrainJobSpec) -> "_Pass":
+        state = JobSetState.from_status(get_mapping(snapshot.job, "status"))
+        current = [each for each in snapshot.pods if get_label(each, LABELS.attempt) == str(state.restarts)]
         return cls(
-            seen=seen,
+            snapshot=snapshot,
             job=job,
             state=state,
-            end=_find_end(seen.job),
+            end=_find_end(snapshot.job),
             pods=current,
-            previous=[each for each in seen.pods if each not in current],
+            previous=[each for each in snapshot.pods if each not in current],
             events=[],
         )
 
     def run(self) -> ReconcileResult:
         """Return the result of the pass."""
-        old, counts = get_mapping(self.seen.job, "status"), self._build_job_status()
+        old, counts = get_mapping(self.snapshot.job, "status"), self._build_job_status()
         if self.end is None:
             self._update_job()
         status: Manifest = {
@@ -154,8 +154,8 @@ class _Pass:
         """True if the Job controller handles the end of the pod now; otherwise set `wake_at`."""
         statuses = get_mappings(get_mapping(pod, "status"), "containerStatuses")
         ends = [get_time(get_mapping(each, "state", "terminated"), "finishedAt") for each in statuses]
-        at = max((end for end in ends if end is not None), default=self.seen.now - _BATCH) + _BATCH
-        if at <= self.seen.now or self.job.is_suspended:
+        at = max((end for end in ends if end is not None), default=self.snapshot.now - _BATCH) + _BATCH
+        if at <= self.snapshot.now or self.job.is_suspended:
             return True
         self.wake_at = at if self.wake_at is None else min(at, self.wake_at)
         return False
@@ -168,13 +168,13 @@ class _Pass:
         elif action == FAIL:
             self._fail("FailJobSetFailurePolicyAction", f"applying FailJobSet failure policy action {first}")
         elif action != RESTART_FREELY and self.state.counted >= self._get_max_restarts():
-            said = "jobset failed due to reaching max number of restarts"
-            self._fail("ReachedMaxRestarts", f"{said} {first}")
+            sentence = "jobset failed due to reaching max number of restarts"
+            self._fail("ReachedMaxRestarts", f"{sentence} {first}")
         else:
-            said = f"applying {action} failure policy action {first}"
+            sentence = f"applying {action} failure policy action {first}"
             condition = f"FailurePolicy_{rule}" if rule else "DefaultFailurePolicy"
             for each in (condition, f"{action}FailurePolicyAction"):
-                self._record(JOBSET, each, said, warning=True)
+                self._record(JOBSET, each, sentence, warning=True)
             counted = self.state.counted + (action != RESTART_FREELY)
             self.state = JobSetState(restarts=self.state.restarts + 1, counted=counted)
 
@@ -186,21 +186,23 @@ class _Pass:
         self._finish("Failed", reason, message, event="JobSetFailed")
 
     def _finish(self, kind: str, reason: str, message: str, *, event: str = "") -> None:
-        self.end = build_condition(kind, "True", reason=reason, message=message, now=self.seen.now)
+        self.end = build_condition(kind, "True", reason=reason, message=message, now=self.snapshot.now)
         self._record(JOBSET, event or reason, message, warning=kind == "Failed")
 
     def _record(self, about: str, reason: str, message: str, *, warning: bool = False) -> None:
-        self.events.append(build_event(self.seen, about, reason, message, warning=warning))
+        self.events.append(build_event(self.snapshot, about, reason, message, warning=warning))
 
     def _build_conditions(self) -> Sequence[Manifest]:
-        there = get_mappings(get_mapping(self.seen.job, "status"), "conditions")
+        there = get_mappings(get_mapping(self.snapshot.job, "status"), "conditions")
         kept = [each for each in there if each.get("type") != "Failed"]
         was = any((each.get("type"), each.get("status")) == ("Suspended", "True") for each in kept)
         new = []
         if self.job.is_suspended or was:
             value, word = ("True", "Suspended") if self.job.is_suspended else ("False", "Resumed")
             message = f"TrainJob is {word.lower()}"
-            new.append(build_condition("Suspended", value, reason=word, message=message, now=self.seen.now))
+            new.append(
+                build_condition("Suspended", value, reason=word, message=message, now=self.snapshot.now)
+            )
         return merge_conditions(kept, [*new, *([self.end] if self.end else [])])
 
     def _build_job_status(self) -> Manifest:
@@ -222,7 +224,7 @@ class _Pass:
 
     def _plan_actions(self) -> Iterator[Action]:
         if self.end is not None:
-            yield from _release(self.seen.pods)
+            yield from _release(self.snapshot.pods)
         elif self.previous:
             # The strategy BlockingRecreate: the pods of the new Job are created when the last one is gone.
             yield from _delete(self.previous)
@@ -230,7 +232,7 @@ class _Pass:
             yield from self._plan_job_actions()
 
     def _plan_job_actions(self) -> Iterator[Action]:
-        if not self.seen.services:
+        if not self.snapshot.services:
             yield CreateService(build_service(self.job))
         remaining = [pod for pod in self.pods if not is_ended(pod)]
         is_over = self.state.failure is not None or self._is_success()
@@ -245,7 +247,7 @@ class _Pass:
         taken = {*self.state.completed, *map(_get_index, uncounted)}
         for index in range(self.job.nodes):
             if index not in taken:
-                yield CreatePod(build_pod(self.job, index, self.state.restarts, self.seen.now))
+                yield CreatePod(build_pod(self.job, index, self.state.restarts, self.snapshot.now))
 
     def _is_counted(self, pod: Manifest) -> bool:
         """True if the pod has succeeded, or failed with an exit that the pod failure policy ignores."""
@@ -259,8 +261,8 @@ def _find_end(job: Manifest) -> Manifest | None:
 
 
 def _get_index(pod: Manifest) -> int | None:
-    said = get_text_map(get_mapping(pod, "metadata"), "annotations").get(LABELS.index, "")
-    return int(said) if said.isdecimal() else None
+    index = get_text_map(get_mapping(pod, "metadata"), "annotations").get(LABELS.index, "")
+    return int(index) if index.isdecimal() else None
 
 
 def _is_ready(pod: Manifest) -> bool:

@@ -28,11 +28,11 @@ class JobSetState:
     @classmethod
     def from_status(cls, status: Manifest) -> "JobSetState":
         """Read the state from the status of a TrainJob."""
-        said = get_mapping(status, FIELD)
-        completed, failure = said.get("completedIndexes"), get_mapping(said, "failure")
+        record = get_mapping(status, FIELD)
+        completed, failure = record.get("completedIndexes"), get_mapping(record, "failure")
         return cls(
-            restarts=get_int(said, "restarts") or 0,
-            counted=get_int(said, "restartsCountTowardsMax") or 0,
+            restarts=get_int(record, "restarts") or 0,
+            counted=get_int(record, "restartsCountTowardsMax") or 0,
             completed=tuple(each for each in completed if isinstance(each, int))
             if isinstance(completed, list | tuple)
             else (),
