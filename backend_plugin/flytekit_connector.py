@@ -148,8 +148,8 @@ class Connector(AsyncConnectorBase):  # type: ignore[misc]
         """Return the phase, message and log links of the job."""
         tasks = await self._host.get_connector_service()
         request = admin.GetTaskRequest(resource_meta=resource_meta.data)
-        said = admin.GetTaskResponse.FromString(await tasks.get_task(request)).resource
-        return _CompleteResource(phase=said.phase, message=said.message, message_=said)
+        resource = admin.GetTaskResponse.FromString(await tasks.get_task(request)).resource
+        return _CompleteResource(phase=resource.phase, message=resource.message, message_=resource)
 
     async def delete(self, resource_meta: TaskReference, **_: Any) -> None:
         """Schedule the deletion of the job."""

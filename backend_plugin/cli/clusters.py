@@ -44,9 +44,9 @@ class OpenedCluster:
     """The nodes of an embedded cluster, which commands can change; None for a Kubernetes cluster."""
     executions: Executions | None = None
     """Access to Flyte's workflow objects; None for an embedded cluster."""
-    looks: CapabilitySource | None = None
+    capabilities: CapabilitySource | None = None
     """Reads the capabilities for gangs; None for an embedded cluster."""
-    sight: WatchStatus | None = None
+    watch_status: WatchStatus | None = None
     """The status of the watches; None for an embedded cluster, which has none."""
     now: Callable[[], datetime] = _get_utc_now
     """Returns the time of the cluster's clock."""
@@ -69,8 +69,8 @@ async def open_cluster(stack: AsyncExitStack, configuration: Configuration) -> O
             inventory=kubernetes.inventory,
             platform=platform,
             executions=kubernetes,
-            looks=kubernetes.looking,
-            sight=kubernetes.sight,
+            capabilities=kubernetes.looking,
+            watch_status=kubernetes.watch_status,
             now=kubernetes.clock.get_current_time,
         )
     from backend_plugin.embedded.cluster import EmbeddedCluster

@@ -113,7 +113,7 @@ class PropellerEmulator:
     ) -> None:
         self._stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
         self._resync = resync
-        self._said = {"metadata": metadata, "timeout": _CALL_SECONDS}
+        self._call_options = {"metadata": metadata, "timeout": _CALL_SECONDS}
 
     def run_node(self, node: TaskNode) -> Generator[ReportedPhase | End, None, None]:
         """Yield the phases of all attempts of a Flyte node, and finally its result.
@@ -143,7 +143,7 @@ class PropellerEmulator:
     def _run_attempt(self, node: TaskNode, attempt: int) -> _Attempt:
         """Run one attempt. Delete it if another one follows, or if the caller closes the iterator."""
         try:
-            created = self._stub.CreateTask(node.build_request(attempt), **self._said)
+            created = self._stub.CreateTask(node.build_request(attempt), **self._call_options)
         except grpc.RpcError as error:
             status = f"rpc error: code = {_get_code(error)} desc = {_get_details(error)}"
             return NodeFailed(
@@ -173,7 +173,7 @@ class PropellerEmulator:
         failures = 0
         while True:
             try:
-                resource = self._stub.GetTask(request, **self._said).resource
+                resource = self._stub.GetTask(request, **self._call_options).resource
             except grpc.RpcError as error:
                 failures += 1
                 if failures > _MAX_SYSTEM_FAILURES:
@@ -190,7 +190,7 @@ class PropellerEmulator:
             time.sleep(self._resync)
 
     def _delete_task(self, meta: bytes) -> None:
-        self._stub.DeleteTask(agent_pb2.DeleteTaskRequest(resource_meta=meta), **self._said)
+        self._stub.DeleteTask(agent_pb2.DeleteTaskRequest(resource_meta=meta), **self._call_options)
 
 
 def _get_retries(node: TaskNode) -> int:

@@ -166,10 +166,10 @@ def _set_gauges(metrics: Metrics, here: OpenedCluster, cache: Cache, orders: Bac
     metrics.background_operations.compute = lambda: {
         (what,): orders.count_running(what) for what in _OPERATIONS
     }
-    if here.sight is not None:
-        metrics.watches.compute = here.sight.count_watches
-        metrics.watch_age.compute = here.sight.ages
-        here.sight.trouble = lambda error: metrics.cluster_errors.add("watch", error)
+    if here.watch_status is not None:
+        metrics.watches.compute = here.watch_status.count_watches
+        metrics.watch_age.compute = here.watch_status.ages
+        here.watch_status.trouble = lambda error: metrics.cluster_errors.add("watch", error)
 
 
 def _read_key_ring(settings: ServerSettings) -> KeyRing:
@@ -180,10 +180,10 @@ def _read_key_ring(settings: ServerSettings) -> KeyRing:
 
 def _create_capabilities_cache(here: OpenedCluster, settings: ServerSettings) -> CapabilitiesCache | None:
     ours = here.platform.kfpytorch
-    if here.looks is None or (ours.gang.is_unconfigured and not ours.selects_dialect):
+    if here.capabilities is None or (ours.gang.is_unconfigured and not ours.selects_dialect):
         return None
     return CapabilitiesCache(
-        here.looks, ours.gang, list_named_namespaces(settings), selects_dialect=ours.selects_dialect
+        here.capabilities, ours.gang, list_named_namespaces(settings), selects_dialect=ours.selects_dialect
     )
 
 

@@ -65,8 +65,8 @@ def select_task(tasks: Mapping[str, Callable[[], T]], task: str | None, file: st
     if task in names or len(names) == 1:
         return tasks[names[0] if len(names) == 1 else str(task)]
     if names:
-        said = "no task is given." if task is None else f"{task} matches several tasks."
-        raise Misused(f"{file}: {said} Name one of: {', '.join(sorted(names))}")
+        problem = "no task is given." if task is None else f"{task} matches several tasks."
+        raise Misused(f"{file}: {problem} Name one of: {', '.join(sorted(names))}")
     near = get_close_matches(str(task), sorted({name.rpartition(".")[2] for name in tasks}), n=3)
     there = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(sorted(tasks))}"
     raise Misused(f"{file}: has no task {task}; {there}")

@@ -241,7 +241,7 @@ class ApiClient:
 
 def _build_connection_error(error: BaseException) -> ClusterUnavailable:
     if isinstance(error, aiohttp.ClientConnectorError):  # The message of aiohttp contains Python objects.
-        said = f"{error.host}:{error.port}: {error.os_error}"
+        description = f"{error.host}:{error.port}: {error.os_error}"
     else:
-        said = str(error) or type(error).__name__
-    return ClusterUnavailable(f"the API server cannot be reached: {said}")
+        description = str(error) or type(error).__name__
+    return ClusterUnavailable(f"the API server cannot be reached: {description}")

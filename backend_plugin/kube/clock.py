@@ -31,7 +31,7 @@ class Clock:
     def __init__(self, ours: Callable[[], datetime] = get_local_time) -> None:
         self._ours = ours
         self._ahead = timedelta(0)
-        self._told = False
+        self._is_logged = False
         self._date = ""
         """The last `Date` header."""
 
@@ -52,8 +52,8 @@ class Clock:
             return
         ahead = at + _ROUNDING_ERROR - self._ours()
         self._ahead = ahead if abs(ahead) > _TOLERANCE else timedelta(0)
-        if abs(ahead) > _LOGGED_DIFFERENCE and not self._told:
-            self._told = True
+        if abs(ahead) > _LOGGED_DIFFERENCE and not self._is_logged:
+            self._is_logged = True
             log.warning(
                 "the clock of the cluster is %.0f s %s the local clock; "
                 "the timestamps of the cluster are compared with its own clock",
@@ -61,4 +61,4 @@ class Clock:
                 "ahead of" if ahead > timedelta(0) else "behind",
             )
         elif abs(ahead) <= _TOLERANCE:
-            self._told = False
+            self._is_logged = False

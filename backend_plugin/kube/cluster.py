@@ -68,7 +68,7 @@ class KubernetesCluster:
         self._api = ApiClient(connection, options.patience)
         self._permissions = Permissions()
         self._owners = OwnerFinder(self._api, self._permissions, options.refused_pause)
-        self.sight: Final = WatchStatus()
+        self.watch_status: Final = WatchStatus()
         self.looking: Final = CapabilityDiscovery(self._api, self._permissions, options)
         self.inventory: Final = ObjectLister(self._api, self._permissions, options)
         self._following: set[asyncio.Task[None]] = set()
@@ -365,7 +365,7 @@ class KubernetesCluster:
                 kind=kind,
                 namespace=namespace,
                 part=gatherings[kind.record].add_part(),
-                sight=self.sight,
+                watch_status=self.watch_status,
                 after=after.get(kind.record, ()),
             )
             for kind in KINDS

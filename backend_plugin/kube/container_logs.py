@@ -63,12 +63,12 @@ class ContainerLog:
         try:
             question = self._build_request(follow=follow)
             async with (
-                self._api.open_stream(question, _SILENCE) as said,
-                aclosing(_split_lines(said.pieces)) as split,
+                self._api.open_stream(question, _SILENCE) as response,
+                aclosing(_split_lines(response.pieces)) as split,
             ):
                 async for line, cut in split:
-                    if (told := self._decode_new_line(line, cut)) is not None:
-                        yield told
+                    if (new_line := self._decode_new_line(line, cut)) is not None:
+                        yield new_line
             self._failures = 0
         except ApiError as answer:
             # 400: the container has not started, or there was no previous run; 404: the pod is gone.
@@ -107,13 +107,13 @@ class ContainerLog:
     def _decode_new_line(self, line: bytes, cut: int) -> LogLine | None:
         """Return a line, or None if it was yielded before: `sinceTime` has whole seconds."""
         self._failures = 0
-        time, _, said = line.decode(errors="replace").partition(" ")
+        time, _, text = line.decode(errors="replace").partition(" ")
         # Kubelets write local time; the clock of a node may stop or go back within one response.
         at = format_sortable_time(time)
         if at <= self._since:
             return None
         self._last = at
-        return LogLine(time=time, text=f"{said} [{cut} bytes more]" if cut else said)
+        return LogLine(time=time, text=f"{text} [{cut} bytes more]" if cut else text)
 
     def _record_failure(self, trouble: ClusterUnavailable, *, passing: bool = True) -> None:
         """Raise the error if it is permanent, if the client does not follow, or after repeated failures."""

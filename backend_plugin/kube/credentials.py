@@ -91,7 +91,7 @@ class KubeconfigCredentials:
         self._context = context
         self._seconds = seconds
         self._loader: Any = None
-        self._seen: object = None
+        self._file_states: object = None
 
     async def load(self) -> ClusterAccess:
         """Return the current credentials, as `Credentials.load` does.
@@ -121,12 +121,12 @@ class KubeconfigCredentials:
 
         load: Any = load_kube_config
         configuration = Configuration()
-        seen = self._read_file_states()
-        if not seen:
+        file_states = self._read_file_states()
+        if not file_states:
             raise CredentialsUnusable(
                 f"kubeconfig {self._files}: there is no such file; name a kubeconfig that kubectl can use"
             )
-        is_loaded = self._loader is not None and seen == self._seen
+        is_loaded = self._loader is not None and file_states == self._file_states
         loading = (
             self._loader.load_and_set(configuration)
             if is_loaded
@@ -145,7 +145,7 @@ class KubeconfigCredentials:
                 f"kubeconfig {self._files}: {self._format_load_error(loader)}"
             ) from loader
         if not is_loaded:
-            self._loader, self._seen = loader, seen
+            self._loader, self._file_states = loader, file_states
         return _build_access(configuration)
 
     def _format_load_error(self, error: Exception) -> str:

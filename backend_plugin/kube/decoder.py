@@ -35,7 +35,7 @@ class WatchEvent(NamedTuple):
 
     type: str
     """ADDED, MODIFIED, DELETED or BOOKMARK."""
-    seen: WatchedObject
+    item: WatchedObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,8 +87,8 @@ class JsonDecoder:
     def decode_event(self, part: bytes) -> WatchEvent:
         """Parse one watch event; see `decoder.Decoder`."""
         try:
-            said = self._line.decode(part)
-            how, manifest = said.type, said.object
+            event = self._line.decode(part)
+            how, manifest = event.type, event.object
         except (msgspec.MsgspecError, RecursionError):
             whole = decode_object(part)
             how, manifest = get_text(whole, "type"), get_mapping(whole, "object")
@@ -99,10 +99,10 @@ class JsonDecoder:
     def decode_page(self, body: bytes) -> ListPage:
         """Parse one page of a list; see `decoder.Decoder`."""
         try:
-            said = self._body.decode(body)
-            kind = said.kind
-            meta: Manifest = said.metadata
-            items: Sequence[Manifest] = said.items or ()
+            page = self._body.decode(body)
+            kind = page.kind
+            meta: Manifest = page.metadata
+            items: Sequence[Manifest] = page.items or ()
         except (msgspec.MsgspecError, RecursionError):
             whole = decode_object(body)
             kind, meta, items = get_text(whole, "kind"), get_mapping(whole, "metadata"), _get_items(whole)
@@ -125,10 +125,10 @@ class JsonDecoder:
 
 
 def _get_items(whole: Manifest) -> Sequence[Manifest]:
-    said = whole.get("items")
+    items = whole.get("items")
     found = get_mappings(whole, "items")
-    if said is not None and not (isinstance(said, list) and len(said) == len(found)):
-        raise MalformedResponse(f"not the items of a list: {str(said)[:80]}")
+    if items is not None and not (isinstance(items, list) and len(items) == len(found)):
+        raise MalformedResponse(f"not the items of a list: {str(items)[:80]}")
     return found
 
 
@@ -139,12 +139,12 @@ def decode_object(body: bytes) -> Manifest:
         MalformedResponse: If the body is not a JSON object.
     """
     try:
-        said = msgspec.json.decode(body)
+        value = msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise MalformedResponse(f"not JSON: {error}") from error
-    if not isinstance(said, dict):
+    if not isinstance(value, dict):
         raise MalformedResponse(f"not an object: {body[:80]!r}")
-    return said
+    return value
 
 
 @cache

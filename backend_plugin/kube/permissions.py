@@ -42,9 +42,9 @@ class Permissions:
     def __init__(self) -> None:
         self._missing: set[PolicyRule] = set()
 
-    def record_missing(self, rule: PolicyRule, said: str) -> str:
+    def record_missing(self, rule: PolicyRule, message: str) -> str:
         """Record that a request failed because `rule` is missing. Return a message with the rule to add."""
-        sentence = f"{said}; add to {rule.role}: {rule}"
+        sentence = f"{message}; add to {rule.role}: {rule}"
         if rule not in self._missing:
             self._missing.add(rule)
             log.warning("a permission is missing: %s", sentence)

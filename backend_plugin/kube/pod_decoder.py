@@ -51,10 +51,10 @@ class PodDecoder:
 
     def decode_page(self, body: bytes) -> ListPage:
         """Parse one page of a list; see `Decoder.decode_page`."""
-        said = protobuf_envelope.decode_envelope(wire.WrappedPodList, body, b"PodList").raw
-        meta = said.metadata
+        pods = protobuf_envelope.decode_envelope(wire.WrappedPodList, body, b"PodList").raw
+        meta = pods.metadata
         return ListPage(
-            items=map(_decode_object, said.items[:]),
+            items=map(_decode_object, pods.items[:]),
             version=decode_text(meta.resource_version),
             rest=decode_text(meta.rest),
         )
@@ -112,19 +112,19 @@ def _compute_deletion_time(meta: wire.ObjectMeta) -> datetime | None:
     return at - grace if at - _EPOCH > grace else at
 
 
-def _decode_container(said: wire.ContainerStatus, *, init: bool) -> Container:
-    state, last = _decode_state(said.state), _decode_state(said.last_state)
+def _decode_container(status: wire.ContainerStatus, *, init: bool) -> Container:
+    state, last = _decode_state(status.state), _decode_state(status.last_state)
     return Container(
-        name=_decode_interned(said.name),
-        image=_decode_interned(said.image),
-        id=decode_text(said.container_id),
+        name=_decode_interned(status.name),
+        image=_decode_interned(status.image),
+        id=decode_text(status.container_id),
         init=init,
         waiting=state.waiting,
         waiting_message=state.waiting_message,
         running_since=state.running_since,
         ended=state.ended,
         last=last.ended,
-        restarts=max(0, said.restart_count),
+        restarts=max(0, status.restart_count),
     )
 
 
@@ -134,7 +134,7 @@ def _decode_container(said: wire.ContainerStatus, *, init: bool) -> Container:
 def _with_cache(parse: Callable[[bytes], T]) -> Callable[[bytes], T]:
     """Return `parse` with a cache for inputs of less than `_SHORT` bytes."""
     cached = lru_cache(maxsize=8_192)(parse)
-    return lambda said: cached(said) if len(said) < _SHORT else parse(said)
+    return lambda data: cached(data) if len(data) < _SHORT else parse(data)
 
 
 class _ContainerState(NamedTuple):
@@ -147,8 +147,8 @@ class _ContainerState(NamedTuple):
 
 
 @_with_cache
-def _decode_state(said: bytes) -> _ContainerState:
-    state = protobuf_envelope.decode_message(wire.ContainerState, said)
+def _decode_state(data: bytes) -> _ContainerState:
+    state = protobuf_envelope.decode_message(wire.ContainerState, data)
     return _ContainerState(
         waiting=_decode_interned(state.waiting.reason),
         waiting_message=_decode_message(state.waiting.message),
@@ -157,19 +157,19 @@ def _decode_state(said: bytes) -> _ContainerState:
     )
 
 
-def _decode_termination(said: wire.ContainerStateTerminated) -> ContainerTermination:
+def _decode_termination(terminated: wire.ContainerStateTerminated) -> ContainerTermination:
     return ContainerTermination(
-        exit_code=max(-_LARGEST, said.exit_code) if said.HasField("exit_code") else None,
-        reason=_decode_interned(said.reason),
-        message=_decode_message(said.message),
-        started=_decode_time(said.started_at),
-        finished=_decode_time(said.finished_at),
+        exit_code=max(-_LARGEST, terminated.exit_code) if terminated.HasField("exit_code") else None,
+        reason=_decode_interned(terminated.reason),
+        message=_decode_message(terminated.message),
+        started=_decode_time(terminated.started_at),
+        finished=_decode_time(terminated.finished_at),
     )
 
 
 @_with_cache
-def _decode_condition(said: bytes) -> Condition | None:
-    condition = protobuf_envelope.decode_message(wire.PodCondition, said)
+def _decode_condition(data: bytes) -> Condition | None:
+    condition = protobuf_envelope.decode_message(wire.PodCondition, data)
     if condition.type not in _CONDITIONS:
         return None
     return Condition(
@@ -181,18 +181,18 @@ def _decode_condition(said: bytes) -> Condition | None:
     )
 
 
-def _decode_owner_uids(said: Sequence[bytes]) -> tuple[str, ...]:
-    return _decode_owner_uid(said[0]) if len(said) == 1 else tuple(chain(*map(_decode_owner_uid, said)))
+def _decode_owner_uids(owners: Sequence[bytes]) -> tuple[str, ...]:
+    return _decode_owner_uid(owners[0]) if len(owners) == 1 else tuple(chain(*map(_decode_owner_uid, owners)))
 
 
 @lru_cache(maxsize=8_192)
-def _decode_owner_uid(said: bytes) -> tuple[str]:
-    return (_decode_interned(protobuf_envelope.decode_message(wire.OwnerReference, said).uid),)
+def _decode_owner_uid(owner: bytes) -> tuple[str]:
+    return (_decode_interned(protobuf_envelope.decode_message(wire.OwnerReference, owner).uid),)
 
 
 @lru_cache(maxsize=8_192)
-def _decode_time(said: bytes) -> datetime | None:
-    time = protobuf_envelope.decode_message(wire.Time, said)
+def _decode_time(data: bytes) -> datetime | None:
+    time = protobuf_envelope.decode_message(wire.Time, data)
     if not time.HasField("seconds"):
         return None
     try:
@@ -202,19 +202,19 @@ def _decode_time(said: bytes) -> datetime | None:
 
 
 @lru_cache(maxsize=8_192)
-def _decode_interned(said: bytes) -> str:
-    return intern_text(decode_text(said))
+def _decode_interned(data: bytes) -> str:
+    return intern_text(decode_text(data))
 
 
 @lru_cache(maxsize=8_192)
-def _decode_role(said: bytes) -> str:
-    return intern_text(decode_text(said).lower())
+def _decode_role(data: bytes) -> str:
+    return intern_text(decode_text(data).lower())
 
 
 @lru_cache(maxsize=8_192)
-def _decode_index(said: bytes, first: bytes = b"") -> int:
-    return max(0, sum(get_int({"index": decode_text(each)}, "index") or 0 for each in (said, first)))
+def _decode_index(index: bytes, first: bytes = b"") -> int:
+    return max(0, sum(get_int({"index": decode_text(each)}, "index") or 0 for each in (index, first)))
 
 
-def _decode_message(said: bytes) -> str:
-    return decode_text(said)[:_LONGEST] if said else ""
+def _decode_message(data: bytes) -> str:
+    return decode_text(data)[:_LONGEST] if data else ""

@@ -59,10 +59,10 @@ def decode_envelope(wrapping: type[W], body: bytes, kind: bytes) -> W:
     """Return the decoded envelope. Raises as `unwrap_object` does."""
     if not is_wrapped(body):
         raise MalformedResponse(f"not an object in protobuf: {body[:80]!r}")
-    said = decode_message(wrapping, body[len(_MAGIC) :])
-    if (found := _decode_kind(said.type_meta)) != kind:
+    envelope = decode_message(wrapping, body[len(_MAGIC) :])
+    if (found := _decode_kind(envelope.type_meta)) != kind:
         raise MalformedResponse(f"not a {decode_text(kind)}: {found!r}")
-    return said
+    return envelope
 
 
 def decode_watch_event(part: bytes) -> tuple[bytes, bytes]:
@@ -77,13 +77,13 @@ def decode_watch_event(part: bytes) -> tuple[bytes, bytes]:
             len(wrapped),
         ):
             return how, wrapped
-    said = decode_message(WatchEvent, part)
-    return said.type, said.object.raw
+    event = decode_message(WatchEvent, part)
+    return event.type, event.object.raw
 
 
 @lru_cache(maxsize=8_192)
-def _decode_varint(said: bytes) -> int:
-    return sum((byte & 127) << 7 * at for at, byte in enumerate(said))
+def _decode_varint(data: bytes) -> int:
+    return sum((byte & 127) << 7 * at for at, byte in enumerate(data))
 
 
 @lru_cache(maxsize=64)
@@ -91,17 +91,17 @@ def _decode_kind(type_meta: bytes) -> bytes:
     return decode_message(TypeMeta, type_meta).kind
 
 
-def decode_message(kind: type[M], said: bytes) -> M:
+def decode_message(kind: type[M], data: bytes) -> M:
     """Decode a message of this type. Raises as `unwrap_object` does."""
     try:
-        return kind.FromString(said)
+        return kind.FromString(data)
     except DecodeError as error:
         raise MalformedResponse(f"not protobuf: {error}") from error
 
 
-def decode_text(said: bytes) -> str:
+def decode_text(data: bytes) -> str:
     """Decode a string as in JSON responses: each byte that is not UTF-8 becomes a replacement character."""
     try:
-        return said.decode()
+        return data.decode()
     except UnicodeDecodeError:
-        return _NOT_UTF8.sub("\N{REPLACEMENT CHARACTER}", said.decode(errors="surrogateescape"))
+        return _NOT_UTF8.sub("\N{REPLACEMENT CHARACTER}", data.decode(errors="surrogateescape"))

@@ -57,7 +57,7 @@ class WatchTarget:
     namespace: str
     """Empty for all namespaces."""
     part: KindPart
-    sight: WatchStatus
+    watch_status: WatchStatus
     after: Sequence[asyncio.Event] = ()
     """The reflector starts when all these events are set."""
 
@@ -99,8 +99,8 @@ class Reflector:
 
     async def run(self) -> NoReturn:
         """List and watch until cancelled."""
-        for told in self._place.after:
-            await told.wait()
+        for synced in self._place.after:
+            await synced.wait()
         try:
             await self._run_steps()
         finally:
@@ -183,10 +183,10 @@ class Reflector:
 
     async def _fetch_preferred_version(self) -> str:
         """Return the preferred version of the kind's API group in this cluster."""
-        said = json_decoder.decode_object(
+        group = json_decoder.decode_object(
             await self._api.send_once(ApiRequest(path=f"/apis/{self._kind.resource.group}"))
         )
-        version = get_text(said, "preferredVersion", "version")
+        version = get_text(group, "preferredVersion", "version")
         if not version:
             raise MalformedResponse(f"no version of {self._kind.resource.group}")
         return version
@@ -237,12 +237,12 @@ class Reflector:
 
     def _apply_event(self, change: WatchEvent) -> None:
         """Apply one watch event to the records of this kind. A bookmark changes none of them."""
-        seen = change.seen
+        item = change.item
         if change.type in ("ADDED", "MODIFIED"):
-            self._place.part.apply_change(seen)
+            self._place.part.apply_change(item)
         elif change.type == "DELETED":
-            self._place.part.apply_deletion(seen)
-        self._course.on_progress(seen.version)
+            self._place.part.apply_deletion(item)
+        self._course.on_progress(item.version)
 
     # ---- errors
 
@@ -270,9 +270,9 @@ class Reflector:
             case HTTPStatus.FORBIDDEN if answer.is_not_authorized:
                 self._on_forbidden("watch" if " watch " in answer.message else "list", answer)
             case HTTPStatus.NOT_FOUND if answer.is_not_served:
-                if not (self._kind.optional or self._place.sight.is_any_synced(_JOBS)):
-                    said = f"the cluster does not have this resource; install {_OPERATORS}"
-                    self._report_failure(said, answer.reason)
+                if not (self._kind.optional or self._place.watch_status.is_any_synced(_JOBS)):
+                    message = f"the cluster does not have this resource; install {_OPERATORS}"
+                    self._report_failure(message, answer.reason)
                 self._set_state(WatchState.NOT_SERVED)
                 self._place.part.mark_unavailable(permitted=True)
                 self._course.on_permanent_error(self._options.refused_pause)
@@ -295,23 +295,23 @@ class Reflector:
             return
         self._permissions.record_missing(self._build_rule(verb), answer.message)
         self._set_state(WatchState.FORBIDDEN)
-        self._place.sight.trouble(answer.reason)
+        self._place.watch_status.trouble(answer.reason)
         self._place.part.mark_unavailable(permitted=False)
         self._course.on_permanent_error(self._options.refused_pause)
 
     def _set_state(self, state: WatchState) -> None:
         self._state = state
-        self._place.sight.set_state(str(self._kind), self._place.namespace, state)
+        self._place.watch_status.set_state(str(self._kind), self._place.namespace, state)
 
     def _receive(self) -> None:
-        self._place.sight.receive(str(self._kind), self._place.namespace)
+        self._place.watch_status.receive(str(self._kind), self._place.namespace)
 
     def _record_granted(self, verb: str) -> None:
         self._refusals[verb] = 0
         self._permissions.record_granted(self._build_rule(verb))
 
     def _report_failure(self, trouble: str, word: str) -> None:
-        self._place.sight.trouble(word)
+        self._place.watch_status.trouble(word)
         self._set_state(WatchState.STALE)
         if not self._trouble:
             self._trouble = True

@@ -24,10 +24,9 @@ class CachedJob:
     """The observed state of one job."""
 
     __slots__ = (
-        "accompanied", "answer", "error_files", "events", "gone", "job", "looking", "name", "namespace",
-        "origin", "output_prefix", "outputs",
-        "pod_groups", "pods", "queue", "queues", "read", "steady", "stopped", "told", "turned", "unconfirmed",
-        "undisturbed", "unmeasured", "version", "warned",
+        "accompanied", "answer", "error_files", "events", "gone", "job", "logged_phase", "looking", "name",
+        "namespace", "origin", "output_prefix", "outputs", "pod_groups", "pods", "queue", "queues", "read",
+        "steady", "stopped", "turned", "unconfirmed", "undisturbed", "unmeasured", "version", "warned",
     )  # fmt: skip
 
     def __init__(self, namespace: str, name: str, queues: QueuePositions | None = None) -> None:
@@ -47,7 +46,7 @@ class CachedJob:
         """The outputs are being read; the outputs have been read; the job is missing in a list, and the API
         server has not confirmed its deletion; companion objects were created or exist, although the watch may
         not have delivered them; the events that report warnings have been written."""
-        self.told: Phase | None = None
+        self.logged_phase: Phase | None = None
         """The phase that was logged last."""
         self.steady: tuple[Job, datetime] | None = None
         """The job that runs without required work, and the time until which that holds."""

@@ -58,7 +58,7 @@ class CapabilitiesCache:
 
     def __init__(
         self,
-        looks: CapabilitySource | None,
+        source: CapabilitySource | None,
         gang: GangSettings,
         namespaces: Sequence[str] = (),
         *,
@@ -67,18 +67,18 @@ class CapabilitiesCache:
         """Create a cache.
 
         Args:
-            looks: The source; if it is None, no capabilities are found.
+            source: The source; if it is None, no capabilities are found.
             gang: The settings of the platform.
             namespaces: The namespaces that are refreshed before a task uses them.
             selects_dialect: True if the kind of a job depends on the capabilities.
         """
-        self._looks = looks
+        self._source = source
         self._examines_gangs, self._tries_pod = not gang.is_unconfigured, gang.needs_detection
         self._decides = gang.needs_detection or selects_dialect
         self._first = namespaces or _FIRST
-        self._seen: dict[str, _CacheEntry] = {}
+        self._entries: dict[str, _CacheEntry] = {}
         self._looking: dict[str, asyncio.Task[Capabilities]] = {}
-        self._told: dict[tuple[str, str, str], Sequence[str]] = {}
+        self._logged: dict[tuple[str, str, str], Sequence[str]] = {}
 
     async def run(self) -> None:
         """Refresh periodically until cancelled."""
@@ -92,10 +92,10 @@ class CapabilitiesCache:
             await cancel_and_wait([*self._looking.values()])
 
     async def _refresh_all(self) -> None:
-        for namespace, cached in [*self._seen.items()]:
+        for namespace, cached in [*self._entries.items()]:
             cached.idle += 1
             if cached.idle > _KEPT and namespace not in self._first:
-                del self._seen[namespace]
+                del self._entries[namespace]
             else:
                 await self._try_fetch(namespace)
 
@@ -111,7 +111,7 @@ class CapabilitiesCache:
         Raises:
             ClusterUnavailable: If they cannot be discovered, and the scheduler may depend on them.
         """
-        cached = self._seen.get(namespace)
+        cached = self._entries.get(namespace)
         if cached is not None:
             cached.idle = 0
             return cached.findings
@@ -119,8 +119,8 @@ class CapabilitiesCache:
 
     async def refresh(self, namespace: str) -> Capabilities:
         """Return current capabilities, because a rejection must not rely on outdated ones."""
-        cached = self._seen.get(namespace)
-        if self._looks is None:
+        cached = self._entries.get(namespace)
+        if self._source is None:
             return NOTHING
         if cached is not None and asyncio.get_running_loop().time() - cached.at < FRESH:
             return cached.findings
@@ -150,35 +150,35 @@ class CapabilitiesCache:
             done.exception()  # Mark the exception as retrieved, because all callers may be gone.
 
     async def _fetch_capabilities(self, namespace: str) -> Capabilities:
-        if self._looks is None:
+        if self._source is None:
             return NOTHING
         try:
             findings = await asyncio.wait_for(
-                self._looks.fetch_capabilities(
+                self._source.fetch_capabilities(
                     namespace, examines_gangs=self._examines_gangs, tries_pod=self._tries_pod
                 ),
                 _LOOK,
             )
         except asyncio.TimeoutError:
             raise ClusterUnavailable(f"the gang capabilities could not be read within {_LOOK:g} s") from None
-        last = self._seen.get(namespace)
+        last = self._entries.get(namespace)
         findings = findings if last is None else findings.with_last_known(last.findings)
         if last is None or last.findings != findings:
             log.info(
                 "gang capabilities in namespace %s: %s", namespace, msgspec.json.encode(findings).decode()
             )
         at = asyncio.get_running_loop().time()
-        self._seen.pop(namespace, None)
-        self._seen[namespace] = _CacheEntry(findings, at, 0 if last is None else last.idle)
-        _trim_table(self._seen, self._first)
+        self._entries.pop(namespace, None)
+        self._entries[namespace] = _CacheEntry(findings, at, 0 if last is None else last.idle)
+        _trim_table(self._entries, self._first)
         return findings
 
     def log_selection(self, run: Attempt, reasons: Sequence[str]) -> None:
         """Log which scheduler is used for the jobs of a project, and why, if that has changed."""
         place = (run.namespace, run.project, run.domain)
-        if self._told.get(place) != reasons:
-            self._told[place] = reasons
-            _trim_table(self._told, ())
+        if self._logged.get(place) != reasons:
+            self._logged[place] = reasons
+            _trim_table(self._logged, ())
             log.info(
                 "gangs of %s/%s in namespace %s: %s",
                 run.project,

@@ -263,7 +263,7 @@ class ConnectorService:
             )
             return self._answers.get_last_response(entry)
         self._around.metrics.phases.add(answer.phase.value)
-        if answer.phase is not entry.told:
+        if answer.phase is not entry.logged_phase:
             self._around.keeper.enqueue(entry)  # A timeout may have expired just now.
         return answer.message
 

@@ -71,8 +71,8 @@ def _exists(entry: CachedJob) -> bool:
 def _get_phase(entry: CachedJob) -> Phase:
     """Return the phase that was logged last, else that of the last response, else one from the conditions."""
     job, answer = entry.job, entry.answer
-    if entry.told is not None:
-        return entry.told
+    if entry.logged_phase is not None:
+        return entry.logged_phase
     if answer is not None:
         return answer.phase
     return Phase.UNDEFINED if job is not None and job.conditions else Phase.QUEUED

@@ -106,7 +106,9 @@ class Reconciler:
     async def _run_resyncs(self) -> None:
         await self._cache.ready.wait()
         await self._resync(1 + len(self._cache) // _AT_START, logging.DEBUG)
-        if counts := Counter(entry.told.value for entry in self._cache if entry.told is not None):
+        if counts := Counter(
+            entry.logged_phase.value for entry in self._cache if entry.logged_phase is not None
+        ):
             log.info("existing jobs: %s", ", ".join(f"{count} {phase}" for phase, count in counts.items()))
         while True:
             await self._resync(self._seconds, logging.INFO)
@@ -216,7 +218,11 @@ class Reconciler:
     def _is_running_undisturbed(self, entry: CachedJob) -> bool:
         """True if all replicas run and the change requires no work, as for most changes."""
         # A job with a waiting event needs a resume event, even if the waiting event arrived late.
-        if entry.told is not Phase.RUNNING or entry.unconfirmed or entry.turned is JobEventReason.WAITS:
+        if (
+            entry.logged_phase is not Phase.RUNNING
+            or entry.unconfirmed
+            or entry.turned is JobEventReason.WAITS
+        ):
             return False
         job, before = entry.job, entry.undisturbed
         if job is None or not (before and cleanup.is_still_undisturbed(job, before, entry.pods)):
@@ -286,7 +292,7 @@ class Reconciler:
         if self._is_running_undisturbed(entry):
             verdict, until = self._judge.judge_with_expiry(entry)
             # Until all events have been listed, a job event may be due.
-            is_known = verdict.phase is entry.told and self._cache.is_complete(Event)
+            is_known = verdict.phase is entry.logged_phase and self._cache.is_complete(Event)
             entry.steady = (entry.job, until) if is_known and entry.job is not None else None
             has_duties = False
         else:
@@ -296,11 +302,15 @@ class Reconciler:
                 or cleanup.is_expired(entry.get_observed_state().job or entry.job, self._judge.now())
             )
             known = self._answers.find_cached(entry)
-            is_new = known is None or known.phase is not entry.told or known.phase.is_failure
+            is_new = known is None or known.phase is not entry.logged_phase or known.phase.is_failure
             if not is_new and not has_duties:
                 return None
             verdict = self._judge.judge_entry(entry)
-        return verdict if has_duties or verdict.phase is not entry.told or verdict.phase.is_failure else None
+        return (
+            verdict
+            if has_duties or verdict.phase is not entry.logged_phase or verdict.phase.is_failure
+            else None
+        )
 
     def _has_companions(self, entry: CachedJob) -> bool:
         job = entry.job
@@ -326,8 +336,8 @@ class Reconciler:
             await self._cluster.delete_companion(manifest)
 
     def _apply_verdict(self, entry: CachedJob, verdict: Verdict, level: int) -> None:
-        if verdict.phase is not entry.told:
-            entry.told = verdict.phase
+        if verdict.phase is not entry.logged_phase:
+            entry.logged_phase = verdict.phase
             summary = verdict.message.partition("\n")[0]
             log.log(
                 level, "%s: %s", verdict.phase.value, summary, extra=log_fields.build_cached_job_fields(entry)

@@ -123,7 +123,7 @@ def watched(total: int) -> float:
         began = time.process_time()
         for at in range(0, len(stream), CHUNK):
             for change in parts.feed(stream[at : at + CHUNK]):
-                part.apply_change(parser.decode_event(change).seen)
+                part.apply_change(parser.decode_event(change).item)
         spent += time.process_time() - began
     return 1_000 * spent / total
 

@@ -115,9 +115,9 @@ def test_pod_is_equal_in_json_and_protobuf(with_pod: ControlPlane) -> None:
     items, wanted = [*listed(with_pod).items], in_json(with_pod)
     assert [seen.record for seen in items] == wanted
     assert [seen.name for seen in items] == [NAME, "new"]
-    told = {change.seen.name: change for change in watched(with_pod, "0")}
-    assert [told[pod.name].seen for pod in wanted] == items
-    assert {change.type for change in told.values() if change.seen.name} == {"ADDED"}
+    changes = {change.item.name: change for change in watched(with_pod, "0")}
+    assert [changes[pod.name].item for pod in wanted] == items
+    assert {change.type for change in changes.values() if change.item.name} == {"ADDED"}
     pod = wanted[0]
     assert (pod.deleted, pod.disrupted, pod.init_containers[0].ended.exit_code) != (None, None, None)
     assert [bool(each.waiting) for each in pod.containers] == [False, True, False]

@@ -198,7 +198,7 @@ async def test_deadline_ends_a_running_job_without_status_calls(tmp_path: Path) 
         assert "patch" not in served.cluster.calls
         clock[0] += timedelta(minutes=11)
         await wait_until(lambda: "patch" in served.cluster.calls)
-        assert entry.told is Phase.FAILED
+        assert entry.logged_phase is Phase.FAILED
 
 
 async def test_job_missing_from_a_relist_is_confirmed_before_it_is_reported_as_deleted(

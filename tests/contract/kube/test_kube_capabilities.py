@@ -291,7 +291,7 @@ async def test_capabilities_are_collected_at_startup_and_periodically(server, tm
         await wait_until(lambda: '"operator-scheduler":"volcano"' in caplog.text)
         assert (await found.get_capabilities(NAMESPACE)).operator_scheduler == "volcano"
         # No task uses the other namespace any more.
-        await wait_until(lambda: set(found._seen) == {NAMESPACE})
+        await wait_until(lambda: set(found._entries) == {NAMESPACE})
         server.stop()
         await wait_until(lambda: "are unknown; retrying" in caplog.text)
         life.cancel()

@@ -185,7 +185,7 @@ def test_edited_companions_annotation_causes_no_deletion(server, tmp_path, said)
         await wait_until(lambda: any(entry.pod_groups for entry in here.cache))
         server.do(lambda objects: objects.apply(("kubeflow.org", "pytorchjobs", NAMESPACE, name), ended))
         (entry,) = here.cache
-        await wait_until(lambda: entry.told is not None and entry.told.value == "SUCCEEDED")
+        await wait_until(lambda: entry.logged_phase is not None and entry.logged_phase.value == "SUCCEEDED")
         await asyncio.sleep(0.3)
         assert [each for each in server.asked if each.startswith("DELETE")] == []
 

@@ -286,7 +286,7 @@ async def create_running_job(server: KubeServer, here: Served) -> tuple[Playing,
     play.runs()
     await wait_until(lambda: phase_is(here, meta, "RUNNING"))
     (entry,) = here.cache
-    await wait_until(lambda: entry.told is Phase.RUNNING)
+    await wait_until(lambda: entry.logged_phase is Phase.RUNNING)
     return play, entry
 
 

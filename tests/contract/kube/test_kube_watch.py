@@ -336,9 +336,9 @@ async def test_watch_statuses_and_errors_are_counted_per_kind(server, tmp_path):
     troubles = []
 
     async with opened(options(server, tmp_path, namespaces=("ns", "other"))) as cluster:
-        cluster.sight.trouble = troubles.append
+        cluster.watch_status.trouble = troubles.append
         async with following(cluster):
-            counts = cluster.sight.count_watches
+            counts = cluster.watch_status.count_watches
             await wait_until(lambda: counts().get(("workloads.kueue.x-k8s.io", "synced")) == 2)
             await wait_until(lambda: counts().get(("podgroups.scheduling.volcano.sh", "not_served")) == 2)
             await wait_until(lambda: counts().get(("events about a Pod", "forbidden")) == 2)

@@ -70,8 +70,8 @@ async def test_watch_is_stale_after_two_silent_periods_until_it_receives_data(se
         return sum(text in record.message for record in caplog.records)
 
     async with opened(options(server, tmp_path, silence=1.0)) as cluster:
-        counts = cluster.sight.count_watches
-        cluster.sight.trouble = lambda word: begun.append(
+        counts = cluster.watch_status.count_watches
+        cluster.watch_status.trouble = lambda word: begun.append(
             (word, sum(asked.startswith("GET watch") for asked in server.asked))
         )
         async with following(cluster) as heard:
@@ -96,7 +96,7 @@ async def test_first_job_of_an_api_that_is_added_later_is_observed_immediately(s
 
     said = options(server, tmp_path, refused_pause=600.0, namespaces=("ns", "other"))
     async with opened(said) as cluster, following(cluster) as heard:
-        assert cluster.sight.count_watches()["pytorchjobs.kubeflow.org", "not_served"] == 2
+        assert cluster.watch_status.count_watches()["pytorchjobs.kubeflow.org", "not_served"] == 2
         server.groups["kubeflow.org"] = kinds
         await cluster.create(job())
         await wait_until(lambda: heard.names() == [NAME])
@@ -109,4 +109,4 @@ async def test_creation_of_another_kind_does_not_trigger_discovery(server, tmp_p
         server.groups["kubeflow.org"] = kinds
         await cluster.create({**pod(), "apiVersion": "v1", "kind": "Pod"})
         await asyncio.sleep(0.2)
-        assert cluster.sight.count_watches()["pytorchjobs.kubeflow.org", "not_served"] == 1
+        assert cluster.watch_status.count_watches()["pytorchjobs.kubeflow.org", "not_served"] == 1

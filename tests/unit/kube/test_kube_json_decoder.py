@@ -140,8 +140,8 @@ def parsed(record, manifest):
     listed = parser.decode_page(a_list(items=[manifest]))
     changed = parser.decode_event(json.dumps({"type": "ADDED", "object": manifest}).encode())
     assert (listed.version, listed.rest, changed.type) == ("1", "", "ADDED")
-    assert [*listed.items] == [changed.seen]
-    return changed.seen.record
+    assert [*listed.items] == [changed.item]
+    return changed.item.record
 
 
 def read_named(read, manifest):

@@ -127,7 +127,7 @@ def in_json(manifest):
 def decode_list(manifest):
     (listed,) = PARSER.decode_page(wrapped("PodList", {"metadata": VERSION, "items": [manifest]})).items
     changed = PARSER.decode_event(frame("ADDED", "Pod", manifest)[4:])
-    assert (changed.type, changed.seen) == ("ADDED", listed)
+    assert (changed.type, changed.item) == ("ADDED", listed)
     return listed
 
 
@@ -222,7 +222,7 @@ def test_unknown_fields_of_a_watch_event_are_ignored(how):
     manifest = {"metadata": {"name": "p", "resourceVersion": "7"}, "status": {"phase": "Running"}}
     plain = frame(how, "Pod", manifest)[4:]
     assert PARSER.decode_event(plain).type == how
-    assert PARSER.decode_event(plain).seen == decode_list(manifest)
+    assert PARSER.decode_event(plain).item == decode_list(manifest)
     # A later API may add fields before, between or after the known ones.
     more = field(9, BYTES, b"k8s\0")
     object_at = 2 + len(how)

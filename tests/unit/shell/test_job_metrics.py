@@ -26,7 +26,7 @@ def add(
     )
     entry = cache.get((namespace, name))
     assert entry is not None
-    entry.told = phase
+    entry.logged_phase = phase
     return entry
 
 
