@@ -21,7 +21,7 @@ _FRAME: Final = re.compile(
     r"(?:\n    (?P<code>[^\n]*))?",
     re.MULTILINE,
 )
-_RAISED: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]{0,200})(?:: (?P<said>[\s\S]*)|:)?$")
+_RAISED: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]{0,200})(?:: (?P<message>[\s\S]*)|:)?$")
 
 
 def parse_chain(text: str) -> list[RaisedException]:
@@ -67,5 +67,5 @@ def _parse_exception(text: str, *, handled: bool) -> RaisedException | None:
         for each in _FRAME.finditer("".join(lines[:start]))
     )
     return RaisedException(
-        exception=known["name"], message=(known["said"] or "").strip(), frames=frames, handled=handled
+        exception=known["name"], message=(known["message"] or "").strip(), frames=frames, handled=handled
     )

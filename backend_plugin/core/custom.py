@@ -70,28 +70,28 @@ def decode(template: TaskTemplate, run: Attempt, problems: list[Problem]) -> Tra
     if too_large := task_sizes.check_size("custom", template.custom.ByteSize(), task_sizes.CUSTOM_BYTES):
         raise InvalidTask(*too_large)
     custom = protojson.decode_struct(template.custom)
-    said = _select_layout_reader(template, custom, problems)(custom, problems)
+    parsed = _select_layout_reader(template, custom, problems)(custom, problems)
     extended = extension.decode(custom.get(extension.KEY), problems)
     is_torch = extended.train_job is None or extended.train_job.framework == TORCH
-    elastic = _build_elastic_policy(said.elastic) if said.elastic is not None and is_torch else None
-    groups = _build_replica_groups(said, extended)
-    if said.elastic is not None:
-        problems += replica_specs.check_elastic(said.elastic, said.groups[1].replicas)
-        problems += [] if is_torch else replica_specs.check_fixed_size(said.elastic)
+    elastic = _build_elastic_policy(parsed.elastic) if parsed.elastic is not None and is_torch else None
+    groups = _build_replica_groups(parsed, extended)
+    if parsed.elastic is not None:
+        problems += replica_specs.check_elastic(parsed.elastic, parsed.groups[1].replicas)
+        problems += [] if is_torch else replica_specs.check_fixed_size(parsed.elastic)
     problems += replica_specs.check_gang(extended.gang, groups, elastic)
     problems += mpi_checks.check_mpi(extended.train_job, groups)
-    problems += replica_specs.check_max_restarts(extended.train_job, groups, said.run_policy)
+    problems += replica_specs.check_max_restarts(extended.train_job, groups, parsed.run_policy)
     problems += train_job_policies.check_policies(extended.train_job, groups, elastic=elastic is not None)
-    if said.elastic and ReplicaRole.MASTER in extended.placements:
+    if parsed.elastic and ReplicaRole.MASTER in extended.placements:
         remedy = "set it for the worker"
         problems.append(_problem(f"{extension.KEY}.master", "{...}", "an elastic job has no master", remedy))
     return TrainingJob(
         run=run,
         # Keep at least one group, so that the pods of a task with problems are validated too.
-        groups=groups or said.groups,
-        nproc_per_node=said.elastic.nproc_per_node if said.elastic else None,
+        groups=groups or parsed.groups,
+        nproc_per_node=parsed.elastic.nproc_per_node if parsed.elastic else None,
         elastic=elastic,
-        run_policy=said.run_policy,
+        run_policy=parsed.run_policy,
         gang=extended.gang,
         train_job=extended.train_job,
     )
@@ -157,12 +157,13 @@ def _read_version_1(custom: Manifest, problems: list[Problem]) -> _ParsedCustom:
 _LAYOUTS: Final[Mapping[int, _Layout]] = {0: _read_version_0, 1: _read_version_1}
 
 
-def _build_replica_groups(said: _ParsedCustom, extended: extension.Extension) -> tuple[ReplicaGroup, ...]:
+def _build_replica_groups(parsed: _ParsedCustom, extended: extension.Extension) -> tuple[ReplicaGroup, ...]:
     """Return the groups that have replicas, with the placement of their role."""
-    groups = said.groups
-    if said.elastic:
+    groups = parsed.groups
+    if parsed.elastic:
         groups = tuple(
-            msgspec.structs.replace(group, processes=said.elastic.nproc_per_node) for group in said.groups[1:]
+            msgspec.structs.replace(group, processes=parsed.elastic.nproc_per_node)
+            for group in parsed.groups[1:]
         )
     return tuple(
         replica_specs.with_retries(

@@ -31,7 +31,7 @@ _CHILD: Final = re.compile(
     r"traceback : "
 )
 _END_OF_CHILD: Final = "\n====="
-_EXCEPTION: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]{0,200})(?:: (?P<said>[\s\S]*)|:)?$")
+_EXCEPTION: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]{0,200})(?:: (?P<message>[\s\S]*)|:)?$")
 _KILLED: Final = re.compile(
     r"killed by (?P<signal>SIG[A-Z0-9]+)|exit code (?P<code>-?\d{1,9}), without a word"
 )
@@ -57,7 +57,7 @@ _SHOWN: Final = 1_000
 class _ParsedMessage(NamedTuple):
     """The parsed parts of a message, independent of its format."""
 
-    said: str
+    text: str
     trace: str
     rank: str | None = None
     where: str = ""
@@ -84,9 +84,9 @@ def parse_failure(file: ErrorFile) -> Failure:
 def _build_failure(file: ErrorFile) -> Failure:
     parsed = _parse_message(file.message)
     silent = parsed.exit_code is not None
-    known = None if silent else _EXCEPTION.match(parsed.said)
+    known = None if silent else _EXCEPTION.match(parsed.text)
     name = known["name"] if known else "" if silent else "Error"
-    message = ((known["said"] or "") if known else parsed.said).strip()
+    message = ((known["message"] or "") if known else parsed.text).strip()
     files = _LAST_FILE.findall(parsed.trace)
     return Failure(
         rank=int(parsed.rank) if parsed.rank else None,

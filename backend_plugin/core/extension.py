@@ -44,17 +44,17 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
     train_job: TrainJobOptions | None = None
 
 
-def decode(said: JsonValue, problems: list[Problem]) -> Extension:
+def decode(value: JsonValue, problems: list[Problem]) -> Extension:
     """Read the value of the key ``kfpytorch``, and add a problem to `problems` for each invalid value."""
-    if said is None:
+    if value is None:
         return Extension()
-    if not isinstance(said, Mapping):
+    if not isinstance(value, Mapping):
         problems.append(
-            _problem("", said, "is not an object", "leave it out, or let the kfpytorch plugin write it")
+            _problem("", value, "is not an object", "leave it out, or let the kfpytorch plugin write it")
         )
         return Extension()
     message = task_pb2.TaskExtension()
-    protojson.parse_message(said, message, _PATH, problems)
+    protojson.parse_message(value, message, _PATH, problems)
     if message.HasField("version") and not 1 <= message.version <= VERSION:
         remedy = f"use a backend that supports it; this one supports {VERSION}"
         problems.append(_problem(".version", message.version, "is a layout of another release", remedy))
@@ -113,9 +113,9 @@ def _decode_placement(role: task_pb2.Role) -> Placement:
 
 
 def _decode_toleration(toleration: task_pb2.Toleration) -> Manifest:
-    said = _read_set_fields(toleration)
-    seconds = said.pop("toleration_seconds", None)
-    return said if seconds is None else {**said, "tolerationSeconds": seconds}
+    set_fields = _read_set_fields(toleration)
+    seconds = set_fields.pop("toleration_seconds", None)
+    return set_fields if seconds is None else {**set_fields, "tolerationSeconds": seconds}
 
 
 def _read_set_fields(message: Message) -> dict[str, Any]:
@@ -168,8 +168,8 @@ def _check_topology(options: task_pb2.TrainJob) -> Iterator[Problem]:
         yield _choice_problem(".trainJob.topology.mode", topology.mode, _TOPOLOGY_MODES)
 
 
-def _check_labels(said: Mapping[str, str], path: str) -> Iterator[Problem]:
-    for key, value in sorted(said.items()):
+def _check_labels(selector: Mapping[str, str], path: str) -> Iterator[Problem]:
+    for key, value in sorted(selector.items()):
         if not labels.is_key(key):
             yield _problem(path, key, "is not a label name", f"write {labels.KEY}")
         if not labels.is_value(value):

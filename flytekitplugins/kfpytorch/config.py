@@ -126,9 +126,9 @@ class _Role(ConfigPart):
             remedy = f"sets the same as {' and '.join(twice)}=; leave one or the other out"
             yield ConfigProblem("resources", self.resources, remedy)
         elif _has_resources(self.requests, self.limits, self.resources):
-            said = "requests" if self.resources is None else "resources"
+            name = "requests" if self.resources is None else "resources"
             found = quantities.find_excess_requests(*self.requests_and_limits())
-            yield from (problem.with_prefix(said) for problem in found)
+            yield from (problem.with_prefix(name) for problem in found)
         if {"restart_policy", "num_retries"} <= sound and (remedy := retries.find_contradiction(self) or ""):
             yield ConfigProblem("num_retries", self.num_retries, remedy)
 

@@ -62,10 +62,10 @@ class ConfigPart(Config):
         self.problems()  # Normalizes the values.
 
 
-def find_unknown_fields(cls: type[Config], said: Mapping[Any, object]) -> Iterator[ConfigProblem]:
+def find_unknown_fields(cls: type[Config], values: Mapping[Any, object]) -> Iterator[ConfigProblem]:
     """Yield a problem for each name that is not a field: a key of a dict, or a misspelled attribute."""
     known = [item.name for item in fields(cls)]  # type: ignore[arg-type]
-    for name, value in said.items():
+    for name, value in values.items():
         if name not in known:
             yield ConfigProblem(
                 str(name), value, f"{cls.__name__} has no such field{suggest_name(name, known)}"

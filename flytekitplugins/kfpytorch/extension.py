@@ -231,13 +231,13 @@ def _read_tolerations(value: object) -> object:
 
 
 def _check_toleration(toleration: object) -> Iterator[ConfigProblem]:
-    said = validators.find_mapping(toleration)
-    if said is None:
+    mapping = validators.find_mapping(toleration)
+    if mapping is None:
         yield ConfigProblem("", toleration, "must be a dict such as {'key': 'gpu', 'operator': 'Exists'}")
         return
-    if {"tolerationSeconds", "toleration_seconds"} <= {*said}:
+    if {"tolerationSeconds", "toleration_seconds"} <= {*mapping}:
         yield ConfigProblem("", toleration, "sets tolerationSeconds twice; leave one out")
-    for key, item in said.items():
+    for key, item in mapping.items():
         reader = _TOLERATION.get("tolerationSeconds" if key == "toleration_seconds" else str(key))
         if reader is None:
             yield ConfigProblem(

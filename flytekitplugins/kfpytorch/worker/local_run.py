@@ -248,9 +248,9 @@ def _build_launch_config(task: Any, nodes: int, nproc_per_node: int, endpoint: s
         # torch is loaded already, and its validation errors are raised in this process.
         from flytekitplugins.kfpytorch.worker import elastic_agent
 
-        said = dict(config.rdzv_configs)
+        original = dict(config.rdzv_configs)
         elastic_agent.build_launch_config(settings)
-        _restore_dict(config.rdzv_configs, said)  # torch writes its defaults into the author's dict.
+        _restore_dict(config.rdzv_configs, original)  # torch writes its defaults into the author's dict.
     return ElasticLaunchConfig(**{**vars(settings), "rdzv_configs": dict(config.rdzv_configs)})
 
 
