@@ -10,7 +10,7 @@ import msgspec
 
 from backend_plugin.core.dialects import table
 from backend_plugin.core.job import Attempt
-from backend_plugin.core.observed import Job, Pod
+from backend_plugin.core.observed import Job, Pod, ReplicaSpec
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
 
@@ -219,25 +219,26 @@ def _list_replicas(job: Job, pods: Iterable[Pod], context: LinkContext) -> list[
     # A rendezvous assigns the ranks of an elastic job.
     processes = 0 if job.elastic else job.nproc_per_node or 0
     listed: list[LogLinkTarget] = []
-    before = 0
-    for group in job.groups:
-        role = group.role
-        for index in range(min(group.replicas, _MOST_PLACES - len(listed))):
-            ranks = _format_ranks((before + index) * processes, processes) if processes > 0 else ""
-            pod = by_replica.get((role, index))
-            listed.append(
-                LogLinkTarget(
-                    job=job,
-                    about=context,
-                    name=f"{role}-{index}{ranks}",
-                    # The names of the pods of a TrainJob end with five more characters.
-                    pod_name=build_pod_name(job.name, role, index) if pod is None else pod.name,
-                    pod=pod,
-                )
-            )
-        before += group.replicas
+    for role, index, name in _list_labels(job.groups, processes):
+        pod = by_replica.get((role, index))
+        # The names of the pods of a TrainJob end with five more characters.
+        pod_name = build_pod_name(job.name, role, index) if pod is None else pod.name
+        listed.append(LogLinkTarget(job=job, about=context, name=name, pod_name=pod_name, pod=pod))
     return listed
 
 
+# Most jobs of a cluster have one of a few layouts.
+@lru_cache(maxsize=64)
+def _list_labels(groups: tuple[ReplicaSpec, ...], processes: int) -> tuple[tuple[str, int, str], ...]:
+    """Return the role, the index and the label of each replica, with its ranks."""
+    places = [(group.role, index) for group in groups for index in range(min(group.replicas, _MOST_PLACES))]
+    return tuple(
+        (role, index, f"{role}-{index}{_format_ranks(number * processes, processes)}")
+        for number, (role, index) in enumerate(places[:_MOST_PLACES])
+    )
+
+
 def _format_ranks(first: int, count: int) -> str:
+    if count == 0:
+        return ""
     return f" (rank {first})" if count == 1 else f" (ranks {first}-{first + count - 1})"
