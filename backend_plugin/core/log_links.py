@@ -222,7 +222,7 @@ def _list_replicas(job: Job, pods: Iterable[Pod], context: LinkContext) -> list[
     for role, index, name in _list_labels(job.groups, processes):
         pod = by_replica.get((role, index))
         # The names of the pods of a TrainJob end with five more characters.
-        pod_name = build_pod_name(job.name, role, index) if pod is None else pod.name
+        pod_name = build_pod_name(job, role, index) if pod is None else pod.name
         listed.append(LogLinkTarget(job=job, about=context, name=name, pod_name=pod_name, pod=pod))
     return listed
 

@@ -299,6 +299,9 @@ def test_mpi_ranks_on_two_nodes_reduce(cluster: RealCluster, propeller: RealProp
     ended = list_owned(cluster.admin, pods(NAMESPACE), execution)
     assert {each["spec"]["nodeName"] for each in ended} == {"node-1", "node-2"}
     assert {each["status"]["phase"] for each in ended} == {"Succeeded"}
+    (job,) = {each["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] for each in ended}
+    names = {each["metadata"]["name"].rpartition("-")[0] for each in ended}
+    assert names == {f"{job}-launcher-0-0", f"{job}-node-0-0"}
 
 
 @pytest.mark.soak

@@ -139,8 +139,8 @@ class Dialect:
     """
     check_container: Callable[[Mapping[str, Any], str], Iterable[Problem]]
     """Return the problems of a training container; the second parameter is its path in the task template."""
-    build_pod_name: Callable[[str, str, int], str]
-    """Return the name of a pod, or its first part, from the names of the job and the role, and the index."""
+    build_pod_name: Callable[[Job, str, int], str]
+    """Return the name of a pod, or its first part, from the job, the name of the role and the index."""
     read_without_pods: Callable[[Manifest], Job] | None = None
     """Read a job whose pods are unknown: derive the missing conditions from its status alone.
 

@@ -3,6 +3,7 @@
 from typing import Final
 
 from backend_plugin.core.dialects.base import JobResource, ReplicaLabels, ReplicaPort
+from backend_plugin.core.observed import Job
 
 RESOURCE: Final = JobResource(group="kubeflow.org", version="v1", kind="PyTorchJob", plural="pytorchjobs")
 REPLICA_SPECS: Final = "pytorchReplicaSpecs"
@@ -17,6 +18,6 @@ LABELS: Final = ReplicaLabels(
 )
 
 
-def build_pod_name(job: str, role: str, index: int) -> str:
+def build_pod_name(job: Job, role: str, index: int) -> str:
     """Return the name of the pod of a replica."""
-    return f"{job}-{role}-{index}"
+    return f"{job.name}-{role}-{index}"

@@ -13,7 +13,7 @@ from msgspec import structs
 from backend_plugin.core import job_conditions
 from backend_plugin.core.conditions import Condition
 from backend_plugin.core.dialects.trainjob import options
-from backend_plugin.core.dialects.trainjob.resource import LAUNCHER, ROLE, build_pod_name
+from backend_plugin.core.dialects.trainjob.resource import LAUNCHER, ROLE, build_host_name
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.error_parser import parse_replica_name
 from backend_plugin.core.job_conditions import ENDS
@@ -137,7 +137,7 @@ def _derive_progress(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) ->
 def _has_run(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> bool:
     """True if an event shows that the job had nodes which have run and no longer exist."""
     present = {pod.name for pod in nodes}
-    prefixes = tuple(build_pod_name(job.name, role, 0).removesuffix("0") for role in (ROLE, LAUNCHER))
+    prefixes = tuple(build_host_name(job.name, role, 0).removesuffix("0") for role in (ROLE, LAUNCHER))
     return any(
         (each.reason in _RESTARTS and not _is_about_initializer(job, each))
         or (each.reason in _RUNS and each.name.startswith(prefixes) and each.name not in present)

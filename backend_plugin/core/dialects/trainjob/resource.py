@@ -5,6 +5,7 @@ from typing import Final
 
 from backend_plugin.core.dialects.base import JobResource, ReplicaLabels, ReplicaPort
 from backend_plugin.core.names import PREFIX
+from backend_plugin.core.observed import Job
 from backend_plugin.core.package_installation import with_packages
 from backend_plugin.core.reading import get_mappings, get_text
 from backend_plugin.core.values import Manifest
@@ -61,14 +62,24 @@ LONGEST_NAME_WITH_INITIALIZERS: Final = 33
 """``<job>-dataset-initializer-0-0-<5 characters>`` has at most 63 characters."""
 
 
-def build_pod_name(job: str, role: str, index: int) -> str:
-    """Return the host name of a replica, which is the first part of the name of its pod."""
+def build_host_name(job: str, role: str, index: int) -> str:
+    """Return the host name of the pod with an index in a replicated job."""
     return f"{job}-{role}-0-{index}"
+
+
+def build_pod_name(job: Job, role: str, index: int) -> str:
+    """Return the first part of the name of a replica's pod, which is its host name.
+
+    JobSet adds ``-`` and five random characters.
+    """
+    if not job.launcher:
+        return build_host_name(job.name, role, index)
+    return build_host_name(job.name, role, index - 1) if index else build_host_name(job.name, LAUNCHER, 0)
 
 
 def build_master_address(job: str, role: str = ROLE) -> str:
     """Return the DNS name of the first node, which is published before the node is ready."""
-    return f"{build_pod_name(job, role, 0)}.{job}"
+    return f"{build_host_name(job, role, 0)}.{job}"
 
 
 def find_trainer(spec: Manifest) -> Manifest:

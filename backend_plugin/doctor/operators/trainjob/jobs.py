@@ -10,7 +10,7 @@ from msgspec import structs
 
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.dialects.trainjob import options
-from backend_plugin.core.dialects.trainjob.resource import ROLE
+from backend_plugin.core.dialects.trainjob.resource import ROLE, build_host_name
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.facts import RolePods
@@ -31,14 +31,14 @@ def build_role_pods(job: Manifest, prerequisites: Sequence[Manifest]) -> Sequenc
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": f"{_DIALECT.build_pod_name(read.name, role, 0)}-00000",
+            "name": f"{build_host_name(read.name, role, 0)}-00000",
             "namespace": read.namespace,
             "labels": {**get_text_map(metadata, "labels"), **own},
             "annotations": {**get_text_map(metadata, "annotations"), labels.index: "0"},
         },
         "spec": {
             **get_mapping(template, "spec"),
-            "hostname": _DIALECT.build_pod_name(read.name, role, 0),
+            "hostname": build_host_name(read.name, role, 0),
             "subdomain": read.name,
         },
     }

@@ -54,7 +54,7 @@ def build_pod(job: TrainJobSpec, index: int, restarts: int, now: datetime) -> Ma
                 for kind in ("initContainers", "containers")
                 if kind in spec
             },
-            "hostname": DIALECT.build_pod_name(job.name, ROLE, index),
+            "hostname": f"{job.job_name}-{index}",
             "subdomain": job.name,
         },
     }

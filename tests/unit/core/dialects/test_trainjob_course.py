@@ -201,28 +201,45 @@ def as_launcher(pod: Any) -> Any:
     return pod
 
 
+def as_other_node(pod: Any) -> Any:
+    pod["metadata"]["labels"]["kfpytorch.flyte.org/first-index"] = "1"
+    return pod
+
+
 @pytest.mark.parametrize(
     ("pod", "node"), [("j-launcher-0-0-aaaaa", "node-0"), ("j-node-0-0-aaaaa", "node-1")]
 )
 def test_error_file_with_the_name_of_an_mpi_pod_is_that_of_its_node(pod: str, node: str) -> None:
-    other = build_ended(0, 1)
-    other["metadata"]["labels"]["kfpytorch.flyte.org/first-index"] = "1"
     error = {"worker": pod, "message": "ValueError: no", "timestamp": at(80)}
     observed = observe(
         build_job(build_condition("Failed", 92)),
         as_launcher(build_ended(0, 1)),
-        other,
+        as_other_node(build_ended(0, 1)),
         error_files=[{"path": "error.pb", "document": {"error": error}}],
     )
     (death,) = root_cause.list_file_terminations(observed.error_files, observed.pods, {})
     assert (death.failure.replica, death.summary) == (node, "ValueError: no")
 
 
-def test_log_link_of_a_node_has_the_name_of_its_pod() -> None:
+@pytest.mark.parametrize(
+    ("options", "pods", "expected"),
+    [
+        ({}, [build_running(0)], ["j-node-0-0-aaaaa", "j-node-0-1", "j-node-0-2"]),
+        ({"launcher": True}, [], ["j-launcher-0-0", "j-node-0-0", "j-node-0-1"]),
+        (
+            {"launcher": True},
+            [as_launcher(build_running(0)), as_other_node(build_running(1))],
+            ["j-launcher-0-0-aaaaa", "j-node-0-0", "j-node-0-1-aaaaa"],
+        ),
+    ],
+)
+def test_log_link_has_the_name_of_the_pod_or_the_known_part_of_it(
+    options: Any, pods: Any, expected: list[str]
+) -> None:
     logs = LogLinkSettings(templates=(LogTemplate(name="L", template_uris=("{{ .podName }}",)),))
-    observed = observe(build_job(), as_launcher(build_running(0)))
+    observed = observe(build_job(nodes=3, **options), *pods)
     links = build_links(observed.job, observed.pods, logs, LinkContext(now=BEGAN))
-    assert [each.uri for each in links] == ["j-launcher-0-0-aaaaa", "j-node-0-1"]
+    assert [each.uri for each in links] == expected
 
 
 REMOVED = [("j-launcher-0-0-gone1", "node-0"), ("j-node-0-0-gone1", "node-1")]
