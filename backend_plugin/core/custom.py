@@ -72,13 +72,14 @@ def decode(template: TaskTemplate, run: Attempt, problems: list[Problem]) -> Tra
     custom = protojson.decode_struct(template.custom)
     parsed = _select_layout_reader(template, custom, problems)(custom, problems)
     extended = extension.decode(custom.get(extension.KEY), problems)
-    is_torch = extended.train_job is None or extended.train_job.framework == TORCH
+    framework = TORCH if extended.train_job is None else extended.train_job.framework
+    is_torch = framework == TORCH
     elastic = _build_elastic_policy(parsed.elastic) if parsed.elastic is not None and is_torch else None
     groups = _build_replica_groups(parsed, extended)
     if parsed.elastic is not None:
         problems += replica_specs.check_elastic(parsed.elastic, parsed.groups[1].replicas)
         problems += [] if is_torch else replica_specs.check_fixed_size(parsed.elastic)
-    problems += replica_specs.check_gang(extended.gang, groups, elastic)
+    problems += replica_specs.check_gang(extended.gang, groups, parsed.elastic, framework)
     problems += mpi_checks.check_mpi(extended.train_job, groups)
     problems += replica_specs.check_max_restarts(extended.train_job, groups, parsed.run_policy)
     problems += train_job_policies.check_policies(extended.train_job, groups, elastic=elastic is not None)

@@ -10,7 +10,6 @@ from msgspec import structs
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import (
-    ElasticPolicy,
     GangOptions,
     JobRunPolicy,
     Placement,
@@ -20,6 +19,7 @@ from backend_plugin.core.job import (
     TrainJobOptions,
 )
 from backend_plugin.core.protojson import build_problem
+from kfpytorch_common.frameworks import MPI
 
 GPU: Final = "nvidia.com/gpu"
 # A pod is named <job>-worker-<index>. The name has at most 63 characters, and the job's part at most 50.
@@ -137,21 +137,22 @@ def check_fixed_size(elastic: Any) -> Iterator[Problem]:
 
 
 def check_gang(
-    gang: GangOptions | None, groups: tuple[ReplicaGroup, ...], elastic: ElasticPolicy | None
+    gang: GangOptions | None, groups: tuple[ReplicaGroup, ...], elastic: Any, framework: str
 ) -> Iterator[Problem]:
-    """Yield a problem if the gang's minimum exceeds the replicas or is below the elastic minimum."""
+    """Yield a problem if the job cannot have the gang's minimum.
+
+    It is at most the number of replicas, and at least the number of nodes of an elastic config or MPI job.
+    """
     if gang is None or gang.min_member is None:
         return
     where, there = "custom.kfpytorch.gang.minMember", sum(group.replicas for group in groups)
+    fewest = elastic.min_replicas if elastic is not None else there if framework == MPI else 0
     if gang.min_member > there > 0:
         message = f"is more than the {there} replicas of the job: none would ever start"
         yield build_problem(where, gang.min_member, message, f"write at most {there}")
-    elif elastic is not None and 0 < gang.min_member < elastic.min_replicas <= there:
-        message = (
-            f"is less than the {elastic.min_replicas} nodes that training starts with: they would wait "
-            "for others"
-        )
-        yield build_problem(where, gang.min_member, message, f"write at least {elastic.min_replicas}")
+    elif 0 < gang.min_member < fewest <= there:
+        message = f"is less than the {fewest} nodes that training starts with: they would wait for others"
+        yield build_problem(where, gang.min_member, message, f"write at least {fewest}")
 
 
 def check_max_restarts(

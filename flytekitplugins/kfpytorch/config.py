@@ -17,6 +17,7 @@ from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
 from flytekitplugins.kfpytorch.problems import ConfigError, ConfigProblem, InvalidValue
 from flytekitplugins.kfpytorch.train_job_policies import PodFailurePolicyRule, SuccessPolicy, Topology
 from flytekitplugins.kfpytorch.validators import Reader, build_optional_reader
+from kfpytorch_common.frameworks import MPI
 
 __all__ = [
     "CleanPodPolicy",
@@ -274,12 +275,8 @@ class PyTorch(Config):
         return restarts
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
-        if {"worker", "num_workers", "gang"} <= sound and (workers := self.workers()) is not None:
-            yield from extension.check_min_member(self.gang, 1, 1 + workers)
-        if {"worker", "num_workers", "train_job"} <= sound and (workers := self.workers()) is not None:
-            yield from extension.check_succeeded_nodes(self.train_job, 1 + workers)
-        if {"worker", "num_workers", "train_job"} <= sound and (workers := self.workers()) is not None:
-            yield from frameworks.check_launcher(self.train_job, "worker.replicas", workers, 1 + workers)
+        if {"worker", "num_workers"} <= sound and (workers := self.workers()) is not None:
+            yield from self._find_size_contradictions(sound, workers)
         if not {"master", "worker"} <= sound:
             return
         if "num_workers" in sound and self.num_workers and self.worker.replicas:
@@ -292,6 +289,15 @@ class PyTorch(Config):
             )
         if (self.master.num_retries, self.worker.num_retries) != (None, None):
             yield from self._find_retry_contradictions(sound)
+
+    def _find_size_contradictions(self, sound: Set[str], workers: int) -> Iterator[ConfigProblem]:
+        nodes = 1 + workers
+        if "gang" in sound:
+            is_mpi = "train_job" in sound and frameworks.get_framework(self) == MPI
+            yield from extension.check_min_member(self.gang, nodes if is_mpi else 1, nodes)
+        if "train_job" in sound:
+            yield from extension.check_succeeded_nodes(self.train_job, nodes)
+            yield from frameworks.check_launcher(self.train_job, "worker.replicas", workers, nodes)
 
     def _find_retry_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
         limit = _get_backoff_limit(self.run_policy)

@@ -41,7 +41,7 @@ class Gang(ConfigPart):
             the scheduler of the platform.
         queue: The queue in which the job waits.
         min_member: The number of replicas that must fit before any starts. Default: all of them, or the
-            smallest number of nodes of an `Elastic` task.
+            smallest number of nodes of an `Elastic` task. A task of MPI needs all of them.
         priority_class_name: The priority of the gang: a PriorityClass, or for Kueue a WorkloadPriorityClass.
         queue_timeout_seconds: Maximum time that the job waits in its queue. It does not count as run time.
         pending_timeout_seconds: Maximum time that its pods wait for nodes after the queue admitted the job.

@@ -18,6 +18,7 @@ from flytekitplugins.kfpytorch import (
     PyTorch,
     RestartPolicy,
     RunPolicy,
+    TrainJob,
     Worker,
 )
 from flytekitplugins.kfpytorch.config import ConfigError
@@ -281,6 +282,11 @@ def test_invalid_value_is_reported_with_its_field(config: Any, said: dict[str, A
         (PyTorch, {"num_workers": 3, "gang": Gang(min_member=5)}, "gang.min_member=5"),
         (Elastic, {"nnodes": "2:4", "gang": Gang(min_member=5)}, "gang.min_member=5"),
         (Elastic, {"nnodes": "2:4", "gang": Gang(min_member=1)}, "gang.min_member=1"),
+        (
+            PyTorch,
+            {"num_workers": 3, "gang": Gang(min_member=3), "train_job": TrainJob(framework="mpi")},
+            "gang.min_member=3",
+        ),
         (PyTorch, {"worker": Worker(replicas=2**20, num_retries=2**20)}, "num_retries=1048576"),
     ],
 )
@@ -294,6 +300,8 @@ def test_conflicting_fields_are_rejected(config: Any, said: dict[str, Any], plac
         PyTorch(gang=Gang(min_member=9)),  # The author may set num_workers later.
         PyTorch(num_workers=1, gang=Gang(min_member=2)),
         PyTorch(num_workers=7, gang=Gang(min_member=1)),
+        PyTorch(num_workers=3, gang=Gang(min_member=4), train_job=TrainJob(framework="mpi")),
+        PyTorch(num_workers=3, gang=Gang(min_member=3), train_job=TrainJob(framework="jax")),
         Elastic(nnodes="2:4", gang=Gang(min_member=2)),
         Elastic(nnodes="2:4", gang=Gang(min_member=4)),
         Elastic(nnodes=1, gang=Gang(min_member=1)),

@@ -211,7 +211,8 @@ def test_node_range_for_jax_and_unknown_framework_are_rejected(custom: Any, fiel
 
 
 MPI = {"kfpytorch": {"version": 1, "trainJob": {"framework": "mpi"}}}
-OF_MPI = {**ELASTIC, **MPI, "elasticConfig": {**ELASTIC["elasticConfig"], "minReplicas": 4}}
+FIXED = {**ELASTIC, "elasticConfig": {**ELASTIC["elasticConfig"], "minReplicas": 4}}
+OF_MPI = {**FIXED, **MPI}
 
 
 def test_mpi_job_has_a_launcher_as_its_first_node() -> None:
@@ -282,3 +283,23 @@ def test_option_that_an_mpi_job_cannot_have_is_rejected(custom: Any, options: An
     with pytest.raises(InvalidTask) as rejected:
         plan_train_job({**custom, "kfpytorch": {"trainJob": {"framework": "mpi", **options}}})
     assert [problem.field for problem in rejected.value.problems] == [field]
+
+
+@pytest.mark.parametrize(
+    ("custom", "framework", "nodes"), [(REPLICAS, "mpi", 3), (FIXED, "mpi", 4), (FIXED, "jax", 4)]
+)
+def test_gang_smaller_than_the_nodes_that_training_starts_with_is_rejected(
+    custom: Any, framework: str, nodes: int
+) -> None:
+    def plan_gang(size: int) -> Any:
+        options = {"trainJob": {"framework": framework}, "gang": {"minMember": size}}
+        gang = {"scheduler": "coscheduling", "pod-groups-by": "backend"}
+        return plan_train_job({**custom, "kfpytorch": options}, ours={"gang": gang})
+
+    with pytest.raises(InvalidTask) as rejected:
+        plan_gang(nodes - 1)
+    (problem,) = rejected.value.problems
+    assert (problem.field, problem.value) == ("custom.kfpytorch.gang.minMember", str(nodes - 1))
+    assert problem.remedy == f"write at least {nodes}"
+    (group,) = plan_gang(nodes).companions("u")
+    assert group["spec"]["minMember"] == nodes
