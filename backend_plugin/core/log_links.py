@@ -239,6 +239,6 @@ def _list_labels(groups: tuple[ReplicaSpec, ...], processes: int) -> tuple[tuple
 
 
 def _format_ranks(first: int, count: int) -> str:
-    if count == 0:
+    if count <= 0:
         return ""
     return f" (rank {first})" if count == 1 else f" (ranks {first}-{first + count - 1})"

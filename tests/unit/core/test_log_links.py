@@ -116,6 +116,7 @@ def test_task_selects_dynamic_links():
     ("spec", "name"),
     [
         ({"nprocPerNode": "1"}, "worker-0 (rank 1)"),
+        ({"nprocPerNode": "-1"}, "worker-0"),
         ({"nprocPerNode": "auto"}, "worker-0"),
         ({"nprocPerNode": "2", "elasticPolicy": {"minReplicas": 1}}, "worker-0"),
     ],
