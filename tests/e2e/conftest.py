@@ -66,8 +66,7 @@ class Pyflyte:
             text=True,
             errors="replace",
             start_new_session=True,
-            # The caller of pytest may ignore SIGHUP, as nohup does.
-            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509
+            preexec_fn=_reset_signals,  # noqa: PLW1509
         )
         self.callers.append(process.pid)
         return process
@@ -101,6 +100,12 @@ class Pyflyte:
         while (self.processes() or self.files()) and time.monotonic() < deadline:
             time.sleep(0.02)
         return self.processes(), self.files()
+
+
+def _reset_signals() -> None:
+    # The caller of pytest may ignore them, as nohup and a shell that runs it in the background do.
+    for signum in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(signum, signal.SIG_DFL)
 
 
 @pytest.fixture
