@@ -85,14 +85,14 @@ def test_workers_have_the_callers_directory_path_and_environment(
 
 
 @pytest.mark.parametrize(
-    ("start_method", "said", "nproc", "expected"),
+    ("start_method", "variable", "nproc", "expected"),
     [("spawn", None, 2, 1), ("fork", "3", 2, 3)],
 )
 def test_thread_counts_follow_the_environment(
-    monkeypatch: pytest.MonkeyPatch, start_method: str, said: str | None, nproc: int, expected: int
+    monkeypatch: pytest.MonkeyPatch, start_method: str, variable: str | None, nproc: int, expected: int
 ) -> None:
-    if said:
-        monkeypatch.setenv("OMP_NUM_THREADS", said)
+    if variable:
+        monkeypatch.setenv("OMP_NUM_THREADS", variable)
 
     @task(task_config=Elastic(nproc_per_node=nproc, start_method=start_method))
     def threads() -> list[str]:
@@ -256,12 +256,12 @@ def test_local_mode_variable_sets_the_world_size(
     def world() -> int:
         return int(os.environ["WORLD_SIZE"])
 
-    seen = {}
-    for said in ("inline", "2", "4"):
-        monkeypatch.setenv("FLYTE_KFPYTORCH_LOCAL", said)
-        seen[said] = world()
+    world_sizes = {}
+    for mode in ("inline", "2", "4"):
+        monkeypatch.setenv("FLYTE_KFPYTORCH_LOCAL", mode)
+        world_sizes[mode] = world()
 
-    assert seen == {"inline": 1, "2": 2, "4": 4}
+    assert world_sizes == {"inline": 1, "2": 2, "4": 4}
 
 
 def test_all_ranks_restart_and_have_the_restart_count(capfd: pytest.CaptureFixture[str]) -> None:

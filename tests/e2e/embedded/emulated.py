@@ -20,12 +20,12 @@ PATIENCE = 20.0
 OURS = "kfpytorch.flyte.org/job"
 
 
-class Seen:
+class RecordedObjects:
     """A sink with the current objects and all received changes."""
 
     def __init__(self) -> None:
         self.records: dict[type[Record], dict[tuple[str, str], Record]] = {}
-        self.told: list[Record] = []
+        self.changes: list[Record] = []
         self._news = asyncio.Event()
 
     def replace_records(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
@@ -35,9 +35,9 @@ class Seen:
 
     def put_record(self, namespace: str, record: Record) -> None:
         # The records of events have no name, so each event is kept.
-        name = getattr(record, "name", "") if not isinstance(record, Event) else str(len(self.told))
+        name = getattr(record, "name", "") if not isinstance(record, Event) else str(len(self.changes))
         self.records[type(record)][namespace, name] = record
-        self.told.append(record)
+        self.changes.append(record)
         self._news.set()
 
     def drop_record(self, kind: type[Record], name: ObjectName) -> None:
@@ -59,7 +59,7 @@ class Seen:
         return {name: pod.phase for name, pod in self.pods.items()}
 
     def events(self, reason: str) -> list[Event]:
-        return [each for each in self.told if isinstance(each, Event) and each.reason == reason]
+        return [each for each in self.changes if isinstance(each, Event) and each.reason == reason]
 
     def states(self, name: str = "j") -> dict[str, bool]:
         """Return the conditions of a job, in the order in which they were written."""
@@ -87,14 +87,14 @@ class Seen:
 
 
 @contextlib.asynccontextmanager
-async def opened(state: Path, **options: Any) -> AsyncIterator[tuple[EmbeddedCluster, Seen]]:
+async def opened(state: Path, **options: Any) -> AsyncIterator[tuple[EmbeddedCluster, RecordedObjects]]:
     """Open the cluster with this state, follow it, and close it at the end."""
     cluster = await EmbeddedCluster.open(state, EmbeddedOptions(**{"lost_after": 0.1, **options}))
-    seen = Seen()
-    following = asyncio.create_task(cluster.watch(seen))
+    recorded = RecordedObjects()
+    following = asyncio.create_task(cluster.watch(recorded))
     await asyncio.sleep(0)
     try:
-        yield cluster, seen
+        yield cluster, recorded
     finally:
         following.cancel()
         await cluster.close()

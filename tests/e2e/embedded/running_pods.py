@@ -61,8 +61,8 @@ class RunningNode:
 
     def __init__(self, root: Path, **options: Any) -> None:
         self.root = root
-        self.told = ReportedStatuses()
-        self.kubelet = Kubelet(root, KubeletOptions(**{"back_off": QUICK, **options}), self.told)
+        self.reported = ReportedStatuses()
+        self.kubelet = Kubelet(root, KubeletOptions(**{"back_off": QUICK, **options}), self.reported)
 
     async def run(self, *pods: Manifest) -> None:
         for each in pods:
@@ -80,17 +80,17 @@ class RunningNode:
         """Wait for a status that meets the condition, and return it."""
 
         def last() -> Manifest | None:
-            said = self.told.statuses.get(uid(pod), [])
-            return said[-1] if said and what(said[-1]) else None
+            statuses = self.reported.statuses.get(uid(pod), [])
+            return statuses[-1] if statuses and what(statuses[-1]) else None
 
-        found = await self.told.wait_until(last)
+        found = await self.reported.wait_until(last)
         assert found is not None
         return found
 
     async def terminated(self, pod: Manifest, grace: float) -> Manifest:
         await self.kubelet.terminate_pod(uid(pod), grace)
-        await self.told.wait_until(lambda: uid(pod) in self.told.ended)
-        return self.told.statuses[uid(pod)][-1]
+        await self.reported.wait_until(lambda: uid(pod) in self.reported.ended)
+        return self.reported.statuses[uid(pod)][-1]
 
     async def lines(self, pod: Manifest, container: str = "main", **request: Any) -> list[str]:
         wanted = LogRequest(container=container, **request)
@@ -155,8 +155,8 @@ def get_terminated(status: Manifest, number: int = 0) -> Manifest:
 
 def waits(status: Manifest, number: int = 0) -> tuple[str, str]:
     """Return the reason and the message of a waiting container."""
-    said = status["containerStatuses"][number]["state"].get("waiting", {})
-    return said.get("reason", ""), said.get("message", "")
+    waiting = status["containerStatuses"][number]["state"].get("waiting", {})
+    return waiting.get("reason", ""), waiting.get("message", "")
 
 
 def is_alive(pid: int) -> bool:

@@ -15,17 +15,17 @@ def state(tmp_path):
 
 
 async def test_failed_pod_start_is_retried_although_the_store_rejects_writes(state):
-    async with opened(state) as (cluster, seen):
+    async with opened(state) as (cluster, recorded):
         (state / "pods").rmdir()
         (state / "pods").touch()
         await cluster.create(job(Master=role("exit 0")))
-        await seen.wait_until(lambda: seen.events("FailedCreatePodSandBox"))
+        await recorded.wait_until(lambda: recorded.events("FailedCreatePodSandBox"))
         cluster._store._execute("PRAGMA query_only = 1")
         await asyncio.sleep(2.5)  # The retries fail, and their failures cannot be recorded either.
         cluster._store._execute("PRAGMA query_only = 0")
         (state / "pods").unlink()
         (state / "pods").mkdir()
-        await seen.phase("Succeeded", "j-master-0")
+        await recorded.phase("Succeeded", "j-master-0")
 
 
 class Room:
@@ -51,24 +51,24 @@ def test_recreated_pod_is_counted_once_after_failed_store_writes(state, tmp_path
         f"[ -e {tmp_path}/ran ] && exit 0; touch {tmp_path}/ran; exit 130", restart_policy="ExitCode"
     )
 
-    async def restarts(cluster, seen):
-        await seen.state("Succeeded")
+    async def restarts(cluster, recorded):
+        await recorded.state("Succeeded")
         return (await cluster.get(named()))["status"]["replicaStatuses"]["Worker"]["restarts"]
 
     async def run():
-        async with opened(state) as (cluster, seen):
+        async with opened(state) as (cluster, recorded):
             room = Room(cluster)
             room.is_there = False
             await cluster.create(job(Worker=worker))
-            await seen.wait_until(lambda: room.refused > 1)
+            await recorded.wait_until(lambda: room.refused > 1)
             # The failed pod must stay visible, or its restart would not count.
-            assert seen.phases == {"j-worker-0": "Failed"}
+            assert recorded.phases == {"j-worker-0": "Failed"}
             if server == "goes on":
                 room.is_there = True
-                assert await restarts(cluster, seen) == 1
+                assert await restarts(cluster, recorded) == 1
                 return
-        async with opened(state) as (cluster, seen):
-            assert await restarts(cluster, seen) == 1
+        async with opened(state) as (cluster, recorded):
+            assert await restarts(cluster, recorded) == 1
 
     asyncio.run(run())
 
@@ -77,18 +77,18 @@ async def test_each_recreated_pod_is_counted_across_a_server_restart(state):
     many = job_reconciler.AT_ONCE + 10
     made = set()
 
-    async with opened(state, nodes=1) as (cluster, seen):
+    async with opened(state, nodes=1) as (cluster, recorded):
         await cluster.create(job(Worker=role("sleep 60", many, "OnFailure")))
-        await seen.wait_until(lambda: sum(1 for each in seen.pods.values() if each.node) == many)
+        await recorded.wait_until(lambda: sum(1 for each in recorded.pods.values() if each.node) == many)
         cluster.nodes.fail_node("node-1")
-        while len(uids(seen)) == many:
+        while len(uids(recorded)) == many:
             await asyncio.sleep(0)
-        made.update(uids(seen))
-    async with opened(state, nodes=1) as (cluster, seen):
-        await seen.wait_until(lambda: len(made | uids(seen)) == 2 * many)
+        made.update(uids(recorded))
+    async with opened(state, nodes=1) as (cluster, recorded):
+        await recorded.wait_until(lambda: len(made | uids(recorded)) == 2 * many)
         status = (await cluster.get(named()))["status"]["replicaStatuses"]["Worker"]
         assert status["restarts"] == many
 
 
-def uids(seen):
-    return {each.uid for each in seen.told if isinstance(each, Pod)}
+def uids(recorded):
+    return {each.uid for each in recorded.changes if isinstance(each, Pod)}

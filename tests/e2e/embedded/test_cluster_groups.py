@@ -22,32 +22,32 @@ def with_group(made: Any) -> Any:
 
 
 async def test_pod_group_is_stored_and_deleted_with_its_job(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (cluster, seen):
+    async with opened(tmp_path) as (cluster, recorded):
         made = await cluster.create(job(Worker=role("sleep 60", replicas=2)))
         group = with_group(made)
         assert group["metadata"]["labels"][OURS]
         await cluster.create(group)
         with pytest.raises(AlreadyExists):
             await cluster.create(group)
-        await seen.wait_until(lambda: seen.records[PodGroup])
+        await recorded.wait_until(lambda: recorded.records[PodGroup])
         # No gang scheduler reads the pod group, so the pods are scheduled one at a time.
-        await seen.phase("Running", "j-worker-0", "j-worker-1")
+        await recorded.phase("Running", "j-worker-0", "j-worker-1")
         await cluster.delete(named())
-        await seen.wait_until(lambda: not seen.records[PodGroup])
+        await recorded.wait_until(lambda: not recorded.records[PodGroup])
         again = await cluster.create(job("k", Worker=role("sleep 60")))
         await cluster.create(with_group(again))
         await cluster.delete_companion(with_group(again))
         await cluster.delete_companion(with_group(again))
-        assert not seen.records[PodGroup]
+        assert not recorded.records[PodGroup]
 
 
 async def test_recorded_job_event_is_watched_only_for_the_matching_uid(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (cluster, seen):
+    async with opened(tmp_path) as (cluster, recorded):
         made: Any = await cluster.create(job(Worker=role("sleep 60")))
         about = {"kind": "PyTorchJob", "namespace": "a", "name": "j", "uid": made["metadata"]["uid"]}
-        said = {"reason": "Resumed", "message": "1 of 1 replicas ready", "type": "Normal"}
-        await cluster.record_event({**said, "involvedObject": about})
+        fields = {"reason": "Resumed", "message": "1 of 1 replicas ready", "type": "Normal"}
+        await cluster.record_event({**fields, "involvedObject": about})
         # A later job of the same name has another uid.
-        await cluster.record_event({**said, "involvedObject": {**about, "uid": "other"}})
-        (event,) = await seen.wait_until(lambda: seen.events("Resumed"))
-        assert (event.kind, event.name, event.message) == ("PyTorchJob", "j", said["message"])
+        await cluster.record_event({**fields, "involvedObject": {**about, "uid": "other"}})
+        (event,) = await recorded.wait_until(lambda: recorded.events("Resumed"))
+        assert (event.kind, event.name, event.message) == ("PyTorchJob", "j", fields["message"])

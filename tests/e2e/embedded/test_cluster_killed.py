@@ -25,7 +25,7 @@ asyncio.run(finish(Path(sys.argv[1])))
 
 async def finish(directory: Path) -> dict[str, dict[str, bool]]:
     """Create all missing jobs, and return the final conditions of all jobs."""
-    async with opened(directory / "state", durable=True) as (cluster, seen):
+    async with opened(directory / "state", durable=True) as (cluster, recorded):
         for name in names():
             # The master waits for its workers, because workers cannot start after its name is removed.
             waits = f"while ! [ -e {directory}/{name}-{WORKERS}.end ]; do sleep 0.02; done"
@@ -33,10 +33,10 @@ async def finish(directory: Path) -> dict[str, dict[str, bool]]:
                 role(f"{waits}; {counts(directory, name)}"),
                 role(counts(directory, name), WORKERS),
             )
-            if seen.job(name) is None:
+            if recorded.job(name) is None:
                 await cluster.create(job(name, Master=master, Worker=worker))
-        await seen.wait_until(lambda: all(is_finished(seen.states(name)) for name in names()))
-        return {name: seen.states(name) for name in names()}
+        await recorded.wait_until(lambda: all(is_finished(recorded.states(name)) for name in names()))
+        return {name: recorded.states(name) for name in names()}
 
 
 def names() -> list[str]:

@@ -23,45 +23,45 @@ def many(replicas=MANY):
     return job(Worker=role("exit 0", replicas, resources=cpus("64")))
 
 
-def changes(seen):
-    return sum(isinstance(each, Pod) for each in seen.told)
+def changes(recorded):
+    return sum(isinstance(each, Pod) for each in recorded.changes)
 
 
 async def test_pods_are_created_and_scheduled_in_batches(state):
-    async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
+    async with opened(state, capacity={"cpu": "1"}) as (cluster, recorded):
         await cluster.create(many())
         most = before = 0
-        while len(seen.events("FailedScheduling")) < MANY:
+        while len(recorded.events("FailedScheduling")) < MANY:
             await asyncio.sleep(0)
-            now = changes(seen)
+            now = changes(recorded)
             most, before = max(most, now - before), now
-        assert len(seen.pods) == MANY
+        assert len(recorded.pods) == MANY
         # One iteration of the event loop may create some pods and schedule others.
         assert most <= job_reconciler.AT_ONCE + scheduler.AT_ONCE
 
 
 async def test_pods_of_a_deleted_job_are_deleted_in_batches(state):
-    async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
+    async with opened(state, capacity={"cpu": "1"}) as (cluster, recorded):
         await cluster.create(many())
-        await seen.wait_until(lambda: len(seen.events("FailedScheduling")) == MANY)
+        await recorded.wait_until(lambda: len(recorded.events("FailedScheduling")) == MANY)
         await cluster.delete(named())
         most, before = 0, MANY
-        while seen.pods:
+        while recorded.pods:
             await asyncio.sleep(0)
-            most, before = max(most, before - len(seen.pods)), len(seen.pods)
+            most, before = max(most, before - len(recorded.pods)), len(recorded.pods)
         assert most <= job_reconciler.AT_ONCE
 
 
 async def test_job_deleted_during_pod_creation_leaves_no_pod(state):
-    async with opened(state, capacity={"cpu": "1"}) as (cluster, seen):
+    async with opened(state, capacity={"cpu": "1"}) as (cluster, recorded):
         await cluster.create(many())
-        await seen.wait_until(lambda: seen.pods)
-        assert len(seen.pods) < MANY
+        await recorded.wait_until(lambda: recorded.pods)
+        assert len(recorded.pods) < MANY
         await cluster.delete(named())
-        await seen.wait_until(lambda: not seen.pods)
+        await recorded.wait_until(lambda: not recorded.pods)
         await cluster.create(many(1))
-        await seen.phase("Pending", "j-worker-0")
-        assert len(seen.pods) == 1
+        await recorded.phase("Pending", "j-worker-0")
+        assert len(recorded.pods) == 1
 
 
 async def test_job_above_the_replica_limit_is_rejected(state):

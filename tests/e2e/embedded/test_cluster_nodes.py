@@ -18,19 +18,19 @@ def worker(policy, replicas=1, command="exec sleep 60"):
 
 
 async def test_pods_of_a_lost_node_fail_and_are_recreated_elsewhere(state, tmp_path):
-    async with opened(state, capacity=FORTY) as (cluster, seen):
+    async with opened(state, capacity=FORTY) as (cluster, recorded):
         alive = tmp_path / "alive"
         command = f"while :; do touch {alive}; sleep 0.02; done"
         await cluster.create(job(Worker=worker("ExitCode", command=command)))
-        await seen.phase("Running", "j-worker-0")
-        first = seen.pod("j-worker-0")
+        await recorded.phase("Running", "j-worker-0")
+        first = recorded.pod("j-worker-0")
         cluster.nodes.fail_node(first.node)
-        again = await seen.wait_until(
-            lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
+        again = await recorded.wait_until(
+            lambda: (pod := recorded.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
         )
         (lost,) = {
             (each.phase, each.reason, each.message, each.disrupted.reason)
-            for each in seen.told
+            for each in recorded.changes
             if getattr(each, "uid", "") == first.uid and getattr(each, "disrupted", None)
         }
         assert lost == (
@@ -40,82 +40,84 @@ async def test_pods_of_a_lost_node_fail_and_are_recreated_elsewhere(state, tmp_p
             "DeletionByTaintManager",
         )
         assert again.node != first.node
-        assert [each.message for each in seen.events("TaintManagerEviction")] == [
+        assert [each.message for each in recorded.events("TaintManagerEviction")] == [
             "Marking for deletion Pod a/j-worker-0"
         ]
 
 
 async def test_job_without_restarts_fails_when_its_node_is_lost(state):
-    async with opened(state, capacity=FORTY) as (cluster, seen):
+    async with opened(state, capacity=FORTY) as (cluster, recorded):
         await cluster.create(job(Worker=worker("Never", 2)))
-        await seen.phase("Running", "j-worker-0", "j-worker-1")
-        lost = seen.pod("j-worker-1")
+        await recorded.phase("Running", "j-worker-0", "j-worker-1")
+        lost = recorded.pod("j-worker-1")
         cluster.nodes.fail_node(lost.node)
-        await seen.state("Failed")
-        assert seen.phases == {"j-worker-0": "Running", "j-worker-1": "Failed"}
-        assert seen.pod("j-worker-1").reason == "NodeLost"
+        await recorded.state("Failed")
+        assert recorded.phases == {"j-worker-0": "Running", "j-worker-1": "Failed"}
+        assert recorded.pod("j-worker-1").reason == "NodeLost"
         await cluster.delete(named())
-        await seen.wait_until(lambda: not seen.pods)
+        await recorded.wait_until(lambda: not recorded.pods)
 
 
 async def test_lost_node_is_unschedulable_until_it_is_restored(state):
-    async with opened(state, nodes=1, capacity=FORTY) as (cluster, seen):
+    async with opened(state, nodes=1, capacity=FORTY) as (cluster, recorded):
         cluster.nodes.fail_node("node-1")
         await cluster.create(job(Worker=worker("Never", command="exit 0")))
-        waits = await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.scheduled)
+        waits = await recorded.wait_until(lambda: (pod := recorded.pod("j-worker-0")) and pod.scheduled)
         assert waits.message.startswith(
             "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }."
         )
         cluster.nodes.restore_node("node-1")
-        await seen.state("Succeeded")
+        await recorded.state("Succeeded")
 
 
 async def test_node_drain_evicts_pods_with_their_grace_period(state):
-    async with opened(state, capacity=FORTY) as (cluster, seen):
+    async with opened(state, capacity=FORTY) as (cluster, recorded):
         command = "trap 'exit 143' TERM; sleep 60 & wait"
         await cluster.create(job(Worker=worker("ExitCode", command=command)))
-        await seen.phase("Running", "j-worker-0")
-        first = seen.pod("j-worker-0")
+        await recorded.phase("Running", "j-worker-0")
+        first = recorded.pod("j-worker-0")
         cluster.nodes.drain_node(first.node)
-        again = await seen.wait_until(
-            lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
+        again = await recorded.wait_until(
+            lambda: (pod := recorded.pod("j-worker-0")) and pod.uid != first.uid and pod.node and pod
         )
         assert again.node != first.node
-        ended = [each for each in seen.told if getattr(each, "uid", "") == first.uid][-1]
+        ended = [each for each in recorded.changes if getattr(each, "uid", "") == first.uid][-1]
         assert ended.disrupted.reason == "EvictionByEvictionAPI"
         assert ended.primary.ended.exit_code == 143
         cluster.nodes.drain_node(again.node)
-        waits = await seen.wait_until(
+        waits = await recorded.wait_until(
             lambda: (
-                (pod := seen.pod("j-worker-0")) and pod.uid not in (first.uid, again.uid) and pod.scheduled
+                (pod := recorded.pod("j-worker-0"))
+                and pod.uid not in (first.uid, again.uid)
+                and pod.scheduled
             )
         )
         assert waits.message.startswith("0/2 nodes are available: 2 node(s) were unschedulable.")
         cluster.nodes.restore_node(first.node)
-        await seen.phase("Running", "j-worker-0")
+        await recorded.phase("Running", "j-worker-0")
 
 
 async def test_node_states_survive_a_server_restart(state):
     async with opened(state, nodes=3) as (cluster, _):
         cluster.nodes.fail_node("node-1")
         cluster.nodes.drain_node("node-2")
-    async with opened(state, nodes=2) as (cluster, seen):
+    async with opened(state, nodes=2) as (cluster, recorded):
         await cluster.create(job(Worker=role("exit 0")))
-        waits = await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.scheduled)
+        waits = await recorded.wait_until(lambda: (pod := recorded.pod("j-worker-0")) and pod.scheduled)
         assert waits.message.startswith(
             "0/2 nodes are available: 1 node(s) had untolerated taint "
             "{node.kubernetes.io/unreachable: }, 1 node(s) were unschedulable."
         )
-    async with opened(state, nodes=3) as (cluster, seen):
-        await seen.state("Succeeded")
-        assert seen.pod("j-worker-0").node == "node-3"
+    async with opened(state, nodes=3) as (cluster, recorded):
+        await recorded.state("Succeeded")
+        assert recorded.pod("j-worker-0").node == "node-3"
 
 
 async def test_pod_with_a_node_name_runs_on_that_node(state):
-    async with opened(state) as (cluster, seen):
+    async with opened(state) as (cluster, recorded):
         await cluster.create(job(Worker=role("exit 0", nodeName="node-2")))
-        await seen.state("Succeeded")
-        assert seen.pod("j-worker-0").node == "node-2"
+        await recorded.state("Succeeded")
+        assert recorded.pod("j-worker-0").node == "node-2"
 
 
 async def test_gpu_annotation_of_an_author_is_ignored(state):
@@ -125,16 +127,16 @@ async def test_gpu_annotation_of_an_author_is_ignored(state):
         "labels": {OURS: "j"},
     }
 
-    async with opened(state, nodes=1, capacity={"nvidia.com/gpu": "1"}) as (cluster, seen):
+    async with opened(state, nodes=1, capacity={"nvidia.com/gpu": "1"}) as (cluster, recorded):
         await cluster.create(job(Worker=worker_))
-        await seen.state("Succeeded")
+        await recorded.state("Succeeded")
         assert await lines(cluster, "j-worker-0") == ["[]"]
 
 
 async def test_pod_with_an_unknown_node_name_stays_pending(state):
-    async with opened(state) as (cluster, seen):
+    async with opened(state) as (cluster, recorded):
         await cluster.create(job(Worker=role("exit 0", nodeName="node-9")))
-        waits = await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.scheduled)
+        waits = await recorded.wait_until(lambda: (pod := recorded.pod("j-worker-0")) and pod.scheduled)
         assert "2 node(s) didn't match Pod's node affinity/selector" in waits.message
 
 

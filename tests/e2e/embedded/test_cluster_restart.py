@@ -40,9 +40,11 @@ def state(tmp_path):
 
 
 @contextlib.contextmanager
-def serving(state, *said):
+def serving(state, *arguments):
     """Start a server process with two running workers, and kill it at the end."""
-    server = subprocess.Popen([sys.executable, "-c", SERVER, state, *said], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVER, state, *arguments], stdout=subprocess.PIPE, text=True
+    )
     with server:
         try:
             assert server.stdout.readline() == "ready\n"
@@ -63,13 +65,13 @@ async def test_durable_job_continues_after_its_server_is_killed(tmp_path, state)
     with serving(state, "durable", COUNTED.format(tmp_path), "Never") as server:
         server.kill()
 
-    async with opened(state, durable=True) as (cluster, seen):
-        before = {name: pod.uid for name, pod in seen.pods.items()}
-        assert seen.phases == {"j-worker-0": "Running", "j-worker-1": "Running"}
+    async with opened(state, durable=True) as (cluster, recorded):
+        before = {name: pod.uid for name, pod in recorded.pods.items()}
+        assert recorded.phases == {"j-worker-0": "Running", "j-worker-1": "Running"}
         (tmp_path / "go").touch()
-        await seen.state("Succeeded")
-        await seen.phase("Succeeded", "j-worker-0", "j-worker-1")
-        assert {name: pod.uid for name, pod in seen.pods.items()} == before
+        await recorded.state("Succeeded")
+        await recorded.phase("Succeeded", "j-worker-0", "j-worker-1")
+        assert {name: pod.uid for name, pod in recorded.pods.items()} == before
         assert await lines(cluster, "j-worker-1") == ["done"]
     assert runs(tmp_path) == 2
 
@@ -81,8 +83,8 @@ async def test_job_that_ended_without_a_server_succeeds_after_the_restart(tmp_pa
     while not (tmp_path / "ended").exists():
         time.sleep(0.02)
 
-    async with opened(state, durable=True) as (_, seen):
-        await seen.state("Succeeded")
+    async with opened(state, durable=True) as (_, recorded):
+        await recorded.state("Succeeded")
     assert runs(tmp_path) == 2
 
 
@@ -93,11 +95,11 @@ async def test_processes_of_a_non_durable_job_end_with_its_server(tmp_path, stat
             time.sleep(0.02)
         assert len(alive(tmp_path)) == 2
 
-    async with opened(state) as (_, seen):
+    async with opened(state) as (_, recorded):
         if end == "Succeeded":
-            await seen.wait_until(lambda: runs(tmp_path) == times)
+            await recorded.wait_until(lambda: runs(tmp_path) == times)
             (tmp_path / "go").touch()
-        await seen.state(end)
+        await recorded.state(end)
     assert alive(tmp_path) == []
     assert runs(tmp_path) == times
 
@@ -106,16 +108,16 @@ def test_pending_deletion_is_finished_by_the_next_server(tmp_path, state):
     stubborn = f"trap 'touch {tmp_path}/told' TERM; touch {tmp_path}/begun; while :; do sleep 0.02; done"
 
     async def delete():
-        async with opened(state, durable=True) as (cluster, seen):
+        async with opened(state, durable=True) as (cluster, recorded):
             await cluster.create(job(Worker=role(stubborn, terminationGracePeriodSeconds=2)))
-            await seen.wait_until((tmp_path / "begun").exists)
+            await recorded.wait_until((tmp_path / "begun").exists)
             await cluster.delete(named())
-            await seen.wait_until((tmp_path / "told").exists)
-            assert set(seen.phases) == {"j-worker-0"}
+            await recorded.wait_until((tmp_path / "told").exists)
+            assert set(recorded.phases) == {"j-worker-0"}
 
     async def start_job():
-        async with opened(state, durable=True) as (cluster, seen):
-            await seen.wait_until(lambda: not seen.pods)
+        async with opened(state, durable=True) as (cluster, recorded):
+            await recorded.wait_until(lambda: not recorded.pods)
             assert await cluster.get(named()) is None
 
     asyncio.run(delete())
@@ -127,17 +129,17 @@ def test_reopened_cluster_continues_with_the_same_pods(state):
     """Close the cluster before a pod starts. Pods stay pending without nodes."""
 
     async def start_job():
-        async with opened(state, nodes=0) as (cluster, seen):
+        async with opened(state, nodes=0) as (cluster, recorded):
             await cluster.create(job(Worker=role("exit 0", 2)))
-            await seen.phase("Pending", "j-worker-0", "j-worker-1")
-            waits = await seen.wait_until(lambda: seen.pod("j-worker-0").scheduled)
+            await recorded.phase("Pending", "j-worker-0", "j-worker-1")
+            waits = await recorded.wait_until(lambda: recorded.pod("j-worker-0").scheduled)
             assert waits.message == "no nodes available to schedule pods"
-            return {name: pod.uid for name, pod in seen.pods.items()}
+            return {name: pod.uid for name, pod in recorded.pods.items()}
 
     async def finish():
-        async with opened(state) as (_, seen):
-            await seen.state("Succeeded")
-            return {name: pod.uid for name, pod in seen.pods.items()}
+        async with opened(state) as (_, recorded):
+            await recorded.state("Succeeded")
+            return {name: pod.uid for name, pod in recorded.pods.items()}
 
     assert asyncio.run(start_job()) == asyncio.run(finish())
 
@@ -146,23 +148,23 @@ def test_job_keeps_its_master_port_across_a_server_restart(state, tmp_path):
     says = role("echo $MASTER_PORT; exec sleep 60", restart_policy="ExitCode")
 
     async def start_job():
-        async with opened(state, durable=True) as (cluster, seen):
+        async with opened(state, durable=True) as (cluster, recorded):
             await cluster.create(job(Master=says, Worker=says))
-            await seen.phase("Running", "j-master-0", "j-worker-0")
+            await recorded.phase("Running", "j-master-0", "j-worker-0")
             return await find_status(cluster, "j-master-0")
 
     async def another():
-        async with opened(state, durable=True) as (cluster, seen):
-            first = seen.pod("j-worker-0").uid
+        async with opened(state, durable=True) as (cluster, recorded):
+            first = recorded.pod("j-worker-0").uid
             await cluster.delete_pod(named("j-worker-0"))
-            await seen.wait_until(lambda: (pod := seen.pod("j-worker-0")) and pod.uid != first)
-            await seen.phase("Running", "j-worker-0")
+            await recorded.wait_until(lambda: (pod := recorded.pod("j-worker-0")) and pod.uid != first)
+            await recorded.phase("Running", "j-worker-0")
             await cluster.create(job("k", Master=says))
-            await seen.phase("Running", "k-master-0")
+            await recorded.phase("Running", "k-master-0")
             both = await find_status(cluster, "j-worker-0"), await find_status(cluster, "k-master-0")
             for name in ("j", "k"):
                 await cluster.delete(named(name))
-            await seen.wait_until(lambda: not seen.pods)
+            await recorded.wait_until(lambda: not recorded.pods)
             return both
 
     async def find_status(cluster, pod):
@@ -187,10 +189,10 @@ def test_second_server_with_the_same_state_is_rejected(tmp_path, state):
 
 
 async def test_closed_server_leaves_no_process(tmp_path, state):
-    async with opened(state) as (cluster, seen):
+    async with opened(state) as (cluster, recorded):
         command = f"{PID.format(tmp_path)}; trap '' TERM; while :; do sleep 0.02; done"
         await cluster.create(job(Worker=role(command, 2)))
-        await seen.phase("Running", "j-worker-0", "j-worker-1")
-        await seen.wait_until((tmp_path / "pids").exists)
-        await seen.wait_until(lambda: len(alive(tmp_path)) == 2)
+        await recorded.phase("Running", "j-worker-0", "j-worker-1")
+        await recorded.wait_until((tmp_path / "pids").exists)
+        await recorded.wait_until(lambda: len(alive(tmp_path)) == 2)
     assert alive(tmp_path) == []

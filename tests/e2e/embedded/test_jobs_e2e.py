@@ -95,18 +95,20 @@ def test_job_is_listed_logged_and_cancelled_without_another_attempt(
         text=True,
     )
     wait_until(lambda: job(served, execution)["verdict"]["phase"] == "RUNNING")
-    seen = job(served, execution)
-    replicas = [(f"{each['role']}-{each['index']}", each["phase"]) for each in seen["replicas"]]
+    status = job(served, execution)
+    replicas = [(f"{each['role']}-{each['index']}", each["phase"]) for each in status["replicas"]]
     assert replicas == [(role, "Running") for role in roles]
-    assert [each["first_rank"] for each in seen["replicas"]] == [0, 1]
-    assert [Path(each["uri"].removeprefix("file://")).is_dir() for each in seen["verdict"]["logs"]] == [
+    assert [each["first_rank"] for each in status["replicas"]] == [0, 1]
+    assert [Path(each["uri"].removeprefix("file://")).is_dir() for each in status["verdict"]["logs"]] == [
         True,
         True,
     ]
-    assert re.search(rf"^{seen['name']} +RUNNING +2/2 ", typed(served, "jobs"), re.MULTILINE)
+    assert re.search(rf"^{status['name']} +RUNNING +2/2 ", typed(served, "jobs"), re.MULTILINE)
     assert f"[{roles[1]}] rank 1 speaks\n" in typed(served, "logs", name, "--rank", "1")
 
-    assert typed(served, "cancel", name, "--reason", "wrong data").startswith(f"{seen['name']} is cancelled")
+    assert typed(served, "cancel", name, "--reason", "wrong data").startswith(
+        f"{status['name']} is cancelled"
+    )
     outcome = execution.wait(PATIENCE)
 
     # The cancelled task has retries, but no other attempt follows.
@@ -116,8 +118,8 @@ def test_job_is_listed_logged_and_cancelled_without_another_attempt(
     assert job(served, execution)["verdict"]["reason"] == "Cancelled"
     for rank in (0, 1):
         assert f"rank {rank} speaks\n" in typed(served, "logs", name, "--rank", str(rank))
-    told = following.communicate(timeout=PATIENCE)[0].splitlines()
-    spoken = [line for line in told if line.endswith(" speaks")]
+    lines = following.communicate(timeout=PATIENCE)[0].splitlines()
+    spoken = [line for line in lines if line.endswith(" speaks")]
     assert (spoken, following.returncode) == (
         [f"[{role}] rank {rank} speaks" for rank, role in enumerate(roles)],
         0,
@@ -128,20 +130,20 @@ def test_job_is_listed_logged_and_cancelled_without_another_attempt(
 def test_nodes_fail_command_causes_a_retryable_node_lost_failure(
     served: RoadServer, execution: Execution
 ) -> None:
-    seen = job(served, execution)
-    places = {f"project-development/{each['pod']}": each["node"] for each in seen["replicas"]}
+    status = job(served, execution)
+    places = {f"project-development/{each['pod']}": each["node"] for each in status["replicas"]}
     nodes = json.loads(typed(served, "nodes", "-o", "json"))
     assert {pod: node["name"] for node in nodes for pod in node["pods"]} == places
     lost = next(iter(places.values()))
 
-    (told,) = json.loads(typed(served, "nodes", "fail", lost, "-o", "json"))
-    assert (told["name"], told["state"]) == (lost, "not_ready")
+    (node,) = json.loads(typed(served, "nodes", "fail", lost, "-o", "json"))
+    assert (node["name"], node["state"]) == (lost, "not_ready")
     wait_until(lambda: len(execution.attempts) == 2)
 
     first = execution.attempts[0].shown[-1]
     assert (first.phase, "(node-lost)" in first.message) == ("RETRYABLE_FAILED", True), first
-    (told,) = json.loads(typed(served, "nodes", "restore", lost, "-o", "json"))
-    assert told["state"] == "ready"
+    (node,) = json.loads(typed(served, "nodes", "restore", lost, "-o", "json"))
+    assert node["state"] == "ready"
 
 
 @pytest.mark.parametrize("served", ["pytorchjob"], indirect=True)
@@ -173,12 +175,12 @@ def test_readme_shows_the_output_of_the_demo(tmp_path: Path) -> None:
         *("QUEUED", "INITIALIZING", "RUNNING", "SUCCEEDED"),
         *("QUEUED", "INITIALIZING", "RUNNING", "FAILED"),
     ]
-    said, shown = done.stdout, shown_on(ROOT / "README.md")
+    output, shown = done.stdout, shown_on(ROOT / "README.md")
     assert len(BOTH_START.findall(shown)) == 2
     # Pods are created one at a time, and the watch may rarely show that only one of them starts.
-    if len(BOTH_START.findall(said)) < 2:
-        said, shown = STARTING.sub("", said), STARTING.sub("", shown)
-    assert same_in_every_run(said) == same_in_every_run(shown)
+    if len(BOTH_START.findall(output)) < 2:
+        output, shown = STARTING.sub("", output), STARTING.sub("", shown)
+    assert same_in_every_run(output) == same_in_every_run(shown)
     assert list(tmp_path.glob("kfpytorch-*")) == []
 
 

@@ -37,7 +37,7 @@ async def test_containers_start_in_kubernetes_order(tmp_path):
             ["app", "end", "stopped"],
         )
         assert sorted(order[1:3]) == ["last", "sidecar"]
-        phases = [each["phase"] for each in kubelet.told.statuses[uid(of)]]
+        phases = [each["phase"] for each in kubelet.reported.statuses[uid(of)]]
         assert sorted(set(phases), key=phases.index) == ["Pending", "Running", "Succeeded"]
 
 
@@ -90,10 +90,10 @@ async def test_invalid_program_is_reported_with_the_runtime_error(tmp_path):
     async with node(tmp_path) as kubelet:
         for command, words in cases.items():
             status = await kubelet.ran(pod({"name": "main", "image": "i", "command": [command]}))
-            said = get_terminated(status)
-            assert (said["exitCode"], said["reason"]) == (128, "StartError")
-            assert said["startedAt"] == "1970-01-01T00:00:00Z"
-            assert said["message"].endswith(words)
+            terminated = get_terminated(status)
+            assert (terminated["exitCode"], terminated["reason"]) == (128, "StartError")
+            assert terminated["startedAt"] == "1970-01-01T00:00:00Z"
+            assert terminated["message"].endswith(words)
         script.chmod(stat.S_IRWXU)
         status = await kubelet.ran(pod({"name": "main", "image": "i", "args": [str(script)]}))
         assert get_terminated(status)["message"].endswith("exec format error: unknown")
@@ -126,10 +126,10 @@ async def test_container_is_restarted_in_place_with_backoff(tmp_path):
 
     async with node(tmp_path) as kubelet:
         status = await kubelet.ran(of)
-        (said,) = status["containerStatuses"]
-        assert (said["restartCount"], said["lastState"]["terminated"]["exitCode"]) == (3, 1)
-        assert [each["phase"] for each in kubelet.told.statuses[uid(of)]][-2:] == ["Running", "Succeeded"]
-        waited = {waits(each) for each in kubelet.told.statuses[uid(of)]} - {("PodInitializing", "")}
+        (container,) = status["containerStatuses"]
+        assert (container["restartCount"], container["lastState"]["terminated"]["exitCode"]) == (3, 1)
+        assert [each["phase"] for each in kubelet.reported.statuses[uid(of)]][-2:] == ["Running", "Succeeded"]
+        waited = {waits(each) for each in kubelet.reported.statuses[uid(of)]} - {("PodInitializing", "")}
         name = f"{of['metadata']['name']}_a({uid(of)})"
         assert waited - {("", "")} == {
             ("CrashLoopBackOff", f"back-off {delay} restarting failed container=main pod={name}")
@@ -170,11 +170,11 @@ async def test_followed_log_is_returned_line_by_line(tmp_path):
 
     async with node(tmp_path) as kubelet:
         await kubelet.run(of)
-        seen = []
+        texts = []
         async for line in kubelet.kubelet.read_log(uid(of), LogRequest(container="main", follow=True)):
-            seen.append(line.text)
+            texts.append(line.text)
             (kubelet.root / uid(of) / "volumes/data" / line.text).touch()
-        assert seen == ["1", "2", "3"]
+        assert texts == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ async def test_followed_log_is_returned_line_by_line(tmp_path):
 )
 async def test_termination_message_follows_its_path_and_policy(tmp_path, script, fields, message):
     async with node(tmp_path) as kubelet:
-        said = get_terminated(await kubelet.ran(pod(shell(script, **fields)))).get("message", "")
-        assert sorted(said.split()) == ["err", "out"] if message is None else said == message
+        written = get_terminated(await kubelet.ran(pod(shell(script, **fields)))).get("message", "")
+        assert sorted(written.split()) == ["err", "out"] if message is None else written == message
 
 
 async def test_worker_waits_until_its_master_is_running(tmp_path):
@@ -209,7 +209,7 @@ async def test_worker_waits_until_its_master_is_running(tmp_path):
         status = await kubelet.ran(master, worker)
         assert status["phase"] == "Succeeded"
         assert status["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
-        assert kubelet.told.statuses[uid(master)][-1]["phase"] == "Running"
+        assert kubelet.reported.statuses[uid(master)][-1]["phase"] == "Running"
 
 
 async def test_worker_fails_when_its_master_does_not_start_in_time(tmp_path):
@@ -232,12 +232,12 @@ async def test_pod_fails_after_its_active_deadline(tmp_path):
 
 
 async def test_unicode_arguments_are_unchanged_in_the_log(tmp_path):
-    said = "Gr\u00fc\u00dfe, \u4e16\u754c 'quoted' \"twice\" \\ \t$HOME $(id) \U0001f642"
-    of = pod({"name": "main", "image": "i", "command": ["printf", "%s\\n%s\\n", said, "end"]})
+    text = "Gr\u00fc\u00dfe, \u4e16\u754c 'quoted' \"twice\" \\ \t$HOME $(id) \U0001f642"
+    of = pod({"name": "main", "image": "i", "command": ["printf", "%s\\n%s\\n", text, "end"]})
 
     async with node(tmp_path) as kubelet:
         await kubelet.ran(of)
-        assert await kubelet.lines(of) == [said, "end"]
+        assert await kubelet.lines(of) == [text, "end"]
 
 
 async def test_image_uses_its_configured_python_environment(tmp_path):

@@ -58,7 +58,7 @@ async def test_daemon_of_an_ended_container_is_killed_while_others_run(tmp_path)
         await kubelet.when(of, lambda status: status["containerStatuses"][0]["restartCount"] == 1)
         first, *_ = daemons(kubelet, of)
         assert not is_alive(first)
-        assert "running" in kubelet.told.statuses[uid(of)][-1]["initContainerStatuses"][0]["state"]
+        assert "running" in kubelet.reported.statuses[uid(of)][-1]["initContainerStatuses"][0]["state"]
 
 
 async def test_terminated_pod_exits_within_its_grace_period(tmp_path):
@@ -104,7 +104,7 @@ async def test_ended_and_unknown_pods_terminate_immediately(tmp_path):
         await kubelet.ran(of)
         assert (await kubelet.terminated(of, 30))["phase"] == "Succeeded"
         await kubelet.kubelet.terminate_pod(uid(never), 30)
-        await kubelet.told.wait_until(lambda: uid(never) in kubelet.told.ended)
+        await kubelet.reported.wait_until(lambda: uid(never) in kubelet.reported.ended)
 
 
 async def test_pod_in_restart_backoff_can_be_terminated(tmp_path):
@@ -133,8 +133,8 @@ async def test_container_above_its_memory_limit_is_killed_with_its_children(tmp_
         status = await kubelet.when(
             of, lambda status: "terminated" in status["containerStatuses"][0]["state"]
         )
-        said = get_terminated(status)
-        assert (said["exitCode"], said["reason"]) == (137, "OOMKilled")
+        terminated = get_terminated(status)
+        assert (terminated["exitCode"], terminated["reason"]) == (137, "OOMKilled")
         assert "running" in status["containerStatuses"][1]["state"]
 
 
@@ -163,11 +163,11 @@ async def test_lost_node_reports_no_status_and_leaves_no_process(tmp_path):
         await kubelet.run(of)
         await kubelet.phase(of, "Running")
         following = asyncio.create_task(kubelet.lines(of, follow=True))
-        said = list(kubelet.told.statuses[uid(of)])
+        statuses = list(kubelet.reported.statuses[uid(of)])
         kubelet.kubelet.kill_pods([uid(of)])
         assert await following == []
         assert marked(kubelet.root) == []
-        assert kubelet.told.statuses[uid(of)] == said
+        assert kubelet.reported.statuses[uid(of)] == statuses
 
 
 async def test_removed_pod_leaves_no_file(tmp_path):

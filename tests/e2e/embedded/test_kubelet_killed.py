@@ -178,10 +178,10 @@ def test_unlisted_pods_are_killed_and_removed_at_start(tmp_path):
 
 
 async def test_adopted_pod_with_failed_status_is_killed_without_a_report(tmp_path):
-    said = tmp_path / "said"
-    of = pod(shell(f"echo said; touch {said}; sleep 600"))
+    marker = tmp_path / "said"
+    of = pod(shell(f"echo said; touch {marker}; sleep 600"))
     with server(tmp_path, of, durable=True) as first:
-        while not said.exists():  # The process starts before it writes.
+        while not marker.exists():  # The process starts before it writes.
             time.sleep(0.01)
         first.kill()
 
@@ -189,7 +189,7 @@ async def test_adopted_pod_with_failed_status_is_killed_without_a_report(tmp_pat
         await kubelet.kubelet.adopt_pods([{**of, "status": {"phase": "Failed"}}])
         assert await kubelet.lines(of, follow=True) == ["said"]
         assert marked(kubelet.root) == []
-        assert kubelet.told.statuses == {}
+        assert kubelet.reported.statuses == {}
 
 
 def test_processes_of_an_unlisted_pod_without_shim_are_killed(tmp_path):
@@ -216,8 +216,8 @@ async def test_pod_of_a_killed_shim_is_lost_with_all_processes(tmp_path):
         main = min(marked(kubelet.root))
         os.kill(shim_of(main), signal.SIGKILL)
         status = await kubelet.phase(of, "Failed")
-        said = status["containerStatuses"][0]["state"]["terminated"]
-        assert (status["reason"], said["exitCode"], said["reason"]) == (
+        terminated = status["containerStatuses"][0]["state"]["terminated"]
+        assert (status["reason"], terminated["exitCode"], terminated["reason"]) == (
             "NodeLost",
             137,
             "ContainerStatusUnknown",
@@ -254,7 +254,7 @@ async def test_adopted_pod_without_files_is_lost_unless_it_ended(tmp_path):
     async with node(tmp_path) as kubelet:
         await kubelet.kubelet.adopt_pods([ran, over])
         assert (await kubelet.phase(ran, "Failed"))["reason"] == "NodeLost"
-        assert uid(over) not in kubelet.told.statuses
+        assert uid(over) not in kubelet.reported.statuses
     assert len(lines(tmp_path / "starts")) == 0
 
 

@@ -59,7 +59,7 @@ async def test_shim_stopped_during_pod_termination_is_killed(tmp_path):
         while await kubelet.lines(of) != ["ready", "told"]:
             await asyncio.sleep(0.01)
         os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
-        await kubelet.told.wait_until(lambda: uid(of) in kubelet.told.ended)
+        await kubelet.reported.wait_until(lambda: uid(of) in kubelet.reported.ended)
         assert marked(kubelet.root) == []
 
 
@@ -95,7 +95,7 @@ async def test_only_the_stopped_shim_of_an_earlier_server_is_killed(tmp_path):
                 assert (status["phase"], status["reason"]) == ("Failed", "NodeLost")
                 assert reader.poll() is None
                 reader.kill()
-            assert second.told.statuses[uid(other)][-1]["phase"] == "Running"
+            assert second.reported.statuses[uid(other)][-1]["phase"] == "Running"
 
 
 @pytest.mark.parametrize("how", ["terminate", "lose"])

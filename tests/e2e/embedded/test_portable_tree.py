@@ -45,8 +45,8 @@ def family() -> Iterator[tuple["subprocess.Popen[str]", int, int]]:
 def test_orphaned_processes_are_found_after_their_container_ends(family):
     parent, near, far = family
     tree = PortableTree(UID)
-    seen = tree.map_members({parent.pid: "main"}, ["main", "other"])
-    assert {pid: seen[pid] for pid in (parent.pid, near)} == {parent.pid: "main", near: "main"}
+    members = tree.map_members({parent.pid: "main"}, ["main", "other"])
+    assert {pid: members[pid] for pid in (parent.pid, near)} == {parent.pid: "main", near: "main"}
     parent.kill()
     parent.wait()
     # The test process may have other children.

@@ -96,18 +96,18 @@ class RoadServer:
 
     # ---- processes
 
-    def processes(self, said: str | None = None) -> list[psutil.Process]:
+    def processes(self, argument: str | None = None) -> list[psutil.Process]:
         """Return other processes with this text in arguments or environment. Default: the root directory."""
-        text = said or str(self.root)
+        text = argument or str(self.root)
         own = self._process.pid if self._process else 0
         return [
             process for process in psutil.process_iter() if process.pid != own and _is_told(process, text)
         ]
 
-    def left(self, said: str | None = None, patience: float = PATIENCE) -> list[psutil.Process]:
+    def left(self, argument: str | None = None, patience: float = PATIENCE) -> list[psutil.Process]:
         """Wait up to `patience` seconds, and return the remaining processes."""
         deadline = time.monotonic() + patience
-        while (left := self.processes(said)) and time.monotonic() < deadline:
+        while (left := self.processes(argument)) and time.monotonic() < deadline:
             time.sleep(0.05)
         return left
 

@@ -16,10 +16,10 @@ def test_generic_client_calls_each_service_through_reflection(road: Road) -> Non
     command = [sys.executable, "-I", str(SCRIPT), road.served.endpoint, TOKEN]
     ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
-    seen: dict[str, Any] = json.loads(ran.stdout)
+    results: dict[str, Any] = json.loads(ran.stdout)
 
-    assert seen["loaded"] == []
-    assert seen["services"] == [
+    assert results["loaded"] == []
+    assert results["services"] == [
         "flyteidl.service.AgentMetadataService",
         "flyteidl.service.AsyncAgentService",
         "grpc.health.v1.Health",
@@ -28,9 +28,9 @@ def test_generic_client_calls_each_service_through_reflection(road: Road) -> Non
         "kfpytorch_idl.v1.NodeService",
         "kfpytorch_idl.v1.RuntimeService",
     ]
-    assert seen["health"] == {"status": "SERVING"}
-    assert [agent["supportedTaskTypes"] for agent in seen["agents"]] == [["pytorch"]]
-    assert seen["agents"][0]["supportedTaskCategories"][-1] == {"name": "pytorch", "version": 1}
-    assert seen["task"]["phase"] == "FAILED"
-    assert "task_execution_metadata.namespace" in seen["task"]["message"]
-    assert len(seen["nodes"]["nodes"]) == 2
+    assert results["health"] == {"status": "SERVING"}
+    assert [agent["supportedTaskTypes"] for agent in results["agents"]] == [["pytorch"]]
+    assert results["agents"][0]["supportedTaskCategories"][-1] == {"name": "pytorch", "version": 1}
+    assert results["task"]["phase"] == "FAILED"
+    assert "task_execution_metadata.namespace" in results["task"]["message"]
+    assert len(results["nodes"]["nodes"]) == 2

@@ -44,10 +44,10 @@ class Foreigner:
         self.known = ProtoReflectionDescriptorDatabase(self.channel)
         self.pool = descriptor_pool.DescriptorPool(self.known)
 
-    def call(self, service, method, said):
+    def call(self, service, method, fields):
         """Call a method with a JSON request, and return the response as JSON."""
         described = self.pool.FindServiceByName(service).methods_by_name[method]
-        request = json_format.ParseDict(said, message_factory.GetMessageClass(described.input_type)())
+        request = json_format.ParseDict(fields, message_factory.GetMessageClass(described.input_type)())
         ask = self.channel.unary_unary(
             f"/{service}/{method}",
             request_serializer=lambda message: message.SerializeToString(),
@@ -62,7 +62,7 @@ def main(endpoint, token, *authority):
     created = foreigner.call(
         tasks, "CreateTask", {"template": {"type": "pytorch"}, "outputPrefix": "s3://b/x"}
     )
-    seen = {
+    results = {
         "services": sorted(foreigner.known.get_services()),
         "agents": foreigner.call("flyteidl.service.AgentMetadataService", "ListAgents", {})["agents"],
         "health": foreigner.call("grpc.health.v1.Health", "Check", {}),
@@ -72,7 +72,7 @@ def main(endpoint, token, *authority):
             name for name in sys.modules if name.startswith(("flyteidl", "kfpytorch", "backend_plugin"))
         ],
     }
-    print(json.dumps(seen))
+    print(json.dumps(results))
 
 
 main(*sys.argv[1:])
