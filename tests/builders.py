@@ -13,7 +13,7 @@ from backend_plugin.core.job import Attempt, TrainingJob
 CONTAINER = {"image": "image:1", "args": ["pyflyte-execute"]}
 
 
-def a_run(**said: Any) -> Attempt:
+def a_run(**fields: Any) -> Attempt:
     defaults = {
         "output_prefix": "s3://bucket/metadata/propeller/project-development-f1/n0/data/0",
         "project": "project",
@@ -27,15 +27,15 @@ def a_run(**said: Any) -> Attempt:
         "task_version": "v1",
         "namespace": "project-development",
     }
-    return Attempt(**{**defaults, **said})
+    return Attempt(**{**defaults, **fields})
 
 
-def a_template(said_in_custom: Mapping[str, Any], **said: Any) -> TaskTemplate:
+def a_template(custom_fields: Mapping[str, Any], **fields: Any) -> TaskTemplate:
     """Build a task template of version 1 with a container, from protobuf JSON."""
-    defaults = {"type": "pytorch", "taskTypeVersion": 1, "container": CONTAINER, "custom": said_in_custom}
-    return ParseDict({**defaults, **said}, TaskTemplate())
+    defaults = {"type": "pytorch", "taskTypeVersion": 1, "container": CONTAINER, "custom": custom_fields}
+    return ParseDict({**defaults, **fields}, TaskTemplate())
 
 
-def decoded(said_in_custom: Mapping[str, Any], **said: Any) -> TrainingJob:
+def decoded(custom_fields: Mapping[str, Any], **fields: Any) -> TrainingJob:
     with collect_problems() as problems:
-        return custom.decode(a_template(said_in_custom, **said), a_run(), problems)
+        return custom.decode(a_template(custom_fields, **fields), a_run(), problems)

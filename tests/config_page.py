@@ -15,11 +15,13 @@ def build_class_table(name: str) -> str:
     """Return the summary of the class docstring, and a table of its fields with defaults and descriptions."""
     kind = getattr(config, name)
     summary, _, rest = (inspect.getdoc(kind) or "").partition("\nArgs:\n")
-    said = arguments(inspect.cleandoc(rest.partition("\nRaises:\n")[0]))
+    descriptions = arguments(inspect.cleandoc(rest.partition("\nRaises:\n")[0]))
     fields = dataclasses.fields(kind)
-    assert [*said] == [field.name for field in fields], f"{name}: fields and their descriptions differ"
+    assert [*descriptions] == [field.name for field in fields], (
+        f"{name}: fields and their descriptions differ"
+    )
     rows = [
-        [f"`{field.name}`" + r"\*" * field.kw_only, code(default(field)), said[field.name]]
+        [f"`{field.name}`" + r"\*" * field.kw_only, code(default(field)), descriptions[field.name]]
         for field in fields
     ]
     return f"{markdown(summary)}\n" + table(["field", "default", ""], rows)
@@ -29,7 +31,7 @@ def arguments(text: str) -> dict[str, str]:
     """Return the description of each argument, as one line."""
     _, *parts = ARGUMENT.split(text)
     pairs = zip(parts[::2], parts[1::2], strict=True)
-    return {name: " ".join(markdown(said).split()).replace("|", r"\|") for name, said in pairs}
+    return {name: " ".join(markdown(description).split()).replace("|", r"\|") for name, description in pairs}
 
 
 def markdown(text: str) -> str:

@@ -81,10 +81,10 @@ class HistoryPod:
         }
 
     def _container(self) -> dict[str, Any]:
-        said: dict[str, Any] = {"name": "pytorch", "image": "train:1", "restartCount": self.restarts}
+        status: dict[str, Any] = {"name": "pytorch", "image": "train:1", "restartCount": self.restarts}
         if self.ended is not None:
             code, reason, at = self.ended
-            said["state"] = {
+            status["state"] = {
                 "terminated": {
                     "exitCode": code,
                     "reason": reason,
@@ -93,19 +93,21 @@ class HistoryPod:
                 }
             }
         elif self.began is not None:
-            said["state"] = {"running": {"startedAt": moment(self.began)}}
+            status["state"] = {"running": {"startedAt": moment(self.began)}}
         else:
-            said["state"] = {"waiting": {"reason": self.waiting or "ContainerCreating"}}
+            status["state"] = {"waiting": {"reason": self.waiting or "ContainerCreating"}}
         if self.last is not None:
-            said["lastState"] = {"terminated": {"exitCode": self.last[0], "finishedAt": moment(self.last[1])}}
-        return said
+            status["lastState"] = {
+                "terminated": {"exitCode": self.last[0], "finishedAt": moment(self.last[1])}
+            }
+        return status
 
 
 @dataclass
 class Moment:
     """The observed state at one moment, and facts about the model at that moment."""
 
-    seen: dict[str, Any]
+    observed: dict[str, Any]
     now: datetime
     job_ended: str
     """``NodeSucceeded``, ``Failed``, ``gone`` or empty."""
@@ -262,8 +264,8 @@ class HistoryWorld:
 
     def change_pending_pod(self, pod: HistoryPod) -> None:
         if not pod.node and self.dice.random() < 0.4:
-            said = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: no."
-            pod.scheduled = ("False", said, self.now)
+            message = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: no."
+            pod.scheduled = ("False", message, self.now)
         elif not pod.node:
             pod.node, pod.scheduled = "node-1", ("True", "", self.now)
         elif self.dice.random() < 0.2:
@@ -333,7 +335,7 @@ class HistoryWorld:
             and (pod.deleted is None or (pod.ended and pod.ended[2] <= pod.deleted))
         }
         return Moment(
-            seen={
+            observed={
                 "job": None if self.gone else job,
                 "pods": [pod.manifest() for pod in self.pods.values()],
                 "error_files": [{"path": each["path"], "error": each["error"]} for each in self.files],

@@ -27,9 +27,9 @@ def complaint(history: History, observed: Sequence[Observed]) -> str:
     index, worlds = _followed(history, observed, closely=True)
     assert not worlds
     _, before = _followed(history, observed[:index], closely=True)
-    do, seen = history["steps"][index]["do"], observed[index]
-    ends = [played(end) for world in before for end in plain_ends(world, do, seen["at"])]
-    found = recorded(seen)
+    do, after = history["steps"][index]["do"], observed[index]
+    ends = [played(end) for world in before for end in plain_ends(world, do, after["at"])]
+    found = recorded(after)
     differences = [_difference(end, found) for end in ends] or ["no end at all"]
     return f"{history['id']}, step {index}: {json.dumps(do)}\n{min(differences, key=len)}"
 
@@ -37,19 +37,19 @@ def complaint(history: History, observed: Sequence[Observed]) -> str:
 def _followed(history: History, observed: Sequence[Observed], *, closely: bool) -> tuple[int, list[World]]:
     """Return the index of the last step and the worlds after it; no worlds after an unexplained step."""
     worlds, index = [build_world(history)], 0
-    for index, seen in enumerate(observed):
+    for index, after in enumerate(observed):
         before, do = worlds, history["steps"][index]["do"]
-        worlds = like([end for world in before for end in plain_ends(world, do, seen["at"])], seen)
+        worlds = like([end for world in before for end in plain_ends(world, do, after["at"])], after)
         if not worlds and closely:
-            worlds = _closely_like(before, do, seen)
+            worlds = _closely_like(before, do, after)
         if not worlds:
             break
     return index, worlds
 
 
-def _closely_like(before: Sequence[World], do: Mapping[str, Any], seen: Observed) -> list[World]:
-    tried = (ends for world in before for ends in close_ends(world, do, seen["at"]))
-    return next((found for found in (like(ends, seen) for ends in tried) if found), [])
+def _closely_like(before: Sequence[World], do: Mapping[str, Any], after: Observed) -> list[World]:
+    tried = (ends for world in before for ends in close_ends(world, do, after["at"]))
+    return next((found for found in (like(ends, after) for ends in tried) if found), [])
 
 
 def _difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:

@@ -103,10 +103,10 @@ def _evaluate(node: ast.Call, file: str) -> "re.Pattern[Any] | None":
     if node.func.attr == "compile":
         flags += node.args[1:]
     try:
-        said = [eval(ast.unparse(each), vars(module)) for each in (node.args[0], *flags)]
+        arguments = [eval(ast.unparse(each), vars(module)) for each in (node.args[0], *flags)]
     except NameError:
         return None
-    return re.compile(*said)
+    return re.compile(*arguments)
 
 
 class Recipe(NamedTuple):

@@ -39,9 +39,9 @@ VARINT, BYTES = 0, 2
 
 def wrapped(kind: str, manifest: Mapping[str, Any]) -> bytes:
     """Return a complete response body."""
-    said = {"typeMeta": {"kind": kind, "apiVersion": "v1"}}
+    type_meta = {"typeMeta": {"kind": kind, "apiVersion": "v1"}}
     content = encoded(KINDS[kind].DESCRIPTOR, manifest)
-    return MAGIC + encoded(Unknown.DESCRIPTOR, said) + field(2, BYTES, content)
+    return MAGIC + encoded(Unknown.DESCRIPTOR, type_meta) + field(2, BYTES, content)
 
 
 def frame(how: str, kind: str, manifest: Mapping[str, Any]) -> bytes:
@@ -57,36 +57,36 @@ def encoded(kind: Descriptor, manifest: Mapping[str, Any]) -> bytes:
     fields = {each.json_name: each for each in kind.fields}
     return b"".join(
         part
-        for name, said in manifest.items()
-        if said is not None
-        for part in (_parts(fields[name], said) if name in fields else [_nobodys(name, said)])
+        for name, value in manifest.items()
+        if value is not None
+        for part in (_parts(fields[name], value) if name in fields else [_nobodys(name, value)])
     )
 
 
-def _parts(of: FieldDescriptor, said: Any) -> Iterator[bytes]:
+def _parts(of: FieldDescriptor, value: Any) -> Iterator[bytes]:
     if of.message_type is not None and of.message_type.GetOptions().map_entry:
-        entries = ({"key": key, "value": value} for key, value in said.items())
+        entries = ({"key": key, "value": entry} for key, entry in value.items())
         yield from (field(of.number, BYTES, encoded(of.message_type, each)) for each in entries)
         return
-    for each in said if isinstance(said, list) else [said]:
+    for each in value if isinstance(value, list) else [value]:
         yield _field(of, each)
 
 
-def _field(of: FieldDescriptor, said: Any) -> bytes:
-    if isinstance(said, int):
-        return field(of.number, VARINT, varint(said))
+def _field(of: FieldDescriptor, value: Any) -> bytes:
+    if isinstance(value, int):
+        return field(of.number, VARINT, varint(value))
     later = MESSAGES.get(of.json_name)
     if later is Time:
         # Kubernetes also writes the fraction, which is zero.
-        seconds = round(datetime.fromisoformat(said.replace("Z", "+00:00")).timestamp())
+        seconds = round(datetime.fromisoformat(value.replace("Z", "+00:00")).timestamp())
         return field(of.number, BYTES, field(1, VARINT, varint(seconds)) + field(2, VARINT, varint(0)))
     kind = of.message_type if later is None else later.DESCRIPTOR
-    content = said.encode(errors="surrogateescape") if kind is None else encoded(kind, said)
+    content = value.encode(errors="surrogateescape") if kind is None else encoded(kind, value)
     return field(of.number, BYTES, content)
 
 
-def _nobodys(name: str, said: Any) -> bytes:
-    return field(UNKNOWN, BYTES, json.dumps({name: said}).encode())
+def _nobodys(name: str, value: Any) -> bytes:
+    return field(UNKNOWN, BYTES, json.dumps({name: value}).encode())
 
 
 def field(number: int, kind: int, content: bytes) -> bytes:
@@ -94,8 +94,8 @@ def field(number: int, kind: int, content: bytes) -> bytes:
     return varint(number << 3 | kind) + length + content
 
 
-def varint(said: int) -> bytes:
-    left, parts = said & (2**64 - 1), bytearray()
+def varint(value: int) -> bytes:
+    left, parts = value & (2**64 - 1), bytearray()
     while left > 127:
         parts.append(left & 127 | 128)
         left >>= 7

@@ -112,11 +112,11 @@ def verdict(case: str) -> Mapping[str, Any]:
 
 def build_phase_table(name: str) -> str:
     """Return a table with one row per case, in order, with the first line of each message."""
-    rows = [row(case, seen) for case, seen in TABLES[name].items()]
+    rows = [row(case, label) for case, label in TABLES[name].items()]
     return table(["seen", "phase", "reason", "cause", "message begins"], rows)
 
 
-def row(case: str, seen: str) -> list[str]:
-    told = verdict(case)
-    first = told["message"].splitlines()[0].replace("|", r"\|").replace("<", "&lt;")
-    return [seen, code(told["phase"]), code(told["reason"]), code(told["cause"] or ""), first]
+def row(case: str, label: str) -> list[str]:
+    judged = verdict(case)
+    first = judged["message"].splitlines()[0].replace("|", r"\|").replace("<", "&lt;")
+    return [label, code(judged["phase"]), code(judged["reason"]), code(judged["cause"] or ""), first]

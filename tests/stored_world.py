@@ -83,21 +83,21 @@ class World:
 
     def moments(self, step: Manifest) -> list[Callable[["World"], None]]:
         """Return the changes of a step, in order. The operator may reconcile between two of them."""
-        said = {key: value for key, value in step.items() if key != "op"}
-        name = self._name(said.get("pod", ""))
+        arguments = {key: value for key, value in step.items() if key != "op"}
+        name = self._name(arguments.get("pod", ""))
         match step["op"]:
             case "pods":
-                return [lambda world, each=each: world.report(each) for each in said["set"]]
+                return [lambda world, each=each: world.report(each) for each in arguments["set"]]
             case "dying":
                 return [
-                    lambda world, name=name: world.die(name, said["exit"])
+                    lambda world, name=name: world.die(name, arguments["exit"])
                     for name, pod in self.pods.items()
                     if is_terminating(pod)
                 ]
             case "delete_pod" if self._dies_at_once(name):
                 return [lambda world: world.begin_deletion(name), lambda world: world.remove_pod(name)]
             case op:
-                return [lambda world: getattr(world, "_" + op)(**said)]
+                return [lambda world: getattr(world, "_" + op)(**arguments)]
 
     def _create(self) -> None:
         self._attempt("create", self._make_job)
@@ -154,21 +154,26 @@ class World:
         try:
             do()
         except RequestRejected as refusal:
-            said = {"what": what, "code": refusal.code, "reason": refusal.reason, "message": refusal.message}
-            self.refused += (said,)
+            record = {
+                "what": what,
+                "code": refusal.code,
+                "reason": refusal.reason,
+                "message": refusal.message,
+            }
+            self.refused += (record,)
 
-    def report(self, said: Manifest) -> None:
+    def report(self, change: Manifest) -> None:
         """Write a pod status as a kubelet does."""
-        if self._name(said["pod"]) in self.pods:
-            self._attempt(f"status {said['pod']}", lambda: self._report(self._name(said["pod"]), said))
+        if self._name(change["pod"]) in self.pods:
+            self._attempt(f"status {change['pod']}", lambda: self._report(self._name(change["pod"]), change))
         else:
-            self.missing += (said["pod"],)
+            self.missing += (change["pod"],)
 
-    def _report(self, name: str, said: Manifest) -> None:
+    def _report(self, name: str, change: Manifest) -> None:
         pod = self.pods[name]
-        status = pod_status(pod, said)
+        status = pod_status(pod, change)
         _check_containers(pod, status)
-        if self.bound and "unschedulable" not in said:
+        if self.bound and "unschedulable" not in change:
             pod = {**pod, "spec": {**pod["spec"], "nodeName": "node"}}
         self._put_pod({**pod, "status": status})
 
@@ -181,8 +186,8 @@ class World:
     def die(self, name: str, code: int) -> None:
         """Write the last status of a terminating pod."""
         if name in self.pods:
-            said = {"phase": "Failed" if code else "Succeeded", "exit": code}
-            self._put_pod({**self.pods[name], "status": pod_status(self.pods[name], said)})
+            change = {"phase": "Failed" if code else "Succeeded", "exit": code}
+            self._put_pod({**self.pods[name], "status": pod_status(self.pods[name], change)})
 
     def _reap(self) -> None:
         for name, pod in list(self.pods.items()):
@@ -279,9 +284,9 @@ class World:
     def put_status(self, status: Manifest) -> None:
         assert self.job is not None
         for name in ("startTime", "completionTime"):
-            seen = self.times.get(name, ())
-            if name in status and status[name] not in seen:
-                self.times[name] = (*seen, status[name])
+            earlier = self.times.get(name, ())
+            if name in status and status[name] not in earlier:
+                self.times[name] = (*earlier, status[name])
         self.before = self.cached
         self._put_job({**self.job, "status": status})
 
@@ -330,38 +335,38 @@ def _orphan(manifest: Manifest) -> Manifest:
     return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": []}}
 
 
-def pod_status(pod: Manifest, said: Manifest) -> Manifest:
+def pod_status(pod: Manifest, change: Manifest) -> Manifest:
     """Return the pod status that a kubelet writes."""
-    status: dict[str, Any] = {"phase": said["phase"]}
-    if "pod_reason" in said:
-        status |= {"reason": said["pod_reason"], "message": said.get("message", "")}
-    if "unschedulable" in said:
+    status: dict[str, Any] = {"phase": change["phase"]}
+    if "pod_reason" in change:
+        status |= {"reason": change["pod_reason"], "message": change.get("message", "")}
+    if "unschedulable" in change:
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-        status["conditions"] = [{**condition, "message": said["unschedulable"]}]
-    elif said.get("containers", True):
+        status["conditions"] = [{**condition, "message": change["unschedulable"]}]
+    elif change.get("containers", True):
         names = [container["name"] for container in pod["spec"]["containers"]]
-        status["containerStatuses"] = [_container_status(name, said) for name in names]
-        if "init_exit" in said or "init_waiting" in said:
-            status["initContainerStatuses"] = [_init_status(said)]
+        status["containerStatuses"] = [_container_status(name, change) for name in names]
+        if "init_exit" in change or "init_waiting" in change:
+            status["initContainerStatuses"] = [_init_status(change)]
     return status
 
 
-def _container_status(name: str, said: Manifest) -> Manifest:
+def _container_status(name: str, change: Manifest) -> Manifest:
     state: Manifest = {"running": {}}
-    has_ended = said["phase"] in ENDED or said.get("terminated_while_running")
-    if "waiting" in said:
-        state = {"waiting": {"reason": said["waiting"], "message": said.get("message", "")}}
-    elif said["phase"] == "Pending" or "init_exit" in said:
+    has_ended = change["phase"] in ENDED or change.get("terminated_while_running")
+    if "waiting" in change:
+        state = {"waiting": {"reason": change["waiting"], "message": change.get("message", "")}}
+    elif change["phase"] == "Pending" or "init_exit" in change:
         state = {"waiting": {"reason": "PodInitializing"}}
     elif has_ended:
-        state = {"terminated": {"exitCode": said["exit"], "reason": said.get("reason", "Completed")}}
-    return {"name": name, "restartCount": said.get("restarts", 0), "state": state}
+        state = {"terminated": {"exitCode": change["exit"], "reason": change.get("reason", "Completed")}}
+    return {"name": name, "restartCount": change.get("restarts", 0), "state": state}
 
 
-def _init_status(said: Manifest) -> Manifest:
-    state: Manifest = {"waiting": {"reason": said.get("init_waiting")}}
-    if "init_exit" in said:
-        state = {"terminated": {"exitCode": said["init_exit"], "reason": "Error"}}
+def _init_status(change: Manifest) -> Manifest:
+    state: Manifest = {"waiting": {"reason": change.get("init_waiting")}}
+    if "init_exit" in change:
+        state = {"terminated": {"exitCode": change["init_exit"], "reason": "Error"}}
     return {"name": "init-pytorch", "restartCount": 0, "state": state}
 
 
@@ -377,5 +382,5 @@ def _check_containers(pod: Manifest, status: Manifest) -> None:
             path = f"status.containerStatuses[{index}].state"
             wrong.append(f"{path}: Forbidden: may not be transitioned to non-terminated state")
     if wrong:
-        said = wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]"
-        raise RequestRejected(422, "Invalid", f'Pod "{pod["metadata"]["name"]}" is invalid: {said}')
+        summary = wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]"
+        raise RequestRejected(422, "Invalid", f'Pod "{pod["metadata"]["name"]}" is invalid: {summary}')

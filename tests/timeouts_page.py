@@ -77,13 +77,17 @@ FIXED = [
 
 def build_settings_table() -> str:
     """Return a table of the timeouts that a platform may set, with default and docstring."""
-    said = docstrings(judging.JudgingSettings)
+    descriptions = docstrings(judging.JudgingSettings)
     defaults = judging.JudgingSettings()
     times = [field.name for field in fields(defaults) if isinstance(getattr(defaults, field.name), timedelta)]
     return table(
         ["setting", "default", ""],
         [
-            [code(KEYS.get(name, name.replace("_", "-"))), default(getattr(defaults, name)), said[name]]
+            [
+                code(KEYS.get(name, name.replace("_", "-"))),
+                default(getattr(defaults, name)),
+                descriptions[name],
+            ]
             for name in times
         ],
     )

@@ -69,10 +69,10 @@ def played(world: World) -> dict[str, Any]:
 _CAUSE = re.compile(r"((?:spec|metadata)[\w.\[\]]*): (\w+) value")
 
 
-def _refusal(said: Manifest) -> Manifest:
+def _refusal(response: Manifest) -> Manifest:
     """Return the code, the reason, and the fields with the kinds of their errors, without the sentences."""
-    causes = sorted({" ".join(cause) for cause in _CAUSE.findall(said["message"])})
-    return {**said, "message": causes or said["message"]}
+    causes = sorted({" ".join(cause) for cause in _CAUSE.findall(response["message"])})
+    return {**response, "message": causes or response["message"]}
 
 
 def _recorded_status(status: Manifest) -> Manifest:

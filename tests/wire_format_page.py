@@ -61,11 +61,13 @@ def build_message_table(name: str) -> str:
     """Return a table of the fields of one of our messages, with the comments of the proto file."""
     module = job_ref_pb2 if name == "JobRef" else task_pb2
     source = "".join(path.read_text() for path in sorted(PROTOS.glob("*.proto")))
-    said = {field: words(comment) for comment, field in FIELD.findall(dict(MESSAGE.findall(source))[name])}
+    comments = {
+        field: words(comment) for comment, field in FIELD.findall(dict(MESSAGE.findall(source))[name])
+    }
     fields = getattr(module, name).DESCRIPTOR.fields
     return table(
         ["key", "type", ""],
-        [[code(field.json_name), type_of(field), said[field.name]] for field in fields],
+        [[code(field.json_name), type_of(field), comments[field.name]] for field in fields],
     )
 
 

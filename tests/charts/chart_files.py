@@ -77,18 +77,18 @@ def read(name: str) -> Any:
 def descriptions() -> Mapping[str, str]:
     """Return the description of each value in `values.yaml`, by path."""
     found: dict[str, str] = {}
-    said: list[str] = []
+    lines: list[str] = []
     path: list[tuple[int, str]] = []
     for line in VALUES.read_text().splitlines():
         text = line.strip()
-        if text.startswith(_BEGUN) or (said and text.startswith("#")):
-            said.append(text.removeprefix(_BEGUN).removeprefix("# "))
+        if text.startswith(_BEGUN) or (lines and text.startswith("#")):
+            lines.append(text.removeprefix(_BEGUN).removeprefix("# "))
         elif key := _KEY.match(line):
             indent = len(key["indent"])
             path = [*((depth, name) for depth, name in path if depth < indent), (indent, key["key"])]
-            if said:
-                found[".".join(name for _, name in path)] = " ".join(said)
-                said = []
+            if lines:
+                found[".".join(name for _, name in path)] = " ".join(lines)
+                lines = []
     return found
 
 
@@ -107,7 +107,7 @@ def demanding(part: Mapping[str, Any], defaults: Mapping[str, Any], path: str = 
     if "properties" not in part or not isinstance(defaults, Mapping):
         return part
     demanded = [
-        key for key, said in defaults.items() if said not in _NOTHING and f"{path}{key}" not in _LEFT_OUT
+        key for key, value in defaults.items() if value not in _NOTHING and f"{path}{key}" not in _LEFT_OUT
     ]
     inner = {
         key: demanding(each, defaults.get(key), f"{path}{key}.") if key in demanded else each
@@ -156,10 +156,10 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
 def table() -> str:
     """Return the table of all values, in the order of the file."""
     schema = json.loads(SCHEMA.read_text())
-    said = descriptions()
+    texts = descriptions()
     types = {path: type_of(part) for path, part in leaves(schema) if path != "global"}
     rows = [
-        f"| `{path}` | {types[path]} | {_written(default(path))} | {text} |" for path, text in said.items()
+        f"| `{path}` | {types[path]} | {_written(default(path))} | {text} |" for path, text in texts.items()
     ]
     return "\n".join(["| value | type | default | |", "|---|---|---|---|", *rows]) + "\n"
 

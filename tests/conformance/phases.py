@@ -37,7 +37,7 @@ def cases() -> Iterator[Json]:
             yield {"id": f"{path.parent.name}/{path.stem}", **request}
     for seed in range(HISTORIES):
         for number, moment in enumerate(history(seed)):
-            yield {"id": f"{seed}/{number}", **moment.seen, "now": moment.now.isoformat()}
+            yield {"id": f"{seed}/{number}", **moment.observed, "now": moment.now.isoformat()}
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ def _texts(size: int) -> dict[str, str]:
     return {f"k{index}": "v" for index in range(max(1, size // 14))}
 
 
-def _custom(said: Any) -> dict[str, Any]:
-    return {"custom": {**_ROLES, **said}}
+def _custom(fields: Any) -> dict[str, Any]:
+    return {"custom": {**_ROLES, **fields}}
 
 
 def _limits(entry: Any, size: int, each: int) -> dict[str, Any]:
@@ -34,8 +34,8 @@ def _role(key: str, value: Any) -> dict[str, Any]:
     return _custom({"kfpytorch": {"worker": {key: value}}})
 
 
-def _container(**said: Any) -> dict[str, Any]:
-    return {"container": {**CONTAINER, **said}}
+def _container(**fields: Any) -> dict[str, Any]:
+    return {"container": {**CONTAINER, **fields}}
 
 
 def _pod(spec: Any = None, meta: Any = None, **container: Any) -> dict[str, Any]:
@@ -47,9 +47,9 @@ def _pod(spec: Any = None, meta: Any = None, **container: Any) -> dict[str, Any]
     }
 
 
-def _containers(size: int, **said: Any) -> dict[str, Any]:
+def _containers(size: int, **fields: Any) -> dict[str, Any]:
     main = {"name": "primary", "image": "image:1"}
-    return _pod({"containers": [*_many(size, 40, lambda index: {"name": f"c{index}", **said}), main]})
+    return _pod({"containers": [*_many(size, 40, lambda index: {"name": f"c{index}", **fields}), main]})
 
 
 _TERM = {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]}

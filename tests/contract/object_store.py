@@ -68,8 +68,8 @@ def _listing(objects: dict[str, bytes], prefix: str) -> str:
     ]
     below = {name.partition("/")[0] for name in inside if "/" in name}
     folders = [f"<CommonPrefixes><Prefix>{prefix}{name}/</Prefix></CommonPrefixes>" for name in below]
-    said = "".join((*files, *folders))
-    return f"<ListBucketResult><IsTruncated>false</IsTruncated>{said}</ListBucketResult>"
+    entries = "".join((*files, *folders))
+    return f"<ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>"
 
 
 @contextmanager

@@ -130,10 +130,10 @@ class ScriptedCluster:
         await self._record_call("create")
         if self.refusal is not None:
             raise self.refusal
-        said: Any = manifest
-        if (said["kind"], said["metadata"]["namespace"], said["metadata"]["name"]) in self.objects:
-            raise AlreadyExists(said["metadata"]["name"])
-        made = self.apply(said)
+        job: Any = manifest
+        if (job["kind"], job["metadata"]["namespace"], job["metadata"]["name"]) in self.objects:
+            raise AlreadyExists(job["metadata"]["name"])
+        made = self.apply(job)
         await self.late.wait()
         return made
 

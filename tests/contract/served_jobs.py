@@ -108,7 +108,7 @@ class FewNodes:
         self._set(node, "ready")
 
 
-def a_job(name: str, *conditions: str, made: float = 0, workers: int = 1, **said: Any) -> dict[str, Any]:
+def a_job(name: str, *conditions: str, made: float = 0, workers: int = 1, **fields: Any) -> dict[str, Any]:
     """Return a job of an attempt that its name contains: `<execution>-<node>-<attempt>-...`."""
     execution, node, attempt = (*name.split("-"), "n0", "0")[:3]
     run = Attempt(
@@ -129,14 +129,14 @@ def a_job(name: str, *conditions: str, made: float = 0, workers: int = 1, **said
         "namespace": NAMESPACE,
         "creationTimestamp": format_time(made),
         "annotations": {task_annotation.ANNOTATION: task_annotation.encode(run, Deadlines(), {})},
-        **said.pop("metadata", {}),
+        **fields.pop("metadata", {}),
     }
     return {
         "kind": "PyTorchJob",
         "metadata": metadata,
         "spec": {
             "pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": workers}},
-            **said,
+            **fields,
         },
         "status": status("Created", *conditions),
     }
@@ -158,9 +158,9 @@ def status(*conditions: str) -> dict[str, Any]:
     }
 
 
-def a_pod(job: str, replica: str, state: Mapping[str, Any] | None = None, **said: Any) -> dict[str, Any]:
+def a_pod(job: str, replica: str, state: Mapping[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
     role, _, index = replica.partition("-")
-    phase = said.pop("phase", "Running")
+    phase = fields.pop("phase", "Running")
     return {
         "kind": "Pod",
         "metadata": {
@@ -169,12 +169,12 @@ def a_pod(job: str, replica: str, state: Mapping[str, Any] | None = None, **said
             "creationTimestamp": format_time(1),
             "labels": {LABEL + "job-name": job, LABEL + "replica-type": role, LABEL + "replica-index": index},
         },
-        "spec": {"nodeName": said.pop("node", "node-0")},
+        "spec": {"nodeName": fields.pop("node", "node-0")},
         "status": {
             "phase": phase,
             "conditions": [{"type": "Ready", "status": "True" if phase == "Running" else "False"}],
             "containerStatuses": [
-                {"name": "pytorch", "state": state or {"running": {"startedAt": format_time(5)}}, **said}
+                {"name": "pytorch", "state": state or {"running": {"startedAt": format_time(5)}}, **fields}
             ],
         },
     }

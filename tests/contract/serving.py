@@ -38,14 +38,14 @@ NAMESPACE = "flytesnacks-development"
 RING = KeyRing.from_keys(b"of the tests")
 
 
-def template(workers: int = 1, **said: Any) -> TaskTemplate:
+def template(workers: int = 1, **fields: Any) -> TaskTemplate:
     defaults = {
         "type": "pytorch",
         "taskTypeVersion": 1,
         "container": CONTAINER,
         "custom": {"workerReplicas": {"replicas": workers}, "masterReplicas": {"replicas": 1}},
     }
-    return ParseDict({**defaults, **said}, TaskTemplate())
+    return ParseDict({**defaults, **fields}, TaskTemplate())
 
 
 def metadata(attempt: int = 0, execution: str = "f1") -> admin.TaskExecutionMetadata:
@@ -87,9 +87,9 @@ class Served:
         )
         return await ask(request, timeout=20)  # type: ignore[no-any-return]
 
-    async def create(self, attempt: int = 0, execution: str = "f1", **said: Any) -> bytes:
+    async def create(self, attempt: int = 0, execution: str = "f1", **fields: Any) -> bytes:
         request = admin.CreateTaskRequest(
-            template=said.pop("template", None) or template(**said),
+            template=fields.pop("template", None) or template(**fields),
             output_prefix=self.prefix(attempt, execution),
             task_execution_metadata=metadata(attempt, execution),
         )
@@ -120,16 +120,16 @@ def get_now() -> datetime:
 async def serving(
     store: Path,
     cluster: ScriptedCluster | None = None,
-    said: Mapping[str, Any] | None = None,
+    platform: Mapping[str, Any] | None = None,
     now: Callable[[], datetime] = get_now,
     *,
-    looks: CapabilitySource | None = None,
+    source: CapabilitySource | None = None,
     seconds: int = keepers.ROUND,
 ) -> AsyncIterator[Served]:
     cluster = cluster or ScriptedCluster()
     metrics = Metrics()
     cache = Cache(now)
-    judge = Judge(settings=settings.read(said or {}), now=now)
+    judge = Judge(settings=settings.read(platform or {}), now=now)
     orders = BackgroundOperations(metrics)
     prefixes = OutputPrefixes([f"file://{store}", "s3://*"])
     endings = OutputCollector(cluster, cache, OutputReader(prefixes), orders, RING)
@@ -144,7 +144,7 @@ async def serving(
         metrics=metrics,
         allowed=Allowlist(prefixes=prefixes, namespaces=("flytesnacks-*",)),
         ring=RING,
-        found=CapabilitiesCache(looks, judge.settings.kfpytorch.gang),
+        found=CapabilitiesCache(source, judge.settings.kfpytorch.gang),
     )
     server = grpc.aio.server()
     handlers = connector_handlers.build_handlers(connector_service.ConnectorService(around))
@@ -168,8 +168,8 @@ async def wait_until(true: Callable[[], Awaitable[bool] | bool], seconds: float 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while True:
-        said = true()
-        if said if isinstance(said, bool) else await said:
+        result = true()
+        if result if isinstance(result, bool) else await result:
             return
         assert loop.time() < deadline, "it did not come about"
         await asyncio.sleep(0.01)

@@ -32,8 +32,8 @@ def run_story(story: Story, store: Path, **more: Any) -> None:
     asyncio.run(run())
 
 
-def condition(kind: str, **said: Any) -> dict[str, Any]:
-    return {"type": kind, "status": "True", "lastTransitionTime": ago(0), **said}
+def condition(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, "status": "True", "lastTransitionTime": ago(0), **fields}
 
 
 def status(*kinds: str) -> dict[str, Any]:
@@ -41,14 +41,14 @@ def status(*kinds: str) -> dict[str, Any]:
     return {"startTime": ago(0), "conditions": conditions}
 
 
-def pod(job: str, replica: str, phase: str, **said: Any) -> dict[str, Any]:
+def pod(job: str, replica: str, phase: str, **fields: Any) -> dict[str, Any]:
     role, _, index = replica.partition("-")
     labels = {LABEL + "job-name": job, LABEL + "replica-type": role, LABEL + "replica-index": index}
     return {
         "kind": "Pod",
         "metadata": {"name": f"{job}-{replica}", "namespace": NAMESPACE, "labels": labels},
         "spec": {"nodeName": "n1"},
-        "status": {"phase": phase, **said},
+        "status": {"phase": phase, **fields},
     }
 
 
@@ -65,6 +65,6 @@ async def is_phase(served: Served, meta: bytes, phase: str) -> bool:
     return await served.phase(meta) == phase
 
 
-def forged(meta: bytes, **said: str) -> bytes:
+def forged(meta: bytes, **fields: str) -> bytes:
     """Return a reference to something else with a valid signature, as from a server with another defect."""
-    return job_ref.encode(replace(job_ref.decode(meta), **said), RING.keys)  # type: ignore[arg-type]
+    return job_ref.encode(replace(job_ref.decode(meta), **fields), RING.keys)  # type: ignore[arg-type]

@@ -110,7 +110,7 @@ def create(folder: Path, custom: Any, cluster: ScriptedCluster | None = None, ap
     cluster = cluster or ScriptedCluster()
 
     async def run() -> str:
-        async with serving(folder, cluster, SETTINGS, looks=Source(apis)) as served:
+        async with serving(folder, cluster, SETTINGS, source=Source(apis)) as served:
             seen = await served.get(await served.create(custom=custom))
             assert await served.phase(await served.create(custom=custom)) == "FAILED"
             return str(seen.message)

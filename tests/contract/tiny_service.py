@@ -77,12 +77,12 @@ class TinyServed:
     ready: asyncio.Event
     address: str
 
-    async def echo(self, channel: grpc.aio.Channel, word: bytes = b"hello", **said: Any) -> bytes:
-        return await call(channel, "Say", word, **said)
+    async def echo(self, channel: grpc.aio.Channel, word: bytes = b"hello", **options: Any) -> bytes:
+        return await call(channel, "Say", word, **options)
 
 
-async def call(channel: grpc.aio.Channel, method: str, word: bytes = b"", **said: Any) -> bytes:
-    return await channel.unary_unary(f"/tiny.Tiny/{method}")(word, timeout=10, **said)  # type: ignore[no-any-return]
+async def call(channel: grpc.aio.Channel, method: str, word: bytes = b"", **options: Any) -> bytes:
+    return await channel.unary_unary(f"/tiny.Tiny/{method}")(word, timeout=10, **options)  # type: ignore[no-any-return]
 
 
 async def health(channel: grpc.aio.Channel, service: str = "") -> str:
@@ -97,18 +97,18 @@ async def health(channel: grpc.aio.Channel, service: str = "") -> str:
 
 @asynccontextmanager
 async def serving(
-    *, limit: int = 10, streams: int = 10, token: Any = None, **said: Any
+    *, limit: int = 10, streams: int = 10, token: Any = None, **options: Any
 ) -> AsyncIterator[TinyServed]:
     """Run a server, and stop it immediately on exit."""
     tiny, metrics, ready = Tiny(), Metrics(), asyncio.Event()
     described = {FLYTE: "flyteidl.service.agent_pb2", "grpc.health.v1.Health": "grpc_health.v1.health_pb2"}
     limits = {
-        "request_bytes": said.pop("request_bytes", REQUEST_BYTES),
-        "client_names": said.pop("client_names", frozenset()),
+        "request_bytes": options.pop("request_bytes", REQUEST_BYTES),
+        "client_names": options.pop("client_names", frozenset()),
     }
     front = RpcMiddleware((*tiny.handlers(), Reflection(described)), limit, token, metrics, streams, **limits)
     server = GrpcServer(
-        (front,), ServerOptions(**{"host": "127.0.0.1", "port": 0, "drain_seconds": 10, **said})
+        (front,), ServerOptions(**{"host": "127.0.0.1", "port": 0, "drain_seconds": 10, **options})
     )
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     life = asyncio.ensure_future(server.run(ready, port.set_result))
@@ -126,8 +126,8 @@ async def serving(
 async def wait_until(true: Callable[[], Awaitable[bool] | bool]) -> None:
     """Wait until a condition is true."""
     for _ in range(500):
-        said = true()
-        if said if isinstance(said, bool) else await said:
+        result = true()
+        if result if isinstance(result, bool) else await result:
             return
         await asyncio.sleep(0.02)
     raise AssertionError("it did not come about")

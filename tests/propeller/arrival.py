@@ -148,9 +148,9 @@ class TaskRequest:
         return TypeEngine.literal_map_to_kwargs(context, literals, self.task.python_interface.outputs)
 
 
-def build_request(task: PythonTask, inputs: Mapping[str, Any], store: Path, **said: Any) -> TaskRequest:
+def build_request(task: PythonTask, inputs: Mapping[str, Any], store: Path, **options: Any) -> TaskRequest:
     """Return a node for this task and these inputs. Keyword arguments are the image and other fields."""
-    image = said.pop("image", "image:1")
+    image = options.pop("image", "image:1")
     settings = SerializationSettings(
         project=PROJECT,
         domain=DOMAIN,
@@ -160,7 +160,7 @@ def build_request(task: PythonTask, inputs: Mapping[str, Any], store: Path, **sa
     template = get_serializable(OrderedDict(), settings, task).template.to_flyte_idl()
     context = FlyteContextManager.current_context()
     literals = TypeEngine.dict_to_literal_map(context, dict(inputs), task.python_interface.inputs)
-    return TaskRequest(template=template, inputs=literals.to_flyte_idl(), store=store, task=task, **said)
+    return TaskRequest(template=template, inputs=literals.to_flyte_idl(), store=store, task=task, **options)
 
 
 def _replaced(value: Any, replacements: Mapping[str, str]) -> Any:
@@ -179,15 +179,15 @@ def _finished(spec: dict[str, Any], variables: Mapping[str, str]) -> dict[str, A
     """Return the spec as ToK8sPodSpec returns it on a platform without plugin settings."""
     env = [{"name": name, "value": value} for name, value in variables.items()]
     containers = [_container(container, env) for container in spec["containers"]]
-    said = {"restartPolicy": "Never", "serviceAccountName": "default", "affinity": {}}
-    return {**said, **spec, "containers": containers}
+    defaults = {"restartPolicy": "Never", "serviceAccountName": "default", "affinity": {}}
+    return {**defaults, **spec, "containers": containers}
 
 
 def _container(container: dict[str, Any], env: list[dict[str, str]]) -> dict[str, Any]:
     kept = {key: value for key, value in container.items() if key != "command" or value}
-    said = container.get("resources", {})
-    asked_for = {**PLATFORM, **said.get("limits", {}), **said.get("requests", {})}
-    resources = {"requests": asked_for, "limits": {**asked_for, **said.get("limits", {})}}
+    declared = container.get("resources", {})
+    asked_for = {**PLATFORM, **declared.get("limits", {}), **declared.get("requests", {})}
+    resources = {"requests": asked_for, "limits": {**asked_for, **declared.get("limits", {})}}
     return {
         **kept,
         "env": [*container.get("env", ()), *env],

@@ -123,9 +123,9 @@ class Execution:
             self._follower.create()
         except grpc.RpcError as error:
             record.refusals.append(f"CreateTask {error.code().name}")
-            said = f"rpc error: code = {error.code().name} desc = {error.details()}"
+            reason = f"rpc error: code = {error.code().name} desc = {error.details()}"
             # No task was stored, so none is deleted.
-            self._retry("TaskFailedWithError", f"failed to create task from connector with {said}")
+            self._retry("TaskFailedWithError", f"failed to create task from connector with {reason}")
             return
         # This counts as QUEUED, so the QUEUED of the connector is never published.
         record.show(Shown("QUEUED", "launched"))
@@ -149,14 +149,14 @@ class Execution:
     def _ends(self) -> dict[str, Callable[[agent_pb2.Resource], None]]:
         return {
             "SUCCEEDED": lambda _: self._read_files(),
-            "FAILED": lambda said: self._fail(
-                "TaskFailedWithError", f"failed to run the job: {said.message}"
+            "FAILED": lambda resource: self._fail(
+                "TaskFailedWithError", f"failed to run the job: {resource.message}"
             ),
             "ABORTED": lambda _: self._fail(
                 "TaskFailedWithError", "failed to run the job with aborted phase."
             ),
-            "RETRYABLE_FAILED": lambda said: self._retry(
-                "TaskFailedWithError", f"failed to run the job: {said.message}"
+            "RETRYABLE_FAILED": lambda resource: self._retry(
+                "TaskFailedWithError", f"failed to run the job: {resource.message}"
             ),
             "UNDEFINED": lambda _: self._retry("TaskFailedWithError", "failed to run the job.\n"),
         }
@@ -189,8 +189,8 @@ class Execution:
         spent = len(self.attempts)
         self.attempts[-1].show(Shown("RETRYABLE_FAILED", message))
         if spent > self.asked.retries:
-            told = f"[{spent}/{spent}] currentAttempt done. Last Error: USER::{message}"
-            self._finish("FAILED", code=f"RetriesExhausted|{code}", error=told)
+            error = f"[{spent}/{spent}] currentAttempt done. Last Error: USER::{message}"
+            self._finish("FAILED", code=f"RetriesExhausted|{code}", error=error)
         elif self._deleted():
             self._leave()
             self._attempt_next()
@@ -225,15 +225,15 @@ class Execution:
         assert self._follower is not None
         self._violations += self._follower.violations
 
-    def _finish(self, phase: str, **said: Any) -> None:
+    def _finish(self, phase: str, **result: Any) -> None:
         self._leave()
-        self.attempts[-1].show(Shown(phase, said.get("error", "")))
+        self.attempts[-1].show(Shown(phase, result.get("error", "")))
         self._outcome = Outcome(
             phase=phase,
             attempts=tuple(self.attempts),
-            outputs=said.get("outputs", {}),
-            code=said.get("code", ""),
-            error=said.get("error", ""),
+            outputs=result.get("outputs", {}),
+            code=result.get("code", ""),
+            error=result.get("error", ""),
             violations=tuple(self._violations),
         )
 
@@ -253,9 +253,9 @@ class Propeller:
         self._store = store
         self._settings = settings or PropellerSettings()
 
-    def prepare(self, task: PythonTask, inputs: dict[str, Any] | None = None, **said: Any) -> Execution:
+    def prepare(self, task: PythonTask, inputs: dict[str, Any] | None = None, **options: Any) -> Execution:
         """Return an execution that is not started."""
-        return Execution(self.wire, build_request(task, inputs or {}, self._store, **said), self._settings)
+        return Execution(self.wire, build_request(task, inputs or {}, self._store, **options), self._settings)
 
     def start(self, task: PythonTask, **inputs: Any) -> Execution:
         return self.prepare(task, inputs).start()

@@ -57,7 +57,7 @@ def check(first: int, cases: int) -> None:
     done = 0
     for seed in range(first, first + cases):
         for moment in history(seed, steps=30):
-            seen = deepcopy(moment.seen)
+            seen = deepcopy(moment.observed)
             for _ in range(dice.randint(1, 4)):
                 seen = mutated(seen, dice)
             verdict = judge(read_observed(seen), RULES, dice.choice([NOW, moment.now]))

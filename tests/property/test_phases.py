@@ -25,7 +25,7 @@ RULES = JudgingContext(judging=PATIENT)
 
 
 def judged(moment: Moment) -> Verdict:
-    return judge(read_observed(moment.seen), RULES, moment.now)
+    return judge(read_observed(moment.observed), RULES, moment.now)
 
 
 def until_the_end(seed: int) -> list[tuple[Moment, Verdict]]:
@@ -95,7 +95,7 @@ def test_verdict_does_not_depend_on_the_order_of_objects(seed: int) -> None:
     for moment in history(seed):
         verdict = judged(moment)
         for key in ("pods", "error_files"):
-            dice.shuffle(moment.seen[key])
-        if moment.seen["job"]:
-            dice.shuffle(moment.seen["job"]["status"]["conditions"])
+            dice.shuffle(moment.observed[key])
+        if moment.observed["job"]:
+            dice.shuffle(moment.observed["job"]["status"]["conditions"])
         assert judged(moment) == verdict

@@ -28,15 +28,15 @@ NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
 
 def plan_and_judge() -> dict[str, Any]:
     manifest: Any = plan(a_template(ROLES), a_run(), read({})).job
-    seen = {}
+    states = {}
     for state in ("Playing", "Done", "Broken"):
         status = {"began": AT, "history": [{"state": state, "at": AT}], "over": AT}
-        seen[state] = Observed(job=read_job({**manifest, "status": status}), outputs=True)
-    cleanup: Any = plan_cleanup(seen["Playing"], build_cancellation(""), NOW)
+        states[state] = Observed(job=read_job({**manifest, "status": status}), outputs=True)
+    cleanup: Any = plan_cleanup(states["Playing"], build_cancellation(""), NOW)
     return {
         "kind": [manifest["apiVersion"], manifest["kind"]],
         "containers": [each["pod"]["spec"]["containers"][0]["name"] for each in manifest["spec"]["teams"]],
-        "verdicts": {state: judge(each, JudgingContext(), NOW).phase.value for state, each in seen.items()},
+        "verdicts": {state: judge(each, JudgingContext(), NOW).phase.value for state, each in states.items()},
         "cancelled": cleanup.patch["spec"],
     }
 

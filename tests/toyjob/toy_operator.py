@@ -23,24 +23,24 @@ def admit_update(old: Manifest, new: Manifest) -> Manifest:
     return {**new, "status": old.get("status", {})}
 
 
-def reconcile(seen: JobSnapshot) -> ReconcileResult:
-    status = get_mapping(seen.job, "status")
+def reconcile(snapshot: JobSnapshot) -> ReconcileResult:
+    status = get_mapping(snapshot.job, "status")
     if "over" in status:
         return ReconcileResult()
-    there = {get_name(pod) for pod in seen.pods}
+    there = {get_name(pod) for pod in snapshot.pods}
     wanted = [
-        _build_pod(seen.job, team, index)
-        for team in get_mappings(get_mapping(seen.job, "spec"), "teams")
+        _build_pod(snapshot.job, team, index)
+        for team in get_mappings(get_mapping(snapshot.job, "spec"), "teams")
         for index in range(get_int(team, "size") or 0)
     ]
     made = tuple(CreatePod(pod) for pod in wanted if get_name(pod) not in there)
-    new = _build_status(seen, is_whole=not made, count=len(wanted))
+    new = _build_status(snapshot, is_whole=not made, count=len(wanted))
     return ReconcileResult(actions=made, status=None if new == status else new)
 
 
-def _build_status(seen: JobSnapshot, *, is_whole: bool, count: int) -> dict[str, Any]:
-    old, at = get_mapping(seen.job, "status"), format_time(seen.now)
-    phases = [get_phase(pod) for pod in seen.pods]
+def _build_status(snapshot: JobSnapshot, *, is_whole: bool, count: int) -> dict[str, Any]:
+    old, at = get_mapping(snapshot.job, "status"), format_time(snapshot.now)
+    phases = [get_phase(pod) for pod in snapshot.pods]
     state = "Accepted"
     if "Failed" in phases:
         state = "Broken"

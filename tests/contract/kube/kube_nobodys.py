@@ -18,11 +18,11 @@ def prefix(execution: str) -> str:
 
 def ours(execution: str, **metadata: Any) -> Any:
     """Return an old job of the first attempt of a node."""
-    said = job(f"{execution}-n0-0-0123456789ab")
+    manifest = job(f"{execution}-n0-0-0123456789ab")
     return {
-        **said,
+        **manifest,
         "metadata": {
-            **said["metadata"],
+            **manifest["metadata"],
             "creationTimestamp": LONG_AGO,
             "labels": {
                 "kfpytorch.flyte.org/job": hashlib.sha256(prefix(execution).encode()).hexdigest()[:40]

@@ -107,18 +107,18 @@ class Objects:
         if self.namespaces.get(namespace) is None:
             raise Refusal(404, "NotFound", f'namespaces "{namespace}" not found', kind="namespaces")
         if self.namespaces[namespace] == "Terminating":
-            said = f"unable to create new content in namespace {namespace} because it is being terminated"
-            raise Refusal(403, "Forbidden", said, causes=[{"reason": "NamespaceTerminating"}])
+            reason = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise Refusal(403, "Forbidden", reason, causes=[{"reason": "NamespaceTerminating"}])
         if self.quota:
             raise Refusal(403, "Forbidden", f'{plural}.{group} "{name}" is forbidden: {self.quota}')
         unknown = set(manifest.get("spec", {})) - SPEC
         if group == "kubeflow.org" and unknown and query.get("fieldValidation") == "Strict":
-            said = ", ".join(f'unknown field "spec.{each}"' for each in sorted(unknown))
-            raise Refusal(400, "BadRequest", f"strict decoding error: {said}")
+            reason = ", ".join(f'unknown field "spec.{each}"' for each in sorted(unknown))
+            raise Refusal(400, "BadRequest", f"strict decoding error: {reason}")
         about = manifest.get("involvedObject", {})
         if plural == "events" and about.get("namespace") != namespace:
-            said = "involvedObject.namespace: Invalid value: does not match event.namespace"
-            raise Refusal(422, "Invalid", f'Event "{name}" is invalid: {said}')
+            reason = "involvedObject.namespace: Invalid value: does not match event.namespace"
+            raise Refusal(422, "Invalid", f'Event "{name}" is invalid: {reason}')
         if key in self.now:
             raise Refusal(409, "AlreadyExists", f'{plural}.{group} "{name}" already exists')
         self.admit(plural, manifest)
@@ -140,31 +140,31 @@ class Objects:
 
     def get(self, key: Key) -> Any:
         if key not in self.now:
-            said = f'{key[1]}{"." if key[0] else ""}{key[0]} "{key[3]}" not found'
-            raise Refusal(404, "NotFound", said, name=key[3], group=key[0], kind=key[1])
+            reason = f'{key[1]}{"." if key[0] else ""}{key[0]} "{key[3]}" not found'
+            raise Refusal(404, "NotFound", reason, name=key[3], group=key[0], kind=key[1])
         return self.now[key]
 
     def patch(self, key: Key, patch: Any) -> Any:
         old = self.get(key)
         new: Any = merge_patch(old, patch)
         if new["metadata"]["uid"] != old["metadata"]["uid"]:
-            said = "metadata.uid: Invalid value: field is immutable"
+            reason = "metadata.uid: Invalid value: field is immutable"
             raise Refusal(
-                422, "Invalid", said, causes=[{"reason": "FieldValueInvalid", "field": "metadata.uid"}]
+                422, "Invalid", reason, causes=[{"reason": "FieldValueInvalid", "field": "metadata.uid"}]
             )
         if new["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"]:
-            said = (
+            reason = (
                 f'Operation cannot be fulfilled on {key[1]}.{key[0]} "{key[3]}": the object has been modified'
             )
-            raise Refusal(409, "Conflict", f"{said}; please apply your changes to the latest version")
+            raise Refusal(409, "Conflict", f"{reason}; please apply your changes to the latest version")
         return self.apply(key, new)
 
     def delete(self, key: Key, options: Any) -> Any:
         there = self.get(key)["metadata"]
         wanted = options.get("preconditions", {}).get("uid", there["uid"])
         if wanted != there["uid"]:
-            said = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {there['uid']}"
-            raise Refusal(409, "Conflict", said)
+            reason = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {there['uid']}"
+            raise Refusal(409, "Conflict", reason)
         if there.get("finalizers"):
             return self.apply(
                 key, merge_patch(self.now[key], {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
@@ -211,7 +211,7 @@ class Objects:
         if since < self.compacted:
             raise expired()
         group, plural, namespace = place
-        told = []
+        events = []
         for entry in self.history:
             if entry.version <= since or entry.key[:2] != (group, plural):
                 continue
@@ -221,8 +221,8 @@ class Objects:
             was_in = entry.before is not None and selected(entry.before, query)
             if is_in or was_in:
                 how = entry.type if is_in and was_in else "DELETED" if was_in else "ADDED"
-                told.append((entry.version, {"type": how, "object": entry.object}))
-        return told
+                events.append((entry.version, {"type": how, "object": entry.object}))
+        return events
 
 
 def selected(manifest: Any, query: Any) -> bool:

@@ -108,9 +108,9 @@ class KubeServer:
         """Change the objects and wake the watches."""
 
         async def done() -> Any:
-            said = what(self.objects)
+            result = what(self.objects)
             self._wake()
-            return said
+            return result
 
         return self._run(done())
 
@@ -229,10 +229,10 @@ class KubeServer:
             return await self._log(request, name, self.objects.get((group, plural, namespace, name)))
         if "watch" in request.query:
             return await self._watch(request, (group, plural, namespace))
-        said = await self._object(request, (group, plural, namespace, name))
+        answer = await self._object(request, (group, plural, namespace, name))
         self._wake()
         kind = ("Pod" if name else "PodList") if plural == "pods" else ""
-        return self._respond(request, kind, said, 201 if request.method == "POST" else 200)
+        return self._respond(request, kind, answer, 201 if request.method == "POST" else 200)
 
     def _type(self, request: web.Request) -> str:
         """Return the media type of the response: the accepted one, if it is supported."""
@@ -244,19 +244,19 @@ class KubeServer:
         self,
         request: web.Request,
         kind: str,
-        said: Any,
+        manifest: Any,
         code: int = 200,
         headers: dict[str, str] | None = None,
     ) -> web.Response:
         media_type = self._type(request)
         is_json = media_type == "application/json"
-        body = json.dumps(said).encode() if is_json else messages.wrapped(kind, said)
+        body = json.dumps(manifest).encode() if is_json else messages.wrapped(kind, manifest)
         return web.Response(body=body, status=code, headers=headers, content_type=media_type)
 
-    def _change(self, request: web.Request, how: str, kind: str, said: Any) -> bytes:
+    def _change(self, request: web.Request, how: str, kind: str, manifest: Any) -> bytes:
         if self._type(request) == "application/json":
-            return json.dumps({"type": how, "object": said}).encode() + b"\n"
-        return messages.frame(how, kind, said)
+            return json.dumps({"type": how, "object": manifest}).encode() + b"\n"
+        return messages.frame(how, kind, manifest)
 
     def _discovery(self, what: str, group: str = "") -> web.Response:
         if what == "version":
@@ -283,8 +283,8 @@ class KubeServer:
         verb = verbs.get(request.method, read)
         if f"{verb} {plural}" in self.forbidden:
             scope = f'in the namespace "{where[1]}"' if where[1] else "at the cluster scope"
-            said = f'User "us" cannot {verb} resource "{plural}" in API group "{where[0]}" {scope}'
-            raise Refusal(403, "Forbidden", f"{plural} is forbidden: {said}")
+            reason = f'User "us" cannot {verb} resource "{plural}" in API group "{where[0]}" {scope}'
+            raise Refusal(403, "Forbidden", f"{plural} is forbidden: {reason}")
 
     def _review(self, asked: Any) -> Any:
         """Return whether the user has a permission."""
@@ -386,7 +386,7 @@ def served(tls: Callable[[], ssl.SSLContext] | None = None) -> Iterator[KubeServ
 
 def kubeconfig(server: KubeServer, path: Path, user: dict[str, Any] | None = None, **cluster: Any) -> str:
     """Write a kubeconfig for the server."""
-    said = {
+    content = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "c",
@@ -394,5 +394,5 @@ def kubeconfig(server: KubeServer, path: Path, user: dict[str, Any] | None = Non
         "clusters": [{"name": "k", "cluster": {"server": server.url, **cluster}}],
         "users": [{"name": "u", "user": user or {}}],
     }
-    path.write_text(json.dumps(said))
+    path.write_text(json.dumps(content))
     return str(path)

@@ -21,7 +21,7 @@ PODS = ("", "pods")
 EVENTS = ("", "events")
 
 
-def job(name: str = NAME, **said: Any) -> Any:
+def job(name: str = NAME, **fields: Any) -> Any:
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
@@ -29,7 +29,7 @@ def job(name: str = NAME, **said: Any) -> Any:
         "spec": {
             "pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": {"spec": {"containers": []}}}}
         },
-        **said,
+        **fields,
     }
 
 
@@ -50,13 +50,13 @@ def pod(name: str = f"{NAME}-master-0", phase: str = "Pending", **spec: Any) -> 
     }
 
 
-def event(reason: str, kind: str = "Pod", name: str = f"{NAME}-master-0", **said: Any) -> Any:
+def event(reason: str, kind: str = "Pod", name: str = f"{NAME}-master-0", **fields: Any) -> Any:
     return {
         "metadata": {"name": f"e.{reason}.{name}", "namespace": "ns"},
         "involvedObject": {"kind": kind, "name": name, "namespace": "ns"},
         "reason": reason,
         "lastTimestamp": "2026-01-01T00:00:00Z",
-        **said,
+        **fields,
     }
 
 
@@ -110,14 +110,14 @@ class Heard:
         return {"Job", "Pod", "Event", "PodGroup"} <= self.there.keys()
 
 
-def options(server: KubeServer, directory: Path, **said: Any) -> KubernetesOptions:
+def options(server: KubeServer, directory: Path, **settings: Any) -> KubernetesOptions:
     config = kubeconfig(server, directory / "config", {"token": "t"})
-    return KubernetesOptions(**{"kubeconfig": config, "refused_pause": 0.2, **said})
+    return KubernetesOptions(**{"kubeconfig": config, "refused_pause": 0.2, **settings})
 
 
 @asynccontextmanager
-async def opened(said: KubernetesOptions) -> AsyncIterator[KubernetesCluster]:
-    cluster = await KubernetesCluster.open(said)
+async def opened(settings: KubernetesOptions) -> AsyncIterator[KubernetesCluster]:
+    cluster = await KubernetesCluster.open(settings)
     try:
         yield cluster
     finally:

@@ -202,7 +202,7 @@ def test_unavailable_api_server_raises_cluster_unavailable(server, tmp_path):
 async def ready_server(server: KubeServer, folder: Path, said: Any = AUTO) -> AsyncIterator[Served]:
     async with (
         opened(options(server, folder, patience=1.0)) as cluster,
-        serving(folder, cluster, said, looks=cluster.looking) as here,  # type: ignore[arg-type]
+        serving(folder, cluster, said, source=cluster.looking) as here,  # type: ignore[arg-type]
     ):
         await wait_until(here.cache.ready.is_set)
         yield here

@@ -71,13 +71,13 @@ class ForkCaller:
         args: Mapping[str, Any] | None = None,
         *,
         env: Mapping[str, str] | None = None,
-        **said: Any,
+        **options: Any,
     ) -> Child:
         """Start `targets:TARGET`, and return it with its output and its messages."""
         out, out_end = os.pipe()
         tells, tells_end = os.pipe()
         ends = [os.open(os.devnull, os.O_RDONLY), out_end, out_end, tells_end]
-        job = ChildSpec(f"targets:{target}", args or {}, env, path=[HERE, *build_import_path()], **said)
+        job = ChildSpec(f"targets:{target}", args or {}, env, path=[HERE, *build_import_path()], **options)
         number, pid = self.client.start(job, ends)
         for end in set(ends):
             os.close(end)

@@ -21,8 +21,8 @@ from kfpytorch_common.forkserver.child import ChildStart
 LONG = 60.0
 
 
-def send_message(start: ChildStart, said: Any) -> None:
-    os.write(start.fds[0], json.dumps(said).encode() + b"\n")
+def send_message(start: ChildStart, message: Any) -> None:
+    os.write(start.fds[0], json.dumps(message).encode() + b"\n")
 
 
 def tell_all(start: ChildStart) -> int:

@@ -94,15 +94,16 @@ def waiting(name: str, reason: str, message: str = "", **more: Any) -> Manifest:
 
 
 def unplaced(name: str, message: str, reason: str = "Unschedulable") -> Manifest:
-    said = condition("PodScheduled", "False", since=2, reason=reason, message=message)
-    return pod(name, "Pending", node="", conditions=[said])
+    unscheduled = condition("PodScheduled", "False", since=2, reason=reason, message=message)
+    return pod(name, "Pending", node="", conditions=[unscheduled])
 
 
-def error_file(worker: str = "j-worker-0", said: str = "ValueError: no data", **more: Any) -> Manifest:
+def error_file(worker: str = "j-worker-0", exception: str = "ValueError: no data", **more: Any) -> Manifest:
     trace = (
-        'Traceback (most recent call last):\n  File "/root/train.py", line 7, in train\n    run()\n' + said
+        'Traceback (most recent call last):\n  File "/root/train.py", line 7, in train\n    run()\n'
+        + exception
     )
-    message = f"Trace:\n\n    {trace}\nMessage:\n\n    {said}"
+    message = f"Trace:\n\n    {trace}\nMessage:\n\n    {exception}"
     error = {
         "code": "USER:X",
         "message": message,
@@ -124,9 +125,9 @@ RUNNING = condition("Running", since=6)
 def verdict(
     job: Manifest | None, *pods: Manifest, now: float = 200, rules: JudgingContext | None = None, **more: Any
 ) -> Verdict:
-    seen: Mapping[str, Any] = {"job": job, "pods": list(pods), **more}
-    return judge(read_observed(seen), rules or JudgingContext(), BEGAN + timedelta(seconds=now))
+    observed: Mapping[str, Any] = {"job": job, "pods": list(pods), **more}
+    return judge(read_observed(observed), rules or JudgingContext(), BEGAN + timedelta(seconds=now))
 
 
-def short(told: Verdict) -> tuple[str, str, str | None]:
-    return told.phase.value, told.reason, told.cause.value if told.cause else None
+def short(judged: Verdict) -> tuple[str, str, str | None]:
+    return judged.phase.value, judged.reason, judged.cause.value if judged.cause else None

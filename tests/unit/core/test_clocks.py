@@ -50,7 +50,7 @@ def test_root_cause_is_the_first_termination_despite_a_fast_clock(job, pods, fil
 
 
 def signalled(said: str):
-    return error_file(said=said, timestamp=at(104))
+    return error_file(exception=said, timestamp=at(104))
 
 
 DEADLINE = condition(
@@ -60,8 +60,8 @@ LATE = {
     "another was first": (JOB, (build_ended_pod("worker-1", 3, finished=97), build_ended_pod("worker-0", 4, finished=105)), (LOST,), EXIT, "worker-1 failed: exit code 3"),
     "another was first, and had no memory": (JOB, (build_ended_pod("worker-1", 137, "OOMKilled", finished=97), build_ended_pod("worker-0", 4, finished=105)), (LOST,), OOM, "worker-1 failed: OOMKilled"),
     "another wrote first": (JOB, (build_ended_pod("worker-0", 4, finished=105),), (LOST, error_file("j-worker-1", timestamp=at(97))), ERROR, "worker-1 failed: ValueError"),
-    "its connection was lost, and another was first": (JOB, (build_ended_pod("worker-1", 3, finished=97),), (error_file(said="DistNetworkError: Connection reset by peer", timestamp=at(300)),), EXIT, "worker-1 failed: exit code 3"),
-    "its connection was lost, too": (JOB, (), (LOST, error_file(said="DistNetworkError: Connection reset by peer", timestamp=at(300))), PEER, "master-0 failed: RuntimeError"),
+    "its connection was lost, and another was first": (JOB, (build_ended_pod("worker-1", 3, finished=97),), (error_file(exception="DistNetworkError: Connection reset by peer", timestamp=at(300)),), EXIT, "worker-1 failed: exit code 3"),
+    "its connection was lost, too": (JOB, (), (LOST, error_file(exception="DistNetworkError: Connection reset by peer", timestamp=at(300))), PEER, "master-0 failed: RuntimeError"),
     "it got SIGTERM": (JOB, (going(build_ended_pod("worker-0", 143, finished=105)),), (LOST,), PEER, "master-0 failed: RuntimeError"),
     "it got SIGTERM from an unknown sender": (JOB, (build_ended_pod("worker-0", 143, finished=105),), (LOST,), PEER, "master-0 failed: RuntimeError"),
     "it was killed after its grace": (JOB, (going(build_ended_pod("worker-0", 137, finished=130)),), (LOST,), PEER, "master-0 failed: RuntimeError"),

@@ -16,25 +16,25 @@ REFUSED = "a memory allocation failed: request more memory, or load less per ran
 ALONE = "another attempt would fail the same way"
 GONE = "a process that it had started ended without an error: it may have been killed for lack of memory, or have crashed; its last output may be in the log"
 WRITTEN = {
-    "a loader's worker was killed": ({"said": KILLED}, ("RETRYABLE_FAILED", "RuntimeError", "oom-host"), [OUTSIDE]),
+    "a loader's worker was killed": ({"exception": KILLED}, ("RETRYABLE_FAILED", "RuntimeError", "oom-host"), [OUTSIDE]),
     "a loader's worker was killed, and is missed": ({"message": CHAIN}, ("RETRYABLE_FAILED", "RuntimeError", "oom-host"), ["  caused by RuntimeError: DataLoader worker (pid 12) is killed by signal: Killed.", OUTSIDE]),
-    "a loader's worker crashed": ({"said": KILLED.replace("Killed", "Segmentation fault")}, ("FAILED", "RuntimeError", "user-error"), ["a crash in native code, in a process that it had started; its last output is in the log", ALONE]),
-    "a loader's worker lacks shared memory": ({"said": KILLED.replace("Killed", "Bus error")}, ("FAILED", "RuntimeError", "user-error"), ["shared memory may be full: @task(shared_memory=True) gives a pod more", ALONE]),
-    "a loader's worker is gone": ({"said": LOST}, ("FAILED", "RuntimeError", "user-error"), [GONE, "another attempt may fail the same way"]),
-    "a pool's process is gone": ({"said": "BrokenProcessPool: A process in the process pool was terminated abruptly while the future was running or pending."}, ("FAILED", "BrokenProcessPool", "user-error"), [GONE, "another attempt may fail the same way"]),
-    "a spawned process was killed": ({"said": "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL"}, ("RETRYABLE_FAILED", "ProcessExitedException", "oom-host"), [OUTSIDE]),
-    "memory refused by the system": ({"said": "OSError: [Errno 12] Cannot allocate memory"}, ("RETRYABLE_FAILED", "OSError", "oom-host"), [REFUSED]),
-    "memory refused to Python": ({"said": "MemoryError: Unable to allocate 7.28 TiB"}, ("RETRYABLE_FAILED", "MemoryError", "oom-host"), [REFUSED]),
-    "memory refused without a word": ({"said": "MemoryError: "}, ("RETRYABLE_FAILED", "MemoryError", "oom-host"), [REFUSED]),
-    "memory refused to C++": ({"said": "RuntimeError: std::bad_alloc"}, ("RETRYABLE_FAILED", "RuntimeError", "oom-host"), [REFUSED]),
-    "memory of a GPU": ({"said": "OutOfMemoryError: CUDA out of memory."}, ("RETRYABLE_FAILED", "OutOfMemoryError", "oom-gpu"), ["lower the batch size, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"]),
+    "a loader's worker crashed": ({"exception": KILLED.replace("Killed", "Segmentation fault")}, ("FAILED", "RuntimeError", "user-error"), ["a crash in native code, in a process that it had started; its last output is in the log", ALONE]),
+    "a loader's worker lacks shared memory": ({"exception": KILLED.replace("Killed", "Bus error")}, ("FAILED", "RuntimeError", "user-error"), ["shared memory may be full: @task(shared_memory=True) gives a pod more", ALONE]),
+    "a loader's worker is gone": ({"exception": LOST}, ("FAILED", "RuntimeError", "user-error"), [GONE, "another attempt may fail the same way"]),
+    "a pool's process is gone": ({"exception": "BrokenProcessPool: A process in the process pool was terminated abruptly while the future was running or pending."}, ("FAILED", "BrokenProcessPool", "user-error"), [GONE, "another attempt may fail the same way"]),
+    "a spawned process was killed": ({"exception": "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL"}, ("RETRYABLE_FAILED", "ProcessExitedException", "oom-host"), [OUTSIDE]),
+    "memory refused by the system": ({"exception": "OSError: [Errno 12] Cannot allocate memory"}, ("RETRYABLE_FAILED", "OSError", "oom-host"), [REFUSED]),
+    "memory refused to Python": ({"exception": "MemoryError: Unable to allocate 7.28 TiB"}, ("RETRYABLE_FAILED", "MemoryError", "oom-host"), [REFUSED]),
+    "memory refused without a word": ({"exception": "MemoryError: "}, ("RETRYABLE_FAILED", "MemoryError", "oom-host"), [REFUSED]),
+    "memory refused to C++": ({"exception": "RuntimeError: std::bad_alloc"}, ("RETRYABLE_FAILED", "RuntimeError", "oom-host"), [REFUSED]),
+    "memory of a GPU": ({"exception": "OutOfMemoryError: CUDA out of memory."}, ("RETRYABLE_FAILED", "OutOfMemoryError", "oom-gpu"), ["lower the batch size, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"]),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("said", "told", "lines"), WRITTEN.values(), ids=WRITTEN)
-def test_memory_and_child_process_errors_of_a_worker_have_a_cause(said, told, lines):
-    answer = verdict(job(FAILED), build_ended_pod("worker-0", 1), error_files=[error_file(**said)])
-    assert short(answer) == told
+@pytest.mark.parametrize(("fields", "expected", "lines"), WRITTEN.values(), ids=WRITTEN)
+def test_memory_and_child_process_errors_of_a_worker_have_a_cause(fields, expected, lines):
+    answer = verdict(job(FAILED), build_ended_pod("worker-0", 1), error_files=[error_file(**fields)])
+    assert short(answer) == expected
     assert answer.message.splitlines()[1:] == lines
 
 

@@ -119,7 +119,7 @@ def test_error_location_skips_our_frames_also_outside_an_installed_package():
     told = verdict(
         job(FAILED),
         build_ended_pod("worker-0", 1),
-        error_files=[error_file(said=f"{ours}\nReplicaFailed: {REPORT}")],
+        error_files=[error_file(exception=f"{ours}\nReplicaFailed: {REPORT}")],
     )
     assert "local_run.py" not in told.message.splitlines()[0]
 
@@ -127,7 +127,9 @@ def test_error_location_skips_our_frames_also_outside_an_installed_package():
 def test_report_of_a_killed_rank_is_an_unexplained_termination():
     said = "✗ train.main failed on rank 1 (node 0) after 3.1 s (oom-host)\n  killed by SIGKILL (process 7)"
     told = verdict(
-        job(FAILED), build_ended_pod("worker-0", 1), error_files=[error_file(said=f"ReplicaFailed: {said}")]
+        job(FAILED),
+        build_ended_pod("worker-0", 1),
+        error_files=[error_file(exception=f"ReplicaFailed: {said}")],
     )
     assert short(told) == ("RETRYABLE_FAILED", "SIGKILL", "oom-host")
 
@@ -135,13 +137,15 @@ def test_report_of_a_killed_rank_is_an_unexplained_termination():
 def test_report_of_a_rank_that_exited_without_exception_has_its_exit_code():
     said = "✗ train.main failed on rank 1 (node 0) after 3.1 s (user-error)\n  exit code 3, without a word"
     seen = (job(FAILED), build_ended_pod("worker-0", 1))
-    told = verdict(*seen, error_files=[error_file(said=f"ReplicaFailed: {said}")])
+    told = verdict(*seen, error_files=[error_file(exception=f"ReplicaFailed: {said}")])
     assert told.message.startswith("rank 1 (worker-0) failed: exit code 3")
     assert (told.phase.value, told.cause) == ("FAILED", Cause.USER_ERROR)
 
 
 def test_message_is_limited_in_length_and_printable():
-    told = verdict(job(FAILED), error_files=[error_file(said="ValueError: " + "\x1b[31mx\ud800" * 3_000)])
+    told = verdict(
+        job(FAILED), error_files=[error_file(exception="ValueError: " + "\x1b[31mx\ud800" * 3_000)]
+    )
     assert len(told.message) <= 1_000
     assert told.message.encode().startswith(b"worker-0 failed: ValueError: ")
 

@@ -105,10 +105,10 @@ def test_exit_code_in_a_torch_agent_report_has_the_usual_meaning(code, means):
     )
     seen = (job(FAILED), build_ended_pod("worker-0", 1))
     found = verdict(
-        *seen, error_files=[error_file(said=said)], rules=rules(exit_codes={means: Cause.INVALID_CONFIG})
+        *seen, error_files=[error_file(exception=said)], rules=rules(exit_codes={means: Cause.INVALID_CONFIG})
     )
     assert short(found)[2] == "invalid-config"
-    assert short(verdict(*seen, error_files=[error_file(said=said)]))[2] != "invalid-config"
+    assert short(verdict(*seen, error_files=[error_file(exception=said)]))[2] != "invalid-config"
 
 
 def elastic(*conditions, least: int) -> dict:

@@ -12,58 +12,58 @@ from backend_plugin.core.verdict import Verdict
 ASKS = {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "2"}
 
 
-def gang(*conditions: Manifest, workers: int = 4, started: float | None = 1, **said: Any) -> Manifest:
+def gang(*conditions: Manifest, workers: int = 4, started: float | None = 1, **fields: Any) -> Manifest:
     """Return a job with a master and some workers that request two GPUs each."""
     roles = [
         {"name": "master", "count": 1, "requests": {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "2"}},
         {"name": "worker", "count": workers, "requests": ASKS},
     ]
     made = job(*conditions, workers=workers, started=started)
-    made["metadata"]["annotations"] = {gang_annotation.ANNOTATION: json.dumps({"roles": roles, **said})}
+    made["metadata"]["annotations"] = {gang_annotation.ANNOTATION: json.dumps({"roles": roles, **fields})}
     return made
 
 
-def members(workers: int = 4, *said: Manifest) -> list[Manifest]:
+def members(workers: int = 4, *conditions: Manifest) -> list[Manifest]:
     names = ["master-0", *(f"worker-{index}" for index in range(workers))]
-    return [pod(name, "Pending", node="", conditions=list(said)) for name in names]
+    return [pod(name, "Pending", node="", conditions=list(conditions)) for name in names]
 
 
 def build_waiting_members(message: str, workers: int = 4, reason: str = "Unschedulable") -> list[Manifest]:
     return members(workers, condition("PodScheduled", "False", since=2, reason=reason, message=message))
 
 
-def holder(name: str, role: str, *said: Manifest, node: str = "") -> Manifest:
+def holder(name: str, role: str, *conditions: Manifest, node: str = "") -> Manifest:
     """Return a placeholder pod for the role."""
     labels = {PLACE: role, PLACE_OF: "j"}
     return {
         "metadata": {"name": f"tg-j-{role}-{name}", "labels": labels, "creationTimestamp": at(2)},
         "spec": {"nodeName": node},
-        "status": {"phase": "Running" if node else "Pending", "conditions": list(said)},
+        "status": {"phase": "Running" if node else "Pending", "conditions": list(conditions)},
     }
 
 
-def event(message: str, *, name: str = "j-master-0", kind: str = "Pod", **said: Any) -> Manifest:
+def event(message: str, *, name: str = "j-master-0", kind: str = "Pod", **fields: Any) -> Manifest:
     about = {"kind": kind, "name": name}
-    return {"involvedObject": about, "message": message, "lastTimestamp": at(5), "reason": "X", **said}
+    return {"involvedObject": about, "message": message, "lastTimestamp": at(5), "reason": "X", **fields}
 
 
-def group(api: str, *conditions: Manifest, kind: str = "PodGroup", **said: Any) -> Manifest:
-    spec = said.pop("spec", {"queue": "team"})
+def group(api: str, *conditions: Manifest, kind: str = "PodGroup", **status: Any) -> Manifest:
+    spec = status.pop("spec", {"queue": "team"})
     return {
         "apiVersion": f"{api}/v1",
         "kind": kind,
         "metadata": {"name": "j", "creationTimestamp": at(1)},
         "spec": spec,
-        "status": {"conditions": list(conditions), **said},
+        "status": {"conditions": list(conditions), **status},
     }
 
 
-def first_line(told: Verdict) -> str:
-    return told.message.partition("\n")[0]
+def first_line(judged: Verdict) -> str:
+    return judged.message.partition("\n")[0]
 
 
-def waiting_line(*pods: Manifest, job: Manifest | None = None, **said: Any) -> str:
+def waiting_line(*pods: Manifest, job: Manifest | None = None, **observed: Any) -> str:
     """Return the first line of the message about a waiting gang."""
-    told = verdict(job or gang(), *pods, **said)
-    assert told.phase.value == "WAITING_FOR_RESOURCES", told
-    return first_line(told)
+    judged = verdict(job or gang(), *pods, **observed)
+    assert judged.phase.value == "WAITING_FOR_RESOURCES", judged
+    return first_line(judged)

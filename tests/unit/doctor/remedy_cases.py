@@ -54,8 +54,8 @@ def role(count: int = 1, requests: Mapping[str, str] | None = None, **spec: Any)
     return PlannedTask(roles=[RolePods(name="worker", count=count, needed=count, pod=pod)])
 
 
-def container(**said: Any) -> PlannedTask:
-    return role(containers=[{"name": "pytorch", "image": "example.org/a:1", **said}])
+def container(**fields: Any) -> PlannedTask:
+    return role(containers=[{"name": "pytorch", "image": "example.org/a:1", **fields}])
 
 
 def volume(**source: Any) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def flyte(**connector: Any) -> dict[Subject, Any]:
     return {Subject.FLYTE_CONFIG: [{"tasks": {"task-plugins": tasks}, "plugins": plugins}]}
 
 
-def facts(seen: Mapping[Subject, Any] | None = None, **said: Any) -> Facts:
-    return Facts(**{"namespace": NS, "objects": seen or {}, **said})
+def facts(objects: Mapping[Subject, Any] | None = None, **fields: Any) -> Facts:
+    return Facts(**{"namespace": NS, "objects": objects or {}, **fields})
 
 
 def queue(name: str, api_version: str, kind: str, **spec: Any) -> dict[str, Any]:

@@ -37,11 +37,11 @@ def container(
     *args: str, name: str = "pytorch", env: dict[str, Any] | None = None, **fields: Any
 ) -> Manifest:
     """Build a container that runs `args`. A value of `env` that is not text becomes its `valueFrom`."""
-    said = [
+    variables = [
         {"name": key, **({"value": value} if isinstance(value, str) else {"valueFrom": value})}
         for key, value in (env or {}).items()
     ]
-    return {"name": name, "image": "train:1", "args": list(args), "env": said, **fields}
+    return {"name": name, "image": "train:1", "args": list(args), "env": variables, **fields}
 
 
 def launched(pod: Manifest, **options: Any) -> list[Manifest]:

@@ -50,7 +50,7 @@ def a_condition(kind: str, status: str = "True", reason: str = "") -> Manifest:
     }
 
 
-def a_pod(short: str, phase: str, **said: Any) -> Manifest:
+def a_pod(short: str, phase: str, **status: Any) -> Manifest:
     """Build a pod of the job. Options: `exit`, `restarts`, `reason`, `deleted` (seconds from NOW)."""
     role, _, index = short.partition("-")
     labels = {"operator-name": "pytorchjob-controller", "job-name": "job", "replica-type": role}
@@ -61,19 +61,19 @@ def a_pod(short: str, phase: str, **said: Any) -> Manifest:
         "labels": {LABEL + key: value for key, value in {**labels, "replica-index": index}.items()},
         "ownerReferences": [{"kind": "PyTorchJob", "name": "job", "uid": "uid-job", "controller": True}],
     }
-    if "deleted" in said:
-        metadata["deletionTimestamp"] = stamp(said["deleted"])
-    return {"metadata": metadata, "spec": {}, "status": {"phase": phase, **_containers(said)}}
+    if "deleted" in status:
+        metadata["deletionTimestamp"] = stamp(status["deleted"])
+    return {"metadata": metadata, "spec": {}, "status": {"phase": phase, **_containers(status)}}
 
 
-def _containers(said: Mapping[str, Any]) -> Manifest:
-    if "exit" not in said and "restarts" not in said:
+def _containers(status: Mapping[str, Any]) -> Manifest:
+    if "exit" not in status and "restarts" not in status:
         return {}
     state: Manifest = {"running": {}}
-    if "exit" in said:
-        state = {"terminated": {"exitCode": said["exit"], "reason": said.get("reason", "Error")}}
+    if "exit" in status:
+        state = {"terminated": {"exitCode": status["exit"], "reason": status.get("reason", "Error")}}
     return {
-        "containerStatuses": [{"name": "pytorch", "restartCount": said.get("restarts", 0), "state": state}]
+        "containerStatuses": [{"name": "pytorch", "restartCount": status.get("restarts", 0), "state": state}]
     }
 
 
@@ -86,8 +86,8 @@ def run_controller(
     job: Manifest, *pods: Manifest, now: datetime = NOW, upstream: bool = False
 ) -> ReconcileResult:
     """Run one reconcile pass with a service for every pod."""
-    seen = JobSnapshot(job=job, pods=pods, services=services_of(pods), now=now)
-    return reconcile(seen, upstream=upstream)
+    snapshot = JobSnapshot(job=job, pods=pods, services=services_of(pods), now=now)
+    return reconcile(snapshot, upstream=upstream)
 
 
 def conditions(step: ReconcileResult) -> list[str]:

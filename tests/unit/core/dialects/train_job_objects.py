@@ -26,11 +26,11 @@ def at(seconds: float) -> str:
     return (BEGAN + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
 
 
-def plan_train_job(custom: Any, found: Capabilities = NOTHING, **said: Any) -> Plan:
-    """Plan a task on a platform with TrainJobs; `said` are parts of the task, its run and settings."""
-    ours = {"dialect": "trainjob", **said.pop("ours", {})}
-    run = a_run(**said.pop("run", {}))
-    template = a_template(custom, **said)
+def plan_train_job(custom: Any, found: Capabilities = NOTHING, **fields: Any) -> Plan:
+    """Plan a task on a platform with TrainJobs; `fields` are parts of the task, its run and settings."""
+    ours = {"dialect": "trainjob", **fields.pop("ours", {})}
+    run = a_run(**fields.pop("run", {}))
+    template = a_template(custom, **fields)
     return plan(template, run, settings.read({"kfpytorch": ours}), (), found)
 
 
@@ -39,9 +39,9 @@ def get_train_job_options(job: Any) -> Any:
     return json.loads(job["metadata"]["annotations"][options.ANNOTATION])
 
 
-def build_job(*conditions: Any, nodes: int = 2, suspend: bool = False, **said: Any) -> dict[str, Any]:
-    """Build a TrainJob; `said` are its options in the annotation."""
-    annotations = {options.ANNOTATION: options.encode(options.JobOptions(**said))} if said else {}
+def build_job(*conditions: Any, nodes: int = 2, suspend: bool = False, **values: Any) -> dict[str, Any]:
+    """Build a TrainJob; `values` are its options in the annotation."""
+    annotations = {options.ANNOTATION: options.encode(options.JobOptions(**values))} if values else {}
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
@@ -57,22 +57,22 @@ def build_job(*conditions: Any, nodes: int = 2, suspend: bool = False, **said: A
     }
 
 
-def build_condition(kind: str, since: float = 100, **said: Any) -> dict[str, Any]:
-    return {"type": kind, "status": "True", "lastTransitionTime": at(since), **said}
+def build_condition(kind: str, since: float = 100, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, "status": "True", "lastTransitionTime": at(since), **fields}
 
 
 def build_pod(
-    index: int, phase: str = "Pending", *, created: float = 1, attempt: int = 0, **said: Any
+    index: int, phase: str = "Pending", *, created: float = 1, attempt: int = 0, **state: Any
 ) -> dict[str, Any]:
-    """Build the pod of a node; `said` are `suffix`, `node`, `deleted`, and the state of its container."""
+    """Build the pod of a node; `state` are `suffix`, `node`, `deleted`, and the state of its container."""
     labels = {
         "jobset.sigs.k8s.io/jobset-name": "j",
         "jobset.sigs.k8s.io/replicatedjob-name": "node",
         "jobset.sigs.k8s.io/restart-attempt": str(attempt),
         "batch.kubernetes.io/job-completion-index": str(index),
     }
-    suffix, node = said.pop("suffix", "aaaaa"), said.pop("node", "" if phase == "Pending" else "n1")
-    deleted = {"deletionTimestamp": at(said.pop("deleted"))} if "deleted" in said else {}
+    suffix, node = state.pop("suffix", "aaaaa"), state.pop("node", "" if phase == "Pending" else "n1")
+    deleted = {"deletionTimestamp": at(state.pop("deleted"))} if "deleted" in state else {}
     return {
         "kind": "Pod",
         "metadata": {
@@ -84,18 +84,18 @@ def build_pod(
         "spec": {"nodeName": node, "containers": [{"name": "node"}]},
         "status": {
             "phase": phase,
-            "containerStatuses": [{"name": "node", "state": said}] if said else [],
+            "containerStatuses": [{"name": "node", "state": state}] if state else [],
         },
     }
 
 
-def build_running(index: int, since: float = 5, **said: Any) -> dict[str, Any]:
-    return build_pod(index, "Running", running={"startedAt": at(since)}, **said)
+def build_running(index: int, since: float = 5, **fields: Any) -> dict[str, Any]:
+    return build_pod(index, "Running", running={"startedAt": at(since)}, **fields)
 
 
-def build_ended(index: int, code: int = 0, finished: float = 90, **said: Any) -> dict[str, Any]:
+def build_ended(index: int, code: int = 0, finished: float = 90, **fields: Any) -> dict[str, Any]:
     state = {"exitCode": code, "startedAt": at(5), "finishedAt": at(finished)}
-    return build_pod(index, "Failed" if code else "Succeeded", terminated=state, **said)
+    return build_pod(index, "Failed" if code else "Succeeded", terminated=state, **fields)
 
 
 def observe(job: Any, *pods: Any, **more: Any) -> Observed:

@@ -58,8 +58,8 @@ METADATA = {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "f
 
 def container(rest: Mapping[str, Any] | None = None, **container: Any) -> TaskTemplate:
     """Return a container task as FlytePropeller sends it: only its args are rendered."""
-    said = {"type": "pytorch", "container": {"image": "trainer:v1", "args": ["train"], **container}}
-    return ParseDict({**said, **(rest or {})}, TaskTemplate())
+    target = {"type": "pytorch", "container": {"image": "trainer:v1", "args": ["train"], **container}}
+    return ParseDict({**target, **(rest or {})}, TaskTemplate())
 
 
 def rendered(spec: Mapping[str, Any], primary: str = "primary", **rest: Any) -> TaskTemplate:
